@@ -1,0 +1,1 @@
+"""Reading corpora: what samples there are, and where their bytes are."""

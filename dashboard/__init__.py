@@ -1,0 +1,1 @@
+"""Streamlit pages over an audit."""

@@ -1,0 +1,1 @@
+"""What a Ray cluster runs: audit.py, train.py, evaluate.py."""

@@ -1,0 +1,5 @@
+"""The errors of this package that are the user's to mend: the command line prints them as one line."""
+
+
+class ModelError(Exception):
+    """Base of every error whose message is meant for a person."""
