@@ -1,0 +1,290 @@
+"""Retrieval metrics: recall at 1, 5 and 10, median and mean rank, RSum, in both directions, block by block.
+
+A query may have several positives; its rank is that of the best of them. Ties are neither a gift nor a loss: every
+figure is the exact expectation over random orders of equal scores. With `g` negatives strictly above the best positive,
+`t` negatives and `p` positives equal to it, the expected rank is `g + (t + p + 1) / (p + 1)` (`1 + g + t/2` for one
+positive) and the chance of a hit in the first k follows from drawing without replacement. So a model that gives every
+pair the same score has the recall of chance, not 100%. Scores from embeddings that differ by less than rounding count
+as equal. Blocks of scores keep 25,000 captions x 5,000 images within some tens of megabytes. Needs numpy only.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from model.errors import ModelError
+
+Array = npt.NDArray[Any]
+CUTS = (1, 5, 10)
+BLOCK_SCORES = 4_000_000  # scores held at once: 16 MB in float32
+ROUNDING = 1e-6  # cosines in float32 differ by up to this between block shapes
+
+
+class RetrievalError(ModelError):
+    """Embeddings, groups or weights that do not belong together."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingSet:
+    """What is retrieved from what: L2-normalised embeddings, and which caption belongs to which medium.
+
+    A medium and a caption are a positive pair where their groups are equal. `frames` and `mask` are there for video.
+    """
+
+    visual: Array  # (N, D)
+    text: Array  # (M, D)
+    visual_groups: Array  # (N,) int
+    text_groups: Array  # (M,) int
+    frames: Array | None = None  # (N, J, D)
+    mask: Array | None = None  # (N, J) bool
+
+    def __post_init__(self) -> None:
+        if self.visual.ndim != 2 or self.text.ndim != 2 or self.visual.shape[1] != self.text.shape[1]:
+            raise RetrievalError(f"embeddings of shapes {self.visual.shape} and {self.text.shape} cannot be compared")
+        if len(self.visual_groups) != len(self.visual) or len(self.text_groups) != len(self.text):
+            raise RetrievalError("every medium and every caption needs exactly one group")
+        if (self.frames is None) != (self.mask is None):
+            raise RetrievalError("frames and their mask come together or not at all")
+
+    def take_visual(self, rows: Array) -> "EmbeddingSet":
+        return replace(
+            self,
+            visual=self.visual[rows],
+            visual_groups=self.visual_groups[rows],
+            frames=None if self.frames is None else self.frames[rows],
+            mask=None if self.mask is None else self.mask[rows],
+        )
+
+    def take_text(self, rows: Array) -> "EmbeddingSet":
+        return replace(self, text=self.text[rows], text_groups=self.text_groups[rows])
+
+    def take_groups(self, groups: Array) -> "EmbeddingSet":
+        """The media of these groups with all their captions."""
+        return self.take_visual(np.isin(self.visual_groups, groups)).take_text(np.isin(self.text_groups, groups))
+
+    def scores(self, visual: slice, text: slice) -> Array:  # (n, m)
+        """Cosine; for video the average of global and best-frame cosine (appendix A), padded frames left out."""
+        queries = self.text[text]
+        overall = self.visual[visual] @ queries.T
+        if self.frames is None or self.mask is None:
+            return overall
+        frames, mask = self.frames[visual], self.mask[visual]
+        best = np.full_like(overall, -np.inf)
+        for j in range(frames.shape[1]):  # one frame at a time: (n, J, m) would be J times the memory
+            frame = frames[:, j] @ queries.T
+            np.maximum(best, np.where(mask[:, j, None], frame, -np.inf), out=best)
+        has_frames = np.asarray(mask.any(axis=1))[:, None]
+        return np.where(has_frames, (overall + best) / 2, overall)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """Where the best positive of each query stands, ties counted apart."""
+
+    greater: Array  # (Q,) negatives strictly above the best positive
+    tied_negatives: Array  # (Q,)
+    tied_positives: Array  # (Q,) 0: the query has no positive in this gallery
+
+    @property
+    def answerable(self) -> Array:
+        return np.asarray(self.tied_positives > 0)
+
+    def expected(self) -> Array:  # (Q,)
+        """Expected rank over random orders of equal scores; NaN for a query without a positive."""
+        tied = self.tied_negatives + self.tied_positives
+        rank = self.greater + (tied + 1) / (self.tied_positives + 1)
+        return np.where(self.answerable, rank, np.nan)
+
+    def hit(self, k: int) -> Array:  # (Q,)
+        """Probability that a positive is among the first k; NaN for a query without one."""
+        miss = np.ones(len(self.greater))
+        places = k - self.greater  # left for the tied group
+        for place in range(k):
+            tied = np.maximum(self.tied_negatives + self.tied_positives - place, 1)
+            draw = np.clip((self.tied_negatives - place) / tied, 0.0, 1.0)
+            miss *= np.where(place < places, draw, 1.0)
+        return np.where(self.answerable, 1.0 - miss, np.nan)
+
+
+@dataclass(frozen=True, slots=True)
+class Recalls:
+    """One direction; recalls in percent."""
+
+    r1: float
+    r5: float
+    r10: float
+    median_rank: float
+    mean_rank: float
+    queries: int
+    without_positive: int = 0  # queries left out because their positives are not in the gallery
+
+    @staticmethod
+    def of(ranks: Ranks) -> "Recalls":
+        answerable = ranks.answerable
+        count = int(answerable.sum())
+        if not count:
+            raise RetrievalError("no query has a positive in the gallery; do captions and media belong together?")
+        expected = ranks.expected()[answerable]
+        r1, r5, r10 = (100 * float(ranks.hit(k)[answerable].mean()) for k in CUTS)
+        return Recalls(r1, r5, r10, float(np.median(expected)), float(expected.mean()), count, len(answerable) - count)
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievalResult:
+    visual_to_text: Recalls
+    text_to_visual: Recalls
+
+    @property
+    def rsum(self) -> float:
+        """Sum of the six recalls, at most 600."""
+        return sum(d.r1 + d.r5 + d.r10 for d in (self.visual_to_text, self.text_to_visual))
+
+    @property
+    def mean_r1(self) -> float:
+        return (self.visual_to_text.r1 + self.text_to_visual.r1) / 2
+
+    def to_dict(self) -> dict[str, Any]:
+        directions = {"visual_to_text": self.visual_to_text, "text_to_visual": self.text_to_visual}
+        found: dict[str, Any] = {
+            name: {
+                "R@1": d.r1,
+                "R@5": d.r5,
+                "R@10": d.r10,
+                "MdR": d.median_rank,
+                "MnR": d.mean_rank,
+                "queries": d.queries,
+                "without_positive": d.without_positive,
+            }
+            for name, d in directions.items()
+        }
+        return {**found, "RSum": self.rsum}
+
+
+def rank_block(scores: Array, query_groups: Array, gallery_groups: Array, tolerance: float) -> Ranks:
+    """Ranks of some queries (rows) against the whole gallery (columns)."""
+    positive = query_groups[:, None] == gallery_groups[None, :]
+    best = np.where(positive, scores, -np.inf).max(axis=1, initial=-np.inf)[:, None]
+    tied = np.abs(scores - best) <= tolerance
+    tied_positives = (tied & positive).sum(axis=1)
+    greater = (scores > best + tolerance).sum(axis=1)
+    return Ranks(greater, tied.sum(axis=1) - tied_positives, tied_positives)
+
+
+def collapse(scores: Array, groups: Array) -> tuple[Array, Array]:
+    """The best score of each group of columns, and the groups: a medium's captions become one gallery item.
+
+    Video-to-text retrieval on MSVD is published this way: the rank counts other videos, not their forty sentences.
+    """
+    order = np.argsort(groups, kind="stable")
+    names, starts = np.unique(groups[order], return_index=True)
+    return np.maximum.reduceat(scores[:, order], starts, axis=1), names
+
+
+def _joined(parts: list[Ranks]) -> Ranks:
+    return Ranks(
+        np.concatenate([p.greater for p in parts]),
+        np.concatenate([p.tied_negatives for p in parts]),
+        np.concatenate([p.tied_positives for p in parts]),
+    )
+
+
+def _blocks(queries: int, gallery: int, scores: int) -> Iterator[slice]:
+    step = max(1, scores // max(1, gallery))
+    for start in range(0, queries, step):
+        yield slice(start, min(start + step, queries))
+
+
+def rank_visual_queries(
+    data: EmbeddingSet,
+    *,
+    visual_weight: Array | None = None,  # (N,) factors of equation 8; None: no re-ranking
+    text_weight: Array | None = None,  # (M,)
+    collapse_texts: bool = False,
+    tolerance: float = ROUNDING,
+    block_scores: int = BLOCK_SCORES,
+) -> Ranks:
+    """Ranks of each medium's best caption."""
+    parts = []
+    for rows in _blocks(len(data.visual), len(data.text), block_scores):
+        scores = _weighted(data.scores(rows, slice(None)), _cut(visual_weight, rows), text_weight)
+        groups = data.text_groups
+        if collapse_texts:
+            scores, groups = collapse(scores, groups)
+        parts.append(rank_block(scores, data.visual_groups[rows], groups, tolerance))
+    return _joined(parts)
+
+
+def rank_text_queries(
+    data: EmbeddingSet,
+    *,
+    visual_weight: Array | None = None,
+    text_weight: Array | None = None,
+    tolerance: float = ROUNDING,
+    block_scores: int = BLOCK_SCORES,
+) -> Ranks:
+    """Ranks of each caption's medium."""
+    parts = []
+    for rows in _blocks(len(data.text), len(data.visual), block_scores):
+        scores = _weighted(data.scores(slice(None), rows), visual_weight, _cut(text_weight, rows)).T
+        parts.append(rank_block(scores, data.text_groups[rows], data.visual_groups, tolerance))
+    return _joined(parts)
+
+
+def _cut(weight: Array | None, rows: slice) -> Array | None:
+    return None if weight is None else weight[rows]
+
+
+def _weighted(scores: Array, visual: Array | None, text: Array | None) -> Array:
+    if visual is not None:
+        scores = scores * visual[:, None]
+    if text is not None:
+        scores = scores * text[None, :]
+    return scores
+
+
+def recall_from_embeddings(
+    data: EmbeddingSet,
+    *,
+    visual_weight: Array | None = None,
+    text_weight: Array | None = None,
+    collapse_texts: bool = False,
+    tolerance: float = ROUNDING,
+    block_scores: int = BLOCK_SCORES,
+) -> RetrievalResult:
+    """Both directions, block by block; the full matrix of scores never exists."""
+    visual = rank_visual_queries(
+        data,
+        visual_weight=visual_weight,
+        text_weight=text_weight,
+        collapse_texts=collapse_texts,
+        tolerance=tolerance,
+        block_scores=block_scores,
+    )
+    text = rank_text_queries(
+        data, visual_weight=visual_weight, text_weight=text_weight, tolerance=tolerance, block_scores=block_scores
+    )
+    return RetrievalResult(Recalls.of(visual), Recalls.of(text))
+
+
+def recall_from_similarity(
+    similarity: Array,  # (N, M) media x captions
+    text_to_visual: Array | None = None,  # (M,) row of each caption's medium; None: caption i belongs to medium i
+    *,
+    collapse_texts: bool = False,
+    tolerance: float = 0.0,
+) -> RetrievalResult:
+    """Both directions from a matrix of scores that is already there."""
+    scores = np.asarray(similarity)
+    media, captions = scores.shape
+    if text_to_visual is None and media != captions:
+        raise RetrievalError(f"{captions} captions for {media} media: say which caption belongs to which medium")
+    text_groups = np.arange(captions) if text_to_visual is None else np.asarray(text_to_visual)
+    if len(text_groups) != captions:
+        raise RetrievalError(f"{len(text_groups)} owners named for {captions} captions")
+    gallery, gallery_groups = collapse(scores, text_groups) if collapse_texts else (scores, text_groups)
+    visual = rank_block(gallery, np.arange(media), gallery_groups, tolerance)
+    text = rank_block(scores.T, text_groups, np.arange(media), tolerance)
+    return RetrievalResult(Recalls.of(visual), Recalls.of(text))
