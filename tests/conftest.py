@@ -1,4 +1,4 @@
-"""Fixtures for all tests. `shared` is the development data beside the checkout; tests that use it skip where it is not."""
+"""Fixtures for all tests. `shared` is the development data beside the checkout; its tests skip where it is not."""
 
 import os
 from pathlib import Path

@@ -1,0 +1,154 @@
+"""A folder on disk or behind fsspec (`s3://`, `gs://`, `memory://`) whose files appear whole or not at all.
+
+On disk a file is written under a temporary name, flushed and renamed; an object store shows an upload only when it is
+complete. So a finished file is the mark of finished work, and a kill at any moment leaves nothing half-written.
+"""
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from auditor.errors import AuditorError
+
+TEMPORARY = ".part-"
+
+
+class StorageError(AuditorError):
+    """A folder that cannot be read or written."""
+
+
+class Folder:
+    """A place for files, local or remote, with paths relative to it."""
+
+    def __init__(self, url: str | Path):
+        self.url = str(url).rstrip("/") or "/"
+        try:
+            self.fs, self.root = fsspec.core.url_to_fs(self.url)
+        except (ImportError, ValueError) as error:
+            raise StorageError(f"cannot open {self.url}: {error}") from error
+        self.local = getattr(self.fs, "protocol", "") == "file" or "file" in self.fs.protocol
+        if self.local:
+            self.root = os.path.abspath(self.root)
+
+    def __reduce__(self) -> tuple[type["Folder"], tuple[str]]:
+        return Folder, (self.url,)
+
+    def path(self, name: str) -> str:
+        return f"{self.root}/{name}" if name else self.root
+
+    def exists(self, name: str = "") -> bool:
+        self.fs.invalidate_cache()
+        return bool(self.fs.exists(self.path(name)))
+
+    def names(self, folder: str, suffix: str) -> list[str]:
+        """Names (without folder and suffix) of the finished files of a folder, sorted."""
+        if self.local:
+            with contextlib.suppress(FileNotFoundError), os.scandir(self.path(folder)) as entries:
+                found = [entry.name for entry in entries]
+                return sorted(n.removesuffix(suffix) for n in found if n.endswith(suffix) and not n.startswith("."))
+            return []
+        self.fs.invalidate_cache()
+        try:
+            paths = self.fs.ls(self.path(folder), detail=False)
+        except FileNotFoundError:
+            return []
+        found = [str(path).rsplit("/", 1)[-1] for path in paths]
+        return sorted(name.removesuffix(suffix) for name in found if name.endswith(suffix))
+
+    def read_bytes(self, name: str) -> bytes:
+        data: bytes = self.fs.cat_file(self.path(name))
+        return data
+
+    def read_json(self, name: str) -> Any:
+        return json.loads(self.read_bytes(name))
+
+    def write_json(self, name: str, value: Any) -> None:
+        text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
+        with self.writing(name) as local:
+            local.write_text(text + "\n", encoding="utf-8")
+
+    def write_table(self, name: str, table: pa.Table, metadata: Mapping[str, str] | None = None) -> None:
+        extra = {**(table.schema.metadata or {}), **{k.encode(): v.encode() for k, v in (metadata or {}).items()}}
+        with self.writing(name) as local:
+            pq.write_table(table.replace_schema_metadata(extra), local, compression="zstd")
+
+    def read_table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+        with self.fs.open(self.path(name), "rb") as file:
+            return pq.read_table(file, columns=list(columns) if columns else None)
+
+    def table_metadata(self, name: str) -> dict[str, str]:
+        """The key-value metadata of a Parquet file; empty where there is no such file or it cannot be read."""
+        try:
+            with self.fs.open(self.path(name), "rb") as file:
+                stored = pq.read_schema(file).metadata or {}
+        except (OSError, pa.ArrowException):
+            return {}
+        return {key.decode(): value.decode() for key, value in stored.items() if not key.startswith(b"ARROW:")}
+
+    def remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self.fs.rm(self.path(name), recursive=True)
+
+    @contextlib.contextmanager
+    def writing(self, name: str) -> Iterator[Path]:
+        """A local path to write to; on success it becomes `name`, whole. On failure nothing is left."""
+        target = self.path(name)
+        try:
+            self.fs.makedirs(target.rsplit("/", 1)[0], exist_ok=True)
+            staging = Path(target).parent if self.local else Path(tempfile.gettempdir())
+            handle, temporary = tempfile.mkstemp(prefix=TEMPORARY, dir=staging)
+            os.close(handle)
+        except OSError as error:
+            raise StorageError(f"cannot write {target}: {reason(error)}") from error
+        try:
+            yield Path(temporary)
+            if self.local:
+                _publish(temporary, target)
+            else:
+                self.fs.put_file(temporary, target)
+        except OSError as error:
+            raise StorageError(f"cannot write {target}: {reason(error)}") from error
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+
+    def sweep_temporary(self, *folders: str) -> None:
+        """Remove what an earlier run that was killed left under temporary names."""
+        if not self.local:
+            return
+        for folder in folders:
+            for path in Path(self.path(folder)).glob(f"{TEMPORARY}*"):
+                path.unlink(missing_ok=True)
+
+
+def reason(error: OSError) -> str:
+    if error.errno == errno.ENOSPC:
+        return "the disk is full; free some space and run the same command again to resume"
+    return error.strerror or str(error)
+
+
+def _publish(temporary: str, target: str) -> None:
+    os.chmod(temporary, 0o644)
+    with open(temporary, "rb") as file:
+        os.fsync(file.fileno())
+    os.replace(temporary, target)
+
+
+def free_bytes(folder: Folder) -> int | None:
+    """Free space where a local folder is, or will be."""
+    if not folder.local:
+        return None
+    place = Path(folder.root)
+    while not place.exists():
+        place = place.parent
+    return shutil.disk_usage(place).free
