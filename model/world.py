@@ -1,0 +1,63 @@
+"""The processes that train together, as little of it as the training loop needs; one process is a world of its own.
+
+Every process computes the whole contrastive loss over the gathered batch. So `gather` need not send gradients back:
+the derivative with respect to a process's own embeddings is already that of the global loss, and summing the
+derivatives of the encoders' weights over processes gives those of one process with the whole batch.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """One of `size` processes."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def first(self) -> bool:
+        return self.rank == 0
+
+    def gather(self, local: Tensor) -> Tensor:
+        """The rows of all processes in order of rank, (size * B, ...); gradients reach the own rows only."""
+        if self.size == 1:
+            return local
+        parts = [torch.empty_like(local) for _ in range(self.size)]
+        dist.all_gather(parts, local.detach().contiguous())
+        parts[self.rank] = local
+        return torch.cat(parts)
+
+    def share(self, value: Any) -> list[Any]:
+        """The small values of all processes in order of rank."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
+    def sum_gradients(self, parameters: Iterable[Tensor]) -> None:
+        """Add up, in place, the gradients that each process has of its own rows."""
+        if self.size == 1:
+            return
+        for parameter in parameters:
+            if parameter.grad is None:  # a process whose rows did not touch it still takes part
+                parameter.grad = torch.zeros_like(parameter)
+            dist.all_reduce(parameter.grad)
+
+    def wait(self) -> None:
+        if self.size > 1:
+            dist.barrier()
+
+
+def current_world() -> World:
+    """The world that torch.distributed was started for."""
+    if dist.is_available() and dist.is_initialized():
+        return World(dist.get_rank(), dist.get_world_size())
+    return World()
