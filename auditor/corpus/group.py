@@ -1,0 +1,113 @@
+"""From members to samples: which of the files of one key is the medium, which holds the captions, and what is wrong.
+
+Used for tars and folders alike. Of several media the plain extension (`jpg`) comes before the compound (`seg.png`) and
+video before image, because a picture beside a video is its poster.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from auditor.corpus.captions import (
+    TOO_LONG,
+    decode_text,
+    parse_record,
+    record_captions,
+    record_uid,
+    safe_text,
+    split_captions,
+)
+from auditor.corpus.names import kind_of, split_key
+from auditor.corpus.shard import CorpusOptions
+from auditor.sample import Media, Problem, Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One file of a sample: a member of a tar or a file of a folder."""
+
+    name: str
+    path: str
+    offset: int
+    size: int
+    defect: str | None = None  # why its bytes cannot be had
+
+
+Parts = Mapping[str, Part]  # by extension
+
+
+def group_parts(parts: Iterable[Part]) -> dict[tuple[str, int], dict[str, Part]]:
+    """(key, occurrence) -> its files by extension, in the order of their first file.
+
+    A file whose key and extension were both seen before starts, or belongs to, a further occurrence of the key.
+    """
+    groups: dict[tuple[str, int], dict[str, Part]] = {}
+    seen: dict[tuple[str, str], int] = {}
+    for part in parts:
+        split = split_key(part.name)
+        if split is None:
+            continue
+        occurrence = seen.get(split, 0)
+        seen[split] = occurrence + 1
+        groups.setdefault((split[0], occurrence), {})[split[1]] = part
+    return groups
+
+
+def build_sample(
+    shard: str, key: str, occurrence: int, parts: Parts, read: Callable[[Part], bytes], options: CorpusOptions
+) -> Sample:
+    """The sample of one group; `read` gives the bytes of a sidecar."""
+    media = _medium(parts)
+    text, record = _sidecar(parts, "txt", media), _sidecar(parts, "json", media)
+    captions: tuple[str, ...] = ()
+    uid = None
+    if text is not None and not _defect(text):
+        captions = split_captions(decode_text(read(text)), options.captions)
+    if record is not None and not _defect(record) and (fields := parse_record(read(record))) is not None:
+        captions = captions or record_captions(fields)
+        uid = record_uid(fields)
+    problem = _problem(parts, media, text or record, captions)
+    if occurrence:
+        problem = Problem("duplicate_key", f"key {safe_text(key)} was seen {occurrence} times before in this shard")
+    return Sample(shard, safe_text(key), captions, _located(media), uid, occurrence, problem)
+
+
+def _medium(parts: Parts) -> Part | None:
+    ranks = {name: ("." in name, kind == "image") for name in parts if (kind := kind_of(name)) is not None}
+    best = min(ranks, key=lambda name: ranks[name], default=None)
+    return parts[best] if best is not None else None
+
+
+def _located(part: Part | None) -> Media | None:
+    kind = kind_of(part.name) if part is not None else None
+    return Media(part.path, part.offset, part.size, kind) if part is not None and kind is not None else None
+
+
+def _sidecar(parts: Parts, last: str, media: Part | None) -> Part | None:
+    """The .txt or .json: with nothing before it, else named like the medium (`a.8.png`, `a.8.txt`), else any."""
+    if last in parts:
+        return parts[last]
+    others = [part for extension, part in parts.items() if extension.endswith(f".{last}")]
+    stem = media.name.rpartition(".")[0] if media is not None else ""
+    return next((part for part in others if part.name.rpartition(".")[0] == stem), others[0] if others else None)
+
+
+def _defect(part: Part) -> str | None:
+    if part.defect is None and part.size > TOO_LONG:
+        return f"{part.name} has {part.size} bytes, which is no caption"
+    return part.defect
+
+
+def _problem(parts: Parts, media: Part | None, sidecar: Part | None, captions: tuple[str, ...]) -> Problem | None:
+    """The first thing that keeps the sample from being scored."""
+    if media is None:
+        return Problem("missing_media", safe_text(f"no image or video, only .{', .'.join(parts)}"))
+    if media.defect is not None:
+        return Problem("corrupt", safe_text(media.defect))
+    if media.size == 0:
+        return Problem("corrupt", safe_text(f"{media.name} is empty"))
+    if sidecar is not None and (defect := _defect(sidecar)) is not None:
+        return Problem("corrupt", safe_text(defect))
+    if not captions:
+        without = f"no caption in {sidecar.name}" if sidecar is not None else "no .txt and no .json"
+        return Problem("missing_caption", safe_text(without))
+    return None
