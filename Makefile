@@ -1,0 +1,50 @@
+# Everything below builds .venv by itself; nothing but Python 3.11+ is needed to start.
+PYTHON ?= python3
+BIN := .venv/bin
+SOURCES := auditor model dashboard jobs tests
+
+.PHONY: help demo test lint dashboard bench install browser clean
+
+help:
+	@echo "make demo       generate a corpus with known defects, train a small model, audit it, write a report"
+	@echo "make dashboard  browse the demo's audit"
+	@echo "make test       ruff, mypy --strict and all tests"
+	@echo "make bench      measure every figure of the README"
+
+install: .venv/.installed
+
+.venv/.installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[all,dev]'
+	touch $@
+
+demo: install
+	$(BIN)/auditor demo --out demo
+
+demo/audit/manifest.json:
+	$(MAKE) demo
+
+dashboard: install demo/audit/manifest.json
+	$(BIN)/auditor dashboard demo/audit
+
+lint: install
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/mypy
+
+# The browser tests drive a real Chromium; they skip, saying so, where there is none and none can be installed.
+browser:
+	@command -v chromium chromium-browser google-chrome >/dev/null 2>&1 \
+	  || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } \
+	  || echo "no Chromium here: the browser tests will skip"
+
+test: install lint browser
+	$(BIN)/python -m pytest -q
+
+bench: install
+	@set -e; for script in tests/bench/*.py; do \
+	  name=$$(basename $$script .py); test $$name = __init__ && continue; \
+	  echo "== $$name"; $(BIN)/python -m tests.bench.$$name; done
+
+clean:
+	rm -rf .venv demo bench-results build *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,72 @@
+"""Runs a generator in a thread of its own, a bounded number of bytes ahead of its consumer."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Prefetch(Generic[T]):
+    """Iterate over `source` while a thread produces what comes next. Close it to stop the thread and the source."""
+
+    def __init__(self, source: Generator[T, None, None], weigh: Callable[[T], int], budget: int):
+        self.source, self.weigh, self.budget = source, weigh, budget
+        self.items: deque[tuple[T, int]] = deque()
+        self.held = 0
+        self.finished = self.closed = False
+        self.error: BaseException | None = None
+        self.changed = threading.Condition()
+        self.thread = threading.Thread(target=self._produce, daemon=True, name="prefetch")
+        self.thread.start()
+
+    def _produce(self) -> None:
+        try:
+            for item in self.source:
+                if not self._put(item):
+                    break
+        except BaseException as error:  # handed to the consumer, who raises it
+            self.error = error
+        finally:
+            self.source.close()
+            with self.changed:
+                self.finished = True
+                self.changed.notify_all()
+
+    def _put(self, item: T) -> bool:
+        weight = self.weigh(item)
+        with self.changed:
+            # One item always fits, however large, or nothing would ever move.
+            while not self.closed and self.items and self.held + weight > self.budget:
+                self.changed.wait()
+            if self.closed:
+                return False
+            self.items.append((item, weight))
+            self.held += weight
+            self.changed.notify_all()
+        return True
+
+    def __iter__(self) -> Iterator[T]:
+        while True:
+            with self.changed:
+                while not self.items and not self.finished:
+                    self.changed.wait()
+                if not self.items:
+                    break
+                item, weight = self.items.popleft()
+                self.held -= weight
+                self.changed.notify_all()
+            yield item
+        if self.error is not None:
+            raise self.error
+
+    def close(self) -> list[T]:
+        """Stop producing and wait for the thread; returns what was produced but never consumed."""
+        with self.changed:
+            self.closed = True
+            unused = [item for item, _ in self.items]
+            self.items.clear()
+            self.changed.notify_all()
+        self.thread.join()
+        return unused
