@@ -1,0 +1,226 @@
+"""Any open_clip model as the pair of encoders under an audit: loading it by name, tag, hub or folder, and encoding.
+
+`load_backbone("ViT-B-32@openai")`, `load_backbone("hf-hub:org/repo")`, `load_backbone("local-dir:PATH")`;
+`load_backbone("ViT-B-32")` has random weights (drawn from a fixed seed) and says so in `Backbone.pretrained`.
+Weights are read as safetensors, or by torch's weights-only reader: nothing is ever unpickled.
+"""
+
+import difflib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import open_clip
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from model.errors import ModelError
+from model.fetching import fetching
+from model.fingerprint import fingerprint
+from model.pixels import PixelSpec
+from model.texttower import can_trim, causal_tower, trimmed, trimmed_features
+
+LOCAL = "local-dir:"
+HUB = "hf-hub:"
+PROBE = ("a dog", "two children run across a wet field while an old man watches them from a wooden bench", "!", "")
+# How weights were obtained, not what the model is: left out of the fingerprint and of saved configurations.
+FETCH_SETTINGS = ("timm_model_pretrained", "hf_model_pretrained")
+
+
+class BackboneError(ModelError):
+    """A model that cannot be loaded, or input that it cannot encode."""
+
+
+@dataclass
+class Backbone:
+    """An open_clip model with its tokenizer and its preprocessing."""
+
+    spec: str
+    model: Any  # the open_clip nn.Module
+    tokenizer: Any
+    pixels: PixelSpec
+    config: dict[str, Any]  # {"model_cfg": ..., "preprocess_cfg": ...}, as open_clip_config.json holds it
+    pretrained: bool  # False: random weights, good for training from scratch only
+    trims: bool = field(default=False)
+
+    @property
+    def dim(self) -> int:
+        return int(self.config["model_cfg"]["embed_dim"])
+
+    @property
+    def logit_scale(self) -> float:
+        return float(self.model.logit_scale.detach().exp().item())
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.logit_scale.device  # type: ignore[no-any-return]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of weights, architecture and preprocessing at the time of the first call."""
+        return backbone_fingerprint(self)
+
+    def tokenize(self, captions: Sequence[str]) -> Tensor:
+        """Tokens (B, L) on the device of the model; L is the longest caption where the text tower allows it."""
+        tokens: Tensor = self.tokenizer(list(captions))
+        return (trimmed(tokens) if self.trims else tokens).to(self.device)
+
+    def embed_tokens(self, tokens: Tensor) -> Tensor:
+        """L2-normalised embeddings (B, D) of tokens, with gradients."""
+        if not self.trims:
+            features = self.model.encode_text(tokens)
+        else:
+            features = trimmed_features(causal_tower(self.model), tokens)
+        return F.normalize(features.float(), dim=-1)
+
+    def embed_pixels(self, pixels: Tensor) -> Tensor:
+        """L2-normalised embeddings (B, D) of uint8 pixels (B, H, W, 3) on any device, with gradients."""
+        x = pixels.to(self.device, non_blocking=True).permute(0, 3, 1, 2).float().div(255.0)
+        mean, std = (torch.tensor(v, device=x.device).view(1, 3, 1, 1) for v in (self.pixels.mean, self.pixels.std))
+        x = ((x - mean) / std).contiguous(memory_format=torch.channels_last)
+        return F.normalize(self.model.encode_image(x).float(), dim=-1)
+
+    def encode_images(self, pixels: npt.NDArray[np.uint8]) -> Tensor:
+        """Embeddings (B, D), float32 and L2-normalised, of pixels (B, H, W, 3) as `model.pixels.fit_to` makes them."""
+        expected = (*self.pixels.size, 3)
+        if pixels.ndim != 4 or pixels.shape[1:] != expected or pixels.dtype != np.uint8:
+            raise BackboneError(
+                f"{self.spec} encodes uint8 pixels of shape (B, {', '.join(map(str, expected))}), "
+                f"not {pixels.dtype} of shape {pixels.shape}"
+            )
+        if len(pixels) == 0:
+            return torch.zeros(0, self.dim, device=self.device)
+        with evaluating(self.model):
+            return self.embed_pixels(torch.from_numpy(np.ascontiguousarray(pixels)))
+
+    def encode_texts(self, captions: Sequence[str], batch: int = 256) -> Tensor:
+        """Embeddings (B, D), float32 and L2-normalised, of captions; encoded in order of length, returned in theirs."""
+        result = torch.zeros(len(captions), self.dim, device=self.device)
+        order = sorted(range(len(captions)), key=lambda index: len(captions[index]))
+        with evaluating(self.model):
+            for start in range(0, len(order), batch):
+                chosen = order[start : start + batch]
+                result[chosen] = self.embed_tokens(self.tokenize([captions[index] for index in chosen]))
+        return result
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Without gradients and in evaluation mode; afterwards each part is in the mode it was in."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def backbone_fingerprint(backbone: Backbone) -> str:
+    """Of the weights as they are now, the architecture and the preprocessing; not of where they came from."""
+    return fingerprint(
+        backbone.model.state_dict(), {"model": backbone.config["model_cfg"], "pixels": backbone.pixels.to_dict()}
+    )
+
+
+def load_backbone(spec: str, device: str = "cpu", seed: int = 0) -> Backbone:
+    """The open_clip model that `spec` names, in evaluation mode. `seed` draws the weights where none are named."""
+    name, tag = split_spec(spec)
+    if name.startswith(LOCAL):
+        check_folder(Path(name.removeprefix(LOCAL)))
+    try:
+        with fetching(name.startswith(HUB) or tag is not None), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            # The factory does not take over the activation a tag was trained with; without it the model is another.
+            quick = bool(tag and open_clip.get_pretrained_cfg(name, tag).get("quick_gelu"))
+            named = tag is not None or name.startswith((LOCAL, HUB))
+            model = open_clip.create_model(
+                name, tag, force_quick_gelu=quick, pretrained_text=False, require_pretrained=named
+            )
+            tokenizer = open_clip.get_tokenizer(name)
+            model_cfg = open_clip.get_model_config(name)
+    except Exception as error:  # open_clip, the hub and torch raise a dozen types, with traces nobody can act upon
+        raise BackboneError(why_not(spec, error)) from error
+    if quick:
+        model_cfg["quick_gelu"] = True
+    config = {"model_cfg": without_fetch_settings(model_cfg), "preprocess_cfg": dict(model.visual.preprocess_cfg)}
+    pixels = PixelSpec.from_open_clip(config["preprocess_cfg"])
+    model.eval().to(device)
+    backbone = Backbone(spec, model, tokenizer, pixels, config, pretrained=named)
+    backbone.trims = trims(backbone)
+    return backbone
+
+
+def trims(backbone: Backbone) -> bool:
+    """Whether captions may be cut to the longest of a batch: only where a probe gives the same embeddings."""
+    if not isinstance(backbone.tokenizer, open_clip.SimpleTokenizer):
+        return False  # other tokenizers pad with other ids
+    return can_trim(backbone.model, backbone.tokenizer(list(PROBE)).to(backbone.device))
+
+
+def split_spec(spec: str) -> tuple[str, str | None]:
+    """("ViT-B-32", "openai") of `ViT-B-32@openai`; refuses names and tags that open_clip does not know."""
+    if spec.startswith((LOCAL, HUB)):
+        if spec in (LOCAL, HUB):
+            raise BackboneError(f"{spec} names no model: write {LOCAL}PATH or {HUB}org/repo")
+        return spec, None
+    name, at, tag = spec.partition("@")
+    name = name.replace("/", "-")  # OpenAI writes ViT-B/32
+    names = open_clip.list_models()
+    if name not in names:
+        near = difflib.get_close_matches(name, names, n=3)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"a folder is written {LOCAL}PATH"
+        raise BackboneError(f"open_clip has no model called {name!r}; {hint}")
+    tags = open_clip.list_pretrained_tags_by_model(name)
+    if at and tag not in tags and not open_clip.pretrained.is_pretrained_cfg(name, tag):
+        raise BackboneError(f"open_clip has no weights {tag!r} for {name}; it has {', '.join(tags) or 'none'}")
+    return name, tag if at else None
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that open_clip would fail on with a trace, or fill with random weights."""
+    path = folder / "open_clip_config.json"
+    if not folder.is_dir():
+        raise BackboneError(f"there is no folder {folder}")
+    if not path.is_file():
+        raise BackboneError(f"{folder} is not an open_clip model: it has no open_clip_config.json")
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise BackboneError(f"{path} is not JSON: {one_line(error)}") from error
+    if not isinstance(config, dict) or "embed_dim" not in config.get("model_cfg", {}):
+        raise BackboneError(f"{path} has no model_cfg with an embed_dim")
+    if not any(next(folder.glob(f"*.{ending}"), None) for ending in ("safetensors", "bin", "pth")):
+        raise BackboneError(f"{folder} has no weights (open_clip_model.safetensors)")
+
+
+def without_fetch_settings(config: Any) -> Any:
+    """A copy of a model configuration with nothing in it that would fetch weights."""
+    if isinstance(config, dict):
+        return {key: without_fetch_settings(value) for key, value in config.items() if key not in FETCH_SETTINGS}
+    return list(config) if isinstance(config, tuple) else config
+
+
+def why_not(spec: str, error: Exception) -> str:
+    """One line on why a model could not be loaded, and what to do."""
+    reason = one_line(error)
+    if any(sign in reason for sign in ("Failed to download", "Failed initial", "Required pretrained weights")):
+        return (
+            f"cannot fetch the weights of {spec}: they are not in the local cache and the hub did not give them; "
+            f"check the name and the connection, or name a copy on disk as {LOCAL}PATH"
+        )
+    return f"cannot load {spec}: {reason}"
+
+
+def one_line(error: BaseException, limit: int = 300) -> str:
+    """The message of an error on one line, without the advice of the library that raised it."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= limit else text[: limit - 3] + "..."

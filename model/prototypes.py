@@ -1,0 +1,120 @@
+"""The PAU head: one bank of K prototypes per modality, and the uncertainty of an instance that faces the other bank."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from model.errors import ModelError
+from model.evidence import Opinion, check_evidence, opinion, uncertainty
+from model.fingerprint import fingerprint
+
+INITS = ("xavier", "kaiming_uniform", "kaiming_normal", "orthogonal")
+
+
+class HeadError(ModelError):
+    """A head that cannot be built, or embeddings that it cannot judge."""
+
+
+@dataclass(frozen=True)
+class HeadConfig:
+    """What a head is made of. `scale` multiplies cosines before they become evidence: with bare cosines u is 0.5."""
+
+    dim: int
+    prototypes: int = 8
+    init: str = "xavier"
+    evidence: str = "exp"
+    tau: float = 5.0
+    scale: float = 100.0
+
+    def __post_init__(self) -> None:
+        for name in ("dim", "prototypes"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise HeadError(f"{name} must be a whole number of at least 1, not {value!r}")
+        if self.init not in INITS:
+            raise HeadError(f"init must be one of {', '.join(INITS)}, not {self.init!r}")
+        if not 0.0 < self.scale < float("inf"):
+            raise HeadError(f"scale must be a positive number, not {self.scale}")
+        check_evidence(self.evidence, self.tau)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "HeadConfig":
+        """From parsed JSON or TOML; unknown keys are refused."""
+        unknown = sorted(set(values) - {field.name for field in fields(cls)})
+        if unknown:
+            raise HeadError(f"unknown setting of a head: {', '.join(unknown)}")
+        if "dim" not in values:
+            raise HeadError("the settings of a head lack its embedding width, dim")
+        return cls(**values)
+
+
+def initial_bank(config: HeadConfig, generator: torch.Generator) -> Tensor:
+    """A bank of prototypes (K, D) drawn as `config.init` says; Xavier is the uniform ("normalized") form."""
+    bank = torch.empty(config.prototypes, config.dim)
+    if config.init == "xavier":
+        return nn.init.xavier_uniform_(bank, generator=generator)
+    if config.init == "kaiming_uniform":
+        return nn.init.kaiming_uniform_(bank, generator=generator)
+    if config.init == "kaiming_normal":
+        return nn.init.kaiming_normal_(bank, generator=generator)
+    return nn.init.orthogonal_(bank, generator=generator)
+
+
+class PrototypeHead(nn.Module):
+    """Two prototype banks. An instance faces the prototypes of the *other* modality."""
+
+    def __init__(self, config: HeadConfig, seed: int = 0) -> None:
+        super().__init__()
+        self.config = config
+        generator = torch.Generator().manual_seed(seed)
+        self.visual = nn.Parameter(initial_bank(config, generator))  # (K, D)
+        self.text = nn.Parameter(initial_bank(config, generator))  # (K, D)
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self.state_dict(), self.config.to_dict())
+
+    def logits_visual(self, visual: Tensor) -> Tensor:
+        """scale * cos of visual embeddings (N, D) with the TEXT prototypes: (N, K)."""
+        return self._logits(visual, self.text)
+
+    def logits_text(self, text: Tensor) -> Tensor:
+        """scale * cos of text embeddings (N, D) with the VISUAL prototypes: (N, K)."""
+        return self._logits(text, self.visual)
+
+    def uncertainty_visual(self, visual: Tensor) -> Tensor:
+        """u of visual embeddings (N, D): (N,)."""
+        return uncertainty(self.logits_visual(visual), self.config.evidence, self.config.tau)
+
+    def uncertainty_text(self, text: Tensor) -> Tensor:
+        """u of text embeddings (N, D): (N,)."""
+        return uncertainty(self.logits_text(text), self.config.evidence, self.config.tau)
+
+    def opinion_visual(self, visual: Tensor) -> Opinion:
+        return opinion(self.logits_visual(visual), self.config.evidence, self.config.tau)
+
+    def opinion_text(self, text: Tensor) -> Opinion:
+        return opinion(self.logits_text(text), self.config.evidence, self.config.tau)
+
+    def _logits(self, embeddings: Tensor, bank: Tensor) -> Tensor:
+        if embeddings.ndim != 2 or embeddings.shape[1] != self.config.dim:
+            raise HeadError(f"this head judges embeddings of width {self.config.dim}, not {tuple(embeddings.shape)}")
+        cosines = F.normalize(embeddings.to(bank.dtype), dim=-1) @ F.normalize(bank, dim=-1).T
+        return self.config.scale * cosines
+
+
+def prototype_overlap(bank: Tensor) -> float:
+    """Mean |cos| between different prototypes of a bank (K, D): 0 when all are at right angles."""
+    count = bank.shape[0]
+    if count < 2:
+        return 0.0
+    unit = F.normalize(bank.detach(), dim=-1)
+    off_diagonal = (unit @ unit.T).abs().masked_fill(torch.eye(count, dtype=torch.bool, device=bank.device), 0.0)
+    return float(off_diagonal.sum() / (count * (count - 1)))

@@ -1,0 +1,103 @@
+"""The head: which bank an instance faces, initialisation under a seed, and what is refused."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from model.errors import ModelError
+from model.prototypes import INITS, HeadConfig, HeadError, PrototypeHead, prototype_overlap
+
+
+def test_an_instance_faces_the_prototypes_of_the_other_modality() -> None:
+    head = PrototypeHead(HeadConfig(dim=3, prototypes=2))
+    with torch.no_grad():
+        head.visual.copy_(torch.tensor([[2.0, 0, 0], [3.0, 0, 0]]))
+        head.text.copy_(torch.tensor([[0, 5.0, 0], [0, 1.0, 0]]))
+    instance = torch.tensor([[0.0, 7.0, 0.0]])  # along the text prototypes
+    torch.testing.assert_close(head.logits_visual(instance), torch.tensor([[100.0, 100.0]]))
+    torch.testing.assert_close(head.logits_text(instance), torch.tensor([[0.0, 0.0]]))
+    assert head.uncertainty_visual(instance) > 0.999
+    assert head.uncertainty_text(instance).item() == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("init", INITS)
+def test_initialisation_follows_the_seed(init: str) -> None:
+    config = HeadConfig(dim=32, init=init)
+    one, same, other = PrototypeHead(config, seed=1), PrototypeHead(config, seed=1), PrototypeHead(config, seed=2)
+    assert one.fingerprint == same.fingerprint != other.fingerprint
+    assert not torch.equal(one.visual, one.text)
+    assert one.visual.shape == (8, 32)
+
+
+def test_initialisations_have_their_moments() -> None:
+    banks = {init: PrototypeHead(HeadConfig(dim=512, prototypes=64, init=init)).visual.detach() for init in INITS}
+    assert banks["xavier"].abs().max() <= (6 / (64 + 512)) ** 0.5
+    assert banks["xavier"].std().item() == pytest.approx((2 / (64 + 512)) ** 0.5, rel=0.05)
+    assert banks["kaiming_uniform"].abs().max() <= (6 / 512) ** 0.5
+    assert banks["kaiming_normal"].std().item() == pytest.approx((2 / 512) ** 0.5, rel=0.05)
+    torch.testing.assert_close(banks["orthogonal"] @ banks["orthogonal"].T, torch.eye(64), atol=1e-5, rtol=0)
+    assert prototype_overlap(banks["orthogonal"]) < 1e-5
+
+
+def test_building_a_head_leaves_the_global_generator_alone() -> None:
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    PrototypeHead(HeadConfig(dim=8))
+    assert torch.equal(torch.rand(1), expected)
+
+
+def test_logits_of_the_released_program(shared: Path) -> None:
+    data = np.load(shared / "oracle" / "itm_loss_n16_d32_k8.npz")
+    head = PrototypeHead(HeadConfig(dim=32, scale=float(data["logit_scale"]))).double()
+    with torch.no_grad():
+        head.visual.copy_(torch.from_numpy(data["v_prototype"]))
+        head.text.copy_(torch.from_numpy(data["t_prototype"]))
+    found = head.logits_visual(torch.from_numpy(data["img_feats"])).detach().numpy()
+    np.testing.assert_allclose(found, data["vhub_logits"], atol=1e-9)
+    found = head.uncertainty_text(torch.from_numpy(data["txt_feats"])).detach().numpy()
+    np.testing.assert_allclose(found, data["tu"][:, 0], atol=1e-9)
+
+
+def test_half_precision_embeddings_are_welcome() -> None:
+    head = PrototypeHead(HeadConfig(dim=8))
+    x = F.normalize(torch.randn(4, 8, generator=torch.manual_seed(0)), dim=-1).half()
+    torch.testing.assert_close(head.uncertainty_visual(x), head.uncertainty_visual(x.float()))
+    assert torch.isfinite(head.uncertainty_visual(torch.zeros(1, 8))).all()
+
+
+def test_the_full_opinion_agrees_with_u() -> None:
+    head = PrototypeHead(HeadConfig(dim=8, evidence="softplus"))
+    x = torch.randn(4, 8, generator=torch.manual_seed(0))
+    torch.testing.assert_close(head.opinion_visual(x).uncertainty, head.uncertainty_visual(x))
+    torch.testing.assert_close(head.opinion_text(x).belief.sum(dim=1), head.uncertainty_text(x))
+
+
+def test_overlap_of_equal_prototypes_is_one() -> None:
+    assert prototype_overlap(torch.ones(3, 4)) == pytest.approx(1.0)
+    assert prototype_overlap(torch.ones(1, 4)) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"dim": 0}, "dim must be"),
+        ({"dim": 8, "prototypes": 2.5}, "prototypes must be"),
+        ({"dim": 8, "init": "zeros"}, "init must be one of xavier"),
+        ({"dim": 8, "scale": -1.0}, "scale must be"),
+        ({"dim": 8, "evidence": "tanh"}, "evidence must be"),
+        ({"dim": 8, "colour": "red"}, "unknown setting of a head: colour"),
+        ({}, "lack its embedding width"),
+    ],
+)
+def test_bad_settings_are_refused(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        HeadConfig.from_dict(settings)
+
+
+def test_embeddings_of_another_width_are_refused() -> None:
+    with pytest.raises(HeadError, match="width 8"):
+        PrototypeHead(HeadConfig(dim=8)).uncertainty_text(torch.zeros(2, 9))
