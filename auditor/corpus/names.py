@@ -9,11 +9,12 @@ from auditor.sample import Kind
 IMAGES = frozenset(["jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff"])
 VIDEOS = frozenset(["mp4", "webm", "mkv", "avi", "mov", "m4v", "mpg", "mpeg", "3gp"])
 # Media that cannot be decoded here: in a folder they still get a row that says so, unlike a README.
-FOREIGN = frozenset(
-    ["heic", "heif", "avif", "jxl", "jp2", "svg", "psd", "ico", "tga", "exr", "raw", "dng", "cr2", "nef", "arw"]
-    + ["wmv", "flv", "ogv", "ts", "mts", "vob"]
-)
+FOREIGN = frozenset(["heic", "heif", "avif", "jxl", "jp2", "svg", "psd", "ico", "tga", "dng", "wmv", "flv", "ogv"])
 
+_META = re.compile(r"__[^/]*__($|/)")
+_DIGITS = re.compile(r"[0-9]+")
+_CONTAINER = re.compile(r"\.(tar(\.\w+)?|tgz|parquet|csv|tsv|jsonl|ndjson|json)$", re.IGNORECASE)
+_UNSAFE = re.compile(r"^\.|[^\w.-]")
 LONGEST_NAME = 150  # of a shard; file systems allow 255 bytes, and a suffix is still to come
 
 
@@ -32,15 +33,14 @@ def split_key(name: str) -> tuple[str, str] | None:
     """
     folder, slash, base = name.rpartition("/")
     stem, dot, extension = base.partition(".")
-    if not stem or not dot or not extension or re.match(r"__[^/]*__($|/)", name):
+    if not stem or not dot or not extension or _META.match(name):
         return None
     return folder + slash + stem, extension.lower()
 
 
-def natural(name: str) -> list[tuple[int, int | str]]:
+def natural(name: str) -> tuple[str, str]:
     """Sort key under which `shard-2` comes before `shard-10`."""
-    parts = re.split(r"(\d+)", name)
-    return [(0, int(part)) if part.isdecimal() else (1, part) for part in parts] + [(2, name)]
+    return _DIGITS.sub(lambda digits: digits[0].zfill(20), name), name
 
 
 def shard_names(paths: Sequence[str]) -> list[str]:
@@ -58,10 +58,8 @@ def shard_names(paths: Sequence[str]) -> list[str]:
 
 
 def _safe(path: str) -> str:
-    folder, slash, base = path.strip("/").rpartition("/")
-    stem = re.sub(r"(?i)(\.tar(\.\w+)?|\.tgz|\.parquet|\.csv|\.tsv|\.jsonl|\.ndjson)$", "", base)
-    flat = re.sub(r"/+", "__", folder + slash + stem)
-    return re.sub(r"^\.|[^\w.-]", "_", flat) or "shard"
+    stem = _CONTAINER.sub("", path.strip("/"))
+    return _UNSAFE.sub("_", stem.replace("/", "__")) or "shard"
 
 
 def common_root(paths: Iterable[str]) -> str:

@@ -17,6 +17,7 @@ from auditor.corpus.shard import CorpusError
 MOST_PATHS = 10_000_000
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
+_SUFFIX = re.compile(r"\.\w{1,8}$")
 _LOOKED_AT = 20  # remote paths of an expansion that are asked for before it is called wrong
 
 
@@ -71,7 +72,7 @@ def _exists(path: str) -> bool:
 def _place(path: str, look: bool = True) -> Place:
     """Whether a path is a folder is asked only where its name leaves it open, or where there are few to ask about."""
     full = remote.absolute(path)
-    if not look and re.search(r"\.\w{1,8}$", full):
+    if not look and _SUFFIX.search(full):
         return Place(full, folder=False)
     return Place(full, remote.is_folder(full) if remote.is_url(full) else os.path.isdir(full))
 
