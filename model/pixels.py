@@ -215,7 +215,7 @@ def decode_image(data: bytes, limits: Limits = Limits()) -> Image.Image:  # noqa
     except MemoryError as error:
         raise DecodeError("too_large", "the image does not fit in memory") from error
     except UnidentifiedImageError as error:
-        raise DecodeError("corrupt", "not an image of a known format") from error
+        raise DecodeError("corrupt", "the content is of no known format") from error
     except Exception as error:  # damaged files make Pillow raise nearly anything: SyntaxError, KeyError, struct.error
         raise DecodeError("corrupt", f"{type(error).__name__}: {error}") from error
 
@@ -258,7 +258,7 @@ def flatten(image: Image.Image) -> Image.Image:
 
 def deep_grey(image: Image.Image) -> Image.Image:
     """16-bit, 32-bit and float grey to 8 bits by the range of its type, where Pillow's own conversion would clip."""
-    values = np.asarray(image).astype(np.float64)
+    values = np.asarray(image).astype(np.float32)
     values = values / white_level(image, values) * 255.0
     if image.format == "TIFF" and image.getexif().get(262) == 0:  # white is zero
         values = 255.0 - values
@@ -268,7 +268,7 @@ def deep_grey(image: Image.Image) -> Image.Image:
     return Image.fromarray(np.rint(np.clip(np.nan_to_num(values), 0.0, 255.0)).astype(np.uint8)).convert("RGB")
 
 
-def white_level(image: Image.Image, values: npt.NDArray[np.float64]) -> float:
+def white_level(image: Image.Image, values: npt.NDArray[np.float32]) -> float:
     """The value that is shown as white."""
     if image.mode.startswith("I;16"):
         bits = image.getexif().get(258, 16) if image.format == "TIFF" else 16
