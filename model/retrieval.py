@@ -163,14 +163,27 @@ class RetrievalResult:
         return {**found, "RSum": self.rsum}
 
 
+def positive_pairs(query_groups: Array, gallery_groups: Array) -> tuple[Array, Array]:
+    """Row and column of every positive pair, without a matrix of them."""
+    order = np.argsort(gallery_groups, kind="stable")
+    arranged = gallery_groups[order]
+    first = np.searchsorted(arranged, query_groups, side="left")
+    count = np.searchsorted(arranged, query_groups, side="right") - first
+    rows = np.repeat(np.arange(len(query_groups)), count)
+    within = np.arange(len(rows)) - np.repeat(np.cumsum(count) - count, count)
+    return rows, order[np.repeat(first, count) + within]
+
+
 def rank_block(scores: Array, query_groups: Array, gallery_groups: Array, tolerance: float) -> Ranks:
     """Ranks of some queries (rows) against the whole gallery (columns)."""
-    positive = query_groups[:, None] == gallery_groups[None, :]
-    best = np.where(positive, scores, -np.inf).max(axis=1, initial=-np.inf)[:, None]
-    tied = np.abs(scores - best) <= tolerance
-    tied_positives = (tied & positive).sum(axis=1)
-    greater = (scores > best + tolerance).sum(axis=1)
-    return Ranks(greater, tied.sum(axis=1) - tied_positives, tied_positives)
+    rows, columns = positive_pairs(query_groups, gallery_groups)
+    positive = scores[rows, columns]
+    best = np.full(len(scores), -np.inf, dtype=scores.dtype)
+    np.maximum.at(best, rows, positive)
+    tied_positives = np.bincount(rows, positive >= best[rows] - tolerance, len(scores)).astype(int)
+    greater = np.count_nonzero(scores > best[:, None] + tolerance, axis=1)
+    reaching = np.count_nonzero(scores >= best[:, None] - tolerance, axis=1)
+    return Ranks(greater, reaching - greater - tied_positives, tied_positives)
 
 
 def collapse(scores: Array, groups: Array) -> tuple[Array, Array]:
