@@ -1,0 +1,227 @@
+"""DuckDB that can read one audit and nothing else: where every query runs, ours and other people's.
+
+The engine itself is locked down (no external access but the audit's own files, no extensions, configuration locked,
+memory limit, no spilling); text written by a user must in addition be a single SELECT whose syntax tree names only the
+audit's tables and harmless functions; and a timer interrupts what runs too long.
+"""
+
+import json
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from auditor.errors import AuditorError
+
+TABLES = frozenset({"samples", "reviews"})
+TABLE_FUNCTIONS = frozenset({"range", "generate_series", "unnest", "json_each"})
+# Functions that look outside the audit, act, wait, or build strings and lists of any size outside the memory limit.
+FORBIDDEN = frozenset(
+    re.findall(
+        r"\w+",
+        """current_setting getvariable getenv json_execute_serialized_sql json_serialize_plan json_deserialize_sql
+        nextval currval setval write_log sleep_ms pg_sleep parse_duckdb_log_message current_query user_agent
+        repeat lpad rpad printf format bar list_resize array_resize enable_profile disable_profile
+        enable_logging disable_logging txid_current""",
+    )
+)
+IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z")
+LONGEST = 100_000  # characters of SQL
+
+
+class QueryError(AuditorError):
+    """A query that cannot be run; the message is DuckDB's or ours, without its drawing of the position."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    memory: str = "1500MB"
+    seconds: float = 60.0
+    threads: int | None = None  # all cores
+
+
+def literal(value: Any) -> str:
+    """A Python value as SQL text."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    if isinstance(value, int | float):
+        return f"CAST('{value}' AS DOUBLE)" if isinstance(value, float) else str(value)
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(literal(item) for item in value) + "]"
+    return "'" + str(value).replace("'", "''") + "'"
+
+
+def name(column: str) -> str:
+    """A column name as SQL text."""
+    return '"' + column.replace('"', '""') + '"'
+
+
+def in_words(error: Exception) -> str:
+    """DuckDB's message in one line, without the lines that draw where it happened."""
+    text = re.split(r"\n\s*LINE \d+:", str(error))[0]
+    return " ".join(text.split())
+
+
+class Database:
+    """A locked DuckDB over the files in `readable`; `writable` are the only paths a COPY of ours may write."""
+
+    def __init__(
+        self,
+        readable: Sequence[str],
+        limits: Limits = Limits(),  # noqa: B008 (frozen)
+        filesystem: Any = None,
+        writable: Sequence[str] = (),
+    ) -> None:
+        self.limits = limits
+        self._connection = duckdb.connect(":memory:")
+        if filesystem is not None:
+            self._connection.register_filesystem(filesystem)
+        settings: dict[str, Any] = {
+            "memory_limit": limits.memory,
+            "temp_directory": "",
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            "python_enable_replacements": False,
+            "parquet_metadata_cache": True,  # an audit's files are replaced, never changed
+            "allowed_paths": [*readable, *writable],
+            "enable_external_access": False,
+        }
+        if limits.threads:
+            settings["threads"] = limits.threads
+        for setting, value in settings.items():
+            self._connection.execute(f"SET {setting} = {literal(value)}")
+        self._connection.execute("SET lock_configuration = true")
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def define(self, statement: str) -> None:
+        """Run a statement of ours that makes a view or table."""
+        with self._session() as session:
+            session.execute(statement).fetchall()
+
+    def run(self, sql: str) -> pa.Table:
+        """The result of a query of ours."""
+        with self._session() as session:
+            return session.sql(sql).to_arrow_table()
+
+    def rows(self, sql: str) -> list[dict[str, Any]]:
+        result: list[dict[str, Any]] = self.run(sql).to_pylist()
+        return result
+
+    def stream(self, sql: str, batch: int = 100_000) -> Iterator[pa.RecordBatch]:
+        """The result in batches; the time limit is for the whole."""
+        with self._session() as session:
+            yield from session.sql(sql).to_arrow_reader(batch)
+
+    @contextmanager
+    def _session(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A connection of its own (threads of a dashboard share the database) that is interrupted when time is up."""
+        session = self._connection.cursor()
+        timer = threading.Timer(self.limits.seconds, session.interrupt)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield session
+        except duckdb.InterruptException:
+            raise QueryError(f"stopped after {self.limits.seconds:g} s, the time limit of a query") from None
+        except duckdb.OutOfMemoryException:
+            raise QueryError(f"needs more than {self.limits.memory} of memory, the limit of a query") from None
+        except duckdb.Error as error:
+            raise QueryError(in_words(error)) from None
+        finally:
+            timer.cancel()
+            session.close()
+
+    def _parse(self, sql: str) -> dict[str, Any]:
+        """The syntax tree of the one SELECT in `sql`."""
+        if len(sql) > LONGEST:
+            raise QueryError(f"a query of {len(sql):,} characters is too long")
+        try:
+            with self._session() as session:
+                duckdb.extract_statements(sql)  # for its message: better than that of the serializer
+                answer = session.execute("SELECT json_serialize_sql(?)", [sql]).fetchone()
+            tree: dict[str, Any] = json.loads(answer[0]) if answer else {}
+        except (RecursionError, UnicodeError, duckdb.Error) as error:
+            message = "is nested too deeply" if isinstance(error, RecursionError) else in_words(error)
+            raise QueryError(message) from None
+        if tree.get("error") or len(tree["statements"]) != 1:
+            raise QueryError("only a single SELECT statement can be run on an audit")
+        statement: dict[str, Any] = tree["statements"][0]
+        return statement
+
+    def check_select(self, sql: str) -> None:
+        """Refuse text that is anything but one SELECT over the audit's own tables."""
+        check_tree(self._parse(sql))
+
+    def check_condition(self, text: str) -> str:
+        """A user's WHERE text as one closed expression, ready to stand between ANDs."""
+        wrapped = "SELECT 1 FROM samples WHERE (\n{}\n)"
+        tree = self._parse(wrapped.format(text))
+        check_tree(tree)
+        # All but the condition itself must be as if the condition were TRUE: nothing has broken out of the brackets.
+        if without_condition(tree) != without_condition(self._parse(wrapped.format("TRUE"))):
+            raise QueryError("a condition must be a single expression, like: similarity > 0.3 AND kind = 'video'")
+        return f"(\n{text}\n)"
+
+
+def without_condition(tree: dict[str, Any]) -> Any:
+    node = {key: value for key, value in tree["node"].items() if key != "where_clause"}
+    return without_positions({**tree, "node": node})
+
+
+def without_positions(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {key: without_positions(value) for key, value in tree.items() if not key.startswith("query_location")}
+    if isinstance(tree, list):
+        return [without_positions(item) for item in tree]
+    return tree
+
+
+def nodes(tree: Any) -> Iterator[dict[str, Any]]:
+    """Every object in a syntax tree, without recursion."""
+    waiting = [tree]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict):
+            yield item
+            waiting.extend(item.values())
+        elif isinstance(item, list):
+            waiting.extend(item)
+
+
+def check_tree(tree: dict[str, Any]) -> None:
+    """Only known tables and harmless functions. The locked engine is the second wall behind this one."""
+    known = set(TABLES)
+    for node in nodes(tree):
+        if "cte_map" in node:
+            known.update(entry["key"].lower() for entry in node["cte_map"]["map"] if IDENTIFIER.match(entry["key"]))
+    for node in nodes(tree):
+        kind = node.get("type")
+        if kind == "BASE_TABLE":
+            check_table(node, known)
+        elif kind == "SHOW_REF" and node.get("table_name"):
+            raise QueryError("SHOW is not available; DESCRIBE samples lists the columns")
+        elif kind == "TABLE_FUNCTION":
+            check_function(node["function"], TABLE_FUNCTIONS)
+        elif "function_name" in node and node["function_name"].lower() in FORBIDDEN:
+            raise QueryError(f"the function {node['function_name']} is not available in a query on an audit")
+
+
+def check_table(node: dict[str, Any], known: set[str]) -> None:
+    table = ".".join(node["qualified_name"]["path"])
+    if table.lower() not in known:
+        raise QueryError(f"there is no table {table!r}; an audit has {' and '.join(sorted(TABLES))}")
+
+
+def check_function(function: dict[str, Any], allowed: frozenset[str]) -> None:
+    called = function.get("function_name", "")
+    if called.lower() not in allowed:
+        raise QueryError(f"the table function {called} is not available: a query can read the audit and nothing else")
