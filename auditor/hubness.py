@@ -1,0 +1,265 @@
+"""Similarity of a pair, and how it stands against a reference sample of the corpus.
+
+Some media are near every caption and some captions near every medium (hubs), so a raw cosine says little by itself.
+Here each pair is compared with a bounded random sample of the corpus: its cosine less half the log-mean-exp of the
+similarities of both its sides, the number of corpus items that fit either side as well, and the mean similarity h.
+Everything depends on the pair and the reference alone, so scoring streams. NumPy only; memory is flat in the number
+of pairs.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+BLOCK_ELEMENTS = 1 << 21  # similarities held at once: 8 MB, about what a core's share of the last cache holds
+RIVAL_WEIGHT = 0.75
+FRAME_NULL_QUANTILE = 0.95  # a frame fits when 19 of 20 frames of other videos fit the caption less
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A bounded random sample of the corpus's OK pairs of one kind; all vectors L2-normalised.
+
+    Pairs with the same `group` share a medium (or an exact duplicate of it) and are never played against each other.
+    """
+
+    visual: Floats  # (R, D)
+    frames: Floats | None  # (R, J, D), video only
+    mask: Bools | None  # (R, J), which of the J frames exist
+    text: Floats  # (R, D)
+    group: Ints  # (R,)
+    scale: float  # inverse temperature of the similarities: the backbone's logit_scale
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+    def take(self, rows: npt.NDArray[np.intp]) -> "Reference":
+        """The reference made of some of its rows."""
+        return Reference(
+            self.visual[rows],
+            None if self.frames is None else self.frames[rows],
+            None if self.mask is None else self.mask[rows],
+            self.text[rows],
+            self.group[rows],
+            self.scale,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """What `measure` finds for N pairs; every array has N entries, the frame columns are None for images."""
+
+    similarity: Floats
+    similarity_normalised: Floats
+    mean_similarity_visual: Floats
+    mean_similarity_text: Floats
+    matches_visual: Floats
+    matches_text: Floats
+    mismatch_score: Floats  # low is suspicious
+    best_frame: npt.NDArray[np.int32] | None
+    frame_spread: Floats | None
+    frame_match_share: Floats | None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How rows stand against the reference: log-mean-exp and mean of their similarities, perplexity as a share."""
+
+    level: Floats  # log-mean-exp at temperature 1/scale, in units of similarity
+    rivals: Floats  # the same at half that temperature: closer to the best alternatives
+    mean: Floats
+    share: Floats  # effective share of the reference that fits as well, in (0, 1]
+
+
+def similarity_matrix(visual: Floats, frames: Floats | None, mask: Bools | None, text: Floats) -> Floats:
+    """Similarity of every medium with every caption, (N, M): cosine; for video the mean of the cosine of the
+    whole clip and of its best frame (the paper's appendix A)."""
+    out = np.empty((len(visual), len(text)), np.float32)
+    if frames is None or mask is None:
+        return np.matmul(visual, text.T, out=out)
+    count, width = frames.shape[1:]
+    step = max(1, BLOCK_ELEMENTS // max(1, count * len(text)))
+    hidden = np.where(mask, np.float32(0), np.float32(-np.inf))[..., None]  # (N, J, 1)
+    for start in range(0, len(visual), step):
+        rows = slice(start, start + step)
+        block = frames[rows]
+        by_frame = (block.reshape(-1, width) @ text.T).reshape(len(block), count, len(text))
+        by_frame += hidden[rows]
+        out[rows] = (visual[rows] @ text.T + by_frame.max(axis=1)) / 2
+    return out
+
+
+def pair_similarity(visual: Floats, frames: Floats | None, mask: Bools | None, text: Floats) -> Floats:
+    """Similarity of each medium with its own caption, (N,)."""
+    whole = np.einsum("nd,nd->n", visual, text, dtype=np.float32)
+    if frames is None or mask is None:
+        return whole
+    best: Floats = frame_similarity(frames, mask, text).max(axis=1)
+    return (whole + best) / 2
+
+
+def frame_similarity(frames: Floats, mask: Bools, text: Floats) -> Floats:
+    """Cosine of each frame with the pair's caption, (N, J); -inf where there is no frame."""
+    found = np.einsum("njd,nd->nj", frames, text, dtype=np.float32)
+    return np.where(mask, found, np.float32(-np.inf))
+
+
+def blocks(rows: int, columns: int) -> Iterator[slice]:
+    """Slices of the rows so that a block of rows x columns fits the cache."""
+    step = max(16, BLOCK_ELEMENTS // max(1, columns))
+    return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
+
+
+class OwnGroup:
+    """Finds the reference rows of a pair's own group, which must not count as alternatives."""
+
+    def __init__(self, groups: Ints) -> None:
+        self.order = np.argsort(groups, kind="stable")
+        self.sorted = groups[self.order]
+
+    def find(self, groups: Ints) -> tuple[Ints, Ints, Ints]:
+        """(row, column) of every hit and the number of hits of each row."""
+        first = np.searchsorted(self.sorted, groups, "left")
+        count = np.searchsorted(self.sorted, groups, "right") - first
+        row = np.repeat(np.arange(len(groups)), count)
+        within = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+        return row, self.order[np.repeat(first, count) + within], count
+
+
+def standing(similarity: Floats, own: tuple[Ints, Ints, Ints], scale: float) -> Standing:
+    """Reduce a block of similarities to the reference, (B, R), which is overwritten; own group left out."""
+    row, column, hits = own
+    others = np.maximum(similarity.shape[1] - hits, 1).astype(np.float32)
+    total = similarity.sum(axis=1)
+    np.subtract.at(total, row, similarity[row, column])
+    similarity[row, column] = -1  # never the maximum, or the exponentials of all others could vanish
+    top = similarity.max(axis=1, keepdims=True)
+    logits = np.multiply(np.subtract(similarity, top, out=similarity), np.float32(scale), out=similarity)
+    weights = np.exp(logits)
+    weights[row, column] = 0
+    mass = np.maximum(weights.sum(axis=1), np.float32(1e-30))
+    entropy = np.log(mass) - np.einsum("br,br->b", weights, logits) / mass
+    squares = np.maximum(np.einsum("br,br->b", weights, weights), np.float32(1e-30))
+    level = top[:, 0] + np.log(mass / others) / np.float32(scale)
+    rivals = top[:, 0] + np.log(squares / others) / np.float32(2 * scale)
+    return Standing(level, rivals, total / others, np.minimum(np.exp(entropy) / others, 1))
+
+
+def standing_of_visual(
+    visual: Floats, frames: Floats | None, mask: Bools | None, group: Ints, ref: Reference
+) -> Standing:
+    """How media stand against the captions of the reference."""
+    own = OwnGroup(ref.group)
+    parts = []
+    for rows in blocks(len(visual), len(ref) if frames is None else len(ref) * 4):
+        matrix = similarity_matrix(
+            visual[rows], None if frames is None else frames[rows], None if mask is None else mask[rows], ref.text
+        )
+        parts.append(standing(matrix, own.find(group[rows]), ref.scale))
+    return joined(parts)
+
+
+def standing_of_text(text: Floats, group: Ints, ref: Reference) -> Standing:
+    """How captions stand against the media of the reference."""
+    own = OwnGroup(ref.group)
+    parts = []
+    for rows in blocks(len(text), len(ref)):
+        if ref.frames is None:
+            matrix = text[rows] @ ref.visual.T
+        else:
+            matrix = np.ascontiguousarray(similarity_matrix(ref.visual, ref.frames, ref.mask, text[rows]).T)
+        parts.append(standing(matrix, own.find(group[rows]), ref.scale))
+    return joined(parts)
+
+
+def joined(parts: list[Standing]) -> Standing:
+    if not parts:
+        return Standing(*(np.empty(0, np.float32) for _ in range(4)))
+    return Standing(
+        np.concatenate([part.level for part in parts]),
+        np.concatenate([part.rivals for part in parts]),
+        np.concatenate([part.mean for part in parts]),
+        np.concatenate([part.share for part in parts]),
+    )
+
+
+def measure(
+    visual: Floats,  # (N, D)
+    frames: Floats | None,  # (N, J, D)
+    mask: Bools | None,  # (N, J)
+    text: Floats,  # (N, D)
+    group: Ints,  # (N,)
+    reference: Reference,
+    *,
+    media: int | None = None,
+    captions: int | None = None,
+    frame_threshold: float | None = None,
+) -> Measures:
+    """Measure N pairs of one kind against the reference.
+
+    `media` and `captions` are the corpus's numbers of OK media and captions, to which `matches_*` are scaled (the
+    reference's size where not given). `frame_threshold` is `MismatchModel.frame_threshold` (computed where not given).
+    """
+    similarity = pair_similarity(visual, frames, mask, text)
+    of_visual = standing_of_visual(visual, frames, mask, group, reference)
+    of_text = standing_of_text(text, group, reference)
+    normalised = similarity - (of_visual.level + of_text.level) / 2
+    best, spread, share = None, None, None
+    if frames is not None and mask is not None:
+        threshold = frame_match_threshold(reference) if frame_threshold is None else frame_threshold
+        best, spread, share = frame_measures(frame_similarity(frames, mask, text), mask, threshold)
+    return Measures(
+        similarity=similarity,
+        similarity_normalised=normalised,
+        mean_similarity_visual=of_visual.mean,
+        mean_similarity_text=of_text.mean,
+        matches_visual=of_visual.share * np.float32(captions or len(reference)),
+        matches_text=of_text.share * np.float32(media or len(reference)),
+        mismatch_score=mismatch_score(similarity, of_visual, of_text),
+        best_frame=best,
+        frame_spread=spread,
+        frame_match_share=share,
+    )
+
+
+def mismatch_score(similarity: Floats, of_visual: Standing, of_text: Standing) -> Floats:
+    """The statistic behind p_mismatch: the pair's similarity less that of the rivals of both its sides.
+
+    Twice the cosine less both levels is how far a pair stands out; on real photos subtracting half as much again, at
+    half the temperature, separates best for every kind and rate of noise (tests/bench/mismatch_flickr8k.py).
+    """
+    return similarity - np.float32(RIVAL_WEIGHT) * (of_visual.rivals + of_text.rivals)
+
+
+def frame_measures(
+    similarity: Floats, mask: Bools, threshold: float | None
+) -> tuple[npt.NDArray[np.int32], Floats, Floats]:
+    """Best frame, standard deviation of the frames' similarities, and share of the frames that fit the caption."""
+    count = np.maximum(mask.sum(axis=1), 1).astype(np.float32)
+    known = np.where(mask, similarity, np.float32(0))
+    mean = known.sum(axis=1) / count
+    spread = np.sqrt((np.where(mask, known - mean[:, None], 0) ** 2).sum(axis=1) / count)
+    fits = (mask & (similarity >= (np.inf if threshold is None else threshold))).sum(axis=1) / count
+    return similarity.argmax(axis=1).astype(np.int32), spread.astype(np.float32), fits.astype(np.float32)
+
+
+def frame_match_threshold(reference: Reference, *, seed: int = 0, draws: int = 20_000) -> float | None:
+    """The cosine that a frame reaches with another video's caption once in 20 times; None for images."""
+    if reference.frames is None or reference.mask is None:
+        return None
+    frame_row, frame_column = np.nonzero(reference.mask)
+    generator = np.random.default_rng(seed)
+    pick = generator.integers(0, len(frame_row), draws)
+    other = generator.integers(0, len(reference), draws)
+    apart = reference.group[frame_row[pick]] != reference.group[other]
+    if not apart.any():
+        return None
+    found = reference.frames[frame_row[pick[apart]], frame_column[pick[apart]]]
+    cosine = np.einsum("nd,nd->n", found, reference.text[other[apart]])
+    return float(np.quantile(cosine, FRAME_NULL_QUANTILE))

@@ -1,0 +1,238 @@
+"""The probability that a pair is mismatched, learned from the corpus alone.
+
+Random re-pairings of a corpus are samples of what a mismatched pair looks like, so their density f0 of the statistic
+s is known. With f the density of the pairs as they stand, f = pi0 f0 + (1 - pi0) f1, which gives the share of
+mismatched pairs pi0 and for each pair its local false discovery rate p(s) = pi0 f0(s) / f(s), decreasing in s.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from auditor.errors import AuditorError
+from auditor.hubness import (
+    Floats,
+    Ints,
+    Reference,
+    Standing,
+    frame_match_threshold,
+    mismatch_score,
+    pair_similarity,
+    standing_of_text,
+    standing_of_visual,
+)
+
+Doubles = npt.NDArray[np.float64]
+
+SMALLEST = 20  # pairs; below, no statement about a corpus is worth making
+BINS = 256  # of the curve: equally many re-pairings and pairs in each
+BOOTSTRAPS = 100
+DRAWS = 100_000  # re-pairings at most
+INTERVAL = (0.05, 0.95)
+
+
+class TooFewPairsError(AuditorError):
+    """The reference has too few pairs of different media to say what a mismatch looks like."""
+
+
+@dataclass(frozen=True)
+class MismatchModel:
+    """p_mismatch as a function of the statistic, with its uncertainty; one per kind of medium."""
+
+    pairs: int
+    pi0: float
+    pi0_low: float
+    pi0_high: float
+    score: Doubles  # (G,) increasing: the knots of the curve
+    curve: Doubles  # (G,) p at each knot, decreasing
+    bootstrap: Doubles  # (B, G) curves of resampled references
+    edges: Doubles  # (H + 1,) of the histogram
+    observed: Doubles  # (H,) share of the pairs
+    null: Doubles  # (H,) share of the re-pairings
+    frame_threshold: float | None
+
+    def p(self, score: npt.ArrayLike) -> Floats:
+        """Probability that pairs with these values of `mismatch_score` are mismatched."""
+        return np.interp(np.asarray(score, np.float64), self.score, self.curve).astype(np.float32)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "pairs": self.pairs,
+            "pi0": self.pi0,
+            "pi0_low": self.pi0_low,
+            "pi0_high": self.pi0_high,
+            "curve": {"score": self.score.tolist(), "p": self.curve.tolist()},
+            "bootstrap": np.round(self.bootstrap, 5).tolist(),
+            "histogram": {
+                "edges": self.edges.tolist(),
+                "observed": self.observed.tolist(),
+                "null": self.null.tolist(),
+            },
+            "frame_threshold": self.frame_threshold,
+        }
+
+    @classmethod
+    def from_dict(cls, saved: dict[str, Any]) -> "MismatchModel":
+        return cls(
+            pairs=int(saved["pairs"]),
+            pi0=float(saved["pi0"]),
+            pi0_low=float(saved["pi0_low"]),
+            pi0_high=float(saved["pi0_high"]),
+            score=np.asarray(saved["curve"]["score"], np.float64),
+            curve=np.asarray(saved["curve"]["p"], np.float64),
+            bootstrap=np.asarray(saved["bootstrap"], np.float64),
+            edges=np.asarray(saved["histogram"]["edges"], np.float64),
+            observed=np.asarray(saved["histogram"]["observed"], np.float64),
+            null=np.asarray(saved["histogram"]["null"], np.float64),
+            frame_threshold=saved["frame_threshold"],
+        )
+
+
+def fit_mismatch(reference: Reference, *, seed: int = 0, draws: int = DRAWS) -> MismatchModel:
+    """Learn p_mismatch from the reference. Raises TooFewPairsError below 20 pairs of at least 5 different media."""
+    groups = len(np.unique(reference.group))
+    if len(reference) < SMALLEST or groups < 5:
+        raise TooFewPairsError(
+            f"{len(reference)} pairs of {groups} different media are too few to tell mismatched pairs from others; "
+            f"at least {SMALLEST} pairs of 5 media are needed"
+        )
+    generator = np.random.default_rng(seed)
+    observed, null, i, j = reference_scores(reference, generator, draws)
+    return fit_scores(
+        observed,
+        null,
+        group=reference.group,
+        null_groups=(reference.group[i], reference.group[j]),
+        seed=seed,
+        frame_threshold=frame_match_threshold(reference, seed=seed),
+    )
+
+
+def reference_scores(
+    reference: Reference, generator: np.random.Generator, draws: int
+) -> tuple[Floats, Floats, Ints, Ints]:
+    """The statistic of the reference's own pairs and of random re-pairings of other groups, and which were drawn."""
+    of_visual = standing_of_visual(reference.visual, reference.frames, reference.mask, reference.group, reference)
+    of_text = standing_of_text(reference.text, reference.group, reference)
+    own = pair_similarity(reference.visual, reference.frames, reference.mask, reference.text)
+    i, j = repairings(reference.group, generator, min(draws, 200 * len(reference)))
+    parts = []
+    for start in range(0, len(i), 4096):
+        a, b = i[start : start + 4096], j[start : start + 4096]
+        frames = None if reference.frames is None else reference.frames[a]
+        mask = None if reference.mask is None else reference.mask[a]
+        similarity = pair_similarity(reference.visual[a], frames, mask, reference.text[b])
+        parts.append(mismatch_score(similarity, rows_of(of_visual, a), rows_of(of_text, b)))
+    return mismatch_score(own, of_visual, of_text), np.concatenate(parts), i, j
+
+
+def rows_of(standing: Standing, rows: Ints) -> Standing:
+    return Standing(standing.level[rows], standing.rivals[rows], standing.mean[rows], standing.share[rows])
+
+
+def repairings(group: Ints, generator: np.random.Generator, draws: int) -> tuple[Ints, Ints]:
+    """Random (medium, caption) of different groups: not itself, no other caption of the medium, no duplicate."""
+    i = generator.integers(0, len(group), draws)
+    j = generator.integers(0, len(group), draws)
+    apart = group[i] != group[j]
+    return i[apart], j[apart]
+
+
+def fit_scores(
+    observed: npt.ArrayLike,
+    null: npt.ArrayLike,
+    *,
+    group: Ints | None = None,
+    null_groups: tuple[Ints, Ints] | None = None,
+    seed: int = 0,
+    frame_threshold: float | None = None,
+    bootstraps: int = BOOTSTRAPS,
+) -> MismatchModel:
+    """Fit pi0 and the curve to the scores of pairs and of re-pairings; pairs of one group are resampled together."""
+    seen = np.asarray(observed, np.float64)
+    drawn = np.asarray(null, np.float64)
+    edges = curve_edges(seen, drawn)
+    bins = len(edges) - 1
+    seen_bin = np.searchsorted(edges[1:-1], seen, "right")
+    drawn_bin = np.searchsorted(edges[1:-1], drawn, "right")
+    knots = knots_of(edges, np.concatenate([seen, drawn]))
+    pi0, curve = estimate(np.bincount(seen_bin, minlength=bins), np.bincount(drawn_bin, minlength=bins))
+
+    generator = np.random.default_rng([seed, 1])
+    members, of = np.unique(np.arange(len(seen)) if group is None else group, return_inverse=True)
+    ends = None if null_groups is None else tuple(np.searchsorted(members, side) for side in null_groups)
+    shares, curves = [], []
+    for _ in range(bootstraps):
+        weight = generator.multinomial(len(members), np.full(len(members), 1 / len(members))).astype(np.float64)
+        null_weight = None if ends is None else weight[ends[0]] * weight[ends[1]]
+        if null_weight is not None and not null_weight.any():
+            null_weight = None
+        share, resampled = estimate(
+            np.bincount(seen_bin, weights=weight[of], minlength=bins),
+            np.bincount(drawn_bin, weights=null_weight, minlength=bins),
+        )
+        shares.append(share)
+        curves.append(resampled)
+    low, high = np.quantile(shares, INTERVAL) if shares else (pi0, pi0)
+    shown = np.linspace(min(seen.min(), drawn.min()), max(seen.max(), drawn.max()), 81)
+    return MismatchModel(
+        pairs=len(seen),
+        pi0=pi0,
+        pi0_low=float(min(low, pi0)),
+        pi0_high=float(max(high, pi0)),
+        score=knots,
+        curve=curve,
+        bootstrap=np.asarray(curves).reshape(-1, bins),
+        edges=shown,
+        observed=np.histogram(seen, shown)[0] / len(seen),
+        null=np.histogram(drawn, shown)[0] / len(drawn),
+        frame_threshold=frame_threshold,
+    )
+
+
+def curve_edges(observed: Doubles, null: Doubles) -> Doubles:
+    """Edges of the bins: quantiles of pairs and re-pairings in equal parts, fewer where the pairs are few."""
+    bins = int(np.clip(len(observed) // 4, 8, BINS))
+    at = np.linspace(0, 1, bins // 2 + 1)
+    edges = np.unique(np.concatenate([np.quantile(observed, at), np.quantile(null, at)]))
+    return edges if len(edges) > 2 else np.array([edges[0] - 1, edges[0], edges[-1] + 1])
+
+
+def knots_of(edges: Doubles, scores: Doubles) -> Doubles:
+    """Where each bin's value stands: its middle."""
+    return (edges[1:] + edges[:-1]) / 2
+
+
+def estimate(observed: npt.NDArray[Any], null: npt.NDArray[Any]) -> tuple[float, Doubles]:
+    """pi0 and the decreasing local false discovery rate from counts of pairs and re-pairings per bin."""
+    f = observed / observed.sum()
+    f0 = null / null.sum()
+    pi0 = share_mismatched(f, f0, float(observed.sum()))
+    # f / (f + f0) increases with the score; pooling adjacent violators keeps both densities normalised.
+    fraction = pooled(f / np.maximum(f + f0, 1e-300), f + f0)
+    return pi0, np.minimum(1.0, pi0 * (1 - fraction) / np.maximum(fraction, 1e-12))
+
+
+def share_mismatched(f: Doubles, f0: Doubles, count: float) -> float:
+    """pi0: at low scores only mismatched pairs are left, so F/F0 falls towards pi0 there."""
+    below, below_null = np.cumsum(f), np.cumsum(f0)
+    at = int(np.searchsorted(below_null, 0.3))
+    return float(np.clip(below[at] / below_null[at], 0, 1))
+
+
+def pooled(value: Doubles, weight: Doubles) -> Doubles:
+    """Isotonic (increasing) regression by pooling adjacent violators."""
+    means: list[float] = []
+    weights: list[float] = []
+    sizes: list[int] = []
+    for mean, mass in zip(value.tolist(), weight.tolist(), strict=True):
+        means.append(mean)
+        weights.append(mass)
+        sizes.append(1)
+        while len(means) > 1 and means[-2] >= means[-1]:
+            total = weights[-2] + weights[-1]
+            joint = (means[-2] * weights[-2] + means[-1] * weights[-1]) / total if total else means[-2]
+            means[-2:], weights[-2:], sizes[-2:] = [joint], [total], [sizes[-2] + sizes[-1]]
+    return np.repeat(means, sizes)
