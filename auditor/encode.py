@@ -5,10 +5,11 @@ gives the same file.
 """
 
 import contextlib
+import json
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -158,9 +159,7 @@ class ShardFile:
             {
                 "fingerprint": self.begin.fingerprint,
                 "settings": self.settings,
-                "keys": str(self.keys),
-                "ok": str(self.status["ok"]),
-                "problems": "\n".join(self.begin.problems),
+                "report": json.dumps(asdict(report)),
             }
         )
         self.cleanup.close()

@@ -90,7 +90,7 @@ class Folder:
         """The key-value metadata of a Parquet file; empty where there is no such file or it cannot be read."""
         try:
             with self.fs.open(self.path(name), "rb") as file:
-                stored = pq.read_schema(file).metadata or {}
+                stored = pq.read_metadata(file).metadata or {}
         except (OSError, pa.ArrowException):
             return {}
         return {key.decode(): value.decode() for key, value in stored.items() if not key.startswith(b"ARROW:")}

@@ -71,12 +71,17 @@ def settings(backbone: Backbone, config: SweepConfig) -> str:
     return digest(json.dumps(meaning, sort_keys=True).encode())
 
 
-def pending(folder: Folder, shards: Iterable[Shard], wanted: str) -> Iterator[Shard]:
-    """The shards whose file is not there, or was made from other content or with other settings."""
-    for shard in shards:
-        stored = folder.table_metadata(file_name(shard.name))
-        if stored.get("settings") != wanted or stored.get("fingerprint") != shard.fingerprint():
-            yield shard
+def earlier(folder: Folder, shard: Shard, wanted: str) -> ShardReport | None:
+    """The report of a shard that was swept before, from the same content and with the same settings."""
+    stored = folder.table_metadata(file_name(shard.name))
+    if stored.get("settings") != wanted or "report" not in stored:
+        return None
+    try:
+        if stored.get("fingerprint") != shard.fingerprint():
+            return None
+    except (AuditorError, OSError):  # it is gone; sweeping it will say so
+        return None
+    return ShardReport(**json.loads(stored["report"]))
 
 
 class Sweeper:

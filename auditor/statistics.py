@@ -1,0 +1,173 @@
+"""The corpus-wide numbers that scoring needs, computed once from stored embeddings and handed to every scorer.
+
+Prototypes (where no PAU was given), a reference sample per kind, the mismatch model fitted on it, topics, duplicates
+and thresholds. All samples are bounded, so this costs the same for a million pairs and for a billion, but for the
+near-duplicate search, which stops at `near_duplicate_limit` media and says so.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from auditor import embeddings as stored
+from auditor.ambiguity import default_thresholds
+from auditor.census import KINDS, Pairs, ShardCensus, draw, take_census, total
+from auditor.duplicates import duplicate_groups
+from auditor.embeddings import Array, file_name, read_embeddings
+from auditor.errors import AuditorError
+from auditor.hubness import Reference, measure
+from auditor.mismatch import MismatchModel, fit_mismatch
+from auditor.storage import Folder
+from auditor.topics import fit_topics
+from model.fit import fit_prototypes
+from model.prototypes import HeadConfig, PrototypeHead
+
+
+class NothingScoredError(AuditorError):
+    """Not one pair of the corpus could be encoded."""
+
+
+@dataclass(frozen=True)
+class ScoreConfig:
+    """Settings of scoring."""
+
+    reference: int = 4096  # pairs of each kind that every pair is compared with
+    fit_pairs: int = 50_000  # at most, for prototypes
+    prototypes: int = 8
+    topics: int = 16
+    near_duplicate: float | None = None  # cosine above which two media are one; None for the default of the module
+    near_duplicate_limit: int = 500_000  # media; beyond it only exact duplicates are looked for
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class KindContext:
+    """What scoring needs to know of one kind of medium."""
+
+    reference: Reference
+    mismatch: MismatchModel | None  # None where there are too few pairs to tell
+    media: int
+    captions: int
+
+
+@dataclass(frozen=True)
+class Context:
+    """All that `score_shard` needs beside the shard itself; picklable, so that a cluster can broadcast it."""
+
+    head: PrototypeHead
+    kinds: dict[str, KindContext]
+    topics: Array  # (T, D)
+    duplicate_of: dict[str, str]  # uid of a medium's first row -> uid of the first row of the medium it repeats
+    thresholds: dict[str, Any]
+    statistics: dict[str, Any]
+    fingerprint: str
+
+
+def prepare(
+    folder: Folder, shards: Sequence[str], head: PrototypeHead | None, scale: float, config: ScoreConfig
+) -> Context:
+    """Compute the corpus-wide numbers from embeddings/*.parquet, and keep the reference sample in the audit."""
+    census = take_census(folder, shards)
+    samples = {kind: draw(folder, census, kind, config.reference, config.seed) for kind in KINDS}
+    found = {kind: pairs for kind, pairs in samples.items() if pairs is not None}
+    if not found:
+        raise NothingScoredError("not one pair of this corpus could be encoded, so there is nothing to score")
+    if head is None:
+        head = _fit_head(folder, census, config)
+    kinds = {kind: _kind(pairs, total(census, kind), scale, config.seed) for kind, pairs in found.items()}
+    topics = fit_topics(np.concatenate([pairs.visual for pairs in found.values()]), config.topics, config.seed)
+    duplicate_of, searched = _duplicates(folder, census, config)
+    statistics = {kind: _describe(context) for kind, context in kinds.items()}
+    statistics["near_duplicates_searched"] = searched
+    thresholds = _thresholds(found, kinds)
+    _keep_reference(folder, found)
+    parts = (head.fingerprint, repr(sorted(statistics.items())), repr(sorted(duplicate_of.items())), topics.tobytes())
+    return Context(head, kinds, topics, duplicate_of, thresholds, statistics, _fingerprint(*parts))
+
+
+def _fit_head(folder: Folder, census: Sequence[ShardCensus], config: ScoreConfig) -> PrototypeHead:
+    drawn = [draw(folder, census, kind, config.fit_pairs, config.seed, frames=False) for kind in KINDS]
+    pairs = [one for one in drawn if one is not None]
+    visual = np.concatenate([one.visual for one in pairs])
+    text = np.concatenate([one.text for one in pairs])
+    head = HeadConfig(dim=visual.shape[1], prototypes=config.prototypes)
+    return fit_prototypes(visual, text, head, seed=config.seed)
+
+
+def _kind(pairs: Pairs, counts: tuple[int, int], scale: float, seed: int) -> KindContext:
+    reference = Reference(pairs.visual, pairs.frames, pairs.mask, pairs.text, pairs.group, scale)
+    captions, media = counts
+    return KindContext(reference, fit_mismatch(reference, seed=seed), media, captions)
+
+
+def _describe(context: KindContext) -> dict[str, Any]:
+    described = {"pairs": context.captions, "media": context.media, "reference": len(context.reference)}
+    return {**described, **(context.mismatch.to_dict() if context.mismatch else {"pi0": None})}
+
+
+def _duplicates(folder: Folder, census: Sequence[ShardCensus], config: ScoreConfig) -> tuple[dict[str, str], bool]:
+    """Which media repeat an earlier one; near-duplicates too where there are not too many media."""
+    near = sum(total(census, kind)[1] for kind in KINDS) <= config.near_duplicate_limit
+    uids: list[str] = []
+    digests: list[str] = []
+    visual: list[Array] = []
+    for shard in census:
+        one = _first_rows(folder, shard.shard, near)
+        uids += one[0]
+        digests += one[1]
+        visual += one[2]
+    vectors = np.concatenate(visual) if visual else None
+    extra = {} if config.near_duplicate is None else {"threshold": config.near_duplicate}
+    first = duplicate_groups(vectors, digests, **extra)
+    return {uids[i]: uids[j] for i, j in enumerate(first.tolist()) if i != j}, near
+
+
+def _first_rows(folder: Folder, shard: str, near: bool) -> tuple[list[str], list[str], list[Array]]:
+    """uid and digest of each encoded medium of a shard, and its vector where that is wanted."""
+    if near:
+        embeddings = read_embeddings(folder, shard)
+        facts, visual = embeddings.facts, [embeddings.visual]
+    else:
+        facts, visual = folder.read_table(file_name(shard), ["uid", "media_digest", "status", "caption_index"]), []
+    chosen = facts.filter(
+        pa.compute.and_(pa.compute.equal(facts["status"], "ok"), pa.compute.equal(facts["caption_index"], 0))
+    )
+    return chosen["uid"].to_pylist(), chosen["media_digest"].to_pylist(), visual
+
+
+def _thresholds(pairs: dict[str, Pairs], kinds: dict[str, KindContext]) -> dict[str, Any]:
+    measured = {
+        kind: measure(
+            one.visual,
+            one.frames,
+            one.mask,
+            one.text,
+            one.group,
+            kinds[kind].reference,
+            media=kinds[kind].media,
+            captions=kinds[kind].captions,
+        )
+        for kind, one in pairs.items()
+    }
+    return default_thresholds(measured)
+
+
+def _keep_reference(folder: Folder, pairs: dict[str, Pairs]) -> None:
+    """reference.parquet: the pairs everything was compared with, for explanations."""
+    tables = []
+    for one in pairs.values():
+        everywhere = np.ones(len(one), dtype=bool)
+        table = one.facts.append_column("visual", stored.vectors(one.visual, everywhere))
+        tables.append(table.append_column("text", stored.vectors(one.text, everywhere)))
+    folder.write_table("reference.parquet", pa.concat_tables(tables))
+
+
+def _fingerprint(*parts: str | bytes) -> str:
+    together = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        together.update(part.encode() if isinstance(part, str) else part)
+    return together.hexdigest()
