@@ -1,7 +1,7 @@
 """A real S3 server for tests: moto on a free port of 127.0.0.1, reached as users reach theirs, through the environment.
 
-Import the fixtures in a test module: `from tests.s3 import bucket, s3_endpoint  # noqa: F401`. `bucket` is a fresh one per
-test; child processes (Ray workers, the command line) inherit its endpoint and credentials.
+Import the fixtures in a test module: `from tests.s3 import bucket, s3_endpoint  # noqa: F401`. `bucket` is a fresh
+one per test; child processes (Ray workers, the command line) inherit its endpoint and credentials.
 """
 
 import uuid

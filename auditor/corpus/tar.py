@@ -22,7 +22,7 @@ from auditor.corpus.tarindex import Member, NotATarError, TarIndex, index_tar
 from auditor.sample import Media
 
 COMPRESSIONS = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
-CHUNK = 2**20
+CHUNK = 2**16  # what a damaged end of a compressed shard may cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +49,15 @@ class TarShard:
             try:
                 fd = stack.enter_context(_descriptor(self.path))
                 compression = sniff_compression(os.pread(fd, 4, 0))
+                problems: list[str] = []
                 if compression:
-                    fd = stack.enter_context(_unpacked(fd, compression))
-                shard = self.index(fd, compression)
+                    fd = stack.enter_context(_unpacked(fd, compression, problems))
+                shard = self.index(fd, compression, problems)
             except (OSError, CorpusError) as error:
                 raise self.unreadable(error) from error
             yield shard
 
-    def index(self, fd: int, compression: str | None) -> OpenShard:
+    def index(self, fd: int, compression: str | None, problems: list[str]) -> OpenShard:
         size = os.fstat(fd).st_size
         if size == 0:
             raise ShardError(self.name, f"{self.path} is empty (0 bytes)")
@@ -74,7 +75,7 @@ class TarShard:
             build_sample(self.name, key, occurrence, parts, read, self.options)
             for (key, occurrence), parts in groups.items()
         ]
-        return OpenShard(samples, index.problems + _unnamed(index), read)
+        return OpenShard(samples, problems + index.problems + _unnamed(index), read)
 
     def unreadable(self, error: OSError | CorpusError) -> ShardError:
         if isinstance(error, ShardError):
@@ -103,13 +104,22 @@ def _descriptor(path: str) -> Iterator[int]:
 
 
 @contextmanager
-def _unpacked(fd: int, compression: str) -> Iterator[int]:
+def _unpacked(fd: int, compression: str, problems: list[str]) -> Iterator[int]:
+    """The tar inside, as far as it can be unpacked: a damaged end costs the samples there, not the shard."""
     with tempfile.TemporaryFile(prefix="auditor-") as copy:
         with open(fd, "rb", closefd=False) as packed, pa.CompressedInputStream(packed, compression) as stream:
-            while chunk := stream.read(CHUNK):
+            while chunk := _unpack(stream, problems):
                 copy.write(chunk)
         copy.flush()
         yield copy.fileno()
+
+
+def _unpack(stream: pa.CompressedInputStream, problems: list[str]) -> bytes:
+    try:
+        return bytes(stream.read(CHUNK))
+    except (pa.ArrowException, OSError) as error:
+        problems.append(f"cannot be unpacked to its end: {error}")
+        return b""
 
 
 def _pread(fd: int, offset: int, size: int) -> bytes:

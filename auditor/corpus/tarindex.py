@@ -6,7 +6,7 @@ whose checksum is right, and what was skipped is told. Reads ustar, GNU (long na
 
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 BLOCK = 512
 CHUNK = 2048 * BLOCK
@@ -205,11 +205,11 @@ class _Walk:
         self.pending = {}
         found = self.find_aligned(position + BLOCK)
         if found is None:
-            found = self.find_shifted(position + 1)
+            found = self.find_shifted(position)
         if found is None:
             self.problem(f"bad header at offset {position}: no good one in the {self.size - position} bytes after it")
             return self.size
-        self.problem(f"bad header at offset {position}: {found - position} bytes skipped up to the next good one")
+        self.problem(f"bad header at offset {position}: the walk goes on with the good one at offset {found}")
         return found
 
     def find_aligned(self, position: int) -> int | None:
@@ -223,8 +223,18 @@ class _Walk:
             position += len(chunk) // BLOCK * BLOCK
         return None
 
-    def find_shifted(self, position: int) -> int | None:
-        """Where bytes were lost or gained, headers are no longer on the grid: look for their magic instead."""
+    def find_shifted(self, bad: int) -> int | None:
+        """Where bytes were lost or gained, headers are no longer on the grid: look for their magic instead.
+
+        Lost bytes bring the next header nearer, into the space of the member before it, which is then incomplete.
+        """
+        last = self.index.members[-1] if self.index.members else None
+        found = self.find_magic(last.offset if last else bad + 1)
+        if last and found is not None and found < bad:
+            self.index.members[-1] = replace(last, present=max(0, last.size - (bad - found)))
+        return found
+
+    def find_magic(self, position: int) -> int | None:
         while position + BLOCK <= self.size:
             chunk = self.read(position, CHUNK + BLOCK)
             at = chunk.find(b"ustar", 257)
