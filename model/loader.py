@@ -1,48 +1,27 @@
-"""The training loader: WebDataset shards to batches of pixels and captions, in an order that depends on the seed only.
+"""The training loader: WebDataset shards to batches of pixels and captions, split by training process and reader.
 
-A reader (a decoding process of a training process) owns a fixed share of the shards. It goes through it in passes: the
-slices in random order, then a shuffle buffer over samples that are not decoded yet. In each pass a medium comes at
-most once, with one of its captions, so that two captions of a medium do not meet in a batch as false negatives. The
-position of a reader is (pass, pairs drawn in it): to resume, the order is replayed without decoding anything.
+A reader is a decoding process of a training process (or that process itself), and owns a fixed share of the shards;
+what it reads, and in which order, is in model/reader.py. The loader knows where each of its readers is, so that a
+run that was killed goes on with the very batch that would have come next.
 """
 
-import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from math import gcd
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
-from webdataset.filters import _shuffle
 
 from model.errors import ModelError
-from model.pixels import DecodeError, Limits, Pixels, PixelSpec, decode_image, fit_to
-from model.tarshards import ShardCount, Slice, TarSample, count_shard, list_shards, read_slice
+from model.pixels import Pixels
+from model.reader import Captions, Failure, LoaderConfig, Reader, drawn, stack
+from model.tarshards import ShardCount, Slice, TarSample, count_shard, list_shards
 from model.world import World
-
-Captions = Literal["all", "one", "join"]
 
 
 class LoaderError(ModelError):
     """Data that cannot be loaded."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoaderConfig:
-    """What is read and how. `batch` is the number of pairs this process gets at a time."""
-
-    pixels: PixelSpec
-    batch: int
-    frames: int = 12
-    captions: Captions = "all"
-    shuffle: int = 2000
-    workers: int = 0
-    cache_bytes: int = 0  # of this process; 0: nothing is kept
-    seed: int = 0
-    limits: Limits = Limits()  # noqa: RUF009 (frozen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,29 +49,18 @@ class Shards:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """A sample that gave no pixels."""
-
-    number: int
-    shard: str
-    key: str
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
 class Batch:
     """Pairs ready for the encoders; an image is a video of one frame."""
 
     pixels: Tensor  # (B, J, H, W, 3) uint8
     mask: Tensor  # (B, J) bool, False for padding
-    numbers: Tensor  # (B,) int64: equal for pairs of the same medium
+    numbers: list[int]  # equal for pairs of the same medium
     keys: list[str]
     caption_index: list[int]
     captions: list[str]
     failures: list[Failure]  # met since the batch before
     reader: int
-    position: tuple[int, int]  # of the reader, after this batch
+    position: "Position"  # of the reader, after this batch
 
     def __len__(self) -> int:
         return len(self.captions)
@@ -137,116 +105,190 @@ def assign_slices(shards: int, reader: int, readers: int) -> list[Slice]:
     return [Slice(shard, part, parts) for shard in range(shards) for part in range(parts)][reader::readers]
 
 
-@dataclass
-class Reader:
-    """Reads and decodes the slices of one reader, and keeps pixels while they fit into its budget."""
+Position = tuple[int, int]  # (pass, pairs drawn in it)
 
-    urls: list[str]
-    config: LoaderConfig
-    slices: list[Slice]
-    budget: int
-    kept: dict[int, Pixels] = field(default_factory=dict)
-    failed: set[int] = field(default_factory=set)
-    contents: dict[Slice, list[TarSample]] = field(default_factory=dict)  # without media; only when caching
-    used: int = 0
 
-    def samples(self, piece: Slice) -> Iterator[TarSample]:
-        """The samples of a slice in fixed order: from memory when all its pixels are there, else from the tar."""
-        known = self.contents.get(piece)
-        if known is not None and all(s.number in self.kept or s.number in self.failed for s in known):
-            yield from known
-            return
-        contents = []
-        for sample in read_slice(self.urls, piece):
-            if self.config.captions == "join":
-                sample = with_captions(sample, (" ".join(sample.captions),))
-            if self.budget:
-                contents.append(without_media(sample))
-            yield sample
-        if self.budget:
-            self.contents[piece] = contents
+class Readers(IterableDataset[Any]):
+    """The readers of one training process; in a decoding process, the one of them that lives there."""
 
-    def decode(self, sample: TarSample) -> Pixels | Failure | None:
-        """Pixels (J, H, W, 3); None for a sample that failed before."""
-        if sample.number in self.failed:
-            return None
-        if sample.number in self.kept:
-            return self.kept[sample.number]
-        assert sample.media is not None  # only samples with kept pixels, or failed ones, come without
+    def __init__(self, shards: Shards, config: LoaderConfig, world: World) -> None:
+        self.urls, self.config = shards.urls, config
+        self.most = shards.most_captions if config.captions == "all" else 1
+        self.count = max(1, config.workers)
+        total = world.size * self.count
+        self.shares = [assign_slices(len(shards.urls), world.rank * self.count + i, total) for i in range(self.count)]
+        self.name = world.rank * self.count
+        self.reader: Reader | None = None  # stays with its cache while its process lives
+
+    def here(self, turn: int = 0) -> tuple[int, Reader]:
+        """The reader of this process. The first process takes `turn`, because torch asks it first."""
+        info = get_worker_info()
+        index = ((info.id if info else 0) + turn) % self.count
+        if self.reader is None:
+            self.reader = Reader(self.urls, self.config, self.shares[index], self.config.cache_bytes // self.count)
+        return index, self.reader
+
+
+class PairStream(Readers):
+    """Endless training batches."""
+
+    def __init__(self, shards: Shards, config: LoaderConfig, world: World, start: list[Position], turn: int) -> None:
+        super().__init__(shards, config, world)
+        self.start, self.turn = start, turn
+
+    def __iter__(self) -> Iterator["Batch | Broken"]:
+        index, reader = self.here(self.turn)
         try:
-            pixels = decode(sample, self.config)
-        except DecodeError as error:
-            self.failed.add(sample.number)
-            return Failure(sample.number, self.urls[sample.shard], sample.key, error.status, str(error))
-        if self.used + pixels.nbytes <= self.budget:
-            self.kept[sample.number] = pixels
-            self.used += pixels.nbytes
-        return pixels
+            yield from self.batches(index, reader)
+        except ModelError as error:
+            yield Broken(str(error))
+
+    def batches(self, index: int, reader: Reader) -> Iterator["Batch"]:
+        pairs: list[tuple[TarSample, int, Pixels]] = []
+        failures: list[Failure] = []
+        number, skip = self.start[index]
+        good = number  # of this epoch's passes; a run that is resumed has seen good ones
+        while True:
+            for offset, (sample, caption) in enumerate(drawn(reader, number, self.most, self.name + index)):
+                if offset < skip:
+                    good += 1  # it was looked at before the run stopped
+                    continue
+                pixels = reader.decode(sample)
+                if isinstance(pixels, Failure):
+                    failures.append(pixels)
+                elif pixels is not None:
+                    good += 1
+                    pairs.append((sample, caption, pixels))
+                if len(pairs) == self.config.batch:
+                    yield assemble(pairs, failures, index, (number, offset + 1))
+                    pairs, failures = [], []
+            number, skip = number + 1, 0
+            if number % self.most == 0:
+                if not good:
+                    raise LoaderError(nothing_decodes(reader, failures))
+                good = 0
 
 
-def decode(sample: TarSample, config: LoaderConfig) -> Pixels:
-    """uint8 (J, H, W, 3); J is 1 for an image."""
-    media = sample.media or b""
-    if sample.kind == "image":
-        return fit_to(config.pixels, decode_image(media, config.limits))[None]
-    from model.video import decode_frames
-
-    frames = decode_frames(media, config.frames, config.limits)
-    return np.stack([fit_to(config.pixels, image) for image in frames.images])
-
-
-def without_media(sample: TarSample) -> TarSample:
-    return TarSample(sample.shard, sample.ordinal, sample.key, sample.captions, sample.kind, None)
-
-
-def with_captions(sample: TarSample, captions: tuple[str, ...]) -> TarSample:
-    return TarSample(sample.shard, sample.ordinal, sample.key, captions, sample.kind, sample.media)
-
-
-def choose_caption(sample: TarSample, number: int, most: int, config: LoaderConfig) -> int | None:
-    """Which caption a medium comes with in pass `number`, or None if not in this pass.
-
-    With "all", `most` passes make an epoch: a medium with n captions takes part in n of them, evenly spread, with each
-    caption once. Otherwise it takes part in every pass and its captions take turns.
-    """
-    count = len(sample.captions)
-    if count == 1 and (most == 1 or config.captions != "all"):
-        return 0
-    if config.captions != "all":
-        return caption_order(sample, number // count, config.seed)[number % count]
-    cycle, step = divmod(number, most)
-    step += random.Random(f"{config.seed} {sample.number}").randrange(most)
-    turn = step * count // most
-    if (step + 1) * count // most == turn:
-        return None
-    return caption_order(sample, cycle, config.seed)[turn % count]
-
-
-def caption_order(sample: TarSample, cycle: int, seed: int) -> list[int]:
-    count = len(sample.captions)
-    return random.Random(f"{seed} {sample.number} {cycle}").sample(range(count), count)
-
-
-def drawn(reader: Reader, number: int, most: int, name: int) -> Iterator[tuple[TarSample, int]]:
-    """The pairs of one pass in the order in which they are used."""
-    config = reader.config
-    order = random.Random(f"{config.seed} {name} {number}")
-    slices = order.sample(reader.slices, len(reader.slices))
-    pairs = (
-        (sample, caption)
-        for piece in slices
-        for sample in reader.samples(piece)
-        if (caption := choose_caption(sample, number, most, config)) is not None
+def assemble(
+    pairs: list[tuple[TarSample, int, Pixels]], failures: list[Failure], reader: int, position: Position
+) -> "Batch":
+    pixels, mask = stack([pixels for _, _, pixels in pairs])
+    return Batch(
+        pixels=pixels,
+        mask=mask,
+        numbers=[sample.number for sample, _, _ in pairs],
+        keys=[sample.key for sample, _, _ in pairs],
+        caption_index=[caption for _, caption, _ in pairs],
+        captions=[sample.captions[caption] for sample, caption, _ in pairs],
+        failures=failures,
+        reader=reader,
+        position=position,
     )
-    yield from _shuffle(pairs, bufsize=config.shuffle, initial=config.shuffle, rng=order)
 
 
-def stack(media: Sequence[Pixels]) -> tuple[Tensor, Tensor]:
-    """Pixels padded to the longest medium, (B, J, H, W, 3), and which frames are real, (B, J)."""
-    longest = max(len(pixels) for pixels in media)
-    padded = np.zeros((len(media), longest, *media[0].shape[1:]), dtype=np.uint8)
-    mask = np.zeros((len(media), longest), dtype=bool)
-    for i, pixels in enumerate(media):
-        padded[i, : len(pixels)] = pixels
-        mask[i, : len(pixels)] = True
-    return torch.from_numpy(padded), torch.from_numpy(mask)
+def nothing_decodes(reader: Reader, failures: list[Failure]) -> str:
+    if not reader.slices or not (failures or reader.failed):
+        return "a reader has no samples: there are fewer samples than training processes times workers"
+    why = f" (first: {failures[0].key} in {failures[0].shard}: {failures[0].message})" if failures else ""
+    return f"no medium of the shards could be decoded{why}"
+
+
+class MediaStream(Readers):
+    """Every medium of the share once, in order, with all its captions."""
+
+    def __iter__(self) -> Iterator["MediaBatch | Broken"]:
+        _, reader = self.here()
+        try:
+            yield from self.batches(reader)
+        except ModelError as error:
+            yield Broken(str(error))
+
+    def batches(self, reader: Reader) -> Iterator["MediaBatch"]:
+        media: list[tuple[TarSample, Pixels]] = []
+        failures: list[Failure] = []
+        for piece in reader.slices:
+            for sample in reader.samples(piece):
+                pixels = reader.decode(sample)
+                if isinstance(pixels, Failure):
+                    failures.append(pixels)
+                elif pixels is not None:
+                    media.append((sample, pixels))
+                if len(media) == self.config.batch:
+                    yield media_batch(media, failures)
+                    media, failures = [], []
+        if media or failures:
+            yield media_batch(media, failures)
+
+
+def media_batch(media: list[tuple[TarSample, Pixels]], failures: list[Failure]) -> "MediaBatch":
+    pixels, mask = stack([pixels for _, pixels in media])
+    numbers, captions = [s.number for s, _ in media], [s.captions for s, _ in media]
+    return MediaBatch(pixels, mask, numbers, captions, failures)
+
+
+def torch_loader(stream: Readers, workers: int) -> Iterator[Any]:
+    """What the stream yields, from its decoding processes in turn; errors as one line."""
+    loader = DataLoader(stream, batch_size=None, num_workers=workers, prefetch_factor=2 if workers else None)
+    try:
+        for item in loader:
+            if isinstance(item, Broken):
+                raise LoaderError(item.message)
+            yield item
+    except RuntimeError as error:
+        if "DataLoader worker" not in str(error):
+            raise
+        raise LoaderError(
+            "a decoding process died, killed by the system or by a file that crashes the decoder; "
+            "audit the corpus to find it, or lower workers"
+        ) from error
+
+
+class PairLoader:
+    """Iterates over training batches without end and knows where it is."""
+
+    def __init__(
+        self,
+        shards: Shards,
+        config: LoaderConfig,
+        world: World = World(),  # noqa: B008 (frozen)
+        state: dict[str, Any] | None = None,
+    ) -> None:
+        self.count = max(1, config.workers)
+        state = state or {"positions": [(0, 0)] * self.count, "turn": 0, "failures": []}
+        self.positions: list[Position] = [(at[0], at[1]) for at in state["positions"]]
+        self.turn: int = state["turn"]
+        self.failures = {f["number"]: Failure(**f) for f in state["failures"]}
+        if len(self.positions) != self.count:
+            raise LoaderError(f"the run was started with {len(self.positions)} decoding processes, not {self.count}")
+        self.stream = PairStream(shards, config, world, list(self.positions), self.turn)
+        self.workers = config.workers
+
+    def __iter__(self) -> Iterator["Batch"]:
+        for batch in torch_loader(self.stream, self.workers):
+            self.positions[batch.reader] = batch.position
+            self.turn = (batch.reader + 1) % self.count
+            self.failures.update((failure.number, failure) for failure in batch.failures)
+            yield batch
+
+    def state(self) -> dict[str, Any]:
+        """Where the readers are, as JSON: a loader made with it goes on with the next batch."""
+        return {
+            "positions": [list(position) for position in self.positions],
+            "turn": self.turn,
+            "failures": [asdict(failure) for failure in self.failures.values()],
+        }
+
+
+class MediaLoader:
+    """Iterates over the media of a validation corpus; each iteration starts anew."""
+
+    def __init__(self, shards: Shards, config: LoaderConfig, world: World = World()) -> None:  # noqa: B008 (frozen)
+        self.stream = MediaStream(shards, config, world)
+        self.workers = config.workers
+        self.failures: dict[int, Failure] = {}
+
+    def __iter__(self) -> Iterator["MediaBatch"]:
+        for batch in torch_loader(self.stream, self.workers):
+            self.failures.update((failure.number, failure) for failure in batch.failures)
+            if batch.numbers:
+                yield batch

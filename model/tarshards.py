@@ -20,7 +20,7 @@ from model.errors import ModelError
 
 Kind = Literal["image", "video"]
 IMAGES = frozenset({"jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff"})
-VIDEOS = frozenset({"mp4", "m4v", "mov", "avi", "mkv", "webm", "mpg", "mpeg", "flv", "wmv", "3gp", "ogv", "ts"})
+VIDEOS = frozenset({"mp4", "webm", "mkv", "avi", "mov", "m4v", "mpg", "mpeg", "3gp"})
 TEXTS = frozenset({"txt", "json"})
 
 
@@ -175,7 +175,9 @@ def grouped(files: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, tuple[Kin
 
 
 def complete(key: str, parts: Mapping[str, bytes]) -> tuple[str, tuple[Kind, bytes], list[str]] | None:
-    media = next(((kind_of(s), data) for s, data in parts.items() if s in IMAGES or s in VIDEOS), None)
+    # A picture beside a video is its poster.
+    suffix = next((s for kind in (VIDEOS, IMAGES) for s in parts if s in kind), None)
+    media = (kind_of(suffix), parts[suffix]) if suffix else None
     captions = captions_of(parts)
     return (key, media, captions) if media and captions else None
 

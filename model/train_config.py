@@ -4,13 +4,14 @@ No torch here, so that `auditor train --help` is quick.
 """
 
 import difflib
+import json
 import math
 import tomllib
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from model.errors import ModelError
 
@@ -37,7 +38,7 @@ class TrainConfig:
     out: str = field(metadata={"help": "folder of the run: best/, last/, metrics.jsonl, config.toml"})
     val: str | None = setting(None, "tar shards to validate on; without it the last weights are also the best")
 
-    model: str = setting("ViT-B-32@openai", "backbone: an open_clip spec or the folder of a checkpoint")
+    model: str = setting("ViT-B-32@openai", "open_clip spec, checkpoint folder, or a .json config for random weights")
     head: str | None = setting(None, "start from the prototypes of this checkpoint folder")
     train: Literal["all", "projections", "text", "prototypes"] = setting("all", "which weights learn")
     device: str = setting("auto", "cpu, cuda, cuda:1, ... or auto")
@@ -49,11 +50,13 @@ class TrainConfig:
     tau: float = setting(5.0, "temperature of the exponential evidence")
     evidence_scale: float = setting(100.0, "similarities to prototypes are multiplied by this before the evidence")
 
-    target: Literal["corpus", "paper"] = setting("corpus", "what u follows: h over the corpus, or the paper's in-batch h")
-    target_momentum: float = setting(0.99, "of the running corpus means that h is taken against")
+    target: Literal["corpus", "paper"] = setting(
+        "corpus", "what u follows: h over the corpus, or the paper's, in batch"
+    )
+    target_momentum: float = setting(0.95, "of the running corpus means that h is taken against")
     weight_uncertainty: float = setting(1.0, "weight of L_uct (equation 6)")
     weight_diversity: float = setting(1.0, "weight of L_div (equation 7)")
-    weights: str | None = setting(None, "Parquet of key, caption_index, p_mismatch: pairs count 1 - p_mismatch in InfoNCE")
+    weights: str | None = setting(None, "Parquet of key, caption_index, p_mismatch: pairs weigh 1 - p_mismatch")
 
     optimizer: Literal["adam", "adamw"] = setting("adamw", "optimizer")
     lr_encoders: float = setting(1e-5, "peak learning rate of the backbone")
@@ -117,10 +120,7 @@ def toml_value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        # JSON's escapes are TOML's, but for surrogates, which no path or spec should hold.
-        import json
-
-        return json.dumps(value)
+        return json.dumps(value)  # JSON's escapes are TOML's
     return repr(value)
 
 
@@ -161,9 +161,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not TOML: {error}") from error
 
 
-def load_config(
-    flags: Mapping[str, Any], *, preset: str | None = None, file: str | Path | None = None
-) -> TrainConfig:
+def load_config(flags: Mapping[str, Any], *, preset: str | None = None, file: str | Path | None = None) -> TrainConfig:
     """Settings of a preset, overridden by a TOML file, overridden by flags (those that are not None)."""
     values: dict[str, Any] = {}
     if preset:
@@ -191,4 +189,4 @@ def known(values: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 def from_saved(values: Mapping[str, Any]) -> TrainConfig:
     """The config that a run has written."""
-    return TrainConfig(**cast(dict[str, Any], known(values, "the saved run")))
+    return TrainConfig(**known(values, "the saved run"))

@@ -51,6 +51,13 @@ class World:
                 parameter.grad = torch.zeros_like(parameter)
             dist.all_reduce(parameter.grad)
 
+    def average(self, tensors: Iterable[Tensor]) -> None:
+        """Replace each tensor, in place, by its mean over processes."""
+        if self.size > 1:
+            for tensor in tensors:
+                dist.all_reduce(tensor)
+                tensor.div_(self.size)
+
     def wait(self) -> None:
         if self.size > 1:
             dist.barrier()
