@@ -3,9 +3,11 @@
 `run_audit` is the whole of `auditor audit` and of jobs/audit.py; they differ only in the engine that places the work.
 """
 
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from auditor.console import Progress
@@ -64,10 +66,12 @@ class LocalEngine:
     """Everything in this process and its decoder processes."""
 
     folder: Folder
-    backbone: Backbone
+    backbone: Backbone | None  # None where only scoring is wanted
     config: SweepConfig
 
     def sweep(self, shards: Iterable[Shard], watch: Watch) -> Iterator[ShardReport]:
+        if self.backbone is None:
+            raise ValueError("this engine has no encoder")
         with Sweeper(self.backbone, self.folder, self.config) as sweeper:
             yield from sweeper.sweep(shards, watch)
 
@@ -283,9 +287,6 @@ def describe_status(manifest: Manifest) -> str:
 
 def keep_head(folder: Folder, head: PrototypeHead, manifest: Manifest) -> None:
     """head/: the PAU head that scored the audit, so that it can be explained and used elsewhere."""
-    import tempfile
-    from pathlib import Path
-
     with tempfile.TemporaryDirectory() as place:
         saved = save_checkpoint(
             Path(place) / "head",

@@ -68,9 +68,15 @@ class Context:
 
 
 def prepare(
-    folder: Folder, shards: Sequence[str], head: PrototypeHead | None, scale: float, config: ScoreConfig
+    folder: Folder,
+    shards: Sequence[str],
+    head: PrototypeHead | None,
+    scale: float,
+    config: ScoreConfig,
+    *,
+    keep: bool = True,
 ) -> Context:
-    """Compute the corpus-wide numbers from embeddings/*.parquet, and keep the reference sample in the audit."""
+    """Compute the corpus-wide numbers from embeddings/*.parquet; `keep` puts the reference sample into the audit."""
     census = take_census(folder, shards)
     samples = {kind: draw(folder, census, kind, config.reference, config.seed) for kind in KINDS}
     found = {kind: pairs for kind, pairs in samples.items() if pairs is not None}
@@ -84,7 +90,8 @@ def prepare(
     statistics = {kind: _describe(context) for kind, context in kinds.items()}
     statistics["near_duplicates_searched"] = searched
     thresholds = _thresholds(found, kinds)
-    _keep_reference(folder, found)
+    if keep:
+        _keep_reference(folder, found)
     parts = (head.fingerprint, repr(sorted(statistics.items())), repr(sorted(duplicate_of.items())), topics.tobytes())
     return Context(head, kinds, topics, duplicate_of, thresholds, statistics, _fingerprint(*parts))
 

@@ -1,0 +1,111 @@
+"""`auditor audit`: sweep a corpus and score every pair. The options are shared with jobs/audit.py."""
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from auditor.audit import AuditConfig
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+OPTIONS = [
+    click.argument("corpus"),
+    click.option("--out", required=True, metavar="AUDIT", help="Folder of the audit; the same command again resumes."),
+    click.option("--model", metavar="M", help="PAU checkpoint folder, or any open_clip model: NAME@TAG, hf-hub:…, "
+                 "local-dir:PATH. Without a PAU head, prototypes are fitted on the corpus itself."),
+    click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, …"),
+    click.option("--frames", default=12, show_default=True, help="Frames sampled from a video."),
+    click.option("--batch-size", default=32, show_default=True, help="Frames encoded at once."),
+    click.option("--decoders", type=int, help="Decoder processes; as many as there are cores by default."),
+    click.option("--timeout", default=60.0, show_default=True, help="Seconds a file may take to decode."),
+    click.option("--max-pixels", default=150_000_000, show_default=True, help="Larger images are `too_large`."),
+    click.option("--max-error-rate", default=0.5, show_default=True, help="Stop when more than this share of the rows "
+                 "fails."),
+    click.option("--captions", type=click.Choice(["lines", "whole"]), default="lines", show_default=True,
+                 help="A .txt is one caption a line, or one caption."),
+    click.option("--media-column", help="Column of a table that holds paths or bytes."),
+    click.option("--caption-column", help="Column of a table that holds captions."),
+    click.option("--key-column", help="Column of a table that holds keys."),
+    click.option("--shard-size", default=1000, show_default=True, help="Media per shard of a corpus without shards."),
+    click.option("--prototypes", default=8, show_default=True, help="K, where prototypes are fitted."),
+    click.option("--reference", default=4096, show_default=True, help="Pairs that every pair is compared with."),
+    click.option("--near-duplicate", type=float, help="Cosine above which two media count as one."),
+    click.option("--seed", default=0, show_default=True, help="Of every random choice."),
+    click.option("--allow-random-weights", is_flag=True, help="Accept a model without trained weights (for tests)."),
+    click.option("--quiet", is_flag=True, help="No progress."),
+    click.option("--json", "as_json", is_flag=True, help="The summary as JSON."),
+]  # fmt: skip
+
+
+def audit_options(function: F) -> F:
+    for option in reversed(OPTIONS):
+        function = option(function)
+    return function
+
+
+def config_from(values: dict[str, Any]) -> "AuditConfig":
+    """The settings of an audit from the values of OPTIONS."""
+    from auditor.audit import AuditConfig
+    from auditor.corpus.reader import CorpusOptions
+    from auditor.statistics import ScoreConfig
+    from auditor.sweep import SweepConfig
+    from model.pixels import Limits
+
+    return AuditConfig(
+        corpus=values["corpus"],
+        out=values["out"],
+        model=values["model"],
+        options=CorpusOptions(
+            captions=values["captions"],
+            media_column=values["media_column"],
+            caption_column=values["caption_column"],
+            key_column=values["key_column"],
+            shard_size=values["shard_size"],
+        ),
+        sweep=SweepConfig(
+            frames=values["frames"],
+            batch_size=values["batch_size"],
+            decoders=values["decoders"] or len(os.sched_getaffinity(0)),
+            limits=Limits(seconds=values["timeout"], max_pixels=values["max_pixels"]),
+        ),
+        score=ScoreConfig(
+            reference=values["reference"],
+            prototypes=values["prototypes"],
+            near_duplicate=values["near_duplicate"],
+            seed=values["seed"],
+        ),
+        device=device(values["device"]),
+        max_error_rate=values["max_error_rate"],
+        allow_random_weights=values["allow_random_weights"],
+        quiet=values["quiet"],
+    )
+
+
+def device(name: str) -> str:
+    if name != "auto":
+        return name
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@click.command()
+@audit_options
+def command(as_json: bool, **values: Any) -> None:
+    """Sweep CORPUS and score every pair: broken files, ambiguous samples, mismatched pairs.
+
+    CORPUS is WebDataset shards (a path, a folder, a glob, braces; local or s3://, gs://, …), a folder of media with
+    .txt files beside them, a table (CSV, TSV, JSONL, Parquet), or coco:captions.json::images/.
+
+    \b
+    auditor audit 'shards/{00000..00099}.tar' --out audit --model ViT-B-32@laion2b_s34b_b79k
+    auditor audit photos/ --out audit --model my-pau/best
+    """
+    from auditor.audit import run_audit
+    from auditor.outcome import report_outcome
+
+    manifest = run_audit(config_from(values))
+    report_outcome(values["out"], manifest, as_json=as_json)
