@@ -1,1 +1,1 @@
-"""The embedded default: a drawn corpus with known defects, a small model trained on it, and a check of what an audit finds."""
+"""The embedded default: a drawn corpus with known defects, a small model trained on it, a check of its audit."""

@@ -1,4 +1,4 @@
-"""Where a drawn scene takes place: sky, sun or moon, clouds, the land of eight kinds of place, and the weather in front.
+"""Where a drawn scene takes place: sky, sun or moon, clouds, the land of eight kinds of place, the weather in front.
 
 Everything is painted on a canvas twice the size of the finished picture, which `scenes.draw` reduces at the end.
 """
@@ -98,9 +98,12 @@ def sun_or_moon(stage: Stage, time: str, overcast: bool) -> None:
     x = rng.uniform(0.15, 0.85) * side
     y = {"day": 0.13, "night": 0.15, "dawn": 0.42, "sunset": 0.44}[time] * side
     radius = {"day": 0.05, "night": 0.045, "dawn": 0.06, "sunset": 0.07}[time] * side
-    colour: RGB = {"day": (255, 246, 200), "night": (240, 240, 220), "dawn": (255, 236, 214), "sunset": (255, 214, 120)}[
-        time
-    ]
+    colour: RGB = {
+        "day": (255, 246, 200),
+        "night": (240, 240, 220),
+        "dawn": (255, 236, 214),
+        "sunset": (255, 214, 120),
+    }[time]
     glow = Image.new("L", (64, 64), 0)
     ImageDraw.Draw(glow).ellipse((22, 22, 42, 42), fill=210)
     reach = int(radius * 6)
@@ -140,7 +143,9 @@ def clouds(stage: Stage, count: int, colour: RGB) -> None:
 def hills(stage: Stage) -> None:
     base = GROUND[stage.season]
     for level, factor in ((0.0, 0.7), (0.05, 0.84), (0.12, 0.95)):
-        stage.land(ridge(stage.rng, stage.side, (HORIZON + level) * stage.side, 0.13 * stage.side, 0.45), shade(base, factor))
+        stage.land(
+            ridge(stage.rng, stage.side, (HORIZON + level) * stage.side, 0.13 * stage.side, 0.45), shade(base, factor)
+        )
     stage.floor(0.8, base, shade(base, 0.95))
 
 
@@ -166,7 +171,10 @@ def mountains(stage: Stage) -> None:
             stage.draw.polygon([(x - half, foot), peak, (x + half, foot)], fill=stage.lit(grey))
             stage.draw.polygon([peak, (x + half, foot), (x + 0.1 * half, foot)], fill=stage.lit(shade(grey, 0.85)))
             cap = 0.34
-            edge = [(x + half * cap * t, foot - height * (1 - cap) + (10 if i % 2 else -8)) for i, t in enumerate((-1, -0.5, 0, 0.5, 1))]
+            edge = [
+                (x + half * cap * t, foot - height * (1 - cap) + (10 if i % 2 else -8))
+                for i, t in enumerate((-1, -0.5, 0, 0.5, 1))
+            ]
             stage.draw.polygon([peak, *edge[::-1]], fill=stage.lit((248, 250, 255)))
     base = GROUND[stage.season]
     stage.land(ridge(rng, side, (HORIZON + 0.1) * side, 0.06 * side, 0.4), shade(base, 0.82))
@@ -175,7 +183,11 @@ def mountains(stage: Stage) -> None:
 
 def water(stage: Stage, top: float, bottom: float, colour: RGB) -> None:
     sky = stage.light.bottom
-    far = (int(0.5 * sky[0] + 0.5 * colour[0]), int(0.5 * sky[1] + 0.5 * colour[1]), int(0.5 * sky[2] + 0.5 * colour[2]))
+    far = (
+        int(0.5 * sky[0] + 0.5 * colour[0]),
+        int(0.5 * sky[1] + 0.5 * colour[1]),
+        int(0.5 * sky[2] + 0.5 * colour[2]),
+    )
     stage.floor(top, colour, far)
     for _ in range(46):
         y = stage.rng.uniform(top + 0.01, bottom) * stage.side
@@ -187,7 +199,13 @@ def lake(stage: Stage) -> None:
     base = GROUND[stage.season]
     stage.land(ridge(stage.rng, stage.side, HORIZON * stage.side, 0.18 * stage.side, 0.5), shade(base, 0.62))
     for _ in range(16):
-        stage.stamp("pine", "white" if stage.season == "winter" else "green", stage.rng.randint(34, 56), stage.rng.random(), HORIZON + 0.02)
+        stage.stamp(
+            "pine",
+            "white" if stage.season == "winter" else "green",
+            stage.rng.randint(34, 56),
+            stage.rng.random(),
+            HORIZON + 0.02,
+        )
     water(stage, HORIZON, 0.84, (58, 124, 164))
     stage.land(ridge(stage.rng, stage.side, 0.88 * stage.side, 0.03 * stage.side, 0.4), base)
 
@@ -218,12 +236,16 @@ def desert(stage: Stage) -> None:
 def village(stage: Stage) -> None:
     hills(stage)
     side, rng = stage.side, stage.rng
-    windows: RGB = (255, 222, 120) if stage.light is LIGHTS["night"] or stage.light is LIGHTS["sunset"] else (96, 104, 120)
+    windows: RGB = (
+        (255, 222, 120) if stage.light is LIGHTS["night"] or stage.light is LIGHTS["sunset"] else (96, 104, 120)
+    )
     roof: RGB = (240, 245, 252) if stage.season == "winter" else (178, 84, 62)
     for i in range(11):
         x, y = (i + rng.uniform(0.1, 0.6)) / 11 * side, (HORIZON + rng.uniform(0.0, 0.07)) * side
         w, h = rng.uniform(30, 42), rng.uniform(24, 34)
-        stage.draw.rectangle((x, y - h, x + w, y), fill=stage.lit(rng.choice([(238, 224, 200), (222, 200, 176), (230, 212, 214)])))
+        stage.draw.rectangle(
+            (x, y - h, x + w, y), fill=stage.lit(rng.choice([(238, 224, 200), (222, 200, 176), (230, 212, 214)]))
+        )
         stage.draw.polygon([(x - 5, y - h), (x + w / 2, y - h - 24), (x + w + 5, y - h)], fill=stage.lit(roof))
         for dx in (0.2, 0.6):
             stage.draw.rectangle((x + dx * w, y - h * 0.66, x + dx * w + 7, y - h * 0.66 + 9), fill=windows)
@@ -265,9 +287,7 @@ def city(stage: Stage) -> None:
         stage.draw.rectangle((x, 0.795 * side, x + 40, 0.805 * side), fill=stage.lit((248, 244, 226)))
 
 
-PLACES = {
-    f.__name__: f for f in (meadow, mountains, lake, seaside, desert, village, forest, city)
-}
+PLACES = {f.__name__: f for f in (meadow, mountains, lake, seaside, desert, village, forest, city)}
 
 
 def veil(image: Image.Image, colour: RGB, top: float, bottom: float) -> Image.Image:
@@ -291,10 +311,10 @@ def in_weather(image: Image.Image, weather: str, rng: random.Random, drift: floa
         speed = rng.uniform(0.7, 1.3)
         x, y = rng.random() * side, (rng.random() + speed * drift) % 1.0 * side
         if weather == "rain":
-            length = rng.uniform(18, 34)
-            pen.line((x, y, x - 0.3 * length, y + length), fill=150, width=2)
+            length = rng.uniform(0.035, 0.066) * side
+            pen.line((x, y, x - 0.3 * length, y + length), fill=150, width=side // 256)
         else:
-            r = rng.uniform(1.6, 4.6)
+            r = rng.uniform(0.003, 0.009) * side
             pen.ellipse((x - r, y - r, x + r, y + r), fill=240)
     tone: RGB = (206, 220, 238) if weather == "rain" else (255, 255, 255)
     return Image.composite(Image.new("RGB", image.size, tone), image, layer)

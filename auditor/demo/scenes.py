@@ -7,6 +7,7 @@ it can be named in words (`captions.py`), so that a detailed caption picks out o
 
 import random
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from PIL import Image, ImageDraw, ImageFilter
@@ -57,6 +58,7 @@ SPECIES = {
     "swan": Species("water", ("white", "black"), 0.8),
 }
 WATERS = ("lake", "seaside")
+Spot = tuple[float, float, float]  # centre, foot and width, as shares of the picture's side
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ def imagine(rng: random.Random) -> Scene:
     return Scene(place, season, rng.choice(list(LIGHTS)), weather, tuple(things), rng.randrange(2**32))
 
 
-def spots(thing: Thing, place: str, rng: random.Random) -> list[tuple[float, float, float]]:
+def spots(thing: Thing, place: str, rng: random.Random) -> list[Spot]:
     """Centre, foot and width of each member of a group, as shares of the picture's side."""
     width = (0.34 if thing.large else 0.25) * SPECIES[thing.kind].size
     foot = {"ground": 0.95 if place in WATERS else 0.9, "air": 0.4, "water": 0.74}[thing.habitat]
@@ -132,7 +134,7 @@ def spots(thing: Thing, place: str, rng: random.Random) -> list[tuple[float, flo
     return [(x + dx, foot + dy, width) for dx, dy in offsets]
 
 
-def place_thing(canvas: Image.Image, thing: Thing, where: tuple[float, float, float], time: str) -> None:
+def place_thing(canvas: Image.Image, thing: Thing, where: Spot, time: str) -> None:
     """Paint one thing with the shadow it casts, or its reflection."""
     side = canvas.size[0]
     x, foot, width = where
@@ -159,9 +161,13 @@ def set_stage(scene: Scene) -> Image.Image:
 
 def draw(scene: Scene) -> Image.Image:
     """Paint the scene."""
-    canvas = set_stage(scene)
     rng = random.Random(scene.seed + 1)
-    members = [(thing, where) for thing in scene.things for where in spots(thing, scene.place, rng)]
+    return paint(scene, [(thing, where) for thing in scene.things for where in spots(thing, scene.place, rng)])
+
+
+def paint(scene: Scene, members: Sequence[tuple[Thing, Spot]]) -> Image.Image:
+    """Backdrop, things where they are said to be, weather; reduced to the finished size."""
+    canvas = set_stage(scene)
     for thing, where in sorted(members, key=lambda member: member[1][1]):  # nearer things in front
         place_thing(canvas, thing, where, scene.time)
     return in_weather(canvas, scene.weather, random.Random(scene.seed + 2)).reduce(SCALE)

@@ -86,8 +86,8 @@ def lighthouse(b: Brush, c: RGB) -> None:
     b.shape([(0.36, 0.26), (0.64, 0.26), (0.72, 1.0), (0.28, 1.0)], (246, 244, 238))
     for top in (0.32, 0.56, 0.8):
         low = top + 0.12
-        left, right = (lambda y: 0.36 - 0.08 * (y - 0.26) / 0.74), (lambda y: 0.64 + 0.08 * (y - 0.26) / 0.74)
-        b.shape([(left(top), top), (right(top), top), (right(low), low), (left(low), low)], c)
+        a, z = 0.108 * (top - 0.26), 0.108 * (low - 0.26)  # how much the tower has widened
+        b.shape([(0.36 - a, top), (0.64 + a, top), (0.64 + z, low), (0.36 - z, low)], c)
     b.box(0.3, 0.22, 0.7, 0.27, DARK)
     b.box(0.39, 0.1, 0.61, 0.22, (255, 232, 130))
     b.shape([(0.34, 0.11), (0.5, 0.0), (0.66, 0.11)], c)
