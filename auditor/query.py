@@ -60,7 +60,8 @@ class Audit:
         self.files: AuditFiles = find_files(path)
         self.path, self.manifest = self.files.path, self.files.manifest
         self.state: str = self.manifest.get("state", "unknown")
-        self.corpus = str(corpus) if corpus else self.manifest.get("corpus", {}).get("root")
+        self.old_root: str | None = self.manifest.get("corpus", {}).get("root")
+        self.moved_to = str(corpus) if corpus else None
         self.thresholds: dict[str, float | None] = {**self.manifest.get("thresholds", {}), **(thresholds or {})}
         self.notes = notes(self.files)
         self.limits = limits
@@ -115,6 +116,11 @@ class Audit:
         near = difflib.get_close_matches(given, self.columns, n=1, cutoff=0.4)
         hint = f"; did you mean {near[0]}?" if near else f"; columns are {', '.join(self.columns)}"
         raise QueryError(f"there is no column {given!r}{hint}")
+
+    @property
+    def corpus(self) -> str | None:
+        """Where the corpus is."""
+        return self.moved_to or self.old_root
 
     @property
     def counts(self) -> dict[str, Any]:
@@ -202,8 +208,8 @@ class Audit:
         """The original bytes of a row's medium, read from the corpus by offset."""
         from auditor.media import read_media
 
-        data: bytes = read_media(row["media_path"], row["media_offset"], row["media_size"], root=self.corpus)
-        return data
+        place = row["media_path"], row["media_offset"], row["media_size"]
+        return read_media(*place, root=self.moved_to, old_root=self.old_root)
 
     # -- distributions -------------------------------------------------------------------------------------------
 

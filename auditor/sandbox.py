@@ -116,6 +116,12 @@ class Database:
         result: list[dict[str, Any]] = self.run(sql).to_pylist()
         return result
 
+    def rows_of(self, statement: str) -> int:
+        """Run a COPY of ours; returns how many rows it wrote."""
+        with self._session() as session:
+            answer = session.execute(statement).fetchall()
+            return int(answer[0][0])
+
     def stream(self, sql: str, batch: int = 100_000) -> Iterator[pa.RecordBatch]:
         """The result in batches; the time limit is for the whole."""
         with self._session() as session:

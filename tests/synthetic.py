@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from auditor.schema import SAMPLES
 
-Floats = npt.NDArray[np.float32]
+Floats = npt.NDArray[np.floating]
 
 SUBJECTS = "man,woman,dog,cat,child,group of people,red car,cyclist,horse,old house,boat,bird,train,girl,surfer,chef"
 ACTIONS = "walking,running,sitting,standing,jumping,waiting,playing,looking around,turning,resting,posing,moving fast"
@@ -43,7 +43,8 @@ class Noise:
 
 
 def normal(x: Floats, mean: float, deviation: float) -> Floats:
-    return np.exp(-0.5 * ((x - mean) / deviation) ** 2) / (deviation * np.sqrt(2 * np.pi))
+    density: Floats = np.exp(-0.5 * ((x - mean) / deviation) ** 2) / (deviation * np.sqrt(2 * np.pi))
+    return density
 
 
 def captions() -> pa.Array:
@@ -125,7 +126,7 @@ def samples_table(random: np.random.Generator, shard: str, first: int, rows: int
         "width": pa.array(random.choice([224, 320, 480, 640, 1024], rows).astype(np.int32)),
         "height": pa.array(random.choice([224, 240, 360, 480, 768], rows).astype(np.int32)),
         "frames": pa.array(np.where(video, 12, 1).astype(np.int32)),
-        "media_path": pa.array([f"{shard}.tar"] * rows),
+        "media_path": pa.array([f"/nowhere/{shard}.tar"] * rows),
         "media_offset": pa.array(np.cumsum(size)),
         "media_size": pa.array(size),
         "media_digest": hex_column(random, rows),
@@ -243,12 +244,12 @@ def corpus_rows(tar: tarfile.TarFile, random: np.random.Generator, shard: str, i
     texts = table["caption"].to_pylist()
     add_member(tar, f"{key}.txt", "\n".join(texts).encode())
     add_member(tar, f"{key}.json", json.dumps({"key": key, "captions": texts}).encode())
-    uid = f"{index + 1:032x}"
     changed: dict[str, list[object]] = {
-        "uid": [uid] * rows,
+        "uid": [f"{2 * index + i + 1:032x}" for i in range(rows)],
         "key": [key] * rows,
         "caption_index": list(range(rows)),
         "kind": ["image"] * rows,
+        "media_path": [str(tar.name)] * rows,
         "media_offset": [offset] * rows,
         "media_size": [len(data)] * rows,
         "width": [160] * rows,

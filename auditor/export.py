@@ -1,0 +1,162 @@
+"""Write what a filter keeps, in the form its target asks for.
+
+| target         | what is written                                                                                    |
+|----------------|----------------------------------------------------------------------------------------------------|
+| `kept.npy`     | DataComp's subset file: the sorted uids of the kept rows as an array of dtype u8,u8                |
+| `kept.parquet` | the kept rows with all columns                                                                     |
+| `kept.txt`     | the keys of the kept samples, one per line                                                         |
+| a folder       | WebDataset shards with the original bytes of the kept samples, and removed.parquet with the reasons |
+
+A sample with several captions has several rows; as its bytes stay as they are, it is kept when any of its rows is.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from auditor.errors import AuditorError
+from auditor.sandbox import literal
+from auditor.storage import Folder
+
+if TYPE_CHECKING:
+    from auditor.subset import Subset
+
+UID = np.dtype("u8,u8")
+SHARD_SIZE = 10_000
+Progress = Callable[[int], None]
+
+
+class ExportError(AuditorError):
+    """A target that cannot be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    target: str
+    form: str  # npy, parquet, txt, webdataset
+    rows: int  # rows kept; for npy distinct uids, for txt keys, for a folder samples
+    shards: int = 0
+
+
+def export(
+    subset: "Subset",
+    target: str | Path,
+    *,
+    force: bool = False,
+    shard_size: int = SHARD_SIZE,
+    progress: Progress | None = None,
+) -> Exported:
+    """Write the subset; the form follows from the target's name. What exists is replaced only with `force`."""
+    target = str(target)
+    form = target.rsplit("/", 1)[-1].rpartition(".")[2].lower() if "." in target.rsplit("/", 1)[-1] else ""
+    if form not in {"npy", "parquet", "txt"}:
+        if form in {"csv", "json", "jsonl", "npz", "tar", "pkl"}:
+            raise ExportError(f"cannot write .{form}; targets are .npy, .parquet, .txt or a folder for shards")
+        from auditor.export_shards import export_shards
+
+        return export_shards(subset, Folder(target), shard_size=shard_size, force=force, progress=progress)
+    folder, name = split_target(target)
+    if folder.exists(name) and not force:
+        raise ExportError(f"{target} exists; --force replaces it")
+    write = {"npy": write_npy, "parquet": write_parquet, "txt": write_txt}[form]
+    return Exported(target, form, write(subset, folder, name))
+
+
+def split_target(target: str) -> tuple[Folder, str]:
+    parent, _, name = target.rpartition("/")
+    if not parent:
+        parent = "/" if target.startswith("/") else "."
+    return Folder(parent), name
+
+
+def write_npy(subset: "Subset", folder: Folder, name: str) -> int:
+    sql = f"SELECT uid FROM {subset.source} WHERE {subset.condition}"
+    parts = [parse_uids(batch.column(0)) for batch in subset.audit.database.stream(sql)]
+    uids = sort_uids(np.concatenate(parts) if parts else np.empty((0, 2), np.uint64))
+    with folder.writing(name) as path, path.open("wb") as file:
+        np.save(file, uids, allow_pickle=False)
+    return len(uids)
+
+
+def parse_uids(column: pa.Array) -> npt.NDArray[np.uint64]:
+    """32 hex digits each -> (rows, 2), all at once from the bytes of the column."""
+    rows = len(column)
+    if column.null_count or not rows:
+        column = column.drop_null()
+        rows = len(column)
+    if not rows:
+        return np.empty((0, 2), np.uint64)
+    column = column.cast(pa.string())
+    offsets = np.frombuffer(column.buffers()[1], np.int32, rows + 1, column.offset * 4)
+    widths = np.diff(offsets)
+    if (widths != 32).any():
+        raise ExportError(f"uid {column[int((widths != 32).argmax())].as_py()!r} is not 32 hex digits")
+    text = np.frombuffer(column.buffers()[2], np.uint8, rows * 32, int(offsets[0])).reshape(rows, 32)
+    nibbles = NIBBLE[text]
+    if (nibbles > 15).any():
+        raise ExportError(f"uid {column[int((nibbles > 15).any(axis=1).argmax())].as_py()!r} is not 32 hex digits")
+    octets = (nibbles[:, ::2] << 4) | nibbles[:, 1::2]
+    return octets.view(">u8").astype(np.uint64)
+
+
+def nibble_table() -> npt.NDArray[np.uint8]:
+    table = np.full(256, 255, np.uint8)
+    for digits in ("0123456789abcdef", "0123456789ABCDEF"):
+        table[np.frombuffer(digits.encode(), np.uint8)] = np.arange(16, dtype=np.uint8)
+    return table
+
+
+NIBBLE = nibble_table()
+
+
+def sort_uids(uids: npt.NDArray[np.uint64]) -> npt.NDArray[np.void]:
+    """Sorted, each once. Sorting by the first half alone is five times faster and right unless first halves repeat."""
+    order = np.argsort(uids[:, 0])
+    first = uids[order, 0]
+    if (first[1:] == first[:-1]).any():
+        order = np.lexsort((uids[:, 1], uids[:, 0]))
+    uids = uids[order]
+    new = np.ones(len(uids), bool)
+    new[1:] = (uids[1:] != uids[:-1]).any(axis=1)
+    return np.ascontiguousarray(uids[new]).view(UID).reshape(-1)
+
+
+def write_parquet(subset: "Subset", folder: Folder, name: str) -> int:
+    columns = "* EXCLUDE (review), review" if "review" in subset.audit.columns else "*"
+    sql = f"SELECT {columns} FROM samples WHERE {subset.condition}"
+    return copy_parquet(subset, folder, name, sql)
+
+
+def copy_parquet(subset: "Subset", folder: Folder, name: str, sql: str) -> int:
+    """DuckDB writes the file itself, in a sandbox that may write this one path and no other."""
+    with folder.writing(name) as path:
+        database = subset.audit.open_database(writable=[str(path)])
+        try:
+            # order is kept where memory allows; the writer holds a row group per thread
+            counted = database.rows_of(
+                f"COPY ({sql}) TO {literal(str(path))} "
+                "(FORMAT parquet, COMPRESSION snappy, ROW_GROUP_SIZE 122880, USE_TMP_FILE false)"
+            )
+        finally:
+            database.close()
+    return counted
+
+
+def write_txt(subset: "Subset", folder: Folder, name: str) -> int:
+    columns = "shard, key, media_path, media_offset"
+    sql = f"SELECT DISTINCT {columns} FROM {subset.source} WHERE {subset.condition} ORDER BY ALL"
+    count = 0
+    with folder.writing(name) as path, path.open("w", encoding="utf-8", newline="\n") as file:
+        for batch in subset.audit.database.stream(sql):
+            keys = batch.column("key").to_pylist()
+            broken = next((key for key in keys if "\n" in key or "\r" in key), None)
+            if broken is not None:
+                raise ExportError(f"key {broken!r} has a line break; write .parquet instead of .txt")
+            file.writelines(f"{key}\n" for key in keys)
+            count += len(keys)
+    return count
