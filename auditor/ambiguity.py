@@ -1,0 +1,30 @@
+"""Ambiguity in words a person understands: when does a caption or a medium fit too much of the corpus?
+
+`matches_*` is the effective number of corpus items that fit as well. Of the candidates (PAU's u, the mean similarity h,
+this perplexity) it predicts retrieval errors and planted vagueness best on real photos; tests/bench/ambiguity_flickr8k.py
+measures it.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from auditor.hubness import Floats, Measures
+
+MISMATCH = 0.5  # more likely mismatched than not
+OUTLYING = 0.95  # of every twenty captions, the one that fits the most
+
+
+def default_thresholds(measured: Mapping[str, Measures]) -> dict[str, Any]:
+    """The thresholds of the flags, from measures of a random sample of each kind."""
+    return {
+        "mismatch": MISMATCH,
+        "ambiguous_visual": quantile([found.matches_visual for found in measured.values()]),
+        "ambiguous_text": quantile([found.matches_text for found in measured.values()]),
+    }
+
+
+def quantile(parts: list[Floats]) -> float | None:
+    values = np.concatenate(parts) if parts else np.empty(0, np.float32)
+    return float(np.quantile(values, OUTLYING)) if len(values) else None
