@@ -21,7 +21,7 @@ import numpy as np
 
 from auditor.decode_worker import ANSWER, REQUEST
 from auditor.errors import AuditorError
-from auditor.sample import Problem
+from auditor.sample import Kind, Problem
 from model.pixels import Pixels
 
 START_SECONDS = 120.0  # to import numpy and Pillow, on a machine that is very busy
@@ -45,6 +45,11 @@ class Decoded:
     height: int
     duration: float | None = None  # seconds; None for an image
     times: list[float] | None = None  # seconds of each frame
+
+    @property
+    def kind(self) -> Kind:
+        """What the content is; the name of the file may say otherwise."""
+        return "image" if self.times is None else "video"
 
 
 class DecoderProcess:
