@@ -208,4 +208,4 @@ def build_optimizer(config: TrainConfig, learner: Learner) -> torch.optim.Optimi
     ]
     groups = [{"peak": config.lr_encoders, **group} for group in groups if group["params"]]
     kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
-    return kind(groups, lr=config.lr_encoders, betas=(0.9, config.beta2), eps=config.epsilon)
+    return kind(groups, lr=config.lr_encoders, betas=(0.9, config.beta2), eps=config.epsilon, fused=True)

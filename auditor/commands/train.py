@@ -1,0 +1,114 @@
+"""`auditor train`: train PAU on WebDataset shards, or go on with a run that was stopped."""
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+
+import click
+
+from auditor.console import Progress, as_json, table
+from model.train_config import TrainConfig, load_config, preset_names
+
+if TYPE_CHECKING:
+    from model.train import StepReport, TrainResult
+
+Command = Callable[..., None]
+
+
+def click_type(hint: Any) -> Any:
+    """The click type of a setting; `X | None` counts as X."""
+    if get_origin(hint) is Literal:
+        return click.Choice(get_args(hint))
+    return next((kind for kind in get_args(hint) if kind is not type(None)), hint)
+
+
+def train_options(command: Command) -> Command:
+    """Give a command the corpus as its argument and every setting of a run as a flag, unset where not given."""
+    hints = get_type_hints(TrainConfig)
+    for f in reversed(fields(TrainConfig)):
+        flag = f"--{f.name.replace('_', '-')}"
+        if f.name == "corpus":
+            continue
+        if hints[f.name] is bool:
+            option = click.option(f"{flag}/--no-{flag[2:]}", f.name, default=None, help=f.metadata["help"])
+        else:
+            option = click.option(flag, f.name, type=click_type(hints[f.name]), help=f.metadata["help"])
+        command = option(command)
+    command = click.option("--preset", type=click.Choice(preset_names()), help="start from these settings")(command)
+    command = click.option("--config", "config_file", metavar="FILE.toml", help="settings, above the preset")(command)
+    return click.argument("corpus", required=False)(command)
+
+
+def settings_from(options: dict[str, Any]) -> TrainConfig:
+    """The settings of a run from what the command line gave."""
+    flags = dict(options)
+    return load_config(flags, preset=flags.pop("preset"), file=flags.pop("config_file"))
+
+
+class TrainProgress:
+    """The bar of a run: pairs, rate, time left and the terms of the loss; a line for each validation."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.quiet = quiet
+        self.bar: Progress | None = None
+
+    def __call__(self, report: "StepReport") -> None:
+        if self.bar is None:
+            total = report.pairs * (report.steps - report.step + 1)
+            self.bar = Progress("train", total, quiet=self.quiet).__enter__()
+        shown = {"epoch": f"{report.epoch}/{report.epochs}", "loss": report.terms["loss"]}
+        shown |= {name: report.terms[name] for name in ("info_nce", "uncertainty", "diversity")}
+        self.bar.advance(report.pairs, **shown)
+        if report.validation and not self.quiet:
+            to_text, to_visual = (report.validation[way]["R@1"] for way in ("visual_to_text", "text_to_visual"))
+            click.echo(
+                f"epoch {report.epoch}: R@1 visual to text {to_text:.1f}, text to visual {to_visual:.1f}", err=True
+            )
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.__exit__()
+
+
+def show(result: "TrainResult", as_machine: bool) -> None:
+    """What a run has given, failures included."""
+    if as_machine:
+        click.echo(as_json(result.to_dict()))
+        return
+    if result.validation:
+        ways = [(way, result.validation[way]) for way in ("visual_to_text", "text_to_visual")]
+        columns = ("R@1", "R@5", "R@10", "MdR", "MnR")
+        table([{"direction": way.replace("_", " ")} | {c: found[c] for c in columns} for way, found in ways], "best/")
+    click.echo(f"{result.steps:,} steps, {result.pairs_per_second:,.1f} pairs/s; best in {result.best}")
+    for problem in result.problems:
+        click.echo(f"shard problem: {problem}")
+    if result.failures:
+        counted = ", ".join(f"{count:,} {reason}" for reason, count in sorted(result.failures.items()))
+        click.echo(f"not decoded: {counted}; for example")
+        for example in result.examples:
+            click.echo(f"  {example}")
+
+
+@click.command()
+@train_options
+@click.option("--json", "as_machine", is_flag=True, help="print the result as JSON")
+@click.option("--quiet", is_flag=True, help="no progress")
+def command(as_machine: bool, quiet: bool, **options: Any) -> None:
+    """Train PAU on the tar shards of CORPUS.
+
+    Settings come from a preset, then a TOML file, then flags. A run that was stopped goes on when it is started again
+    with the same settings.
+
+    \b
+    auditor train shards/train --val shards/val --out run --preset coco
+    auditor train 'shards/train-{000..099}.tar' --val shards/val.tar --out run --config run.toml --epochs 3
+    """
+    config = settings_from(options)
+    from model.train import train
+
+    progress = TrainProgress(quiet)
+    try:
+        result = train(config, progress)
+    finally:
+        progress.close()
+    show(result, as_machine)
