@@ -97,11 +97,11 @@ def similarity_matrix(visual: Floats, frames: Floats | None, mask: Bools | None,
 
 def pair_similarity(visual: Floats, frames: Floats | None, mask: Bools | None, text: Floats) -> Floats:
     """Similarity of each medium with its own caption, (N,)."""
-    whole = np.einsum("nd,nd->n", visual, text, dtype=np.float32)
+    whole: Floats = np.einsum("nd,nd->n", visual, text, dtype=np.float32)
     if frames is None or mask is None:
         return whole
     best: Floats = frame_similarity(frames, mask, text).max(axis=1)
-    return (whole + best) / 2
+    return np.asarray((whole + best) / 2, np.float32)
 
 
 def frame_similarity(frames: Floats, mask: Bools, text: Floats) -> Floats:
@@ -209,7 +209,7 @@ def measure(
     similarity = pair_similarity(visual, frames, mask, text)
     of_visual = standing_of_visual(visual, frames, mask, group, reference)
     of_text = standing_of_text(text, group, reference)
-    normalised = similarity - (of_visual.level + of_text.level) / 2
+    normalised = similarity - np.float32(0.5) * (of_visual.level + of_text.level)
     best, spread, share = None, None, None
     if frames is not None and mask is not None:
         threshold = frame_match_threshold(reference) if frame_threshold is None else frame_threshold
@@ -221,20 +221,20 @@ def measure(
         mean_similarity_text=of_text.mean,
         matches_visual=of_visual.share * np.float32(captions or len(reference)),
         matches_text=of_text.share * np.float32(media or len(reference)),
-        mismatch_score=mismatch_score(similarity, of_visual, of_text),
+        mismatch_score=mismatch_score(similarity, of_visual.rivals, of_text.rivals),
         best_frame=best,
         frame_spread=spread,
         frame_match_share=share,
     )
 
 
-def mismatch_score(similarity: Floats, of_visual: Standing, of_text: Standing) -> Floats:
+def mismatch_score(similarity: Floats, rivals_of_visual: Floats, rivals_of_text: Floats) -> Floats:
     """The statistic behind p_mismatch: the pair's similarity less that of the rivals of both its sides.
 
     Twice the cosine less both levels is how far a pair stands out; on real photos subtracting half as much again, at
     half the temperature, separates best for every kind and rate of noise (tests/bench/mismatch_flickr8k.py).
     """
-    return similarity - np.float32(RIVAL_WEIGHT) * (of_visual.rivals + of_text.rivals)
+    return similarity - np.float32(RIVAL_WEIGHT) * (rivals_of_visual + rivals_of_text)
 
 
 def frame_measures(

@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from auditor.errors import AuditorError
 from auditor.hubness import (
     Floats,
     Ints,
     Reference,
-    Standing,
     frame_match_threshold,
     mismatch_score,
     pair_similarity,
@@ -26,15 +24,13 @@ from auditor.hubness import (
 
 Doubles = npt.NDArray[np.float64]
 
-SMALLEST = 20  # pairs; below, no statement about a corpus is worth making
+SMALLEST, SMALLEST_MEDIA = 20, 5  # pairs and media; below, no statement about a corpus is worth making
+NO_GROUP = -(2**62)  # a group that no medium has
 BINS = 256  # of the curve: equally many re-pairings and pairs in each
 BOOTSTRAPS = 100
 DRAWS = 100_000  # re-pairings at most
 INTERVAL = (0.05, 0.95)
-
-
-class TooFewPairsError(AuditorError):
-    """The reference has too few pairs of different media to say what a mismatch looks like."""
+NULL_QUANTILES = np.arange(2, 9) / 10
 
 
 @dataclass(frozen=True)
@@ -59,7 +55,7 @@ class MismatchModel:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "pairs": self.pairs,
+            "reference_pairs": self.pairs,
             "pi0": self.pi0,
             "pi0_low": self.pi0_low,
             "pi0_high": self.pi0_high,
@@ -76,7 +72,7 @@ class MismatchModel:
     @classmethod
     def from_dict(cls, saved: dict[str, Any]) -> "MismatchModel":
         return cls(
-            pairs=int(saved["pairs"]),
+            pairs=int(saved["reference_pairs"]),
             pi0=float(saved["pi0"]),
             pi0_low=float(saved["pi0_low"]),
             pi0_high=float(saved["pi0_high"]),
@@ -90,16 +86,18 @@ class MismatchModel:
         )
 
 
-def fit_mismatch(reference: Reference, *, seed: int = 0, draws: int = DRAWS) -> MismatchModel:
-    """Learn p_mismatch from the reference. Raises TooFewPairsError below 20 pairs of at least 5 different media."""
-    groups = len(np.unique(reference.group))
-    if len(reference) < SMALLEST or groups < 5:
-        raise TooFewPairsError(
-            f"{len(reference)} pairs of {groups} different media are too few to tell mismatched pairs from others; "
-            f"at least {SMALLEST} pairs of 5 media are needed"
-        )
+def fit_mismatch(
+    reference: Reference, *, seed: int = 0, captions: int | None = None, draws: int = DRAWS
+) -> MismatchModel | None:
+    """Learn p_mismatch from the reference; None where it has fewer than 20 pairs or 5 different media.
+
+    `captions` is the corpus's number of OK pairs, of which the reference is a sample (by default the whole of it).
+    """
+    if len(reference) < SMALLEST or len(np.unique(reference.group)) < SMALLEST_MEDIA:
+        return None
     generator = np.random.default_rng(seed)
-    observed, null, i, j = reference_scores(reference, generator, draws)
+    coverage = min(1.0, len(reference) / captions) if captions else 1.0
+    observed, null, i, j = reference_scores(reference, generator, draws, coverage)
     return fit_scores(
         observed,
         null,
@@ -111,25 +109,28 @@ def fit_mismatch(reference: Reference, *, seed: int = 0, draws: int = DRAWS) -> 
 
 
 def reference_scores(
-    reference: Reference, generator: np.random.Generator, draws: int
+    reference: Reference, generator: np.random.Generator, draws: int, coverage: float
 ) -> tuple[Floats, Floats, Ints, Ints]:
-    """The statistic of the reference's own pairs and of random re-pairings of other groups, and which were drawn."""
-    of_visual = standing_of_visual(reference.visual, reference.frames, reference.mask, reference.group, reference)
-    of_text = standing_of_text(reference.text, reference.group, reference)
-    own = pair_similarity(reference.visual, reference.frames, reference.mask, reference.text)
-    i, j = repairings(reference.group, generator, min(draws, 200 * len(reference)))
+    """The statistic of the reference's own pairs and of random re-pairings of other groups, and which were drawn.
+
+    A caption that strayed within the corpus meets its true medium in the reference as often as the reference covers
+    the corpus; that medium is then a strong rival, so re-pairings must meet theirs as often.
+    """
+    ref = reference
+    of_visual = standing_of_visual(ref.visual, ref.frames, ref.mask, ref.group, ref)
+    of_text = standing_of_text(ref.text, ref.group, ref)
+    with_own = standing_of_text(ref.text, np.full(len(ref), NO_GROUP), ref).rivals if coverage > 0 else of_text.rivals
+    own = pair_similarity(ref.visual, ref.frames, ref.mask, ref.text)
+    i, j = repairings(ref.group, generator, min(draws, 200 * len(ref)))
     parts = []
     for start in range(0, len(i), 4096):
         a, b = i[start : start + 4096], j[start : start + 4096]
-        frames = None if reference.frames is None else reference.frames[a]
-        mask = None if reference.mask is None else reference.mask[a]
-        similarity = pair_similarity(reference.visual[a], frames, mask, reference.text[b])
-        parts.append(mismatch_score(similarity, rows_of(of_visual, a), rows_of(of_text, b)))
-    return mismatch_score(own, of_visual, of_text), np.concatenate(parts), i, j
-
-
-def rows_of(standing: Standing, rows: Ints) -> Standing:
-    return Standing(standing.level[rows], standing.rivals[rows], standing.mean[rows], standing.share[rows])
+        frames, mask = (None, None) if ref.frames is None or ref.mask is None else (ref.frames[a], ref.mask[a])
+        similarity = pair_similarity(ref.visual[a], frames, mask, ref.text[b])
+        met = generator.random(len(b)) < coverage
+        rivals = np.where(met, with_own[b], of_text.rivals[b])
+        parts.append(mismatch_score(similarity, of_visual.rivals[a], rivals))
+    return mismatch_score(own, of_visual.rivals, of_text.rivals), np.concatenate(parts), i, j
 
 
 def repairings(group: Ints, generator: np.random.Generator, draws: int) -> tuple[Ints, Ints]:
@@ -216,10 +217,17 @@ def estimate(observed: npt.NDArray[Any], null: npt.NDArray[Any]) -> tuple[float,
 
 
 def share_mismatched(f: Doubles, f0: Doubles, count: float) -> float:
-    """pi0: at low scores only mismatched pairs are left, so F/F0 falls towards pi0 there."""
+    """pi0: F/F0 falls towards pi0 at low scores, where only mismatched pairs are left, but gets noisier.
+
+    Of the quantiles of the null the one is taken whose estimate plus one standard error is the lowest.
+    """
     below, below_null = np.cumsum(f), np.cumsum(f0)
-    at = int(np.searchsorted(below_null, 0.3))
-    return float(np.clip(below[at] / below_null[at], 0, 1))
+    at = np.unique(np.searchsorted(below_null, NULL_QUANTILES))
+    at = at[below_null[np.minimum(at, len(f) - 1)] > 0]
+    at = np.minimum(at, len(f) - 1)
+    share = below[at] / below_null[at]
+    error = np.sqrt(below[at] * count + 1) / (below_null[at] * count)
+    return float(np.clip(share[np.argmin(share + error)], 0, 1))
 
 
 def pooled(value: Doubles, weight: Doubles) -> Doubles:
