@@ -41,14 +41,15 @@ def chunked_info_nce(
     if len(visual) != len(text) or chunk < 1:
         raise LossError(f"{len(visual)} media and {len(text)} captions in chunks of {chunk} are not pairs")
     scale = torch.as_tensor(scale, dtype=visual.dtype, device=visual.device)
-    rows, columns, truths = [], [], []
+    blocks = []
     for start in range(0, len(visual), chunk):
         part = slice(start, start + chunk)
         some_frames = None if frames is None else frames[part]
         some_mask = None if mask is None else mask[part]
-        sums = checkpoint(block_sums, visual[part], some_frames, some_mask, text, scale, start, use_reentrant=False)
-        for values, value in zip((rows, columns, truths), sums, strict=True):
-            values.append(value)
+        blocks.append(
+            checkpoint(block_sums, visual[part], some_frames, some_mask, text, scale, start, use_reentrant=False)
+        )
+    rows, columns, truths = zip(*blocks, strict=True)
     truth = torch.cat(truths)
     to_text = (torch.cat(rows) - truth).mean()
     to_visual = (torch.logsumexp(torch.stack(columns), dim=0) - truth).mean()

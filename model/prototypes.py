@@ -21,7 +21,11 @@ class HeadError(ModelError):
 
 @dataclass(frozen=True)
 class HeadConfig:
-    """What a head is made of. `scale` multiplies cosines before they become evidence: with bare cosines u is 0.5."""
+    """What a head is made of. `scale` multiplies cosines before they become evidence: with bare cosines u is 0.5.
+
+    The centres are subtracted from the cosines. The paper has none (0); fitting sets them only for embeddings whose
+    cosines to any prototype are far from zero for every instance, where u would be stuck at 0 or at 1.
+    """
 
     dim: int
     prototypes: int = 8
@@ -29,6 +33,8 @@ class HeadConfig:
     evidence: str = "exp"
     tau: float = 5.0
     scale: float = 100.0
+    center_visual: float = 0.0  # of cosines of media with text prototypes
+    center_text: float = 0.0  # of cosines of captions with visual prototypes
 
     def __post_init__(self) -> None:
         for name in ("dim", "prototypes"):
@@ -39,6 +45,8 @@ class HeadConfig:
             raise HeadError(f"init must be one of {', '.join(INITS)}, not {self.init!r}")
         if not 0.0 < self.scale < float("inf"):
             raise HeadError(f"scale must be a positive number, not {self.scale}")
+        if not (abs(self.center_visual) <= 1.0 and abs(self.center_text) <= 1.0):
+            raise HeadError(f"centres are cosines, not {self.center_visual} and {self.center_text}")
         check_evidence(self.evidence, self.tau)
 
     def to_dict(self) -> dict[str, Any]:
@@ -82,12 +90,12 @@ class PrototypeHead(nn.Module):
         return fingerprint(self.state_dict(), self.config.to_dict())
 
     def logits_visual(self, visual: Tensor) -> Tensor:
-        """scale * cos of visual embeddings (N, D) with the TEXT prototypes: (N, K)."""
-        return self._logits(visual, self.text)
+        """scale * (cos - centre) of visual embeddings (N, D) with the TEXT prototypes: (N, K)."""
+        return self._logits(visual, self.text, self.config.center_visual)
 
     def logits_text(self, text: Tensor) -> Tensor:
-        """scale * cos of text embeddings (N, D) with the VISUAL prototypes: (N, K)."""
-        return self._logits(text, self.visual)
+        """scale * (cos - centre) of text embeddings (N, D) with the VISUAL prototypes: (N, K)."""
+        return self._logits(text, self.visual, self.config.center_text)
 
     def uncertainty_visual(self, visual: Tensor) -> Tensor:
         """u of visual embeddings (N, D): (N,)."""
@@ -103,11 +111,11 @@ class PrototypeHead(nn.Module):
     def opinion_text(self, text: Tensor) -> Opinion:
         return opinion(self.logits_text(text), self.config.evidence, self.config.tau)
 
-    def _logits(self, embeddings: Tensor, bank: Tensor) -> Tensor:
+    def _logits(self, embeddings: Tensor, bank: Tensor, center: float) -> Tensor:
         if embeddings.ndim != 2 or embeddings.shape[1] != self.config.dim:
             raise HeadError(f"this head judges embeddings of width {self.config.dim}, not {tuple(embeddings.shape)}")
         cosines = F.normalize(embeddings.to(bank.dtype), dim=-1) @ F.normalize(bank, dim=-1).T
-        return self.config.scale * cosines
+        return self.config.scale * (cosines - center)
 
 
 def prototype_overlap(bank: Tensor) -> float:
