@@ -62,15 +62,9 @@ class DecoderProcess:
         # Each thread's own malloc arena would reserve address space that counts against the file.
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "MALLOC_ARENA_MAX": "2"}
         # -P: a model.py in the current folder is not ours.
-        command = [
-            sys.executable,
-            "-P",
-            "-W",
-            "ignore",
-            "-m",
-            "auditor.decode_worker",
-        ]  # -P: a model.py here is not ours
-        with its:
+        command = [sys.executable, "-P", "-W", "ignore", "-m", "auditor.decode_worker"]
+        with contextlib.ExitStack() as unwind, its:
+            unwind.callback(mine.close)
             self.child = subprocess.Popen(
                 [*command, str(its.fileno()), str(os.getpid()), settings],
                 stdin=subprocess.DEVNULL,
@@ -80,6 +74,7 @@ class DecoderProcess:
                 env=environment,
                 start_new_session=True,  # a Ctrl-C in the terminal is the parent's to handle
             )
+            unwind.pop_all()
         self.connection = mine
         self.most = most
         self.ready = False
@@ -114,7 +109,7 @@ class DecoderProcess:
                 return Problem("too_large" if facts["status"] == "too_large" else "corrupt", str(facts["message"]))
             times = [float(t) for t in facts["times"]] if "times" in facts else None
             return Decoded(pixels, int(facts["width"]), int(facts["height"]), facts.get("duration"), times)
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise DeadDecoderError from error
 
     def _answer(self, deadline: float) -> tuple[dict[str, Any], Pixels]:
