@@ -53,10 +53,8 @@ def export(
 ) -> Exported:
     """Write the subset; the form follows from the target's name. What exists is replaced only with `force`."""
     target = str(target)
-    form = target.rsplit("/", 1)[-1].rpartition(".")[2].lower() if "." in target.rsplit("/", 1)[-1] else ""
-    if form not in {"npy", "parquet", "txt"}:
-        if form in {"csv", "json", "jsonl", "npz", "tar", "pkl"}:
-            raise ExportError(f"cannot write .{form}; targets are .npy, .parquet, .txt or a folder for shards")
+    form = target_form(target)
+    if form == "webdataset":
         from auditor.export_shards import export_shards
 
         return export_shards(subset, Folder(target), shard_size=shard_size, force=force, progress=progress)
@@ -65,6 +63,14 @@ def export(
         raise ExportError(f"{target} exists; --force replaces it")
     write = {"npy": write_npy, "parquet": write_parquet, "txt": write_txt}[form]
     return Exported(target, form, write(subset, folder, name))
+
+
+def target_form(target: str) -> str:
+    """npy, parquet or txt by the extension; else a folder, unless the name looks like some other kind of file."""
+    form = target.rsplit("/", 1)[-1].rpartition(".")[2].lower() if "." in target.rsplit("/", 1)[-1] else ""
+    if form in {"csv", "json", "jsonl", "npz", "tar", "pkl"}:
+        raise ExportError(f"cannot write .{form}; targets are .npy, .parquet, .txt or a folder for shards")
+    return form if form in {"npy", "parquet", "txt"} else "webdataset"
 
 
 def split_target(target: str) -> tuple[Folder, str]:

@@ -25,6 +25,7 @@ from auditor.schema import FLAGS
 from auditor.summary import Summary, summarise
 
 if TYPE_CHECKING:
+    from auditor.compare import Comparison
     from auditor.filter import Effects
     from auditor.subset import Subset
 
@@ -75,7 +76,8 @@ class Audit:
 
     def open_database(self, writable: Sequence[str] = ()) -> Database:
         """A sandbox of its own over this audit; `writable` are files that a COPY of ours may write."""
-        database = Database(self.files.all, self.limits, self.files.filesystem, writable)
+        filesystems = [self.files.filesystem] if self.files.filesystem else []
+        database = Database(self.files.all, self.limits, filesystems, writable)
         try:
             database.define(f"CREATE VIEW measured AS {view_sql(self.files, self.thresholds)}")
         except QueryError as error:
@@ -99,6 +101,8 @@ class Audit:
         self.database.check_select(query)
         if limit is not None:
             query = f"SELECT * FROM (\n{query.rstrip().rstrip(';')}\n) LIMIT {int(limit)}"
+        elif not query.lstrip().lower().startswith(("select", "with", "(")):
+            query = f"SELECT * FROM (\n{query.rstrip().rstrip(';')}\n)"  # DESCRIBE, FROM, VALUES, ...
         return self.database.run(query)
 
     def where(self, condition: str | None) -> str:
@@ -252,6 +256,12 @@ class Audit:
         from auditor.filter import nearest_cut
 
         return nearest_cut(self, Rules.of(rules), rule, n)
+
+    def compare(self, other: "Audit", n: int = 20) -> "Comparison":
+        """This audit beside another one, row by row."""
+        from auditor.compare import compare
+
+        return compare(self, other, n)
 
     # -- reviews -------------------------------------------------------------------------------------------------
 

@@ -76,12 +76,12 @@ class Database:
         self,
         readable: Sequence[str],
         limits: Limits = Limits(),  # noqa: B008 (frozen)
-        filesystem: Any = None,
+        filesystems: Sequence[Any] = (),  # of fsspec, for remote files
         writable: Sequence[str] = (),
     ) -> None:
         self.limits = limits
         self._connection = duckdb.connect(":memory:")
-        if filesystem is not None:
+        for filesystem in filesystems:
             self._connection.register_filesystem(filesystem)
         settings: dict[str, Any] = {
             "memory_limit": limits.memory,

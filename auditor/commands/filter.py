@@ -1,0 +1,146 @@
+"""`auditor filter`: write the part of a corpus that is worth keeping."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from auditor.commands.output import CORPUS_HELP, open_audit
+
+if TYPE_CHECKING:
+    from auditor.filter import Effect, Effects
+    from auditor.query import Audit
+    from auditor.shift import Shifts
+    from auditor.subset import Subset
+
+
+@click.command()
+@click.argument("audit")
+@click.option("--out", help="kept.npy, kept.parquet, kept.txt, or a folder for new WebDataset shards.")
+@click.option("--max-p-mismatch", type=float, help="Keep pairs that are mismatched with at most this probability.")
+@click.option("--max-uncertainty-visual", type=float, help="Keep media with at most this uncertainty.")
+@click.option("--max-uncertainty-text", type=float, help="Keep captions with at most this uncertainty.")
+@click.option("--max-matches-visual", type=float, help="Keep media that at most this many captions fit.")
+@click.option("--max-matches-text", type=float, help="Keep captions that fit at most this many media.")
+@click.option("--min-similarity", type=float, help="Keep pairs with at least this similarity.")
+@click.option("--keep-top", help="Keep the best share (30%) or number (100000) of the usable rows ...")
+@click.option("--by", help="... by this column.")
+@click.option("--where", help="Keep rows that meet this SQL condition.")
+@click.option("--no-duplicates", is_flag=True, help="Of each group of duplicates keep the first.")
+@click.option("--lose-at-most", help="Choose the cut of p_mismatch that loses at most this share (2%) of good pairs.")
+@click.option("--expect-precision", type=float, help="Choose the cut at which this share of the removed is mismatched.")
+@click.option("--dry-run", is_flag=True, help="Write nothing: show what each rule removes and how the kept set shifts.")
+@click.option("--shard-size", type=click.IntRange(min=1), default=10_000, show_default=True, help="Samples per shard.")
+@click.option("--corpus", help=CORPUS_HELP)
+@click.option("--force", is_flag=True, help="Replace an output that exists.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(
+    audit: str,
+    out: str | None,
+    dry_run: bool,
+    shard_size: int,
+    corpus: str | None,
+    force: bool,
+    as_json: bool,
+    lose_at_most: str | None,
+    expect_precision: float | None,
+    **rules: Any,
+) -> None:
+    """Write the usable rows of AUDIT that meet all the rules given.
+
+    A sample with several captions is kept when any of its rows is; rows that could not be audited never are.
+
+    \b
+    auditor filter audit/ --max-p-mismatch 0.1 --no-duplicates --dry-run
+    auditor filter audit/ --keep-top 30% --by similarity --out kept.npy
+    auditor filter audit/ --lose-at-most 2% --out clean/ --shard-size 5000
+    """
+    if not out and not dry_run:
+        raise click.UsageError("say where to with --out, or look first with --dry-run")
+    opened = open_audit(audit, corpus)
+    if lose_at_most is not None or expect_precision is not None:
+        rules["max_p_mismatch"] = chosen_cut(opened, lose_at_most, expect_precision, rules["max_p_mismatch"])
+    subset = opened.keep(**rules)
+    if dry_run:
+        show_plan(subset, as_json)
+    elif out:
+        write(subset, out, force, shard_size, as_json)
+
+
+def chosen_cut(audit: "Audit", lose_at_most: str | None, expect_precision: float | None, given: float | None) -> float:
+    """The cut of p_mismatch that keeps a promise; the stricter of it and a bound that was given too."""
+    from auditor.rules import parse_share
+    from auditor.thresholds import choose_cut
+
+    if lose_at_most is not None and expect_precision is not None:
+        raise click.UsageError("--lose-at-most and --expect-precision each choose the cut; give one of them")
+    share = float(parse_share(lose_at_most)) if lose_at_most is not None else None
+    cut = float(choose_cut(audit, lose_at_most=share, expect_precision=expect_precision))
+    click.echo(f"cut: p_mismatch <= {cut:.4g}", err=True)
+    return cut if given is None else min(cut, given)
+
+
+def write(subset: "Subset", out: str, force: bool, shard_size: int, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from auditor import console
+    from auditor.export import export, target_form
+
+    quiet = as_json or target_form(out) != "webdataset"
+    with console.Progress("filter", None, "samples", quiet=quiet) as progress:
+        done = export(subset, out, force=force, shard_size=shard_size, progress=progress.advance)
+    if as_json:
+        click.echo(console.as_json({**asdict(done), "rules": subset.rules.to_dict()}))
+    else:
+        what = {"npy": "uids", "parquet": "rows", "txt": "keys"}.get(done.form, "samples")
+        shards = f" in {done.shards:,} shards" if done.shards else ""
+        click.echo(f"{done.target}: {done.rows:,} {what}{shards} kept")
+
+
+def show_plan(subset: "Subset", as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from auditor import console
+
+    effects, shifts = subset.effects(), subset.shifts()
+    if as_json:
+        plan = {**asdict(effects), "shifts": {**asdict(shifts), "topic_distance": shifts.topic_distance}}
+        click.echo(console.as_json(plan))
+        return
+    console.table(effect_rows(effects), f"{effects.kept:,} of {effects.rows:,} rows would be kept")
+    console.table(shift_rows(shifts), "how the kept rows differ from all usable ones")
+    console.table(topic_rows(shifts), f"topics: {shifts.topic_distance:.1%} of the kept rows moved")
+
+
+def effect_rows(effects: "Effects") -> list[dict[str, Any]]:
+    rows = [effect_row(effect) for effect in (*effects.rules, effects.together)]
+    return [*rows, {"rule": "not usable (status)", "removed": effects.rows - effects.usable}]
+
+
+def effect_row(effect: "Effect") -> dict[str, Any]:
+    return {
+        "rule": effect.rule,
+        "removed": effect.removed,
+        "only by it": effect.removed_only_by_it,
+        "expected precision": percent(effect.expected_precision),
+        "good pairs lost": percent(effect.expected_loss),
+    }
+
+
+def shift_rows(shifts: "Shifts") -> list[dict[str, Any]]:
+    return [
+        {"mean of": shift.measure, "all": shift.whole, "kept": shift.kept, "change": percent(shift.change, sign=True)}
+        for shift in shifts.measures
+    ]
+
+
+def topic_rows(shifts: "Shifts", most: int = 5) -> list[dict[str, Any]]:
+    return [
+        {"topic": str(topic.topic), "rows": topic.rows, "all": percent(topic.whole), "kept": percent(topic.kept)}
+        for topic in shifts.topics[:most]
+    ]
+
+
+def percent(share: float | None, *, sign: bool = False) -> str:
+    if share is None:
+        return ""
+    return f"{share:+.1%}" if sign else f"{share:.1%}"

@@ -1,0 +1,42 @@
+"""`auditor query`: any SELECT over an audit, in a sandbox."""
+
+import click
+
+from auditor.commands.output import open_audit, output_options, show
+
+SHOWN = 100
+
+
+@click.command()
+@click.argument("audit")
+@click.argument("sql")
+@click.option("--limit", type=click.IntRange(min=1), help="Rows at most; on a terminal 100 unless given.")
+@click.option("--timeout", type=float, default=60.0, show_default=True, help="Seconds a query may take.")
+@click.option("--memory", default="1500MB", show_default=True, help="Memory a query may take.")
+@output_options
+def command(
+    audit: str,
+    sql: str,
+    limit: int | None,
+    timeout: float,
+    memory: str,
+    as_json: bool,
+    as_csv: bool,
+    parquet: str | None,
+) -> None:
+    """Ask AUDIT in SQL (DuckDB's). Tables: samples (measurements, flags, review) and reviews.
+
+    \b
+    auditor query audit/ "SELECT kind, count(*), avg(p_mismatch) FROM samples GROUP BY kind"
+    auditor query audit/ "DESCRIBE samples"
+    """
+    from auditor.sandbox import Limits
+
+    machine = as_json or as_csv or parquet is not None
+    opened = open_audit(audit, limits=Limits(memory, timeout))
+    most = limit or (None if machine else SHOWN + 1)
+    rows = opened.sql(sql, limit=most)
+    cut = not machine and limit is None and len(rows) > SHOWN
+    show(rows.slice(0, SHOWN) if cut else rows, as_json=as_json, as_csv=as_csv, parquet=parquet)
+    if cut:
+        click.echo(f"only the first {SHOWN} rows are shown; --limit N, --csv, --json and --parquet show more", err=True)
