@@ -272,6 +272,7 @@ def score_corpus(
     manifest.statistics, manifest.thresholds = context.statistics, context.thresholds
     manifest.model["head"] = "given" if head else "fitted"
     manifest.model["head_fingerprint"] = context.head.fingerprint
+    manifest.settings["near_duplicates_searched"] = context.near_duplicates
     todo = [shard for shard in shards if not is_scored(folder, shard, context)]
     rows = 0
     with Progress("score", manifest.counts["rows"], quiet=quiet) as progress:

@@ -46,14 +46,14 @@ def score_shard(folder: Folder, shard: str, context: Context) -> int:
         pairs = pairs_of_kind(embeddings, kind)
         if len(pairs):
             parts.append((pairs.rows, score_pairs(pairs, context.kinds[kind], context)))
-    rows = embeddings.facts.num_rows
+    rows: int = embeddings.facts.num_rows
     columns = [
         scatter(field, [(at, found[field.name]) for at, found in parts if field.name in found], rows)
         for field in schema.SCORES
     ]
     table = pa.Table.from_arrays([*embeddings.facts.columns, *columns], schema=schema.SAMPLES)
     folder.write_table(samples_name(shard), table, {"score": _mark(folder, shard, context)})
-    return table.num_rows
+    return rows
 
 
 def scatter(field: pa.Field, parts: Sequence[tuple[npt.NDArray[np.int64], Any]], rows: int) -> pa.Array:

@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import torch
 
 from auditor import embeddings as stored
 from auditor.ambiguity import default_thresholds
 from auditor.census import KINDS, Pairs, ShardCensus, draw, take_census, total
-from auditor.duplicates import duplicate_groups
+from auditor.duplicates import NEAR, duplicate_groups
 from auditor.embeddings import Array, file_name, read_embeddings
 from auditor.errors import AuditorError
 from auditor.hubness import Reference, measure
@@ -39,7 +41,7 @@ class ScoreConfig:
     fit_pairs: int = 50_000  # at most, for prototypes
     prototypes: int = 8
     topics: int = 16
-    near_duplicate: float | None = None  # cosine above which two media are one; None for the default of the module
+    near_duplicate: float = NEAR  # cosine above which two media are one
     near_duplicate_limit: int = 500_000  # media; beyond it only exact duplicates are looked for
     seed: int = 0
 
@@ -62,6 +64,7 @@ class Context:
     kinds: dict[str, KindContext]
     topics: Array  # (T, D)
     duplicate_of: dict[str, str]  # uid of a medium's first row -> uid of the first row of the medium it repeats
+    near_duplicates: bool  # whether near-duplicates were looked for, or only exact ones
     thresholds: dict[str, Any]
     statistics: dict[str, Any]
     fingerprint: str
@@ -86,14 +89,13 @@ def prepare(
         head = _fit_head(folder, census, config)
     kinds = {kind: _kind(pairs, total(census, kind), scale, config.seed) for kind, pairs in found.items()}
     topics = fit_topics(np.concatenate([pairs.visual for pairs in found.values()]), config.topics, config.seed)
-    duplicate_of, searched = _duplicates(folder, census, config)
+    duplicate_of, near = _duplicates(folder, census, config)
     statistics = {kind: _describe(context) for kind, context in kinds.items()}
-    statistics["near_duplicates_searched"] = searched
     thresholds = _thresholds(found, kinds)
     if keep:
         _keep_reference(folder, found)
     parts = (head.fingerprint, repr(sorted(statistics.items())), repr(sorted(duplicate_of.items())), topics.tobytes())
-    return Context(head, kinds, topics, duplicate_of, thresholds, statistics, _fingerprint(*parts))
+    return Context(head, kinds, topics, duplicate_of, near, thresholds, statistics, _fingerprint(*parts))
 
 
 def _fit_head(folder: Folder, census: Sequence[ShardCensus], config: ScoreConfig) -> PrototypeHead:
@@ -102,13 +104,13 @@ def _fit_head(folder: Folder, census: Sequence[ShardCensus], config: ScoreConfig
     visual = np.concatenate([one.visual for one in pairs])
     text = np.concatenate([one.text for one in pairs])
     head = HeadConfig(dim=visual.shape[1], prototypes=config.prototypes)
-    return fit_prototypes(visual, text, head, seed=config.seed)
+    return fit_prototypes(torch.from_numpy(visual), torch.from_numpy(text), head, seed=config.seed)
 
 
 def _kind(pairs: Pairs, counts: tuple[int, int], scale: float, seed: int) -> KindContext:
     reference = Reference(pairs.visual, pairs.frames, pairs.mask, pairs.text, pairs.group, scale)
     captions, media = counts
-    return KindContext(reference, fit_mismatch(reference, seed=seed), media, captions)
+    return KindContext(reference, fit_mismatch(reference, seed=seed, captions=captions), media, captions)
 
 
 def _describe(context: KindContext) -> dict[str, Any]:
@@ -128,8 +130,7 @@ def _duplicates(folder: Folder, census: Sequence[ShardCensus], config: ScoreConf
         digests += one[1]
         visual += one[2]
     vectors = np.concatenate(visual) if visual else None
-    extra = {} if config.near_duplicate is None else {"threshold": config.near_duplicate}
-    first = duplicate_groups(vectors, digests, **extra)
+    first = duplicate_groups(vectors, digests, config.near_duplicate)
     return {uids[i]: uids[j] for i, j in enumerate(first.tolist()) if i != j}, near
 
 
@@ -140,9 +141,7 @@ def _first_rows(folder: Folder, shard: str, near: bool) -> tuple[list[str], list
         facts, visual = embeddings.facts, [embeddings.visual]
     else:
         facts, visual = folder.read_table(file_name(shard), ["uid", "media_digest", "status", "caption_index"]), []
-    chosen = facts.filter(
-        pa.compute.and_(pa.compute.equal(facts["status"], "ok"), pa.compute.equal(facts["caption_index"], 0))
-    )
+    chosen = facts.filter(pc.and_(pc.equal(facts["status"], "ok"), pc.equal(facts["caption_index"], 0)))
     return chosen["uid"].to_pylist(), chosen["media_digest"].to_pylist(), visual
 
 
@@ -160,7 +159,8 @@ def _thresholds(pairs: dict[str, Pairs], kinds: dict[str, KindContext]) -> dict[
         )
         for kind, one in pairs.items()
     }
-    return default_thresholds(measured)
+    thresholds: dict[str, Any] = default_thresholds(measured)
+    return thresholds
 
 
 def _keep_reference(folder: Folder, pairs: dict[str, Pairs]) -> None:

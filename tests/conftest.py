@@ -25,3 +25,11 @@ def shared() -> Path:
 def flickr_model(shared: Path) -> str:
     """The spec of the small real open_clip model."""
     return f"local-dir:{shared / 'models' / 'flickr8k-lite'}"
+
+
+@pytest.fixture(scope="session")
+def random_model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The spec of a tiny open_clip model with random but fixed weights."""
+    from tests.corpora import write_random_model
+
+    return write_random_model(tmp_path_factory.mktemp("random-model"))
