@@ -178,3 +178,22 @@ def drawn(count: int, batch: int, generator: torch.Generator) -> Tensor:
     if count <= batch:
         return torch.arange(count)
     return torch.randint(count, (batch,), generator=generator)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How u of some instances goes with their h, and how far it spreads."""
+
+    pearson: float  # NaN where either is constant
+    low: float  # 5th percentile of u
+    median: float
+    high: float  # 95th percentile
+
+
+def agreement(u: Tensor, h: Tensor) -> Agreement:
+    """Of u and h (N,)."""
+    pearson = float(torch.corrcoef(torch.stack([u.double(), h.double()]))[0, 1]) if len(u) > 1 else float("nan")
+    quantiles = torch.tensor([0.05, 0.5, 0.95], dtype=u.dtype, device=u.device)
+    at_most = u[:: max(1, len(u) // 1_000_000)]  # torch.quantile takes no more than 16 million
+    low, median, high = (float(value) for value in torch.quantile(at_most, quantiles))
+    return Agreement(pearson, low, median, high)

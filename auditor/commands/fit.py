@@ -1,0 +1,142 @@
+"""`auditor fit`: prototypes learned on the stored embeddings of an audit, saved as a PAU checkpoint."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from auditor.storage import Folder
+    from model.prototypes import PrototypeHead
+
+    Array = npt.NDArray[np.float32]
+
+
+@click.command()
+@click.argument("audit")
+@click.option("--out", required=True, type=click.Path(file_okay=False), help="Folder of the new checkpoint.")
+@click.option("--recipe", type=click.Choice(["corpus", "paper"]), default="corpus", show_default=True)
+@click.option("--prototypes", default=8, show_default=True, type=click.IntRange(1), help="K, per modality.")
+@click.option(
+    "--init", default="xavier", show_default=True, help="xavier, kaiming_uniform, kaiming_normal, orthogonal."
+)
+@click.option("--evidence", default="exp", show_default=True, help="exp, softplus or relu.")
+@click.option("--tau", default=5.0, show_default=True, help="Temperature of exponential evidence.")
+@click.option("--scale", default=100.0, show_default=True, help="Factor of cosines before they become evidence.")
+@click.option(
+    "--pairs", default=200_000, show_default=True, type=click.IntRange(1), help="Learn from this many at most."
+)
+@click.option("--seed", default=0, show_default=True, help="Of every random choice.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(audit: str, out: str, recipe: Any, pairs: int, seed: int, as_json: bool, **head_settings: Any) -> None:
+    """Fit PAU prototypes on the stored embeddings of AUDIT; the encoders stay as they are.
+
+    Use the result with `auditor score AUDIT --model DIR` or for any audit with the same encoders.
+
+    \b
+    auditor fit audit --out my-head
+    """
+    import torch
+
+    from auditor.console import emit
+    from auditor.manifest import Manifest
+    from auditor.storage import Folder
+    from model.checkpoint import save_checkpoint
+    from model.fit import fit_prototypes
+    from model.prototypes import HeadConfig
+
+    folder = Folder(audit)
+    manifest = Manifest.load(folder)
+    config = HeadConfig(dim=int(manifest.model["dim"]), **head_settings)
+    visual, text = (torch.from_numpy(matrix) for matrix in stored_embeddings(folder, pairs, seed))
+    head = fit_prototypes(visual, text, config, recipe=recipe, seed=seed)
+    rows = describe(head, visual, text)
+    save_checkpoint(
+        out,
+        head,
+        backbone_spec=manifest.model["spec"],
+        backbone_print=manifest.model["fingerprint"],
+        extra={"recipe": recipe, "seed": seed, "fitted_on": folder.url, "fit": rows},
+    )
+    emit(rows, title=f"{config.prototypes} prototypes per modality, saved in {out}", json=as_json)
+
+
+def describe(head: "PrototypeHead", visual: Any, text: Any) -> list[dict[str, Any]]:
+    """One row per modality: does u follow h, does it spread, are its prototypes different ones."""
+    import torch.nn.functional as F
+
+    from model.fit import agreement, mean_similarity
+    from model.prototypes import prototype_overlap
+
+    visual, text = F.normalize(visual, dim=-1), F.normalize(text, dim=-1)
+    sides = [
+        ("visual", head.uncertainty_visual(visual), mean_similarity(visual, text), head.text),
+        ("text", head.uncertainty_text(text), mean_similarity(text, visual), head.visual),
+    ]
+    rows = []
+    for name, u, h, bank in sides:
+        found = agreement(u, h)
+        rows.append(
+            {
+                "modality": name,
+                "instances": len(u),
+                "correlation of u with h": found.pearson,
+                "u at 5%": found.low,
+                "u at 50%": found.median,
+                "u at 95%": found.high,
+                "mean |cos| of prototypes": prototype_overlap(bank),
+            }
+        )
+    return rows
+
+
+def stored_embeddings(folder: "Folder", at_most: int, seed: int) -> tuple["Array", "Array"]:
+    """Vectors of media (N, D) and captions (M, D) of an audit: all, or an even sample of `at_most` of each."""
+    import numpy as np
+
+    from auditor.embeddings import _matrix
+    from auditor.errors import AuditorError
+
+    generator = np.random.default_rng(seed)
+    visual, text = Sample(at_most, generator), Sample(at_most, generator)
+    for name in folder.names("embeddings", ".parquet"):
+        table = folder.read_table(f"embeddings/{name}.parquet", columns=["status", "visual", "text"])
+        for column, sample in (("visual", visual), ("text", text)):
+            vectors = table.column(column).combine_chunks()
+            present = vectors.is_valid().to_numpy(zero_copy_only=False)
+            sample.add(_matrix(vectors, table.schema.field(column).type.list_size)[present])
+    if not visual.parts or not text.parts:
+        raise AuditorError(f"{folder.url} has no embeddings of media and captions to fit prototypes on")
+    return visual.rows(), text.rows()
+
+
+class Sample:
+    """An even random sample of rows that come in parts: the rows with the smallest random numbers."""
+
+    def __init__(self, limit: int, generator: "np.random.Generator") -> None:
+        self.limit, self.generator = limit, generator
+        self.parts: list[Array] = []
+        self.numbers: list[Any] = []
+
+    def add(self, part: "Array") -> None:
+        if not len(part):
+            return
+        self.parts.append(part)
+        self.numbers.append(self.generator.random(len(part)))
+        if sum(map(len, self.parts)) > 2 * self.limit:
+            self.cut()
+
+    def cut(self) -> None:
+        import numpy as np
+
+        rows, numbers = np.concatenate(self.parts), np.concatenate(self.numbers)
+        if len(rows) > self.limit:
+            kept = np.sort(np.argpartition(numbers, self.limit)[: self.limit])
+            rows, numbers = rows[kept], numbers[kept]
+        self.parts, self.numbers = [rows], [numbers]
+
+    def rows(self) -> "Array":
+        self.cut()
+        return self.parts[0]
