@@ -16,7 +16,9 @@ import pyarrow.parquet as pq
 from auditor.corpus import remote
 from auditor.corpus.shard import CorpusError
 from auditor.errors import AuditorError
+from auditor.sample import Media
 
+BUFFER = 2**20  # without it Arrow takes a whole column chunk into memory at once
 _CELL = re.compile(r"#column=([^&#]*)&row=(\d+)$")
 _PACKED = re.compile(r"#compression=(gzip|bz2|zstd)$")
 # What a table may name; anything else that fsspec knows (ssh, smb, a chained protocol) is not for untrusted tables.
@@ -37,8 +39,8 @@ def read_media(path: str, offset: int, size: int, root: str | None = None, old_r
     if root is not None:
         path = moved(path, root, old_root)
     try:
-        if cell := _CELL.search(path):
-            return read_cell(path[: cell.start()], unquote(cell[1]), int(cell[2]))
+        if cell := parse_cell(path):
+            return read_cell(*cell)
         if packed := _PACKED.search(path):
             data = _read_packed(path[: packed.start()], packed[1], offset, size)
         else:
@@ -50,6 +52,11 @@ def read_media(path: str, offset: int, size: int, root: str | None = None, old_r
     if 0 <= size != len(data):
         raise MediaError(f"{path} is too short: {len(data)} of {size} bytes at offset {offset}")
     return data
+
+
+def media_reader(media: Media) -> bytes:
+    """`read_media` for a medium that is a file of its own."""
+    return read_media(media.path, media.offset, media.size)
 
 
 def moved(path: str, root: str, old_root: str | None = None) -> str:
@@ -74,20 +81,27 @@ def cell_path(table: str, column: str, row: int) -> str:
 def read_cell(table: str, column: str, row: int) -> bytes:
     """The bytes in one cell, reading no more than its row group's column."""
     with open_parquet(table) as file:
+        before = 0
         for group in range(file.num_row_groups):
             rows = file.metadata.row_group(group).num_rows
-            if row < rows:
-                return _nth_cell(file, group, column, row, table)
-            row -= rows
-    raise MediaError(f"{table} has no row {row} more than it has rows")
+            if row - before < rows:
+                return _nth_cell(file, group, column, row - before, table)
+            before += rows
+    raise MediaError(f"{table} has {before} rows: there is no row {row}")
 
 
 def open_parquet(path: str) -> pq.ParquetFile:
     """A Parquet file, local or remote."""
     if not remote.is_url(path):
-        return pq.ParquetFile(path, memory_map=False)
+        return pq.ParquetFile(path, buffer_size=BUFFER)
     fs, inside = remote.filesystem(path)
-    return pq.ParquetFile(fs.open(inside, "rb"))
+    return pq.ParquetFile(fs.open(inside, "rb"), buffer_size=BUFFER)
+
+
+def parse_cell(path: str) -> tuple[str, str, int] | None:
+    """(table, column, row) of a path that `cell_path` made; None for any other."""
+    cell = _CELL.search(path)
+    return (path[: cell.start()], unquote(cell[1]), int(cell[2])) if cell else None
 
 
 def cell_bytes(value: Any) -> bytes | None:

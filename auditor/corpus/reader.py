@@ -1,18 +1,30 @@
 """Open a corpus: `open_corpus("shards/{00000..00012}.tar")` finds out what kind it is and lists its shards.
 
-| what                | looks like                                                                     |
-|---------------------|--------------------------------------------------------------------------------|
-| WebDataset tars     | a .tar, a folder, a glob, `{000..012}`, `{a,b}`, `a.tar::b.tar`; local or a URL |
+| what                   | looks like                                                                                |
+|------------------------|-------------------------------------------------------------------------------------------|
+| WebDataset tars        | a .tar, a folder of them, a glob, `{000..012}`, `{a,b}`, `a.tar::b.tar`; local or a URL    |
+| media with sidecars    | a folder with `cat.jpg` and `cat.txt` (or `cat.json`) in it, at any depth                  |
+| tables                 | .csv, .tsv, .jsonl, .parquet; several, or a folder of them                                 |
+| COCO captions          | `coco:captions_val2017.json::val2017`                                                      |
+
+In a folder tars come first (img2dataset puts a .parquet beside each), then media that have sidecars, then tables
+(`metadata.csv` beside the images it describes).
 """
 
 import os
 import re
+from collections.abc import Sequence
 
 from auditor.corpus import remote
+from auditor.corpus.coco import PREFIX, open_coco
+from auditor.corpus.folder import list_folder
 from auditor.corpus.names import common_root, natural, shard_names
+from auditor.corpus.parquet import list_parquet
 from auditor.corpus.shard import DEFAULTS, Corpus, CorpusError, CorpusOptions, OpenShard, Shard, ShardError
 from auditor.corpus.spec import Place, find_places
+from auditor.corpus.table import form_of
 from auditor.corpus.tar import TarShard
+from auditor.corpus.texttable import list_text
 
 __all__ = ["Corpus", "CorpusError", "CorpusOptions", "OpenShard", "Shard", "ShardError", "open_corpus"]
 
@@ -21,27 +33,68 @@ _TAR = re.compile(r"\.(tar(\.(gz|bz2|zst|zstd))?|tgz)$", re.IGNORECASE)
 
 def open_corpus(spec: str, options: CorpusOptions = DEFAULTS) -> Corpus:
     """List the shards of a corpus without opening any; `CorpusError` says what is wrong with the spec."""
+    if spec.startswith(PREFIX):
+        return open_coco(spec, options)
     places = find_places(spec)
-    tars = [path for place in places for path in _tars(place)]
-    if not tars:
-        raise CorpusError(f"{spec}: no tars there")
-    return _tar_corpus(spec, tars, options)
+    files = sorted({path for place in places for path in _files(place)}, key=natural)
+    if tars := [path for path in files if _TAR.search(path)]:
+        _refuse_mixture(spec, places, tars)
+        return _tar_corpus(spec, tars, options)
+    folders = [place.path for place in places if place.folder]
+    tables = [path for path in files if form_of(path)]
+    sidecars = any(path.endswith((".txt", ".json")) for path in files)
+    if len(places) == 1 and folders and (sidecars or not tables) and (shards := list_folder(folders[0], options)):
+        return Corpus(spec, folders[0], shards)
+    if tables:
+        _refuse_mixture(spec, places, tables)
+        return _table_corpus(spec, tables, options)
+    if len(places) > 1 and folders:
+        raise CorpusError(f"{spec}: give one folder of media, or several tars or tables")
+    raise CorpusError(
+        f"{spec}: no tar, no image or video and no table (.csv, .tsv, .jsonl, .parquet) there{_hint(files)}"
+    )
 
 
-def _tars(place: Place) -> list[str]:
-    files = _walk(place.path) if place.folder else [place.path]
-    return [path for path in files if _TAR.search(path)]
+def _hint(files: Sequence[str]) -> str:
+    if any(path.endswith(".json") for path in files):
+        return "; COCO captions are opened as coco:captions.json::images"
+    return "; unpack it first" if any(path.endswith((".gz", ".xz", ".zip", ".zst")) for path in files) else ""
 
 
-def _walk(folder: str) -> list[str]:
-    """All files under a folder; symbolic links to folders are not followed, so there are no circles."""
-    if remote.is_url(folder):
-        return list(remote.listing(folder))
-    return [os.path.join(top, name) for top, _, names in os.walk(folder) for name in names]
+def _refuse_mixture(spec: str, places: Sequence[Place], used: Sequence[str]) -> None:
+    """Files that were named one by one must not be left out in silence."""
+    left_out = {place.path for place in places if not place.folder} - set(used)
+    if left_out:
+        raise CorpusError(f"{spec}: {min(left_out)} is not of the same kind as {used[0]}; audit them apart")
 
 
-def _tar_corpus(spec: str, paths: list[str], options: CorpusOptions) -> Corpus:
-    paths = sorted(set(paths), key=natural)
+def _files(place: Place) -> list[str]:
+    """All files of a place; symbolic links to folders are not followed, so there are no circles."""
+    if not place.folder:
+        return [place.path]
+    if remote.is_url(place.path):
+        return list(remote.listing(place.path))
+    return [os.path.join(top, name) for top, _, names in os.walk(place.path) for name in names if name[0] != "."]
+
+
+def _named(paths: Sequence[str]) -> tuple[str, list[str]]:
     root = common_root(paths)
-    names = shard_names([path.removeprefix(root).lstrip("/") for path in paths])
+    return root, shard_names([path.removeprefix(root).lstrip("/") for path in paths])
+
+
+def _tar_corpus(spec: str, paths: Sequence[str], options: CorpusOptions) -> Corpus:
+    root, names = _named(paths)
     return Corpus(spec, root, [TarShard(name, path, options) for name, path in zip(names, paths, strict=True)])
+
+
+def _table_corpus(spec: str, paths: Sequence[str], options: CorpusOptions) -> Corpus:
+    root, names = _named(paths)
+    parquet = [(path, name) for path, name in zip(paths, names, strict=True) if form_of(path) == "parquet"]
+    shards: list[Shard] = []
+    if parquet:
+        shards += list_parquet([path for path, _ in parquet], [name for _, name in parquet], options)
+    for path, name in zip(paths, names, strict=True):
+        form = form_of(path)
+        if form is not None and form != "parquet":
+            shards += list_text(path, form, name, options)
+    return Corpus(spec, root, shards)

@@ -119,10 +119,21 @@ def exists(url: str) -> bool:
         return bool(fs.exists(path))
 
 
-def is_folder(url: str) -> bool:
+def folder_url(url: str) -> str | None:
+    """The URL as `listing` spells it if it is a folder, else None."""
     with reading(url):
         fs, path = filesystem(url)
-        return bool(fs.isdir(path))
+        return str(fs.unstrip_protocol(path)).rstrip("/") if fs.isdir(path) else None
+
+
+def read_many(urls: list[str]) -> dict[str, bytes]:
+    """Small objects, asked for together; those that cannot be read are left out."""
+    if not urls:
+        return {}
+    with reading(urls[0]):
+        fs, _ = filesystem(urls[0])
+        found = fs.cat([fs._strip_protocol(url) for url in urls], on_error="omit")
+        return {str(fs.unstrip_protocol(path)): data for path, data in found.items()}
 
 
 def read_range(url: str, offset: int, size: int) -> bytes:

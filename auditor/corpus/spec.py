@@ -45,6 +45,7 @@ def _find(part: str) -> list[Place]:
         raise CorpusError(f"{part!r}: pipe: runs a command and is never opened; give a path or an fsspec URL instead")
     if not part:
         raise CorpusError("an empty path in the list: `::` stands between two paths")
+    part = part if remote.is_url(part) else os.path.expanduser(part)
     if _exists(part):  # a name with braces or stars in it that is simply there
         return [_place(part)]
     patterns = list(expand_braces(part))
@@ -74,7 +75,10 @@ def _place(path: str, look: bool = True) -> Place:
     full = remote.absolute(path)
     if not look and _SUFFIX.search(full):
         return Place(full, folder=False)
-    return Place(full, remote.is_folder(full) if remote.is_url(full) else os.path.isdir(full))
+    if remote.is_url(full):
+        folder = remote.folder_url(full)
+        return Place(folder or full, folder is not None)
+    return Place(full, os.path.isdir(full))
 
 
 def expand_braces(pattern: str) -> Iterator[str]:

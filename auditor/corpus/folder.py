@@ -1,0 +1,176 @@
+"""A folder of media with sidecars, `cat.jpg` beside `cat.txt` or `cat.json`, cut into virtual shards.
+
+A key is the path below the folder up to the first dot of its last name. Where that would put several media under one
+key (`clip.0001.mp4`, `clip.0002.mp4`), each keeps its own name up to the last dot instead; `a.jpg` beside `a.png` is a
+repeated key. Hidden files, and files that are neither media nor sidecars, are not part of the corpus.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from auditor.corpus import remote
+from auditor.corpus.group import Part, build_sample
+from auditor.corpus.names import FOREIGN, kind_of, natural, shard_names, split_key
+from auditor.corpus.shard import CorpusOptions, OpenShard
+from auditor.media import media_reader
+from auditor.sample import Sample
+
+SIDECARS = frozenset(["txt", "json"])
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file below the root. What a remote store said of it when it was listed; a local file is asked when needed."""
+
+    name: str
+    size: int = -1
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FolderShard:
+    """Some keys of a folder, with all of their files."""
+
+    name: str
+    root: str
+    files: tuple[File, ...]
+    options: CorpusOptions
+
+    def fingerprint(self) -> str:
+        """Of names, sizes and times of all files and the content of the sidecars."""
+        digest = hashlib.blake2b(digest_size=16)
+        sidecars = self.sidecars()
+        for file in self.files:
+            digest.update(repr((file.name, file.size, file.digest)).encode("utf-8", "surrogatepass"))
+            digest.update(b"" if remote.is_url(self.root) else _stamp(self.path(file.name)).encode())
+            digest.update(sidecars.get(file.name, b""))
+        return digest.hexdigest()
+
+    @contextmanager
+    def open(self) -> Iterator[OpenShard]:
+        sidecars = self.sidecars()
+        parts = {part.name: part for file in self.files if (part := self.part(file)) is not None}
+        samples: list[Sample] = []
+        for key, occurrence, names in group_files(file.name for file in self.files):
+            by_extension = {split_key(name)[1]: parts[name] for name in names if name in parts}  # type: ignore[index]
+            samples.append(
+                build_sample(
+                    self.name, key, occurrence, by_extension, lambda part: sidecars.get(part.name, b""), self.options
+                )
+            )
+        yield OpenShard(samples, [], media_reader)
+
+    def path(self, name: str) -> str:
+        return f"{self.root.rstrip('/')}/{name}"
+
+    def part(self, file: File) -> Part | None:
+        """None for a file that is gone: its sample is then without it."""
+        size = file.size
+        if not remote.is_url(self.root):
+            try:
+                size = os.stat(self.path(file.name)).st_size
+            except OSError:
+                return None
+        return Part(file.name, self.path(file.name), 0, size)
+
+    def sidecars(self) -> dict[str, bytes]:
+        """Name -> content of the .txt and .json files that can be read; remote ones are asked for together."""
+        names = [file.name for file in self.files if _last(file.name) in SIDECARS]
+        if remote.is_url(self.root):
+            found = remote.read_many([self.path(name) for name in names])
+            return {name: found[self.path(name)] for name in names if self.path(name) in found}
+        return {name: data for name in names if (data := _content(self.path(name))) is not None}
+
+
+def list_folder(root: str, options: CorpusOptions) -> list[FolderShard]:
+    """The virtual shards of a folder: whole keys, `shard_size` of them each, in natural order."""
+    keys: dict[str, list[File]] = {}
+    for file in _files(root):
+        split = split_key(file.name)
+        if split is not None and _belongs(split[1]):
+            keys.setdefault(split[0], []).append(file)
+    if not any(_last(file.name) not in SIDECARS for files in keys.values() for file in files):
+        return []
+    ordered = sorted(keys, key=natural)
+    cuts = [ordered[start : start + options.shard_size] for start in range(0, len(ordered), options.shard_size)]
+    names = shard_names([f"{root.rpartition('/')[2]}-{number:06d}" for number in range(len(cuts))])
+    return [
+        FolderShard(name, root, tuple(file for key in cut for file in sorted(keys[key], key=lambda f: f.name)), options)
+        for name, cut in zip(names, cuts, strict=True)
+    ]
+
+
+def group_files(names: Iterable[str]) -> list[tuple[str, int, list[str]]]:
+    """(key, occurrence, its files) for the files of whole keys."""
+    keys: dict[str, list[str]] = {}
+    for name in names:
+        keys.setdefault(name_key(name), []).append(name)
+    groups: list[tuple[str, int, list[str]]] = []
+    for key, files in keys.items():
+        media = [name for name in files if kind_of(name) is not None]
+        stems = {name.rpartition(".")[0] for name in media}
+        if len(stems) < 2:
+            groups += _occurrences(key, files, media)
+            continue
+        for stem in sorted(stems, key=natural):
+            groups += _occurrences(
+                stem,
+                [name for name in files if name.rpartition(".")[0] == stem],
+                [name for name in media if name.rpartition(".")[0] == stem],
+            )
+        if rest := [name for name in files if name.rpartition(".")[0] not in stems]:
+            groups.append((key, 0, rest))
+    return groups
+
+
+def name_key(name: str) -> str:
+    """The key of a file that has one."""
+    split = split_key(name)
+    assert split is not None, name
+    return split[0]
+
+
+def _occurrences(key: str, files: list[str], media: list[str]) -> list[tuple[str, int, list[str]]]:
+    """The first medium (video before image) keeps the sidecars; each further one repeats the key."""
+    ranked = sorted(media, key=lambda name: (kind_of(name) == "image", name))
+    first = [name for name in files if name not in ranked[1:]]
+    return [(key, 0, first), *((key, number, [name]) for number, name in enumerate(ranked[1:], start=1))]
+
+
+def _files(root: str) -> Iterator[File]:
+    if remote.is_url(root):
+        for url, info in remote.listing(root).items():
+            name = url.removeprefix(root).lstrip("/")
+            yield File(name, int(info.get("size") or 0), remote.digest_of(info) or str(info.get("mtime", "")))
+        return
+    for top, folders, names in os.walk(root):
+        folders[:] = [folder for folder in folders if not folder.startswith(".")]
+        below = os.path.relpath(top, root)
+        yield from (File(name if below == "." else f"{below}/{name}") for name in names)
+
+
+def _belongs(extension: str) -> bool:
+    return kind_of(extension) is not None or _last(extension) in SIDECARS | FOREIGN
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2].lower()
+
+
+def _stamp(path: str) -> str:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return "gone"
+    return f"{status.st_size} {status.st_mtime_ns}"
+
+
+def _content(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return None
