@@ -122,36 +122,48 @@ def open_shard(url: str) -> IO[bytes]:
 
 def count_shard(url: str) -> ShardCount:
     """Count the pairs of a shard from its headers and captions; media are skipped over, not read."""
-    sizes: list[int] = []
-    problem = None
+    problems: list[str] = []
     try:
         with open_shard(url) as stream, tarfile.open(fileobj=stream, mode="r:*") as tar:
-            try:
-                for _, _, captions in grouped(header_files(tar)):
-                    sizes.append(len(captions))
-            except tarfile.ReadError as error:
-                problem = f"{url} ends in the middle: {error}"
+            sizes = [len(captions) for _, _, captions in grouped(header_files(tar, problems))]
     except tarfile.ReadError as error:
         raise ShardError(f"{url} is not a tar shard") from error
     except OSError as error:
         raise ShardError(f"cannot read {url}: {error.strerror or error}") from error
     if not sizes:
         raise ShardError(f"{url} holds no pairs: a sample is a medium and a .txt or .json of captions with one name")
+    problem = f"{url} {problems[0]}" if problems else None
     return ShardCount(len(sizes), sum(sizes), max(sizes), problem)
 
 
-def header_files(tar: tarfile.TarFile) -> Iterator[tuple[str, bytes]]:
-    """Names of the members, with the content of captions only."""
-    for member in tar:
-        if member.isreg():
-            text = tar.extractfile(member) if suffix_of(member.name)[1] in TEXTS else None
-            yield member.name, text.read() if text else b""
-        tar.members.clear()  # type: ignore[attr-defined]  # a list of a million headers is of no use
+def ends_well(tar: tarfile.TarFile) -> bool:
+    """tarfile takes a broken header for the end of the archive; the true end is a block of zeros, or nothing."""
+    assert tar.fileobj is not None
+    tar.fileobj.seek(tar.offset)
+    return not any(tar.fileobj.read(tarfile.BLOCKSIZE))
+
+
+def header_files(tar: tarfile.TarFile, problems: list[str]) -> Iterator[tuple[str, bytes]]:
+    """Names of the members, with the content of captions only; a tail that is cut off becomes a problem."""
+    try:
+        for member in tar:
+            if member.isreg():
+                text = tar.extractfile(member) if suffix_of(member.name)[1] in TEXTS else None
+                yield member.name, text.read() if text else b""
+            tar.members.clear()  # type: ignore[attr-defined]  # a list of a million headers is of no use
+        if not ends_well(tar):
+            problems.append("is cut off or damaged: what follows its last readable file is lost")
+    except tarfile.ReadError:
+        problems.append("is cut off in the middle of a file: the rest is lost")
 
 
 def stream_files(stream: IO[bytes]) -> Iterator[tuple[str, bytes]]:
-    for file in tar_file_iterator(stream):
-        yield file["fname"], file["data"]
+    """Names and contents as far as they go; `count_shard` has reported a tail that is cut off."""
+    try:
+        for file in tar_file_iterator(stream):
+            yield file["fname"], file["data"]
+    except tarfile.ReadError:
+        return
 
 
 def grouped(files: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, tuple[Kind, bytes], list[str]]]:
@@ -204,14 +216,12 @@ def captions_of(parts: Mapping[str, bytes]) -> list[str]:
 
 
 def read_slice(urls: list[str], piece: Slice) -> Iterator[TarSample]:
-    """The samples of a slice in the order of the tar; a tail that is cut off ends it (count_shard reported that)."""
+    """The samples of a slice in the order of the tar."""
     url = urls[piece.shard]
     try:
         with open_shard(url) as stream:
             for ordinal, (key, (kind, media), captions) in enumerate(grouped(stream_files(stream))):
                 if ordinal % piece.parts == piece.part:
                     yield TarSample(piece.shard, ordinal, key, tuple(captions), kind, media)
-    except tarfile.ReadError:
-        return
     except OSError as error:
         raise ShardError(f"cannot read {url}: {error.strerror or error}") from error
