@@ -72,17 +72,17 @@ class MismatchModel:
     @classmethod
     def from_dict(cls, saved: dict[str, Any]) -> "MismatchModel":
         return cls(
-            pairs=int(saved["reference_pairs"]),
+            pairs=int(saved.get("reference_pairs", saved.get("pairs", 0))),
             pi0=float(saved["pi0"]),
             pi0_low=float(saved["pi0_low"]),
             pi0_high=float(saved["pi0_high"]),
             score=np.asarray(saved["curve"]["score"], np.float64),
             curve=np.asarray(saved["curve"]["p"], np.float64),
-            bootstrap=np.asarray(saved["bootstrap"], np.float64),
+            bootstrap=np.asarray(saved.get("bootstrap", []), np.float64).reshape(-1, len(saved["curve"]["score"])),
             edges=np.asarray(saved["histogram"]["edges"], np.float64),
             observed=np.asarray(saved["histogram"]["observed"], np.float64),
             null=np.asarray(saved["histogram"]["null"], np.float64),
-            frame_threshold=saved["frame_threshold"],
+            frame_threshold=saved.get("frame_threshold"),
         )
 
 
