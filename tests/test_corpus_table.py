@@ -6,6 +6,7 @@ import itertools
 import json
 import pickle
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -78,7 +79,7 @@ def test_the_same_rows_in_every_form(tmp_path: Path, form: str) -> None:
     assert read_media(samples[1].media.path, 0, samples[1].media.size) == PNG + b"img/b.jpg"
 
 
-def write_table(path: Path, columns: list[str], rows: list[tuple[str, ...]]) -> Path:
+def write_table(path: Path, columns: list[str], rows: Sequence[tuple[str, ...]]) -> Path:
     records = [dict(zip(columns, row, strict=True)) for row in rows]
     if path.suffix == ".parquet":
         pq.write_table(pa.Table.from_pylist(records), path)

@@ -17,7 +17,7 @@ import pytest
 from auditor.corpus.reader import CorpusError, CorpusOptions, OpenShard, Shard, ShardError, open_corpus
 from auditor.corpus.tar import TarShard
 from auditor.corpus.write import write_shard
-from auditor.media import read_media
+from auditor.media import MediaError, read_media
 from auditor.sample import Sample
 
 
@@ -280,6 +280,14 @@ def test_shards_travel(tmp_path: Path) -> None:
     with shard.open() as opened:
         assert opened.samples[0].shard == "a"
     assert len(pickle.dumps(shard)) < 1000
+
+
+def test_a_shard_that_shrinks_while_it_is_read(tmp_path: Path) -> None:
+    write_shard(tmp_path / "a.tar", [("k", {"jpg": b"x" * 2000, "txt": b"1"})])
+    with only(tmp_path / "a.tar").open() as shard:
+        os.truncate(tmp_path / "a.tar", 1000)
+        with pytest.raises(MediaError, match="was cut while it was read"):
+            found(shard.samples[0], shard)
 
 
 def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:

@@ -53,14 +53,14 @@ class FolderShard:
     def open(self) -> Iterator[OpenShard]:
         sidecars = self.sidecars()
         parts = {part.name: part for file in self.files if (part := self.part(file)) is not None}
+
+        def read(part: Part) -> bytes:
+            return sidecars.get(part.name, b"")
+
         samples: list[Sample] = []
         for key, occurrence, names in group_files(file.name for file in self.files):
-            by_extension = {split_key(name)[1]: parts[name] for name in names if name in parts}  # type: ignore[index]
-            samples.append(
-                build_sample(
-                    self.name, key, occurrence, by_extension, lambda part: sidecars.get(part.name, b""), self.options
-                )
-            )
+            mine = {_extension(name): parts[name] for name in names if name in parts}
+            samples.append(build_sample(self.name, key, occurrence, mine, read, self.options))
         yield OpenShard(samples, [], media_reader)
 
     def path(self, name: str) -> str:
@@ -107,7 +107,7 @@ def group_files(names: Iterable[str]) -> list[tuple[str, int, list[str]]]:
     """(key, occurrence, its files) for the files of whole keys."""
     keys: dict[str, list[str]] = {}
     for name in names:
-        keys.setdefault(name_key(name), []).append(name)
+        keys.setdefault(_key(name), []).append(name)
     groups: list[tuple[str, int, list[str]]] = []
     for key, files in keys.items():
         media = [name for name in files if kind_of(name) is not None]
@@ -126,11 +126,13 @@ def group_files(names: Iterable[str]) -> list[tuple[str, int, list[str]]]:
     return groups
 
 
-def name_key(name: str) -> str:
-    """The key of a file that has one."""
-    split = split_key(name)
-    assert split is not None, name
-    return split[0]
+def _key(name: str) -> str:
+    return name[: len(name) - len(_extension(name)) - 1]
+
+
+def _extension(name: str) -> str:
+    """All that follows the first dot of the last name."""
+    return name.rpartition("/")[2].partition(".")[2].lower()
 
 
 def _occurrences(key: str, files: list[str], media: list[str]) -> list[tuple[str, int, list[str]]]:

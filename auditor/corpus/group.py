@@ -97,10 +97,14 @@ def _defect(part: Part) -> str | None:
     return part.defect
 
 
+def _list(parts: Parts) -> str:
+    return ", ".join(f".{extension}" for extension in parts) or "files that are gone"
+
+
 def _problem(parts: Parts, media: Part | None, sidecar: Part | None, captions: tuple[str, ...]) -> Problem | None:
     """The first thing that keeps the sample from being scored."""
     if media is None:
-        return Problem("missing_media", safe_text(f"no image or video, only .{', .'.join(parts)}"))
+        return Problem("missing_media", safe_text(f"no image or video, only {_list(parts)}"))
     if media.defect is not None:
         return Problem("corrupt", safe_text(media.defect))
     if media.size == 0:

@@ -19,6 +19,7 @@ from auditor.corpus.group import Part, build_sample, group_parts
 from auditor.corpus.names import split_key
 from auditor.corpus.shard import DEFAULTS, CorpusError, CorpusOptions, OpenShard, ShardError
 from auditor.corpus.tarindex import Member, NotATarError, TarIndex, index_tar
+from auditor.media import MediaError
 from auditor.sample import Media
 
 COMPRESSIONS = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
@@ -69,7 +70,10 @@ class TarShard:
         groups = group_parts(_part(member, media_path) for member in index.members)
 
         def read(item: Part | Media) -> bytes:
-            return _pread(fd, item.offset, item.size)
+            data = _pread(fd, item.offset, item.size)
+            if len(data) < item.size:
+                raise MediaError(f"{self.path} was cut while it was read: no {item.size} bytes at {item.offset}")
+            return data
 
         samples = [
             build_sample(self.name, key, occurrence, parts, read, self.options)
