@@ -71,8 +71,6 @@ def chosen_cut(audit: "Audit", lose_at_most: str | None, expect_precision: float
     from auditor.rules import parse_share
     from auditor.thresholds import choose_cut
 
-    if lose_at_most is not None and expect_precision is not None:
-        raise click.UsageError("--lose-at-most and --expect-precision each choose the cut; give one of them")
     share = float(parse_share(lose_at_most)) if lose_at_most is not None else None
     cut = float(choose_cut(audit, lose_at_most=share, expect_precision=expect_precision))
     click.echo(f"cut: p_mismatch <= {cut:.4g}", err=True)

@@ -1,0 +1,25 @@
+"""`auditor report`: one HTML file to mail."""
+
+import click
+
+from auditor.commands.output import CORPUS_HELP, open_audit
+
+
+@click.command()
+@click.argument("audit")
+@click.option("--out", default="report.html", show_default=True, help="The file to write.")
+@click.option("--per-gallery", type=click.IntRange(0, 200), default=12, show_default=True, help="Pairs per gallery.")
+@click.option("--no-media", is_flag=True, help="No thumbnails: the corpus is not read.")
+@click.option("--corpus", help=CORPUS_HELP)
+@click.option("--force", is_flag=True, help="Replace a report that exists.")
+def command(audit: str, out: str, per_gallery: int, no_media: bool, corpus: str | None, force: bool) -> None:
+    """Write one self-contained HTML file: numbers, charts, galleries of the worst pairs, settings and versions.
+
+    \b
+    auditor report audit/ --out report.html
+    """
+    from auditor.report import ReportOptions, write_report
+
+    opened = open_audit(audit, corpus)
+    size = write_report(opened, out, ReportOptions(per_gallery, not no_media), force=force)
+    click.echo(f"{out}: {size / 1e6:.1f} MB")
