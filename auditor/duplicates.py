@@ -8,23 +8,28 @@ are compared; beyond that faiss searches an inverted file, which is far below qu
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from auditor.hubness import Floats, Ints, blocks
 
-# On Flickr8k the nearest two of 1,000 different photos have cosine 0.90 (99% of photos stay below 0.85), while copies
-# saved again at JPEG quality 75 keep at least 0.988; CLIP's own image space is denser, hence nearer to the copies.
-NEAR = 0.96
+# Distance of a copy, as a share of the mean distance of two media. On Flickr8k, where that mean is 1, the nearest two
+# of 1,000 different photos have cosine 0.90 and 99% stay below 0.85, while copies saved again at JPEG quality 75 keep at
+# least 0.988. A model with all media in a narrow cone has a smaller mean distance and so a higher threshold.
+COPY_DISTANCE = 0.04
 ALL_PAIRS = 20_000  # distinct media up to which comparing all pairs is the faster way
 PROBES = 8  # cells of the inverted file that are searched
 
 
 def duplicate_groups(
-    visual: Floats | None, digests: Sequence[str | None], threshold: float = NEAR, *, all_pairs: int = ALL_PAIRS
+    visual: Floats | None,
+    digests: Sequence[str | None],
+    threshold: float | None = None,
+    *,
+    all_pairs: int = ALL_PAIRS,
 ) -> Ints:
     """For each of M media the index of the first of its group, its own where it repeats none.
 
-    `visual` holds L2-normalised vectors, (M, D), or is None to group equal bytes only.
+    `visual` holds L2-normalised vectors, (M, D), or is None to group equal bytes only. `threshold` is the cosine of
+    near-duplicates, `default_threshold(visual)` where not given.
     """
     groups = Components(len(digests))
     groups.join_equal(digests)
@@ -35,10 +40,17 @@ def duplicate_groups(
         half = np.ascontiguousarray(visual.astype(np.float16))
         groups.join_equal([row.tobytes() for row in half])
         first = np.unique(groups.first())
+        near = default_threshold(visual) if threshold is None else threshold
         find = near_pairs if len(first) <= all_pairs else near_pairs_indexed
-        for left, right in find(np.ascontiguousarray(visual[first]), threshold):
+        for left, right in find(np.ascontiguousarray(visual[first]), near):
             groups.join(first[left], first[right])
     return groups.first()
+
+
+def default_threshold(visual: Floats) -> float:
+    """The cosine above which two media of this corpus are copies; the mean cosine of all pairs is |mean vector|^2."""
+    mean = visual.mean(axis=0, dtype=np.float64)
+    return float(1 - COPY_DISTANCE * (1 - min(1.0, float(mean @ mean))))
 
 
 class Components:
@@ -96,8 +108,3 @@ def near_pairs_indexed(visual: Floats, threshold: float) -> Iterator[tuple[Ints,
         left = start + np.repeat(np.arange(len(limits) - 1), np.diff(limits).astype(np.int64))
         keep = left > found
         yield left[keep], found[keep].astype(np.int64)
-
-
-def share_repeated(first: npt.NDArray[np.int64]) -> float:
-    """Share of the media that repeat an earlier one."""
-    return float(np.mean(first != np.arange(len(first)))) if len(first) else 0.0

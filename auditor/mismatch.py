@@ -5,6 +5,7 @@ s is known. With f the density of the pairs as they stand, f = pi0 f0 + (1 - pi0
 mismatched pairs pi0 and for each pair its local false discovery rate p(s) = pi0 f0(s) / f(s), decreasing in s.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -158,19 +159,14 @@ def fit_scores(
     bins = len(edges) - 1
     seen_bin = np.searchsorted(edges[1:-1], seen, "right")
     drawn_bin = np.searchsorted(edges[1:-1], drawn, "right")
-    knots = knots_of(edges, np.concatenate([seen, drawn]))
-    pi0, curve = estimate(np.bincount(seen_bin, minlength=bins), np.bincount(drawn_bin, minlength=bins))
+    pi0, error, curve = estimate(np.bincount(seen_bin, minlength=bins), np.bincount(drawn_bin, minlength=bins))
 
-    generator = np.random.default_rng([seed, 1])
     members, of = np.unique(np.arange(len(seen)) if group is None else group, return_inverse=True)
     ends = None if null_groups is None else tuple(np.searchsorted(members, side) for side in null_groups)
     shares, curves = [], []
-    for _ in range(bootstraps):
-        weight = generator.multinomial(len(members), np.full(len(members), 1 / len(members))).astype(np.float64)
+    for weight in group_weights(len(members), bootstraps, seed):
         null_weight = None if ends is None else weight[ends[0]] * weight[ends[1]]
-        if null_weight is not None and not null_weight.any():
-            null_weight = None
-        share, resampled = estimate(
+        share, _, resampled = estimate(
             np.bincount(seen_bin, weights=weight[of], minlength=bins),
             np.bincount(drawn_bin, weights=null_weight, minlength=bins),
         )
@@ -182,8 +178,9 @@ def fit_scores(
         pairs=len(seen),
         pi0=pi0,
         pi0_low=float(min(low, pi0)),
-        pi0_high=float(max(high, pi0)),
-        score=knots,
+        # resampling never finds what was not seen: without one low score the interval still has a width
+        pi0_high=float(min(1.0, max(high, pi0 + 1.645 * error))),
+        score=(edges[1:] + edges[:-1]) / 2,
         curve=curve,
         bootstrap=np.asarray(curves).reshape(-1, bins),
         edges=shown,
@@ -191,6 +188,14 @@ def fit_scores(
         null=np.histogram(drawn, shown)[0] / len(drawn),
         frame_threshold=frame_threshold,
     )
+
+
+def group_weights(groups: int, rounds: int, seed: int) -> Iterator[Doubles]:
+    """How often each group is drawn when as many are drawn with replacement, again and again."""
+    generator = np.random.default_rng([seed, 1])
+    even = np.full(groups, 1 / groups)
+    for _ in range(rounds):
+        yield generator.multinomial(groups, even).astype(np.float64)
 
 
 def curve_edges(observed: Doubles, null: Doubles) -> Doubles:
@@ -201,33 +206,28 @@ def curve_edges(observed: Doubles, null: Doubles) -> Doubles:
     return edges if len(edges) > 2 else np.array([edges[0] - 1, edges[0], edges[-1] + 1])
 
 
-def knots_of(edges: Doubles, scores: Doubles) -> Doubles:
-    """Where each bin's value stands: its middle."""
-    return (edges[1:] + edges[:-1]) / 2
-
-
-def estimate(observed: npt.NDArray[Any], null: npt.NDArray[Any]) -> tuple[float, Doubles]:
-    """pi0 and the decreasing local false discovery rate from counts of pairs and re-pairings per bin."""
+def estimate(observed: npt.NDArray[Any], null: npt.NDArray[Any]) -> tuple[float, float, Doubles]:
+    """pi0, its standard error and the decreasing curve of p, from counts of pairs and re-pairings per bin."""
     f = observed / observed.sum()
     f0 = null / null.sum()
-    pi0 = share_mismatched(f, f0, float(observed.sum()))
+    pi0, error = share_mismatched(f, f0, float(observed.sum()))
     # f / (f + f0) increases with the score; pooling adjacent violators keeps both densities normalised.
     fraction = pooled(f / np.maximum(f + f0, 1e-300), f + f0)
-    return pi0, np.minimum(1.0, pi0 * (1 - fraction) / np.maximum(fraction, 1e-12))
+    return pi0, error, np.minimum(1.0, pi0 * (1 - fraction) / np.maximum(fraction, 1e-12))
 
 
-def share_mismatched(f: Doubles, f0: Doubles, count: float) -> float:
-    """pi0: F/F0 falls towards pi0 at low scores, where only mismatched pairs are left, but gets noisier.
+def share_mismatched(f: Doubles, f0: Doubles, count: float) -> tuple[float, float]:
+    """pi0 and its standard error. F/F0 falls towards pi0 at low scores, where only mismatched pairs are left.
 
-    Of the quantiles of the null the one is taken whose estimate plus one standard error is the lowest.
+    There it also gets noisier, so of the quantiles of the null the one is taken whose estimate plus one standard error
+    is the lowest.
     """
     below, below_null = np.cumsum(f), np.cumsum(f0)
-    at = np.unique(np.searchsorted(below_null, NULL_QUANTILES))
-    at = at[below_null[np.minimum(at, len(f) - 1)] > 0]
-    at = np.minimum(at, len(f) - 1)
+    at = np.unique(np.minimum(np.searchsorted(below_null, NULL_QUANTILES), len(f) - 1))
     share = below[at] / below_null[at]
     error = np.sqrt(below[at] * count + 1) / (below_null[at] * count)
-    return float(np.clip(share[np.argmin(share + error)], 0, 1))
+    best = int(np.argmin(share + error))
+    return float(np.clip(share[best], 0, 1)), float(error[best])
 
 
 def pooled(value: Doubles, weight: Doubles) -> Doubles:

@@ -188,7 +188,8 @@ def above(step: npt.NDArray[np.int64], weight: Doubles) -> Doubles:
 
 def share(part: Doubles, whole: Doubles | float) -> Doubles:
     of = np.broadcast_to(np.asarray(whole, np.float64), part.shape)
-    return np.divide(part, of, out=np.full(part.shape, np.nan), where=of > 0)
+    found: Doubles = np.divide(part, of, out=np.full(part.shape, np.nan), where=of > 0)
+    return found
 
 
 def interval(resampled: Sequence[Doubles], point: Doubles) -> tuple[Doubles, Doubles]:

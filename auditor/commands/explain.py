@@ -1,0 +1,91 @@
+"""`auditor explain`: the evidence behind one row."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from auditor.commands.output import open_audit
+
+if TYPE_CHECKING:
+    from auditor.explain import Explanation, Fit
+    from auditor.opinions import Belief
+
+
+@click.command()
+@click.argument("audit")
+@click.argument("key")
+@click.option("--caption", "caption_index", type=click.IntRange(min=0), help="Which caption of the medium, from 0.")
+@click.option("-n", "count", type=click.IntRange(min=1), default=5, show_default=True, help="Alternatives to show.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(audit: str, key: str, caption_index: int | None, count: int, as_json: bool) -> None:
+    """Why the row KEY (or uid) of AUDIT is flagged, or not: what fits better, frame by frame, and its duplicates.
+
+    \b
+    auditor explain audit/ 000000123
+    auditor explain audit/ 000000123 --caption 2 --json
+    """
+    from auditor import console
+    from auditor.explain import explain
+
+    found = explain(open_audit(audit), key, caption_index, n=count)
+    if as_json:
+        click.echo(console.as_json(found.to_dict()))
+    else:
+        show(found)
+
+
+def show(found: "Explanation") -> None:
+    from auditor import console
+
+    row = found.row
+    click.echo(
+        f"{row['key']} caption {row['caption_index']} ({row['kind']}, {row['status']}): {console.plain(row['caption'])}"
+    )
+    if row["status"] != "ok":
+        click.echo(f"  {console.plain(row['error_message'])}")
+    console.table([{"measure": name, "value": row[name]} for name in MEASURES if row.get(name) is not None])
+    if found.caption_rank is not None and found.medium_rank is not None:
+        where = f"of the {found.compared_with}"
+        click.echo(f"its caption is number {found.caption_rank:,} of {found.captions_of:,} {where} for this medium")
+        click.echo(f"its medium is number {found.medium_rank:,} of {found.media_of:,} {where} for this caption")
+        console.table(fits(found.captions), "captions of other media that fit this medium best")
+        console.table(fits(found.media), "other media that fit this caption best")
+    if found.frames:
+        frames = [
+            {
+                "time": frame.time,
+                "similarity": frame.similarity,
+                "fits": frame.fits,
+                "": "best" if at == found.best_frame else "",
+            }
+            for at, frame in enumerate(found.frames)
+        ]
+        console.table(frames, "frames against the caption")
+    for side, beliefs in (("medium", found.prototypes_visual), ("caption", found.prototypes_text)):
+        if beliefs:
+            console.table(evidence(beliefs), f"prototypes behind the uncertainty of the {side}")
+    if found.duplicates:
+        console.table(found.duplicates, "duplicates of this medium")
+
+
+MEASURES = (
+    "similarity",
+    "p_mismatch",
+    "matches_visual",
+    "matches_text",
+    "uncertainty_visual",
+    "uncertainty_text",
+    "best_frame_time",
+    "frame_match_share",
+)
+
+
+def fits(found: "list[Fit]") -> list[dict[str, Any]]:
+    return [{"similarity": fit.similarity, "key": fit.key, "caption": fit.caption} for fit in found]
+
+
+def evidence(beliefs: "list[Belief]", most: int = 4) -> list[dict[str, Any]]:
+    return [
+        {"prototype": belief.prototype, "cosine": belief.cosine, "belief": belief.belief, "like": belief.like}
+        for belief in beliefs[:most]
+    ]
