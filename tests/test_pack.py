@@ -75,7 +75,9 @@ def test_coco_of_karpathy(tmp_path: Path) -> None:
     assert train["101"]["jpg"] == b"bytes of b.jpg"
     assert train["101"]["txt"].decode().splitlines() == [f"b.jpg says {i}" for i in range(5)]
     ids = json.loads(train["101"]["json"])
-    assert ids["caption_ids"] == ["10", "11", "12", "13", "14"] and ids["split"] == "train" and ids["id"] == "101"
+    assert (
+        ids["caption_ids"] == [f"sentid:{n}" for n in range(10, 15)] and ids["split"] == "train" and ids["id"] == "101"
+    )
     assert json.loads((tmp_path / "out" / "benchmark.json").read_text())["media"] == report.media
 
 

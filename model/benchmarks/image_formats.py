@@ -48,7 +48,8 @@ def read_karpathy(path: Path, benchmark: str) -> Listing:
                     split=SPLIT_NAMES.get(image["split"], image["split"]),
                     filename=str(Path(image.get("filepath", ""), image["filename"])),
                     captions=tuple(one_line(s["raw"]) for s in sentences),
-                    caption_ids=tuple(str(s["sentid"]) for s in sentences if "sentid" in s),
+                    # Karpathy counts sentences his own way; COCO knows these captions by other numbers.
+                    caption_ids=tuple(f"sentid:{s['sentid']}" for s in sentences if "sentid" in s),
                 )
             )
     except (KeyError, TypeError, AttributeError) as error:

@@ -1,0 +1,91 @@
+"""`auditor evaluate`: retrieval on a benchmark, with and without re-ranking, and what its uncertainty is worth."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from auditor.console import as_json, table
+
+BENCHMARKS = ["coco", "flickr8k", "flickr30k", "msrvtt", "msvd", "didemo", "shards"]
+SHORT = {"visual_to_text": "v2t", "text_to_visual": "t2v"}
+
+
+@click.command()
+@click.argument("benchmark", type=click.Choice(BENCHMARKS))
+@click.option("--data", required=True, help="Folder or URL of shards: test-*.tar or test/*.tar.")
+@click.option("--model", required=True, help="An open_clip model or a checkpoint folder.")
+@click.option("--out", type=click.Path(path_type=Path), help="Where the JSON for the dashboard goes.")
+@click.option("--split", help="What to report on; the benchmark's own test split by default.")
+@click.option("--validation", help="Split that re-ranking is fitted on; val, or train where there is none.")
+@click.option("--frames", default=12, show_default=True, help="Frames of a video.")
+@click.option("--decoders", default=2, show_default=True, help="Decoder processes.")
+@click.option("--device", default="cpu", show_default=True)
+@click.option("--cache", type=click.Path(path_type=Path), help="Folder of encoded shards, used again next time.")
+@click.option("--max-failed", default=0.01, show_default=True, help="Share of media that may fail to decode.")
+@click.option("--json", "json_", is_flag=True, help="All results as JSON.")
+def command(
+    benchmark: str,
+    data: str,
+    model: str,
+    out: Path | None,
+    split: str | None,
+    validation: str | None,
+    frames: int,
+    decoders: int,
+    device: str,
+    cache: Path | None,
+    max_failed: float,
+    json_: bool,
+) -> None:
+    """Retrieval on a benchmark.
+
+    The shards are what `auditor pack` writes, or CLIP_benchmark's. `shards` stands for any corpus of pairs. The same
+    on a Ray cluster: python -m jobs.evaluate.
+
+    \b
+    Example:
+      auditor evaluate msrvtt --data msrvtt-shards --model ViT-B-32@openai --out results.json
+    """
+    from auditor.benchmark_encoding import Encoder
+    from auditor.evaluate import EvaluateConfig, evaluate, save_results
+    from model.checkpoint import load_model
+
+    loaded = load_model(model, device)
+    config = EvaluateConfig(benchmark, data, split, validation, max_failed=max_failed)
+    with Encoder(loaded.backbone, frames, decoders, cache) as encoder:
+        results = evaluate(config, loaded.backbone, loaded.head, encoder)
+    if out:
+        save_results(results, out)
+    show(results, json_)
+
+
+def show(results: dict[str, Any], json_: bool) -> None:
+    if json_:
+        click.echo(as_json(results))
+        return
+    data = results["data"]
+    rows = [*results["tables"], *({"reranked": None, **row} for row in results["paper"])]
+    title = f"{results['benchmark']} {data['split']}: {data['media']:,} media, {data['captions']:,} captions"
+    table([flat(row) for row in rows], title=title)
+    if not data["complete"]:
+        click.echo(f"not the benchmark's own test split ({data['expected_media']:,} media): not to be compared with it")
+    if data["failed"]:
+        click.echo(f"{len(data['failed'])} media could not be used, such as {data['failed'][0]}")
+    if rerank := results["rerank"]:
+        click.echo(
+            f"re-ranked with beta {rerank['beta_visual']} (visual) and {rerank['beta_text']} (text), "
+            f"fitted on {rerank['media']:,} media of {rerank['fitted_on']}"
+        )
+    pearson = results["pearson"]
+    click.echo(f"Pearson of u and h: {pearson['PCC_V']:.3f} visual, {pearson['PCC_T']:.3f} text")
+
+
+def flat(row: dict[str, Any]) -> dict[str, Any]:
+    """One line of the table; a direction the paper gives fewer figures of has gaps."""
+    line: dict[str, Any] = {"gallery": row["gallery"], "re-ranked": row.get("method") or row["reranked"]}
+    for direction, short in SHORT.items():
+        for name in ("R@1", "R@5", "R@10", "MdR", "MnR"):
+            value = row[direction].get(name)
+            line[f"{short} {name}"] = None if value is None else round(value, 1)
+    return line | {"RSum": None if "RSum" not in row else round(row["RSum"], 1)}
