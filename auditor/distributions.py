@@ -89,7 +89,9 @@ def axis(audit: "Audit", column: str, bins: int, log: bool) -> tuple[str, Floats
     if not log:
         return bin_sql(value, low, high, bins), np.linspace(low, high, bins + 1)
     low, high = np.log10(max(low, 1e-9)), np.log10(max(high, 1e-8))
-    return bin_sql(f"log10(greatest({value}, 1e-9))", low, high, bins), np.logspace(low, high, bins + 1)
+    return bin_sql(
+        f"log10(CASE WHEN {value} > 1e-9 THEN {value} WHEN {value} <= 1e-9 THEN 1e-9 END)", low, high, bins
+    ), np.logspace(low, high, bins + 1)
 
 
 def histogram(audit: "Audit", column: str, where: str | None = None, bins: int = 50, log: bool = False) -> Histogram:

@@ -169,18 +169,22 @@ class Database:
 
     def check_condition(self, text: str) -> str:
         """A user's WHERE text as one closed expression, ready to stand between ANDs."""
-        wrapped = "SELECT 1 FROM samples WHERE (\n{}\n)"
-        tree = self._parse(wrapped.format(text))
+        closed = f"coalesce(\n{text}\n, FALSE)"
+        tree = self._parse(f"SELECT 1 FROM samples WHERE {closed}")
         check_tree(tree)
-        # All but the condition itself must be as if the condition were TRUE: nothing has broken out of the brackets.
-        if without_condition(tree) != without_condition(self._parse(wrapped.format("TRUE"))):
+        plain = self._parse("SELECT 1 FROM samples WHERE coalesce(TRUE, FALSE)")
+        # All but the first argument must be as if that were TRUE: nothing has broken out of the brackets.
+        if without_first_argument(tree) != without_first_argument(plain):
             raise QueryError("a condition must be a single expression, like: similarity > 0.3 AND kind = 'video'")
-        return f"(\n{text}\n)"
+        return closed
 
 
-def without_condition(tree: dict[str, Any]) -> Any:
-    node = {key: value for key, value in tree["node"].items() if key != "where_clause"}
-    return without_positions({**tree, "node": node})
+def without_first_argument(tree: dict[str, Any]) -> Any:
+    bare = without_positions(tree)
+    arguments = (bare["node"].get("where_clause") or {}).get("children")
+    if arguments:
+        arguments[0] = None
+    return bare
 
 
 def without_positions(tree: Any) -> Any:
