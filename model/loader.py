@@ -188,7 +188,7 @@ def assemble(
 
 def nothing_decodes(reader: Reader, failures: list[Failure]) -> str:
     if not reader.slices or not (failures or reader.failed):
-        return "a reader has no samples: there are fewer samples than training processes times workers"
+        return "a reader has no samples: there are fewer samples than training processes times decoders"
     why = f" (first: {failures[0].key} in {failures[0].shard}: {failures[0].message})" if failures else ""
     return f"no medium of the shards could be decoded{why}"
 
@@ -239,7 +239,7 @@ def torch_loader(stream: Readers, workers: int) -> Iterator[Any]:
             raise
         raise LoaderError(
             "a decoding process died, killed by the system or by a file that crashes the decoder; "
-            "audit the corpus to find it, or lower workers"
+            "audit the corpus to find it, or lower decoders"
         ) from error
 
 

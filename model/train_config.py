@@ -79,7 +79,7 @@ class TrainConfig:
         "all", "an epoch sees every caption, one caption of each medium, or all of them as one paragraph"
     )
     shuffle: int = setting(2000, "samples in the shuffle buffer of each reader")
-    workers: int = setting(0, "decoding processes of each training process; 0: decode in it")
+    decoders: int = setting(0, "decoding processes of each training process; 0: decode in it")
     cache: bool = setting(False, "keep decoded pixels in memory after the first pass")
     cache_gb: float = setting(4.0, "budget of the cache, per training process")
     seed: int = setting(0, "seed of initialisation, order and dropout")
@@ -92,7 +92,7 @@ class TrainConfig:
         for name in ("prototypes", "epochs", "batch_size", "accumulate", "frames", "shuffle", "save_every"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("chunk", "workers", "lr_encoders", "lr_other", "weight_decay", "clip_norm", "warmup", "cache_gb"):
+        for name in ("chunk", "decoders", "lr_encoders", "lr_other", "weight_decay", "clip_norm", "warmup", "cache_gb"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} must not be negative, but is {getattr(self, name)}")
         if self.batch_size < 2:

@@ -146,7 +146,7 @@ def loader_config(config: TrainConfig, learner: Learner, world: World) -> Loader
         frames=config.frames,
         captions=config.captions,
         shuffle=config.shuffle,
-        workers=config.workers,
+        workers=config.decoders,
         cache_bytes=int(config.cache_gb * 2**30) if config.cache else 0,
         seed=config.seed,
     )
