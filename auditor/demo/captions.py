@@ -29,9 +29,10 @@ PLACES = {
     "seaside": ("sandy beach", "beach by the sea"),
     "desert": ("desert", "desert with cacti"),
     "village": ("village", "village with a church"),
-    "forest": ("forest clearing", "edge of a forest"),
+    "forest": ("forest clearing", "glade in the forest"),
     "city": ("city street", "street of tall buildings"),
 }
+ON = ("lake", "seaside", "city")  # one is on a shore or a street, but in a desert
 POSITIONS = {
     "left": ("on the left", "at the left"),
     "middle": ("in the middle", "in the centre"),
@@ -114,7 +115,14 @@ def setting(scene: Scene, rng: random.Random) -> str:
     place = rng.choice(PLACES[scene.place])
     if scene.place in ("seaside", "desert"):
         return article(place)
+    if scene.place == "city" and scene.season == "summer":
+        return article(f"{rng.choice(('dry', 'grey'))} {place}")
     return article(f"{rng.choice(SEASONS[scene.season])} {place}")
+
+
+def located(scene: Scene, rng: random.Random) -> str:
+    """`in a snowy village`, `on a sandy beach`."""
+    return f"{'on' if scene.place in ON else 'in'} {setting(scene, rng)}"
 
 
 def circumstances(scene: Scene, rng: random.Random) -> str:
@@ -136,12 +144,12 @@ def things_in_words(things: Sequence[Thing], rng: random.Random) -> str:
 
 def describe(scene: Scene, rng: random.Random) -> str:
     """A detailed caption of a scene."""
-    things, where, when = things_in_words(scene.things, rng), setting(scene, rng), circumstances(scene, rng)
+    things, when = things_in_words(scene.things, rng), circumstances(scene, rng)
     frames = (
-        f"{things}, in {where} {when}",
-        f"{where} {when} with {things}",
-        f"{when}, {things} in {where}",
-        f"{where} {when}: {things}",
+        f"{things}, {located(scene, rng)} {when}",
+        f"{setting(scene, rng)} {when} with {things}",
+        f"{when}, {things}, {located(scene, rng)}",
+        f"{setting(scene, rng)} {when}: {things}",
     )
     return sentence(rng.choice(frames))
 
@@ -150,7 +158,7 @@ def describe_clip(scene: Scene, mover: Thing, motion: str, rng: random.Random) -
     """A detailed caption of a clip: what moves first, and how, then the rest as for a scene."""
     rest = [thing for thing in scene.things if thing is not mover]
     also = f", with {joined([placed(thing, rng) for thing in rest])}" if rest else ""
-    return sentence(f"{name(mover, rng)} {motion} in {setting(scene, rng)} {circumstances(scene, rng)}{also}")
+    return sentence(f"{name(mover, rng)} {motion} {located(scene, rng)} {circumstances(scene, rng)}{also}")
 
 
 def vague(rng: random.Random) -> str:

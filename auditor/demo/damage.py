@@ -33,6 +33,7 @@ DEFECTS = {
     "duplicate_media": Defect(0.012, ("image",), "duplicate_of IS NOT NULL", "the same file under another key"),
 }
 
+COVER = (58, 44, 40)
 NOT_FOUND = b"<!DOCTYPE html><html><head><title>404 Not Found</title></head><body>Not Found</body></html>\n"
 
 
@@ -47,7 +48,7 @@ def occluded(picture: Image.Image, rng: random.Random) -> Image.Image:
     x, y = rng.uniform(0.4, 0.6) * side, rng.uniform(0.5, 0.6) * side
     ImageDraw.Draw(mask).ellipse((x - 0.62 * side, y - 0.56 * side, x + 0.62 * side, y + 0.7 * side), fill=255)
     mask = mask.filter(ImageFilter.GaussianBlur(side / 40))
-    return Image.composite(Image.new("RGB", picture.size, (58, 44, 40)), picture, mask)
+    return Image.composite(Image.new("RGB", picture.size, COVER), picture, mask)
 
 
 def near_blank(picture: Image.Image, rng: random.Random) -> Image.Image:

@@ -13,7 +13,6 @@ import click
 from auditor.console import Progress
 from auditor.demo.corpus import CorpusConfig, write_corpus
 
-
 FULL, QUICK = 1500, 400  # samples to audit
 
 

@@ -20,7 +20,12 @@ SCALE = 2  # painted this much larger
 
 BRIGHT = ("red", "orange", "yellow", "green", "blue", "purple", "pink", "white", "black")
 POSITIONS = {"left": 0.2, "middle": 0.5, "right": 0.8}
-SEASONED = ("meadow", "mountains", "lake", "village", "forest", "city")
+SEASONS = {  # those that show
+    "seaside": ("summer",),
+    "desert": ("summer",),
+    "city": ("summer", "winter"),
+}
+ALL_YEAR = ("summer", "autumn", "winter")
 WEATHERS = ("clear", "clear", "clouds", "rain", "snow", "fog")
 
 
@@ -104,12 +109,12 @@ def imagine_thing(rng: random.Random, place: str, taken: set[str], position: str
 def imagine(rng: random.Random) -> Scene:
     """Make up a scene."""
     place = rng.choice(list(PLACES))
-    season = rng.choice(("summer", "autumn", "winter")) if place in SEASONED else "summer"
+    season = rng.choice(SEASONS.get(place, ALL_YEAR))
     weather = rng.choice(WEATHERS)
-    if weather == "snow" and place in SEASONED:
+    if weather == "snow":
         season = "winter"
-    elif weather == "snow":
-        weather = "clouds"
+        if season not in SEASONS.get(place, ALL_YEAR):
+            season, weather = "summer", "clouds"
     positions = list(POSITIONS)
     rng.shuffle(positions)
     things: list[Thing] = []
