@@ -270,6 +270,11 @@ def test_cuts_cover_every_row_once(groups: list[int], size: int) -> None:
     assert all(stop - start <= max(size, -(-max(groups) // 16)) for start, stop in cuts)
 
 
+def test_a_large_row_group_is_cut_into_few_pieces() -> None:
+    """Each piece has to skip what comes before it, so a thousand of them would read the group a thousand times."""
+    assert cut_groups([1_000_000], 1000) == [(start, start + 62_500) for start in range(0, 1_000_000, 62_500)]
+
+
 def test_many_parquet_files_are_not_opened_to_be_listed(tmp_path: Path) -> None:
     for n in range(300):
         (tmp_path / f"{n:05d}.parquet").write_bytes(b"not opened")

@@ -183,6 +183,23 @@ def test_folders_are_no_members_and_links_have_no_bytes() -> None:
     ]
 
 
+def test_checksums_over_signed_bytes_are_good_too() -> None:
+    header = bytearray(tarfile.TarInfo("é.jpg").tobuf(tarfile.GNU_FORMAT))
+    rest = header[:148] + header[156:]
+    header[148:156] = b"%06o\0 " % (256 + sum(byte - 256 if byte > 127 else byte for byte in rest))
+    assert [member.name for member in index(bytes(header) + bytes(1024)).members] == ["é.jpg"]
+
+
+def test_a_global_pax_header_speaks_for_all_that_follow() -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT, pax_headers={"path": "said.jpg"}) as tar:
+        tar.addfile(tarfile.TarInfo("a.jpg"))
+        tar.addfile(tarfile.TarInfo("ü.jpg"))  # has a pax header of its own, which comes first
+    with tarfile.open(fileobj=io.BytesIO(packed.getvalue())) as tar:
+        expected = tar.getnames()
+    assert [member.name for member in index(packed.getvalue()).members] == expected == ["said.jpg", "ü.jpg"]
+
+
 def test_names_that_are_no_utf8_stay_apart() -> None:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT, encoding="latin-1") as tar:
