@@ -67,7 +67,7 @@ Progress = Callable[[StepReport], None]
 
 
 def train(config: TrainConfig, progress: Progress | None = None, world: World | None = None) -> TrainResult:
-    """Train, or go on with training, and return what came of it. `progress` is called in the first process only."""
+    """Train, or go on with training, and return what came of it. Every process calls its `progress` after each step."""
     world = world or current_world()
     out = Path(config.out)
     fresh = not out.exists()
@@ -97,8 +97,7 @@ def work(run: Run, out: Path, progress: Progress) -> TrainResult:
         measured = finish_epoch(run, out, metrics) if ended else None
         if ended or step % run.config.save_every == 0:
             checkpoint(run, out)
-        if run.world.first:
-            progress(report(run, terms, measured))
+        progress(report(run, terms, measured))
     run.world.wait()
     return result(run, out, first, terms, time.monotonic() - began)
 

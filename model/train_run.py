@@ -21,10 +21,9 @@ from model.targets import CorpusTarget
 from model.train_config import ConfigError, TrainConfig
 from model.trainable import choose_weights, learning_modes, mixes_samples, start_backbone, start_head
 from model.trainer_state import (
-    BEST,
-    LAST,
     RunState,
     StateError,
+    check_folder,
     load_last,
     parameters_by_name,
     read_state,
@@ -105,16 +104,6 @@ def prepare(config: TrainConfig, world: World) -> Run:
         shards,
         per_epoch,
     )
-
-
-def check_folder(out: Path) -> None:
-    """Refuse to write into a folder that is not a run's."""
-    if not out.is_dir():
-        raise StateError(f"{out} is a file; --out is the folder of a run")
-    known = {BEST, LAST, f"{LAST}.new", f"{LAST}.old", "metrics.jsonl", "metrics.part", "config.toml"}
-    strange = sorted(path.name for path in out.iterdir() if path.name not in known and not path.name.startswith("."))
-    if strange:
-        raise StateError(f"{out} is not the folder of a run (it holds {strange[0]}): choose another --out")
 
 
 def resumable(config: TrainConfig, world: World, out: Path) -> Path | None:

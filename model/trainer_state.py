@@ -39,6 +39,16 @@ class RunState:
     scaler: dict[str, Any] | None = None  # of mixed precision
 
 
+def check_folder(out: Path) -> None:
+    """Refuse to write into a folder that is not a run's."""
+    if not out.is_dir():
+        raise StateError(f"{out} is a file; --out is the folder of a run")
+    known = {BEST, LAST, f"{LAST}.new", f"{LAST}.old", METRICS, "metrics.part", "config.toml"}
+    strange = sorted(path.name for path in out.iterdir() if path.name not in known and not path.name.startswith("."))
+    if strange:
+        raise StateError(f"{out} is not the folder of a run (it holds {strange[0]}): choose another --out")
+
+
 def recover(out: Path) -> Path | None:
     """The whole last state of a run, put back in place if a kill came while it was being replaced."""
     last, new, old = out / LAST, out / f"{LAST}.new", out / f"{LAST}.old"
