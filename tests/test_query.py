@@ -67,7 +67,7 @@ def test_pages_are_stable_and_complete(audit: Audit, table: pa.Table) -> None:
     assert everything == table["uid"].to_pylist()
     pages = [audit.page("status = 'ok'", "similarity", True, 100, i)["uid"].to_pylist() for i in range(0, 300, 100)]
     order = table.filter(pc.equal(table["status"], "ok")).sort_by([("similarity", "descending")])
-    assert sum(pages, []) == order["uid"].to_pylist()[:300]
+    assert [uid for page in pages for uid in page] == order["uid"].to_pylist()[:300]
     assert audit.page("FALSE").num_rows == 0
 
 
@@ -183,7 +183,7 @@ def test_audit_that_has_only_begun(folder: Path, tmp_path: Path) -> None:
 def test_damaged_shard_is_named(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder, tmp_path / "audit")
     (tmp_path / "audit" / "samples" / "00000.parquet").write_bytes(b"PAR1 no, it is not")
-    with pytest.raises(AuditError, match="00000.parquet"):
+    with pytest.raises(AuditError, match=r"00000\.parquet"):
         Audit(tmp_path / "audit")
 
 

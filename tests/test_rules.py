@@ -54,7 +54,7 @@ def test_bad_shares(given: str | float) -> None:
 
 
 def test_unknown_rule_is_refused() -> None:
-    with pytest.raises(RuleError, match="max_p_mismach.*max_p_mismatch"):
+    with pytest.raises(RuleError, match=r"max_p_mismach.*max_p_mismatch"):
         Rules.of({"max_p_mismach": 0.1})
     with pytest.raises(RuleError, match="go together"):
         Rules(keep_top="30%")

@@ -203,7 +203,7 @@ def test_memory_limit(audit: Audit) -> None:
 
 
 def test_broken_sql_has_duckdbs_message(audit: Audit) -> None:
-    with pytest.raises(QueryError, match='^Parser Error: syntax error at or near "selec"$'):
+    with pytest.raises(QueryError, match=r'^Parser Error: syntax error at or near "selec"$'):
         audit.sql("selec 1")
     with pytest.raises(QueryError, match='"similarity"'):
         audit.sql("SELECT simlarity FROM samples")
