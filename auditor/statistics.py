@@ -18,7 +18,7 @@ import torch
 from auditor import embeddings as stored
 from auditor.ambiguity import default_thresholds
 from auditor.census import KINDS, Pairs, ShardCensus, draw, take_census, total
-from auditor.duplicates import NEAR, duplicate_groups
+from auditor.duplicates import duplicate_groups
 from auditor.embeddings import Array, file_name, read_embeddings
 from auditor.errors import AuditorError
 from auditor.hubness import Reference, measure
@@ -41,7 +41,7 @@ class ScoreConfig:
     fit_pairs: int = 50_000  # at most, for prototypes
     prototypes: int = 8
     topics: int = 16
-    near_duplicate: float = NEAR  # cosine above which two media are one
+    near_duplicate: float | None = None  # cosine above which two media are one; None: from the corpus's own spread
     near_duplicate_limit: int = 500_000  # media; beyond it only exact duplicates are looked for
     seed: int = 0
 

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from auditor.duplicates import NEAR
-
 if TYPE_CHECKING:
     from auditor.audit import AuditConfig
 
@@ -34,7 +32,7 @@ OPTIONS = [
     click.option("--shard-size", default=1000, show_default=True, help="Media per shard of a corpus without shards."),
     click.option("--prototypes", default=8, show_default=True, help="K, where prototypes are fitted."),
     click.option("--reference", default=4096, show_default=True, help="Pairs that every pair is compared with."),
-    click.option("--near-duplicate", default=NEAR, show_default=True, help="Cosine above which two media are one."),
+    click.option("--near-duplicate", type=float, help="Cosine of near-duplicates; measured by default."),
     click.option("--seed", default=0, show_default=True, help="Of every random choice."),
     click.option("--allow-random-weights", is_flag=True, help="Accept a model without trained weights (for tests)."),
     click.option("--quiet", is_flag=True, help="No progress."),

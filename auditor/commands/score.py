@@ -2,15 +2,13 @@
 
 import click
 
-from auditor.duplicates import NEAR
-
 
 @click.command()
 @click.argument("audit")
 @click.option("--model", metavar="CHECKPOINT", help="PAU checkpoint made for the audit's own backbone.")
 @click.option("--prototypes", default=8, show_default=True, help="K, where prototypes are fitted.")
 @click.option("--reference", default=4096, show_default=True, help="Pairs that every pair is compared with.")
-@click.option("--near-duplicate", default=NEAR, show_default=True, help="Cosine above which two media count as one.")
+@click.option("--near-duplicate", type=float, help="Cosine of near-duplicates; measured by default.")
 @click.option("--seed", default=0, show_default=True, help="Of every random choice.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as JSON.")
@@ -19,7 +17,7 @@ def command(
     model: str | None,
     prototypes: int,
     reference: int,
-    near_duplicate: float,
+    near_duplicate: float | None,
     seed: int,
     quiet: bool,
     as_json: bool,
