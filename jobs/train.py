@@ -17,7 +17,8 @@ from typing import Any
 import click
 import ray
 import ray.train
-from ray.train.torch import TorchTrainer
+import torch
+from ray.train.torch import TorchTrainer, get_device
 
 from auditor.commands.train import TrainProgress, settings_from, show, train_options
 from model.errors import ModelError
@@ -40,7 +41,11 @@ def worker(values: dict[str, Any]) -> TrainResult:
         if report.validation or report.step == report.steps:  # a barrier of all processes: once an epoch at most
             ray.train.report({"step": report.step, **report.terms, "validation": report.validation})
 
-    result = train(from_saved(values), progress, world)
+    config = from_saved(values)
+    device = get_device()
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    result = train(replace(config, device=str(device) if config.device == "auto" else config.device), progress, world)
     shown.close()
     return result
 

@@ -6,7 +6,7 @@ run that was killed goes on with the very batch that would have come next.
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import gcd
 from typing import Any
 
@@ -283,7 +283,8 @@ class MediaLoader:
     """Iterates over the media of a validation corpus; each iteration starts anew."""
 
     def __init__(self, shards: Shards, config: LoaderConfig, world: World = World()) -> None:  # noqa: B008 (frozen)
-        self.stream = MediaStream(shards, config, world)
+        # Decoding processes end with each iteration, and what they kept with them.
+        self.stream = MediaStream(shards, replace(config, cache_bytes=0) if config.workers else config, world)
         self.workers = config.workers
         self.failures: dict[int, Failure] = {}
 

@@ -70,7 +70,11 @@ def prepare(config: TrainConfig, world: World) -> Run:
     if config.batch_size % world.size:
         raise ConfigError(f"batch_size {config.batch_size} cannot be divided among {world.size} processes")
     out = Path(config.out)
-    if world.first and out.exists():
+    if "://" in config.out:
+        raise ConfigError(
+            f"out must be a path that every process sees, not {config.out}"
+        )
+    if out.exists():
         check_folder(out)
     shards = count_shards(config.corpus, world)
     held_out = count_shards(config.val, world) if config.val else None

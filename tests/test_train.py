@@ -387,6 +387,7 @@ def test_complaints_leave_nothing_behind(tmp_path: Path) -> None:
     assert "cannot be read as a model configuration" in complaint(replace(config, model=str(tmp_path / "no.json")))
     assert "precision bf16 is for CUDA" in complaint(replace(config, precision="bf16"))
     assert "cannot use device" in complaint(replace(config, device="cuda:7"))
+    assert "out must be a path" in complaint(replace(config, out="s3://bucket/run"))
     assert "cannot be divided among 3" in complaint_in_world(config)
 
 

@@ -1,7 +1,13 @@
 """Two gloo processes against one: the same gradient over the global batch, and runs whose copies stay equal."""
 
+import json
 import os
+import re
+import signal
 import socket
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +23,7 @@ from model.train_config import load_config
 from model.train_run import build_learner
 from model.trainer_state import parameters_by_name
 from model.world import World, current_world
-from tests.test_train import gradients, make_pairs
+from tests.test_train import gradients, make_pairs, same
 from tests.training import shards, tiny_config
 
 
@@ -97,3 +103,77 @@ def test_a_run_of_two_processes_does_not_go_on_in_one(together: Path) -> None:
 
     with pytest.raises(StateError, match="a run of 2 processes, not 1"):
         train(load_config({}, file=together / "run.toml"))
+
+
+# ---------------------------------------------------------------------------------------------------------- Ray
+
+
+def start_job(folder: Path, *more: str) -> subprocess.Popen[str]:
+    """`python jobs/train.py` as a person starts it, its log in job.log."""
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    with (folder / "job.log").open("w") as log:
+        return subprocess.Popen(
+            [sys.executable, "jobs/train.py", "--config", str(folder / "run.toml"), "--workers", "2", *more],
+            cwd=Path(__file__).parents[1],
+            env=environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+
+def wait_for_steps(folder: Path, steps: int, job: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 300
+    metrics = folder / "run" / "metrics.jsonl"
+    while not metrics.is_file() or metrics.read_text().count('"loss"') < steps:
+        assert job.poll() is None and time.monotonic() < deadline, (folder / "job.log").read_text()
+        time.sleep(0.02)
+
+
+@pytest.mark.cluster
+def test_a_worker_is_killed_and_the_job_ends_with_the_same_weights(tmp_path: Path) -> None:
+    config = tiny_config(tmp_path, val=shards(tmp_path, count=1, size=7, name="val"), epochs=40, save_every=10)
+    (tmp_path / "run.toml").write_text(config.to_toml())
+    job = start_job(tmp_path)
+    try:
+        wait_for_steps(tmp_path, 25, job)
+        pids = dict(re.findall(r"rank (\d) of 2: pid (\d+)", (tmp_path / "job.log").read_text()))
+        os.kill(int(pids["1"] if "1" in pids else pids["0"]), signal.SIGKILL)
+        assert job.wait(timeout=400) == 0, (tmp_path / "job.log").read_text()
+    finally:
+        job.kill()
+    steps = [json.loads(line)["step"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert sorted(set(steps)) == list(range(1, 161)) and len(steps) == 160 + 40  # none lost, none twice, 40 validations
+    assert len(set(re.findall(r"rank \d of 2: pid (\d+)", (tmp_path / "job.log").read_text()))) > 2  # restarted
+    (tmp_path / "straight.toml").write_text(replace(config, out=str(tmp_path / "straight")).to_toml())
+    mp.spawn(undisturbed, args=(str(tmp_path), free_port()), nprocs=2)  # type: ignore[no-untyped-call]
+    assert same(tmp_path / "run" / "last", tmp_path / "straight" / "last")
+    assert same(tmp_path / "run" / "best", tmp_path / "straight" / "best")
+
+
+def undisturbed(rank: int, folder: str, port: int) -> None:
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    torch.set_num_threads(1)  # as Ray gives one CPU to a worker
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    train(load_config({}, file=Path(folder) / "straight.toml"))
+    dist.destroy_process_group()
+
+
+@pytest.mark.cluster
+def test_a_job_that_cannot_train_fails_in_one_line(tmp_path: Path) -> None:
+    config = tiny_config(tmp_path, lr_encoders=1e30, clip_norm=0.0, warmup=0.0)
+    (tmp_path / "run.toml").write_text(config.to_toml())
+    job = start_job(tmp_path, "--retries", "0")
+    assert job.wait(timeout=400) == 1
+    complaints = [line for line in (tmp_path / "job.log").read_text().splitlines() if line.startswith("train: ")]
+    assert len(complaints) == 1 and "at step 2" in complaints[0]
+    assert not Path(config.out).exists()
+
+
+def test_a_job_complains_before_it_starts_a_cluster(tmp_path: Path) -> None:
+    from click.testing import CliRunner
+
+    from jobs.train import main
+
+    found = CliRunner().invoke(main, [str(tmp_path), "--out", str(tmp_path / "run")])
+    assert found.exit_code == 1 and "train: no tar shards at" in found.stderr
