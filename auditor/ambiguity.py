@@ -28,3 +28,11 @@ def default_thresholds(measured: Mapping[str, Measures]) -> dict[str, Any]:
 def quantile(parts: list[Floats]) -> float | None:
     values = np.concatenate(parts) if parts else np.empty(0, np.float32)
     return float(np.quantile(values, OUTLYING)) if len(values) else None
+
+
+def fence(matches: Floats) -> float | None:
+    """Tukey's fence on the logarithm: beyond it lies what is far more ambiguous than the bulk of this corpus."""
+    if not len(matches):
+        return None
+    low, high = np.quantile(np.log(np.maximum(matches, 1e-9)), [0.25, 0.75])
+    return float(np.exp(high + 1.5 * (high - low)))

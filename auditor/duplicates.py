@@ -12,8 +12,8 @@ import numpy as np
 from auditor.hubness import Floats, Ints, blocks
 
 # Distance of a copy, as a share of the mean distance of two media. On Flickr8k, where that mean is 1, the nearest two
-# of 1,000 different photos have cosine 0.90 and 99% stay below 0.85, while copies saved again at JPEG quality 75 keep at
-# least 0.988. A model with all media in a narrow cone has a smaller mean distance and so a higher threshold.
+# of 1,000 different photos have cosine 0.90 and 99% stay below 0.85, while copies saved again at JPEG quality 75 keep
+# at least 0.988. A model with all media in a narrow cone has a smaller mean distance and so a higher threshold.
 COPY_DISTANCE = 0.04
 ALL_PAIRS = 20_000  # distinct media up to which comparing all pairs is the faster way
 PROBES = 8  # cells of the inverted file that are searched

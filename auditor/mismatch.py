@@ -31,7 +31,7 @@ BINS = 256  # of the curve: equally many re-pairings and pairs in each
 BOOTSTRAPS = 100
 DRAWS = 100_000  # re-pairings at most
 INTERVAL = (0.05, 0.95)
-NULL_QUANTILES = np.arange(2, 9) / 10
+NULL_QUANTILES = np.arange(1, 10) / 10
 
 
 @dataclass(frozen=True)
@@ -159,16 +159,19 @@ def fit_scores(
     bins = len(edges) - 1
     seen_bin = np.searchsorted(edges[1:-1], seen, "right")
     drawn_bin = np.searchsorted(edges[1:-1], drawn, "right")
-    pi0, error, curve = estimate(np.bincount(seen_bin, minlength=bins), np.bincount(drawn_bin, minlength=bins))
+    seen_count, drawn_count = np.bincount(seen_bin, minlength=bins), np.bincount(drawn_bin, minlength=bins)
+    shape = shape_of(seen_count, drawn_count)
+    pi0, curve = estimate(seen_count, drawn_count, shape)
 
     members, of = np.unique(np.arange(len(seen)) if group is None else group, return_inverse=True)
     ends = None if null_groups is None else tuple(np.searchsorted(members, side) for side in null_groups)
     shares, curves = [], []
     for weight in group_weights(len(members), bootstraps, seed):
         null_weight = None if ends is None else weight[ends[0]] * weight[ends[1]]
-        share, _, resampled = estimate(
+        share, resampled = estimate(
             np.bincount(seen_bin, weights=weight[of], minlength=bins),
             np.bincount(drawn_bin, weights=null_weight, minlength=bins),
+            shape,
         )
         shares.append(share)
         curves.append(resampled)
@@ -179,7 +182,7 @@ def fit_scores(
         pi0=pi0,
         pi0_low=float(min(low, pi0)),
         # resampling never finds what was not seen: without one low score the interval still has a width
-        pi0_high=float(min(1.0, max(high, pi0 + 1.645 * error))),
+        pi0_high=float(min(1.0, max(high, pi0, 3 / (len(seen) * drawn_count[: shape.pure + 1].sum() / len(drawn))))),
         score=(edges[1:] + edges[:-1]) / 2,
         curve=curve,
         bootstrap=np.asarray(curves).reshape(-1, bins),
@@ -206,28 +209,50 @@ def curve_edges(observed: Doubles, null: Doubles) -> Doubles:
     return edges if len(edges) > 2 else np.array([edges[0] - 1, edges[0], edges[-1] + 1])
 
 
-def estimate(observed: npt.NDArray[Any], null: npt.NDArray[Any]) -> tuple[float, float, Doubles]:
-    """pi0, its standard error and the decreasing curve of p, from counts of pairs and re-pairings per bin."""
-    f = observed / observed.sum()
-    f0 = null / null.sum()
-    pi0, error = share_mismatched(f, f0, float(observed.sum()))
-    # f / (f + f0) increases with the score; pooling adjacent violators keeps both densities normalised.
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What is decided on the whole sample and kept when it is resampled: else every round would overfit anew."""
+
+    pure: int  # the last bin of those in which all pairs look mismatched
+    block: Ints  # (G,) which bins share a value of f / f0
+
+
+def shape_of(observed: npt.NDArray[Any], null: npt.NDArray[Any]) -> Shape:
+    """Where pi0 is read off, and the bins to pool so that f / f0 increases with the score."""
+    f, f0 = observed / observed.sum(), null / null.sum()
     fraction = pooled(f / np.maximum(f + f0, 1e-300), f + f0)
-    return pi0, error, np.minimum(1.0, pi0 * (1 - fraction) / np.maximum(fraction, 1e-12))
+    return Shape(pure_bin(f, f0, float(observed.sum())), np.cumsum(np.diff(fraction, prepend=fraction[:1]) > 0))
 
 
-def share_mismatched(f: Doubles, f0: Doubles, count: float) -> tuple[float, float]:
-    """pi0 and its standard error. F/F0 falls towards pi0 at low scores, where only mismatched pairs are left.
+def estimate(observed: npt.NDArray[Any], null: npt.NDArray[Any], shape: Shape) -> tuple[float, Doubles]:
+    """pi0 and the curve of p, from counts of pairs and re-pairings per bin."""
+    f, f0 = observed / observed.sum(), null / null.sum()
+    below_null = np.cumsum(f0)
+    pi0 = min(1.0, float(f[: shape.pure + 1].sum() / max(below_null[shape.pure], 1e-12)))
+    ratio = np.bincount(shape.block, f0) / np.maximum(np.bincount(shape.block, f), 1e-12)
+    curve = np.minimum(1.0, pi0 * ratio[shape.block])
+    if pi0 > 0:  # where f and pi0 f0 cannot be told apart their ratio is only noise
+        curve[below_null <= below_null[shape.pure] / 2] = 1.0
+    return pi0, curve
 
-    There it also gets noisier, so of the quantiles of the null the one is taken whose estimate plus one standard error
-    is the lowest.
+
+def pure_bin(f: Doubles, f0: Doubles, count: float) -> int:
+    """The bin up to which F/F0 estimates pi0.
+
+    F/F0 falls towards pi0 at low scores, where only mismatched pairs are left, but gets noisier. So take the highest
+    quantile whose ratio does not exceed any lower one's by two standard errors of their difference (Lepski's rule;
+    taking the lowest ratio of all would be biased).
     """
     below, below_null = np.cumsum(f), np.cumsum(f0)
     at = np.unique(np.minimum(np.searchsorted(below_null, NULL_QUANTILES), len(f) - 1))
-    share = below[at] / below_null[at]
-    error = np.sqrt(below[at] * count + 1) / (below_null[at] * count)
-    best = int(np.argmin(share + error))
-    return float(np.clip(share[best], 0, 1)), float(error[best])
+    share, level = below[at] / below_null[at], below_null[at]
+    best = 0
+    for high in range(1, len(at)):
+        variance = (share[high] + 1 / count) * (1 / level[:high] - 1 / level[high]) / count
+        if (share[high] - share[:high] > 2 * np.sqrt(np.maximum(variance, 0))).any():
+            break
+        best = high
+    return int(at[best])
 
 
 def pooled(value: Doubles, weight: Doubles) -> Doubles:

@@ -1,0 +1,78 @@
+"""Ambiguity is not mismatch: vague captions fit more of the corpus, swapped ones do not; default thresholds."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from auditor.ambiguity import MISMATCH, default_thresholds, fence
+from auditor.hubness import Measures, Reference, measure
+from auditor.mismatch import fit_mismatch
+from tests.pairs import planted, unit
+
+
+def measures_of(ref: Reference, text: np.ndarray | None = None) -> Measures:
+    return measure(ref.visual, None, None, ref.text if text is None else text, ref.group, ref)
+
+
+def test_a_caption_drawn_to_the_centre_fits_more_of_the_corpus() -> None:
+    ref = planted(300, 0.0).reference
+    vague = unit(ref.text + 3 * unit(ref.text.mean(axis=0)))
+    assert (measures_of(ref, vague).matches_text > measures_of(ref).matches_text).mean() > 0.95
+
+
+def test_swapping_captions_leaves_ambiguity_and_raises_p_mismatch() -> None:
+    ref = planted(400, 0.0, seed=2).reference
+    swapped = np.arange(400)
+    swapped[:80] = np.roll(swapped[:80], 1)
+    mixed = Reference(ref.visual, None, None, ref.text[swapped], ref.group, ref.scale)
+    before, after = measures_of(ref), measures_of(mixed)
+    # the caption takes its ambiguity along, but for its own medium that now counts
+    assert np.corrcoef(np.log(before.matches_text[swapped]), np.log(after.matches_text))[0, 1] > 0.9
+    assert np.allclose(before.matches_visual[80:], after.matches_visual[80:], rtol=0.2)
+    model = fit_mismatch(mixed)
+    assert model is not None
+    p = model.p(after.mismatch_score)
+    assert p[:80].mean() > 0.8 and p[80:].mean() < 0.1
+
+
+def test_default_thresholds_flag_the_tail_and_little_of_a_uniform_corpus() -> None:
+    ref = planted(500, 0.0).reference
+    text = ref.text.copy()
+    text[:25] = unit(np.repeat(ref.visual.mean(axis=0, keepdims=True), 25, 0) + 0.05)
+    mixed = Reference(ref.visual, None, None, text, ref.group, ref.scale)
+    found = measures_of(mixed)
+    thresholds = default_thresholds({"image": found})
+    assert thresholds["mismatch"] == MISMATCH
+    flagged = found.matches_text >= thresholds["ambiguous_text"]
+    assert flagged[:25].mean() > 0.9
+    assert flagged[25:].mean() < 0.06
+
+
+def test_no_pairs_give_no_thresholds() -> None:
+    assert default_thresholds({})["ambiguous_text"] is None
+    assert fence(np.empty(0, np.float32)) is None
+
+
+def test_real_captions_cut_to_their_first_noun_phrase_become_more_ambiguous(shared: Path) -> None:
+    """'A man' fits more photos than the whole caption, by our count and by PAU's u; swapping changes neither."""
+    torch = pytest.importorskip("torch")
+    from model.fit import fit_prototypes
+    from model.prototypes import HeadConfig
+    from tests.bench.flickr8k import encoder, first_noun_phrase, load_photos, nouns
+
+    photos = load_photos(shared, limit=200)
+    known = nouns(photos.captions)
+    short = {i: cut for i, caption in enumerate(photos.captions) if (cut := first_noun_phrase(caption, known))}
+    rows = np.array(sorted(short))
+    assert len(rows) > 500
+    text = photos.text.copy()
+    text[rows] = encoder(shared)([short[i] for i in rows.tolist()])
+    ref = Reference(photos.visual[photos.media], None, None, photos.text, photos.media, photos.scale)
+    whole, cut = measures_of(ref).matches_text[rows], measures_of(ref, text).matches_text[rows]
+    assert (cut > whole).mean() > 0.8
+    head = fit_prototypes(torch.from_numpy(photos.visual), torch.from_numpy(photos.text), HeadConfig(dim=384), seed=0)
+    with torch.inference_mode():
+        u_whole = head.uncertainty_text(torch.from_numpy(photos.text[rows])).numpy()
+        u_cut = head.uncertainty_text(torch.from_numpy(text[rows])).numpy()
+    assert (u_cut > u_whole).mean() > 0.5
