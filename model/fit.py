@@ -28,6 +28,9 @@ Recipe = Literal["corpus", "paper"]
 Loss = Callable[[Tensor, Tensor], Tensor]  # of rows of media and rows of captions
 
 
+START_ROWS = 20_000  # instances that the start is computed from: many more than any embedding has dimensions
+
+
 class FitError(ModelError):
     """Embeddings that no prototypes can be fitted on."""
 
@@ -85,7 +88,7 @@ def checked(embeddings: Tensor, what: str, dim: int) -> Tensor:
 
 def mean_similarity(embeddings: Tensor, others: Tensor) -> Tensor:
     """h (N,): mean cosine of unit vectors (N, D) to all unit vectors (M, D) of the other modality."""
-    return embeddings @ others.double().mean(dim=0).to(embeddings.dtype)
+    return embeddings @ others.mean(dim=0, dtype=torch.float64).to(embeddings.dtype)
 
 
 def standardised(h: Tensor) -> Tensor:
@@ -112,9 +115,11 @@ def fit_to_corpus(
     z_visual = standardised(mean_similarity(some_visual, text))
     z_text = standardised(mean_similarity(some_text, visual))
     drawn = PrototypeHead(config, seed).to(visual.device)
-    scale, for_visual, for_text = best_start(
-        Starts(some_visual, z_visual, config, drawn.text), Starts(some_text, z_text, config, drawn.visual), config.scale
-    )
+    starts = []
+    for embeddings, z, bank in ((some_visual, z_visual, drawn.text), (some_text, z_text, drawn.visual)):
+        rows = torch.randperm(len(z), generator=generator)[:START_ROWS].to(z.device)
+        starts.append(Starts(embeddings[rows], z[rows], config, bank))
+    scale, for_visual, for_text = best_start(starts[0], starts[1], config.scale)
     config = replace(config, scale=scale, center_visual=for_visual.center, center_text=for_text.center)
     head = PrototypeHead(config, seed).to(visual.device)
     with torch.no_grad():  # media face the text prototypes, captions the visual ones

@@ -73,7 +73,7 @@ class Starts:
         self.target = torch.sigmoid(z[:TRIED])
         wanted = wanted_logits(z, config)
         self.mean_logit = float(wanted.double().mean())
-        self.mean = embeddings.double().mean(dim=0)
+        self.mean = embeddings.mean(dim=0, dtype=torch.float64)
         self.product = (embeddings.T @ wanted).double() / len(embeddings)
         self.moments = (embeddings.T @ embeddings).double() / len(embeddings)
         self.plain = Regression.of(self.moments, self.product)
