@@ -126,8 +126,11 @@ def test_every_defect_is_planted_about_as_often_as_it_says() -> None:
         assert rows[name] / base == pytest.approx(defect.share, rel=0.15)
 
 
-def test_training_data_are_sound(made: Path) -> None:
-    assert not any(defect for split in ("train", "val") for s in plan(split, 50, 3) for defect in s.defects)  # type: ignore[arg-type]
+def test_training_data_are_clean_but_for_a_few_unclear_ones(made: Path) -> None:
+    spoilt = Counter(specimen.defect for specimen in plan("train", 1000, 3))
+    assert set(spoilt) == {None, "blurred", "occluded", "near_blank"}
+    assert 0.9 < spoilt[None] / 1000 < 0.97
+    assert not any(specimen.defect for specimen in plan("val", 100, 3))
     assert len(members(made, "train")) == 40
     assert all(name.endswith(".txt") or decodes(data, "image") for name, data in members(made, "train"))
 
@@ -150,10 +153,10 @@ def original_captions(specimen: Specimen) -> tuple[str, ...]:
 
 
 def test_vague_captions_are_vague(planned: list[Specimen]) -> None:
-    known = {captions.sentence(words) for words in captions.VAGUE}
+    beginnings = tuple(captions.sentence(words)[:-1] for words in captions.VAGUE[0])
     for specimen in planned:
         for caption, defect in zip(specimen.captions, specimen.defects, strict=True):
-            assert (caption in known) == (defect == "vague")
+            assert caption.startswith(beginnings) == (defect == "vague")
 
 
 @pytest.mark.parametrize("defect", ["undecodable", "truncated"])

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from auditor.demo.corpus import read_truth
-from auditor.demo.run import DemoConfig, audit, generate, learn
+from auditor.demo.run import DemoConfig, audit, generate, learn, quick_config
 
-SETTINGS = {"size": 300, "train": 700, "epochs": 8, "seed": 7, "quiet": True}
+SIZE, SEED = 300, 7
 
 
 @dataclass
@@ -57,4 +57,4 @@ class Tiny:
 def tiny() -> Tiny:
     folder = Path(tempfile.mkdtemp(prefix="tiny-demo-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Tiny(DemoConfig(folder / "demo", **SETTINGS))  # type: ignore[arg-type]
+    return Tiny(quick_config(folder / "demo", SIZE, SEED, quiet=True))

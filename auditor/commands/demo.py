@@ -1,7 +1,6 @@
 """`auditor demo`: everything at once on a generated corpus whose defects are known."""
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -28,26 +27,19 @@ def command(out: str, size: int | None, seed: int, quick: bool, quiet: bool, as_
     from auditor.demo.corpus import read_truth
     from auditor.demo.run import FULL, DemoConfig, quick_config, run_demo
     from auditor.query import Audit
+    from auditor.report import ReportOptions, write_report
 
     place = Path(out)
     full = DemoConfig(place, size or FULL, seed=seed, quiet=quiet)
     audited = run_demo(quick_config(place, size, seed, quiet) if quick else full)
     findings = compare(Audit(audited), read_truth(place))
-    report = write_report(audited, place / "report.html")
+    report = place / "report.html"
+    write_report(Audit(audited), report, ReportOptions(), force=True)
     if as_json:
         click.echo(to_json(findings.to_dict()))
         return
     show(findings)
     click.echo(next_steps(place, audited, report))
-
-
-def write_report(audit: Path, report: Path) -> Path:
-    """As `auditor report` does it."""
-    from auditor.commands.report import command as report_command
-
-    arguments: list[Any] = [str(audit), "--out", str(report)]
-    report_command.main(arguments, prog_name="auditor report", standalone_mode=False)
-    return report
 
 
 def next_steps(place: Path, audit: Path, report: Path) -> str:

@@ -1,6 +1,7 @@
 """Words for drawn scenes: a small grammar with synonyms, detailed enough that a caption picks out one scene.
 
-`describe` says everything that matters, `describe_clip` adds the motion, `vague` says nothing that tells scenes apart.
+`describe` says everything that matters, `describe_clip` adds the motion, `describe_in_part` leaves most of it out, and
+`vague` says nothing that tells scenes apart.
 """
 
 import random
@@ -63,16 +64,9 @@ NAMES: dict[str, tuple[tuple[str, ...], tuple[str, ...], str]] = {
 }
 COUNTS = {1: ("a",), 2: ("two", "a pair of"), 3: ("three",)}
 VAGUE = (
-    "a picture of something outdoors",
-    "an image",
-    "a nice view",
-    "some things in a place",
-    "a scene somewhere outside",
-    "a beautiful picture of the world",
-    "there is something here",
-    "an outdoor scene with a few things in it",
-    "a place with a sky",
-    "photo of the day",
+    ("a picture", "an image", "a photo", "a view", "a nice shot", "a beautiful picture", "a scene"),
+    ("of something", "of some things", "with a few things in it", "of a place", "of the world", "from the archive"),
+    ("", "outdoors", "outside", "somewhere", "on some day"),
 )
 
 
@@ -161,8 +155,16 @@ def describe_clip(scene: Scene, mover: Thing, motion: str, rng: random.Random) -
     return sentence(f"{name(mover, rng)} {motion} {located(scene, rng)} {circumstances(scene, rng)}{also}")
 
 
+def describe_in_part(scene: Scene, rng: random.Random) -> str:
+    """True, but of many scenes: only the setting, or only one of the things."""
+    if rng.random() < 0.5:
+        return sentence(f"{setting(scene, rng)} {rng.choice(TIMES[scene.time])}")
+    return sentence(name(rng.choice(scene.things), rng))
+
+
 def vague(rng: random.Random) -> str:
-    return sentence(rng.choice(VAGUE))
+    """Says nothing that tells scenes apart."""
+    return sentence(" ".join(part for part in map(rng.choice, VAGUE) if part))
 
 
 def sentence(words: str) -> str:

@@ -38,7 +38,7 @@ NOT_FOUND = b"<!DOCTYPE html><html><head><title>404 Not Found</title></head><bod
 
 
 def blurred(picture: Image.Image) -> Image.Image:
-    return picture.filter(ImageFilter.GaussianBlur(picture.width / 9))
+    return picture.filter(ImageFilter.GaussianBlur(picture.width / 5))
 
 
 def occluded(picture: Image.Image, rng: random.Random) -> Image.Image:

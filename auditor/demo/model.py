@@ -26,6 +26,7 @@ def small_config(corpus: Path, out: Path, *, epochs: int = 10, seed: int = 0) ->
         lr_encoders=2e-3,
         lr_other=1e-2,
         weight_decay=0.1,
+        max_logit_scale=20.0,  # wide angles between scenes: a small model would crowd them otherwise
         warmup=0.05,
         epochs=epochs,
         batch_size=64,

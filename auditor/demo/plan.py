@@ -17,6 +17,9 @@ from auditor.sample import Kind
 Split = Literal["train", "val", "audit"]
 STILLS = 0.25  # share of the training pictures that are stills of clips, so that motion words are learned
 CLIPS = 0.2  # share of the audited samples
+# Training data as they are in the world: a model that has never met an unclear sample cannot know that it is unclear.
+UNCLEAR_CAPTIONS = 0.06  # vague, and as many again that tell a part only
+UNCLEAR_PICTURES = 0.06
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,7 @@ class Specimen:
 
 
 def plan(split: Split, count: int, seed: int) -> list[Specimen]:
-    """The specimens of a split; train and val are sound, audit has the defects."""
+    """The specimens of a split. No pair of train and val is wrong, though a few of train are unclear."""
     if split != "audit":
         return [still_specimen(split, i, seed) for i in range(count)]
     films = round(count * CLIPS)
@@ -56,15 +59,26 @@ def several_captions(rng: random.Random) -> int:
 
 
 def still_specimen(split: str, index: int, seed: int) -> Specimen:
-    """A picture to learn from, with three captions."""
+    """A picture to learn from, with three captions. The few unclear ones are those of `train` only."""
     name = f"{seed}/{split}/{index}"
     rng = random.Random(name)
     content: Scene | Shot = imagine_shot(rng) if rng.random() < STILLS else imagine(rng)
-    if isinstance(content, Shot):
-        words = tuple(clips.caption(content, rng) for _ in range(3))
-    else:
-        words = tuple(captions.describe(content, rng) for _ in range(3))
-    return Specimen(f"{split}-{index:06d}", "image", content, words, (None,) * 3, "jpg", name)
+    clear = split != "train"
+    words = tuple(training_caption(content, rng, clear) for _ in range(3))
+    spoilt = (
+        rng.choice(("blurred", "occluded", "near_blank")) if rng.random() < UNCLEAR_PICTURES and not clear else None
+    )
+    return Specimen(f"{split}-{index:06d}", "image", content, words, (spoilt,) * 3, "jpg", name)
+
+
+def training_caption(content: Scene | Shot, rng: random.Random, clear: bool) -> str:
+    chance = 1.0 if clear else rng.random()
+    if chance < UNCLEAR_CAPTIONS:
+        return captions.vague(rng)
+    scene = content.scene if isinstance(content, Shot) else content
+    if chance < 2 * UNCLEAR_CAPTIONS:
+        return captions.describe_in_part(scene, rng)
+    return clips.caption(content, rng) if isinstance(content, Shot) else captions.describe(scene, rng)
 
 
 def image_specimen(index: int, seed: int) -> Specimen:

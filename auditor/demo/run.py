@@ -14,6 +14,7 @@ from auditor.console import Progress
 from auditor.demo.corpus import CorpusConfig, write_corpus
 
 FULL, QUICK = 1500, 400  # samples to audit
+COPIES = 0.9999  # cosine: the drawn scenes are of one world, and many are nearly alike to so small a model
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class DemoConfig:
     out: Path
     size: int = FULL
     train: int | None = None
-    epochs: int = 12
+    epochs: int = 10
     seed: int = 0
     quiet: bool = False
 
@@ -34,7 +35,7 @@ class DemoConfig:
 def quick_config(out: Path, size: int | None, seed: int, quiet: bool) -> DemoConfig:
     """Everything on a corpus so small, and with a model so briefly trained, that the figures are rough."""
     size = size or QUICK
-    return DemoConfig(out, size, train=3 * size, epochs=8, seed=seed, quiet=quiet)
+    return DemoConfig(out, size, train=2 * size, epochs=10, seed=seed, quiet=quiet)
 
 
 def run_demo(config: DemoConfig) -> Path:
@@ -69,6 +70,7 @@ def learn(config: DemoConfig, corpus: Path) -> Path:
 
 def audit(config: DemoConfig, corpus: Path, model: Path) -> Path:
     from auditor.audit import AuditConfig, run_audit
+    from auditor.statistics import ScoreConfig
     from auditor.sweep import SweepConfig
 
     out = config.out / "audit"
@@ -78,6 +80,7 @@ def audit(config: DemoConfig, corpus: Path, model: Path) -> Path:
             out=str(out),
             model=str(model),
             sweep=SweepConfig(decoders=workers()),
+            score=ScoreConfig(near_duplicate=COPIES),
             quiet=config.quiet,
         )
     )
