@@ -133,6 +133,32 @@ def test_chunks_give_the_gradient_of_the_whole_batch(tmp_path: Path, target: str
     assert whole["backbone.visual.conv1.weight"].abs().max() > 1e-4
 
 
+class Saved:
+    """A tensor that autograd keeps for the backward pass, counted while it lives."""
+
+    alive = peak = 0
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor, self.size = tensor, tensor.numel() * tensor.element_size()
+        Saved.alive += self.size
+        Saved.peak = max(Saved.peak, Saved.alive)
+
+    def __del__(self) -> None:
+        Saved.alive -= self.size
+
+
+def test_chunks_keep_the_activations_of_one_chunk_only(tmp_path: Path) -> None:
+    learner = build_learner(tiny_config(tmp_path))
+    pairs = make_pairs(learner, count=64)
+    peaks = {}
+    for chunk in (0, 8):
+        Saved.alive = Saved.peak = 0
+        with torch.autograd.graph.saved_tensors_hooks(Saved, lambda saved: saved.tensor):
+            add_gradient(learner, pairs, World(), seed=1, chunk=chunk)
+        peaks[chunk] = Saved.peak
+    assert peaks[8] < peaks[0] / 5  # an eighth, and the loss itself
+
+
 def test_random_layers_do_the_same_in_both_passes(tmp_path: Path) -> None:
     tiny_config(tmp_path)
     model = model_file(tmp_path, {"vision_cfg": {"patch_dropout": 0.5}}, "dropping.json")

@@ -132,18 +132,18 @@ def wait_for_steps(folder: Path, steps: int, job: subprocess.Popen[str]) -> None
 
 @pytest.mark.cluster
 def test_a_worker_is_killed_and_the_job_ends_with_the_same_weights(tmp_path: Path) -> None:
-    config = tiny_config(tmp_path, val=shards(tmp_path, count=1, size=7, name="val"), epochs=40, save_every=10)
+    config = tiny_config(tmp_path, val=shards(tmp_path, count=1, size=7, name="val"), epochs=15, save_every=5)
     (tmp_path / "run.toml").write_text(config.to_toml())
     job = start_job(tmp_path)
     try:
-        wait_for_steps(tmp_path, 25, job)
+        wait_for_steps(tmp_path, 12, job)
         pids = dict(re.findall(r"rank (\d) of 2: pid (\d+)", (tmp_path / "job.log").read_text()))
         os.kill(int(pids["1"] if "1" in pids else pids["0"]), signal.SIGKILL)
         assert job.wait(timeout=400) == 0, (tmp_path / "job.log").read_text()
     finally:
         job.kill()
     steps = [json.loads(line)["step"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert sorted(set(steps)) == list(range(1, 161)) and len(steps) == 160 + 40  # none lost, none twice, 40 validations
+    assert sorted(set(steps)) == list(range(1, 61)) and len(steps) == 60 + 15  # none lost, none twice, 15 validations
     assert len(set(re.findall(r"rank \d of 2: pid (\d+)", (tmp_path / "job.log").read_text()))) > 2  # restarted
     (tmp_path / "straight.toml").write_text(replace(config, out=str(tmp_path / "straight")).to_toml())
     mp.spawn(undisturbed, args=(str(tmp_path), free_port()), nprocs=2)  # type: ignore[no-untyped-call]
