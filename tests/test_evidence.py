@@ -1,4 +1,4 @@
-"""Evidence and opinions: the closed form, the three evidence functions, numbers far outside of any range, the oracle."""
+"""Evidence and opinions: the closed form, three evidence functions, numbers outside of any range, the oracle."""
 
 from pathlib import Path
 
