@@ -28,6 +28,7 @@ class HeadTraining:
     epochs: int = 8
     batch: int = 256
     rate: float = 1e-3
+    prototype_rate: float = 1e-2  # prototypes start at random and must catch up: the paper's learn 1000 times faster
     weight_decay: float = 0.01
     prototypes: int = 8
     init: str = "xavier"
@@ -102,7 +103,10 @@ def train(pairs: FeaturePairs, config: HeadTraining, weights: Array | None = Non
     visual, text = torch.from_numpy(pairs.visual), torch.from_numpy(pairs.text)
     owners = torch.from_numpy(pairs.owners.astype(np.int64))
     weight = torch.ones(len(text)) if weights is None else torch.from_numpy(weights.astype(np.float32))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=config.rate, weight_decay=config.weight_decay)
+    bank = list(model.head.parameters())
+    rest = [*model.visual.parameters(), *model.text.parameters(), model.log_scale]
+    rates = [config.rate, config.prototype_rate]
+    optimizer = torch.optim.AdamW([{"params": rest}, {"params": bank}], weight_decay=config.weight_decay)
     generator = torch.Generator().manual_seed(config.seed)
     per_epoch = max(1, len(text) // config.batch)
     total = per_epoch * config.epochs
@@ -110,8 +114,8 @@ def train(pairs: FeaturePairs, config: HeadTraining, weights: Array | None = Non
         if step % per_epoch == 0:
             order = torch.randperm(len(text), generator=generator)
         rows = order[step % per_epoch * config.batch :][: config.batch]
-        for group in optimizer.param_groups:
-            group["lr"] = config.rate * multiplier(step, total)
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate * multiplier(step, total)
         loss = objective(model, target, config, visual[owners[rows]], text[rows], owners[rows], weight[rows])
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]

@@ -1,0 +1,98 @@
+"""`auditor reproduce`: one of the paper's analyses, from data to table."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from auditor.console import as_json, table
+
+TABLES = {
+    "pearson": "correlation of u and h",
+    "removal": "recall without the most uncertain (figure 3)",
+    "trust": "PAU against the baseline on the most uncertain (figure 4)",
+    "deciles": "recall by tenths of uncertainty, and its calibration",
+    "ablation": "L_uct, L_div, re-ranking (table 5)",
+    "prototypes": "K = 1, 4, 8, 12, 16",
+    "evidence": "evidence functions",
+    "init": "initialisations of the prototypes",
+    "noise": "training with 0, 20 and 50% shuffled captions, and weighting by p_mismatch",
+    "complexity": "parameters and FLOPs of ViT-B/32 with 12 frames",
+}
+
+
+@click.command(epilog="Tables: " + "; ".join(f"{name}: {what}" for name, what in TABLES.items()) + ".")
+@click.argument("name", metavar="TABLE", type=click.Choice(list(TABLES)))
+@click.option("--data", help="Folder or URL of shards, as for auditor evaluate.")
+@click.option("--model", help="An open_clip model or a checkpoint folder; its trunks stay as they are.")
+@click.option("--benchmark", default="shards", show_default=True, help="What the data is, for the paper's figures.")
+@click.option("--train-split", default="train", show_default=True)
+@click.option("--test-split", default="test", show_default=True)
+@click.option("--seeds", default=3, show_default=True, help="Runs that are averaged.")
+@click.option("--epochs", default=8, show_default=True)
+@click.option("--out", type=click.Path(path_type=Path), default=Path("bench-results"), show_default=True)
+@click.option(
+    "--cache",
+    type=click.Path(path_type=Path),
+    default=Path("bench-results/cache"),
+    show_default=True,
+    help="Encoded shards.",
+)
+@click.option("--json", "json_", is_flag=True, help="The findings as JSON.")
+def command(
+    name: str,
+    data: str | None,
+    model: str | None,
+    benchmark: str,
+    train_split: str,
+    test_split: str,
+    seeds: int,
+    epochs: int,
+    out: Path,
+    cache: Path,
+    json_: bool,
+) -> None:
+    """Run an analysis of the paper from data to table.
+
+    Projections and prototypes are trained on the train split with frozen trunks, re-ranking is fitted on a held-out
+    part of it, and the test split is reported. Writes TABLE.json and TABLE.svg.
+
+    \b
+    Example:
+      auditor reproduce complexity
+      auditor reproduce ablation --data msrvtt-shards --benchmark msrvtt --model ViT-B-32@openai
+    """
+    from auditor.benchmark_encoding import EvaluationError
+    from auditor.reproduce import ReproduceConfig, reproduce, write
+    from model.benchmarks.protocols import PROTOCOLS
+
+    if benchmark not in PROTOCOLS:
+        raise EvaluationError(f"unknown benchmark {benchmark!r}; one of {', '.join(PROTOCOLS)}")
+    config = ReproduceConfig(name, benchmark, data, train_split, test_split, seeds=seeds, epochs=epochs)
+    if name == "complexity" or data is None or model is None:
+        results = reproduce(config, None)
+    else:
+        from auditor.benchmark_encoding import Encoder
+        from model.checkpoint import load_model
+
+        with Encoder(load_model(model).backbone, cache=cache) as encoder:
+            results = reproduce(config, encoder)
+    paths = write(results, out)
+    show(name, results, paths, json_)
+
+
+def show(name: str, results: dict[str, Any], paths: list[Path], json_: bool) -> None:
+    if json_:
+        click.echo(as_json(results))
+        return
+    table([rounded(row) for row in results["rows"]], title=f"{name}: {TABLES[name]}")
+    printed = results["paper"]
+    if isinstance(printed, list) and printed:
+        table([rounded(row) for row in printed], title="the paper's figures")
+    elif isinstance(printed, dict):
+        click.echo(f"the paper, {printed['data']}: {printed['text']}")
+    click.echo("written: " + ", ".join(str(path) for path in paths))
+
+
+def rounded(row: dict[str, Any]) -> dict[str, Any]:
+    return {k: round(v, 3 if abs(v) < 2 else 1) if isinstance(v, float) else v for k, v in row.items()}

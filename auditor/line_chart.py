@@ -1,0 +1,54 @@
+"""A line chart as an SVG file of its own: axes, one polyline per series, a legend. No plotting library needed."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+
+COLOURS = ("#2563eb", "#dc2626", "#059669", "#d97706", "#7c3aed", "#475569")
+WIDTH, HEIGHT = 640.0, 380.0
+LEFT, RIGHT, TOP, BOTTOM = 64.0, 190.0, 40.0, 52.0
+
+
+def line_chart(
+    title: str,
+    x_label: str,
+    y_label: str,
+    series: Mapping[str, Sequence[tuple[float, float]]],  # name -> points
+) -> str:
+    points = [point for line in series.values() for point in line]
+    xs, ys = [x for x, _ in points] or [0.0, 1.0], [y for _, y in points] or [0.0, 1.0]
+    x_low, x_high, y_low, y_high = min(xs), max(xs), min(ys), max(ys)
+    margin = (y_high - y_low) * 0.08 or 1.0
+    y_low, y_high = y_low - margin, y_high + margin
+
+    def x(value: float) -> float:
+        return LEFT + (value - x_low) / ((x_high - x_low) or 1.0) * (WIDTH - LEFT - RIGHT)
+
+    def y(value: float) -> float:
+        return HEIGHT - BOTTOM - (value - y_low) / (y_high - y_low) * (HEIGHT - TOP - BOTTOM)
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {HEIGHT:g}" font-family="sans-serif" '
+        f'font-size="12"><rect width="{WIDTH:g}" height="{HEIGHT:g}" fill="#ffffff"/>',
+        _text(LEFT, 22, title, size=14),
+        _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 12, x_label, anchor="middle"),
+        _text(10, TOP - 10, y_label),
+    ]
+    for step in range(5):
+        level = y_low + (y_high - y_low) * step / 4
+        place = x_low + (x_high - x_low) * step / 4
+        parts.append(f'<path d="M{LEFT:g} {y(level):.1f}H{WIDTH - RIGHT:g}" stroke="#e2e8f0" fill="none"/>')
+        parts.append(_text(LEFT - 6, y(level) + 4, f"{level:.3g}", anchor="end"))
+        parts.append(_text(x(place), HEIGHT - BOTTOM + 18, f"{place:.3g}", anchor="middle"))
+    for number, (name, line) in enumerate(series.items()):
+        colour = COLOURS[number % len(COLOURS)]
+        path = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in line)
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts += [f'<circle cx="{x(a):.1f}" cy="{y(b):.1f}" r="2.5" fill="{colour}"/>' for a, b in line]
+        parts.append(_text(WIDTH - RIGHT + 12, TOP + 18 * number, name, colour=colour))
+    return "".join(parts) + "</svg>\n"
+
+
+def _text(x: float, y: float, text: str, *, anchor: str = "start", size: int = 12, colour: str = "#0f172a") -> str:
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" fill="{colour}">{escape(text)}</text>'
+    )
