@@ -10,8 +10,9 @@
 A sample with several captions has several rows; as its bytes stay as they are, it is kept when any of its rows is.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from auditor.errors import AuditorError
-from auditor.sandbox import literal
+from auditor.sandbox import Database, literal
 from auditor.storage import Folder
 
 if TYPE_CHECKING:
@@ -65,6 +66,16 @@ def export(
     return Exported(target, form, write(subset, folder, name))
 
 
+@contextmanager
+def patient_database(subset: "Subset", writable: Sequence[str] = ()) -> Iterator[Database]:
+    """A sandbox without a time limit: writing takes as long as it takes."""
+    database = subset.audit.open_database(writable, replace(subset.audit.limits, seconds=None))
+    try:
+        yield database
+    finally:
+        database.close()
+
+
 def target_form(target: str) -> str:
     """npy, parquet or txt by the extension; else a folder, unless the name looks like some other kind of file."""
     form = target.rsplit("/", 1)[-1].rpartition(".")[2].lower() if "." in target.rsplit("/", 1)[-1] else ""
@@ -82,7 +93,8 @@ def split_target(target: str) -> tuple[Folder, str]:
 
 def write_npy(subset: "Subset", folder: Folder, name: str) -> int:
     sql = f"SELECT uid FROM {subset.source} WHERE {subset.condition}"
-    parts = [parse_uids(batch.column(0)) for batch in subset.audit.database.stream(sql)]
+    with patient_database(subset) as database:
+        parts = [parse_uids(batch.column(0)) for batch in database.stream(sql)]
     uids = sort_uids(np.concatenate(parts) if parts else np.empty((0, 2), np.uint64))
     with folder.writing(name) as path, path.open("wb") as file:
         np.save(file, uids, allow_pickle=False)
@@ -140,16 +152,11 @@ def write_parquet(subset: "Subset", folder: Folder, name: str) -> int:
 
 def copy_parquet(subset: "Subset", folder: Folder, name: str, sql: str) -> int:
     """DuckDB writes the file itself, in a sandbox that may write this one path and no other."""
-    with folder.writing(name) as path:
-        database = subset.audit.open_database(writable=[str(path)])
-        try:
-            # order is kept where memory allows; the writer holds a row group per thread
-            counted = database.rows_of(
-                f"COPY ({sql}) TO {literal(str(path))} "
-                "(FORMAT parquet, COMPRESSION snappy, ROW_GROUP_SIZE 122880, USE_TMP_FILE false)"
-            )
-        finally:
-            database.close()
+    with folder.writing(name) as path, patient_database(subset, [str(path)]) as database:
+        counted = database.rows_of(
+            f"COPY ({sql}) TO {literal(str(path))} "
+            "(FORMAT parquet, COMPRESSION snappy, ROW_GROUP_SIZE 122880, USE_TMP_FILE false)"
+        )
     return counted
 
 
@@ -157,8 +164,12 @@ def write_txt(subset: "Subset", folder: Folder, name: str) -> int:
     columns = "shard, key, media_path, media_offset"
     sql = f"SELECT DISTINCT {columns} FROM {subset.source} WHERE {subset.condition} ORDER BY ALL"
     count = 0
-    with folder.writing(name) as path, path.open("w", encoding="utf-8", newline="\n") as file:
-        for batch in subset.audit.database.stream(sql):
+    with (
+        patient_database(subset) as database,
+        folder.writing(name) as path,
+        path.open("w", encoding="utf-8", newline="\n") as file,
+    ):
+        for batch in database.stream(sql):
             keys = batch.column("key").to_pylist()
             broken = next((key for key in keys if "\n" in key or "\r" in key), None)
             if broken is not None:

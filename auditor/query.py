@@ -74,10 +74,10 @@ class Audit:
     def __repr__(self) -> str:
         return f"Audit({self.path!r}, state={self.state!r})"
 
-    def open_database(self, writable: Sequence[str] = ()) -> Database:
+    def open_database(self, writable: Sequence[str] = (), limits: Limits | None = None) -> Database:
         """A sandbox of its own over this audit; `writable` are files that a COPY of ours may write."""
         filesystems = [self.files.filesystem] if self.files.filesystem else []
-        database = Database(self.files.all, self.limits, filesystems, writable)
+        database = Database(self.files.all, limits or self.limits, filesystems, writable)
         try:
             database.define(f"CREATE VIEW measured AS {view_sql(self.files, self.thresholds)}")
         except QueryError as error:

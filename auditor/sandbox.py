@@ -41,7 +41,7 @@ class QueryError(AuditorError):
 @dataclass(frozen=True, slots=True)
 class Limits:
     memory: str = "1500MB"
-    seconds: float = 60.0
+    seconds: float | None = 60.0  # None: as long as it takes
     threads: int | None = None  # all cores
 
 
@@ -131,9 +131,10 @@ class Database:
     def _session(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """A connection of its own (threads of a dashboard share the database) that is interrupted when time is up."""
         session = self._connection.cursor()
-        timer = threading.Timer(self.limits.seconds, session.interrupt)
+        timer = threading.Timer(self.limits.seconds or 0, session.interrupt)
         timer.daemon = True
-        timer.start()
+        if self.limits.seconds is not None:
+            timer.start()
         try:
             yield session
         except duckdb.InterruptException:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from auditor.query import Audit
+    from auditor.sandbox import Limits
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 CORPUS_HELP = "Where the corpus is now, if it has moved since the audit."
@@ -24,11 +25,11 @@ def output_options(function: Function) -> Function:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
 
 
-def open_audit(path: str, corpus: str | None = None, **settings: Any) -> "Audit":
-    """Open an audit and tell on stderr what its reader must know."""
-    from auditor.query import Audit
+def open_audit(path: str, corpus: str | None = None, limits: "Limits | None" = None) -> "Audit":
+    """Open an audit and tell on stderr what its reader must know. Our own queries may take as long as they take."""
+    from auditor.query import Audit, Limits
 
-    audit = Audit(path, corpus, **settings)
+    audit = Audit(path, corpus, limits=limits or Limits(seconds=None))
     click.get_current_context().call_on_close(audit.close)
     for note in audit.notes:
         click.echo(f"note: {note}", err=True)

@@ -1,0 +1,151 @@
+"""Ten million rows: summary, histogram, worst 100 and a three-rule filter, against pandas reading it all.
+
+Run as `python -m tests.bench.query_10m [ROWS]`. The synthetic audit (a thousand Parquet files) is made once and kept in
+bench-results/cache. Each task runs in a process of its own, so that its peak memory is its own; processor seconds are
+given beside wall seconds, because on a busy machine only they can be compared.
+"""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path("bench-results")
+ROWS = 10_000_000
+RULES: dict[str, Any] = {"max_p_mismatch": 0.1, "max_uncertainty_text": 0.6, "min_similarity": 0.3}
+ENOUGH = 12 * 2**30  # bytes that must be free before pandas may read everything
+TASKS = ("summary", "histogram", "worst 100", "filter to .npy", "filter to .parquet")
+
+
+def ours(task: str, path: str, out: str) -> int:
+    """Run one task as a user would, opening the audit included; returns rows kept or counted."""
+    from auditor.query import Audit
+
+    audit = Audit(path)
+    if task == "summary":
+        return audit.summary().rows
+    if task == "histogram":
+        return audit.histogram("similarity").total
+    if task == "worst 100":
+        return audit.worst("p_mismatch", 100).num_rows
+    return audit.keep(**RULES).write(f"{out}/kept.{task.rpartition('.')[2]}").rows
+
+
+def pandas_way(path: str, out: str) -> dict[str, Any]:
+    """Read all, mask, write: once read, each task on the frame in memory."""
+    import numpy as np
+    import pandas as pd
+
+    started = time.monotonic()
+    frame = pd.read_parquet(f"{path}/samples")
+    read = time.monotonic() - started
+    mask = (
+        (frame["status"] == "ok")
+        & (frame["p_mismatch"] <= RULES["max_p_mismatch"])
+        & (frame["uncertainty_text"] <= RULES["max_uncertainty_text"])
+        & (frame["similarity"] >= RULES["min_similarity"])
+    )
+
+    def write_npy() -> int:
+        pairs = [(int(uid[:16], 16), int(uid[16:], 16)) for uid in frame.loc[mask, "uid"]]
+        np.save(f"{out}/pandas.npy", np.sort(np.array(pairs, np.dtype("u8,u8"))))
+        return len(pairs)
+
+    def write_parquet() -> int:
+        kept = frame[mask]
+        kept.to_parquet(f"{out}/pandas.parquet")
+        return len(kept)
+
+    tasks: dict[str, Callable[[], int]] = {
+        "summary": lambda: int(frame.groupby(["status", "kind"])["p_mismatch"].describe()["count"].sum()),
+        "histogram": lambda: int(np.histogram(frame["similarity"].dropna(), 50)[0].sum()),
+        "worst 100": lambda: len(frame.nlargest(100, "p_mismatch")),
+        "filter to .npy": write_npy,
+        "filter to .parquet": write_parquet,
+    }
+    seconds: dict[str, dict[str, float]] = {}
+    for task, run in tasks.items():
+        started = time.monotonic()
+        rows = run()
+        seconds[task] = {"seconds": time.monotonic() - started, "rows": rows}
+    return {"read": read, "tasks": seconds}
+
+
+def child(mode: str, path: str, out: str) -> None:
+    """In the process that is measured: the task, then what it took."""
+    started = time.monotonic()
+    found: dict[str, Any] = pandas_way(path, out) if mode == "pandas" else {"rows": ours(mode, path, out)}
+    found["seconds"] = time.monotonic() - started
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    found["processor_seconds"] = usage.ru_utime + usage.ru_stime
+    found["peak_mib"] = usage.ru_maxrss / 1024
+    print(json.dumps(found))
+
+
+def measure(mode: str, path: Path) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as out:
+        command = [sys.executable, "-m", "tests.bench.query_10m", "--child", mode, str(path), out]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return {"failed": done.stderr.strip().splitlines()[-1] if done.stderr else f"exit code {done.returncode}"}
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def free_bytes() -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def main(rows: int) -> None:
+    from auditor import console
+    from tests.synthetic import write_audit
+
+    path = RESULTS / "cache" / f"audit-{rows}"
+    if not (path / "manifest.json").exists():
+        print(f"making an audit of {rows:,} rows in {path}", flush=True)
+        write_audit(path, rows)
+    load = os.getloadavg()[0]
+    found = {task: measure(task, path) for task in TASKS}
+    wait = free_bytes() < ENOUGH * rows / ROWS
+    pandas = {"failed": "not run: too little free memory"} if wait else measure("pandas", path)
+    table = [row(task, found[task], pandas) for task in TASKS]
+    console.table(table, f"{rows:,} rows, {os.cpu_count()} cores, load {load:.1f} before the run")
+    result = {"rows": rows, "cores": os.cpu_count(), "load": load, "rules": RULES, "auditor": found, "pandas": pandas}
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "query_10m.json").write_text(json.dumps(result, indent=1))
+
+
+def row(task: str, found: dict[str, Any], pandas: dict[str, Any]) -> dict[str, Any]:
+    shown: dict[str, Any] = {"task": task}
+    if "failed" in found:
+        return {**shown, "rows": found["failed"]}
+    shown |= {
+        "rows": found["rows"],
+        "seconds": round(found["seconds"], 2),
+        "processor s": round(found["processor_seconds"], 2),
+        "peak MiB": round(found["peak_mib"]),
+    }
+    if "failed" in pandas:
+        return {**shown, "pandas": pandas["failed"]}
+    done = pandas["tasks"][task]
+    return {
+        **shown,
+        "pandas seconds": round(pandas["read"] + done["seconds"], 2),
+        "pandas MiB": round(pandas["peak_mib"]),
+    }
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--child"]:
+        child(*sys.argv[2:5])
+    else:
+        main(int(sys.argv[1]) if len(sys.argv) > 1 else ROWS)
