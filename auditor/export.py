@@ -153,11 +153,10 @@ def write_parquet(subset: "Subset", folder: Folder, name: str) -> int:
 def copy_parquet(subset: "Subset", folder: Folder, name: str, sql: str) -> int:
     """DuckDB writes the file itself, in a sandbox that may write this one path and no other."""
     with folder.writing(name) as path, patient_database(subset, [str(path)]) as database:
-        counted = database.rows_of(
+        return database.rows_of(
             f"COPY ({sql}) TO {literal(str(path))} "
             "(FORMAT parquet, COMPRESSION snappy, ROW_GROUP_SIZE 122880, USE_TMP_FILE false)"
         )
-    return counted
 
 
 def write_txt(subset: "Subset", folder: Folder, name: str) -> int:

@@ -31,7 +31,7 @@ def test_help_has_an_example(name: str) -> None:
 
 
 def test_query_in_all_forms(audit: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sql = "SELECT status, count(*) AS n FROM samples GROUP BY status ORDER BY n DESC"
+    sql = "SELECT status, count(*) AS n FROM samples GROUP BY status ORDER BY n DESC, status"
     expected = Audit(audit).sql(sql).to_pylist()
     assert run(["query", audit, sql]) == 0
     assert "status" in capsys.readouterr().out

@@ -33,7 +33,7 @@ def ours(task: str, path: str, out: str) -> int:
     if task == "histogram":
         return audit.histogram("similarity").total
     if task == "worst 100":
-        return audit.worst("p_mismatch", 100).num_rows
+        return int(audit.worst("p_mismatch", 100).num_rows)
     return audit.keep(**RULES).write(f"{out}/kept.{task.rpartition('.')[2]}").rows
 
 
