@@ -1,0 +1,74 @@
+"""The dashboard: which pages there are, what every page shows beside itself, and what is said where there is no audit.
+
+Started by `auditor dashboard AUDIT`; see auditor/commands/dashboard.py.
+"""
+
+from pathlib import Path
+
+import streamlit as st
+
+from auditor.dashboard_settings import read_settings
+from auditor.errors import AuditorError
+from auditor.views import corpus_problem
+from dashboard.source import Source, open_source
+from dashboard.words import empty
+
+PAGES = (
+    ("overview", "Overview", ":material/insights:"),
+    ("browse", "Browse", ":material/photo_library:"),
+    ("sample", "Sample", ":material/search:"),
+    ("thresholds", "Thresholds", ":material/tune:"),
+    ("compare", "Compare", ":material/compare_arrows:"),
+    ("benchmarks", "Benchmarks", ":material/leaderboard:"),
+)
+NO_AUDIT = {"benchmarks"}  # pages that need none
+
+
+def main() -> None:
+    st.set_page_config(page_title="auditor", page_icon=":material/fact_check:", layout="wide")
+    st.html(Path(__file__).with_name("style.css"))
+    pages = [
+        st.Page(f"pages/{name}.py", title=title, icon=icon, url_path=name, default=name == "overview")
+        for name, title, icon in PAGES
+    ]
+    page = st.navigation(pages)
+    try:
+        found = open_source()
+    except AuditorError as error:
+        found = None
+        empty("This audit cannot be opened", str(error), icon=":material/error:")
+        if page.url_path not in NO_AUDIT:
+            return
+    if found is None and page.url_path not in NO_AUDIT:
+        if not read_settings().audits:
+            empty("There is no audit to show", "Start the dashboard with one:", "auditor dashboard AUDIT")
+        return
+    if found is not None:
+        beside(found)
+    try:
+        page.run()
+    except AuditorError as error:
+        empty("That cannot be shown", str(error), icon=":material/error:")
+
+
+def beside(found: Source) -> None:
+    """The sidebar of every page: which audit, what to know before believing it, and who is looking."""
+    audit = found.audit
+    with st.sidebar:
+        st.text(audit.path.rstrip("/").rsplit("/", 1)[-1] or audit.path, help="The audit that is shown.")
+        for note in audit.notes:
+            with st.container(border=True):
+                st.markdown(":orange[:material/pending:] **Not the whole corpus**")
+                st.text(note)
+        problem = found.ask("corpus", corpus_problem)
+        if problem:
+            with st.container(border=True):
+                st.markdown(":orange[:material/folder_off:] **Media cannot be shown**")
+                st.text(problem)
+                st.caption("If the corpus has moved, start with `--corpus` and its new place.")
+        st.text_input(
+            "Reviewer", key="reviewer", bind="query-params", placeholder="your name", help="Your marks carry it."
+        )
+
+
+main()

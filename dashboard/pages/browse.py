@@ -1,0 +1,116 @@
+"""Browse: a gallery of the rows that meet every filter of the sidebar; each filter is a parameter of the URL."""
+
+import streamlit as st
+
+from auditor.query import Audit
+from auditor.rules import Rules
+from auditor.schema import FLAGS
+from auditor.views import EXPORT_ROWS, RANGED, Selection, bounds, rows_file, subset_file
+from dashboard.gallery import USUAL, gallery
+from dashboard.source import source
+from dashboard.state import ANY, CORPUS_ORDER, KINDS, ORDERS, REVIEWS, SIZES, SORT, STATES, View, narrowed
+from dashboard.words import LABELS, empty
+
+found = source()
+audit = found.audit
+FILTERS = ("kind", "status", "flag", "review", "text", "where", *RANGED)
+
+
+def first_page() -> None:
+    st.session_state["page"] = 1
+
+
+def turn(by: int) -> None:
+    st.session_state["page"] = st.session_state.get("page", 1) + by
+
+
+def clear() -> None:
+    for name in FILTERS:
+        st.session_state.pop(name, None)
+    for name, usual in (("kind", ANY), ("status", ANY), ("flag", []), ("review", ANY), ("text", ""), ("where", "")):
+        st.session_state[name] = usual
+    for column in RANGED:
+        limits = found.ask("bounds", bounds, column)
+        st.session_state[column] = (limits.low, limits.high)
+    first_page()
+
+
+def filters() -> Selection:
+    """The widgets of the sidebar."""
+    bound = {"bind": "query-params", "on_change": first_page}
+    text = st.text_input("In the caption", key="text", placeholder="words to look for", **bound)
+    kind = st.selectbox("Kind", KINDS, key="kind", **bound)
+    flags = st.multiselect("Flagged as", FLAGS, key="flag", placeholder="any or none", **bound)
+    status = st.selectbox("Status", STATES, key="status", **bound)
+    review = st.selectbox("Review", REVIEWS, key="review", **bound)
+    ranges = {}
+    with st.expander("Ranges", expanded=any(column in st.query_params for column in RANGED)):
+        for column in RANGED:
+            limits = found.ask("bounds", bounds, column)
+            ends = st.slider(
+                LABELS[column], limits.low, limits.high, (limits.low, limits.high), limits.step, key=column, **bound
+            )
+            if chosen := narrowed(ends, limits):
+                ranges[column] = chosen
+    where = st.text_input(
+        "SQL condition",
+        key="where",
+        placeholder="width < 200 OR topic = 3",
+        help="Any expression over the columns of `samples`.",
+        **bound,
+    )
+    st.button("Clear filters", on_click=clear, icon=":material/filter_alt_off:", width="stretch")
+    return Selection(
+        None if kind == ANY else kind, None if status == ANY else status, tuple(flags),
+        {ANY: None, "reviewed": ANY}.get(review, review), text, where, ranges,
+    )  # fmt: skip
+
+
+with st.sidebar:
+    selection = filters()
+
+st.title("Browse")
+condition = selection.condition(audit)
+count = found.ask("count", Audit.count, condition) if "review" not in (condition or "") else audit.count(condition)
+with st.container(horizontal=True, vertical_alignment="bottom"):
+    sort = st.selectbox(
+        "Sort by",
+        [CORPUS_ORDER, *audit.columns],
+        index=1 + audit.columns.index(SORT),
+        key="sort",
+        bind="query-params",
+        on_change=first_page,
+        width=260,
+    )
+    order = st.selectbox("Order", ORDERS, key="order", bind="query-params", on_change=first_page, width=160)
+    size = st.selectbox("On a page", SIZES, index=1, key="size", bind="query-params", on_change=first_page, width=120)
+    with st.popover("Export", icon=":material/download:", disabled=not count):
+        st.markdown(f"The selection, **{count:,}** rows")
+        st.download_button(
+            "All columns (Parquet)", lambda: rows_file(audit, condition), "selection.parquet", on_click="ignore"
+        )
+        st.download_button(
+            "Usable rows (DataComp .npy)",
+            lambda: subset_file(audit, Rules(where=condition)),
+            "selection.npy",
+            on_click="ignore",
+        )
+        st.caption(f"Parquet holds at most {EXPORT_ROWS:,} rows; `auditor filter` has no limit.")
+
+view = View(selection, None if sort == CORPUS_ORDER else sort, order == ORDERS[0])
+pages = max(1, -(-count // size))
+st.markdown(f"**{count:,}** rows")
+if not count:
+    empty("No row meets these filters", "Widen a range, or clear the filters in the sidebar.")
+    st.stop()
+
+body, footer = st.container(), st.container(horizontal=True, horizontal_alignment="center", vertical_alignment="center")
+with footer:
+    page = st.session_state.get("page") or 1
+    st.button("Previous", on_click=turn, args=(-1,), disabled=page <= 1, shortcut="Left", key="previous")
+    page = st.pagination(pages, key="page", bind="query-params")
+    st.button("Next", on_click=turn, args=(1,), disabled=page >= pages, shortcut="Right", key="next")
+with body:
+    rows = audit.page(condition, view.sort, view.descending, size, (page - 1) * size).to_pylist()
+    extra = (view.sort,) if view.sort in LABELS and view.sort not in USUAL else ()
+    gallery(audit, rows, view=view, first=(page - 1) * size, shown=(*USUAL, *extra))

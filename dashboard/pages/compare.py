@@ -1,0 +1,98 @@
+"""Compare: two audits side by side, of one corpus with two models or of two versions of a corpus."""
+
+import streamlit as st
+
+from auditor.compare import Comparison
+from auditor.query import Audit
+from auditor.summary import Summary
+from auditor.views import bars, beside
+from dashboard import charts
+from dashboard.source import open_source, source
+from dashboard.state import SAMPLE, sample_query
+from dashboard.words import FLAG_WORDS, empty, label, number, percent, shortened
+
+SHOWN = ("p_mismatch", "similarity", "uncertainty_visual", "uncertainty_text")
+NAMES = ("first", "second")
+
+st.title("Compare")
+first, second = source(), open_source(1)
+if second is None:
+    empty(
+        "There is one audit only",
+        "Start the dashboard with two to see them side by side:",
+        f"auditor dashboard {first.audit.path} AUDIT2",
+    )
+    st.stop()
+assert second is not None
+
+
+def side(name: str, audit: Audit, summary: Summary) -> None:
+    st.subheader(name.capitalize())
+    st.text(f"{audit.path}\n{audit.manifest.get('model', {}).get('spec', '')}")
+    with st.container(horizontal=True):
+        st.metric("Rows", f"{summary.rows:,}", border=True)
+        st.metric("Usable", f"{summary.usable:,}", border=True)
+        for noise in summary.noise:
+            st.metric(
+                f"Mismatched {noise.kind}s",
+                percent(noise.share),
+                f"{percent(noise.low)} to {percent(noise.high)}",
+                delta_color="off",
+                delta_arrow="off",
+                border=True,
+            )
+
+
+def agreement(found: Comparison) -> None:
+    st.subheader("Do they agree?")
+    alone = f"{found.only_first:,} only in the first, {found.only_second:,} only in the second"
+    st.markdown(f"**{found.matched:,}** rows matched by {found.matched_by}; {alone}.")
+    left, right = st.columns(2, gap="large")
+    with left:
+        st.dataframe(
+            [{"measurement": label(c), "rank correlation": v} for c, v in found.correlation.items()],
+            hide_index=True,
+            column_config={
+                "rank correlation": st.column_config.ProgressColumn(min_value=-1.0, max_value=1.0, format="%.3f")
+            },
+        )
+    with right:
+        st.dataframe(
+            [
+                {
+                    "flag": FLAG_WORDS[f.flag][0],
+                    "in both": f.both,
+                    "only in the first": f.gone,
+                    "only in the second": f.newly,
+                }
+                for f in found.flags
+            ],
+            hide_index=True,
+        )
+        if found.status_changes:
+            st.dataframe(found.status_changes, hide_index=True)
+
+
+def moved(found: Comparison) -> None:
+    st.subheader("Whose probability of a mismatch changed most")
+    for row in found.moved[:15]:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.markdown(f"**{number(row['p_first'])}** → **{number(row['p_second'])}**", width=150)
+            st.text(shortened(row.get("caption"), 140), width="stretch")
+            if row.get("uid"):
+                st.page_link(SAMPLE, label="Open", query_params=sample_query(row))
+
+
+for column, name, opened in zip(st.columns(2, gap="large"), NAMES, (first, second), strict=True):
+    with column:
+        side(name, opened.audit, opened.ask("summary", Audit.summary))
+for pair in (SHOWN[:2], SHOWN[2:]):
+    for column, measure in zip(st.columns(2, gap="large"), pair, strict=True):
+        drawn = [bars(opened.ask("histogram", Audit.histogram, measure)) for opened in (first, second)]
+        column.altair_chart(
+            charts.overlaid(beside(*drawn, NAMES), label(measure)), alt=f"{label(measure)} in both audits"
+        )
+with st.spinner("Matching rows …"):
+    compared = first.ask(f"compare {second.identity}", lambda audit: audit.compare(second.audit))
+agreement(compared)
+moved(compared)

@@ -1,0 +1,132 @@
+"""Overview: what was audited and what was found, with ways into the rows behind each number."""
+
+import json
+
+import streamlit as st
+
+from auditor.query import Audit
+from auditor.views import bars, cells, null_curves, statistics_kinds
+from dashboard import charts
+from dashboard.source import source
+from dashboard.state import BROWSE, with_kept
+from dashboard.words import STATUS_WORDS, empty, label, percent
+
+SIDES = {"captions": "uncertainty_text", "media": "uncertainty_visual"}
+
+found = source()
+audit = found.audit
+summary = found.ask("summary", Audit.summary)
+
+st.title("Overview")
+st.text(f"{audit.manifest.get('corpus', {}).get('spec', '')}  ·  {audit.manifest.get('model', {}).get('spec', '')}")
+if not summary.rows:
+    empty("Nothing has been audited yet", "Rows appear here shard by shard while the audit runs.")
+    st.stop()
+
+with st.container(horizontal=True):
+    st.metric("Rows", f"{summary.rows:,}", border=True)
+    st.metric("Usable", percent(summary.usable / summary.rows), border=True)
+    for noise in summary.noise:
+        st.metric(
+            f"Mismatched {noise.kind}s, estimated",
+            percent(noise.share),
+            f"{percent(noise.low)} to {percent(noise.high)}",
+            delta_color="off",
+            delta_arrow="off",
+            border=True,
+        )
+    st.metric("Flagged as mismatched", f"{summary.flags['mismatch']:,}", border=True)
+    st.metric("Ambiguous captions", f"{summary.flags['ambiguous_text']:,}", border=True)
+    st.metric("Ambiguous media", f"{summary.flags['ambiguous_visual']:,}", border=True)
+    st.metric("Duplicates", f"{summary.duplicates:,}", border=True)
+
+with st.container(horizontal=True):
+    for words, query in (
+        ("Mismatched pairs", {"flag": "mismatch"}),
+        ("Ambiguous captions", {"flag": "ambiguous_text", "sort": "matches_text"}),
+        ("Ambiguous media", {"flag": "ambiguous_visual", "sort": "matches_visual"}),
+        ("What could not be used", {"status": "not ok", "sort": "corpus order"}),
+    ):
+        st.page_link(BROWSE, label=words, icon=":material/arrow_forward:", query_params=with_kept(query))
+
+kinds = statistics_kinds(audit)
+left, right = st.columns(2, gap="large")
+with left:
+    st.subheader("Do they belong together?")
+    if kinds:
+        kind = st.segmented_control(
+            "Kind",
+            kinds,
+            default=kinds[0],
+            key="pairs",
+            bind="query-params",
+            required=True,
+            label_visibility="collapsed",
+        )
+        st.altair_chart(
+            charts.null_chart(null_curves(audit, kind)),
+            alt="Scores of all pairs, and the part that random re-pairings explain",
+        )
+        st.caption(
+            "Captions dealt out at random show what mismatched pairs look like; the orange part is what they explain."
+        )
+    else:
+        empty("Not estimated", "Too few pairs to tell, or the audit has not been scored yet.")
+with right:
+    st.subheader("What could be used?")
+    st.altair_chart(
+        charts.counts({STATUS_WORDS.get(s, "other"): n for s, n in summary.status.items()}), alt="Rows by status"
+    )
+    errors = found.ask("errors", Audit.errors, 20)
+    if errors:
+        st.dataframe(
+            errors,
+            hide_index=True,
+            height=220,
+            column_config={"error_message": st.column_config.TextColumn("what was wrong", width="large")},
+        )
+    else:
+        st.caption("Every row could be used.")
+
+st.subheader("How ambiguous?")
+for column, side in zip(st.columns(2, gap="large"), SIDES.values(), strict=True):
+    with column:
+        st.altair_chart(
+            charts.histogram(bars(found.ask("histogram", Audit.histogram, side)), label(side)),
+            alt=f"Histogram of {label(side)}",
+        )
+
+st.subheader("Ambiguity against similarity")
+side = st.segmented_control(
+    "Of",
+    list(SIDES),
+    default="captions",
+    key="density",
+    bind="query-params",
+    required=True,
+    label_visibility="collapsed",
+)
+x, y = "similarity", SIDES[side or "captions"]
+drawn = charts.density(cells(found.ask("density", Audit.density, x, y, None, 40)), x, y)
+event = st.altair_chart(
+    drawn, on_select="rerun", key=f"density-{y}", alt="Rows by similarity and uncertainty; click a cell to see its rows"
+)
+st.caption("Click a cell to browse its rows.")
+picked = (event.get("selection") or {}).get("cell") or []
+if picked:
+    cell = picked[0]
+    query = {x: [f"{cell['x_low']:.9g}", f"{cell['x_high']:.9g}"], y: [f"{cell['y_low']:.9g}", f"{cell['y_high']:.9g}"]}
+    st.switch_page(BROWSE, query_params=with_kept(query))
+
+with st.expander("How it was made"):
+    st.code(
+        json.dumps(
+            {
+                k: audit.manifest.get(k)
+                for k in ("corpus", "model", "settings", "thresholds", "versions", "created", "finished")
+            },
+            indent=1,
+        ),
+        language="json",
+        height=400,
+    )

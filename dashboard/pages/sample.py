@@ -1,0 +1,206 @@
+"""Sample: one pair large, its scores in words, the evidence behind them, and a reviewer's mark."""
+
+from dataclasses import asdict
+from typing import Any
+
+import streamlit as st
+
+from auditor.explain import Explanation, Fit, explain
+from auditor.query import Audit
+from auditor.reviews import Precision
+from auditor.views import marks_of, neighbour
+from dashboard import charts
+from dashboard.gallery import gallery, show_medium
+from dashboard.media import LARGE, cabinet, frame_strip, original, playable
+from dashboard.source import source
+from dashboard.state import BROWSE, SAMPLE, parse_view, sample_query, wanted_row, with_kept
+from dashboard.words import empty, flag_badges, number, percent, score_words, shortened
+
+found = source()
+audit = found.audit
+MARKS = (
+    ("good", "g", ":material/thumb_up:"),
+    ("bad", "b", ":material/thumb_down:"),
+    ("unsure", "u", ":material/help:"),
+)
+
+
+def medium(row: dict[str, Any]) -> bytes | None:
+    """The medium, large; returns a video's bytes for its strip."""
+    data = original(audit, row) if row["kind"] == "video" and row["status"] == "ok" else None
+    form = playable(data) if data else None
+    if data and form:
+        st.video(data, format=form, start_time=0)
+    else:
+        (shown,) = cabinet(LARGE).show(audit, [row])
+        show_medium(shown, row)
+        if data and shown.jpeg:
+            st.caption("Browsers do not play this codec; the frames below are those that were encoded.")
+    return data
+
+
+def reviewing(row: dict[str, Any], following: dict[str, Any] | None) -> None:
+    """Marks of this pair, and the buttons to add one."""
+    st.subheader("Does the caption describe it?")
+    note = st.text_input(
+        "Note", key=f"note-{row['uid']}-{row['caption_index']}", placeholder="optional", label_visibility="collapsed"
+    )
+    with st.container(horizontal=True):
+        for mark, key, icon in MARKS:
+            if st.button(mark, shortcut=key, icon=icon, key=f"mark-{mark}"):
+                audit.mark(
+                    row["uid"],
+                    mark,
+                    caption_index=row["caption_index"] or 0,
+                    reviewer=st.session_state.get("reviewer") or None,
+                    note=note,
+                )
+                st.toast(f"marked as {mark}")
+                if following and st.session_state.get("go_on"):
+                    go(following, 1)
+        st.toggle("Go on to the next", key="go_on", bind="query-params")
+    marks = marks_of(audit, row["uid"], row["caption_index"] or 0)
+    if marks:
+        st.dataframe(marks, hide_index=True)
+    measured(audit.precision())
+
+
+def measured(precision: Precision) -> None:
+    promised = percent(precision.promised, 0)
+    if precision.measured is None:
+        st.caption(f"Of all pairs flagged as mismatched {promised} should be; nobody has judged any yet.")
+    else:
+        interval = f"{percent(precision.low, 0)} to {percent(precision.high, 0)}"
+        judged = f"**{percent(precision.measured, 0)}** of {precision.judged} ({interval})"
+        st.caption(f"Flagged pairs that reviewers call bad: {judged}; promised: **{promised}**.")
+
+
+def go(row: dict[str, Any], by: int) -> None:
+    st.switch_page(SAMPLE, query_params=sample_query(row, view, at + by if at is not None else None))
+
+
+def step(words: str, row: dict[str, Any] | None, by: int, key: str) -> None:
+    if st.button(words, disabled=row is None, shortcut=key, key=words.lower()) and row:
+        go(row, by)
+
+
+def over_time(told: Explanation, row: dict[str, Any], data: bytes | None) -> None:
+    if told.frames:
+        st.subheader("Frame by frame")
+        st.altair_chart(
+            charts.frames([asdict(frame) for frame in told.frames], told.best_frame),
+            alt="Similarity of each frame to the caption",
+        )
+    strip = frame_strip(audit, row, data, row["frames"] or 12) if data else []
+    if strip:
+        with st.container(key="strip-frames"):
+            for column, (time, jpeg) in zip(st.columns(len(strip), gap="small"), strip, strict=True):
+                column.image(jpeg, width="stretch", alt="a frame")
+                column.caption(f"{time:.1f} s" if time is not None else "")
+
+
+def others(title: str, fits: list[Fit], rank: int | None, of: int) -> None:
+    """Captions or media of the corpus that fit better or nearly as well."""
+    st.subheader(title)
+    if rank is not None:
+        st.caption(f"Its own partner is number **{rank:,}** of {of:,}.")
+    for fit in fits:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.markdown(f"**{number(fit.similarity)}**", width=60)
+            st.text(shortened(fit.caption, 120), width="stretch")
+            st.page_link(SAMPLE, label="Open", query_params=sample_query(asdict(fit)))
+
+
+def beliefs(title: str, found: list[Any]) -> None:
+    if found:
+        st.subheader(title)
+        st.dataframe(
+            [{"prototype": b.prototype, "evidence": b.belief, "cosine": b.cosine, "most like": b.like} for b in found],
+            hide_index=True,
+            height=220,
+            column_config={
+                "evidence": st.column_config.ProgressColumn("evidence", min_value=0.0, max_value=1.0, format="%.3f"),
+                "cosine": st.column_config.NumberColumn(format="%.3f"),
+            },
+        )
+
+
+def evidence(told: Explanation) -> None:
+    better = st.columns(2, gap="large")
+    with better[0]:
+        others("Captions that fit this medium", told.captions, told.caption_rank, told.captions_of)
+        beliefs("What makes the medium uncertain", told.prototypes_visual)
+    with better[1]:
+        others("Media that fit this caption", told.media, told.medium_rank, told.media_of)
+        beliefs("What makes the caption uncertain", told.prototypes_text)
+    rows = [audit.row(fit.uid, fit.caption_index, fit.shard) for fit in told.media]
+    if any(rows):
+        gallery(audit, [row for row in rows if row], columns=5)
+    if told.duplicates:
+        st.subheader("Duplicates")
+        copies = [audit.row(d["uid"], d["caption_index"], d["shard"]) for d in told.duplicates[:10]]
+        gallery(audit, [row for row in copies if row], columns=5)
+
+
+row = wanted_row(audit)
+if row is None:
+    missing = "uid" in st.query_params
+    st.title("Sample")
+    empty(
+        "There is no such row" if missing else "No row is chosen",
+        "Open one from the gallery, or from a chart of the overview.",
+    )
+    st.page_link(BROWSE, label="Browse", icon=":material/photo_library:", query_params=with_kept({}))
+    st.stop()
+assert row is not None
+
+view = parse_view(st.query_params.get("from", ""))
+place = st.query_params.get("at", "")
+at = int(place) if place.isdigit() and len(place) < 12 else None
+before = after = None
+if at is not None:
+    condition = view.selection.condition(audit)
+    before, after = (neighbour(audit, condition, view.sort, view.descending, at + by) for by in (-1, 1))
+
+with st.container(horizontal=True, vertical_alignment="center"):
+    step("Previous", before, -1, "Left")
+    step("Next", after, 1, "Right")
+    st.page_link(
+        BROWSE, label="Back to the gallery", icon=":material/photo_library:", query_params=with_kept(view.query())
+    )
+    st.text(
+        f"{row['key']}  ·  {row['shard']}"
+        + (f"  ·  caption {row['caption_index'] + 1}" if row["caption_index"] else "")
+    )
+
+left, right = st.columns([3, 2], gap="large")
+with left:
+    data = medium(row)
+    size = f"{row['width']} × {row['height']}" if row["width"] else ""
+    st.caption(
+        " · ".join(
+            part
+            for part in (row["kind"] or "no medium", size, f"{row['duration']:.1f} s" if row["duration"] else "")
+            if part
+        )
+    )
+with right:
+    with st.container(key="caption"):
+        st.text(row["caption"] or "(no caption)")
+    flag_badges(row)
+    if row["status"] != "ok":
+        empty("This pair could not be measured", row["error_message"] or row["status"], icon=":material/error:")
+    for score in score_words(row, found.ask("percentiles", Audit.percentiles, row)):
+        st.markdown(f"{score.label}: **{score.value}**  \n:gray[{score.words}]")
+    reviewing(row, after)
+
+if row["status"] == "ok":
+    with st.spinner("Looking through the corpus …"):
+        told = found.ask("explain", explain, row["uid"], row["caption_index"])
+    over_time(told, row, data)
+    if told.compared_with == "nothing":
+        empty("No evidence was kept", "The embeddings of this audit are not here, so nothing can be compared.")
+    else:
+        evidence(told)
+with st.expander("All columns"):
+    st.dataframe([{"column": name, "value": str(value)} for name, value in row.items()], hide_index=True, height=500)

@@ -1,0 +1,249 @@
+"""Thresholds: what a filter would keep, what it costs, who stands at the cut, and the file or command that does it."""
+
+import shlex
+
+import streamlit as st
+
+from auditor.filter import Effects, nearest_cut, rule_effects
+from auditor.query import Audit
+from auditor.rules import Rules
+from auditor.shift import Shifts, shifts
+from auditor.thresholds import ThresholdError, choose_cut, cuts, tally_audit
+from auditor.views import bars, bounds, round_steps, subset_file
+from dashboard import charts
+from dashboard.gallery import gallery
+from dashboard.source import source
+from dashboard.words import empty, label, percent
+
+NO_LIMIT = "no limit"
+LOOKS = ("pairs at the cut", "how the kept set differs", "distribution")
+found = source()
+audit = found.audit
+
+
+def limit(rule: str, column: str) -> float | None:
+    """A slider from the smallest to the largest value of a column; its far end is no limit."""
+    limits = found.ask("bounds", bounds, column)
+    far, words = (limits.high, "at most") if rule.startswith("max") else (limits.low, "at least")
+    value = st.slider(
+        f"{label(column)}: {words}", limits.low, limits.high, far, limits.step, key=rule, bind="query-params"
+    )
+    return None if value == far else value
+
+
+def matches(rule: str, column: str) -> float | None:
+    steps = [*map(str, found.ask("steps", round_steps, column)), NO_LIMIT]
+    value = st.select_slider(f"{label(column)}: at most", steps, NO_LIMIT, key=rule, bind="query-params")
+    return None if value == NO_LIMIT else float(value)
+
+
+def chosen_rules() -> Rules:
+    """The widgets of the sidebar."""
+    usual = float(audit.thresholds.get("mismatch") or 0.5)
+    p = st.slider(
+        "Probability of a mismatch: at most",
+        0.0,
+        1.0,
+        usual,
+        0.001,
+        format="%.3f",
+        key="max_p_mismatch",
+        bind="query-params",
+    )
+    promise()
+    bounds_ = {
+        "max_matches_text": matches("max_matches_text", "matches_text"),
+        "max_matches_visual": matches("max_matches_visual", "matches_visual"),
+        "max_uncertainty_text": limit("max_uncertainty_text", "uncertainty_text"),
+        "max_uncertainty_visual": limit("max_uncertainty_visual", "uncertainty_visual"),
+        "min_similarity": limit("min_similarity", "similarity"),
+    }
+    top = st.slider("Keep the best", 1, 100, 100, format="%d%%", key="keep_top", bind="query-params")
+    by = st.selectbox(
+        "… by",
+        ["similarity", "p_mismatch", "similarity_normalised"],
+        key="by",
+        bind="query-params",
+        disabled=top == 100,
+    )
+    unique = st.toggle("Of duplicates keep the first", key="no_duplicates", bind="query-params")
+    where = st.text_input("SQL condition", key="keep_where", bind="query-params", placeholder="width >= 200")
+    best = {} if top == 100 else {"keep_top": f"{top}%", "by": by}
+    return Rules(
+        max_p_mismatch=None if p >= 1 else p, **bounds_, **best, where=where.strip() or None, no_duplicates=unique
+    )
+
+
+def promise() -> None:
+    """Set the cut by what it may lose."""
+    with st.popover("Choose it by a promise", icon=":material/handshake:", width="stretch"):
+        share = st.number_input("Good pairs that may be lost, in %", 0.0, 50.0, 2.0, 0.5, key="lose_at_most")
+        st.button("Set the cut", on_click=keep_promise, args=(share / 100,))
+
+
+def keep_promise(share: float) -> None:
+    try:
+        st.session_state["max_p_mismatch"] = min(1.0, choose_cut(found.ask("tally", tally_audit), lose_at_most=share).p)
+    except ThresholdError as error:
+        st.session_state["promise_problem"] = str(error)
+
+
+def show_effects(effects: Effects) -> None:
+    together = effects.together
+    with st.container(horizontal=True):
+        st.metric(
+            "Kept",
+            f"{effects.kept:,}",
+            f"{percent(effects.kept / max(effects.usable, 1))} of the usable",
+            delta_color="off",
+            delta_arrow="off",
+            border=True,
+        )
+        st.metric(
+            "Removed",
+            f"{together.removed:,}",
+            f"and {effects.rows - effects.usable:,} not usable",
+            delta_color="off",
+            delta_arrow="off",
+            border=True,
+        )
+        st.metric(
+            "Of the removed, mismatched",
+            percent(together.expected_precision),
+            border=True,
+            help="Expected precision: the mean probability of a mismatch over what is removed.",
+        )
+        st.metric(
+            "Good pairs lost",
+            percent(together.expected_loss),
+            border=True,
+            help="Expected share of all well-matched pairs that go with them.",
+        )
+    rows = [
+        {
+            "rule": e.rule,
+            "kept": e.kept,
+            "removed": e.removed,
+            "only by it": e.removed_only_by_it,
+            "expected precision": percent(e.expected_precision),
+            "good pairs lost": percent(e.expected_loss),
+        }
+        for e in effects.rules
+    ]
+    if rows:
+        st.dataframe(rows, hide_index=True)
+    else:
+        st.caption("No rule is set: every usable row is kept.")
+
+
+def show_interval(p: float | None) -> None:
+    """How sure the expectations of the cut by p_mismatch are, and what reviewers found."""
+    measured, words = audit.precision(), []
+    if p is not None:
+        (cut,) = cuts(found.ask("tally", tally_audit), [p])
+        precise = f"precision {percent(cut.precision_low)} to {percent(cut.precision_high)}"
+        lost = f"good pairs lost {percent(cut.lost_low, 2)} to {percent(cut.lost_high, 2)}"
+        words.append(f"Cut by p_mismatch alone: {precise}, {lost}, mismatched pairs caught {percent(cut.caught)}.")
+    if measured.measured is not None:
+        interval = f"{percent(measured.low)} to {percent(measured.high)}"
+        judged = f"{percent(measured.measured)} of {measured.judged} flagged pairs bad ({interval})"
+        words.append(f"Reviewers call {judged}; promised were {percent(measured.promised)}.")
+    st.caption("  \n".join(words))
+
+
+def at_the_cut(rules: Rules) -> None:
+    bounds_ = list(rules.bounds())
+    if not bounds_:
+        empty("No limit is set", "Move a slider to see the pairs on both sides of it.")
+        return
+    rule = st.selectbox("Cut", bounds_, key="cut", bind="query-params", width=320)
+    kept, removed = found.ask("nearest", nearest_cut, rules, rule, 6)
+    column = rules.bounds()[rule][0]
+    for side, words, rows in zip(
+        st.columns(2, gap="large"), ("Just kept", "Just removed"), (kept, removed), strict=True
+    ):
+        with side:
+            st.subheader(words)
+            gallery(audit, rows.to_pylist(), columns=2, shown=(column,), first=0 if words == "Just kept" else 100)
+            if not len(rows):
+                st.caption("None.")
+
+
+def differing(shifted: Shifts) -> None:
+    st.dataframe(
+        [
+            {
+                "mean of": s.measure,
+                "all": s.whole,
+                "kept": s.kept,
+                "change": None if s.change is None else f"{s.change:+.1%}",
+            }
+            for s in shifted.measures
+        ],
+        hide_index=True,
+    )
+    st.caption(
+        f"Topics: {percent(shifted.topic_distance)} of the kept rows would have to change topic to look like the whole."
+    )
+    if shifted.topics:
+        st.altair_chart(
+            charts.shares([{"topic": t.topic, "all": t.whole, "kept": t.kept} for t in shifted.topics[:24]]),
+            alt="Share of each topic in all and in kept rows",
+        )
+
+
+def distribution(rules: Rules) -> None:
+    for column, _, cut in rules.bounds().values():
+        log = column.startswith("matches")
+        st.altair_chart(
+            charts.histogram(
+                bars(found.ask("histogram", Audit.histogram, column, "status = 'ok'", 60, log)),
+                label(column),
+                log=log,
+                cut=cut,
+            ),
+            alt=f"Histogram of {label(column)} with the cut",
+        )
+
+
+with st.sidebar:
+    rules = chosen_rules()
+
+st.title("Thresholds")
+if problem := st.session_state.pop("promise_problem", None):
+    empty("No cut can be chosen", problem)
+show_effects(found.ask("effects", rule_effects, rules))
+if audit.manifest.get("statistics"):
+    show_interval(rules.max_p_mismatch)
+
+with st.container(horizontal=True, vertical_alignment="center"):
+    st.download_button(
+        "Download the subset (DataComp .npy)",
+        lambda: subset_file(audit, rules),
+        "kept.npy",
+        type="primary",
+        icon=":material/download:",
+        on_click="ignore",
+    )
+    st.download_button(
+        "Keys (.txt)",
+        lambda: subset_file(audit, rules, "txt"),
+        "kept.txt",
+        icon=":material/download:",
+        on_click="ignore",
+    )
+st.code(
+    shlex.join(["auditor", "filter", audit.path, *rules.command_line(), "--out", "kept.npy"]),
+    language="bash",
+    wrap_lines=True,
+)
+
+look = st.segmented_control(
+    "Look at", LOOKS, default=LOOKS[0], key="look", bind="query-params", required=True, label_visibility="collapsed"
+)
+if look == LOOKS[0]:
+    at_the_cut(rules)
+elif look == LOOKS[1]:
+    differing(found.ask("shifts", shifts, rules))
+else:
+    distribution(rules)

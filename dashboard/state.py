@@ -1,0 +1,122 @@
+"""What is looked at, in the URL: widgets are bound to query parameters, links carry them from page to page.
+
+The Browse page's parameters are its widgets' keys. A sample carries them in one parameter, `from`, and its place among
+them in `at`, so that previous and next go through the same selection, in the same order.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qs, urlencode
+
+import streamlit as st
+
+from auditor.query import Audit
+from auditor.schema import FLAGS, STATUSES
+from auditor.views import RANGED, Bounds, Selection
+
+BROWSE, SAMPLE, THRESHOLDS = "pages/browse.py", "pages/sample.py", "pages/thresholds.py"
+ANY = "any"
+KINDS = (ANY, "image", "video")
+STATES = (ANY, "not ok", *STATUSES)
+REVIEWS = (ANY, "reviewed", "none", "good", "bad", "unsure")
+CORPUS_ORDER = "corpus order"
+SORT = "p_mismatch"
+ORDERS = ("descending", "ascending")
+SIZES = (12, 24, 48, 96)
+KEPT = ("reviewer",)  # goes along to every page
+
+
+@dataclass(frozen=True)
+class View:
+    """A selection and its order."""
+
+    selection: Selection
+    sort: str | None = SORT
+    descending: bool = True
+
+    def query(self) -> dict[str, list[str]]:
+        """As parameters of the Browse page; what is as usual is left out."""
+        chosen = self.selection
+        found = {
+            "kind": [chosen.kind] if chosen.kind else [],
+            "status": [chosen.status] if chosen.status else [],
+            "flag": list(chosen.flags),
+            "review": [{"any": "reviewed"}.get(chosen.review, chosen.review)] if chosen.review else [],
+            "text": [chosen.text] if chosen.text else [],
+            "where": [chosen.where] if chosen.where else [],
+            "sort": [] if self.sort == SORT else [self.sort or CORPUS_ORDER],
+            "order": [] if self.descending else ["ascending"],
+            **{column: [f"{low:.9g}", f"{high:.9g}"] for column, (low, high) in chosen.ranges.items()},
+        }
+        return {name: values for name, values in found.items() if values}
+
+    def encoded(self) -> str:
+        return urlencode(self.query(), doseq=True)
+
+
+def view_of(given: Mapping[str, list[str]]) -> View:
+    """The view that parameters of the Browse page describe; what makes no sense is passed over."""
+
+    def one(name: str, allowed: tuple[str, ...] | None = None) -> str | None:
+        value = (given.get(name) or [""])[-1]
+        return value if value and value != ANY and (allowed is None or value in allowed) else None
+
+    review = one("review", REVIEWS)
+    return View(
+        Selection(
+            kind=one("kind", KINDS),
+            status=one("status", STATES),
+            flags=tuple(flag for flag in given.get("flag", []) if flag in FLAGS),
+            review=ANY if review == "reviewed" else review,
+            text=one("text") or "",
+            where=one("where") or "",
+            ranges={column: ends for column in RANGED if (ends := numbers(given.get(column, [])))},
+        ),
+        sort=None if one("sort") == CORPUS_ORDER else one("sort") or SORT,
+        descending=one("order", ORDERS) != "ascending",
+    )
+
+
+def parse_view(encoded: str) -> View:
+    return view_of(parse_qs(encoded))
+
+
+def numbers(values: list[str]) -> tuple[float, float] | None:
+    try:
+        low, high = (float(value) for value in values)
+    except ValueError:
+        return None
+    return low, high
+
+
+def narrowed(ends: tuple[float, float], limits: Bounds) -> tuple[float, float] | None:
+    """The ends of a range slider; None where it stands open, so that rows without a value are not lost."""
+    return None if ends == (limits.low, limits.high) else ends
+
+
+def sample_query(row: Mapping[str, Any], view: View | None = None, at: int | None = None) -> dict[str, str]:
+    """Parameters of a sample's page."""
+    query = {
+        "uid": str(row["uid"]),
+        "caption": str(row.get("caption_index") or 0),
+        "shard": str(row.get("shard") or ""),
+    }
+    if view is not None and at is not None:
+        query |= {"from": view.encoded(), "at": str(at)}
+    return with_kept(query)
+
+
+def with_kept(query: Mapping[str, Any]) -> dict[str, Any]:
+    """Add what goes along to every page."""
+    return {**query, **{name: st.session_state[name] for name in KEPT if st.session_state.get(name)}}
+
+
+def wanted_row(audit: Audit) -> dict[str, Any] | None:
+    """The row that the URL names."""
+    uid, shard = st.query_params.get("uid"), st.query_params.get("shard") or None
+    caption = st.query_params.get("caption", "0")
+    if not uid:
+        return None
+    index = int(caption) if caption.isdigit() and len(caption) < 9 else 0
+    return audit.row(uid, index, shard) or (audit.row(uid, index) if shard else None)
