@@ -101,15 +101,15 @@ def pearson(study: Study) -> Findings:
             for data, u in mean_scores(study, study.models(**changes))
         ]
         rows.append({"head": name, **{k: float(np.mean([f[k] for f in found])) for k in found[0]}})
-    rows.append({"head": "h itself, against the training part's mean (ceiling)", **ceiling(study, study.models()[0])})
+    rows.append({"head": "no head: h against the training part's mean", **carried_over(study, study.models()[0])})
     u = uncertainty(fitted_head(study), study.frozen)
     found_frozen = analyses.correlation(u, analyses.mean_similarity(study.frozen))
     rows.append({"head": "fitted on frozen embeddings", **found_frozen})
     return Findings(rows)
 
 
-def ceiling(study: Study, model: Projections) -> dict[str, float]:
-    """What a head that knows h perfectly on the training part would reach: h does not carry over in every geometry."""
+def carried_over(study: Study, model: Projections) -> dict[str, float]:
+    """How far h itself carries over: similarity with the mean of the training part against h within the test part."""
     known, data = model.embed(study.train), model.embed(study.test)
     learned = ItemScores(data.visual @ known.text.mean(axis=0), data.text @ known.visual.mean(axis=0))
     return analyses.correlation(learned, analyses.mean_similarity(data))
