@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.training import model_file, tiny_config
 
 from model.losses import info_nce
 from model.objective import Learner, Pairs, add_gradient, encode, objective, weighted_info_nce, without_false_negatives
@@ -14,6 +13,7 @@ from model.train_run import build_learner
 from model.trainable import tokenize
 from model.trainer_state import parameters_by_name
 from model.world import World
+from tests.training import model_file, tiny_config
 
 
 @pytest.fixture(autouse=True)

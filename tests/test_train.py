@@ -13,8 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.test_objective import gradients, make_pairs
-from tests.training import model_file, shards, tiny_config, write_tar
 
 from model.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from model.errors import ModelError
@@ -27,6 +25,8 @@ from model.train_run import build_learner
 from model.trainable import choose_weights, learning_modes, tokenize
 from model.trainer_state import parameters_by_name, recover
 from model.world import World
+from tests.test_objective import gradients, make_pairs
+from tests.training import model_file, shards, tiny_config, write_tar
 
 
 @pytest.fixture(autouse=True)

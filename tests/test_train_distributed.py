@@ -16,9 +16,6 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from safetensors.torch import load_file, save_file
-from tests.test_objective import gradients, make_pairs
-from tests.test_train import same
-from tests.training import shards, tiny_config
 
 from model.objective import Pairs, add_gradient
 from model.train import share_gradients, train
@@ -26,6 +23,9 @@ from model.train_config import load_config
 from model.train_run import build_learner
 from model.trainer_state import parameters_by_name
 from model.world import World, current_world
+from tests.test_objective import gradients, make_pairs
+from tests.test_train import same
+from tests.training import shards, tiny_config
 
 
 def free_port() -> int:
