@@ -132,27 +132,39 @@ class OwnGroup:
         return row, self.order[np.repeat(first, count) + within], count
 
 
-def standing(similarity: Floats, own: tuple[Ints, Ints, Ints], scale: float) -> Standing:
-    """Reduce a block of similarities to the reference, (B, R), which is overwritten; own group left out."""
+def standing(similarity: Floats, own: tuple[Ints, Ints, Ints], scale: float, whole: bool = True) -> Standing:
+    """Reduce a block of similarities to the reference, (B, R), which is overwritten.
+
+    The own group is no rival and left out. Where the reference is the `whole` corpus it does count among what fits, so
+    that this does not depend on the medium a caption is paired with; where it is a sample it does not count, or rows
+    that happen to be in the sample would look clearer than others.
+    """
     row, column, hits = own
     others = np.maximum(similarity.shape[1] - hits, 1).astype(np.float32)
     total = similarity.sum(axis=1)
-    np.subtract.at(total, row, similarity[row, column])
+    partner = similarity[row, column]
+    np.subtract.at(total, row, partner)
     similarity[row, column] = -1  # never the maximum, or the exponentials of all others could vanish
     top = similarity.max(axis=1, keepdims=True)
     logits = np.multiply(np.subtract(similarity, top, out=similarity), np.float32(scale), out=similarity)
     weights = np.exp(logits)
     weights[row, column] = 0
     mass = np.maximum(weights.sum(axis=1), np.float32(1e-30))
-    entropy = np.log(mass) - np.einsum("br,br->b", weights, logits) / mass
+    moment = np.einsum("br,br->b", weights, logits)
     squares = np.maximum(np.einsum("br,br->b", weights, weights), np.float32(1e-30))
     level = top[:, 0] + np.log(mass / others) / np.float32(scale)
     rivals = top[:, 0] + np.log(squares / others) / np.float32(2 * scale)
-    return Standing(level, rivals, total / others, np.minimum(np.exp(entropy) / others, 1))
+    near = np.minimum((partner - top[row, 0]) * np.float32(scale), np.float32(60))
+    weight = np.exp(near) * np.float32(whole)
+    all_mass = mass + np.bincount(row, weight, len(mass))
+    all_moment = moment + np.bincount(row, weight * near, len(mass))
+    count = others + np.float32(whole) * hits
+    fitting = np.exp(np.log(all_mass) - all_moment / all_mass)  # perplexity
+    return Standing(level, rivals, total / others, np.minimum(fitting / count, 1).astype(np.float32))
 
 
 def standing_of_visual(
-    visual: Floats, frames: Floats | None, mask: Bools | None, group: Ints, ref: Reference
+    visual: Floats, frames: Floats | None, mask: Bools | None, group: Ints, ref: Reference, whole: bool = True
 ) -> Standing:
     """How media stand against the captions of the reference."""
     own = OwnGroup(ref.group)
@@ -161,11 +173,11 @@ def standing_of_visual(
         matrix = similarity_matrix(
             visual[rows], None if frames is None else frames[rows], None if mask is None else mask[rows], ref.text
         )
-        parts.append(standing(matrix, own.find(group[rows]), ref.scale))
+        parts.append(standing(matrix, own.find(group[rows]), ref.scale, whole))
     return joined(parts)
 
 
-def standing_of_text(text: Floats, group: Ints, ref: Reference) -> Standing:
+def standing_of_text(text: Floats, group: Ints, ref: Reference, whole: bool = True) -> Standing:
     """How captions stand against the media of the reference."""
     own = OwnGroup(ref.group)
     parts = []
@@ -174,7 +186,7 @@ def standing_of_text(text: Floats, group: Ints, ref: Reference) -> Standing:
             matrix = text[rows] @ ref.visual.T
         else:
             matrix = np.ascontiguousarray(similarity_matrix(ref.visual, ref.frames, ref.mask, text[rows]).T)
-        parts.append(standing(matrix, own.find(group[rows]), ref.scale))
+        parts.append(standing(matrix, own.find(group[rows]), ref.scale, whole))
     return joined(parts)
 
 
@@ -207,8 +219,9 @@ def measure(
     reference's size where not given). `frame_threshold` is `MismatchModel.frame_threshold` (computed where not given).
     """
     similarity = pair_similarity(visual, frames, mask, text)
-    of_visual = standing_of_visual(visual, frames, mask, group, reference)
-    of_text = standing_of_text(text, group, reference)
+    whole = captions is None or captions <= len(reference)
+    of_visual = standing_of_visual(visual, frames, mask, group, reference, whole)
+    of_text = standing_of_text(text, group, reference, whole)
     normalised = similarity - np.float32(0.5) * (of_visual.level + of_text.level)
     best, spread, share = None, None, None
     if frames is not None and mask is not None:

@@ -15,10 +15,20 @@ def measures_of(ref: Reference, text: np.ndarray | None = None) -> Measures:
     return measure(ref.visual, None, None, ref.text if text is None else text, ref.group, ref)
 
 
-def test_a_caption_drawn_to_the_centre_fits_more_of_the_corpus() -> None:
-    ref = planted(300, 0.0).reference
-    vague = unit(ref.text + 3 * unit(ref.text.mean(axis=0)))
-    assert (measures_of(ref, vague).matches_text > measures_of(ref).matches_text).mean() > 0.95
+def sorts(vague: int = 0) -> Reference:
+    """200 media of 20 sorts, each caption naming its sort and something of its own; some captions name four sorts."""
+    generator = np.random.default_rng(0)
+    of = np.repeat(np.eye(20), 10, axis=0)
+    visual = unit(of + 0.06 * generator.normal(size=of.shape))
+    text = unit(visual + 0.05 * generator.normal(size=of.shape))
+    text[:vague] = unit(np.eye(20)[:4].sum(axis=0))
+    return Reference(visual, None, None, text, np.arange(200), 20.0)
+
+
+def test_a_caption_of_several_sorts_fits_more_of_the_corpus() -> None:
+    clear, vague = measures_of(sorts()).matches_text[:20], measures_of(sorts(20)).matches_text[:20]
+    assert (vague > clear).all()
+    assert 10 < np.median(vague) < 60  # four sorts are 40 media
 
 
 def test_swapping_captions_leaves_ambiguity_and_raises_p_mismatch() -> None:
@@ -27,26 +37,21 @@ def test_swapping_captions_leaves_ambiguity_and_raises_p_mismatch() -> None:
     swapped[:80] = np.roll(swapped[:80], 1)
     mixed = Reference(ref.visual, None, None, ref.text[swapped], ref.group, ref.scale)
     before, after = measures_of(ref), measures_of(mixed)
-    # the caption takes its ambiguity along, but for its own medium that now counts
-    assert np.corrcoef(np.log(before.matches_text[swapped]), np.log(after.matches_text))[0, 1] > 0.9
-    assert np.allclose(before.matches_visual[80:], after.matches_visual[80:], rtol=0.2)
+    assert np.allclose(before.matches_text[swapped], after.matches_text, rtol=1e-3)
+    assert np.allclose(before.matches_visual, after.matches_visual, rtol=1e-3)
     model = fit_mismatch(mixed)
     assert model is not None
     p = model.p(after.mismatch_score)
     assert p[:80].mean() > 0.8 and p[80:].mean() < 0.1
 
 
-def test_default_thresholds_flag_the_tail_and_little_of_a_uniform_corpus() -> None:
-    ref = planted(500, 0.0).reference
-    text = ref.text.copy()
-    text[:25] = unit(np.repeat(ref.visual.mean(axis=0, keepdims=True), 25, 0) + 0.05)
-    mixed = Reference(ref.visual, None, None, text, ref.group, ref.scale)
-    found = measures_of(mixed)
+def test_default_thresholds_flag_the_tail_and_little_else() -> None:
+    found = measures_of(sorts(vague=8))
     thresholds = default_thresholds({"image": found})
     assert thresholds["mismatch"] == MISMATCH
     flagged = found.matches_text >= thresholds["ambiguous_text"]
-    assert flagged[:25].mean() > 0.9
-    assert flagged[25:].mean() < 0.06
+    assert flagged[:8].all()
+    assert flagged[8:].mean() < 0.05
 
 
 def test_no_pairs_give_no_thresholds() -> None:

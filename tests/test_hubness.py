@@ -31,14 +31,15 @@ def naive_measures(ref: Reference, row: int) -> dict[str, float]:
         return float(np.exp(-(p * np.log(p)).sum()) / len(values) * len(ref))
 
     own = similarity(row, row)
+    everyone = range(len(ref))  # the reference is the whole corpus: the own partner counts among what fits
     return {
         "similarity": own,
         "similarity_normalised": own - (level(of_visual, ref.scale) + level(of_text, ref.scale)) / 2,
         "mismatch_score": own - 0.75 * (level(of_visual, 2 * ref.scale) + level(of_text, 2 * ref.scale)),
         "mean_similarity_visual": float(of_visual.mean()),
         "mean_similarity_text": float(of_text.mean()),
-        "matches_visual": matches(of_visual),
-        "matches_text": matches(of_text),
+        "matches_visual": matches(np.array([similarity(row, j) for j in everyone])),
+        "matches_text": matches(np.array([similarity(i, row) for i in everyone])),
     }
 
 
@@ -72,9 +73,28 @@ def test_the_own_group_never_counts() -> None:
         np.concatenate([ref.group, np.repeat(ref.group[:1], 50)]),
         ref.scale,
     )
-    copied = measure(ref.visual[:1], None, None, ref.text[:1], ref.group[:1], crowded, media=120, captions=120)
+    copied = measure(ref.visual[:1], None, None, ref.text[:1], ref.group[:1], crowded)
     assert copied.mismatch_score[0] == pytest.approx(base.mismatch_score[0], abs=1e-5)
-    assert copied.matches_text[0] == pytest.approx(base.matches_text[0], rel=1e-4)
+    assert copied.similarity_normalised[0] == pytest.approx(base.similarity_normalised[0], abs=1e-5)
+
+
+def test_what_fits_a_caption_does_not_depend_on_its_partner() -> None:
+    ref = planted(80, 0.0).reference
+    swapped = np.roll(np.arange(80), 1)
+    before = measure(ref.visual, None, None, ref.text, ref.group, ref)
+    mixed = replace(ref, text=ref.text[swapped])
+    after = measure(mixed.visual, None, None, mixed.text, mixed.group, mixed)
+    assert np.allclose(after.matches_text, before.matches_text[swapped], rtol=1e-3)
+    assert np.allclose(after.matches_visual, before.matches_visual, rtol=1e-3)
+
+
+def test_rows_inside_and_outside_the_reference_are_counted_alike() -> None:
+    """Of a large corpus: a row in the reference must not look clearer only because its partner is there too."""
+    ref = planted(3000, 0.0, noise=0.8).reference
+    sample = ref.take(np.arange(150))
+    found = measure(ref.visual, None, None, ref.text, ref.group, sample, media=3000, captions=3000)
+    inside, outside = np.median(found.matches_text[:150]), np.median(found.matches_text[150:])
+    assert 0.5 < inside / outside < 2
 
 
 def test_matches_scale_to_the_corpus_and_count_what_fits() -> None:
