@@ -5,10 +5,10 @@
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from auditor.console import Progress
 from auditor.corpus.reader import Corpus, CorpusOptions, Shard, open_corpus
@@ -49,16 +49,24 @@ class AuditConfig:
 
 
 Watch = Callable[[int, int], None]
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Engine(Protocol):
-    """Places the work on shards; the work itself is the same everywhere."""
+    """Places the work on shards; the work itself is the same everywhere.
 
-    def sweep(self, shards: Iterable[Shard], watch: Watch) -> Iterator[ShardReport]:
-        """Sweep shards and report each, in any order."""
+    Whether a shard is done already is looked up by the engine too: for many shards that alone is work to be spread.
+    """
+
+    def sweep(self, shards: Sequence[Shard], watch: Watch) -> Iterator[ShardReport]:
+        """Sweep the shards that are not swept yet; reports every one, in any order."""
+
+    def each(self, work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
+        """What `work` makes of each item, in the order of the items."""
 
     def score(self, shards: Sequence[str], context: Context) -> Iterator[tuple[str, int]]:
-        """Score shards; yields each one's name and rows, in any order."""
+        """Score the shards that are not scored yet; yields every one's name and its new rows, in any order."""
 
 
 @dataclass(frozen=True)
@@ -69,15 +77,26 @@ class LocalEngine:
     backbone: Backbone | None  # None where only scoring is wanted
     config: SweepConfig
 
-    def sweep(self, shards: Iterable[Shard], watch: Watch) -> Iterator[ShardReport]:
+    def sweep(self, shards: Sequence[Shard], watch: Watch) -> Iterator[ShardReport]:
         if self.backbone is None:
             raise ValueError("this engine has no encoder")
+        wanted = settings(self.backbone, self.config)
+        todo: list[Shard] = []
+        for shard in shards:
+            done = earlier(self.folder, shard, wanted)
+            if done is None:
+                todo.append(shard)
+            else:
+                yield done
         with Sweeper(self.backbone, self.folder, self.config) as sweeper:
-            yield from sweeper.sweep(shards, watch)
+            yield from sweeper.sweep(todo, watch)
+
+    def each(self, work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
+        return map(work, items)
 
     def score(self, shards: Sequence[str], context: Context) -> Iterator[tuple[str, int]]:
         for shard in shards:
-            yield shard, score_shard(self.folder, shard, context)
+            yield shard, 0 if is_scored(self.folder, shard, context) else score_shard(self.folder, shard, context)
 
 
 MakeEngine = Callable[[Folder, Backbone, AuditConfig], Engine]
@@ -87,15 +106,18 @@ def local_engine(folder: Folder, backbone: Backbone, config: AuditConfig) -> Eng
     return LocalEngine(folder, backbone, config.sweep)
 
 
-def run_audit(config: AuditConfig, make_engine: MakeEngine = local_engine) -> Manifest:
-    """Audit a corpus, or finish an audit that was interrupted. The manifest says what became of it."""
+def run_audit(config: AuditConfig, make_engine: MakeEngine = local_engine, device: str | None = None) -> Manifest:
+    """Audit a corpus, or finish an audit that was interrupted. The manifest says what became of it.
+
+    `device` is where this process itself loads the model, where that differs from where the engine encodes.
+    """
     folder = Folder(config.out)
     corpus = open_corpus(config.corpus, config.options)
-    loaded = load_for_audit(config)
+    loaded = load_for_audit(config, device or config.device)
     with exclusive(folder):
         manifest = begin(folder, corpus, loaded, config)
         engine = make_engine(folder, loaded.backbone, config)
-        reports = sweep_corpus(folder, corpus, engine, loaded.backbone, config, manifest)
+        reports = sweep_corpus(folder, corpus, engine, config, manifest)
         account(corpus, reports, manifest)
         manifest.state = "scoring"
         manifest.save(folder)
@@ -106,10 +128,10 @@ def run_audit(config: AuditConfig, make_engine: MakeEngine = local_engine) -> Ma
     return manifest
 
 
-def load_for_audit(config: AuditConfig) -> Loaded:
+def load_for_audit(config: AuditConfig, device: str) -> Loaded:
     """The model that was asked for; refuses one whose weights are random, which can measure nothing."""
     try:
-        loaded = load_model(config.model or DEFAULT_MODEL, config.device)
+        loaded = load_model(config.model or DEFAULT_MODEL, device)
     except BackboneError as error:
         if config.model is None:
             raise AuditError(
@@ -174,16 +196,12 @@ def plain_json(value: Any) -> Any:
 
 
 def sweep_corpus(
-    folder: Folder, corpus: Corpus, engine: Engine, backbone: Backbone, config: AuditConfig, manifest: Manifest
+    folder: Folder, corpus: Corpus, engine: Engine, config: AuditConfig, manifest: Manifest
 ) -> list[ShardReport]:
     """Sweep every shard that has no finished file yet; returns a report for each shard of the corpus."""
     remove_strangers(folder, corpus)
-    wanted = settings(backbone, config.sweep)
     reports: list[ShardReport] = []
-    todo: list[Shard] = []
-    for shard in corpus.shards:
-        done = earlier(folder, shard, wanted)
-        reports.append(done) if done else todo.append(shard)
+    rows = 0
     gauge = ErrorGauge(config.max_error_rate)
     with Progress("sweep", None, quiet=config.quiet) as progress:
 
@@ -192,20 +210,16 @@ def sweep_corpus(
             progress.advance(rows, errors=gauge.errors)
 
         try:
-            for report in engine.sweep(todo, watch):
+            for report in engine.sweep(corpus.shards, watch):
                 reports.append(report)
-                progress.total = _expected(reports, len(corpus.shards))
+                rows += report.rows
+                progress.total = round(rows / len(reports) * len(corpus.shards))  # guessed from what is done
                 progress.advance(0, shards=f"{len(reports)}/{len(corpus.shards)}")
         except TooManyErrorsError:
             manifest.state = "failed"
             manifest.save(folder)
             raise
     return sorted(reports, key=lambda report: report.shard)
-
-
-def _expected(reports: Sequence[ShardReport], shards: int) -> int:
-    """Rows of the whole corpus, guessed from the shards that are done."""
-    return round(sum(report.rows for report in reports) / len(reports) * shards)
 
 
 class TooManyErrorsError(AuditError):
@@ -264,7 +278,7 @@ def score_corpus(
 ) -> Context:
     """Score all shards; the manifest gets the corpus-wide numbers."""
     try:
-        context = prepare(folder, shards, head, manifest.model["logit_scale"], config)
+        context = prepare(folder, shards, head, manifest.model["logit_scale"], config, each=engine.each)
     except NothingScoredError as error:
         manifest.state = "failed"
         manifest.save(folder)
@@ -273,16 +287,16 @@ def score_corpus(
     manifest.model["head"] = "given" if head else "fitted"
     manifest.model["head_fingerprint"] = context.head.fingerprint
     manifest.settings["near_duplicates_searched"] = context.near_duplicates
-    todo = [shard for shard in shards if not is_scored(folder, shard, context)]
-    rows = 0
     with Progress("score", manifest.counts["rows"], quiet=quiet) as progress:
-        for _, count in engine.score(todo, context):
-            rows += count
+        for _, count in engine.score(shards, context):
             progress.advance(count)
     return context
 
 
 def describe_status(manifest: Manifest) -> str:
+    if manifest.failed_shards and not manifest.counts["rows"]:
+        first = manifest.failed_shards[0]
+        return f"{len(manifest.failed_shards)} shards failed, such as {first['shard']}: {first['message']}"
     return ", ".join(f"{count:,} {status}" for status, count in manifest.counts["status"].items()) or "no rows"
 
 
@@ -301,5 +315,6 @@ def keep_head(folder: Folder, head: PrototypeHead, manifest: Manifest) -> None:
 
 
 def finish(manifest: Manifest, folder: Folder) -> None:
+    folder.sweep_temporary("", "embeddings", "samples")  # of workers that died in the middle
     manifest.state, manifest.finished, manifest.versions = "complete", now(), versions()
     manifest.save(folder)

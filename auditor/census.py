@@ -4,8 +4,10 @@ The sample depends on the seed and on the numbers of pairs alone, so every run o
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +18,8 @@ from auditor.storage import Folder
 
 Ints = npt.NDArray[np.int64]
 KINDS = ("image", "video")
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +48,18 @@ class Pairs:
         return len(self.group)
 
 
-def take_census(folder: Folder, shards: Sequence[str]) -> list[ShardCensus]:
-    return [_count(folder, shard) for shard in shards]
+class Each(Protocol):
+    """How work on many shards is done: in turn, or spread over a cluster. Results come in the order of the items."""
+
+    def __call__(self, work: Callable[[T], R], items: Sequence[T], /) -> Iterator[R]: ...
+
+
+def in_turn(work: Callable[[T], R], items: Sequence[T], /) -> Iterator[R]:
+    return map(work, items)
+
+
+def take_census(folder: Folder, shards: Sequence[str], each: Each = in_turn) -> list[ShardCensus]:
+    return list(each(partial(_count, folder), shards))
 
 
 def _count(folder: Folder, shard: str) -> ShardCensus:
@@ -94,7 +108,14 @@ def _select(embeddings: Embeddings, facts: pa.Table, chosen: npt.NDArray[np.intp
 
 
 def draw(
-    folder: Folder, census: Sequence[ShardCensus], kind: str, count: int, seed: int, *, frames: bool = True
+    folder: Folder,
+    census: Sequence[ShardCensus],
+    kind: str,
+    count: int,
+    seed: int,
+    *,
+    frames: bool = True,
+    each: Each = in_turn,
 ) -> Pairs | None:
     """A random sample of at most `count` pairs of a kind, in corpus order; None where the corpus has none."""
     available = np.array([c.pairs.get(kind, 0) for c in census])
@@ -104,12 +125,17 @@ def draw(
     generator = np.random.default_rng([seed, everything])
     chosen = np.sort(generator.choice(everything, min(count, everything), replace=False))
     ends = np.cumsum(available)
-    parts = []
-    for shard, (start, end) in zip(census, zip(ends - available, ends, strict=True), strict=True):
-        inside = chosen[np.searchsorted(chosen, start) : np.searchsorted(chosen, end)] - start
-        if len(inside):
-            parts.append(_rows(pairs_of_kind(read_embeddings(folder, shard.shard), kind), inside, frames))
-    return concatenate(parts)
+    starts = ends - available
+    inside = [chosen[a:b] for a, b in zip(chosen.searchsorted(starts), chosen.searchsorted(ends), strict=True)]
+    wanted = [
+        (shard.shard, rows - start) for shard, rows, start in zip(census, inside, starts, strict=True) if len(rows)
+    ]
+    return concatenate(list(each(partial(_drawn, folder, kind, frames), wanted)))
+
+
+def _drawn(folder: Folder, kind: str, frames: bool, wanted: tuple[str, Ints]) -> Pairs:
+    shard, rows = wanted
+    return _rows(pairs_of_kind(read_embeddings(folder, shard), kind), rows, frames)
 
 
 def _rows(pairs: Pairs, chosen: Ints, frames: bool) -> Pairs:

@@ -71,10 +71,10 @@ def meant_for_people() -> tuple[type[BaseException], ...]:
     return (AuditorError, loaded.ModelError) if loaded else (AuditorError,)
 
 
-def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
+def run(arguments: Sequence[str] | None = None, command: click.Command = cli) -> int:
+    """Run the command line (or a job, which is a command too) and return its exit code."""
     try:
-        code = cli.main(args=arguments, prog_name="auditor", standalone_mode=False)
+        code = command.main(args=arguments, prog_name="auditor", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except click.ClickException as error:
         error.show()

@@ -8,19 +8,20 @@ near-duplicate search, which stops at `near_duplicate_limit` media and says so.
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 
 from auditor import embeddings as stored
 from auditor.ambiguity import default_thresholds
-from auditor.census import KINDS, Pairs, ShardCensus, draw, take_census, total
+from auditor.census import KINDS, Each, Pairs, ShardCensus, draw, in_turn, take_census, total
 from auditor.duplicates import duplicate_groups
-from auditor.embeddings import Array, file_name, read_embeddings
+from auditor.embeddings import Array, read_embeddings
 from auditor.errors import AuditorError
+from auditor.exact_duplicates import encoded_media, exact_duplicates
 from auditor.hubness import Reference, measure
 from auditor.mismatch import MismatchModel, fit_mismatch
 from auditor.storage import Folder
@@ -78,18 +79,19 @@ def prepare(
     config: ScoreConfig,
     *,
     keep: bool = True,
+    each: Each = in_turn,
 ) -> Context:
     """Compute the corpus-wide numbers from embeddings/*.parquet; `keep` puts the reference sample into the audit."""
-    census = take_census(folder, shards)
-    samples = {kind: draw(folder, census, kind, config.reference, config.seed) for kind in KINDS}
+    census = take_census(folder, shards, each)
+    samples = {kind: draw(folder, census, kind, config.reference, config.seed, each=each) for kind in KINDS}
     found = {kind: pairs for kind, pairs in samples.items() if pairs is not None}
     if not found:
         raise NothingScoredError("not one pair of this corpus could be encoded, so there is nothing to score")
     if head is None:
-        head = _fit_head(folder, census, config)
+        head = _fit_head(folder, census, config, each)
     kinds = {kind: _kind(pairs, total(census, kind), scale, config.seed) for kind, pairs in found.items()}
     topics = fit_topics(np.concatenate([pairs.visual for pairs in found.values()]), config.topics, config.seed)
-    duplicate_of, near = _duplicates(folder, census, config)
+    duplicate_of, near = _duplicates(folder, census, config, each)
     statistics = {kind: _describe(context) for kind, context in kinds.items()}
     thresholds = _thresholds(found, kinds)
     if keep:
@@ -98,8 +100,8 @@ def prepare(
     return Context(head, kinds, topics, duplicate_of, near, thresholds, statistics, _fingerprint(*parts))
 
 
-def _fit_head(folder: Folder, census: Sequence[ShardCensus], config: ScoreConfig) -> PrototypeHead:
-    drawn = [draw(folder, census, kind, config.fit_pairs, config.seed, frames=False) for kind in KINDS]
+def _fit_head(folder: Folder, census: Sequence[ShardCensus], config: ScoreConfig, each: Each) -> PrototypeHead:
+    drawn = [draw(folder, census, kind, config.fit_pairs, config.seed, frames=False, each=each) for kind in KINDS]
     pairs = [one for one in drawn if one is not None]
     visual = np.concatenate([one.visual for one in pairs])
     text = np.concatenate([one.text for one in pairs])
@@ -118,31 +120,30 @@ def _describe(context: KindContext) -> dict[str, Any]:
     return {**described, **(context.mismatch.to_dict() if context.mismatch else {"pi0": None})}
 
 
-def _duplicates(folder: Folder, census: Sequence[ShardCensus], config: ScoreConfig) -> tuple[dict[str, str], bool]:
+def _duplicates(
+    folder: Folder, census: Sequence[ShardCensus], config: ScoreConfig, each: Each
+) -> tuple[dict[str, str], bool]:
     """Which media repeat an earlier one; near-duplicates too where there are not too many media."""
-    near = sum(total(census, kind)[1] for kind in KINDS) <= config.near_duplicate_limit
+    shards = [one.shard for one in census]
+    media = sum(total(census, kind)[1] for kind in KINDS)
+    if media > config.near_duplicate_limit:
+        return exact_duplicates(folder, shards, media, each), False
     uids: list[str] = []
     digests: list[str] = []
     visual: list[Array] = []
-    for shard in census:
-        one = _first_rows(folder, shard.shard, near)
+    for one in each(partial(_first_rows, folder), shards):
         uids += one[0]
         digests += one[1]
-        visual += one[2]
-    vectors = np.concatenate(visual) if visual else None
-    first = duplicate_groups(vectors, digests, config.near_duplicate)
-    return {uids[i]: uids[j] for i, j in enumerate(first.tolist()) if i != j}, near
+        visual.append(one[2])
+    first = duplicate_groups(np.concatenate(visual), digests, config.near_duplicate)
+    return {uids[i]: uids[j] for i, j in enumerate(first.tolist()) if i != j}, True
 
 
-def _first_rows(folder: Folder, shard: str, near: bool) -> tuple[list[str], list[str], list[Array]]:
-    """uid and digest of each encoded medium of a shard, and its vector where that is wanted."""
-    if near:
-        embeddings = read_embeddings(folder, shard)
-        facts, visual = embeddings.facts, [embeddings.visual]
-    else:
-        facts, visual = folder.read_table(file_name(shard), ["uid", "media_digest", "status", "caption_index"]), []
-    chosen = facts.filter(pc.and_(pc.equal(facts["status"], "ok"), pc.equal(facts["caption_index"], 0)))
-    return chosen["uid"].to_pylist(), chosen["media_digest"].to_pylist(), visual
+def _first_rows(folder: Folder, shard: str) -> tuple[list[str], list[str], Array]:
+    """uid, digest and vector of each encoded medium of a shard."""
+    embeddings = read_embeddings(folder, shard)
+    chosen = encoded_media(embeddings.facts)
+    return chosen["uid"].to_pylist(), chosen["media_digest"].to_pylist(), embeddings.visual
 
 
 def _thresholds(pairs: dict[str, Pairs], kinds: dict[str, KindContext]) -> dict[str, Any]:

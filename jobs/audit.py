@@ -1,0 +1,79 @@
+"""Audit a corpus on a Ray cluster: `auditor audit`, with the shards spread over workers.
+
+    python jobs/audit.py 's3://bucket/shards/*.tar' --out s3://bucket/audit --model ViT-B-32@laion2b_s34b_b79k
+    ray job submit --working-dir . -- python jobs/audit.py CORPUS --out AUDIT --gpus-per-worker 1
+    ray submit jobs/cluster.yaml jobs/audit.py -- CORPUS --out AUDIT --gpus-per-worker 1
+
+Without a cluster Ray is started on this machine. The corpus, the audit and the model must be where every node sees
+them. The same command again goes on where it stopped. The exit code is 1 where a shard could not be read, so that the
+submission fails too.
+"""
+
+import os
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works without being installed
+
+from auditor.cli import run
+from auditor.commands.audit import audit_options, config_from
+from auditor.distribute import Placement, WorkerError, ray_engine
+from jobs.cluster import connect, share_of_node
+
+
+@click.command()
+@audit_options
+@click.option("--workers", type=click.IntRange(1), help="Workers at most; as many as the cluster can hold by default.")
+@click.option(
+    "--cpus-per-worker",
+    "cpus",
+    type=click.FloatRange(0, min_open=True),
+    help="CPUs of a worker, and so its decoder processes; its share of a node by default.",
+)
+@click.option(
+    "--gpus-per-worker",
+    "gpus",
+    type=click.FloatRange(0),
+    default=0.0,
+    show_default=True,
+    help="GPUs of a worker: 1, a fraction, or 0 to encode on CPUs.",
+)
+@click.option("--address", help="Of a running cluster; RAY_ADDRESS, one on this machine, or a new one by default.")
+def command(
+    workers: int | None, cpus: float | None, gpus: float, address: str | None, as_json: bool, **values: Any
+) -> None:
+    """Sweep CORPUS and score every pair, on a Ray cluster.
+
+    \b
+    python jobs/audit.py 'shards/{00000..00099}.tar' --out audit --model ViT-B-32@laion2b_s34b_b79k --workers 4
+    """
+    from auditor.audit import run_audit
+    from auditor.outcome import report_outcome
+
+    submitted = "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
+    if submitted and not os.path.isabs(values["out"]) and "://" not in values["out"]:
+        raise WorkerError(f"--out {values['out']} would vanish with the job: give a full path or a URL")
+    connect(address, None if submitted else Path(__file__).resolve().parents[1], quiet=values["quiet"])
+    placement = Placement(workers, cpus or share_of_node(gpus), gpus)
+    if not placement.room():
+        click.echo(f"waiting for a node with {placement.cpus:g} CPUs and {gpus:g} GPUs", err=True)
+    values["decoders"] = values["decoders"] or placement.threads
+    if values["device"] == "auto":
+        values["device"] = "cuda" if gpus else "cpu"
+    values["model"] = values["model"] if submitted else visible(values["model"])
+    manifest = run_audit(config_from(values), partial(ray_engine, placement), device="cpu")
+    report_outcome(values["out"], manifest, as_json=as_json)
+
+
+def visible(model: str | None) -> str | None:
+    """A model's folder by its full path: a worker's current folder is another one."""
+    prefix, place = ("local-dir:", model[10:]) if model and model.startswith("local-dir:") else ("", model or "")
+    return f"{prefix}{Path(place).absolute()}" if place and Path(place).is_dir() else model
+
+
+if __name__ == "__main__":
+    sys.exit(run(command=command))
