@@ -197,8 +197,6 @@ def subset_file(audit: "Audit", rules: "Rules | Subset", form: str = "npy") -> b
         return target.read_bytes()
 
 
-def beside(
-    first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any]], names: tuple[str, str]
-) -> list[dict[str, Any]]:
-    """Two lists of records as one that says whose each is."""
-    return [{**row, "audit": name} for rows, name in ((first, names[0]), (second, names[1])) for row in rows]
+def beside(drawn: Sequence[Sequence[Mapping[str, Any]]], names: Sequence[str]) -> list[dict[str, Any]]:
+    """Lists of records as one that says whose each is."""
+    return [{**row, "audit": name} for rows, name in zip(drawn, names, strict=True) for row in rows]

@@ -3,6 +3,7 @@
 Started by `auditor dashboard AUDIT`; see auditor/commands/dashboard.py.
 """
 
+import logging
 from pathlib import Path
 
 import streamlit as st
@@ -22,6 +23,9 @@ PAGES = (
     ("benchmarks", "Benchmarks", ":material/leaderboard:"),
 )
 NO_AUDIT = {"benchmarks"}  # pages that need none
+
+# A filter that changes sets the gallery back to its first page; Streamlit would warn of a default beside such a value.
+logging.getLogger("streamlit.elements.lib.policies").setLevel(logging.ERROR)
 
 
 def main() -> None:

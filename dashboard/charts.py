@@ -13,22 +13,23 @@ from dashboard.words import label
 BLUE, ORANGE, GREEN, GREY = "#4c8bd9", "#e8743b", "#3aa676", "#8a94a6"
 SERIES = (BLUE, ORANGE, GREEN, GREY)
 Records = Sequence[Mapping[str, Any]]
+Chart = Any  # Altair's own types do not survive its methods
 
 
 def frame(records: Records) -> pd.DataFrame:
     return pd.DataFrame(list(records))
 
 
-def histogram(
-    records: Records, title: str, *, log: bool = False, cut: float | None = None, height: int = 220
-) -> alt.Chart:
+def histogram(records: Records, title: str, *, log: bool = False, cut: float | None = None, height: int = 220) -> Chart:
     """Bars of equal width, or of equal ratio; a dashed line at a threshold."""
     scale = alt.Scale(type="log", nice=False) if log else alt.Scale(zero=False, nice=False)
     bars = (
         alt.Chart(frame(records))
         .mark_bar(color=BLUE, binSpacing=0)
         .encode(
-            x=alt.X("low:Q", title=title, scale=scale, axis=alt.Axis(grid=False, format="~s" if log else "~g")),
+            x=alt.X(
+                "low:Q", bin="binned", title=title, scale=scale, axis=alt.Axis(grid=False, format="~s" if log else "~g")
+            ),
             x2="high:Q",
             y=alt.Y("rows:Q", title="rows", axis=alt.Axis(format="~s")),
             tooltip=[
@@ -45,7 +46,7 @@ def histogram(
     return alt.layer(bars, line)
 
 
-def null_chart(records: Records) -> alt.Chart:
+def null_chart(records: Records) -> Chart:
     """All pairs by score, and the share of them that random re-pairings explain."""
     data = frame(records).melt(["low", "high"], var_name="which", value_name="share")
     colours = alt.Scale(domain=["all pairs", "mismatched"], range=[BLUE, ORANGE])
@@ -55,6 +56,7 @@ def null_chart(records: Records) -> alt.Chart:
         .encode(
             x=alt.X(
                 "low:Q",
+                bin="binned",
                 title="mismatch score (low: suspicious)",
                 scale=alt.Scale(zero=False, nice=False),
                 axis=alt.Axis(grid=False),
@@ -72,7 +74,7 @@ def null_chart(records: Records) -> alt.Chart:
     )
 
 
-def density(records: Records, x: str, y: str) -> alt.Chart:
+def density(records: Records, x: str, y: str) -> Chart:
     """Cells shaded by the logarithm of their rows; one can be clicked."""
     picked = alt.selection_point(name="cell", fields=["x_low", "x_high", "y_low", "y_high"], on="click", clear=False)
     axis = alt.Axis(grid=False, format="~g")
@@ -98,26 +100,24 @@ def density(records: Records, x: str, y: str) -> alt.Chart:
     )
 
 
-def counts(values: Mapping[str, int], title: str = "rows") -> alt.Chart:
+def counts(values: Mapping[str, int]) -> Chart:
     """Horizontal bars, the longest first, with their numbers."""
     data = pd.DataFrame({"what": list(values), "rows": list(values.values())})
     base = alt.Chart(data).encode(
         y=alt.Y("what:N", sort=None, title=None, axis=alt.Axis(labelLimit=240)),
-        x=alt.X(
-            "rows:Q", title=title, scale=alt.Scale(type="symlog"), axis=alt.Axis(grid=False, format="~s", tickCount=4)
-        ),
+        x=alt.X("rows:Q", scale=alt.Scale(type="symlog"), axis=None),  # the bars carry their numbers
         tooltip=["what:N", alt.Tooltip("rows:Q", format=",")],
     )
     text = base.mark_text(align="left", dx=4, color=GREY).encode(text=alt.Text("rows:Q", format=","))
-    return alt.layer(base.mark_bar(color=BLUE), text).properties(height=34 * len(data) + 50)
+    return alt.layer(base.mark_bar(color=BLUE), text).properties(height=34 * len(data) + 10)
 
 
-def frames(records: Records, best: int | None) -> alt.Chart:
+def frames(records: Records, best: int | None) -> Chart:
     """Similarity of each frame to the caption over time; the best one marked."""
     data = frame(records)
     data["best"] = [i == best for i in range(len(data))]
     base = alt.Chart(data).encode(
-        x=alt.X("time:Q", title="seconds"),
+        x=alt.X("time:Q", title="seconds", axis=alt.Axis(tickCount=8, grid=False)),
         y=alt.Y("similarity:Q", title="similarity of the frame", scale=alt.Scale(zero=False)),
         tooltip=[alt.Tooltip("time:Q", format=".2f"), alt.Tooltip("similarity:Q", format=".3f")],
     )
@@ -127,9 +127,7 @@ def frames(records: Records, best: int | None) -> alt.Chart:
     return alt.layer(base.mark_line(color=BLUE), points).properties(height=200)
 
 
-def lines(
-    records: Records, x: str, y: str, series: str, x_title: str, y_title: str, *, percent: bool = False
-) -> alt.Chart:
+def lines(records: Records, x: str, y: str, series: str, x_title: str, y_title: str, *, percent: bool = False) -> Chart:
     """One line for each series, with its points."""
     return (
         alt.Chart(frame(records))
@@ -144,14 +142,14 @@ def lines(
     )
 
 
-def calibration(records: Records) -> alt.Chart:
+def calibration(records: Records) -> Chart:
     """Foretold against seen recall; on the diagonal a score keeps its word."""
     diagonal = alt.Chart(pd.DataFrame({"x": [0, 1], "y": [0, 1]})).mark_line(color=GREY, strokeDash=[4, 4])
     drawn = lines(records, "foretold", "seen", "series", "foretold share of hits", "share of hits seen")
     return alt.layer(diagonal.encode(x="x:Q", y="y:Q"), drawn)
 
 
-def overlaid(records: Records, title: str) -> alt.Chart:
+def overlaid(records: Records, title: str) -> Chart:
     """Histograms of two audits as steps, by share so that sizes do not matter."""
     return (
         alt.Chart(frame(records))
@@ -170,7 +168,7 @@ def overlaid(records: Records, title: str) -> alt.Chart:
     )
 
 
-def shares(records: Records) -> alt.Chart:
+def shares(records: Records) -> Chart:
     """The share of each topic in the whole and in the kept set, side by side."""
     data = frame(records).melt(["topic"], var_name="of", value_name="share")
     return (

@@ -14,7 +14,7 @@ import streamlit as st
 
 from auditor.errors import AuditorError
 from auditor.query import Audit
-from auditor.sample import Problem
+from auditor.sample import Kind, Problem
 from auditor.thumbnails import ThumbnailError, Thumbnails
 
 Row = Mapping[str, Any]
@@ -82,8 +82,9 @@ class Cabinet:
     def _make(self, audit: Audit, rows: Sequence[Row], play: bool) -> list[Shown]:
         with ThreadPoolExecutor(READERS) as readers:
             read = list(readers.map(lambda row: read_row(audit, row, play), rows))
-        wanted = [i for i, shown in enumerate(read) if isinstance(shown, bytes)]
-        tasks = [(i, read[i], rows[i]["kind"] or "image") for i in wanted]
+        tasks: list[tuple[int, bytes, Kind]] = [
+            (i, data, rows[i]["kind"] or "image") for i, data in enumerate(read) if isinstance(data, bytes)
+        ]
         with self._decoding:
             self._thumbnails = self._thumbnails or Thumbnails(self.size, workers=2)
             for i, made in self._thumbnails.map(tasks) if tasks else ():

@@ -4,7 +4,7 @@ Captions, keys and messages come from the corpus: they go through `st.text`, `st
 anything that reads Markdown (labels, captions of images, alerts).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,8 +68,8 @@ def shortened(text: str | None, most: int = LONGEST) -> str:
 def score_words(row: Mapping[str, Any], percentiles: Mapping[str, float]) -> list[Score]:
     """The scores of a row in sentences; those it does not have are left out."""
     kind = row.get("kind") or "medium"
-    sentences = {
-        "p_mismatch": lambda v: f"about {v * 100:.0f} of 100 pairs with such a score do not belong together",
+    sentences: dict[str, Callable[[float], str]] = {
+        "p_mismatch": lambda v: f"of pairs with such a score, {percent(v)} do not belong together",
         "similarity": lambda v: "how well caption and medium agree",
         "matches_visual": lambda v: f"about {number(v)} captions of this corpus fit this {kind} as well",
         "matches_text": lambda v: f"about {number(v)} {kind}s of this corpus fit this caption as well",
@@ -81,7 +81,7 @@ def score_words(row: Mapping[str, Any], percentiles: Mapping[str, float]) -> lis
         value = row.get(column)
         if value is not None:
             place = percentiles.get(column)
-            below = f"; above {place:.0%} of the {kind}s" if place is not None else ""
+            below = f"; above {int(100 * place)}% of the {kind}s" if place is not None else ""
             found.append(Score(label(column), number(value), sentence(value) + below))
     return found
 

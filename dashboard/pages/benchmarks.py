@@ -42,7 +42,7 @@ direction = st.segmented_control(
     "Direction",
     list(results.DIRECTIONS),
     default="visual_to_text",
-    format_func=results.DIRECTIONS.get,
+    format_func=lambda name: results.DIRECTIONS[name],
     key="direction",
     bind="query-params",
     required=True,

@@ -1,5 +1,7 @@
 """Browse: a gallery of the rows that meet every filter of the sidebar; each filter is a parameter of the URL."""
 
+from typing import Any
+
 import streamlit as st
 
 from auditor.query import Audit
@@ -37,7 +39,7 @@ def clear() -> None:
 
 def filters() -> Selection:
     """The widgets of the sidebar."""
-    bound = {"bind": "query-params", "on_change": first_page}
+    bound: Any = {"bind": "query-params", "on_change": first_page}
     text = st.text_input("In the caption", key="text", placeholder="words to look for", **bound)
     kind = st.selectbox("Kind", KINDS, key="kind", **bound)
     flags = st.multiselect("Flagged as", FLAGS, key="flag", placeholder="any or none", **bound)

@@ -90,9 +90,9 @@ for pair in (SHOWN[:2], SHOWN[2:]):
     for column, measure in zip(st.columns(2, gap="large"), pair, strict=True):
         drawn = [bars(opened.ask("histogram", Audit.histogram, measure)) for opened in (first, second)]
         column.altair_chart(
-            charts.overlaid(beside(*drawn, NAMES), label(measure)), alt=f"{label(measure)} in both audits"
+            charts.overlaid(beside(drawn, NAMES), label(measure)), alt=f"{label(measure)} in both audits"
         )
 with st.spinner("Matching rows …"):
-    compared = first.ask(f"compare {second.identity}", lambda audit: audit.compare(second.audit))
+    compared = first.ask(f"compare {second.identity}", Audit.compare, second.audit)
 agreement(compared)
 moved(compared)

@@ -23,22 +23,25 @@ if not summary.rows:
     empty("Nothing has been audited yet", "Rows appear here shard by shard while the audit runs.")
     st.stop()
 
+for column, (words, value) in zip(
+    st.columns(4),
+    (
+        ("Rows", f"{summary.rows:,}"),
+        ("Usable", percent(summary.usable / summary.rows)),
+        ("Flagged as mismatched", f"{summary.flags['mismatch']:,}"),
+        ("Duplicates", f"{summary.duplicates:,}"),
+    ),
+    strict=True,
+):
+    column.metric(words, value, border=True, height="stretch")
 with st.container(horizontal=True):
-    st.metric("Rows", f"{summary.rows:,}", border=True)
-    st.metric("Usable", percent(summary.usable / summary.rows), border=True)
     for noise in summary.noise:
-        st.metric(
-            f"Mismatched {noise.kind}s, estimated",
-            percent(noise.share),
-            f"{percent(noise.low)} to {percent(noise.high)}",
-            delta_color="off",
-            delta_arrow="off",
-            border=True,
-        )
-    st.metric("Flagged as mismatched", f"{summary.flags['mismatch']:,}", border=True)
-    st.metric("Ambiguous captions", f"{summary.flags['ambiguous_text']:,}", border=True)
-    st.metric("Ambiguous media", f"{summary.flags['ambiguous_visual']:,}", border=True)
-    st.metric("Duplicates", f"{summary.duplicates:,}", border=True)
+        interval = f"{percent(noise.low)} to {percent(noise.high)}"
+        words = f"Mismatched {noise.kind}s, estimated"
+        st.metric(words, percent(noise.share), interval, delta_color="off", delta_arrow="off", border=True)
+    for words, flag in (("Ambiguous captions", "ambiguous_text"), ("Ambiguous media", "ambiguous_visual")):
+        share = f"{percent(summary.flags[flag] / max(summary.usable, 1))} of the usable"
+        st.metric(words, f"{summary.flags[flag]:,}", share, delta_color="off", delta_arrow="off", border=True)
 
 with st.container(horizontal=True):
     for words, query in (
@@ -115,8 +118,11 @@ st.caption("Click a cell to browse its rows.")
 picked = (event.get("selection") or {}).get("cell") or []
 if picked:
     cell = picked[0]
-    query = {x: [f"{cell['x_low']:.9g}", f"{cell['x_high']:.9g}"], y: [f"{cell['y_low']:.9g}", f"{cell['y_high']:.9g}"]}
-    st.switch_page(BROWSE, query_params=with_kept(query))
+    ranges = {
+        x: [f"{cell['x_low']:.9g}", f"{cell['x_high']:.9g}"],
+        y: [f"{cell['y_low']:.9g}", f"{cell['y_high']:.9g}"],
+    }
+    st.switch_page(BROWSE, query_params=with_kept(ranges))
 
 with st.expander("How it was made"):
     st.code(

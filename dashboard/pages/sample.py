@@ -5,7 +5,8 @@ from typing import Any
 
 import streamlit as st
 
-from auditor.explain import Explanation, Fit, explain
+from auditor.explain import Explanation, explain
+from auditor.opinions import Belief
 from auditor.query import Audit
 from auditor.reviews import Precision
 from auditor.views import marks_of, neighbour
@@ -99,47 +100,70 @@ def over_time(told: Explanation, row: dict[str, Any], data: bytes | None) -> Non
                 column.caption(f"{time:.1f} s" if time is not None else "")
 
 
-def others(title: str, fits: list[Fit], rank: int | None, of: int) -> None:
-    """Captions or media of the corpus that fit better or nearly as well."""
+def captions(told: Explanation) -> None:
+    """Captions of other media that fit this one best."""
+    st.subheader("Captions that fit this medium")
+    rank(told.caption_rank, told.captions_of)
+    for fit in told.captions:
+        score, text, way = st.columns([1, 9, 1], vertical_alignment="center")
+        score.markdown(f"**{number(fit.similarity)}**")
+        text.text(shortened(fit.caption))
+        way.page_link(SAMPLE, label="Open", query_params=sample_query(asdict(fit)))
+
+
+def media(told: Explanation) -> None:
+    st.subheader("Media that fit this caption")
+    rank(told.medium_rank, told.media_of)
+    rows = [audit.row(fit.uid, fit.caption_index, fit.shard) for fit in told.media]
+    gallery(audit, [row for row in rows if row], columns=5)
+
+
+def rank(place: int | None, of: int) -> None:
+    if place is not None:
+        st.caption(f"Its own partner is number **{place:,}** of {of:,}.")
+
+
+def duplicates(told: Explanation) -> None:
+    if told.duplicates:
+        st.subheader("Duplicates")
+        rows = [audit.row(d["uid"], d["caption_index"], d["shard"]) for d in told.duplicates[:10]]
+        gallery(audit, [row for row in rows if row], columns=5, first=100)
+
+
+def beliefs(title: str, found: list[Belief]) -> None:
+    """Which prototypes gave the evidence."""
+    if not found:
+        return
     st.subheader(title)
-    if rank is not None:
-        st.caption(f"Its own partner is number **{rank:,}** of {of:,}.")
-    for fit in fits:
-        with st.container(horizontal=True, vertical_alignment="center"):
-            st.markdown(f"**{number(fit.similarity)}**", width=60)
-            st.text(shortened(fit.caption, 120), width="stretch")
-            st.page_link(SAMPLE, label="Open", query_params=sample_query(asdict(fit)))
-
-
-def beliefs(title: str, found: list[Any]) -> None:
-    if found:
-        st.subheader(title)
-        st.dataframe(
-            [{"prototype": b.prototype, "evidence": b.belief, "cosine": b.cosine, "most like": b.like} for b in found],
-            hide_index=True,
-            height=220,
-            column_config={
-                "evidence": st.column_config.ProgressColumn("evidence", min_value=0.0, max_value=1.0, format="%.3f"),
-                "cosine": st.column_config.NumberColumn(format="%.3f"),
-            },
-        )
+    like = any(belief.like for belief in found)
+    st.dataframe(
+        [
+            {
+                "prototype": b.prototype,
+                "evidence": b.belief,
+                "cosine": b.cosine,
+                **({"most like": b.like} if like else {}),
+            }
+            for b in found
+        ],
+        hide_index=True,
+        height=320,
+        column_config={
+            "evidence": st.column_config.ProgressColumn(min_value=0.0, max_value=1.0, format="%.3f"),
+            "cosine": st.column_config.NumberColumn(format="%.3f"),
+        },
+    )
 
 
 def evidence(told: Explanation) -> None:
-    better = st.columns(2, gap="large")
-    with better[0]:
-        others("Captions that fit this medium", told.captions, told.caption_rank, told.captions_of)
+    captions(told)
+    media(told)
+    left, right = st.columns(2, gap="large")
+    with left:
         beliefs("What makes the medium uncertain", told.prototypes_visual)
-    with better[1]:
-        others("Media that fit this caption", told.media, told.medium_rank, told.media_of)
+    with right:
         beliefs("What makes the caption uncertain", told.prototypes_text)
-    rows = [audit.row(fit.uid, fit.caption_index, fit.shard) for fit in told.media]
-    if any(rows):
-        gallery(audit, [row for row in rows if row], columns=5)
-    if told.duplicates:
-        st.subheader("Duplicates")
-        copies = [audit.row(d["uid"], d["caption_index"], d["shard"]) for d in told.duplicates[:10]]
-        gallery(audit, [row for row in copies if row], columns=5)
+    duplicates(told)
 
 
 row = wanted_row(audit)

@@ -1,6 +1,7 @@
 """Thresholds: what a filter would keep, what it costs, who stands at the cut, and the file or command that does it."""
 
 import shlex
+from typing import Any
 
 import streamlit as st
 
@@ -51,7 +52,7 @@ def chosen_rules() -> Rules:
         bind="query-params",
     )
     promise()
-    bounds_ = {
+    given: dict[str, Any] = {
         "max_matches_text": matches("max_matches_text", "matches_text"),
         "max_matches_visual": matches("max_matches_visual", "matches_visual"),
         "max_uncertainty_text": limit("max_uncertainty_text", "uncertainty_text"),
@@ -68,10 +69,10 @@ def chosen_rules() -> Rules:
     )
     unique = st.toggle("Of duplicates keep the first", key="no_duplicates", bind="query-params")
     where = st.text_input("SQL condition", key="keep_where", bind="query-params", placeholder="width >= 200")
-    best = {} if top == 100 else {"keep_top": f"{top}%", "by": by}
-    return Rules(
-        max_p_mismatch=None if p >= 1 else p, **bounds_, **best, where=where.strip() or None, no_duplicates=unique
-    )
+    if top < 100:
+        given |= {"keep_top": f"{top}%", "by": by}
+    given |= {"max_p_mismatch": None if p >= 1 else p, "where": where.strip() or None, "no_duplicates": unique}
+    return Rules(**given)
 
 
 def promise() -> None:
