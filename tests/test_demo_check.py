@@ -15,12 +15,13 @@ from tests.tiny import SEED, SIZE, tiny
 
 @pytest.fixture(scope="module")
 def findings() -> Findings:
-    return compare(Audit(tiny().audit), tiny().truth)
+    with Audit(tiny().audit) as audit:
+        return compare(audit, tiny().truth)
 
 
 def test_every_row_of_the_audit_has_its_truth() -> None:
-    rows = joined_rows(Audit(tiny().audit), tiny().truth)
-    assert len(rows) == len(tiny().truth) == Audit(tiny().audit).count()
+    with Audit(tiny().audit) as audit:
+        assert len(joined_rows(audit, tiny().truth)) == len(tiny().truth) == audit.count()
 
 
 @pytest.mark.parametrize(
@@ -50,8 +51,8 @@ def test_the_share_of_mismatched_pairs_is_estimated(findings: Findings) -> None:
 
 
 def test_the_truth_of_another_corpus_is_refused() -> None:
-    with pytest.raises(DemoError, match="differ in 1 rows"):
-        compare(Audit(tiny().audit), tiny().truth[1:])
+    with Audit(tiny().audit) as audit, pytest.raises(DemoError, match="differ in 1 rows"):
+        compare(audit, tiny().truth[1:])
 
 
 def test_auroc_is_the_chance_of_ranking_right() -> None:
@@ -66,15 +67,14 @@ def test_auroc_is_the_chance_of_ranking_right() -> None:
 def test_the_command_goes_on_with_a_finished_demo(capsys: pytest.CaptureFixture[str], findings: Findings) -> None:
     """The folder of the fixture is a quick demo of the same settings: nothing is drawn, trained or swept again."""
     out = tiny().config.out
-    before = {path: path.stat().st_mtime_ns for part in ("corpus", "model") for path in (out / part).rglob("*.tar")}
-    weights = (tiny().model / "backbone.safetensors").stat().st_mtime_ns
-    assert (
-        run(["demo", "--out", str(out), "--size", str(SIZE), "--seed", str(SEED), "--quick", "--quiet", "--json"]) == 0
-    )
+    kept = [path for part in ("corpus", "model/best", "audit/embeddings") for path in (out / part).rglob("*.*")]
+    before = {path: path.stat().st_mtime_ns for path in kept}
+    assert {".tar", ".safetensors", ".parquet"} <= {path.suffix for path in kept}
+    arguments = ["--size", str(SIZE), "--seed", str(SEED), "--quick", "--quiet", "--json"]
+    assert run(["demo", "--out", str(out), *arguments]) == 0
     printed: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert printed["defects"] == json.loads(json.dumps(findings.to_dict()["defects"]))
-    assert {path: path.stat().st_mtime_ns for path in before} == before
-    assert (tiny().model / "backbone.safetensors").stat().st_mtime_ns == weights
+    assert {path: path.stat().st_mtime_ns for path in kept} == before
     assert (out / "report.html").read_text(encoding="utf-8").startswith("<!")
 
 

@@ -32,9 +32,10 @@ def command(out: str, size: int | None, seed: int, quick: bool, quiet: bool, as_
     place = Path(out)
     full = DemoConfig(place, size or FULL, seed=seed, quiet=quiet)
     audited = run_demo(quick_config(place, size, seed, quiet) if quick else full)
-    findings = compare(Audit(audited), read_truth(place))
     report = place / "report.html"
-    write_report(Audit(audited), report, ReportOptions(), force=True)
+    with Audit(audited) as audit:
+        findings = compare(audit, read_truth(place))
+        write_report(audit, report, ReportOptions(), force=True)
     if as_json:
         click.echo(to_json(findings.to_dict()))
         return
