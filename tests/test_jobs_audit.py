@@ -299,19 +299,8 @@ def test_the_script_alone_starts_ray_by_itself(random_model: str, tmp_path: Path
     """As `ray submit` copies it; the package is installed."""
     small = write_corpus(tmp_path / "corpus", shards=2, size=4)
     (tmp_path / "audit.py").write_text((ROOT / "jobs" / "audit.py").read_text())
-    command = [
-        sys.executable,
-        "audit.py",
-        small,
-        "--out",
-        "out",
-        "--model",
-        random_model,
-        "--address",
-        "local",
-        "--json",
-    ]
-    done = subprocess.run([*command, "--json"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    command = [sys.executable, "audit.py", str(small), "--out", "out", "--model", random_model, "--json"]
+    done = subprocess.run([*command, "--address", "local"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["failed_shards"] == []
     assert rows(tmp_path / "out").num_rows == 8
