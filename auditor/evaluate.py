@@ -192,9 +192,11 @@ def weights(rerank: Rerank, test: EncodedSplit, u: ItemScores) -> Weights:
 
 def tables(protocol: Protocol, test: EncodedSplit, u: ItemScores, rerank: Rerank | None) -> list[dict[str, Any]]:
     """One row for each gallery, plain and re-ranked."""
-    rows = [{"gallery": g, "reranked": False, **r.to_dict()} for g, r in score(protocol, test.data).items()]
+    rows = [
+        {"gallery": g, "reranked": False, **r.to_dict()} for g, r in score(protocol, test.data, split=test.name).items()
+    ]
     if rerank is not None:
-        reranked = score(protocol, test.data, weights(rerank, test, u))
+        reranked = score(protocol, test.data, weights(rerank, test, u), test.name)
         rows += [{"gallery": g, "reranked": True, **r.to_dict()} for g, r in reranked.items()]
     return rows
 

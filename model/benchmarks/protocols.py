@@ -64,10 +64,16 @@ def first_captions(owners: Array, count: int | None) -> Array:
     return np.asarray(place < count)
 
 
-def score(protocol: Protocol, data: EmbeddingSet, weights: Weights | None = None) -> dict[str, RetrievalResult]:
+def score(
+    protocol: Protocol, data: EmbeddingSet, weights: Weights | None = None, split: str | None = None
+) -> dict[str, RetrievalResult]:
     """Every gallery of the protocol by name; the first is the one to quote."""
     w = weights or Weights.ones(data)
-    name = protocol.split if protocol.fold is None else f"{protocol.benchmark.upper()} {_short(len(data.visual))}"
+    name = (
+        (split or protocol.split)
+        if protocol.fold is None
+        else f"{protocol.benchmark.upper()} {_short(len(data.visual))}"
+    )
     scored = partial(recall_from_embeddings, data, visual_weight=w.visual, text_weight=w.text)
     results = {name: scored(collapse_texts=protocol.collapse_texts)}
     if protocol.collapse_texts:
