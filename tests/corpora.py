@@ -12,7 +12,28 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-WORDS = "red green blue small large old young dog cat boat house tree hill river bird car sun road field cloud".split()
+WORDS = [
+    "red",
+    "green",
+    "blue",
+    "small",
+    "large",
+    "old",
+    "young",
+    "dog",
+    "cat",
+    "boat",
+    "house",
+    "tree",
+    "hill",
+    "river",
+    "bird",
+    "car",
+    "sun",
+    "road",
+    "field",
+    "cloud",
+]
 
 TINY = {
     "model_cfg": {
@@ -73,7 +94,5 @@ def write_corpus(folder: Path, shards: int = 3, size: int = 20, captions: int = 
     """Shards of good samples, keys unique in the corpus."""
     for shard in range(shards):
         first = shard * size
-        write_tar(
-            folder / f"{shard:05d}.tar", ((f"{i:06d}", sample(i, captions)) for i in range(first, first + size))
-        )
+        write_tar(folder / f"{shard:05d}.tar", ((f"{i:06d}", sample(i, captions)) for i in range(first, first + size)))
     return folder

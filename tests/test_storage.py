@@ -41,9 +41,14 @@ def test_tables_come_back_with_their_metadata(folder: Folder) -> None:
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     folder.write_json("manifest.json", {"old": True})
-    with pytest.raises(RuntimeError), folder.writing("manifest.json") as path:
-        path.write_text("half")
-        raise RuntimeError
+
+    def write_half() -> None:
+        with folder.writing("manifest.json") as path:
+            path.write_text("half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write_half()
     assert folder.read_json("manifest.json") == {"old": True}
     assert leftovers(tmp_path) == []
 
@@ -70,9 +75,8 @@ def test_what_a_killed_run_left_is_swept_away(tmp_path: Path) -> None:
 
 
 def test_the_second_writer_is_refused_and_the_next_one_is_not(folder: Folder) -> None:
-    with exclusive(folder):
-        with pytest.raises(LockedError, match="another run"), exclusive(Folder(folder.url)):
-            pass
+    with exclusive(folder), pytest.raises(LockedError, match="another run"), exclusive(Folder(folder.url)):
+        pass
     with exclusive(folder):
         pass
 

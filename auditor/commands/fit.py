@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("audit")
 @click.option("--out", required=True, type=click.Path(file_okay=False), help="Folder of the new checkpoint.")
-@click.option("--recipe", type=click.Choice(["corpus", "paper"]), default="corpus", show_default=True)
+@click.option(
+    "--recipe", type=click.Choice(["corpus", "paper"]), default="corpus", show_default=True, help="How h is taken."
+)
 @click.option("--prototypes", default=8, show_default=True, type=click.IntRange(1), help="K, per modality.")
 @click.option(
     "--init", default="xavier", show_default=True, help="xavier, kaiming_uniform, kaiming_normal, orthogonal."

@@ -12,7 +12,7 @@ from auditor.console import as_json, table
 @click.option("--source", type=click.Path(path_type=Path), required=True, help="Folder of annotations and media.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="New folder for the shards.")
 @click.option("--max-missing", default=0.01, show_default=True, help="Share of entries that may be left out.")
-@click.option("--samples-per-shard", default=1000, show_default=True)
+@click.option("--samples-per-shard", default=1000, show_default=True, help="Samples in a shard.")
 @click.option("--json", "json_", is_flag=True, help="The report as JSON.")
 def command(benchmark: str, source: Path, out: Path, max_missing: float, samples_per_shard: int, json_: bool) -> None:
     """Turn a benchmark's files into shards.

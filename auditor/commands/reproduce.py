@@ -26,11 +26,17 @@ TABLES = {
 @click.option("--data", help="Folder or URL of shards, as for auditor evaluate.")
 @click.option("--model", help="An open_clip model or a checkpoint folder; its trunks stay as they are.")
 @click.option("--benchmark", default="shards", show_default=True, help="What the data is, for the paper's figures.")
-@click.option("--train-split", default="train", show_default=True)
-@click.option("--test-split", default="test", show_default=True)
+@click.option("--train-split", default="train", show_default=True, help="Split to train on.")
+@click.option("--test-split", default="test", show_default=True, help="Split to report on.")
 @click.option("--seeds", default=3, show_default=True, help="Runs that are averaged.")
-@click.option("--epochs", default=8, show_default=True)
-@click.option("--out", type=click.Path(path_type=Path), default=Path("bench-results"), show_default=True)
+@click.option("--epochs", default=8, show_default=True, help="Epochs of each training.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("bench-results"),
+    show_default=True,
+    help="Folder for TABLE.json and TABLE.svg.",
+)
 @click.option(
     "--cache",
     type=click.Path(path_type=Path),

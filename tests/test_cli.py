@@ -1,0 +1,97 @@
+"""The command line as a whole: every command has help, an example and a place in the README; errors are one line."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from auditor.cli import COMMANDS, cli, run
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def find(name: str) -> click.Command:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    return command
+
+
+def test_every_command_module_is_listed_and_every_listed_command_exists() -> None:
+    modules = {path.stem for path in (ROOT / "auditor/commands").glob("*.py")} - {"__init__", "output"}
+    assert modules == set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_each_command_has_help_with_an_example(name: str) -> None:
+    command = find(name)
+    text = command.help or ""
+    assert len(text.split()) > 8
+    examples = re.findall(rf"^\s*(?:\$ )?auditor {name}\b.*", text, re.MULTILINE)
+    assert examples, f"the help of {name} has no line that starts with `auditor {name}`"
+    known = {opt for parameter in command.params for opt in (*parameter.opts, *parameter.secondary_opts)} | {"--help"}
+    used = {word for example in examples for word in re.findall(r"(?<=\s)--?[a-z][a-z-]*", example)}
+    assert used <= known, f"{name}: the example uses {sorted(used - known)}, which it does not have"
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_each_option_has_a_word_of_help(name: str) -> None:
+    silent = [p.opts[0] for p in find(name).params if isinstance(p, click.Option) and not p.help]
+    assert not silent, f"{name}: no help for {silent}"
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_each_command_is_in_the_readme(name: str) -> None:
+    assert f"auditor {name}" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_commands_named_in_the_readme_exist_with_the_options_shown() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = re.findall(r"^(?:\$ )?auditor ([a-z]+)(.*)$", text, re.MULTILINE)
+    assert len(lines) > 10
+    for name, rest in lines:
+        assert name in COMMANDS, name
+        known = {opt for parameter in find(name).params for opt in parameter.opts}
+        used = set(re.findall(r"(?<=\s)--[a-z][a-z-]*", rest.split("#")[0]))
+        assert used <= known | {"--help"}, f"auditor {name}: {sorted(used - known)}"
+
+
+def test_an_unknown_command_and_an_unknown_option_say_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["sumary"]) == 2
+    assert "sumary" in capsys.readouterr().err
+    assert run(["summary", "--colour"]) == 2
+    assert "--colour" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["summary", "worst", "thresholds", "report", "score", "verify", "fit"])
+def test_a_folder_that_is_no_audit_is_one_line(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    extra = ["--out", str(tmp_path / "out")] if name in {"report", "fit"} else []
+    assert run([name, str(tmp_path), *extra]) == 1
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("auditor: ")
+    assert str(tmp_path) in lines[0]
+    assert list(tmp_path.iterdir()) in ([], [tmp_path / ".lock"])
+
+
+def test_the_help_needs_no_torch() -> None:
+    code = "import sys; from auditor.cli import run; run(['--help']); sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0
+    for name in COMMANDS:
+        assert re.search(rf"^  {name}\b", done.stdout, re.MULTILINE)
+
+
+def test_versions_agree() -> None:
+    import tomllib
+
+    from auditor import __version__
+
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == __version__
+
+
+def test_no_constraint_names_a_host() -> None:
+    for line in (ROOT / "constraints.txt").read_text().splitlines():
+        assert re.fullmatch(r"[A-Za-z0-9_.\[\]-]+==[A-Za-z0-9_.!+-]+", line), line
