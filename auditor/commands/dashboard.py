@@ -34,7 +34,7 @@ class DashboardError(AuditorError):
     show_default=True,
     help="Whoever reaches it sees the corpus.",
 )
-@click.option("--port", type=click.IntRange(1, 65535), default=8501, show_default=True)
+@click.option("--port", type=click.IntRange(1, 65535), default=8501, show_default=True, help="Port to listen on.")
 @click.option("--corpus", help=CORPUS_HELP)
 @click.option("--results", help="Folder of results of `auditor evaluate`, for the Benchmarks page.")
 @click.option("--no-open", is_flag=True, help="Do not open a browser.")
