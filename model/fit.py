@@ -46,8 +46,9 @@ class FitConfig:
     at_most: int = 200_000  # instances of each modality that are learned from; h is taken against all
 
 
-# The weights of the released program, 100 for L_uct and 0.015 * 100^2 for L_div, divided by 100.
-PAPER = FitConfig(steps=600, batch=256, learning_rate=1e-2, diversity_weight=1.5)
+# The weights of the released program, 100 for the mean of both L_uct (here their sum, so 50) and 0.015 * 100^2 for
+# L_div, divided by 50.
+PAPER = FitConfig(steps=600, batch=256, learning_rate=1e-2, diversity_weight=3.0)
 
 
 def fit_prototypes(
