@@ -19,11 +19,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from auditor.console import Progress, table
-from auditor.corpus.reader import open_corpus
+from auditor.benchmark_encoding import Encoder, split_shards
+from auditor.console import table
 from model.backbone import Backbone, load_backbone
 from model.fit import agreement, fit_prototypes, mean_similarity
-from model.pixels import decode_image, fit_to
 from model.prototypes import HeadConfig, PrototypeHead, prototype_overlap
 from model.retrieval import EmbeddingSet, rank_text_queries, rank_visual_queries
 from tests.conftest import SHARED
@@ -44,35 +43,15 @@ class Split:
 
 
 def encoded(backbone: Backbone, split: str) -> Split:
-    """A split through the product: its tars read, its photos decoded, both encoded; kept for the next run."""
-    path = RESULTS / "cache" / f"flickr8k-{split}-{backbone.fingerprint[:16]}.npz"
-    if not path.is_file():
-        arrays = encode(backbone, str(SHARED / "data" / "flickr8k" / f"{split}-*.tar"))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(path, **arrays)
-    with np.load(path) as stored:
-        return Split(torch.from_numpy(stored["visual"]), torch.from_numpy(stored["text"]), stored["owner"])
-
-
-def encode(backbone: Backbone, spec: str) -> dict[str, Any]:
-    visual: list[Tensor] = []
-    captions: list[str] = []
-    owner: list[int] = []
-    for shard in open_corpus(spec).shards:
-        with shard.open() as opened, Progress(shard.name, len(opened.samples), "photos") as progress:
-            for start in range(0, len(opened.samples), 32):
-                batch = [one for one in opened.samples[start : start + 32] if one.media and not one.problem]
-                photos = [fit_to(backbone.pixels, decode_image(opened.read(one.media))) for one in batch if one.media]
-                for number, one in enumerate(batch, start=sum(len(part) for part in visual)):
-                    captions += one.captions
-                    owner += [number] * len(one.captions)
-                visual.append(backbone.encode_images(np.stack(photos)))
-                progress.advance(len(batch))
-    return {
-        "visual": torch.cat(visual).numpy(),
-        "text": backbone.encode_texts(captions).numpy(),
-        "owner": np.array(owner, dtype=np.int64),
-    }
+    """A split through the product: read, decoded and encoded as `auditor evaluate` does it, and cached by it."""
+    with Encoder(backbone, cache=RESULTS / "cache") as encode:
+        shards = list(encode(split_shards(str(SHARED / "data" / "flickr8k"), split)))
+    before = np.cumsum([0, *(len(shard.keys) for shard in shards)])
+    return Split(
+        torch.from_numpy(np.concatenate([shard.frames for shard in shards])),
+        torch.from_numpy(np.concatenate([shard.text for shard in shards])),
+        np.concatenate([shard.owners + start for shard, start in zip(shards, before, strict=False)]),
+    )
 
 
 def followed(head: PrototypeHead, train: Split, val: Split, recipe: str) -> list[dict[str, Any]]:
