@@ -8,6 +8,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
+from dashboard.results import ORDERS
 from dashboard.words import label
 
 BLUE, ORANGE, GREEN, GREY = "#4c8bd9", "#e8743b", "#3aa676", "#8a94a6"
@@ -127,16 +128,18 @@ def frames(records: Records, best: int | None) -> Chart:
     return alt.layer(base.mark_line(color=BLUE), points).properties(height=200)
 
 
-def lines(records: Records, x: str, y: str, series: str, x_title: str, y_title: str, *, percent: bool = False) -> Chart:
-    """One line for each series, with its points."""
+def lines(records: Records, x: str, y: str, x_title: str, y_title: str, *, percent: bool = False) -> Chart:
+    """One line for each of the ways to order items, always in the same colour."""
+    names = list(ORDERS.values())
+    colours = alt.Scale(domain=names, range=[BLUE, ORANGE, GREY])
     return (
         alt.Chart(frame(records))
         .mark_line(point=alt.OverlayMarkDef(size=45))
         .encode(
-            x=alt.X(f"{x}:Q", title=x_title, axis=alt.Axis(format="%" if percent else "~g")),
+            x=alt.X(f"{x}:Q", title=x_title, axis=alt.Axis(format="%" if percent else "", tickCount=10)),
             y=alt.Y(f"{y}:Q", title=y_title, scale=alt.Scale(zero=False)),
-            color=alt.Color(f"{series}:N", title=None, scale=alt.Scale(range=SERIES), legend=alt.Legend(orient="top")),
-            tooltip=[f"{series}:N", alt.Tooltip(f"{x}:Q", format=".3~g"), alt.Tooltip(f"{y}:Q", format=".3~f")],
+            color=alt.Color("series:N", title=None, scale=colours, legend=alt.Legend(orient="top")),
+            tooltip=["series:N", alt.Tooltip(f"{x}:Q", format=".3~g"), alt.Tooltip(f"{y}:Q", format=".3~f")],
         )
         .properties(height=280)
     )
@@ -145,7 +148,7 @@ def lines(records: Records, x: str, y: str, series: str, x_title: str, y_title: 
 def calibration(records: Records) -> Chart:
     """Foretold against seen recall; on the diagonal a score keeps its word."""
     diagonal = alt.Chart(pd.DataFrame({"x": [0, 1], "y": [0, 1]})).mark_line(color=GREY, strokeDash=[4, 4])
-    drawn = lines(records, "foretold", "seen", "series", "foretold share of hits", "share of hits seen")
+    drawn = lines(records, "foretold", "seen", "foretold share of hits", "share of hits seen")
     return alt.layer(diagonal.encode(x="x:Q", y="y:Q"), drawn)
 
 

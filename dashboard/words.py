@@ -57,7 +57,11 @@ def percent(share: float | None, digits: int = 1) -> str:
 
 
 def number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    if value is None:
+        return "–"
+    if 0 < abs(value) < 0.001:
+        return "< 0.001" if value > 0 else "> -0.001"
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
 def shortened(text: str | None, most: int = LONGEST) -> str:

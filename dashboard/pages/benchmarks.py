@@ -55,7 +55,6 @@ with left:
             results.removal(chosen, direction),
             "share",
             "recall",
-            "series",
             "share removed",
             "R@1 of the rest",
             percent=True,
@@ -66,9 +65,7 @@ with left:
 with right:
     st.subheader("By tenths of the score")
     st.altair_chart(
-        charts.lines(
-            results.deciles(chosen, direction), "bin", "recall", "series", "tenth, the least uncertain first", "R@1"
-        ),
+        charts.lines(results.deciles(chosen, direction), "bin", "recall", "tenth, the least uncertain first", "R@1"),
         alt="R@1 by decile",
     )
 st.subheader("Does it foretell success?")

@@ -4,7 +4,7 @@ from typing import Any
 
 import streamlit as st
 
-from auditor.query import Audit
+from auditor.query import Audit, QueryError
 from auditor.rules import Rules
 from auditor.schema import FLAGS
 from auditor.views import EXPORT_ROWS, RANGED, Selection, bounds, rows_file, subset_file
@@ -72,8 +72,13 @@ with st.sidebar:
     selection = filters()
 
 st.title("Browse")
-condition = selection.condition(audit)
-count = found.ask("count", Audit.count, condition) if "review" not in (condition or "") else audit.count(condition)
+try:
+    condition = selection.condition(audit)
+    reviewed = "review" in (condition or "")  # marks change while the answer is kept
+    count = audit.count(condition) if reviewed else found.ask("count", Audit.count, condition)
+except QueryError as error:
+    empty("The SQL condition cannot be used", str(error), icon=":material/error:")
+    st.stop()
 with st.container(horizontal=True, vertical_alignment="bottom"):
     sort = st.selectbox(
         "Sort by",

@@ -75,12 +75,15 @@ def agreement(found: Comparison) -> None:
 
 def moved(found: Comparison) -> None:
     st.subheader("Whose probability of a mismatch changed most")
-    for row in found.moved[:15]:
-        with st.container(horizontal=True, vertical_alignment="center"):
-            st.markdown(f"**{number(row['p_first'])}** → **{number(row['p_second'])}**", width=150)
-            st.text(shortened(row.get("caption"), 140), width="stretch")
-            if row.get("uid"):
-                st.page_link(SAMPLE, label="Open", query_params=sample_query(row))
+    rows = [row for row in found.moved[:15] if row["p_first"] != row["p_second"]]
+    for row in rows:
+        change, text, way = st.columns([2, 9, 1], vertical_alignment="center")
+        change.markdown(f"**{number(row['p_first'])}** → **{number(row['p_second'])}**")
+        text.text(shortened(row.get("caption"), 160))
+        if row.get("uid"):
+            way.page_link(SAMPLE, label="Open", query_params=sample_query(row))
+    if not rows:
+        st.caption("None changed.")
 
 
 for column, name, opened in zip(st.columns(2, gap="large"), NAMES, (first, second), strict=True):

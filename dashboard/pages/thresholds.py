@@ -6,7 +6,7 @@ from typing import Any
 import streamlit as st
 
 from auditor.filter import Effects, nearest_cut, rule_effects
-from auditor.query import Audit
+from auditor.query import Audit, QueryError
 from auditor.rules import Rules
 from auditor.shift import Shifts, shifts
 from auditor.thresholds import ThresholdError, choose_cut, cuts, tally_audit
@@ -213,7 +213,11 @@ with st.sidebar:
 st.title("Thresholds")
 if problem := st.session_state.pop("promise_problem", None):
     empty("No cut can be chosen", problem)
-show_effects(found.ask("effects", rule_effects, rules))
+try:
+    show_effects(found.ask("effects", rule_effects, rules))
+except QueryError as error:
+    empty("The SQL condition cannot be used", str(error), icon=":material/error:")
+    st.stop()
 if audit.manifest.get("statistics"):
     show_interval(rules.max_p_mismatch)
 
