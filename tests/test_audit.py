@@ -31,6 +31,7 @@ from auditor.storage import Folder, StorageError
 from auditor.sweep import SweepConfig
 from auditor.verify import verify
 from tests.corpora import caption, picture, sample, write_corpus, write_tar
+from tests.s3 import Bucket, bucket, s3_endpoint  # noqa: F401
 
 
 def config(corpus: Path | str, out: Path | str, model: str, **changes: Any) -> AuditConfig:
@@ -397,3 +398,22 @@ def test_without_a_model_and_a_network_the_command_says_what_to_pass(
     assert len(lines) == 1
     assert "no --model was given" in lines[0] and "local-dir:PATH" in lines[0]
     assert not (tmp_path / "audit").exists()
+
+
+def test_from_s3_to_s3_equals_from_disk_to_disk(
+    corpus: Path,
+    undisturbed: Path,
+    random_model: str,
+    bucket: Bucket,  # noqa: F811
+) -> None:
+    bucket.upload(corpus, "corpus/")
+    out = f"{bucket.url}/audit"
+    manifest = run_audit(config(f"{bucket.url}/corpus", out, random_model))
+    assert manifest.counts["rows"] == 4 * 48
+    places = ["media_path"]
+    assert rows(out).drop_columns(places).equals(rows(undisturbed).drop_columns(places))
+    assert set(rows(out).column("media_path").to_pylist()) == {f"{bucket.url}/corpus/{i:05d}.tar" for i in range(4)}
+    again = run_audit(config(f"{bucket.url}/corpus", out, random_model))
+    assert again.counts == manifest.counts
+    with exclusive(Folder(out)), pytest.raises(LockedError, match="another run"):
+        run_audit(config(f"{bucket.url}/corpus", out, random_model))
