@@ -32,7 +32,7 @@ def main() -> None:
     st.set_page_config(page_title="auditor", page_icon=":material/fact_check:", layout="wide")
     st.html(Path(__file__).with_name("style.css"))
     pages = [
-        st.Page(f"pages/{name}.py", title=title, icon=icon, url_path=name, default=name == "overview")
+        st.Page(f"screens/{name}.py", title=title, icon=icon, url_path=name, default=name == "overview")
         for name, title, icon in PAGES
     ]
     page = st.navigation(pages)

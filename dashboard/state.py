@@ -15,7 +15,7 @@ from auditor.query import Audit
 from auditor.schema import FLAGS, STATUSES
 from auditor.views import RANGED, Bounds, Selection
 
-BROWSE, SAMPLE, THRESHOLDS = "pages/browse.py", "pages/sample.py", "pages/thresholds.py"
+BROWSE, SAMPLE = "screens/browse.py", "screens/sample.py"
 ANY = "any"
 KINDS = (ANY, "image", "video")
 STATES = (ANY, "not ok", *STATUSES)
@@ -24,7 +24,6 @@ CORPUS_ORDER = "corpus order"
 SORT = "p_mismatch"
 ORDERS = ("descending", "ascending")
 SIZES = (12, 24, 48, 96)
-KEPT = ("reviewer",)  # goes along to every page
 
 
 @dataclass(frozen=True)
@@ -104,12 +103,13 @@ def sample_query(row: Mapping[str, Any], view: View | None = None, at: int | Non
     }
     if view is not None and at is not None:
         query |= {"from": view.encoded(), "at": str(at)}
-    return with_kept(query)
+    return query
 
 
-def with_kept(query: Mapping[str, Any]) -> dict[str, Any]:
-    """Add what goes along to every page."""
-    return {**query, **{name: st.session_state[name] for name in KEPT if st.session_state.get(name)}}
+def carried(query: Mapping[str, Any]) -> dict[str, Any]:
+    """For st.switch_page, which clears every other parameter: with those of widgets that the next page has too."""
+    stays = {"reviewer": st.session_state.get("reviewer"), "go_on": "true" if st.session_state.get("go_on") else None}
+    return {**query, **{name: value for name, value in stays.items() if value}}
 
 
 def wanted_row(audit: Audit) -> dict[str, Any] | None:

@@ -38,7 +38,10 @@ def write_corpus(folder: Path, images: int = 60, clips: int = 25) -> Path:
     moving = [
         (
             f"clip{number:03d}",
-            {"mp4": clip(frames=36 + number, size=(128, 96), rate=12), "txt": caption(500 + number).encode()},
+            {
+                "mp4": clip(frames=30 + number % 20, size=(128, 96), rate=10 + number // 20),
+                "txt": caption(500 + number).encode(),
+            },
         )
         for number in range(clips)
     ]

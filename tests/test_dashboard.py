@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
+from streamlit.util import calc_hash
 
 from auditor.cli import run
 from auditor.commands.dashboard import flat
@@ -39,8 +40,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Open:
         for name, value in settings.environment().items():
             monkeypatch.setenv(name, value)
         app = AppTest.from_file(str(APP), default_timeout=120)
-        if page != "overview":
-            app.switch_page(f"pages/{page}.py")
+        app._page_hash = calc_hash(page if page != "overview" else "")  # switch_page() knows no st.navigation
         for name, value in query.items():
             app.query_params[name] = value
         app.run()

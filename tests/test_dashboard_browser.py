@@ -100,7 +100,7 @@ def settled(page: object) -> None:
 
 
 def rows_shown(page: object) -> int:
-    text = page.get_by_test_id("stMain").get_by_text("rows", exact=False).first.inner_text()  # type: ignore[attr-defined]
+    text = page.locator(".st-key-count").inner_text()  # type: ignore[attr-defined]
     return int(text.split()[0].replace(",", ""))
 
 

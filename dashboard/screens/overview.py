@@ -8,7 +8,7 @@ from auditor.query import Audit
 from auditor.views import bars, cells, null_curves, statistics_kinds
 from dashboard import charts
 from dashboard.source import source
-from dashboard.state import BROWSE, with_kept
+from dashboard.state import BROWSE, carried
 from dashboard.words import STATUS_WORDS, empty, label, percent
 
 SIDES = {"captions": "uncertainty_text", "media": "uncertainty_visual"}
@@ -50,7 +50,7 @@ with st.container(horizontal=True):
         ("Ambiguous media", {"flag": "ambiguous_visual", "sort": "matches_visual"}),
         ("What could not be used", {"status": "not ok", "sort": "corpus order"}),
     ):
-        st.page_link(BROWSE, label=words, icon=":material/arrow_forward:", query_params=with_kept(query))
+        st.page_link(BROWSE, label=words, icon=":material/arrow_forward:", query_params=query)
 
 kinds = statistics_kinds(audit)
 left, right = st.columns(2, gap="large")
@@ -122,7 +122,7 @@ if picked:
         x: [f"{cell['x_low']:.9g}", f"{cell['x_high']:.9g}"],
         y: [f"{cell['y_low']:.9g}", f"{cell['y_high']:.9g}"],
     }
-    st.switch_page(BROWSE, query_params=with_kept(ranges))
+    st.switch_page(BROWSE, query_params=carried(ranges))
 
 with st.expander("How it was made"):
     st.code(

@@ -106,7 +106,8 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
 
 view = View(selection, None if sort == CORPUS_ORDER else sort, order == ORDERS[0])
 pages = max(1, -(-count // size))
-st.markdown(f"**{count:,}** rows")
+with st.container(key="count"):
+    st.markdown(f"**{count:,}** rows")
 if not count:
     empty("No row meets these filters", "Widen a range, or clear the filters in the sidebar.")
     st.stop()

@@ -14,7 +14,7 @@ from dashboard import charts
 from dashboard.gallery import gallery, show_medium
 from dashboard.media import LARGE, cabinet, frame_strip, original, playable
 from dashboard.source import source
-from dashboard.state import BROWSE, SAMPLE, parse_view, sample_query, wanted_row, with_kept
+from dashboard.state import BROWSE, SAMPLE, carried, parse_view, sample_query, wanted_row
 from dashboard.words import empty, flag_badges, number, percent, score_words, shortened
 
 found = source()
@@ -77,7 +77,7 @@ def measured(precision: Precision) -> None:
 
 
 def go(row: dict[str, Any], by: int) -> None:
-    st.switch_page(SAMPLE, query_params=sample_query(row, view, at + by if at is not None else None))
+    st.switch_page(SAMPLE, query_params=carried(sample_query(row, view, None if at is None else at + by)))
 
 
 def step(words: str, row: dict[str, Any] | None, by: int, key: str) -> None:
@@ -174,7 +174,7 @@ if row is None:
         "There is no such row" if missing else "No row is chosen",
         "Open one from the gallery, or from a chart of the overview.",
     )
-    st.page_link(BROWSE, label="Browse", icon=":material/photo_library:", query_params=with_kept({}))
+    st.page_link(BROWSE, label="Browse", icon=":material/photo_library:", query_params={})
     st.stop()
 assert row is not None
 
@@ -189,9 +189,7 @@ if at is not None:
 with st.container(horizontal=True, vertical_alignment="center"):
     step("Previous", before, -1, "Left")
     step("Next", after, 1, "Right")
-    st.page_link(
-        BROWSE, label="Back to the gallery", icon=":material/photo_library:", query_params=with_kept(view.query())
-    )
+    st.page_link(BROWSE, label="Back to the gallery", icon=":material/photo_library:", query_params=view.query())
     st.text(
         f"{row['key']}  ·  {row['shard']}"
         + (f"  ·  caption {row['caption_index'] + 1}" if row["caption_index"] else "")

@@ -1,1 +1,0 @@
-"""One file per page; Streamlit runs them from top to bottom."""
