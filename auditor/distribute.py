@@ -2,13 +2,15 @@
 
 Ray places the workers, restarts the dead ones, gives their shards to others and grows the pool with the cluster. What
 is ours: a worker never sweeps twice what is swept, every shard ends in exactly one report, and the process that asked
-looks at each of them. A shard whose worker died again and again gets a worker to itself once more, so that it cannot
-take its neighbours with it, and is then reported as failed.
+looks at each of them. A shard whose worker died again and again gets a worker to itself, so that it cannot take its
+neighbours with it, and is then reported as failed.
 """
 
+import gc
 import json
 import pickle
 import warnings
+from collections import Counter as Tally
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
@@ -31,7 +33,8 @@ from model.backbone import Backbone
 from model.checkpoint import load_model
 from model.errors import ModelError
 
-RETRIES = 3  # of a block of shards whose worker died
+RETRIES = 1  # of a block of shards whose worker died; Ray spends it at once where a whole node is gone
+PASSES = (False, False, True, True)  # then what is missing is handed out anew, in the end each shard alone
 TOGETHER = 2  # shards a worker has open at once: one is fetched while the other is encoded
 BLOCK = 16  # shards handed out together, at most
 WORTH = 64  # shards that pay for a process of their own where a shard takes milliseconds
@@ -153,19 +156,21 @@ class RayEngine:
         seen: set[str] = set()  # nodes whose files were found here
         missing = {shard.name: shard for shard in shards}
         failures: dict[str, str] = {}
-        for alone in (False, True):
-            todo = [pickle.dumps(shard) for shard in missing.values()]
+        tries: Tally[str] = Tally()  # answers that were a failure: the second is the last
+        for alone in PASSES:
+            todo = [pickle.dumps(shard) for name, shard in missing.items() if tries[name] < 2]
             for row in self._sweeping(todo, alone):
                 report = ShardReport(**json.loads(row["report"]))
                 if report.failure is not None:
                     failures[report.shard] = report.failure
+                    tries[report.shard] += 1
                 elif missing.pop(report.shard, None) is not None:  # an answer that was lost is given twice
                     self._see(report, row["node"], seen)
                     count.add(report)
                     if row["fresh"]:
                         watch(report.rows, report.rows - report.status.get("ok", 0))
                     yield report
-        died = f"its worker died {2 * (RETRIES + 1)} times (killed, out of memory, or the encoder crashed)"
+        died = f"its worker died {len(PASSES)} times and more (killed, out of memory, or the encoder crashed)"
         for name in missing:
             report = ShardReport(name, failure=failures.get(name, died))
             count.add(report)
@@ -206,7 +211,7 @@ class RayEngine:
         """Score shards; all that can be scored are, then a failure is raised with the names of the others."""
         missing = dict.fromkeys(shards, "its worker died")
         arguments = {"folder": self.folder, "context": ray.put(context), "threads": self.light.threads}
-        for alone in (False, True):
+        for alone in PASSES:
             todo = [pickle.dumps(shard) for shard in missing]
             for row in stream(ScoreWorker, todo, arguments, self.light, alone=alone, worth=WORTH):
                 if row["failure"]:
@@ -248,7 +253,7 @@ def stream(
     together = 1 if alone else TOGETHER
     context = ray.data.DataContext.get_current()
     context.max_errored_blocks = -1  # they are missed and tried again
-    context.max_consecutive_actor_init_deaths = RETRIES
+    context.max_consecutive_actor_init_deaths = len(PASSES)
     blocks = put_blocks(items, size)
     pool = ray.data.ActorPoolStrategy(
         min_size=1,
@@ -270,7 +275,11 @@ def stream(
             num_gpus=placement.gpus,
             max_task_retries=RETRIES,
         )
-    yield from rows_of(made)
+    try:
+        yield from rows_of(made)
+    finally:
+        del made, blocks
+        gc.collect()  # Ray ends workers when nobody knows them any more; the tracebacks of dead ones know them all
 
 
 def put_blocks(items: Sequence[bytes], size: int) -> "ray.data.Dataset":
