@@ -18,7 +18,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 BLOCK_ELEMENTS = 1 << 21  # similarities held at once: 8 MB, about what a core's share of the last cache holds
-RIVAL_WEIGHT = 0.75
+RIVAL_WEIGHT = 0.65
 FRAME_NULL_QUANTILE = 0.95  # a frame fits when 19 of 20 frames of other videos fit the caption less
 
 
@@ -244,8 +244,9 @@ def measure(
 def mismatch_score(similarity: Floats, rivals_of_visual: Floats, rivals_of_text: Floats) -> Floats:
     """The statistic behind p_mismatch: the pair's similarity less that of the rivals of both its sides.
 
-    Twice the cosine less both levels is how far a pair stands out; on real photos subtracting half as much again, at
-    half the temperature, separates best for every kind and rate of noise (tests/bench/mismatch_flickr8k.py).
+    Weight and temperature were chosen among 24 variants, with planted labels, on 500 photos of Flickr8k (after looser
+    trials on all 1,000). AUROC against the raw cosine on the other 500: random captions +0.007 to +0.011, captions of
+    similar photos +0.08, one noun swapped -0.01 to -0.02: there the raw cosine is better.
     """
     return similarity - np.float32(RIVAL_WEIGHT) * (rivals_of_visual + rivals_of_text)
 

@@ -59,25 +59,14 @@ def test_no_pairs_give_no_thresholds() -> None:
     assert fence(np.empty(0, np.float32)) is None
 
 
-def test_real_captions_cut_to_their_first_noun_phrase_become_more_ambiguous(shared: Path) -> None:
-    """'A man' fits more photos than the whole caption, by our count and by PAU's u; swapping changes neither."""
-    torch = pytest.importorskip("torch")
-    from model.fit import fit_prototypes
-    from model.prototypes import HeadConfig
-    from tests.bench.flickr8k import encoder, first_noun_phrase, load_photos, nouns
+def test_real_captions_that_fit_much_of_the_corpus_find_their_photo_less_often(shared: Path) -> None:
+    """What the flag is for. (Cutting captions to 'A man' moves neither u nor this count: see the benchmark.)"""
+    pytest.importorskip("torch")
+    from tests.bench.flickr8k import load_photos
 
     photos = load_photos(shared, limit=200)
-    known = nouns(photos.captions)
-    short = {i: cut for i, caption in enumerate(photos.captions) if (cut := first_noun_phrase(caption, known))}
-    rows = np.array(sorted(short))
-    assert len(rows) > 500
-    text = photos.text.copy()
-    text[rows] = encoder(shared)([short[i] for i in rows.tolist()])
     ref = Reference(photos.visual[photos.media], None, None, photos.text, photos.media, photos.scale)
-    whole, cut = measures_of(ref).matches_text[rows], measures_of(ref, text).matches_text[rows]
-    assert (cut > whole).mean() > 0.8
-    head = fit_prototypes(torch.from_numpy(photos.visual), torch.from_numpy(photos.text), HeadConfig(dim=384), seed=0)
-    with torch.inference_mode():
-        u_whole = head.uncertainty_text(torch.from_numpy(photos.text[rows])).numpy()
-        u_cut = head.uncertainty_text(torch.from_numpy(text[rows])).numpy()
-    assert (u_cut > u_whole).mean() > 0.5
+    matches = measures_of(ref).matches_text
+    hit = (photos.text @ photos.visual.T).argmax(axis=1) == photos.media
+    clear = matches <= np.median(matches)
+    assert hit[clear].mean() > hit[~clear].mean() + 0.1

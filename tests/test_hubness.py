@@ -35,7 +35,8 @@ def naive_measures(ref: Reference, row: int) -> dict[str, float]:
     return {
         "similarity": own,
         "similarity_normalised": own - (level(of_visual, ref.scale) + level(of_text, ref.scale)) / 2,
-        "mismatch_score": own - 0.75 * (level(of_visual, 2 * ref.scale) + level(of_text, 2 * ref.scale)),
+        "mismatch_score": own
+        - hubness.RIVAL_WEIGHT * (level(of_visual, 2 * ref.scale) + level(of_text, 2 * ref.scale)),
         "mean_similarity_visual": float(of_visual.mean()),
         "mean_similarity_text": float(of_text.mean()),
         "matches_visual": matches(np.array([similarity(row, j) for j in everyone])),
