@@ -1,7 +1,7 @@
 """Ambiguity in words a person understands: when does a caption or a medium fit too much of the corpus?
 
 `matches_*` is the effective number of corpus items that fit as well. Of the candidates (PAU's u, the mean similarity
-h, this perplexity) it predicts retrieval errors best on real photos. None of them tells captions cut to their first noun
+h, this perplexity) it predicts retrieval errors best on real photos. None tells captions cut to their first noun
 phrase from whole ones well: AUROC 0.48, 0.50 and 0.56 (tests/bench/ambiguity_flickr8k.py).
 """
 
