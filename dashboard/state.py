@@ -106,12 +106,6 @@ def sample_query(row: Mapping[str, Any], view: View | None = None, at: int | Non
     return query
 
 
-def carried(query: Mapping[str, Any]) -> dict[str, Any]:
-    """For st.switch_page, which clears every other parameter: with those of widgets that the next page has too."""
-    stays = {"reviewer": st.session_state.get("reviewer"), "go_on": "true" if st.session_state.get("go_on") else None}
-    return {**query, **{name: value for name, value in stays.items() if value}}
-
-
 def wanted_row(audit: Audit) -> dict[str, Any] | None:
     """The row that the URL names."""
     uid, shard = st.query_params.get("uid"), st.query_params.get("shard") or None

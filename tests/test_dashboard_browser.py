@@ -1,7 +1,7 @@
 """The running dashboard in a real Chromium: pages, filters, playing videos, counts, downloads, text that stays text.
 
     pytest -m browser tests/test_dashboard_browser.py
-    DASHBOARD_AUDIT=demo/audit pytest -m browser tests/test_dashboard_browser.py -k picture   # renews the README's two
+    DASHBOARD_AUDIT=demo/audit pytest -m browser tests/test_dashboard_browser.py -k themes  # renews the README's two
 
 Pictures of every page in both themes go to DASHBOARD_PICTURES where that is set.
 """
@@ -108,12 +108,6 @@ def sample_url(url: str, row: dict[str, object]) -> str:
     return f"{url}/sample?uid={row['uid']}&shard={row['shard']}&caption={row['caption_index']}"
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_every_page_opens_without_an_error(page, url: str, name: str) -> None:  # type: ignore[no-untyped-def]
-    visit(page, f"{url}/{name}")
-    assert page.locator("h1, h4").count()
-
-
 def test_filters_change_the_gallery_and_the_url(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
     found = Audit(audit)
     visit(page, f"{url}/browse")
@@ -177,8 +171,8 @@ def test_threshold_counts_and_the_download(page, url: str, audit: Path, tmp_path
     kept = found.sql(
         f"SELECT uid FROM samples WHERE status = 'ok' AND p_mismatch <= CAST('{cut}' AS FLOAT) ORDER BY uid"
     )["uid"].to_pylist()
-    shown = page.get_by_test_id("stMetricValue").first.inner_text()
-    assert shown == f"{len(kept):,}"
+    shown = page.get_by_test_id("stMetric").filter(has_text="Kept").get_by_test_id("stMetricValue")
+    playwright.expect(shown).to_have_text(f"{len(kept):,}", timeout=PATIENCE)
     with page.expect_download() as waiting:
         page.get_by_role("button", name="Download the subset").click()
     waiting.value.save_as(tmp_path / "kept.npy")
@@ -204,20 +198,20 @@ def test_a_click_into_the_density_opens_its_rows(page, url: str, audit: Path) ->
     page.wait_for_timeout(1500)
     box = chart.bounding_box()
     canvas = chart.locator("canvas, svg").first
-    for across in np.linspace(0.15, 0.8, 14):
-        for down in np.linspace(0.1, 0.75, 8):
-            if "/browse" in page.url:
-                break
-            canvas.click(position={"x": box["width"] * across, "y": box["height"] * down}, force=True)
-            page.wait_for_timeout(60)
+    places = [(x, y) for x in np.linspace(0.3, 0.8, 12) for y in np.linspace(0.15, 0.7, 8)]
+    for x, y in places:  # some cell is not empty
+        if "/browse" in page.url:
+            break
+        canvas.click(position={"x": box["width"] * x, "y": box["height"] * y}, force=True)
+        page.wait_for_timeout(60)
     page.wait_for_url("**/browse?*similarity=*")
     settled(page)
     assert 0 < rows_shown(page) < Audit(audit).count("status = 'ok'")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_pictures_of_every_page(chromium, tmp_path: Path, url: str, audit: Path, theme: str) -> None:  # type: ignore[no-untyped-def]
-    """Each theme has its own background; the pictures are for people to look at."""
+def test_every_page_opens_in_both_themes(chromium, tmp_path: Path, url: str, audit: Path, theme: str) -> None:  # type: ignore[no-untyped-def]
+    """Without an error box, on the theme's own background; the pictures are for people to look at."""
     given, child = os.environ.get("DASHBOARD_AUDIT"), None
     if given:
         child, url = serve([Path(given).resolve()] * 2, tmp_path)

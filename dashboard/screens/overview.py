@@ -8,7 +8,7 @@ from auditor.query import Audit
 from auditor.views import bars, cells, null_curves, statistics_kinds
 from dashboard import charts
 from dashboard.source import source
-from dashboard.state import BROWSE, carried
+from dashboard.state import BROWSE
 from dashboard.words import STATUS_WORDS, empty, label, percent
 
 SIDES = {"captions": "uncertainty_text", "media": "uncertainty_visual"}
@@ -122,7 +122,7 @@ if picked:
         x: [f"{cell['x_low']:.9g}", f"{cell['x_high']:.9g}"],
         y: [f"{cell['y_low']:.9g}", f"{cell['y_high']:.9g}"],
     }
-    st.switch_page(BROWSE, query_params=carried(ranges))
+    st.switch_page(BROWSE, query_params=ranges)
 
 with st.expander("How it was made"):
     st.code(

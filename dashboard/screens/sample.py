@@ -14,7 +14,7 @@ from dashboard import charts
 from dashboard.gallery import gallery, show_medium
 from dashboard.media import LARGE, cabinet, frame_strip, original, playable
 from dashboard.source import source
-from dashboard.state import BROWSE, SAMPLE, carried, parse_view, sample_query, wanted_row
+from dashboard.state import BROWSE, SAMPLE, parse_view, sample_query, wanted_row
 from dashboard.words import empty, flag_badges, number, percent, score_words, shortened
 
 found = source()
@@ -77,7 +77,9 @@ def measured(precision: Precision) -> None:
 
 
 def go(row: dict[str, Any], by: int) -> None:
-    st.switch_page(SAMPLE, query_params=carried(sample_query(row, view, None if at is None else at + by)))
+    """To another row; parameters of widgets (reviewer, go_on) stay as they are."""
+    st.query_params.update(sample_query(row, view, None if at is None else at + by))
+    st.rerun()
 
 
 def step(words: str, row: dict[str, Any] | None, by: int, key: str) -> None:
