@@ -20,14 +20,15 @@ def default_thresholds(measured: Mapping[str, Measures]) -> dict[str, Any]:
     """The thresholds of the flags, from measures of a random sample of each kind."""
     return {
         "mismatch": MISMATCH,
-        "ambiguous_visual": quantile([found.matches_visual for found in measured.values()]),
-        "ambiguous_text": quantile([found.matches_text for found in measured.values()]),
+        "ambiguous_visual": by_kind({kind: found.matches_visual for kind, found in measured.items()}),
+        "ambiguous_text": by_kind({kind: found.matches_text for kind, found in measured.items()}),
     }
 
 
-def quantile(parts: list[Floats]) -> float | None:
-    values = np.concatenate(parts) if parts else np.empty(0, np.float32)
-    return float(np.quantile(values, OUTLYING)) if len(values) else None
+def by_kind(matches: Mapping[str, Floats]) -> float | dict[str, float] | None:
+    """The cut of each kind; a plain number where the corpus has only one."""
+    cuts = {kind: float(np.quantile(values, OUTLYING)) for kind, values in matches.items() if len(values)}
+    return next(iter(cuts.values()), None) if len(cuts) < 2 else cuts
 
 
 def fence(matches: Floats) -> float | None:

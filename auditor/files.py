@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from auditor.errors import AuditorError
-from auditor.rules import flag_sql
+from auditor.rules import Threshold, flag_sql
 from auditor.sandbox import literal, name
 from auditor.schema import FACTS, SAMPLES
 
@@ -146,7 +146,7 @@ def sql_type(column: str) -> str:
     return SQL_TYPES[SAMPLES.field(column).type] if column in SAMPLES.names else "VARCHAR"
 
 
-def view_sql(files: AuditFiles, thresholds: Mapping[str, float | None], *, located: bool = False) -> str:
+def view_sql(files: AuditFiles, thresholds: Mapping[str, Threshold], *, located: bool = False) -> str:
     """Measurements and flags."""
     flags = ", ".join(f"{sql} AS {flag}" for flag, sql in flag_sql(thresholds).items())
     return f"SELECT *, {flags} FROM ({source_sql(files, located=located)})"

@@ -19,7 +19,7 @@ import pyarrow as pa
 from auditor import reviews as review_marks
 from auditor.distributions import Density, Histogram, density, histogram, reference_sample, share_below
 from auditor.files import AuditError, AuditFiles, find_files, notes, view_sql
-from auditor.rules import LOW_IS_GOOD, Rules
+from auditor.rules import LOW_IS_GOOD, Rules, Threshold
 from auditor.sandbox import Database, Limits, QueryError, literal, name
 from auditor.schema import FLAGS
 from auditor.summary import Summary, summarise
@@ -55,7 +55,7 @@ class Audit:
         path: str | Path,
         corpus: str | Path | None = None,
         *,
-        thresholds: Mapping[str, float | None] | None = None,
+        thresholds: Mapping[str, Threshold] | None = None,
         limits: Limits = Limits(),  # noqa: B008 (frozen)
     ) -> None:
         self.files: AuditFiles = find_files(path)
@@ -63,7 +63,7 @@ class Audit:
         self.state: str = self.manifest.get("state", "unknown")
         self.old_root: str | None = self.manifest.get("corpus", {}).get("root")
         self.moved_to = str(corpus) if corpus else None
-        self.thresholds: dict[str, float | None] = {**self.manifest.get("thresholds", {}), **(thresholds or {})}
+        self.thresholds: dict[str, Threshold] = {**self.manifest.get("thresholds", {}), **(thresholds or {})}
         self.notes = notes(self.files)
         self.limits = limits
         self._lock = threading.Lock()

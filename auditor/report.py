@@ -165,6 +165,7 @@ def distributions(audit: "Audit", usable: int) -> str:
         counted = audit.histogram(column, "status = 'ok'", bins, log)
         if counted.total:
             cut = next((audit.thresholds.get(flag) for flag, by in CUTS.items() if by == column), None)
+            cut = cut if isinstance(cut, float) else None  # one line cannot show a threshold for each kind
             charts.append(figure(title, words, histogram_chart(counted, column, log=log, cut=cut)))
     for side, words in (("text", "captions"), ("visual", "media")):
         counted_cells = audit.density("similarity", f"uncertainty_{side}", "status = 'ok'", bins)

@@ -36,7 +36,11 @@ class RuleError(AuditorError):
     """A rule that makes no sense."""
 
 
-def flag_sql(thresholds: Mapping[str, float | None]) -> dict[str, str]:
+# One number for all rows, or one for each kind of medium: what is much for 200 clips is little for 2,000 photos.
+Threshold = float | Mapping[str, float] | None
+
+
+def flag_sql(thresholds: Mapping[str, Threshold]) -> dict[str, str]:
     """SQL of each flag. A threshold named after a measurement (`uncertainty_text`) cuts that one instead."""
     flags = {}
     for flag, measure in FLAG_MEASURES.items():
@@ -48,10 +52,18 @@ def flag_sql(thresholds: Mapping[str, float | None]) -> dict[str, str]:
     return flags
 
 
-def at_least(column: str, threshold: float | None) -> str:
+def at_least(column: str, threshold: Threshold) -> str:
     if threshold is None:
         return "FALSE"
+    if isinstance(threshold, Mapping):
+        kinds = [f"(kind = {literal(kind)} AND {at_least(column, cut)})" for kind, cut in sorted(threshold.items())]
+        return f"coalesce({' OR '.join(kinds) or 'FALSE'}, FALSE)"
     return bound_sql(column, ">=", threshold)
+
+
+def literal(text: str) -> str:
+    quoted = text.replace("'", "''")
+    return f"'{quoted}'"
 
 
 @dataclass(frozen=True, slots=True)

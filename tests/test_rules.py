@@ -35,6 +35,15 @@ def test_thresholds_can_be_overridden_and_the_papers_used(path: str) -> None:
     assert strict.summary().flags["mismatch"] > Audit(path).summary().flags["mismatch"]
 
 
+def test_a_threshold_of_its_own_for_each_kind(path: str) -> None:
+    apart = Audit(path, thresholds={"ambiguous_text": {"image": 60.0, "video": 20.0}})
+    table = apart.sql("SELECT kind, matches_text, ambiguous_text FROM samples")
+    cut = np.select([table["kind"].to_numpy() == "image", table["kind"].to_numpy() == "video"], [60.0, 20.0], np.inf)
+    expected = np.nan_to_num(table["matches_text"].to_numpy(), nan=-1) >= cut
+    assert {kind for kind, flag in zip(table["kind"].to_pylist(), expected, strict=True) if flag} == {"image", "video"}
+    np.testing.assert_array_equal(table["ambiguous_text"].to_numpy(), expected)
+
+
 def test_no_threshold_no_flag() -> None:
     assert flag_sql({}) == dict.fromkeys(FLAGS, "FALSE")
 

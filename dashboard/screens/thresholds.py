@@ -40,7 +40,8 @@ def matches(rule: str, column: str) -> float | None:
 
 def chosen_rules() -> Rules:
     """The widgets of the sidebar."""
-    usual = float(audit.thresholds.get("mismatch") or 0.5)
+    usual = audit.thresholds.get("mismatch")
+    usual = usual if isinstance(usual, float) else 0.5
     p = st.slider(
         "Probability of a mismatch: at most",
         0.0,
