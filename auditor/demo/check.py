@@ -178,7 +178,7 @@ def show(findings: Findings) -> None:
                 "captions swapped": f"{n.planted:.1%}",
                 "with vague and spoilt": f"{n.unfit:.1%}",
                 "estimated": f"{n.estimated:.1%}",
-                "95% interval": f"{n.low:.1%} - {n.high:.1%}",
+                "90% interval": f"{n.low:.1%} - {n.high:.1%}",
             }
             for n in findings.noise
         ],
