@@ -192,7 +192,7 @@ def test_marks_are_kept(page, url: str, audit: Path) -> None:  # type: ignore[no
 
 
 def test_a_click_into_the_density_opens_its_rows(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
-    visit(page, f"{url}/overview")
+    visit(page, url)
     chart = page.get_by_test_id("stVegaLiteChart").last
     chart.scroll_into_view_if_needed()
     page.wait_for_timeout(1500)
@@ -223,7 +223,9 @@ def test_every_page_opens_in_both_themes(chromium, tmp_path: Path, url: str, aud
         page = context.new_page()
         page.set_default_timeout(PATIENCE)
         for name in PAGES:
-            visit(page, sample_url(url, row) if name == "sample" else f"{url}/{name}")
+            path = {"overview": "", "sample": sample_url("", row)[1:]}.get(name, name)
+            visit(page, f"{url}/{path}")
+            assert page.get_by_text("Page not found").count() == 0
             page.wait_for_timeout(1000)
             page.screenshot(path=folder / f"{name}-{theme}.png")
             if given and (name, theme) in {("overview", "light"), ("browse", "dark")}:
