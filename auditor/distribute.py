@@ -250,17 +250,16 @@ def stream(
         return
     room = max(1, min(placement.workers or len(items), placement.room(), len(items) // worth))
     size = 1 if alone else max(1, min(BLOCK, len(items) // (room * ROUNDS)))
-    together = 1 if alone else TOGETHER
     context = ray.data.DataContext.get_current()
     context.max_errored_blocks = -1  # they are missed and tried again
     context.max_consecutive_actor_init_deaths = len(PASSES)
     blocks = put_blocks(items, size)
     pool = ray.data.ActorPoolStrategy(
-        min_size=1,
+        min_size=room if alone else 1,
         initial_size=room,
-        max_size=placement.workers,
-        max_tasks_in_flight_per_actor=2 * together,
-        max_concurrent_calls_per_actor=together,
+        max_size=room if alone else placement.workers,
+        max_tasks_in_flight_per_actor=1 if alone else 2 * TOGETHER,  # what waits at a worker dies with it
+        max_concurrent_calls_per_actor=1 if alone else TOGETHER,
         enable_true_multi_threading=True,
     )
     with warnings.catch_warnings():

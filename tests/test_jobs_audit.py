@@ -251,7 +251,7 @@ def submit(machines: Machines, *arguments: str, act: Callable[[], None] = lambda
         runtime_env={"working_dir": str(ROOT), "env_vars": environment},
     )
     act()
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 500
     while not client.get_job_status(job).is_terminal() and time.monotonic() < deadline:
         time.sleep(0.2)
     return client.get_job_status(job), client.get_job_logs(job)
