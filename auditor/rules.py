@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from auditor.errors import AuditorError
-from auditor.sandbox import name
+from auditor.sandbox import literal, name
 
 # Columns whose small values are the good ones; of all others the large ones are.
 LOW_IS_GOOD = frozenset(
@@ -59,11 +59,6 @@ def at_least(column: str, threshold: Threshold) -> str:
         kinds = [f"(kind = {literal(kind)} AND {at_least(column, cut)})" for kind, cut in sorted(threshold.items())]
         return f"coalesce({' OR '.join(kinds) or 'FALSE'}, FALSE)"
     return bound_sql(column, ">=", threshold)
-
-
-def literal(text: str) -> str:
-    quoted = text.replace("'", "''")
-    return f"'{quoted}'"
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,3 +70,31 @@ def test_real_captions_that_fit_much_of_the_corpus_find_their_photo_less_often(s
     hit = (photos.text @ photos.visual.T).argmax(axis=1) == photos.media
     clear = matches <= np.median(matches)
     assert hit[clear].mean() > hit[~clear].mean() + 0.1
+
+
+def test_on_real_photos_swapping_captions_moves_p_mismatch_and_no_uncertainty(shared: Path) -> None:
+    """u looks at one side at a time: a swapped caption keeps its u, its photo keeps its own, only the pair changes."""
+    torch = pytest.importorskip("torch")
+    from model.fit import fit_prototypes
+    from model.prototypes import HeadConfig
+    from tests.bench.flickr8k import load_photos
+
+    photos = load_photos(shared, limit=200)
+    head = fit_prototypes(
+        torch.from_numpy(photos.visual), torch.from_numpy(photos.text), HeadConfig(dim=photos.text.shape[1])
+    )
+    swapped = np.arange(len(photos.text))
+    chosen = np.random.default_rng(0).choice(len(swapped), 200, replace=False)
+    swapped[chosen] = np.roll(chosen, 1)
+    with torch.inference_mode():
+        before = head.uncertainty_text(torch.from_numpy(photos.text)).numpy()
+        after = head.uncertainty_text(torch.from_numpy(photos.text[swapped])).numpy()
+    assert np.allclose(after, before[swapped], atol=1e-6)
+    mixed = Reference(photos.visual[photos.media], None, None, photos.text[swapped], photos.media, photos.scale)
+    model = fit_mismatch(mixed)
+    assert model is not None
+    p = model.p(measures_of(mixed).mismatch_score)
+    strayed = photos.media[swapped] != photos.media
+    assert p[strayed].mean() > 0.6
+    assert p[~strayed].mean() < 0.15
+    assert abs(np.corrcoef(after, strayed)[0, 1]) < 0.1  # u knows nothing of the swap
