@@ -71,9 +71,7 @@ def prepare(config: TrainConfig, world: World) -> Run:
         raise ConfigError(f"batch_size {config.batch_size} cannot be divided among {world.size} processes")
     out = Path(config.out)
     if "://" in config.out:
-        raise ConfigError(
-            f"out must be a path that every process sees, not {config.out}"
-        )
+        raise ConfigError(f"out must be a path that every process sees, not {config.out}")
     if out.exists():
         check_folder(out)
     shards = count_shards(config.corpus, world)
