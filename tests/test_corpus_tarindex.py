@@ -117,6 +117,16 @@ def test_flipped_bytes_never_crash_the_walk(draw: st.DataObject) -> None:
         assert member.offset % BLOCK == 0
 
 
+def test_a_good_extension_header_before_a_bad_header_is_no_way_back() -> None:
+    data = bytearray(pack([FILE_A, ("ü.txt", b"t"), FILE_C]))
+    with tarfile.open(fileobj=io.BytesIO(bytes(data))) as tar:
+        for member in tar.getmembers()[1:]:  # their own headers, not the pax header before the first of them
+            data[member.offset_data - BLOCK : member.offset_data] = b"\xff" * BLOCK
+    found = index(bytes(data))
+    assert [member.name for member in found.members] == [FILE_A[0]]
+    assert any("no good one" in problem for problem in found.problems)
+
+
 def test_lost_bytes_shift_the_grid_and_the_walk_finds_it_again() -> None:
     data = pack([FILE_A, FILE_B, FILE_C])
     shifted = data[:600] + data[637:]  # 37 bytes of a.jpg are lost

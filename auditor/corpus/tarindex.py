@@ -114,6 +114,7 @@ class _Walk:
         self.everywhere: dict[str, str] = {}  # what a global pax header says of all that follow
         self.marked = False  # the end-of-archive mark was seen
         self.headers = 0
+        self.resumed = -1  # where the walk last went on after a bad header
 
     def run(self) -> TarIndex:
         position = 0
@@ -210,6 +211,7 @@ class _Walk:
             self.problem(f"bad header at offset {position}: no good one in the {self.size - position} bytes after it")
             return self.size
         self.problem(f"bad header at offset {position}: the walk goes on with the good one at offset {found}")
+        self.resumed = found
         return found
 
     def find_aligned(self, position: int) -> int | None:
@@ -229,7 +231,8 @@ class _Walk:
         Lost bytes bring the next header nearer, into the space of the member before it, which is then incomplete.
         """
         last = self.index.members[-1] if self.index.members else None
-        found = self.find_magic(last.offset if last else bad + 1)
+        # never twice to the same place: a header found behind the bad one may lead straight back to it
+        found = self.find_magic(max(last.offset if last else bad + 1, self.resumed + 1))
         if last and found is not None and found < bad:
             self.index.members[-1] = replace(last, present=max(0, last.size - (bad - found)))
         return found
