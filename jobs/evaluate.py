@@ -1,11 +1,12 @@
 """Benchmarks on a Ray cluster: shards are encoded by workers, everything else is what `auditor evaluate` does.
 
-    python -m jobs.evaluate coco --data s3://bucket/coco --model ViT-B-32@openai --workers 8 --out results.json
+    python jobs/evaluate.py coco --data s3://bucket/coco --model ViT-B-32@openai --workers 8 --out results.json
 
 A worker holds one backbone and its decoders and encodes one shard at a time; results come back in the order of the
 shards, so the tables are those of a single machine to the last digit.
 """
 
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,10 @@ from typing import Any
 import click
 import ray
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works without being installed
+
 from auditor.benchmark_encoding import EncodedShard, Encoder
+from auditor.cli import run
 from auditor.commands.evaluate import BENCHMARKS, show
 from auditor.corpus.reader import Shard
 from auditor.evaluate import EvaluateConfig, evaluate, save_results
@@ -89,7 +93,7 @@ def command(
 
     \b
     Example:
-      python -m jobs.evaluate coco --data coco-shards --model ViT-B-32@openai --workers 8 --out results.json
+      python jobs/evaluate.py coco --data coco-shards --model ViT-B-32@openai --workers 8 --out results.json
     """
     ray.init(ignore_reinit_error=True, log_to_driver=False)
     device = "cuda" if gpus > 0 else "cpu"
@@ -105,4 +109,4 @@ def command(
 
 
 if __name__ == "__main__":
-    command()
+    sys.exit(run(command=command))

@@ -20,6 +20,8 @@ import ray.train
 import torch
 from ray.train.torch import TorchTrainer, get_device
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works without being installed
+
 from auditor.commands.train import TrainProgress, settings_from, show, train_options
 from model.errors import ModelError
 from model.tarshards import list_shards
