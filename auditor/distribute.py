@@ -8,6 +8,7 @@ neighbours with it, and is then reported as failed.
 
 import gc
 import json
+import logging
 import pickle
 import warnings
 from collections import Counter as Tally
@@ -278,7 +279,19 @@ def stream(
         yield from rows_of(made)
     finally:
         del made, blocks
-        gc.collect()  # Ray ends workers when nobody knows them any more; the tracebacks of dead ones know them all
+        gc.collect()  # Ray ends workers when nobody refers to them any more, and tracebacks do
+
+
+def without_traceback(record: logging.LogRecord) -> bool:
+    """A dead worker in one line of the log; its traceback would also keep the other workers alive for ever."""
+    if record.exc_info and record.exc_info[1]:
+        record.msg, record.args = f"{record.getMessage()} {one_line(record.exc_info[1])}", ()
+        record.exc_info = None
+    return True
+
+
+# Ray Data's own report of a block that failed.
+logging.getLogger("ray.data._internal.execution.streaming_executor_state").addFilter(without_traceback)
 
 
 def put_blocks(items: Sequence[bytes], size: int) -> "ray.data.Dataset":
