@@ -144,7 +144,7 @@ def test_ray_gives_the_same_tables(tmp_path: Path, shards: Path, random_model: s
     ray = pytest.importorskip("ray")
     from jobs.evaluate import RayEncoder
 
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, ignore_reinit_error=True)
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, ignore_reinit_error=True)
     try:
         encoder = RayEncoder(random_model, workers=2, device="cpu", frames=12, decoders=1, cpus=1, gpus=0)
         again = evaluate(EvaluateConfig("flickr8k", str(shards)), load_backbone(random_model), None, encoder)
