@@ -3,12 +3,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := auditor model dashboard jobs tests
 
-.PHONY: help demo test lint dashboard bench install browser clean
+.PHONY: help demo test test-cluster lint dashboard bench install browser clean
 
 help:
 	@echo "make demo       generate a corpus with known defects, train a small model, audit it, write a report"
 	@echo "make dashboard  browse the demo's audit"
 	@echo "make test       ruff, mypy --strict and all tests"
+	@echo "make test-cluster  the tests that start several raylets"
 	@echo "make bench      measure every figure of the README"
 
 install: .venv/.installed
@@ -39,7 +40,11 @@ browser:
 	  || echo "no Chromium here: the browser tests will skip"
 
 test: install lint browser
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -m 'not cluster'
+
+# Several raylets, killed workers and nodes, jobs submitted to a real job server: minutes, and a machine with nothing else to do.
+test-cluster: install
+	$(BIN)/python -m pytest -q -m cluster
 
 bench: install
 	@set -e; for script in tests/bench/*.py; do \
