@@ -243,14 +243,18 @@ def test_from_s3_to_s3_with_four_workers_and_a_corrupt_shard(
 def submit(machines: Machines, *arguments: str, act: Callable[[], None] = lambda: None) -> tuple[JobStatus, str]:
     """Run jobs/audit.py through the job server and wait for what becomes of it."""
     client = JobSubmissionClient(machines.dashboard)
-    environment = {"HF_HUB_OFFLINE": "1"}
-    job = client.submit_job(
-        entrypoint=f"{sys.executable} jobs/audit.py {' '.join(arguments)} --workers 2 --cpus-per-worker 1 --frames 4 "
-        "--batch-size 8",
-        runtime_env={"working_dir": str(ROOT), "env_vars": environment},
-    )
-    act()
+    entrypoint = f"{sys.executable} jobs/audit.py {' '.join(arguments)} --workers 2 --cpus-per-worker 1"
+    environment = {"working_dir": str(ROOT), "env_vars": {"HF_HUB_OFFLINE": "1"}}
     deadline = time.monotonic() + 500
+    while True:
+        try:
+            job = client.submit_job(entrypoint=f"{entrypoint} --frames 4 --batch-size 8", runtime_env=environment)
+            break
+        except RuntimeError as error:  # the job server starts after the cluster, on a busy machine long after
+            if "No available agent" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(1)
+    act()
     while not client.get_job_status(job).is_terminal() and time.monotonic() < deadline:
         time.sleep(0.2)
     return client.get_job_status(job), client.get_job_logs(job)
