@@ -1,5 +1,7 @@
 """The columns of an audit: what the sweep knows of a row, what scoring adds, and their order on disk."""
 
+from typing import Any
+
 import pyarrow as pa
 
 STATUSES = ("ok", "corrupt", "missing_media", "missing_caption", "timeout", "duplicate_key", "too_large")
@@ -49,6 +51,15 @@ SCORES = pa.schema(
 )
 
 SAMPLES = pa.schema([*FACTS, *SCORES])
+
+# How pyarrow stores samples/: for queries that read a few columns of very many rows. A dictionary only where values
+# repeat (in a column of uids it is a second copy), a codec that costs nothing to undo, and zstd where it halves hex.
+_HEX = ("uid", "media_digest", "duplicate_of")
+_UNIQUE = (*_HEX, "key", "caption", "media_offset", "media_size")
+STORAGE: dict[str, Any] = {
+    "use_dictionary": [f.name for f in SAMPLES if f.name not in _UNIQUE and f.type != pa.float32()],
+    "compression": {column: "zstd" if column in _HEX else "lz4" for column in SAMPLES.names},
+}
 # Flags are not stored: auditor.rules derives them from the thresholds of the manifest.
 FLAGS = ("mismatch", "ambiguous_visual", "ambiguous_text")
 

@@ -52,7 +52,7 @@ def score_shard(folder: Folder, shard: str, context: Context) -> int:
         for field in schema.SCORES
     ]
     table = pa.Table.from_arrays([*embeddings.facts.columns, *columns], schema=schema.SAMPLES)
-    folder.write_table(samples_name(shard), table, {"score": _mark(folder, shard, context)})
+    folder.write_table(samples_name(shard), table, {"score": _mark(folder, shard, context)}, schema.STORAGE)
     return rows
 
 

@@ -77,10 +77,16 @@ class Folder:
         with self.writing(name) as local:
             local.write_text(text + "\n", encoding="utf-8")
 
-    def write_table(self, name: str, table: pa.Table, metadata: Mapping[str, str] | None = None) -> None:
+    def write_table(
+        self,
+        name: str,
+        table: pa.Table,
+        metadata: Mapping[str, str] | None = None,
+        storage: Mapping[str, Any] | None = None,  # pyarrow's options of how columns are stored
+    ) -> None:
         extra = {**(table.schema.metadata or {}), **{k.encode(): v.encode() for k, v in (metadata or {}).items()}}
         with self.writing(name) as local:
-            pq.write_table(table.replace_schema_metadata(extra), local, compression="zstd")
+            pq.write_table(table.replace_schema_metadata(extra), local, **(storage or {"compression": "zstd"}))
 
     def read_table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
         with self.fs.open(self.path(name), "rb") as file:

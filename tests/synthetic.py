@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from auditor.schema import SAMPLES
+from auditor.schema import SAMPLES, STORAGE
 
 Floats = npt.NDArray[np.floating]
 
@@ -183,7 +183,7 @@ def write_audit(folder: Path, rows: int, per_shard: int = 10_000, seed: int = 0,
     for number, first in enumerate(shards):
         random = np.random.default_rng([seed, number])
         table = samples_table(random, f"{number:05d}", first, min(per_shard, rows - first), noise)
-        pq.write_table(table, folder / "samples" / f"{number:05d}.parquet", compression="zstd")
+        pq.write_table(table, folder / "samples" / f"{number:05d}.parquet", **STORAGE)
         for entry in pc.value_counts(table["status"]).to_pylist():
             counts[entry["values"]] = counts.get(entry["values"], 0) + entry["counts"]
     text = json.dumps(manifest(rows, len(shards), counts, "/nowhere", noise), indent=1)
@@ -225,7 +225,7 @@ def write_corpus_audit(folder: Path, shards: int = 3, per_shard: int = 20, seed:
             table = pa.concat_tables(
                 [corpus_rows(tar, random, shard, number * per_shard + i, i == per_shard - 1) for i in range(per_shard)]
             )
-        pq.write_table(table, audit / "samples" / f"{shard}.parquet")
+        pq.write_table(table, audit / "samples" / f"{shard}.parquet", **STORAGE)
         total += len(table)
         counts["corrupt"] += 1
         counts["ok"] += len(table) - 1

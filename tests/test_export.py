@@ -23,9 +23,9 @@ import pytest
 import webdataset as wds
 
 from auditor.corpus_samples import CorpusChangedError
-from auditor.export import ExportError, export, parse_uids, sort_uids
+from auditor.export import ExportError, export, sort_uids, uid_numbers
 from auditor.export_shards import Plan, stretches
-from auditor.query import Audit
+from auditor.query import Audit, QueryError
 from auditor.subset import UnknownShardError
 from tests.synthetic import add_member, picture, write_audit, write_corpus_audit
 
@@ -76,16 +76,23 @@ def test_uids_with_equal_halves_sort_right() -> None:
     pairs[0] = [2**64 - 1, 2**63]
     expected = sorted({(int(a), int(b)) for a, b in pairs})
     assert [(int(a), int(b)) for a, b in sort_uids(pairs)] == expected
-    text = pa.array([f"{int(a):016x}{int(b):016X}" for a, b in pairs])
-    np.testing.assert_array_equal(parse_uids(text), pairs)
-    np.testing.assert_array_equal(parse_uids(text.slice(7, 50)), pairs[7:57])
+    octets = pa.array([int(a).to_bytes(8) + int(b).to_bytes(8) for a, b in pairs])
+    np.testing.assert_array_equal(uid_numbers(octets), pairs)
+    np.testing.assert_array_equal(uid_numbers(octets.slice(7, 50)), pairs[7:57])
 
 
-@pytest.mark.parametrize("uid", ["short", "g" * 32, "0" * 33, ""])
-def test_uids_that_are_none(uid: str) -> None:
-    with pytest.raises(ExportError, match="32 hex digits"):
-        parse_uids(pa.array(["0" * 32, uid]))
-    assert len(parse_uids(pa.array([None, None], pa.string()))) == 0
+@pytest.mark.parametrize(
+    ("uid", "told"),
+    [("short", "uid short is not 32 hex digits"), ("g" * 32, "hex digit: g"), ("0" * 33, "32 hex"), ("", "32 hex")],
+)
+def test_uids_that_are_none(uid: str, told: str, tmp_path: Path) -> None:
+    audit = write_audit(tmp_path / "audit", 50)
+    file = audit / "samples" / "00000.parquet"
+    table = pq.read_table(file)
+    pq.write_table(table.set_column(0, "uid", pa.array([uid, *table["uid"].to_pylist()[1:]])), file)
+    with pytest.raises(QueryError, match=told):
+        export(Audit(audit).keep(where="TRUE"), tmp_path / "kept.npy")
+    assert not (tmp_path / "kept.npy").exists()
 
 
 def test_parquet_has_all_columns_in_order(audit: Audit, tmp_path: Path) -> None:
