@@ -5,6 +5,7 @@ Captions and keys are untrusted: they are printed as plain text, never as rich m
 
 import csv
 import json
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 Row = Mapping[str, Any]
+WIDTH = 160  # of a table in a file or a pipe, where nobody has said how wide a line may be
 
 
 def plain(value: Any) -> str:
@@ -48,7 +50,8 @@ def table(rows: Sequence[Row], title: str | None = None, columns: Sequence[str] 
         shown.add_column(name, justify="right" if name in numeric else "left", overflow="fold")
     for row in rows:
         shown.add_row(*(Text(plain(row.get(name))) for name in names))
-    Console().print(shown)
+    on_paper = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    Console(width=WIDTH if on_paper else None).print(shown)
 
 
 def as_json(value: Any) -> str:

@@ -65,7 +65,7 @@ def value_range(audit: "Audit", column: str) -> tuple[float, float]:
     value = numeric(audit, column)
 
     def compute() -> tuple[float, float]:
-        found = audit.database.rows(f"SELECT min({value}) AS low, max({value}) AS high FROM measured")[0]
+        found = audit.database.rows(f"SELECT min({value}) AS low, max({value}) AS high FROM {audit.table(value)}")[0]
         if found["low"] is None:
             return 0.0, 1.0
         low, high = float(found["low"]), float(found["high"])
@@ -98,7 +98,7 @@ def histogram(audit: "Audit", column: str, where: str | None = None, bins: int =
     number, edges = axis(audit, column, bins, log)
     condition = audit.where(where)
     found = audit.database.run(
-        f"SELECT {number} AS bin, count(*) AS n FROM {audit.table(condition)} WHERE {condition} GROUP BY bin"
+        f"SELECT {number} AS bin, count(*) AS n FROM {audit.table(condition, number)} WHERE {condition} GROUP BY bin"
     )
     counts = np.zeros(bins, np.int64)
     missing = 0
@@ -115,7 +115,7 @@ def density(audit: "Audit", x: str, y: str, where: str | None = None, bins: int 
     y_bin, y_edges = axis(audit, y, bins, log=False)
     condition = audit.where(where)
     found = audit.database.run(
-        f"SELECT {x_bin} AS x, {y_bin} AS y, count(*) AS n FROM {audit.table(condition)} "
+        f"SELECT {x_bin} AS x, {y_bin} AS y, count(*) AS n FROM {audit.table(condition, x_bin, y_bin)} "
         f"WHERE {condition} AND {audit.column(x)} IS NOT NULL AND {audit.column(y)} IS NOT NULL GROUP BY ALL"
     )
     counts = np.zeros((bins, bins), np.int64)
@@ -135,7 +135,7 @@ def reference_sample(audit: "Audit") -> Reference:
 
         rows = audit.counts["rows"]
         step = max(1, round(rows / REFERENCE_ROWS))
-        files = audit.files.only(audit.files.all[::step])
+        files = audit.files.only(range(0, len(audit.files.all), step))
         columns = ", ".join(MEASUREMENTS)
         table = audit.database.run(
             f"SELECT kind, {columns} FROM ({view_sql(files, audit.thresholds)}) WHERE status = 'ok'"

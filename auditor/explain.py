@@ -87,10 +87,20 @@ class Pair:
 
 
 def explain(
-    audit: "Audit", key: str, caption_index: int | None = None, *, n: int = 5, whole_corpus: int = WHOLE_CORPUS
+    audit: "Audit",
+    key: str,
+    caption_index: int | None = None,
+    shard: str | None = None,
+    *,
+    n: int = 5,
+    whole_corpus: int = WHOLE_CORPUS,
 ) -> Explanation:
-    """Everything known about one row, by key or uid; the first caption where none is named."""
-    row = find_row(audit, key, caption_index)
+    """Everything known about one row, by key or uid; the first caption where none is named.
+
+    Where `shard` is named, only its file is searched, for the uid.
+    """
+    row = audit.row(key, caption_index, shard) if shard else None
+    row = row or find_row(audit, key, caption_index)
     folder = Folder(audit.path)
     pair = load_pair(folder, row)
     if pair is None:
@@ -246,6 +256,8 @@ def beliefs_of(folder: Folder, pair: Pair) -> tuple[list[Belief], list[Belief]]:
 def find_duplicates(audit: "Audit", row: dict[str, Any], most: int = 20) -> list[dict[str, Any]]:
     """The other rows of the group of duplicates that a row's medium belongs to."""
     first = row.get("duplicate_of") or row["uid"]
-    condition = f"(duplicate_of = {literal(first)} OR uid = {literal(first)}) AND uid <> {literal(row['uid'])}"
+    condition = f"duplicate_of = {literal(first)}"
+    if first != row["uid"]:
+        condition = f"({condition} OR uid = {literal(first)}) AND uid <> {literal(row['uid'])}"
     found = audit.fetch(condition, "", most).to_pylist()
     return [{name: other[name] for name in ("uid", "key", "caption_index", "shard", "caption")} for other in found]

@@ -23,6 +23,7 @@ SQL_TYPES = {
     pa.int64(): "BIGINT",
     pa.float32(): "FLOAT",
 }
+UID_ORDER = "md5_number_lower(uid)"
 
 
 class AuditError(AuditorError):
@@ -50,10 +51,11 @@ class AuditFiles:
         swept = tuple(file for file in self.swept if stem(file) == shard)
         return AuditFiles(self.path, self.manifest, scored, swept, self.filesystem, self.columns)
 
-    def only(self, files: Sequence[str]) -> "AuditFiles":
-        wanted = set(files)
-        scored = tuple(file for file in self.scored if file in wanted)
-        swept = tuple(file for file in self.swept if file in wanted)
+    def only(self, numbers: Sequence[int]) -> "AuditFiles":
+        """The same audit with some of its files, by their places in `all`; their order stays."""
+        wanted = set(numbers)
+        scored = tuple(file for number, file in enumerate(self.scored) if number in wanted)
+        swept = tuple(file for number, file in enumerate(self.swept, len(self.scored)) if number in wanted)
         return AuditFiles(self.path, self.manifest, scored, swept, self.filesystem, self.columns)
 
 
@@ -119,16 +121,16 @@ def read_columns(filesystem: Any, file: str) -> list[str]:
 
 
 def source_sql(files: AuditFiles, *, located: bool = False) -> str:
-    """All rows with the stored columns; `located` adds the columns filename and file_row_number."""
-    place = ["filename", "file_row_number"] if located else []
+    """All rows with the stored columns; `located` adds `file` (its place in files.all) and file_row_number."""
     parts = []
-    for group, stored in ((files.scored, files.columns), (files.swept, FACTS.names)):
+    for first, group, stored in ((0, files.scored, files.columns), (len(files.scored), files.swept, FACTS.names)):
         if group:
+            place = [f"file_index + {first} AS file", "file_row_number"] if located else []
             listed = ", ".join([*column_list(files, stored), *place])
-            options = ", filename = true, file_row_number = true" if located else ""
-            parts.append(f"SELECT {listed} FROM read_parquet({literal(list(group))}{options})")
+            parts.append(f"SELECT {listed} FROM read_parquet({literal(list(group))})")
     if not parts:
-        empty = ", ".join([*column_list(files, []), *(f"NULL AS {column}" for column in place)])
+        place = ["NULL AS file", "NULL AS file_row_number"] if located else []
+        empty = ", ".join([*column_list(files, []), *place])
         parts = [f"SELECT {empty} WHERE FALSE"]
     return " UNION ALL ".join(parts)
 
@@ -147,9 +149,9 @@ def sql_type(column: str) -> str:
 
 
 def view_sql(files: AuditFiles, thresholds: Mapping[str, Threshold], *, located: bool = False) -> str:
-    """Measurements and flags."""
+    """Measurements and flags, and `uid_order`: a number by which rows that are equal otherwise are told apart."""
     flags = ", ".join(f"{sql} AS {flag}" for flag, sql in flag_sql(thresholds).items())
-    return f"SELECT *, {flags} FROM ({source_sql(files, located=located)})"
+    return f"SELECT *, {flags}, {UID_ORDER} AS uid_order FROM ({source_sql(files, located=located)})"
 
 
 def notes(files: AuditFiles) -> list[str]:

@@ -77,7 +77,11 @@ def top_sql(audit: "Audit", keep_top: str | float | int, by: str) -> str:
     """The best share of the usable rows by a column, to the row: ties at the cut are decided by uid."""
     column = audit.column(by)
     share = parse_share(keep_top)
-    usable = f"measured WHERE status = 'ok' AND {column} IS NOT NULL"
+    return str(audit.cached(f"top {share!r} {by}", lambda: find_top(audit, share, by, column)))
+
+
+def find_top(audit: "Audit", share: float | int, by: str, column: str) -> str:
+    usable = f"{audit.table(column)} WHERE status = 'ok' AND {column} IS NOT NULL"
     total = audit.database.rows(f"SELECT count(*) AS n FROM {usable}")[0]["n"]
     wanted = share if isinstance(share, int) else round(share * total)
     if wanted >= total:
@@ -87,10 +91,10 @@ def top_sql(audit: "Audit", keep_top: str | float | int, by: str) -> str:
     better, order = ("<", "ASC") if by in LOW_IS_GOOD else (">", "DESC")
     cut = cut_value(audit, usable, column, order, wanted, total)
     ahead = audit.database.rows(f"SELECT count(*) AS n FROM {usable} AND {column} {better} {cut}")[0]["n"]
-    last = audit.database.rows(
-        f"SELECT uid FROM {usable} AND {column} = {cut} ORDER BY uid LIMIT 1 OFFSET {wanted - ahead - 1}"
-    )[0]["uid"]
-    return f"coalesce({column} {better} {cut} OR ({column} = {cut} AND uid <= {literal(last)}), FALSE)"
+    ties = f"{usable} AND {column} = {cut}"
+    place = f"ORDER BY uid_order LIMIT 1 OFFSET {wanted - ahead - 1}"
+    last = audit.database.rows(f"SELECT uid_order FROM {ties} {place}")[0]["uid_order"]
+    return f"coalesce({column} {better} {cut} OR ({column} = {cut} AND uid_order <= {last}), FALSE)"
 
 
 def cut_value(audit: "Audit", usable: str, column: str, order: str, wanted: int, total: int) -> str:

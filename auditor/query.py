@@ -18,7 +18,8 @@ import pyarrow as pa
 
 from auditor import reviews as review_marks
 from auditor.distributions import Density, Histogram, density, histogram, reference_sample, share_below
-from auditor.files import AuditError, AuditFiles, find_files, notes, view_sql
+from auditor.files import UID_ORDER, AuditError, AuditFiles, find_files, notes, view_sql
+from auditor.resident import MOST_ROWS, NARROW, Resident
 from auditor.rules import LOW_IS_GOOD, Rules, Threshold
 from auditor.sandbox import Database, Limits, QueryError, literal, name
 from auditor.schema import FLAGS
@@ -68,6 +69,7 @@ class Audit:
         self.limits = limits
         self._lock = threading.Lock()
         self._cache: dict[str, Any] = {}
+        self.resident: Resident | None = None
         self.database = self.open_database()
         self.columns: list[str] = self.database.run("SELECT * FROM samples LIMIT 0").column_names
 
@@ -84,6 +86,12 @@ class Audit:
             raise AuditError(f"{self.path} cannot be read: {error}") from None
         self._load_reviews(database)
         return database
+
+    def hold(self) -> "Audit":
+        """Keep the narrow columns in memory, where there are not too many rows: see auditor/resident.py."""
+        if self.resident is None and self.counts["rows"] <= MOST_ROWS:
+            self.resident = Resident(self)
+        return self
 
     def close(self) -> None:
         self.database.close()
@@ -109,9 +117,13 @@ class Audit:
         """A user's condition made safe to stand in our SQL; TRUE where there is none."""
         return self.database.check_condition(condition) if condition and condition.strip() else "TRUE"
 
-    def table(self, condition: str = "") -> str:
-        """The view to read: marks of reviewers are joined only where the condition asks for them (a join is slow)."""
-        return "samples" if "review" in condition.lower() else "measured"
+    def stored_table(self, *sql: str) -> str:
+        """The view of the files: marks of reviewers are joined only where SQL asks for them (a join is slow)."""
+        return "samples" if any("review" in text.lower() for text in sql) else "measured"
+
+    def table(self, *sql: str) -> str:
+        """The view to read for the conditions and expressions in `sql`: in memory where it has all they name."""
+        return NARROW if self.resident and self.resident.covers(*sql) else self.stored_table(*sql)
 
     def column(self, given: str) -> str:
         """A column by name, as SQL; names the nearest where there is none."""
@@ -138,8 +150,15 @@ class Audit:
 
     def count(self, where: str | None = None) -> int:
         condition = self.where(where)
-        count: int = self.database.rows(f"SELECT count(*) AS n FROM {self.table(condition)} WHERE {condition}")[0]["n"]
+        counted = f"{self.table(condition)} WHERE {condition}"
+        if self.remembers(condition):
+            counted = self.resident.matching(condition)  # type: ignore[union-attr]
+        count: int = self.database.rows(f"SELECT count(*) AS n FROM {counted}")[0]["n"]
         return count
+
+    def remembers(self, condition: str) -> bool:
+        """Is it worth keeping which rows meet a condition? Marks of reviewers may change."""
+        return bool(self.resident) and self.table(condition) == "measured"
 
     def status_counts(self) -> dict[str, int]:
         found = self.database.rows("SELECT status, count(*) AS n FROM measured GROUP BY status ORDER BY n DESC, status")
@@ -177,24 +196,33 @@ class Audit:
 
     def fetch(self, condition: str, order: str, limit: int, offset: int = 0) -> pa.Table:
         """Whole rows in an order, by finding their places first: wide columns are read only of the files needed."""
-        ordering = ", ".join(part for part in (order, "filename", "file_row_number") if part)
-        located = f"({view_sql(self.files, self.thresholds, located=True)})"
-        if "review" in condition.lower():
-            located = f"(SELECT * FROM {located} LEFT JOIN verdicts USING (uid, caption_index))"
+        ordering = ", ".join(part for part in (order, "file", "file_row_number") if part)
         places = self.database.rows(
-            f"SELECT filename, file_row_number AS number FROM {located} WHERE {condition} "
+            f"SELECT file, file_row_number AS number FROM {self._located(condition, order)} "
             f"ORDER BY {ordering} LIMIT {int(limit)} OFFSET {int(offset)}"
         )
         if not places:
             return self.database.run("SELECT * FROM samples LIMIT 0")
-        files = self.files.only([place["filename"] for place in places])
-        listed = ", ".join(f"({literal(p['filename'])}, {p['number']}, {i})" for i, p in enumerate(places))
+        numbers = sorted({place["file"] for place in places})
+        files = self.files.only(numbers)
+        listed = ", ".join(f"({numbers.index(p['file'])}, {p['number']}, {i})" for i, p in enumerate(places))
         columns = ", ".join(name(column) for column in self.columns)
         return self.database.run(
             f"SELECT {columns} FROM ({view_sql(files, self.thresholds, located=True)}) "
-            f"JOIN (VALUES {listed}) place(filename, file_row_number, position) USING (filename, file_row_number) "
+            f"JOIN (VALUES {listed}) place(file, file_row_number, position) USING (file, file_row_number) "
             "LEFT JOIN verdicts USING (uid, caption_index) ORDER BY position"
         )
+
+    def _located(self, condition: str, order: str) -> str:
+        """What stands after FROM for the rows that meet a condition, with their places and what orders them."""
+        if self.resident and self.resident.covers(condition, order):
+            return f"{NARROW} WHERE {condition}"
+        if self.resident and self.resident.covers(order) and self.remembers(condition):
+            return f"{NARROW} SEMI JOIN {self.resident.matching(condition)} USING (file, file_row_number)"
+        located = f"({view_sql(self.files, self.thresholds, located=True)})"
+        if "review" in condition.lower():
+            located = f"(SELECT * FROM {located} LEFT JOIN verdicts USING (uid, caption_index))"
+        return f"{located} WHERE {condition}"
 
     def row(self, uid: str, caption_index: int | None = None, shard: str | None = None) -> dict[str, Any] | None:
         """One row; naming its shard makes it one file to read instead of all."""
@@ -282,15 +310,25 @@ class Audit:
         marks = review_marks.read_reviews(self.path, self.files.filesystem)
         database.define(f"CREATE OR REPLACE TABLE reviews AS {review_marks.reviews_sql(marks)}")
         database.define(f"CREATE OR REPLACE TABLE verdicts AS {review_marks.verdicts_sql(marks)}")
-        joined = "SELECT * FROM measured LEFT JOIN verdicts USING (uid, caption_index)"
-        without = "SELECT *, CAST(NULL AS VARCHAR) AS review FROM measured"
+        columns = "* EXCLUDE (uid_order)"
+        joined = f"SELECT {columns} FROM measured LEFT JOIN verdicts USING (uid, caption_index)"
+        without = f"SELECT {columns}, CAST(NULL AS VARCHAR) AS review FROM measured"
         database.define(f"CREATE OR REPLACE VIEW samples AS {joined if marks else without}")
 
     def precision(self) -> review_marks.Precision:
         """How often people agreed with the flag `mismatch`, beside what its probabilities promised."""
+
+        def compute() -> float | None:
+            found = self.database.rows(f"SELECT avg(p_mismatch) AS p FROM {self.table()} WHERE mismatch")
+            mean: float | None = found[0]["p"]
+            return mean
+
+        promised = self.cached("promised precision", compute)
+        if not self.database.rows("SELECT 1 FROM verdicts LIMIT 1"):
+            return review_marks.measured_precision(0, 0, promised)
         judged = self.database.rows(
             "SELECT count(*) FILTER (review = 'bad') AS bad, count(*) FILTER (review = 'good') AS good "
-            "FROM measured JOIN verdicts USING (uid, caption_index) WHERE mismatch"
+            f"FROM {self.table()} JOIN (SELECT *, {UID_ORDER} AS uid_order FROM verdicts) "
+            "USING (uid_order, caption_index) WHERE mismatch"
         )[0]
-        promised = self.database.rows("SELECT avg(p_mismatch) AS p FROM measured WHERE mismatch")[0]["p"]
         return review_marks.measured_precision(judged["bad"], judged["good"], promised)

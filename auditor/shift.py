@@ -3,18 +3,20 @@
 A filter that keeps 60% of a corpus and drops most of its videos, or one topic, should say so before it is used.
 """
 
+from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from auditor.filter import all_of, clauses
+from auditor.resident import CAPTION_LENGTH, NARROW
 from auditor.rules import Rules
 
 if TYPE_CHECKING:
     from auditor.query import Audit
 
 MEASURES = {
-    "caption length": "CAST(length(caption) AS DOUBLE)",
-    "resolution (megapixels)": "CAST(width AS DOUBLE) * height / 1e6",
+    "caption length": CAPTION_LENGTH,
+    "resolution (megapixels)": "CAST(width AS BIGINT) * height / 1e6",
     "duration (seconds)": "CAST(duration AS DOUBLE)",
     "share of videos": "CAST(kind = 'video' AS INTEGER)",
 }
@@ -52,29 +54,34 @@ class Shifts:
         return sum(abs(topic.kept - topic.whole) for topic in self.topics) / 2
 
 
+def by_topic(groups: list[dict[str, Any]]) -> Counter[int | None]:
+    found: Counter[int | None] = Counter()
+    for group in groups:
+        found[group["topic"]] += group["n"]
+    return found
+
+
 def shifts(audit: "Audit", rules: Rules) -> Shifts:
     """One pass over the usable rows, summed by topic."""
     found = clauses(audit, rules)
-    sums = ", ".join(
-        f"sum({sql}) AS s{i}, count({sql}) AS n{i}, sum({sql}) FILTER (kept) AS ks{i}, "
-        f"count({sql}) FILTER (kept) AS kn{i}"
-        for i, sql in enumerate(MEASURES.values())
-    )
     table = audit.table(all_of(found))
+    measured = [sql.replace(CAPTION_LENGTH, "caption_length") if table == NARROW else sql for sql in MEASURES.values()]
+    sums = ", ".join(f"sum({sql}) AS s{i}, count({sql}) AS n{i}" for i, sql in enumerate(measured))
     groups = audit.database.rows(
-        f"SELECT topic, count(*) AS n, count(*) FILTER (kept) AS kept, {sums} "
-        f"FROM (SELECT *, {all_of(found)} AS kept FROM {table} WHERE status = 'ok') GROUP BY topic"
+        f"SELECT topic, kept, count(*) AS n, {sums} "
+        f"FROM (SELECT *, {all_of(found)} AS kept FROM {table} WHERE status = 'ok') GROUP BY topic, kept"
     )
+    kept = [group for group in groups if group["kept"]]
 
-    def mean(i: int, prefix: str) -> float | None:
-        count = sum(group[f"{prefix}n{i}"] for group in groups)
-        return float(sum(group[f"{prefix}s{i}"] or 0 for group in groups)) / count if count else None
+    def mean(i: int, of: list[dict[str, Any]]) -> float | None:
+        count = sum(group[f"n{i}"] for group in of)
+        return float(sum(group[f"s{i}"] or 0 for group in of)) / count if count else None
 
-    measures = [Shift(measure, mean(i, ""), mean(i, "k")) for i, measure in enumerate(MEASURES)]
-    whole, kept = sum(group["n"] for group in groups), sum(group["kept"] for group in groups)
+    measures = [Shift(measure, mean(i, groups), mean(i, kept)) for i, measure in enumerate(MEASURES)]
+    rows, rows_kept = by_topic(groups), by_topic(kept)
     topics = [
-        TopicShift(group["topic"], group["n"] / whole, group["kept"] / kept if kept else 0.0, group["n"])
-        for group in groups
-        if group["topic"] is not None
+        TopicShift(topic, n / rows.total(), rows_kept[topic] / max(rows_kept.total(), 1), n)
+        for topic, n in rows.items()
+        if topic is not None
     ]
     return Shifts(measures, sorted(topics, key=lambda topic: -abs(topic.kept - topic.whole)))

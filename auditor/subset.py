@@ -46,7 +46,7 @@ class Subset:
 
     @property
     def source(self) -> str:
-        return self.audit.table(self.condition)
+        return self.audit.stored_table(self.condition)  # an export reads it in a database of its own
 
     @cached_property
     def count(self) -> int:

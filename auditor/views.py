@@ -155,7 +155,7 @@ def statistics_kinds(audit: "Audit") -> list[str]:
 
 def corpus_problem(audit: "Audit") -> str | None:
     """Why no medium can be shown; None where the first usable one can be read."""
-    rows = audit.page("status = 'ok' AND media_path IS NOT NULL", limit=1).to_pylist()
+    rows = audit.page("status = 'ok'", limit=1).to_pylist()
     try:
         if rows:
             audit.media(rows[0])

@@ -14,7 +14,7 @@ from auditor.dashboard_settings import read_settings
 from auditor.query import Audit, Limits
 
 Answer = TypeVar("Answer")
-LIMITS = Limits(seconds=30.0)  # nobody looks at a page for longer
+LIMITS = Limits(memory="3GB", seconds=30.0)  # nobody looks at a page for longer
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def _kept(identity: str, name: str, arguments: str, _question: Callable[[], Any]
 
 @st.cache_resource(max_entries=4, show_spinner="Opening the audit …")
 def _open(path: str, corpus: str | None, state: str) -> Audit:
-    return Audit(path, corpus, limits=LIMITS)
+    return Audit(path, corpus, limits=LIMITS).hold()
 
 
 def state_of(path: str) -> str:

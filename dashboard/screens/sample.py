@@ -220,7 +220,7 @@ with right:
 
 if row["status"] == "ok":
     with st.spinner("Looking through the corpus …"):
-        told = found.ask("explain", explain, row["uid"], row["caption_index"])
+        told = found.ask("explain", explain, row["uid"], row["caption_index"], row["shard"])
     over_time(told, row, data)
     if told.compared_with == "nothing":
         empty("No evidence was kept", "The embeddings of this audit are not here, so nothing can be compared.")

@@ -105,14 +105,21 @@ def free_bytes() -> int:
     return 0
 
 
-def main(rows: int) -> None:
-    from auditor import console
+def made_audit(rows: int) -> Path:
+    """The synthetic audit, made where it is not there yet."""
     from tests.synthetic import write_audit
 
     path = RESULTS / "cache" / f"audit-{rows}"
     if not (path / "manifest.json").exists():
         print(f"making an audit of {rows:,} rows in {path}", flush=True)
         write_audit(path, rows)
+    return path
+
+
+def main(rows: int) -> None:
+    from auditor import console
+
+    path = made_audit(rows)
     load = os.getloadavg()[0]
     found = {task: measure(task, path) for task in TASKS}
     wait = free_bytes() < ENOUGH * rows / ROWS

@@ -1,0 +1,108 @@
+"""Ten million rows in the dashboard: how long each interaction of each page takes, from the click to the last element.
+
+Run as `python -m tests.bench.dashboard_10m [ROWS]`. The pages run as Streamlit runs them, without a browser (AppTest),
+on the synthetic audit of tests/bench/query_10m.py, in the order of the table: the first visit of the first page opens
+the audit, and each interaction asks what was not asked before.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.bench.query_10m import RESULTS, ROWS, made_audit
+
+APP = Path(__file__).resolve().parents[2] / "dashboard" / "app.py"
+Act = Callable[[Any], Any]
+
+
+def open_page(page: str, /, **query: str) -> Any:
+    from streamlit.testing.v1 import AppTest
+    from streamlit.util import calc_hash
+
+    app = AppTest.from_file(str(APP), default_timeout=300)
+    app._page_hash = calc_hash(page if page != "overview" else "")  # switch_page() knows no st.navigation
+    for name, value in query.items():
+        app.query_params[name] = value
+    return app
+
+
+def sample_query(path: Path) -> dict[str, str]:
+    from auditor.query import Audit
+
+    row = Audit(path).page("duplicate_of IS NOT NULL", limit=1).to_pylist()[0]
+    return {"uid": row["uid"], "shard": row["shard"], "caption": str(row["caption_index"])}
+
+
+def visits(path: Path) -> list[tuple[str, dict[str, str], list[tuple[str, Act]]]]:
+    """Pages with their queries, and what is done on each."""
+    return [
+        (
+            "overview",
+            {},
+            [("density of media", lambda app: app.segmented_control(key="density").set_value("media"))],
+        ),
+        (
+            "browse",
+            {},
+            [
+                ("next page", lambda app: app.button(key="next").click()),
+                ("kind = video", lambda app: app.selectbox(key="kind").select("video")),
+                ("sort by similarity", lambda app: app.selectbox(key="sort").select("similarity")),
+                ("SQL condition", lambda app: app.text_input(key="where").set_value("topic = 3 AND width > 300")),
+                ("a word in captions", lambda app: app.text_input(key="text").set_value("dog")),
+            ],
+        ),
+        ("browse, page 100,000", {"page": "100000"}, []),
+        ("sample", sample_query(path), [("mark it good", lambda app: app.button(key="mark-good").click())]),
+        (
+            "thresholds",
+            {},
+            [
+                ("move p_mismatch", lambda app: app.slider(key="max_p_mismatch").set_value(0.1)),
+                ("move similarity", lambda app: app.slider(key="min_similarity").set_value(0.25)),
+                ("keep the best 30%", lambda app: app.slider(key="keep_top").set_value(30)),
+                (
+                    "how the kept set differs",
+                    lambda app: app.segmented_control(key="look").set_value("how the kept set differs"),
+                ),
+            ],
+        ),
+    ]
+
+
+def timed(act: Callable[[], Any]) -> float:
+    started = time.monotonic()
+    app = act()
+    seconds = time.monotonic() - started
+    assert not app.exception, [error.value for error in app.exception]
+    return seconds
+
+
+def main(rows: int) -> None:
+    from auditor import console
+    from auditor.dashboard_settings import Settings
+
+    path = made_audit(rows)
+    os.environ |= Settings((str(path),)).environment()
+    (path / "reviews.jsonl").unlink(missing_ok=True)  # the mark of an earlier run
+    load = os.getloadavg()[0]
+    table: list[dict[str, Any]] = []
+    for page, query, actions in visits(path):
+        app = open_page(page.split(",")[0], **query)
+        table.append({"page": page, "interaction": "first visit", "seconds": timed(app.run)})
+        for words, act in actions:
+            table.append(
+                {"page": page, "interaction": words, "seconds": timed(lambda act=act, app=app: act(app).run())}
+            )
+    shown = [{**line, "seconds": round(line["seconds"], 2)} for line in table]
+    console.table(shown, f"{rows:,} rows, {os.cpu_count()} cores, load {load:.1f} before the run")
+    result = {"rows": rows, "cores": os.cpu_count(), "load": load, "interactions": table}
+    (RESULTS / "dashboard_10m.json").write_text(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else ROWS)
