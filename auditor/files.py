@@ -23,7 +23,7 @@ SQL_TYPES = {
     pa.int64(): "BIGINT",
     pa.float32(): "FLOAT",
 }
-UID_ORDER = "md5_number_lower(uid)"
+UID_ORDER = "coalesce(TRY_CAST('0x' || uid[17:] AS UBIGINT), hash(uid))"
 
 
 class AuditError(AuditorError):
