@@ -186,7 +186,7 @@ def test_a_worker_is_killed_in_the_middle(
         os.kill(killed[0], signal.SIGKILL)
 
     with in_the_middle(tmp_path, kill):
-        manifest = spread(config(corpus, tmp_path, random_model), 4)
+        manifest = spread(config(corpus, tmp_path, random_model), 2)
     assert killed and manifest.failed_shards == []
     assert_same(tmp_path, undisturbed)
     assert not list(tmp_path.rglob(".part-*"))
@@ -197,7 +197,7 @@ def test_a_whole_node_is_killed_in_the_middle(
 ) -> None:
     node = next(n for n in driver.cluster.list_all_nodes() if not n.is_head())
     with in_the_middle(tmp_path, lambda: driver.cluster.remove_node(node, allow_graceful=False)):
-        manifest = spread(config(corpus, tmp_path, random_model), 4)
+        manifest = spread(config(corpus, tmp_path, random_model), 3)
     driver.add()
     assert manifest.failed_shards == []
     assert_same(tmp_path, undisturbed)
@@ -215,7 +215,7 @@ class Deadly(SweepWorker):
 def test_a_shard_that_kills_its_worker_is_named_and_the_rest_is_finished(
     driver: Machines, random_model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(distribute, "PASSES", (False, True, True))
+    monkeypatch.setattr(distribute, "PASSES", (False, True))
     small = write_corpus(tmp_path / "corpus", shards=5, size=4)
     manifest = spread(config(small, tmp_path / "audit", random_model), 1, Deadly)
     assert [failed["shard"] for failed in manifest.failed_shards] == ["00002"]
