@@ -22,27 +22,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works
 from auditor.cli import run
 from auditor.commands.audit import audit_options, config_from
 from auditor.distribute import Placement, WorkerError, ray_engine
-from jobs.cluster import connect, share_of_node
+from jobs.cluster import connect, share_of_node, visible, worker_options
 
 
 @click.command()
 @audit_options
-@click.option("--workers", type=click.IntRange(1), help="Workers at most; as many as the cluster can hold by default.")
-@click.option(
-    "--cpus-per-worker",
-    "cpus",
-    type=click.FloatRange(0, min_open=True),
-    help="CPUs of a worker, and so its decoder processes; its share of a node by default.",
-)
-@click.option(
-    "--gpus-per-worker",
-    "gpus",
-    type=click.FloatRange(0),
-    default=0.0,
-    show_default=True,
-    help="GPUs of a worker: 1, a fraction, or 0 to encode on CPUs.",
-)
-@click.option("--address", help="Of a running cluster; RAY_ADDRESS, one on this machine, or a new one by default.")
+@worker_options
 def command(
     workers: int | None, cpus: float | None, gpus: float, address: str | None, as_json: bool, **values: Any
 ) -> None:
@@ -67,12 +52,6 @@ def command(
     values["model"] = values["model"] if submitted else visible(values["model"])
     manifest = run_audit(config_from(values), partial(ray_engine, placement), device="cpu")
     report_outcome(values["out"], manifest, as_json=as_json)
-
-
-def visible(model: str | None) -> str | None:
-    """A model's folder by its full path: a worker's current folder is another one."""
-    prefix, place = ("local-dir:", model[10:]) if model and model.startswith("local-dir:") else ("", model or "")
-    return f"{prefix}{Path(place).absolute()}" if place and Path(place).is_dir() else model
 
 
 if __name__ == "__main__":

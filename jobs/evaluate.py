@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 import ray
+from ray.util import ActorPool
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works without being installed
 
@@ -20,7 +21,9 @@ from auditor.benchmark_encoding import EncodedShard, Encoder
 from auditor.cli import run
 from auditor.commands.evaluate import BENCHMARKS, show
 from auditor.corpus.reader import Shard
+from auditor.distribute import Placement, WorkerError, one_line
 from auditor.evaluate import EvaluateConfig, evaluate, save_results
+from jobs.cluster import connect, share_of_node, visible, worker_options
 from model.checkpoint import load_model
 
 RETRIES = 3  # of a shard whose worker died
@@ -37,23 +40,22 @@ class ShardEncoder:
 
 
 class RayEncoder:
-    """Encodes shards on the cluster, at most two ahead per worker, in order."""
+    """Encodes shards on the cluster: Ray hands each to the next worker that is free and gives them back in order."""
 
-    def __init__(self, model: str, *, workers: int, device: str, frames: int, decoders: int, cpus: float, gpus: float):
-        remote: Any = ray.remote(num_cpus=cpus, num_gpus=gpus, max_restarts=RETRIES, max_task_retries=RETRIES)(
-            ShardEncoder
-        )
-        self.actors = [remote.remote(model, device, frames, decoders) for _ in range(workers)]
+    def __init__(self, model: str, placement: Placement, *, frames: int, decoders: int | None = None):
+        remote: Any = ray.remote(
+            num_cpus=placement.cpus, num_gpus=placement.gpus, max_restarts=RETRIES, max_task_retries=RETRIES
+        )(ShardEncoder)
+        device = "cuda" if placement.gpus else "cpu"
+        count = min(placement.workers or placement.room(), placement.room()) or 1
+        arguments = (model, device, frames, decoders or placement.threads)
+        self.actors = [remote.remote(*arguments) for _ in range(count)]
 
     def __call__(self, shards: Sequence[Shard]) -> Iterator[EncodedShard]:
-        ahead = 2 * len(self.actors)
-        running: list[Any] = []
-        for number, shard in enumerate(shards):
-            running.append(self.actors[number % len(self.actors)].encode.remote(shard))
-            if len(running) >= ahead:
-                yield ray.get(running.pop(0))
-        while running:
-            yield ray.get(running.pop(0))
+        try:
+            yield from ActorPool(self.actors).map(lambda actor, shard: actor.encode.remote(shard), list(shards))
+        except ray.exceptions.RayError as error:
+            raise WorkerError(f"a shard could not be encoded: {one_line(error)}") from error
 
     def close(self) -> None:
         for actor in self.actors:
@@ -67,11 +69,9 @@ class RayEncoder:
 @click.option("--out", type=click.Path(path_type=Path), required=True)
 @click.option("--split", help="What to report on; the benchmark's own test split by default.")
 @click.option("--validation", help="Split that re-ranking is fitted on; val, or train where there is none.")
-@click.option("--workers", default=2, show_default=True)
-@click.option("--cpus", default=1.0, show_default=True, help="Of each worker.")
-@click.option("--gpus", default=0.0, show_default=True, help="Of each worker; above zero the model runs on cuda.")
-@click.option("--frames", default=12, show_default=True)
-@click.option("--decoders", default=2, show_default=True, help="Decoder processes of each worker.")
+@worker_options
+@click.option("--frames", default=12, show_default=True, help="Frames of a video.")
+@click.option("--decoders", type=int, help="Decoder processes of each worker; one for each of its CPUs by default.")
 @click.option("--max-failed", default=0.01, show_default=True, help="Share of media that may fail to decode.")
 @click.option("--json", "json_", is_flag=True, help="All results as JSON.")
 def command(
@@ -81,11 +81,12 @@ def command(
     out: Path,
     split: str | None,
     validation: str | None,
-    workers: int,
-    cpus: float,
+    workers: int | None,
+    cpus: float | None,
     gpus: float,
+    address: str | None,
     frames: int,
-    decoders: int,
+    decoders: int | None,
     max_failed: float,
     json_: bool,
 ) -> None:
@@ -95,11 +96,11 @@ def command(
     Example:
       python jobs/evaluate.py coco --data coco-shards --model ViT-B-32@openai --workers 8 --out results.json
     """
-    ray.init(ignore_reinit_error=True, log_to_driver=False)
-    device = "cuda" if gpus > 0 else "cpu"
-    encoder = RayEncoder(model, workers=workers, device=device, frames=frames, decoders=decoders, cpus=cpus, gpus=gpus)
+    loaded = load_model(model, "cpu")
+    connect(address, Path(__file__).resolve().parents[1], quiet=True)
+    placement = Placement(workers, cpus or share_of_node(gpus), gpus)
+    encoder = RayEncoder(visible(model) or model, placement, frames=frames, decoders=decoders)
     try:
-        loaded = load_model(model, "cpu")
         config = EvaluateConfig(benchmark, data, split, validation, max_failed=max_failed)
         results = evaluate(config, loaded.backbone, loaded.head, encoder)
     finally:

@@ -22,6 +22,7 @@ from ray.train.torch import TorchTrainer, get_device
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works without being installed
 
+from auditor.cli import run
 from auditor.commands.train import TrainProgress, settings_from, show, train_options
 from model.errors import ModelError
 from model.tarshards import list_shards
@@ -111,10 +112,9 @@ def main(
             check_folder(Path(config.out))
         start_ray(workers, cpus_per_worker, gpus_per_worker)
         show(fit(config, workers, cpus_per_worker, gpus_per_worker, retries), as_machine)
-    except (ModelError, ray.train.TrainingFailedError) as error:
-        click.echo(f"train: {reason(error)}", err=True)
-        sys.exit(1)
+    except ray.train.TrainingFailedError as error:
+        raise ModelError(reason(error)) from error
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run(command=main))

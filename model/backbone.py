@@ -131,6 +131,13 @@ def backbone_fingerprint(backbone: Backbone) -> str:
     )
 
 
+def device_named(name: str) -> str:
+    """A device as torch calls it; `auto` is the current GPU where there is one."""
+    if name != "auto":
+        return name
+    return f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_available() else "cpu"
+
+
 def load_backbone(spec: str, device: str = "cpu", seed: int = 0) -> Backbone:
     """The open_clip model that `spec` names, in evaluation mode. `seed` draws the weights where none are named."""
     name, tag = split_spec(spec)

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from model.backbone import device_named
 from model.errors import ModelError
 from model.loader import MediaLoader, PairLoader, Shards, count_shards
 from model.objective import Learner
@@ -143,15 +144,9 @@ def loader_config(config: TrainConfig, learner: Learner, world: World) -> Loader
     )
 
 
-def device_of(config: TrainConfig) -> str:
-    if config.device != "auto":
-        return config.device
-    return f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_available() else "cpu"
-
-
 def build_learner(config: TrainConfig) -> Learner:
     try:
-        backbone = start_backbone(config, device_of(config))
+        backbone = start_backbone(config, device_named(config.device))
     except RuntimeError as error:  # a device that is not there
         raise TrainError(f"cannot use device {config.device}: {str(error).splitlines()[0]}") from error
     head = start_head(config, backbone)

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from auditor import evaluate as evaluation
 from auditor.benchmark_encoding import EncodedShard, Encoder, EvaluationError, split_shards
 from auditor.commands.evaluate import command
+from auditor.console import as_json
 from auditor.evaluate import EvaluateConfig, evaluate, join
 from model.backbone import Backbone, load_backbone
 from model.benchmarks import eccv
@@ -142,17 +143,17 @@ def test_command_writes_json_and_says_that_it_is_not_the_benchmark(
 
 def test_ray_gives_the_same_tables(tmp_path: Path, shards: Path, random_model: str, results: dict) -> None:  # type: ignore[type-arg]
     ray = pytest.importorskip("ray")
-    from jobs.evaluate import RayEncoder
+    from auditor.cli import run
+    from jobs.evaluate import command as job
 
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, ignore_reinit_error=True)
+    given = ["flickr8k", "--data", str(shards), "--model", random_model, "--out", str(tmp_path / "results.json")]
     try:
-        encoder = RayEncoder(random_model, workers=2, device="cpu", frames=12, decoders=1, cpus=1, gpus=0)
-        again = evaluate(EvaluateConfig("flickr8k", str(shards)), load_backbone(random_model), None, encoder)
-        encoder.close()
+        assert run([*given, "--workers", "2", "--cpus-per-worker", "1", "--address", "local"], job) == 0
     finally:
         ray.shutdown()
+    again = json.loads((tmp_path / "results.json").read_text())
     for key in ("tables", "removal", "deciles", "calibration", "pearson", "rerank"):
-        assert again[key] == results[key], key
+        assert again[key] == json.loads(as_json(results[key])), key
 
 
 def test_top_is_a_full_sort_cut_off(backbone: Backbone, shards: Path) -> None:

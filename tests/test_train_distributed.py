@@ -166,15 +166,14 @@ def test_a_job_that_cannot_train_fails_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text(config.to_toml())
     job = start_job(tmp_path, "--retries", "0")
     assert job.wait(timeout=400) == 1
-    complaints = [line for line in (tmp_path / "job.log").read_text().splitlines() if line.startswith("train: ")]
+    complaints = [line for line in (tmp_path / "job.log").read_text().splitlines() if line.startswith("auditor: ")]
     assert len(complaints) == 1 and "at step 2" in complaints[0]
     assert not Path(config.out).exists()
 
 
-def test_a_job_complains_before_it_starts_a_cluster(tmp_path: Path) -> None:
-    from click.testing import CliRunner
-
+def test_a_job_complains_before_it_starts_a_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from auditor.cli import run
     from jobs.train import main
 
-    found = CliRunner().invoke(main, [str(tmp_path), "--out", str(tmp_path / "run")])
-    assert found.exit_code == 1 and "train: no tar shards at" in found.stderr
+    assert run([str(tmp_path), "--out", str(tmp_path / "run")], main) == 1
+    assert "auditor: no tar shards at" in capsys.readouterr().err

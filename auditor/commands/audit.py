@@ -52,6 +52,7 @@ def config_from(values: dict[str, Any]) -> "AuditConfig":
     from auditor.corpus.reader import CorpusOptions
     from auditor.statistics import ScoreConfig
     from auditor.sweep import SweepConfig
+    from model.backbone import device_named
     from model.pixels import Limits
 
     return AuditConfig(
@@ -77,19 +78,11 @@ def config_from(values: dict[str, Any]) -> "AuditConfig":
             near_duplicate=values["near_duplicate"],
             seed=values["seed"],
         ),
-        device=device(values["device"]),
+        device=device_named(values["device"]),
         max_error_rate=values["max_error_rate"],
         allow_random_weights=values["allow_random_weights"],
         quiet=values["quiet"],
     )
-
-
-def device(name: str) -> str:
-    if name != "auto":
-        return name
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 @click.command()

@@ -17,7 +17,7 @@ import click
 def command(out: str, size: int | None, seed: int, quick: bool, quiet: bool, as_json: bool) -> None:
     """Draw a corpus with known defects, train a small model on its sound part, audit the rest and check the audit.
 
-    Needs no network and no GPU; about four minutes on two cores.
+    Needs no network and no GPU; about three minutes on two cores.
 
     \b
     auditor demo --out demo

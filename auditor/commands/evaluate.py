@@ -20,7 +20,7 @@ SHORT = {"visual_to_text": "v2t", "text_to_visual": "t2v"}
 @click.option("--validation", help="Split that re-ranking is fitted on; val, or train where there is none.")
 @click.option("--frames", default=12, show_default=True, help="Frames of a video.")
 @click.option("--decoders", default=2, show_default=True, help="Decoder processes.")
-@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, …")
+@click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, …")
 @click.option("--cache", type=click.Path(path_type=Path), help="Folder of encoded shards, used again next time.")
 @click.option("--max-failed", default=0.01, show_default=True, help="Share of media that may fail to decode.")
 @click.option("--json", "json_", is_flag=True, help="All results as JSON.")
@@ -49,9 +49,10 @@ def command(
     """
     from auditor.benchmark_encoding import Encoder
     from auditor.evaluate import EvaluateConfig, evaluate, save_results
+    from model.backbone import device_named
     from model.checkpoint import load_model
 
-    loaded = load_model(model, device)
+    loaded = load_model(model, device_named(device))
     config = EvaluateConfig(benchmark, data, split, validation, max_failed=max_failed)
     with Encoder(loaded.backbone, frames, decoders, cache) as encoder:
         results = evaluate(config, loaded.backbone, loaded.head, encoder)

@@ -79,9 +79,10 @@ def command(
         results = reproduce(config, None)
     else:
         from auditor.benchmark_encoding import Encoder
+        from model.backbone import device_named
         from model.checkpoint import load_model
 
-        with Encoder(load_model(model).backbone, cache=cache) as encoder:
+        with Encoder(load_model(model, device_named("auto")).backbone, cache=cache) as encoder:
             results = reproduce(config, encoder)
     paths = write(results, out)
     show(name, results, paths, json_)
