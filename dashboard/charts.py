@@ -106,7 +106,7 @@ def counts(values: Mapping[str, int]) -> Chart:
     data = pd.DataFrame({"what": list(values), "rows": list(values.values())})
     base = alt.Chart(data).encode(
         y=alt.Y("what:N", sort=None, title=None, axis=alt.Axis(labelLimit=240)),
-        x=alt.X("rows:Q", scale=alt.Scale(type="symlog"), axis=None),  # the bars carry their numbers
+        x=alt.X("rows:Q", axis=None),  # the bars carry their numbers
         tooltip=["what:N", alt.Tooltip("rows:Q", format=",")],
     )
     text = base.mark_text(align="left", dx=4, color=GREY).encode(text=alt.Text("rows:Q", format=","))
