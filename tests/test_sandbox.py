@@ -88,6 +88,8 @@ ESCAPES = [
     "SELECT write_log('x')",
     "SELECT sleep_ms(1000)",
     "SELECT repeat('x', 3000000000)",
+    "SELECT len(range(3000000000))",
+    "SELECT list_reduce(['x', 'y'], lambda a, b: a || a || a)",
     "SELECT lpad('x', 1000000000, 'y')",
     "SELECT * FROM measured",
     "SELECT * FROM memory.main.samples",

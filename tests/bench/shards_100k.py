@@ -1,6 +1,6 @@
 """How far one driver goes: 1,000 to 100,000 tiny shards listed, placed, resumed and scored through the Ray engine.
 
-    python -m tests.bench.shards_100k [--shards 1000 --shards 10000 --shards 100000] [--workers 2]
+    python -m tests.bench.shards_100k [--shards 1000 --shards 10000 --shards 100000] [--workers 2] [--no-score]
 
 The encoder does nothing, so what is left is what a shard costs by itself: listing, placing, opening, its files, its
 report. Time per shard and the driver's memory should not grow with the number of shards. One shard in fifty has a pair
@@ -86,7 +86,7 @@ def timed(found: dict[str, float], name: str) -> Iterator[None]:
     found[name] = time.perf_counter() - start
 
 
-def measure(place: Path, count: int, workers: int) -> dict[str, float]:
+def measure(place: Path, count: int, workers: int, scored: bool) -> dict[str, float]:
     """One audit of `count` shards, then the same again, with everything done."""
     write_shards(place / f"corpus-{count}", count)
     folder = Folder(place / f"audit-{count}")
@@ -105,9 +105,10 @@ def measure(place: Path, count: int, workers: int) -> dict[str, float]:
     names = [report.shard for report in reports if report.failure is None]
     if manifest.failed_shards or len(names) != count:
         raise RuntimeError(f"{len(manifest.failed_shards)} of {count} shards failed: {manifest.failed_shards[:1]}")
-    with timed(found, "score_s"):
-        score(folder, names, engine, manifest, audit.score)
-    found["memory_scored_mb"] = resident()
+    if scored:
+        with timed(found, "score_s"):
+            score(folder, names, engine, manifest, audit.score)
+        found["memory_scored_mb"] = resident()
     manifest.save(folder)
     found["manifest_kb"] = (place / f"audit-{count}" / "manifest.json").stat().st_size / 1024
     return found
@@ -126,8 +127,9 @@ def per_shard(found: dict[str, float]) -> dict[str, float]:
 @click.command()
 @click.option("--shards", type=int, multiple=True, default=[1_000, 10_000, 100_000], show_default=True)
 @click.option("--workers", default=2, show_default=True)
+@click.option("--score/--no-score", "scored", default=True, show_default=True, help="Score them too: the longest part.")
 @click.option("--place", type=click.Path(path_type=Path), help="Where to put them; a temporary folder by default.")
-def main(shards: tuple[int, ...], workers: int, place: Path | None) -> None:
+def main(shards: tuple[int, ...], workers: int, scored: bool, place: Path | None) -> None:
     """Measure what a shard costs, for each number of shards."""
     paths = {"env_vars": {"PYTHONPATH": str(ROOT)}}
     ray.init(
@@ -142,7 +144,7 @@ def main(shards: tuple[int, ...], workers: int, place: Path | None) -> None:
     results = []
     with tempfile.TemporaryDirectory(dir=place) as folder:
         for count in shards:
-            results.append(measure(Path(folder), count, workers))
+            results.append(measure(Path(folder), count, workers, scored))
             table([per_shard(found) for found in results], "per shard")
             output = ROOT / "bench-results" / "shards_100k.json"
             output.parent.mkdir(exist_ok=True)
