@@ -29,11 +29,3 @@ def by_kind(matches: Mapping[str, Floats]) -> float | dict[str, float] | None:
     """The cut of each kind; a plain number where the corpus has only one."""
     cuts = {kind: float(np.quantile(values, OUTLYING)) for kind, values in matches.items() if len(values)}
     return next(iter(cuts.values()), None) if len(cuts) < 2 else cuts
-
-
-def fence(matches: Floats) -> float | None:
-    """Tukey's fence on the logarithm: beyond it lies what is far more ambiguous than the bulk of this corpus."""
-    if not len(matches):
-        return None
-    low, high = np.quantile(np.log(np.maximum(matches, 1e-9)), [0.25, 0.75])
-    return float(np.exp(high + 1.5 * (high - low)))

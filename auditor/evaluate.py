@@ -171,8 +171,10 @@ def fit_head(split: EncodedSplit, seed: int) -> PrototypeHead:
 
 @torch.no_grad()
 def uncertainty(head: PrototypeHead, data: EmbeddingSet) -> ItemScores:
-    visual = head.uncertainty_visual(torch.from_numpy(data.visual)).double().numpy()
-    return ItemScores(visual, head.uncertainty_text(torch.from_numpy(data.text)).double().numpy())
+    device = head.visual.device
+    visual = head.uncertainty_visual(torch.from_numpy(data.visual).to(device))
+    text = head.uncertainty_text(torch.from_numpy(data.text).to(device))
+    return ItemScores(visual.double().cpu().numpy(), text.double().cpu().numpy())
 
 
 def fit_rerank(head: PrototypeHead, validation: EncodedSplit) -> Rerank:

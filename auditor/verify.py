@@ -57,7 +57,7 @@ def verify(out: str, count: int, *, model: str | None = None, corpus: str | None
     checks: list[Check] = []
     with DecoderPool(backbone.pixels, frames=sweep.frames, workers=1, limits=sweep.limits) as decoders:
         for shard, kind, chosen in choose(folder, shards, count, seed):
-            checker = Checker(folder, backbone, decoders, context, corpus)
+            checker = Checker(folder, backbone, decoders, context, corpus, manifest.corpus.get("root"))
             checks += checker.check(shard, kind, chosen)
     return checks
 
@@ -82,7 +82,8 @@ class Checker:
     backbone: Backbone
     decoders: DecoderPool
     context: Context
-    corpus: str | None
+    corpus: str | None  # where it is now, if it has moved
+    old_root: str | None
 
     def check(self, shard: str, kind: str, chosen: list[int]) -> list[Check]:
         pairs = pairs_of_kind(read_embeddings(self.folder, shard), kind)
@@ -96,7 +97,8 @@ class Checker:
 
     def _compare(self, row: dict[str, Any], kind: str) -> str:
         try:
-            data = read_media(row["media_path"], row["media_offset"], row["media_size"], self.corpus)
+            place = row["media_path"], row["media_offset"], row["media_size"]
+            data = read_media(*place, root=self.corpus, old_root=self.old_root)
         except (AuditorError, OSError) as error:
             return f"medium cannot be read: {error}"
         if digest(data) != row["media_digest"]:

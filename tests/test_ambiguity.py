@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from auditor.ambiguity import MISMATCH, default_thresholds, fence
+from auditor.ambiguity import MISMATCH, default_thresholds
 from auditor.hubness import Measures, Reference, measure
 from auditor.mismatch import fit_mismatch
 from tests.pairs import planted, unit
@@ -56,7 +56,6 @@ def test_default_thresholds_flag_the_tail_and_little_else() -> None:
 
 def test_no_pairs_give_no_thresholds() -> None:
     assert default_thresholds({})["ambiguous_text"] is None
-    assert fence(np.empty(0, np.float32)) is None
 
 
 def test_real_captions_that_fit_much_of_the_corpus_find_their_photo_less_often(shared: Path) -> None:

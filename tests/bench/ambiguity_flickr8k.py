@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from auditor.ambiguity import OUTLYING, fence
+from auditor.ambiguity import OUTLYING
 from auditor.console import table
 from auditor.hubness import Floats, Measures, Reference, measure, similarity_matrix
 from tests.bench.flickr8k import Encode, Photos, encoder, first_noun_phrase, load_photos, nouns
@@ -23,6 +23,12 @@ from tests.bench.mismatch_flickr8k import auroc
 RESULTS = Path(__file__).resolve().parents[2] / "bench-results"
 SHARES = np.arange(0, 95, 5) / 100
 Hits = npt.NDArray[np.bool_]
+
+
+def fence(matches: npt.NDArray[np.float32]) -> float:
+    """Tukey's fence on the logarithm, beside the share that the flags go by."""
+    low, high = np.quantile(np.log(np.maximum(matches, 1e-9)), [0.25, 0.75])
+    return float(np.exp(high + 1.5 * (high - low)))
 
 
 def recall_curve(hit: Hits, ambiguity: Floats) -> list[float]:
@@ -126,7 +132,7 @@ def flagged(photos: Photos, reference: Reference, spoiled: Floats, cut: Any, fou
             f"top {1 - OUTLYING:.0%}": float(np.quantile(matches, OUTLYING)),
             "5% of the corpus": 0.05 * len(photos.visual),
             "10% of the corpus": 0.10 * len(photos.visual),
-            "fence": fence(matches) or 0.0,
+            "fence": fence(matches),
         }
         for name, threshold in rules.items():
             flag = matches >= threshold
