@@ -65,8 +65,8 @@ class Engine(Protocol):
     def each(self, work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
         """What `work` makes of each item, in the order of the items."""
 
-    def score(self, shards: Sequence[str], context: Context) -> Iterator[tuple[str, int]]:
-        """Score the shards that are not scored yet; yields every one's name and its new rows, in any order."""
+    def score(self, shards: Sequence[str], context: Context) -> Iterator[tuple[str, int, str]]:
+        """Score the shards that are not scored yet; yields every one's name, its new rows, and why it could not be."""
 
 
 @dataclass(frozen=True)
@@ -94,9 +94,9 @@ class LocalEngine:
     def each(self, work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
         return map(work, items)
 
-    def score(self, shards: Sequence[str], context: Context) -> Iterator[tuple[str, int]]:
+    def score(self, shards: Sequence[str], context: Context) -> Iterator[tuple[str, int, str]]:
         for shard in shards:
-            yield shard, 0 if is_scored(self.folder, shard, context) else score_shard(self.folder, shard, context)
+            yield shard, 0 if is_scored(self.folder, shard, context) else score_shard(self.folder, shard, context), ""
 
 
 MakeEngine = Callable[[Folder, Backbone, AuditConfig], Engine]
@@ -288,8 +288,10 @@ def score_corpus(
     manifest.model["head_fingerprint"] = context.head.fingerprint
     manifest.settings["near_duplicates_searched"] = context.near_duplicates
     with Progress("score", manifest.counts["rows"], quiet=quiet) as progress:
-        for _, count in engine.score(shards, context):
+        for shard, count, failure in engine.score(shards, context):
             progress.advance(count)
+            if failure:
+                manifest.failed_shards.append({"shard": shard, "message": f"not scored: {failure}"})
     return context
 
 

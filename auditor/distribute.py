@@ -199,7 +199,14 @@ class RayEngine:
         given = 0
         ray.data.DataContext.get_current().max_errored_blocks = 0
         blocks = put_blocks([pickle.dumps(numbered) for numbered in enumerate(items)], BLOCK)
-        made = blocks.map_batches(apply, batch_size=None, fn_kwargs={"work": ray.put(work)}, num_cpus=self.light.cpus)
+        made = blocks.map_batches(
+            apply,
+            batch_size=None,
+            fn_kwargs={"work": ray.put(work)},
+            num_cpus=self.light.cpus,
+            max_retries=3,
+            retry_exceptions=True,  # of object stores, most of which pass
+        )
         for row in rows_of(made):
             waiting[row["number"]] = row["result"]
             while given in waiting:
@@ -208,8 +215,8 @@ class RayEngine:
         if given < len(items):
             raise WorkerError(f"workers lost {len(items) - given} of {len(items)} parts; run the same command again")
 
-    def score(self, shards: Sequence[str], context: Context) -> Iterator[tuple[str, int]]:
-        """Score shards; all that can be scored are, then a failure is raised with the names of the others."""
+    def score(self, shards: Sequence[str], context: Context) -> Iterator[tuple[str, int, str]]:
+        """Score shards: the name, new rows, and in the end of each that could not be scored why."""
         missing = dict.fromkeys(shards, "its worker died")
         arguments = {"folder": self.folder, "context": ray.put(context), "threads": self.light.threads}
         for alone in PASSES:
@@ -218,13 +225,9 @@ class RayEngine:
                 if row["failure"]:
                     missing[row["shard"]] = row["failure"]
                 elif missing.pop(row["shard"], None) is not None:
-                    yield row["shard"], row["rows"]
-        if missing:
-            name, reason = next(iter(missing.items()))
-            raise WorkerError(
-                f"{len(missing)} of {len(shards)} shards could not be scored, such as {name} ({reason}); "
-                "run the same command again"
-            )
+                    yield row["shard"], row["rows"], ""
+        for shard, failure in missing.items():
+            yield shard, 0, failure
 
     @property
     def light(self) -> Placement:

@@ -24,6 +24,7 @@ def rescore(out: str, model: str | None, config: ScoreConfig, *, quiet: bool = F
             raise AuditError(f"{out} has no embeddings yet: finish `auditor audit` first")
         if len(shards) + len(manifest.failed_shards) < manifest.corpus["shards"]:
             raise AuditError(f"{out} is not swept to the end yet: run the `auditor audit` command again first")
+        manifest.failed_shards = [failed for failed in manifest.failed_shards if failed["shard"] not in shards]
         engine = LocalEngine(folder, None, SweepConfig())
         context = score_corpus(folder, shards, engine, head, manifest, config, quiet)
         keep_head(folder, context.head, manifest)

@@ -11,6 +11,7 @@ import sys
 import tarfile
 import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from auditor.audit import AuditConfig, AuditError, TooManyErrorsError, run_audit
+from auditor.audit import AuditConfig, AuditError, LocalEngine, TooManyErrorsError, run_audit
 from auditor.cli import run
 from auditor.corpus.reader import CorpusOptions
 from auditor.embeddings import read_embeddings
 from auditor.lock import LockedError, exclusive
 from auditor.manifest import Manifest
 from auditor.rescore import rescore
-from auditor.statistics import ScoreConfig
+from auditor.statistics import Context, ScoreConfig
 from auditor.storage import Folder, StorageError
 from auditor.sweep import SweepConfig
 from auditor.verify import verify
@@ -228,6 +229,25 @@ def test_a_failed_shard_makes_the_command_fail_and_is_named(
     assert "1 of 4 shards could not be read: 00001" in printed.err
     assert json.loads(printed.out)["failed_shards"][0]["shard"] == "00001"
     assert rows(tmp_path / "a").num_rows == 3 * 48
+
+
+class Forgetful(LocalEngine):
+    """Cannot score one shard, as a worker that dies of it."""
+
+    def score(self, shards: Sequence[str], context: Context) -> Iterator[tuple[str, int, str]]:
+        yield from super().score([shard for shard in shards if shard != "00001"], context)
+        yield "00001", 0, "its worker died"
+
+
+def test_a_shard_that_cannot_be_scored_is_named_and_the_rest_is_finished(
+    corpus: Path, undisturbed: Path, random_model: str, tmp_path: Path
+) -> None:
+    audit = config(corpus, tmp_path, random_model)
+    manifest = run_audit(audit, lambda folder, backbone, given: Forgetful(folder, backbone, given.sweep))
+    assert manifest.state == "complete" and manifest.statistics
+    assert manifest.failed_shards == [{"shard": "00001", "message": "not scored: its worker died"}]
+    assert run_audit(audit).failed_shards == []
+    assert rows(tmp_path).equals(rows(undisturbed))
 
 
 def test_a_shard_that_disappears_in_the_middle_is_named(own_corpus: Path, random_model: str, tmp_path: Path) -> None:

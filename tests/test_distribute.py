@@ -150,10 +150,8 @@ def test_scoring_finishes_the_rest_and_names_what_failed(engine: RayEngine, monk
     answers = [{"shard": "a", "rows": 5, "failure": ""}, {"shard": "b", "rows": 0, "failure": "the disk is full"}]
     script = Script(answers, *[[answers[1]]] * 3)
     monkeypatch.setattr(distribute, "stream", script)
-    scored = engine.score(["a", "b"], None)  # type: ignore[arg-type]
-    assert next(scored) == ("a", 5)
-    with pytest.raises(WorkerError, match=r"1 of 2 shards.*b \(the disk is full\)"):
-        next(scored)
+    scored = list(engine.score(["a", "b"], None))  # type: ignore[arg-type]
+    assert scored == [("a", 5, ""), ("b", 0, "the disk is full")]
     assert script.asked == [(["a", "b"], False), (["b"], False), (["b"], True), (["b"], True)]
 
 
