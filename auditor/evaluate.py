@@ -5,7 +5,6 @@ validation split; then ask what the uncertainty is worth: its correlation with h
 recall by tenths, calibration. `evaluate` does not know where shards are encoded: here, or on Ray by jobs/evaluate.py.
 """
 
-import json
 import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +16,10 @@ import numpy as np
 import torch
 
 from auditor.benchmark_encoding import Array, Encode, EncodedShard, EvaluationError, split_shards
+from auditor.corpus.captions import parse_record
+from auditor.corpus.names import split_key
 from auditor.corpus.reader import Shard
+from auditor.corpus.remote import is_url
 from model.backbone import Backbone
 from model.benchmarks import analyses, eccv, paper
 from model.benchmarks.analyses import ItemScores
@@ -111,7 +113,7 @@ def evaluate(config: EvaluateConfig, backbone: Backbone, head: PrototypeHead | N
     fitted = head is None
     head = head or fit_head(validation or test, config.seed)
     u = uncertainty(head, test.data)
-    rerank = None if validation is None else fit_rerank(head, validation)
+    rerank = None if validation is None else fit_rerank(head, validation, protocol.collapse_texts)
     return {
         "format": FORMAT,
         "benchmark": config.benchmark,
@@ -126,7 +128,7 @@ def evaluate(config: EvaluateConfig, backbone: Backbone, head: PrototypeHead | N
         "tables": tables(protocol, test, u, rerank),
         "rerank": describe_rerank(rerank, validation),
         **uncertainty_analyses(test.data, u),
-        "eccv_caption": eccv_caption(config.benchmark, test, shards),
+        **eccv_caption(config.benchmark, test, shards),
         "paper": paper.of("retrieval").get(config.benchmark, []),
     }
 
@@ -177,11 +179,13 @@ def uncertainty(head: PrototypeHead, data: EmbeddingSet) -> ItemScores:
     return ItemScores(visual.double().cpu().numpy(), text.double().cpu().numpy())
 
 
-def fit_rerank(head: PrototypeHead, validation: EncodedSplit) -> Rerank:
+def fit_rerank(head: PrototypeHead, validation: EncodedSplit, collapse_texts: bool = False) -> Rerank:
+    """Betas for the count that is reported, which decides what a tie of equal sentences is worth (MSVD has many)."""
     data = validation.data
     u = uncertainty(head, data)
     similarity = data.scores(slice(None), slice(None))
-    return fit_beta(RetrievalSplit(list(validation.keys), similarity, u.visual, u.text, data.text_groups))
+    keys = list(validation.keys)
+    return fit_beta(RetrievalSplit(keys, similarity, u.visual, u.text, data.text_groups, collapse_texts))
 
 
 def weights(rerank: Rerank, test: EncodedSplit, u: ItemScores) -> Weights:
@@ -194,13 +198,18 @@ def weights(rerank: Rerank, test: EncodedSplit, u: ItemScores) -> Weights:
 
 def tables(protocol: Protocol, test: EncodedSplit, u: ItemScores, rerank: Rerank | None) -> list[dict[str, Any]]:
     """One row for each gallery, plain and re-ranked."""
-    rows = [
-        {"gallery": g, "reranked": False, **r.to_dict()} for g, r in score(protocol, test.data, split=test.name).items()
-    ]
+    whole = is_complete(protocol, test)
+    plain = score(protocol, test.data, split=test.name, complete=whole)
+    rows = [{"gallery": g, "reranked": False, **r.to_dict()} for g, r in plain.items()]
     if rerank is not None:
-        reranked = score(protocol, test.data, weights(rerank, test, u), test.name)
+        reranked = score(protocol, test.data, weights(rerank, test, u), test.name, complete=whole)
         rows += [{"gallery": g, "reranked": True, **r.to_dict()} for g, r in reranked.items()]
     return rows
+
+
+def is_complete(protocol: Protocol, test: EncodedSplit) -> bool:
+    """Whether this is the very split that the benchmark's figures are published for."""
+    return protocol.media is None or (len(test.keys) == protocol.media and test.name == protocol.split)
 
 
 def describe(config: EvaluateConfig, test: EncodedSplit, protocol: Protocol) -> dict[str, Any]:
@@ -210,7 +219,7 @@ def describe(config: EvaluateConfig, test: EncodedSplit, protocol: Protocol) -> 
         "media": len(test.keys),
         "captions": len(test.captions),
         "expected_media": protocol.media,
-        "complete": protocol.media is None or (len(test.keys) == protocol.media and test.name == protocol.split),
+        "complete": is_complete(protocol, test),
         "video": config.benchmark in VIDEO_BENCHMARKS,
         "failed": test.failed,
     }
@@ -246,28 +255,45 @@ def uncertainty_analyses(data: EmbeddingSet, u: ItemScores) -> dict[str, Any]:
     }
 
 
-def eccv_caption(benchmark: str, test: EncodedSplit, shards: Sequence[Shard]) -> dict[str, Any] | None:
-    """mAP@R and R-Precision on COCO, where the package is installed and the shards keep COCO's caption ids."""
+def eccv_caption(benchmark: str, test: EncodedSplit, shards: Sequence[Shard]) -> dict[str, Any]:
+    """mAP@R and R-Precision on COCO with its missing positives filled in, or why there are none."""
     if benchmark != "coco":
-        return None
+        return {"eccv_caption": None, "eccv_skipped": None}
     try:
-        images = [int(key) for key in test.keys]
-        captions = [
-            i for shard in shards for i in stored_caption_ids(shard, set(test.keys), PROTOCOLS["coco"].captions)
-        ]
-    except (ValueError, KeyError, OSError, tarfile.TarError):
-        return None
-    return eccv.evaluate(test.data, images, captions)
+        found = eccv.evaluate(test.data, *coco_ids(test, shards, PROTOCOLS["coco"].captions))
+    except eccv.EccvError as reason:
+        return {"eccv_caption": None, "eccv_skipped": str(reason)}
+    return {"eccv_caption": found, "eccv_skipped": None}
 
 
-def stored_caption_ids(shard: Shard, keys: set[str], count: int | None) -> list[int]:
-    """Caption ids that `auditor pack` put beside each image, in the order of the shard."""
-    found: list[int] = []
-    with tarfile.open(str(getattr(shard, "path", ""))) as tar:
-        for member in tar:
-            key, _, extension = member.name.partition(".")
-            if extension == "json" and key in keys and (content := tar.extractfile(member)):
-                found += [int(i) for i in json.load(content)["caption_ids"][:count]]
+def coco_ids(test: EncodedSplit, shards: Sequence[Shard], count: int | None) -> tuple[list[int], list[int]]:
+    """COCO's ids of the images and captions of a split, in its order."""
+    stored = {key: ids[:count] for shard in shards for key, ids in stored_caption_ids(shard).items()}
+    captions = np.bincount(test.data.text_groups, minlength=len(test.keys))
+    for key, expected in zip(test.keys, captions, strict=True):
+        if len(stored.get(key, ())) != expected:
+            raise eccv.EccvError(f"image {key} has {expected} captions and {len(stored.get(key, ()))} caption ids")
+    try:
+        return [int(key) for key in test.keys], [int(i) for key in test.keys for i in stored[key]]
+    except (ValueError, TypeError) as error:
+        raise eccv.EccvError(f"the shards hold other ids than COCO's ({error}); pack them again") from None
+
+
+def stored_caption_ids(shard: Shard) -> dict[str, list[Any]]:
+    """Key of each image -> the caption ids that `auditor pack` put beside it."""
+    path = str(getattr(shard, "path", ""))
+    if is_url(path):
+        raise eccv.EccvError("caption ids are read from shards on this machine, and these are remote")
+    found: dict[str, list[Any]] = {}
+    try:
+        with tarfile.open(path) as tar:
+            for member in tar:
+                key, extension = split_key(member.name) or ("", "")
+                if extension == "json" and (content := tar.extractfile(member)):
+                    ids = (parse_record(content.read()) or {}).get("caption_ids")
+                    found[key] = ids if isinstance(ids, list) else []
+    except (OSError, tarfile.TarError) as error:
+        raise eccv.EccvError(f"caption ids of {path} cannot be read: {error}") from None
     return found
 
 

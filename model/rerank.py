@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from model.errors import ModelError
-from model.retrieval import Recalls, rank_block
+from model.retrieval import Recalls, collapse, rank_block
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -35,6 +35,7 @@ class RetrievalSplit:
     uncertainty_visual: Floats  # (N,)
     uncertainty_text: Floats  # (M,)
     text_to_visual: npt.NDArray[np.integer[Any]]  # (M,) row of the medium of each caption
+    collapse_texts: bool = False  # a medium's captions count as one, as the benchmark reports them (MSVD)
 
     def __post_init__(self) -> None:
         media, captions = self.similarity.shape
@@ -59,7 +60,9 @@ class RetrievalSplit:
 
     def visual_queries(self, scores: Floats) -> float:
         """R@1 of media looking for one of their captions."""
-        return Recalls.of(rank_block(scores, np.arange(len(self.keys)), self.text_to_visual, 0.0)).r1
+        owners = self.text_to_visual
+        gallery, groups = collapse(scores, owners) if self.collapse_texts else (scores, owners)
+        return Recalls.of(rank_block(gallery, np.arange(len(self.keys)), groups, 0.0)).r1
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,12 @@
 """Evaluation from shards to results: encoding, splits, validation, Ray, and what is refused."""
 
 import json
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -10,14 +15,18 @@ from click.testing import CliRunner
 
 from auditor import evaluate as evaluation
 from auditor.benchmark_encoding import EncodedShard, Encoder, EvaluationError, split_shards
-from auditor.commands.evaluate import command
+from auditor.commands.evaluate import command, show
 from auditor.console import as_json
-from auditor.evaluate import EvaluateConfig, evaluate, join
+from auditor.corpus.reader import Shard
+from auditor.corpus.tar import TarShard
+from auditor.evaluate import EncodedSplit, EvaluateConfig, evaluate, join
 from model.backbone import Backbone, load_backbone
 from model.benchmarks import eccv
 from model.benchmarks.analyses import ItemScores
+from model.benchmarks.pack import PackConfig, pack
+from model.benchmarks.protocols import PROTOCOLS
 from model.pixels import decode_image, fit_to
-from model.retrieval import recall_from_embeddings
+from model.retrieval import EmbeddingSet, recall_from_embeddings
 from model.similarity import similarity_matrix
 from tests.clips import clip
 from tests.corpora import picture, sample, write_tar
@@ -164,25 +173,122 @@ def test_top_is_a_full_sort_cut_off(backbone: Backbone, shards: Path) -> None:
     np.testing.assert_array_equal(eccv.top(data, texts=False, depth=50, step=30), np.argsort(-scores.T, axis=1))
 
 
-def test_eccv_needs_its_package_and_cocos_ids(
-    monkeypatch: pytest.MonkeyPatch, backbone: Backbone, shards: Path
+class Metrics:
+    """Stands for the package: remembers what it is given, and looks up each of its own queries as the real one does."""
+
+    queries: tuple[int, ...] = ()
+    seen: ClassVar[dict[str, dict[int, list[int]]]] = {}
+
+    def compute_all_metrics(self, i2t, t2i, target_metrics, Ks):  # type: ignore[no-untyped-def]
+        self.seen.update(i2t=i2t, t2i=t2i)
+        for image in self.queries:
+            i2t[image]
+        return {name: {"i2t": 0.5, "t2i": 0.25} for name in target_metrics}
+
+
+@pytest.fixture
+def package(monkeypatch: pytest.MonkeyPatch) -> type[Metrics]:
+    monkeypatch.setitem(sys.modules, "eccv_caption", SimpleNamespace(Metrics=Metrics))  # type: ignore[arg-type]
+    monkeypatch.setattr(Metrics, "queries", ())
+    return Metrics
+
+
+def coco_split(folder: Path, images: int = 20) -> tuple[EncodedSplit, list[Shard]]:
+    """COCO as `auditor pack` makes it of Karpathy's file, with embeddings of nothing."""
+    source = folder / "in"
+    source.mkdir(parents=True)
+    rows = []
+    for i in range(images):
+        (source / f"{i}.jpg").write_bytes(picture(i))
+        sentences = [{"raw": f"caption {i} {n}", "sentid": 700_000 + 10 * i + n} for n in range(6)]
+        rows.append({"filename": f"{i}.jpg", "split": "test", "cocoid": 1000 + i, "sentences": sentences})
+    (source / "dataset_coco.json").write_text(json.dumps({"images": rows}))
+    pack("coco", source, folder / "out", PackConfig(samples_per_shard=7))
+    rng = np.random.default_rng(0)
+    data = EmbeddingSet(
+        rng.normal(size=(images, 8)), rng.normal(size=(5 * images, 8)), np.arange(images), np.arange(5 * images) // 5
+    )
+    keys, none = np.array([str(1000 + i) for i in range(images)]), np.zeros((0, 8))
+    return EncodedSplit("test", keys, np.array([]), data, none, none, []), split_shards(str(folder / "out"), "test")
+
+
+def test_eccv_runs_on_karpathys_coco(tmp_path: Path, package: type[Metrics]) -> None:
+    test, shards = coco_split(tmp_path)
+    found = evaluation.eccv_caption("coco", test, shards)
+    assert found["eccv_caption"]["eccv_map_at_r"] == {"i2t": 0.5, "t2i": 0.25} and found["eccv_skipped"] is None
+    best = int(np.argmax(test.data.visual[3] @ test.data.text.T))
+    assert package.seen["i2t"][1003][0] == 700_000 + 10 * (best // 5) + best % 5
+    assert len(package.seen["t2i"]) == 100 and len(package.seen["t2i"][700_194]) == 20
+    assert evaluation.eccv_caption("flickr8k", test, shards) == {"eccv_caption": None, "eccv_skipped": None}
+
+
+def test_eccv_says_why_it_is_skipped(
+    tmp_path: Path, package: type[Metrics], monkeypatch: pytest.MonkeyPatch, shards: Path
 ) -> None:
-    seen = {}
+    test, packed = coco_split(tmp_path)
 
-    class Metrics:
-        def compute_all_metrics(self, i2t, t2i, target_metrics, Ks):  # type: ignore[no-untyped-def]
-            seen["i2t"], seen["t2i"] = i2t, t2i
-            return {"eccv_map_at_r": {"i2t": 0.5, "t2i": 0.5}}
+    def reason(split: EncodedSplit, shards: Sequence[Shard]) -> str:
+        found = evaluation.eccv_caption("coco", split, shards)
+        assert found["eccv_caption"] is None
+        return str(found["eccv_skipped"])
 
-    package = type("package", (), {"Metrics": Metrics})
-    monkeypatch.setattr(eccv.importlib, "import_module", lambda name: package)
-    with Encoder(backbone, decoders=1) as encoder:
-        data = join("test", list(encoder(split_shards(str(shards), "test"))), 5).data
-    assert eccv.evaluate(data, [1, 2], range(100)) is None
-    found = eccv.evaluate(data, range(1000, 1020), range(5000, 5100))
-    assert found == {"eccv_map_at_r": {"i2t": 0.5, "t2i": 0.5}}
-    best = int(np.argmax(data.visual[3] @ data.text.T))
-    assert seen["i2t"][1003][0] == 5000 + best and len(seen["t2i"][5099]) == 20
+    named = np.array([f"{i:03d}" for i in range(20)])
+    assert "has 5 captions and 0 caption ids" in reason(replace(test, keys=named), split_shards(str(shards), "test"))
+    assert "has 5 captions and 0 caption ids" in reason(test, packed[:1])
+    assert "remote" in reason(test, [TarShard("test-00000", "s3://bucket/test-00000.tar")])
+    assert "cannot be read" in reason(test, [TarShard("gone", str(tmp_path / "gone.tar"))])
+    old = {"jpg": picture(0), "txt": b"a\nb", "json": json.dumps({"caption_ids": ["sentid:1", "sentid:2"]}).encode()}
+    write_tar(tmp_path / "old" / "test-0.tar", [("1000", old)])
+    one = test.data.take_visual(np.arange(1)).take_text(np.arange(2))
+    assert "pack them again" in reason(
+        replace(test, keys=test.keys[:1], data=one), split_shards(str(tmp_path / "old"), "test")
+    )
+    monkeypatch.setattr(package, "queries", (1003, 391895))
+    assert "not all of its images and captions are in this split (first 391895)" in reason(test, packed)
+    monkeypatch.setitem(sys.modules, "eccv_caption", None)
+    assert "pip install eccv_caption" in reason(test, packed)
+
+
+def test_ids_that_do_not_fit_the_embeddings_are_refused(tmp_path: Path, package: type[Metrics]) -> None:
+    test, _ = coco_split(tmp_path)
+    with pytest.raises(eccv.EccvError, match="20 images have 2 ids"):
+        eccv.evaluate(test.data, [1, 2], range(100))
+
+
+def test_the_command_prints_eccv_or_why_not(results: dict, capsys: pytest.CaptureFixture[str]) -> None:  # type: ignore[type-arg]
+    show(results, False)
+    assert results["eccv_skipped"] is None and "ECCV" not in capsys.readouterr().out
+    show({**results, "eccv_skipped": "the ids are gone"}, False)
+    assert "no figures of ECCV Caption: the ids are gone" in capsys.readouterr().out
+    show({**results, "eccv_caption": {"eccv_map_at_r": {"i2t": 0.321, "t2i": 0.3}}}, False)
+    assert "ECCV Caption: mAP@R 32.1 v2t, 30.0 t2v" in capsys.readouterr().out
+
+
+def test_folds_of_an_incomplete_coco_are_not_called_the_benchmarks() -> None:
+    rng = np.random.default_rng(0)
+    whole = EmbeddingSet(*rng.normal(size=(2, 5000, 4)).astype(np.float32), *[np.arange(5000)] * 2)
+    none, names = np.zeros((0, 4)), np.array([str(i) for i in range(5000)])
+    u = ItemScores(np.zeros(5000), np.zeros(5000))
+    complete = EncodedSplit("test", names, names, whole, none, none, [])
+    kept = np.arange(5000) != 1500
+    broken = replace(complete, keys=names[kept], data=whole.take_visual(kept).take_text(kept), failed=["1500: broken"])
+
+    def galleries(split: EncodedSplit) -> list[str]:
+        return [row["gallery"] for row in evaluation.tables(PROTOCOLS["coco"], split, u, None)]
+
+    assert galleries(complete) == ["COCO 5K", "COCO 1K"]
+    assert galleries(broken) == ["COCO 4999", "COCO 4999, folds of 1000"]
+
+
+def test_betas_are_fitted_on_the_protocols_own_count() -> None:
+    """The other medium has the same two sentences, the uncertain one twice: ties that the counts share out apart."""
+    visual, text = np.eye(2, dtype=np.float32), np.array([[0.5, 0], [0.4, 0], [0.5, 0.9], [0.5, 0.9], [0.4, 0.9]])
+    data = EmbeddingSet(visual, text.astype(np.float32), np.arange(2), np.array([0, 0, 1, 1, 1]))
+    none = np.zeros((0, 2))
+    split = EncodedSplit("val", np.array(["a", "b"]), np.array([]), data, none, none, [])
+    head = _Fixed(ItemScores(np.zeros(2), np.array([1.0, 0.0, 1.0, 1.0, 0.0])))
+    assert evaluation.fit_rerank(head, split).beta_text > 0  # type: ignore[arg-type]
+    assert evaluation.fit_rerank(head, split, collapse_texts=True).beta_text == 0  # type: ignore[arg-type]
 
 
 def test_reranking_weights_are_equation_8(results: dict, shards: Path, backbone: Backbone) -> None:  # type: ignore[type-arg]
@@ -200,6 +306,8 @@ def test_reranking_weights_are_equation_8(results: dict, shards: Path, backbone:
 
 class _Fixed:
     """A head with given uncertainties."""
+
+    visual = torch.zeros(0)  # tells the device
 
     def __init__(self, u: ItemScores):
         self.u = u

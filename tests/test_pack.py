@@ -75,9 +75,8 @@ def test_coco_of_karpathy(tmp_path: Path) -> None:
     assert train["101"]["jpg"] == b"bytes of b.jpg"
     assert train["101"]["txt"].decode().splitlines() == [f"b.jpg says {i}" for i in range(5)]
     ids = json.loads(train["101"]["json"])
-    assert (
-        ids["caption_ids"] == [f"sentid:{n}" for n in range(10, 15)] and ids["split"] == "train" and ids["id"] == "101"
-    )
+    assert ids["caption_ids"] == [str(n) for n in range(10, 15)]  # COCO's own numbers
+    assert ids["split"] == "train" and ids["id"] == "101"
     assert json.loads((tmp_path / "out" / "benchmark.json").read_text())["media"] == report.media
 
 
@@ -155,7 +154,10 @@ def test_a_pickle_that_wants_more_than_words_is_refused_and_runs_nothing(tmp_pat
     assert not mark.exists() and not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"not a pickle", pickle.dumps([1]), pickle.dumps({"v": [[1, 2]]})])
+NO_CAPTIONS = ([1], {"v": [[1, 2]]}, {"v": None}, {"v": 3}, {"v": "letters are no sentences"})
+
+
+@pytest.mark.parametrize("content", [b"", b"not a pickle", *(pickle.dumps(value) for value in NO_CAPTIONS)])
 def test_a_pickle_that_is_not_captions_is_an_error_for_people(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "raw-captions.pkl").write_bytes(content)
     with pytest.raises(BenchmarkError, match=r"raw-captions\.pkl"):
@@ -197,7 +199,10 @@ def test_flickr(tmp_path: Path, form: str) -> None:
             (source / f"Flickr_8k.{split}Images.txt").write_text(name + "\n")
     report = pack("flickr8k", source, tmp_path / "out")
     assert report.media == {"train": 1, "val": 1, "test": 1} and report.captions["test"] == 5
-    if form != "karpathy":
+    if form == "karpathy":
+        ids = json.loads(unpack(tmp_path / "out", "val")["101"]["json"])
+        assert ids["caption_ids"] == [f"sentid:{n}" for n in range(10, 15)]
+    else:
         assert unpack(tmp_path / "out", "val")["2_b"]["txt"].decode().splitlines()[3] == "A 2_b.jpg, 3 ."
 
 
@@ -214,12 +219,82 @@ def test_losses_are_counted_named_and_refused_above_the_threshold(tmp_path: Path
     content["images"][3]["sentences"] = []
     dump(source / "dataset_coco.json", content)
     media(source / "images", *(f"{i}.jpg" for i in range(18)), "x.jpg")
-    with pytest.raises(BenchmarkError, match=r"4 of 21 entries .*2 without a media file \(118, 119\)") as caught:
+    with pytest.raises(BenchmarkError, match=r"3 of the 20 entries of test \(15\.0%\)") as caught:
         pack("coco", source, tmp_path / "out")
-    assert "1 without a caption (103)" in str(caught.value) and "unknown split 'holdout' (120)" in str(caught.value)
+    said = str(caught.value)
+    assert "1 of the 21 entries in all (4.8%)" in said and "2 of test without a media file (118, 119)" in said
+    assert "1 of test without a caption (103)" in said and "unknown split 'holdout' (120)" in said
     assert os.listdir(tmp_path) == ["in"]
     report = pack("coco", source, tmp_path / "out", PackConfig(max_missing=0.2))
-    assert report.media == {"test": 17} and report.left_out == 4
+    assert report.media == {"test": 17} and report.lost() == {"test": 3}
+
+
+def test_a_large_train_split_does_not_hide_what_the_test_split_lacks(tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    splits = {f"{i}.jpg": "train" if i < 490 else "test" for i in range(500)}
+    dump(source / "dataset_coco.json", karpathy("coco", splits))
+    media(source / "images", *(name for name in splits if name != "495.jpg"))  # 0.2% of all, a tenth of test
+    with pytest.raises(BenchmarkError, match=r"1 of the 10 entries of test \(10\.0%\) cannot be packed"):
+        pack("coco", source, tmp_path / "out")
+    media(source / "images", "495.jpg")
+    (source / "images" / "7.jpg").unlink()
+    assert pack("coco", source, tmp_path / "out").missing_media == {"train": ["107"]}
+
+
+def test_photos_in_no_split_list_are_told_and_are_no_loss(tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    names = [f"{i}.jpg" for i in range(12)]
+    media(source, *names)
+    (source / "Flickr8k.token.txt").write_text("".join(f"{n}#0\tA photo .\n" for n in names))
+    for split, name in zip(["train", "dev", "test"], names, strict=False):
+        (source / f"Flickr_8k.{split}Images.txt").write_text(name + "\n")
+    result = CliRunner().invoke(command, ["flickr8k", "--source", str(source), "--out", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.output
+    assert "9 annotated but in no split list (3.jpg, 4.jpg, 5.jpg, ...)" in result.output
+    assert "left out" not in result.output
+    report = json.loads((tmp_path / "out" / "benchmark.json").read_text())
+    assert report["media"] == {"test": 1, "train": 1, "val": 1} and len(report["unlisted"]) == 9
+
+
+def test_captions_that_are_empty_or_null_go_with_their_ids_and_are_named(tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    content = karpathy("coco", {"a.jpg": "test", "b.jpg": "test"})
+    content["images"][0]["sentences"][1]["raw"] = None
+    content["images"][0]["sentences"][3]["raw"] = " \n"
+    del content["images"][1]["sentences"][2]["sentid"]
+    dump(source / "dataset_coco.json", content)
+    media(source, "a.jpg", "b.jpg")
+    report = pack("coco", source, tmp_path / "out")
+    packed = unpack(tmp_path / "out", "test")
+    assert packed["100"]["txt"].decode().splitlines() == ["a.jpg says 0", "a.jpg says 2", "a.jpg says 4"]
+    assert json.loads(packed["100"]["json"])["caption_ids"] == ["0", "2", "4"]
+    assert len(packed["101"]["txt"].splitlines()) == 5 and "caption_ids" not in json.loads(packed["101"]["json"])
+    assert report.captions == {"test": 8} and report.notes() == ["1 of test lack some of their captions (100)"]
+
+
+def test_a_short_row_of_a_table_is_a_missing_caption(tmp_path: Path) -> None:
+    msrvtt(tmp_path / "in")
+    media(tmp_path / "in" / "videos", "video3.mp4")
+    with (tmp_path / "in" / "MSRVTT_JSFUSION_test.csv").open("a") as table:
+        table.write("ret1,msr3,video3\n")
+    with pytest.raises(BenchmarkError, match=r"1 of test without a caption \(video3\)"):
+        pack("msrvtt", tmp_path / "in", tmp_path / "out")
+
+
+def test_a_short_row_of_the_flickr_table_is_a_missing_caption(tmp_path: Path) -> None:
+    media(tmp_path / "in", "1.jpg", "2.jpg")
+    rows(tmp_path / "in" / "captions.txt", ("image", "caption"), ("1.jpg", "one"), ("1.jpg",), ("2.jpg",))
+    report = pack("flickr8k", tmp_path / "in", tmp_path / "out", PackConfig(max_missing=0.5))
+    assert report.without_caption == {"all": ["2"]} and report.caption_missing == {"all": ["1"]}
+
+
+def test_a_moment_without_description_is_named(tmp_path: Path) -> None:
+    media(tmp_path / "in", "a.mp4")
+    moments = [{"video": "a.mp4", "description": text} for text in ("a dog runs", None)]
+    dump(tmp_path / "in" / "test_data.json", moments)
+    report = pack("didemo", tmp_path / "in", tmp_path / "out")
+    assert unpack(tmp_path / "out", "test")["a"]["txt"] == b"a dog runs"
+    assert report.caption_missing == {"test": ["a"]}
 
 
 def test_names_in_annotations_cannot_leave_the_source(tmp_path: Path) -> None:
@@ -228,7 +303,7 @@ def test_names_in_annotations_cannot_leave_the_source(tmp_path: Path) -> None:
     media(source / "images", "a.jpg")
     dump(source / "dataset_coco.json", karpathy("coco", {"a.jpg": "test", "../../secret.jpg": "test"}))
     report = pack("coco", source, tmp_path / "out", PackConfig(max_missing=0.5))
-    assert report.missing_media == ["101"]
+    assert report.missing_media == {"test": ["101"]}
 
 
 def test_shards_are_cut_repeatable_and_never_overwritten(tmp_path: Path) -> None:
@@ -259,7 +334,7 @@ def test_command_prints_splits_and_losses(tmp_path: Path) -> None:
     arguments = ["msrvtt", "--source", str(tmp_path / "in"), "--out", str(tmp_path / "out")]
     result = CliRunner().invoke(command, [*arguments, "--max-missing", "0.5"])
     assert result.exit_code == 0, result.output
-    assert "left out: 1 without a media file (video0)" in result.output and "train" in result.output
+    assert "left out: 1 of train without a media file (video0)" in result.output
 
 
 @pytest.mark.parametrize("benchmark", ["coco", "flickr8k", "flickr30k", "msrvtt", "msvd", "didemo"])

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from model.rerank import RerankError, RetrievalSplit, fit_beta, reweighted
+from model.retrieval import recall_from_similarity
 
 
 def hubby_split(seed: int, prefix: str, count: int = 120) -> RetrievalSplit:
@@ -51,6 +52,20 @@ def test_without_any_use_beta_is_zero() -> None:
     split = hubby_split(4, "val", count=30)
     flat = replace(split, uncertainty_visual=np.full(30, 0.5), uncertainty_text=np.full(30, 0.5))
     assert (fit_beta(flat).beta_visual, fit_beta(flat).beta_text) == (0.0, 0.0)
+
+
+def test_beta_is_fitted_on_the_count_that_is_reported() -> None:
+    """Medium 0 ties with medium 1 whatever beta is; only how many of medium 1's sentences are tied changes."""
+    similarity = np.array([[0.5, 0.4, 0.5, 0.5, 0.4], [0.1, 0.1, 0.9, 0.9, 0.9]])
+    u_text, owners = np.array([1.0, 0.0, 1.0, 1.0, 0.0]), np.array([0, 0, 1, 1, 1])
+    split = RetrievalSplit(["a", "b"], similarity, np.zeros(2), u_text, owners)
+    assert fit_beta(split, (0.0, 1.0)).beta_text == 1.0  # one tied sentence instead of two
+    collapsed = replace(split, collapse_texts=True)
+    for beta in (0.0, 1.0):
+        scores = reweighted(split, 0.0, beta)
+        reported = recall_from_similarity(scores, owners, collapse_texts=True).visual_to_text.r1
+        assert collapsed.visual_queries(scores) == pytest.approx(reported) == pytest.approx(75.0)
+    assert fit_beta(collapsed, (0.0, 1.0)).beta_text == 0.0
 
 
 def test_the_reported_split_cannot_be_the_one_beta_was_fitted_on() -> None:

@@ -80,6 +80,20 @@ def show(results: dict[str, Any], json_: bool) -> None:
         )
     pearson = results["pearson"]
     click.echo(f"Pearson of u and h: {pearson['PCC_V']:.3f} visual, {pearson['PCC_T']:.3f} text")
+    if figures := results["eccv_caption"]:
+        click.echo(f"ECCV Caption: {eccv_line(figures)}")
+    elif reason := results["eccv_skipped"]:
+        click.echo(f"no figures of ECCV Caption: {reason}")
+
+
+def eccv_line(figures: dict[str, dict[str, float]]) -> str:
+    """In percent, as the table above it."""
+    from model.benchmarks.eccv import METRICS
+
+    return "; ".join(
+        f"{METRICS.get(name, name)} {100 * value['i2t']:.1f} v2t, {100 * value['t2i']:.1f} t2v"
+        for name, value in figures.items()
+    )
 
 
 def flat(row: dict[str, Any]) -> dict[str, Any]:

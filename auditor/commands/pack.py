@@ -11,7 +11,7 @@ from auditor.console import as_json, table
 @click.argument("benchmark", type=click.Choice(["coco", "flickr8k", "flickr30k", "msrvtt", "msvd", "didemo"]))
 @click.option("--source", type=click.Path(path_type=Path), required=True, help="Folder of annotations and media.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="New folder for the shards.")
-@click.option("--max-missing", default=0.01, show_default=True, help="Share of entries that may be left out.")
+@click.option("--max-missing", default=0.01, show_default=True, help="Share of each split that may be left out.")
 @click.option("--samples-per-shard", default=1000, show_default=True, help="Samples in a shard.")
 @click.option("--json", "json_", is_flag=True, help="The report as JSON.")
 def command(benchmark: str, source: Path, out: Path, max_missing: float, samples_per_shard: int, json_: bool) -> None:
@@ -41,3 +41,5 @@ def command(benchmark: str, source: Path, out: Path, max_missing: float, samples
     table(rows, title=f"{benchmark} in {out}")
     for problem in report.problems():
         click.echo(f"left out: {problem}")
+    for known in report.notes():
+        click.echo(f"note: {known}")

@@ -1,7 +1,8 @@
 """ECCV Caption: mAP@R and R-Precision with the missing positives of COCO filled in, where its package is installed.
 
 `pip install eccv_caption` brings the annotations. It wants the COCO ids of images and captions, which packed shards
-keep, and ranked lists of ids; 5,000 x 25,000 scores are ranked block by block, fifty deep.
+keep, and ranked lists of ids; 5,000 x 25,000 scores are ranked block by block, fifty deep. Where there are no figures,
+`EccvError` says why.
 """
 
 import importlib
@@ -10,9 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from model.errors import ModelError
 from model.retrieval import Array, EmbeddingSet
 
 DEPTH = 50  # as the package's own example: the longest list of positives is shorter
+METRICS = {"eccv_map_at_r": "mAP@R", "eccv_rprecision": "R-Precision", "eccv_r1": "R@1"}
+
+
+class EccvError(ModelError):
+    """Why a split has no figures of ECCV Caption."""
 
 
 def top(data: EmbeddingSet, *, texts: bool, depth: int = DEPTH, step: int = 256) -> Array:  # (Q, depth)
@@ -29,17 +36,20 @@ def top(data: EmbeddingSet, *, texts: bool, depth: int = DEPTH, step: int = 256)
     return np.concatenate(parts)
 
 
-def evaluate(data: EmbeddingSet, image_ids: Sequence[int], caption_ids: Sequence[int]) -> dict[str, Any] | None:
-    """The package's metrics; None where it is not installed or the ids are not COCO's."""
+def evaluate(data: EmbeddingSet, image_ids: Sequence[int], caption_ids: Sequence[int]) -> dict[str, Any]:
+    """The package's metrics, as shares of one."""
     if len(image_ids) != len(data.visual) or len(caption_ids) != len(data.text):
-        return None
+        images, captions = f"{len(data.visual):,} images", f"{len(data.text):,} captions"
+        raise EccvError(f"{images} have {len(image_ids):,} ids, {captions} have {len(caption_ids):,}")
     try:
         package = importlib.import_module("eccv_caption")
     except ImportError:
-        return None
-    images, captions = np.asarray(image_ids), np.asarray(caption_ids)
-    i2t = dict(zip(images.tolist(), captions[top(data, texts=True)].tolist(), strict=True))
-    t2i = dict(zip(captions.tolist(), images[top(data, texts=False)].tolist(), strict=True))
-    metrics = ("eccv_map_at_r", "eccv_rprecision", "eccv_r1")
-    found: dict[str, Any] = package.Metrics().compute_all_metrics(i2t, t2i, target_metrics=metrics, Ks=(1, 5, 10))
+        raise EccvError("its package is not installed (pip install eccv_caption)") from None
+    visual, text = np.asarray(image_ids), np.asarray(caption_ids)
+    i2t = dict(zip(visual.tolist(), text[top(data, texts=True)].tolist(), strict=True))
+    t2i = dict(zip(text.tolist(), visual[top(data, texts=False)].tolist(), strict=True))
+    try:
+        found: dict[str, Any] = package.Metrics().compute_all_metrics(i2t, t2i, target_metrics=tuple(METRICS), Ks=(1,))
+    except LookupError as error:  # it asks for each of its queries, and for as many answers as a query has positives
+        raise EccvError(f"not all of its images and captions are in this split (first {error})") from None
     return found

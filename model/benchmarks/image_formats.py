@@ -15,6 +15,7 @@ from model.benchmarks.listing import (
     first_existing,
     load_json,
     load_lines,
+    note,
     one_line,
     require,
 )
@@ -48,13 +49,18 @@ def read_karpathy(path: Path, benchmark: str) -> Listing:
                     split=SPLIT_NAMES.get(image["split"], image["split"]),
                     filename=str(Path(image.get("filepath", ""), image["filename"])),
                     captions=tuple(one_line(s["raw"]) for s in sentences),
-                    # Karpathy counts sentences his own way; COCO knows these captions by other numbers.
-                    caption_ids=tuple(f"sentid:{s['sentid']}" for s in sentences if "sentid" in s),
+                    caption_ids=_sentence_ids(sentences, benchmark),
                 )
             )
     except (KeyError, TypeError, AttributeError) as error:
         raise BenchmarkError(f"{path} is not in Karpathy's format: {error!r}") from None
     return listing
+
+
+def _sentence_ids(sentences: list[dict[str, Any]], benchmark: str) -> tuple[str, ...]:
+    """In his COCO a sentid is COCO's own id of the annotation; elsewhere Karpathy counts by himself."""
+    prefix = "" if benchmark == "coco" else "sentid:"
+    return tuple(f"{prefix}{s['sentid']}" if s.get("sentid") is not None else "" for s in sentences)
 
 
 def read_coco_captions(root: Path) -> Listing:
@@ -76,7 +82,7 @@ def read_coco_captions(root: Path) -> Listing:
     for split, ids in _coco_id_lists(root).items():
         for image in _as_images(ids, images, owner, split):
             if image not in images:
-                listing.unannotated.append(str(image))
+                note(listing.unannotated, split, str(image))
                 continue
             texts = captions.get(image, [])
             listing.add(
@@ -127,10 +133,14 @@ def _read_flickr(root: Path, benchmark: str, token_names: list[str]) -> Listing:
     for name, caption in _caption_lines(path):
         captions.setdefault(name, []).append(one_line(caption))
     split_of = _flickr_splits(root)
-    listing = Listing(benchmark, unannotated=sorted(set(split_of) - set(captions)))
+    listing = Listing(benchmark)
+    for name in sorted(set(split_of) - set(captions)):
+        note(listing.unannotated, split_of[name], name)
     for name, texts in captions.items():
-        split = split_of.get(name, "none") if split_of else "all"
-        listing.add(Entry(name.split(".")[0], split, name, tuple(texts)))
+        if split_of and name not in split_of:  # 92 of Flickr8k's 8,092 photos
+            listing.unlisted.append(name)
+            continue
+        listing.add(Entry(name.split(".")[0], split_of.get(name, "all"), name, tuple(texts)))
     return listing
 
 
@@ -138,7 +148,7 @@ def _caption_lines(path: Path) -> Iterable[tuple[str, str]]:
     """`name.jpg#0<tab>caption` lines, or the `image,caption` table that Kaggle gives out."""
     lines = path.read_text(encoding="utf-8-sig").splitlines()
     if lines and lines[0].replace(" ", "").lower() == "image,caption":
-        return [(row[0], row[1]) for row in csv.reader(lines[1:]) if len(row) >= 2]
+        return [(row[0], row[1] if len(row) > 1 else "") for row in csv.reader(lines[1:]) if row]
     matches: list[Any] = [re.match(r"(.+?)#\d+\s+(.*)", line) for line in lines if line.strip()]
     if not matches or any(m is None for m in matches):
         raise BenchmarkError(f"{path} has lines that are not `name.jpg#0<tab>caption`")

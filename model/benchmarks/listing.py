@@ -30,7 +30,16 @@ class Entry:
     split: str
     filename: str
     captions: tuple[str, ...]
-    caption_ids: tuple[str, ...] = ()
+    caption_ids: tuple[str, ...] = ()  # one for each caption, or none at all
+
+    def texts(self) -> tuple[list[str], list[str]]:
+        """The captions that are not empty and the ids of just these."""
+        kept = [number for number, caption in enumerate(self.captions) if caption]
+        ids = self.caption_ids if len(self.caption_ids) == len(self.captions) and all(self.caption_ids) else ()
+        return [self.captions[number] for number in kept], [ids[number] for number in kept] if ids else []
+
+
+Names = dict[str, list[str]]  # split -> ids
 
 
 @dataclass(slots=True)
@@ -39,14 +48,22 @@ class Listing:
 
     benchmark: str
     entries: list[Entry] = field(default_factory=list)
-    unknown_split: dict[str, list[str]] = field(default_factory=dict)  # name of the split -> ids
-    unannotated: list[str] = field(default_factory=list)  # ids of a split list without annotation
+    unknown_split: Names = field(default_factory=dict)
+    unannotated: Names = field(default_factory=dict)  # in a split list, without annotation
+    caption_missing: Names = field(default_factory=dict)  # some captions are empty, others are there
+    unlisted: list[str] = field(default_factory=list)  # annotated, but no split list wants them
 
     def add(self, entry: Entry) -> None:
-        if entry.split in SPLITS:
-            self.entries.append(entry)
-        else:
-            self.unknown_split.setdefault(entry.split, []).append(entry.id)
+        if entry.split not in SPLITS:
+            note(self.unknown_split, entry.split, entry.id)
+            return
+        self.entries.append(entry)
+        if any(entry.captions) and not all(entry.captions):
+            note(self.caption_missing, entry.split, entry.id)
+
+
+def note(names: Names, split: str, identifier: str) -> None:
+    names.setdefault(split, []).append(identifier)
 
 
 class MediaFolder:
@@ -100,5 +117,5 @@ def load_lines(path: Path) -> list[str]:
 
 
 def one_line(caption: Any) -> str:
-    """A caption as one line: shards keep one caption per line."""
-    return " ".join(str(caption).split())
+    """A caption as one line, because shards keep one caption per line; empty for a null or what else is no text."""
+    return " ".join(caption.split()) if isinstance(caption, str) else ""

@@ -2,7 +2,7 @@
 
 Media bytes go in untouched, captions one per line as `.txt`, ids as `.json`. The shards are written beside the
 destination and renamed when all are whole, so a kill leaves no half benchmark. What is missing is counted and named;
-above a threshold nothing is written, because recall on half a test set is not the benchmark's recall.
+above a threshold in any split nothing is written, because recall on half a test set is not the benchmark's recall.
 """
 
 import contextlib
@@ -13,13 +13,23 @@ import re
 import shutil
 import tarfile
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from model.benchmarks import image_formats, video_formats
-from model.benchmarks.listing import IMAGE_SUFFIXES, VIDEO_SUFFIXES, BenchmarkError, Entry, Listing, MediaFolder
+from model.benchmarks.listing import (
+    IMAGE_SUFFIXES,
+    VIDEO_SUFFIXES,
+    BenchmarkError,
+    Entry,
+    Listing,
+    MediaFolder,
+    Names,
+    note,
+)
 
 READERS = {
     "coco": image_formats.read_coco,
@@ -37,7 +47,7 @@ INDEX = "benchmark.json"
 class PackConfig:
     samples_per_shard: int = 1000
     bytes_per_shard: int = 1 << 29
-    max_missing: float = 0.01  # share of the annotated media that may be left out
+    max_missing: float = 0.01  # share of each split's media that may be left out
 
 
 DEFAULT = PackConfig()
@@ -51,29 +61,38 @@ class PackReport:
     media: dict[str, int] = field(default_factory=dict)  # per split
     captions: dict[str, int] = field(default_factory=dict)
     shards: dict[str, int] = field(default_factory=dict)
-    missing_media: list[str] = field(default_factory=list)
-    without_caption: list[str] = field(default_factory=list)
-    repeated: list[str] = field(default_factory=list)
-    unannotated: list[str] = field(default_factory=list)
-    unknown_split: dict[str, list[str]] = field(default_factory=dict)
+    missing_media: Names = field(default_factory=dict)
+    without_caption: Names = field(default_factory=dict)
+    repeated: Names = field(default_factory=dict)
+    unannotated: Names = field(default_factory=dict)
+    unknown_split: Names = field(default_factory=dict)
+    caption_missing: Names = field(default_factory=dict)  # some of their captions are empty, others are there
+    unlisted: list[str] = field(default_factory=list)  # no loss: the benchmark itself leaves them out
 
-    @property
-    def left_out(self) -> int:
-        unknown = sum(len(ids) for ids in self.unknown_split.values())
-        return (
-            len(self.missing_media) + len(self.without_caption) + len(self.unannotated) + len(self.repeated) + unknown
-        )
+    def lost(self) -> Counter[str]:
+        """How many media of each split cannot be packed; those of an unknown split could be of any, so not here."""
+        kinds = (self.missing_media, self.without_caption, self.repeated, self.unannotated)
+        return Counter(split for kind in kinds for split, ids in kind.items() for _ in ids)
 
     def problems(self) -> list[str]:
-        """One line for each kind of loss, with its count and first names."""
+        """One line for each kind of loss in each split, with its count and first names."""
         named = {
             "without a media file": self.missing_media,
             "without a caption": self.without_caption,
             "listed twice": self.repeated,
-            "in a split list but not annotated": self.unannotated,
-            **{f"in the unknown split {name!r}": ids for name, ids in self.unknown_split.items()},
+            "in the split list but not annotated": self.unannotated,
         }
-        return [f"{len(ids):,} {what} ({_some(ids)})" for what, ids in named.items() if ids]
+        losses = [_line(f"of {split} {what}", ids) for what, kind in named.items() for split, ids in kind.items()]
+        return losses + [_line(f"in the unknown split {name!r}", ids) for name, ids in self.unknown_split.items()]
+
+    def notes(self) -> list[str]:
+        """What is no loss of a medium, and still to be known."""
+        found = [_line(f"of {s} lack some of their captions", ids) for s, ids in self.caption_missing.items()]
+        return found + ([_line("annotated but in no split list", self.unlisted)] if self.unlisted else [])
+
+
+def _line(what: str, ids: list[str]) -> str:
+    return f"{len(ids):,} {what} ({_some(ids)})"
 
 
 def _some(ids: list[str], count: int = 3) -> str:
@@ -90,7 +109,7 @@ def pack(benchmark: str, source: Path, out: Path, config: PackConfig = DEFAULT) 
         raise BenchmarkError(f"{out} exists; choose a new folder")
     listing = READERS[benchmark](source)
     found, report = locate(listing, source)
-    check_losses(report, len(found), config.max_missing)
+    check_losses(report, Counter(entry.split for entry, _ in found), config.max_missing)
     out.parent.mkdir(parents=True, exist_ok=True)
     with appearing(out) as folder:
         for split in sorted({entry.split for entry, _ in found}):
@@ -101,32 +120,47 @@ def pack(benchmark: str, source: Path, out: Path, config: PackConfig = DEFAULT) 
 
 def locate(listing: Listing, source: Path) -> tuple[list[tuple[Entry, Path]], PackReport]:
     """Pair each entry with its file; what has no file, no caption or a name already taken goes into the report."""
-    report = PackReport(listing.benchmark, unannotated=listing.unannotated, unknown_split=listing.unknown_split)
+    report = PackReport(
+        listing.benchmark,
+        unannotated=listing.unannotated,
+        unknown_split=listing.unknown_split,
+        caption_missing=listing.caption_missing,
+        unlisted=listing.unlisted,
+    )
     media = MediaFolder(source, VIDEO_SUFFIXES if listing.benchmark in VIDEO_BENCHMARKS else IMAGE_SUFFIXES)
     found: list[tuple[Entry, Path]] = []
     taken: set[tuple[str, str]] = set()
     for entry in listing.entries:
         path = media.find(entry.filename)
         if path is None:
-            report.missing_media.append(entry.id)
+            note(report.missing_media, entry.split, entry.id)
         elif not any(entry.captions):
-            report.without_caption.append(entry.id)
+            note(report.without_caption, entry.split, entry.id)
         elif (entry.split, key_of(entry.id)) in taken:
-            report.repeated.append(entry.id)
+            note(report.repeated, entry.split, entry.id)
         else:
             taken.add((entry.split, key_of(entry.id)))
             found.append((entry, path))
     return found, report
 
 
-def check_losses(report: PackReport, kept: int, max_missing: float) -> None:
-    total = kept + report.left_out
+def check_losses(report: PackReport, kept: Counter[str], max_missing: float) -> None:
+    """Each split by itself: a large train split must not hide what the test split lacks."""
     if not kept:
-        raise BenchmarkError(f"nothing to pack: {'; '.join(report.problems()) or 'the annotations are empty'}")
-    if report.left_out > max_missing * total:
+        reasons = "; ".join(report.problems() + report.notes())
+        raise BenchmarkError(f"nothing to pack: {reasons or 'the annotations are empty'}")
+    losses = {f"of {split}": (count, kept[split] + count) for split, count in report.lost().items()}
+    unknown = sum(len(ids) for ids in report.unknown_split.values())
+    losses["in all"] = (unknown, kept.total() + report.lost().total() + unknown)
+    refused = [
+        f"{count:,} of the {total:,} entries {where} ({count / total:.1%})"
+        for where, (count, total) in losses.items()
+        if count > max_missing * total
+    ]
+    if refused:
         raise BenchmarkError(
-            f"{report.left_out:,} of {total:,} entries cannot be packed ({report.left_out / total:.1%}, allowed "
-            f"{max_missing:.1%}): {'; '.join(report.problems())}. Complete the source or raise --max-missing"
+            f"{', '.join(refused)} cannot be packed, allowed is {max_missing:.1%} of each split: "
+            f"{'; '.join(report.problems())}. Complete the source or raise --max-missing"
         )
 
 
@@ -157,7 +191,7 @@ def _write_split(
                 _add_sample(tar, entry, path, report.benchmark)
         report.shards[split] = number + 1
     report.media[split] = len(found)
-    report.captions[split] = sum(len(_captions(entry)) for entry, _ in found)
+    report.captions[split] = sum(len(entry.texts()[0]) for entry, _ in found)
 
 
 def _shards(found: list[tuple[Entry, Path]], config: PackConfig) -> Iterator[list[tuple[Entry, Path]]]:
@@ -173,18 +207,15 @@ def _shards(found: list[tuple[Entry, Path]], config: PackConfig) -> Iterator[lis
         yield part
 
 
-def _captions(entry: Entry) -> list[str]:
-    return [caption for caption in entry.captions if caption]
-
-
 def _add_sample(tar: tarfile.TarFile, entry: Entry, path: Path, benchmark: str) -> None:
     key = key_of(entry.id)
     with path.open("rb") as media:
         _add(tar, f"{key}{path.suffix.lower()}", path.stat().st_size, media)
-    _add_bytes(tar, f"{key}.txt", "\n".join(_captions(entry)).encode())
+    captions, caption_ids = entry.texts()
+    _add_bytes(tar, f"{key}.txt", "\n".join(captions).encode())
     ids: dict[str, Any] = {"id": entry.id, "benchmark": benchmark, "split": entry.split, "filename": path.name}
-    if entry.caption_ids:
-        ids["caption_ids"] = list(entry.caption_ids)
+    if caption_ids:
+        ids["caption_ids"] = caption_ids
     _add_bytes(tar, f"{key}.json", json.dumps(ids, ensure_ascii=False).encode())
 
 

@@ -13,6 +13,7 @@ from model.benchmarks.listing import (
     first_existing,
     load_json,
     load_lines,
+    note,
     one_line,
     require,
 )
@@ -34,10 +35,10 @@ def read_msrvtt(root: Path) -> Listing:
     for row in _table(require(root, "MSRVTT_train.9k.csv", "MSRVTT_train.7k.csv"), "video_id"):
         video = row["video_id"]
         if video not in known:
-            listing.unannotated.append(video)
+            note(listing.unannotated, "train", video)
             continue
         texts = sentences.get(video, [])
-        listing.add(Entry(video, "train", video, tuple(t for _, t in texts), tuple(i for i, _ in texts if i)))
+        listing.add(Entry(video, "train", video, tuple(t for _, t in texts), tuple(i for i, _ in texts)))
     for row in _table(require(root, "MSRVTT_JSFUSION_test.csv"), "video_id", "sentence"):
         keys = (row["key"],) if row.get("key") else ()
         listing.add(Entry(row["video_id"], "test", row["video_id"], (one_line(row["sentence"]),), keys))
@@ -62,7 +63,7 @@ def read_msvd(root: Path) -> Listing:
             if video in captions:
                 listing.add(Entry(video, split, video, captions[video]))
             else:
-                listing.unannotated.append(video)
+                note(listing.unannotated, split, video)
     return listing
 
 
@@ -84,7 +85,13 @@ def load_captions(path: Path) -> dict[str, tuple[str, ...]]:
         raise BenchmarkError(f"{path} cannot be read as a pickle: {error!r}") from None
     if not isinstance(content, dict):
         raise BenchmarkError(f"{path} holds a {type(content).__name__}, not captions by video")
-    return {str(video): tuple(_sentence(path, s) for s in sentences) for video, sentences in content.items()}
+    return {str(video): _sentences(path, sentences) for video, sentences in content.items()}
+
+
+def _sentences(path: Path, sentences: Any) -> tuple[str, ...]:
+    if not isinstance(sentences, list | tuple):
+        raise BenchmarkError(f"{path} has a {type(sentences).__name__} where a video's list of sentences should be")
+    return tuple(_sentence(path, words) for words in sentences)
 
 
 def _sentence(path: Path, words: Any) -> str:
@@ -111,7 +118,10 @@ def read_didemo(root: Path) -> Listing:
         except (KeyError, TypeError) as error:
             raise BenchmarkError(f"{path} is not DiDeMo's: {error!r}") from None
         for video, sentences in paragraphs.items():
-            listing.add(Entry(video.split(".")[0], split, video, (one_line(" ".join(sentences)),)))
+            entry = Entry(video.split(".")[0], split, video, (one_line(" ".join(sentences)),))
+            listing.add(entry)
+            if any(entry.captions) and not all(sentences):
+                note(listing.caption_missing, split, entry.id)
     if not found:
         raise BenchmarkError(f"{root} has no train_data.json, val_data.json or test_data.json")
     return listing
