@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from auditor.benchmark_encoding import Encode, EvaluationError, split_shards
-from auditor.evaluate import EncodedSplit, join, save_results
-from auditor.line_chart import line_chart
+from auditor.evaluate import VALIDATION_MEDIA, EncodedSplit, check_failed, join, save_results
+from auditor.line_chart import bar_chart, line_chart
 from auditor.studies import STUDIES, Findings, Study, complexity
 from model.benchmarks import paper
 from model.benchmarks.heads import FeaturePairs, HeadTraining
@@ -28,6 +28,9 @@ PAPER_DATA = {
     "noise": ("coco",),
 }
 
+TRAINED = "projections from scratch, temperature and prototypes, on frozen trunks"
+MEAN_ONLY = "mean of frames only"  # the paper adds the best frame; features are kept as means over frames
+
 
 @dataclass(frozen=True)
 class ReproduceConfig:
@@ -36,9 +39,10 @@ class ReproduceConfig:
     data: str | None = None
     train_split: str = "train"
     test_split: str = "test"
-    held_out: float = 1 / 6  # of the training media, for fitting betas
+    held_out: float = 1 / 6  # of the training media, for fitting betas; no more than VALIDATION_MEDIA
     seeds: int = 3
     epochs: int = 8
+    max_failed: float = 0.01  # share of the media of a split that may fail to decode
 
 
 def reproduce(config: ReproduceConfig, encode: Encode | None) -> dict[str, Any]:
@@ -58,12 +62,12 @@ def reproduce(config: ReproduceConfig, encode: Encode | None) -> dict[str, Any]:
 def prepare(config: ReproduceConfig, encode: Encode) -> Study:
     """Training, validation and test part; the last media of the training split are held out for validation."""
     captions = PROTOCOLS[config.benchmark].captions
-    train = encode_split(str(config.data), config.train_split, None, encode)
-    test = encode_split(str(config.data), config.test_split, captions, encode)
+    train = encode_split(config, config.train_split, None, encode)
+    test = encode_split(config, config.test_split, captions, encode)
     shared = set(train.keys) & set(test.keys)
     if shared:
         raise EvaluationError(f"{len(shared)} media are in both {train.name} and {test.name}, such as {min(shared)}")
-    cut = round(len(train.keys) * (1 - config.held_out))
+    cut = len(train.keys) - min(round(len(train.keys) * config.held_out), VALIDATION_MEDIA)
     pairs = features(train)
     return Study(
         train=pairs.take_media(0, cut),
@@ -71,13 +75,17 @@ def prepare(config: ReproduceConfig, encode: Encode) -> Study:
         test=features(test),
         frozen=without_frames(test.data),
         frozen_train=without_frames(train.data),
+        similarity="cosine" if test.data.frames is None else MEAN_ONLY,
+        failed={split.name: split.failed for split in (train, test)},
         seeds=config.seeds,
         settings=HeadTraining(epochs=config.epochs),
     )
 
 
-def encode_split(data: str, name: str, captions: int | None, encode: Encode) -> EncodedSplit:
-    return join(name, list(encode(split_shards(data, name))), captions)
+def encode_split(config: ReproduceConfig, name: str, captions: int | None, encode: Encode) -> EncodedSplit:
+    split = join(name, list(encode(split_shards(str(config.data), name))), captions)
+    check_failed(split, config.max_failed)
+    return split
 
 
 def features(split: EncodedSplit) -> FeaturePairs:
@@ -94,7 +102,9 @@ def described(config: ReproduceConfig, findings: Findings, printed: Any, study: 
         "train": [len(study.train.visual), len(study.train.text)],
         "validation": [len(study.validation.visual), len(study.validation.text)],
         "test": [len(study.test.visual), len(study.test.text)],
-        "trained": "projections, temperature and prototypes on frozen trunks",
+        "trained": TRAINED,
+        "similarity": study.similarity,
+        "failed": study.failed,
         "seeds": study.seeds,
     }
     return {
@@ -105,6 +115,7 @@ def described(config: ReproduceConfig, findings: Findings, printed: Any, study: 
         "data": {"source": config.data, "test_split": config.test_split, "media_and_captions": parts},
         "rows": findings.rows,
         "series": findings.series,
+        "bars": findings.bars,
         "axes": findings.axes,
         "details": findings.details,
         "paper": printed,
@@ -116,8 +127,11 @@ def write(results: dict[str, Any], out: Path) -> list[Path]:
     paths = [out / f"{results['table']}.json"]
     out.mkdir(parents=True, exist_ok=True)
     save_results(results, paths[0])
-    if results["series"]:
+    if results["series"] or results["bars"]:
         x_label, y_label = results["axes"]
         paths.append(out / f"{results['table']}.svg")
-        paths[1].write_text(line_chart(results["table"], x_label, y_label, results["series"]), encoding="utf-8")
+        lines, bars = results["series"], results["bars"]
+        title = results["table"]
+        chart = line_chart(title, x_label, y_label, lines) if lines else bar_chart(title, y_label, bars)
+        paths[1].write_text(chart, encoding="utf-8")
     return paths

@@ -15,7 +15,7 @@ from auditor.evaluate import uncertainty
 from auditor.hubness import Reference, measure
 from auditor.mismatch import fit_mismatch
 from model.benchmarks import analyses
-from model.benchmarks.analyses import DIRECTIONS, ItemScores, auroc
+from model.benchmarks.analyses import DIRECTIONS, Direction, ItemScores, auroc, averaged, deviation
 from model.benchmarks.complexity import count
 from model.benchmarks.heads import FeaturePairs, HeadTraining, Projections, shuffle_captions, train
 from model.benchmarks.protocols import Weights, mean_result
@@ -25,15 +25,18 @@ from model.retrieval import Array, EmbeddingSet, RetrievalResult, recall_from_em
 
 BASELINE: dict[str, Any] = {"weight_uncertainty": 0.0, "weight_diversity": 0.0}
 CUTS = ("R@1", "R@5", "R@10")
+REFERENCE_PAIRS = 20_000  # that p_mismatch is measured against at most
 Series = dict[str, list[tuple[float, float]]]
+Bars = dict[str, list[tuple[str, float]]]  # of each colour: what they stand for and how long they are
 
 
 @dataclass(frozen=True)
 class Findings:
-    """Rows of a table, lines of a plot with the names of its axes, and remarks to print below."""
+    """Rows of a table, lines or bars of a plot with the names of its axes, and what else belongs into the JSON."""
 
     rows: list[dict[str, Any]]
     series: Series = field(default_factory=dict)
+    bars: Bars = field(default_factory=dict)
     axes: tuple[str, str] = ("", "")
     details: dict[str, Any] = field(default_factory=dict)
 
@@ -45,6 +48,8 @@ class Study:
     test: FeaturePairs
     frozen: EmbeddingSet  # the test part as the backbone itself embeds it
     frozen_train: EmbeddingSet
+    similarity: str = "cosine"
+    failed: dict[str, list[str]] = field(default_factory=dict)  # split -> key and reason of media left out
     seeds: int = 3
     settings: HeadTraining = field(default_factory=HeadTraining)
     trained: dict[HeadTraining, Projections] = field(default_factory=dict, repr=False)
@@ -79,13 +84,13 @@ BETAS = tuple(round(0.1 * step, 1) for step in range(16))
 
 
 def figures(results: Sequence[RetrievalResult]) -> dict[str, float]:
-    """Mean recalls over seeds, with the deviation of R@1 and RSum."""
+    """Mean recalls over seeds, with the deviation of RSum between seeds."""
     mean = mean_result(results)
     row: dict[str, float] = {}
-    for short, recalls in (("t2v", mean.text_to_visual), ("v2t", mean.visual_to_text)):
-        row |= {f"{short} {cut}": getattr(recalls, cut.replace("@", "").lower()) for cut in CUTS}
+    for side, recalls in (("t2v", mean.text_to_visual), ("v2t", mean.visual_to_text)):
+        row |= {f"{side} {cut}": getattr(recalls, cut.replace("@", "").lower()) for cut in CUTS}
     sums = [result.rsum for result in results]
-    return row | {"RSum": float(np.mean(sums)), "sd": float(np.std(sums))}
+    return row | {"RSum": float(np.mean(sums)), "sd": deviation(sums)}
 
 
 def mean_scores(study: Study, models: Sequence[Projections]) -> list[tuple[EmbeddingSet, ItemScores]]:
@@ -94,18 +99,24 @@ def mean_scores(study: Study, models: Sequence[Projections]) -> list[tuple[Embed
 
 def pearson(study: Study) -> Findings:
     """Does u follow h? Of heads trained with the projections, and of prototypes fitted on the frozen embeddings."""
-    rows = []
-    for name, changes in (("trained with the projections", {}), ("without L_uct (control)", BASELINE)):
-        found = [
-            analyses.correlation(u, analyses.mean_similarity(data))
-            for data, u in mean_scores(study, study.models(**changes))
-        ]
-        rows.append({"head": name, **{k: float(np.mean([f[k] for f in found])) for k in found[0]}})
-    rows.append({"head": "no head: h against the training part's mean", **carried_over(study, study.models()[0])})
-    u = uncertainty(fitted_head(study), study.frozen)
-    found_frozen = analyses.correlation(u, analyses.mean_similarity(study.frozen))
-    rows.append({"head": "fitted on frozen embeddings", **found_frozen})
-    return Findings(rows)
+    h = analyses.mean_similarity(study.frozen)
+    fitted = [analyses.correlation(uncertainty(fitted_head(study, s), study.frozen), h) for s in range(study.seeds)]
+    found = {
+        "trained with the projections": followed(study, study.models()),
+        "without L_uct (control)": followed(study, study.models(**BASELINE)),
+        "no head: h against the training part's mean": averaged([carried_over(study, m) for m in study.models()]),
+        "fitted on frozen embeddings": averaged(fitted),
+    }
+    rows = [{"head": name, **row} for name, row in found.items()]
+    return Findings(rows, bars=bars(rows, "head", ("PCC_V", "PCC_T")), axes=("", "Pearson correlation of u and h"))
+
+
+def followed(study: Study, models: Sequence[Projections]) -> dict[str, float]:
+    """Correlation of u and h, mean over models."""
+    found: dict[str, float] = averaged(
+        [analyses.correlation(u, analyses.mean_similarity(data)) for data, u in mean_scores(study, models)]
+    )
+    return found
 
 
 def carried_over(study: Study, model: Projections) -> dict[str, float]:
@@ -115,91 +126,103 @@ def carried_over(study: Study, model: Projections) -> dict[str, float]:
     return analyses.correlation(learned, analyses.mean_similarity(data))
 
 
-def fitted_head(study: Study) -> Any:
+def fitted_head(study: Study, seed: int) -> Any:
     import torch
 
     data = study.frozen_train
-    return fit_prototypes(torch.from_numpy(data.visual), torch.from_numpy(data.text))
+    return fit_prototypes(torch.from_numpy(data.visual), torch.from_numpy(data.text), seed=seed)
+
+
+def bars(rows: Sequence[Mapping[str, Any]], name: str, columns: Sequence[str]) -> Bars:
+    return {column: [(row[name], row[column]) for row in rows] for column in columns}
+
+
+def short(direction: Direction) -> str:
+    return "v2t" if direction == "visual_to_text" else "t2v"
 
 
 def removal(study: Study) -> Findings:
     """Figure 3: R@1 of the baseline without the r most uncertain by PAU, against random removal and removal by h."""
-    baseline = study.models(**BASELINE)[0].embed(study.test)
-    model = study.models()[0]
-    u = uncertainty(model.head, model.embed(study.test))
-    orders = {"uncertainty": u, "mean similarity": analyses.mean_similarity(baseline)}
-    rows, series, gallery = [], {}, {}
-    for direction in DIRECTIONS:
-        short = "v2t" if direction == "visual_to_text" else "t2v"
-        curve = analyses.removal_curve(baseline, orders, direction)
-        rows += [{"direction": short, **row} for row in curve]
+    runs, galleries = [], []
+    for plain, model in zip(study.models(**BASELINE), study.models(), strict=True):
+        baseline = plain.embed(study.test)
+        u = uncertainty(model.head, model.embed(study.test))
+        orders = {"uncertainty": u, "mean similarity": analyses.mean_similarity(baseline)}
+        runs.append({d: analyses.removal_curve(baseline, orders, d) for d in DIRECTIONS})
+        galleries.append({d: analyses.gallery_removal_curve(baseline, orders, d) for d in DIRECTIONS})
+    rows: list[dict[str, Any]] = []
+    series: Series = {}
+    for direction, curve in averaged(runs).items():
+        rows += [{"direction": short(direction), **row} for row in curve]
         for name in ("uncertainty", "mean similarity", "random"):
-            series[f"{short} {name}"] = [(row["share"], row[name]) for row in curve]
-        gallery[direction] = analyses.gallery_removal_curve(baseline, orders, direction)
-    return Findings(rows, series, ("share removed", "R@1"), {"gallery_only": gallery})
+            series[f"{short(direction)} {name}"] = [(row["share"], row[name]) for row in curve]
+    return Findings(rows, series, axes=("share removed", "R@1"), details={"gallery_only": averaged(galleries)})
 
 
 def trust(study: Study) -> Findings:
-    """Figure 4: PAU against the baseline on the r most uncertain samples alone, mean over seeds."""
+    """Figure 4: PAU against the baseline on the r most uncertain samples alone."""
     size = len(study.test.visual)
     sizes = [round(size * share) for share in (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)]
     runs = []
     for baseline, model in zip(study.models(**BASELINE), study.models(), strict=True):
         models = {"PAU": model.embed(study.test), "baseline": baseline.embed(study.test)}
         u = uncertainty(model.head, models["PAU"])
-        runs.append([analyses.uncertain_subsets(models, u, direction, sizes) for direction in DIRECTIONS])
+        runs.append({d: analyses.uncertain_subsets(models, u, d, sizes) for d in DIRECTIONS})
     rows: list[dict[str, Any]] = []
     series: Series = {}
-    for position, direction in enumerate(DIRECTIONS):
-        short = "v2t" if direction == "visual_to_text" else "t2v"
-        for step, samples in enumerate(sizes):
-            means = {name: float(np.mean([run[position][step][name] for run in runs])) for name in ("PAU", "baseline")}
-            rows.append({"direction": short, "samples": samples, **means, "gain": means["PAU"] - means["baseline"]})
+    for direction, found in averaged(runs).items():
+        rows += [{"direction": short(direction), **row, "gain": row["PAU"] - row["baseline"]} for row in found]
         for name in ("PAU", "baseline"):
-            series[f"{short} {name}"] = [(r["samples"], r[name]) for r in rows if r["direction"] == short]
-    return Findings(rows, series, ("most uncertain samples", "R@1"))
+            series[f"{short(direction)} {name}"] = [(row["samples"], row[name]) for row in found]
+    return Findings(rows, series, axes=("most uncertain samples", "R@1"))
 
 
 def deciles(study: Study) -> Findings:
     """Recall by tenths of uncertainty and of h, and how well each foretells failure."""
-    data, u = mean_scores(study, study.models())[0]
-    orders = {"uncertainty": u, "mean similarity": analyses.mean_similarity(data)}
-    rows, series, details = [], {}, {}
+    found = averaged([foretelling(data, u) for data, u in mean_scores(study, study.models())])
+    rows = [
+        {
+            "direction": name.partition(" ")[0],
+            "score": name.partition(" ")[2],
+            "lowest tenth": tenths[0]["recall"],
+            "highest tenth": tenths[-1]["recall"],
+            "AUROC of failing": found["calibration"][name]["auroc"],
+            "Brier": found["calibration"][name]["brier"],
+            "Brier of the mean": found["calibration"][name]["brier_constant"],
+            "calibration error": found["calibration"][name]["expected_error"],
+        }
+        for name, tenths in found["tenths"].items()
+    ]
+    series = {name: [(b["bin"], b["recall"]) for b in tenths] for name, tenths in found["tenths"].items()}
+    return Findings(rows, series, axes=("tenth of the score", "R@1"), details={"calibration": found["calibration"]})
+
+
+def foretelling(data: EmbeddingSet, u: ItemScores) -> dict[str, dict[str, Any]]:
+    """Of one model: recall by tenths and calibration, under names such as "v2t uncertainty"."""
+    found: dict[str, dict[str, Any]] = {"tenths": {}, "calibration": {}}
     for direction in DIRECTIONS:
-        short = "v2t" if direction == "visual_to_text" else "t2v"
         hit = analyses.ranks(data, direction).hit(1)
-        for name, scores in orders.items():
-            side = scores.visual if short == "v2t" else scores.text
-            bins = analyses.recall_by_bin(side, hit)
-            series[f"{short} {name}"] = [(b["bin"], b["recall"]) for b in bins]
-            found = analyses.calibration(side, hit)
-            details[f"{short} {name}"] = found.to_dict()
-            rows.append(
-                {
-                    "direction": short,
-                    "score": name,
-                    "lowest tenth": bins[0]["recall"],
-                    "highest tenth": bins[-1]["recall"],
-                    "AUROC of failing": found.auroc,
-                    "Brier": found.brier,
-                    "Brier of the mean": found.brier_constant,
-                    "calibration error": found.expected_error,
-                }
-            )
-    return Findings(rows, series, ("tenth of the score", "R@1"), {"calibration": details})
+        for name, scores in {"uncertainty": u, "mean similarity": analyses.mean_similarity(data)}.items():
+            side = scores.visual if direction == "visual_to_text" else scores.text
+            found["tenths"][f"{short(direction)} {name}"] = analyses.recall_by_bin(side, hit)
+            found["calibration"][f"{short(direction)} {name}"] = analyses.calibration(side, hit).to_dict()
+    return found
 
 
 def ablation(study: Study) -> Findings:
     """Table 5: L_uct, L_div and re-ranking, one after another."""
     pau = study.models()
     rows = []
+    drawn: Bars = {"plain": [], "re-ranked": []}
     for changes, uct, div in ((BASELINE, False, False), ({"weight_diversity": 0.0}, True, False), ({}, True, True)):
         models = study.models(**changes)
         judges = models if uct else pau  # the paper re-ranks its baseline with the uncertainties of PAU
         again = [reranked(study, model, judge) for model, judge in zip(models, judges, strict=True)]
         for name, results in ((False, study.results(models)), (True, again)):
             rows.append({"L_uct": uct, "L_div": div, "re-rank": name, **figures(results)})
-    return Findings(rows)
+            setting = "L_uct, L_div" if div else "L_uct" if uct else "neither L_uct nor L_div"
+            drawn["re-ranked" if name else "plain"].append((setting, rows[-1]["RSum"]))
+    return Findings(rows, bars=drawn, axes=("", "RSum"))
 
 
 def compared(study: Study, variants: Mapping[str, dict[str, Any]]) -> Findings:
@@ -207,14 +230,18 @@ def compared(study: Study, variants: Mapping[str, dict[str, Any]]) -> Findings:
     rows = []
     for name, changes in {"without PAU": BASELINE, **variants}.items():
         models = study.models(**changes)
-        row: dict[str, Any] = {"setting": name, **figures(study.results(models))}
-        found = [analyses.correlation(u, analyses.mean_similarity(d)) for d, u in mean_scores(study, models)]
-        rows.append(row | {k: float(np.mean([f[k] for f in found])) for k in ("PCC_V", "PCC_T")})
-    return Findings(rows)
+        rows.append({"setting": name, **figures(study.results(models)), **followed(study, models)})
+    return Findings(rows, bars=bars(rows, "setting", ("RSum",)), axes=("", "RSum"))
 
 
 def prototypes(study: Study) -> Findings:
-    return compared(study, {f"K = {k}": {"prototypes": k} for k in (1, 4, 8, 12, 16)})
+    counts = (1, 4, 8, 12, 16)
+    rows = compared(study, {f"K = {k}": {"prototypes": k} for k in counts}).rows
+    series: Series = {
+        "PAU": [(k, row["RSum"]) for k, row in zip(counts, rows[1:], strict=True)],
+        "without PAU": [(k, rows[0]["RSum"]) for k in counts],
+    }
+    return Findings(rows, series, axes=("prototypes K", "RSum"))
 
 
 def evidence(study: Study) -> Findings:
@@ -254,7 +281,7 @@ def noise(study: Study) -> Findings:
         name: [(row["shuffled"], row["RSum"]) for row in rows if row["method"] == name]
         for name in dict.fromkeys(row["method"] for row in rows)
     }
-    return Findings(rows, series, ("share of shuffled captions", "RSum"))
+    return Findings(rows, series, axes=("share of shuffled captions", "RSum"))
 
 
 def cross_fitted_mismatch(pairs: FeaturePairs, config: HeadTraining) -> tuple[Array, float]:
@@ -270,15 +297,29 @@ def cross_fitted_mismatch(pairs: FeaturePairs, config: HeadTraining) -> tuple[Ar
         model = train(other, config)
         data = model.embed(pairs)
         owners = pairs.owners[mine]
+        visual, text = data.visual[owners], data.text[mine]
+        rows = sampled_media(owners, REFERENCE_PAIRS, config.seed)
         scale = float(model.log_scale.detach().exp())
-        reference = Reference(data.visual[owners], None, None, data.text[mine], owners, scale)
+        reference = Reference(visual[rows], None, None, text[rows], owners[rows], scale)
         found = fit_mismatch(reference, seed=config.seed, captions=len(pairs.owners), draws=20_000)
         if found is None:
             raise EvaluationError(f"{len(owners)} pairs are too few to tell mismatched pairs from others")
-        measured = measure(reference.visual, None, None, reference.text, owners, reference)
+        measured = measure(visual, None, None, text, owners, reference)
         p[mine] = found.p(measured.mismatch_score)
         shares.append(found.pi0)
     return p, float(np.mean(shares))
+
+
+def sampled_media(owners: Array, pairs: int, seed: int) -> Array:
+    """Rows of random media with all their captions, at most so many; every row where they are no more.
+
+    Whole media: a strayed caption then meets its true medium as often as the sample covers the corpus (`fit_mismatch`).
+    """
+    if len(owners) <= pairs:
+        return np.arange(len(owners))
+    media, captions = np.unique(owners, return_counts=True)
+    order = np.random.default_rng(seed).permutation(len(media))
+    return np.flatnonzero(np.isin(owners, media[order[np.cumsum(captions[order]) <= pairs]]))
 
 
 def complexity(_: Study | None = None) -> Findings:
@@ -304,7 +345,8 @@ def complexity(_: Study | None = None) -> Findings:
         },
         {"count": "the PAU head", "parameters (M)": found.parameters_head / 1e6, "FLOPs (G)": found.flops_head / 1e9},
     ]
-    return Findings(rows, details={"count": found.to_dict()})
+    drawn = bars(rows, "count", ("parameters (M)", "FLOPs (G)"))
+    return Findings(rows, bars=drawn, axes=("", "parameters (M), FLOPs (G)"), details={"count": found.to_dict()})
 
 
 STUDIES: dict[str, Callable[[Study], Findings]] = {

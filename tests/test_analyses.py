@@ -45,6 +45,17 @@ def test_pearson_is_scipys() -> None:
     assert np.isnan(analyses.pearson(a, np.ones(50)))
 
 
+def test_seeds_are_averaged_number_by_number() -> None:
+    runs = [{"name": "u", "curve": [{"share": 0.5, "removed": 3, "r": r}]} for r in (1.0, 2.0)]
+    assert analyses.averaged(runs) == {"name": "u", "curve": [{"share": 0.5, "removed": 3, "r": 1.5}]}
+    assert analyses.averaged(runs[:1]) == runs[0]
+
+
+def test_deviation_is_that_of_a_sample() -> None:
+    assert analyses.deviation([1.0, 2.0]) == pytest.approx(np.sqrt(0.5))
+    assert np.isnan(analyses.deviation([1.0]))
+
+
 @pytest.mark.parametrize("direction", analyses.DIRECTIONS)
 def test_removing_the_truly_hard_beats_random_and_the_reverse_loses(direction: analyses.Direction) -> None:
     data, difficulty = noisy_set()

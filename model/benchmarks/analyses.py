@@ -46,6 +46,21 @@ def mean_similarity(data: EmbeddingSet, step: int = 512) -> ItemScores:
     return ItemScores(totals[0] / np.maximum(counts[0], 1), totals[1] / np.maximum(counts[1], 1))
 
 
+def averaged(runs: Sequence[Any]) -> Any:
+    """The findings of several seeds as one: numbers averaged, what all agree on (names, counts) as it is."""
+    first = runs[0]
+    if isinstance(first, Mapping):
+        return {key: averaged([run[key] for run in runs]) for key in first}
+    if isinstance(first, list):
+        return [averaged(same) for same in zip(*runs, strict=True)]
+    return first if all(run == first for run in runs) else float(np.mean(runs))
+
+
+def deviation(values: Sequence[float]) -> float:
+    """Of the population that the values are a sample of (n - 1); one value says nothing of it: NaN."""
+    return float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
+
+
 def pearson(a: Array, b: Array) -> float:
     if np.std(a) == 0 or np.std(b) == 0:
         return float("nan")
@@ -103,7 +118,7 @@ def removal_curve(
             gone = highest(by_group(data, scores, direction), count)
             row[name] = recall_at_1(data.take_groups(data.visual_groups[~gone]), direction)
         drawn = [recall_at_1(data.take_groups(data.visual_groups[~highest(s, count)]), direction) for s in shuffles]
-        row["random"], row["random_sd"] = float(np.mean(drawn)), float(np.std(drawn))
+        row["random"], row["random_sd"] = float(np.mean(drawn)), deviation(drawn)
         rows.append(row)
     return rows
 

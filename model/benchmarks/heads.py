@@ -1,8 +1,10 @@
-"""Fine-tuning with frozen trunks: both projections, the temperature and the prototypes, on cached features.
+"""Training with frozen trunks: both projections, the temperature and the prototypes, on cached features.
 
 The paper's training analyses at thousands of pairs a second: the objective is that of `model.objective` (InfoNCE
-without false negatives, L_uct against h over the corpus, L_div), the towers below their last projection stand still. A
-pair is (medium, caption); `shuffle_captions` gives a share of the captions to other media, as the paper's noisy COCO.
+without false negatives, L_uct against h over the corpus, L_div), the towers below their last projection stand still and
+the projections start at random, so recall may end below that of the model the features came from. A video is the mean
+of its frames' features. A pair is (medium, caption); `shuffle_captions` gives a share of the captions to other media,
+as the paper's noisy COCO.
 """
 
 import math
@@ -43,7 +45,7 @@ class HeadTraining:
 class FeaturePairs:
     """Features of media and captions, and which caption is said to belong to which medium."""
 
-    visual: Array  # (N, P)
+    visual: Array  # (N, P) of a video the mean over its frames
     text: Array  # (M, Q)
     owners: Array  # (M,) row of the medium; wrong for shuffled captions
 

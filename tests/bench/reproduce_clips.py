@@ -7,6 +7,7 @@ every table of `auditor reproduce` is made of them. They are not MSR-VTT's video
 
 import io
 import random
+import shutil
 import sys
 import tarfile
 from concurrent.futures import ProcessPoolExecutor
@@ -32,14 +33,17 @@ def clip(number: int) -> dict[str, bytes]:
 
 
 def write_shards(folder: Path) -> None:
-    folder.mkdir(parents=True)
+    """All or nothing: a folder of this name is complete, what a killed run left behind is not taken for it."""
+    partial = folder.with_name(f".part-{folder.name}")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
     first = 10_000  # seeds of their own: none of the demo's scenes
     with ProcessPoolExecutor() as pool:
         for split, count in CLIPS.items():
             for start in range(0, count, SHARD):
                 numbers = range(first + start, first + min(start + SHARD, count))
                 with tarfile.open(
-                    folder / f"{split}-{start // SHARD:04d}.tar", "w", format=tarfile.USTAR_FORMAT
+                    partial / f"{split}-{start // SHARD:04d}.tar", "w", format=tarfile.USTAR_FORMAT
                 ) as tar:
                     for number, members in zip(numbers, pool.map(clip, numbers, chunksize=8), strict=True):
                         for extension, content in members.items():
@@ -47,6 +51,7 @@ def write_shards(folder: Path) -> None:
                             entry.size = len(content)
                             tar.addfile(entry, io.BytesIO(content))
             first += count
+    partial.rename(folder)
 
 
 def main(tables: list[str]) -> None:
