@@ -87,8 +87,8 @@ def compare(first: "Audit", second: "Audit", n: int = 20) -> Comparison:
 
 
 def open_both(first: "Audit", second: "Audit") -> Database:
-    filesystems = [fs for fs in (first.files.filesystem, second.files.filesystem) if fs is not None]
-    database = Database([*first.files.all, *second.files.all], first.limits, filesystems)
+    stores = {str(fs.protocol): fs for audit in (first, second) if (fs := audit.files.filesystem) is not None}
+    database = Database([*first.files.all, *second.files.all], first.limits, list(stores.values()))
     database.define(f"CREATE VIEW first_rows AS {view_sql(first.files, first.thresholds)}")
     database.define(f"CREATE VIEW second_rows AS {view_sql(second.files, second.thresholds)}")
     return database

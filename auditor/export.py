@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from auditor.errors import AuditorError
 from auditor.sandbox import Database, literal
+from auditor.sandbox import name as quoted
 from auditor.storage import Folder
 
 if TYPE_CHECKING:
@@ -126,8 +127,8 @@ def sort_uids(uids: npt.NDArray[np.uint64]) -> npt.NDArray[np.void]:
 
 
 def write_parquet(subset: "Subset", folder: Folder, name: str) -> int:
-    columns = "* EXCLUDE (review), review" if "review" in subset.audit.columns else "*"
-    sql = f"SELECT {columns} FROM samples WHERE {subset.condition}"
+    columns = ", ".join(quoted(column) for column in subset.audit.columns)
+    sql = f"SELECT {columns} FROM reviewed AS samples WHERE {subset.condition}"
     return copy_parquet(subset, folder, name, sql)
 
 

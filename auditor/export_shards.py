@@ -59,7 +59,7 @@ def export_shards(
     folder.sweep_temporary("")
     done = {int(name) for name in folder.names("", ".tar") if name.isdecimal()}
     write_missing(subset, folder, plan, sources, done, progress)
-    removed = f"SELECT {REMOVED_COLUMNS}, {subset.reasons} AS reason FROM samples"
+    removed = f"SELECT {REMOVED_COLUMNS}, {subset.reasons} AS reason FROM reviewed AS samples"
     copy_parquet(subset, folder, REMOVED, f"{removed} WHERE NOT coalesce({subset.condition}, FALSE)")
     folder.write_json(PLAN, {**description, "state": "complete", "samples": total, "shards": plan.shards})
     return Exported(folder.url, "webdataset", total, plan.shards)

@@ -8,9 +8,11 @@
 All work is DuckDB's, over the audit's Parquet files, in the sandbox of auditor/sandbox.py; no torch, no Ray.
 """
 
+import contextlib
 import difflib
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +47,15 @@ MEASUREMENTS = (
 )
 
 
+@dataclass
+class Answer:
+    """Something that is computed once, by whoever asks first."""
+
+    value: Any = None
+    known: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
 class Audit:
     """One audit, local or remote, finished or not. Safe to share between threads.
 
@@ -68,7 +79,9 @@ class Audit:
         self.notes = notes(self.files)
         self.limits = limits
         self._lock = threading.Lock()
-        self._cache: dict[str, Any] = {}
+        self._marking = threading.Lock()
+        self._cache: dict[str, Answer] = {}
+        self.marks = review_marks.version(path, self.files.filesystem)
         self.resident: Resident | None = None
         self.database = self.open_database()
         self.columns: list[str] = self.database.run("SELECT * FROM samples LIMIT 0").column_names
@@ -88,9 +101,13 @@ class Audit:
         return database
 
     def hold(self) -> "Audit":
-        """Keep the narrow columns in memory, where there are not too many rows: see auditor/resident.py."""
-        if self.resident is None and self.counts["rows"] <= MOST_ROWS:
-            self.resident = Resident(self)
+        """Keep the narrow columns of a finished audit in memory: see auditor/resident.py.
+
+        One that is too large for it, or for the memory limit, is asked of its files as before.
+        """
+        if self.resident is None and self.state == "complete" and self.counts["rows"] <= MOST_ROWS:
+            with contextlib.suppress(QueryError):
+                self.resident = Resident(self.database, self.files, self.thresholds, self.columns)
         return self
 
     def close(self) -> None:
@@ -115,15 +132,24 @@ class Audit:
 
     def where(self, condition: str | None) -> str:
         """A user's condition made safe to stand in our SQL; TRUE where there is none."""
-        return self.database.check_condition(condition) if condition and condition.strip() else "TRUE"
+        if not condition or not condition.strip():
+            return "TRUE"
+        checked = self.database.check_condition(condition)
+        if self.resident:  # whose own columns are nobody else's business
+            self.cached(f"bound {checked}", lambda: self.database.run(f"SELECT {checked} FROM samples LIMIT 0"))
+        return checked
 
     def stored_table(self, *sql: str) -> str:
         """The view of the files: marks of reviewers are joined only where SQL asks for them (a join is slow)."""
-        return "samples" if any("review" in text.lower() for text in sql) else "measured"
+        return f"{'reviewed' if any('review' in text.lower() for text in sql) else 'measured'} AS samples"
 
     def table(self, *sql: str) -> str:
         """The view to read for the conditions and expressions in `sql`: in memory where it has all they name."""
-        return NARROW if self.resident and self.resident.covers(*sql) else self.stored_table(*sql)
+        return f"{NARROW} AS samples" if self.in_memory(*sql) else self.stored_table(*sql)
+
+    def in_memory(self, *sql: str) -> bool:
+        """Are all columns in memory that `sql` names?"""
+        return self.resident is not None and self.resident.covers(*sql)
 
     def column(self, given: str) -> str:
         """A column by name, as SQL; names the nearest where there is none."""
@@ -150,15 +176,15 @@ class Audit:
 
     def count(self, where: str | None = None) -> int:
         condition = self.where(where)
-        counted = f"{self.table(condition)} WHERE {condition}"
-        if self.remembers(condition):
-            counted = self.resident.matching(condition)  # type: ignore[union-attr]
+        counted = self._remembered(condition) or f"{self.table(condition)} WHERE {condition}"
         count: int = self.database.rows(f"SELECT count(*) AS n FROM {counted}")[0]["n"]
         return count
 
-    def remembers(self, condition: str) -> bool:
-        """Is it worth keeping which rows meet a condition? Marks of reviewers may change."""
-        return bool(self.resident) and self.table(condition) == "measured"
+    def _remembered(self, condition: str) -> str | None:
+        """The places of the rows that meet a condition on the files; not where it names marks, which may change."""
+        if self.resident is None or self.resident.covers(condition) or "review" in condition.lower():
+            return None
+        return self.resident.matching(condition)
 
     def status_counts(self) -> dict[str, int]:
         found = self.database.rows("SELECT status, count(*) AS n FROM measured GROUP BY status ORDER BY n DESC, status")
@@ -192,13 +218,16 @@ class Audit:
     ) -> pa.Table:
         """One page of whole rows. Without `order_by`, in corpus order."""
         order = f"{self.column(order_by)} {'DESC' if descending else 'ASC'} NULLS LAST" if order_by else ""
-        return self.fetch(self.where(where), order, limit, offset)
+        return self.fetch(self.where(where), order, limit, offset, again=True)
 
-    def fetch(self, condition: str, order: str, limit: int, offset: int = 0) -> pa.Table:
-        """Whole rows in an order, by finding their places first: wide columns are read only of the files needed."""
+    def fetch(self, condition: str, order: str, limit: int, offset: int = 0, *, again: bool = False) -> pa.Table:
+        """Whole rows in an order, by finding their places first: wide columns are read only of the files needed.
+
+        `again`: the same condition will be asked for other pages.
+        """
         ordering = ", ".join(part for part in (order, "file", "file_row_number") if part)
         places = self.database.rows(
-            f"SELECT file, file_row_number AS number FROM {self._located(condition, order)} "
+            f"SELECT file, file_row_number AS number FROM {self._located(condition, order, again)} "
             f"ORDER BY {ordering} LIMIT {int(limit)} OFFSET {int(offset)}"
         )
         if not places:
@@ -213,16 +242,16 @@ class Audit:
             "LEFT JOIN verdicts USING (uid, caption_index) ORDER BY position"
         )
 
-    def _located(self, condition: str, order: str) -> str:
+    def _located(self, condition: str, order: str, again: bool) -> str:
         """What stands after FROM for the rows that meet a condition, with their places and what orders them."""
-        if self.resident and self.resident.covers(condition, order):
-            return f"{NARROW} WHERE {condition}"
-        if self.resident and self.resident.covers(order) and self.remembers(condition):
-            return f"{NARROW} SEMI JOIN {self.resident.matching(condition)} USING (file, file_row_number)"
+        if self.in_memory(condition, order):
+            return f"{NARROW} AS samples WHERE {condition}"
+        if again and self.in_memory(order) and (places := self._remembered(condition)):
+            return f"{NARROW} SEMI JOIN {places} USING (file, file_row_number)"
         located = f"({view_sql(self.files, self.thresholds, located=True)})"
-        if "review" in condition.lower():
+        if "review" in (condition + order).lower():
             located = f"(SELECT * FROM {located} LEFT JOIN verdicts USING (uid, caption_index))"
-        return f"{located} WHERE {condition}"
+        return f"{located} AS samples WHERE {condition}"
 
     def row(self, uid: str, caption_index: int | None = None, shard: str | None = None) -> dict[str, Any] | None:
         """One row; naming its shard makes it one file to read instead of all."""
@@ -261,9 +290,11 @@ class Audit:
     def cached(self, key: str, compute: Any) -> Any:
         """Computed once per audit object: ranges and samples that many questions need."""
         with self._lock:
-            if key not in self._cache:
-                self._cache[key] = compute()
-            return self._cache[key]
+            answer = self._cache.setdefault(key, Answer())
+        with answer.lock:
+            if not answer.known:
+                answer.value, answer.known = compute(), True
+            return answer.value
 
     # -- keeping -------------------------------------------------------------------------------------------------
 
@@ -304,16 +335,23 @@ class Audit:
 
     def refresh_reviews(self) -> None:
         """See the marks that others have made since."""
-        self._load_reviews(self.database)
+        with self._marking:
+            self.marks = review_marks.version(self.path, self.files.filesystem)
+            self._load_reviews(self.database)
+
+    def see_new_marks(self) -> None:
+        """As `refresh_reviews`, where the file of a local audit has changed."""
+        if review_marks.version(self.path, self.files.filesystem) != self.marks:
+            self.refresh_reviews()
 
     def _load_reviews(self, database: Database) -> None:
         marks = review_marks.read_reviews(self.path, self.files.filesystem)
         database.define(f"CREATE OR REPLACE TABLE reviews AS {review_marks.reviews_sql(marks)}")
         database.define(f"CREATE OR REPLACE TABLE verdicts AS {review_marks.verdicts_sql(marks)}")
-        columns = "* EXCLUDE (uid_order)"
-        joined = f"SELECT {columns} FROM measured LEFT JOIN verdicts USING (uid, caption_index)"
-        without = f"SELECT {columns}, CAST(NULL AS VARCHAR) AS review FROM measured"
-        database.define(f"CREATE OR REPLACE VIEW samples AS {joined if marks else without}")
+        joined = "SELECT * FROM measured LEFT JOIN verdicts USING (uid, caption_index)"
+        without = "SELECT *, CAST(NULL AS VARCHAR) AS review FROM measured"
+        database.define(f"CREATE OR REPLACE VIEW reviewed AS {joined if marks else without}")
+        database.define("CREATE OR REPLACE VIEW samples AS SELECT * EXCLUDE (uid_order) FROM reviewed")
 
     def precision(self) -> review_marks.Precision:
         """How often people agreed with the flag `mismatch`, beside what its probabilities promised."""

@@ -7,15 +7,13 @@ such a condition are remembered by their places, so that paging through them ask
 
 import re
 import threading
-from collections import OrderedDict
-from typing import TYPE_CHECKING
+from collections import OrderedDict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from auditor.files import view_sql
-from auditor.rules import flag_sql
-from auditor.sandbox import literal
-
-if TYPE_CHECKING:
-    from auditor.query import Audit
+from auditor.files import AuditFiles, view_sql
+from auditor.rules import Threshold, flag_sql
+from auditor.sandbox import Database, literal
 
 MOST_ROWS = 20_000_000
 NARROW = "narrow"
@@ -27,49 +25,73 @@ NUMBERS = (
     *("mismatch_score", "p_mismatch", "uid_order"),
 )
 CAPTION_LENGTH = "length(caption)"  # kept as the column caption_length
-REMEMBERED = 8  # conditions
+REMEMBERED = 6  # conditions; as many that were forgotten last may still be in use
+
+
+@dataclass
+class Places:
+    """The table of the places of the rows that meet a condition; whoever asks first makes it."""
+
+    table: str
+    made: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 class Resident:
-    """Tables of an audit's database that hold its narrow columns, each row with its place."""
+    """Tables in an audit's database that hold its narrow columns, each row with its place."""
 
-    def __init__(self, audit: "Audit") -> None:
-        self.audit = audit
-        self.wide = set(audit.columns) - {*WORDS, *NUMBERS, *flag_sql({})} | {"columns"}
+    def __init__(
+        self, database: Database, files: AuditFiles, thresholds: Mapping[str, Threshold], columns: Sequence[str]
+    ) -> None:
+        self.database = database
+        self.located = view_sql(files, thresholds, located=True)
+        wide = {column.lower() for column in columns} - {*WORDS, *NUMBERS, *flag_sql({})} | {"columns"}
+        self.wide = {column for column in wide if re.fullmatch(r"\w+", column)}
+        self.odd = wide - self.wide  # names that are no words
         self._lock = threading.Lock()
-        self._known: OrderedDict[str, str] = OrderedDict()  # condition: table of the places that meet it
+        self._known: OrderedDict[str, Places] = OrderedDict()
+        self._forgotten: deque[Places] = deque()
         self._number = 0
-        database = audit.database
+        self._read(flag_sql(thresholds))
+
+    def _read(self, flags: Mapping[str, str]) -> None:
+        define = self.database.define
         for word in WORDS:
-            found = {row["word"] for row in database.rows(f"SELECT DISTINCT {word} AS word FROM measured")} - {None}
-            values = ", ".join(literal(value) for value in sorted(found | {""}))  # an ENUM of nothing is an error
-            database.define(f"CREATE TYPE {word}_word AS ENUM ({values})")
+            known = self.database.rows(f"SELECT DISTINCT {word} AS word FROM measured")
+            values = sorted({row["word"] for row in known} - {None} | {""})  # an ENUM of nothing is an error
+            define(f"CREATE TYPE {word}_word AS ENUM ({', '.join(map(literal, values))})")
         columns = [f"CAST({word} AS {word}_word) AS {word}" for word in WORDS]
         columns += [*NUMBERS, f"CAST({CAPTION_LENGTH} AS INTEGER) AS caption_length", *place_columns()]
-        source = view_sql(audit.files, audit.thresholds, located=True)
-        database.define(f"CREATE TABLE narrow_stored AS SELECT {', '.join(columns)} FROM ({source})")
-        flags = ", ".join(f"{sql} AS {flag}" for flag, sql in flag_sql(audit.thresholds).items())
-        database.define(f"CREATE VIEW {NARROW} AS SELECT *, {flags} FROM narrow_stored")
+        chosen = f"SELECT {', '.join(columns)} FROM ({self.located})"
+        define(f"CREATE TABLE narrow_stored AS {chosen}", patient=True)
+        listed = ", ".join(f"{sql} AS {flag}" for flag, sql in flags.items())
+        define(f"CREATE VIEW {NARROW} AS SELECT *, {listed} FROM narrow_stored")
 
     def covers(self, *sql: str) -> bool:
         """Are all columns that are named in memory? A word that only looks like a wide column is no harm but slow."""
-        return not self.wide & {word.lower() for text in sql for word in re.findall(r"\w+", text)}
+        text = " ".join(sql).lower()
+        return not self.wide & set(re.findall(r"\w+", text)) and not any(name in text for name in self.odd)
 
     def matching(self, condition: str) -> str:
         """The table of the places of all rows that meet a condition on any column."""
         with self._lock:
-            if condition in self._known:
-                self._known.move_to_end(condition)
-                return self._known[condition]
-            self._number += 1
-            table = f"places_{self._number}"
-            source = view_sql(self.audit.files, self.audit.thresholds, located=True)
-            chosen = f"SELECT {', '.join(place_columns())} FROM ({source}) WHERE {condition}"
-            self.audit.database.define(f"CREATE TABLE {table} AS {chosen}")
-            self._known[condition] = table
-            if len(self._known) > REMEMBERED:
-                self.audit.database.define(f"DROP TABLE {self._known.popitem(last=False)[1]}")
-            return table
+            places = self._known.get(condition) or self._remember(condition)
+            self._known.move_to_end(condition)
+        with places.lock:
+            if not places.made:
+                chosen = f"SELECT {', '.join(place_columns())} FROM ({self.located}) AS samples WHERE {condition}"
+                self.database.define(f"CREATE TABLE {places.table} AS {chosen}")
+                places.made = True
+        return places.table
+
+    def _remember(self, condition: str) -> Places:
+        self._number += 1
+        self._known[condition] = Places(f"places_{self._number}")
+        if len(self._known) > REMEMBERED:
+            self._forgotten.append(self._known.popitem(last=False)[1])
+        if len(self._forgotten) > REMEMBERED:
+            self.database.define(f"DROP TABLE IF EXISTS {self._forgotten.popleft().table}")
+        return self._known[condition]
 
 
 def place_columns() -> list[str]:

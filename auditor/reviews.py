@@ -4,6 +4,8 @@ On a local disk a mark is one line of `reviews.jsonl`, appended by a single writ
 append, it is one small object under `reviews/`. The latest mark of each reviewer on a row counts.
 """
 
+import contextlib
+import errno
 import getpass
 import json
 import math
@@ -79,10 +81,17 @@ def append_review(path: str, filesystem: Any, review: Review) -> None:
 
 
 def append_line(path: Path, line: bytes) -> None:
-    """One write on a descriptor opened for appending: the kernel puts it at the end whole."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    """One write on a descriptor opened for appending: the kernel puts it at the end whole.
+
+    After a line that a full disk tore, it begins with a line break, or it would be lost with the torn one.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
     try:
-        os.write(descriptor, line)
+        size = os.fstat(descriptor).st_size
+        if size and os.pread(descriptor, 1, size - 1) != b"\n":
+            line = b"\n" + line
+        if (written := os.write(descriptor, line)) < len(line):
+            raise OSError(errno.EIO, f"only {written} of {len(line)} bytes were written; is the disk full?")
     finally:
         os.close(descriptor)
 
@@ -99,6 +108,15 @@ def read_reviews(path: str, filesystem: Any) -> list[Review]:
     return sorted(reviews, key=lambda review: review.time)
 
 
+def version(path: str | Path, filesystem: Any) -> str:
+    """Changes when a mark is added to a local audit; those of a remote one are read when it is opened."""
+    if filesystem is None:
+        with contextlib.suppress(OSError):
+            found = (Path(path) / "reviews.jsonl").stat()
+            return f"{found.st_mtime_ns}-{found.st_size}"
+    return ""
+
+
 def read_objects(filesystem: Any, folder: str) -> list[bytes]:
     try:
         names = filesystem.ls(folder, detail=False, refresh=True)
@@ -111,9 +129,25 @@ def parse_line(line: bytes) -> Review | None:
     try:
         entry = json.loads(line)
         review = Review(**{field: entry[field] for field in FIELDS})
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    return review if review.mark in get_args(Mark) and isinstance(review.caption_index, int) else None
+    return review if sound(review) else None
+
+
+def sound(review: Review) -> bool:
+    """Is every field what its type says? Lines written by hand may hold anything."""
+    texts = (review.uid, review.reviewer, review.mark, review.note, review.time)
+    return (
+        all(isinstance(text, str) and storable(text) for text in texts)
+        and review.mark in get_args(Mark)
+        and type(review.caption_index) is int
+        and 0 <= review.caption_index < 2**31
+    )
+
+
+def storable(text: str) -> bool:
+    """Not half of a surrogate pair, which JSON can spell and no database keeps."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def latest(reviews: Sequence[Review]) -> list[Review]:

@@ -45,6 +45,10 @@ class Limits:
     seconds: float | None = 60.0  # None: as long as it takes
     threads: int | None = None  # all cores
 
+    def __post_init__(self) -> None:
+        if self.seconds is not None and not 0 < self.seconds <= threading.TIMEOUT_MAX:
+            raise QueryError(f"a query cannot be given {self.seconds:g} s; the time limit is a number above 0")
+
 
 def literal(value: Any) -> str:
     """A Python value as SQL text."""
@@ -96,16 +100,21 @@ class Database:
         }
         if limits.threads:
             settings["threads"] = limits.threads
-        for setting, value in settings.items():
-            self._connection.execute(f"SET {setting} = {literal(value)}")
-        self._connection.execute("SET lock_configuration = true")
+        settings["lock_configuration"] = True
+        try:
+            for setting, value in settings.items():
+                self._connection.execute(f"SET {setting} = {literal(value)}")
+        except duckdb.OutOfMemoryException:
+            raise QueryError(f"needs more than {limits.memory} of memory, the limit of a query") from None
+        except duckdb.Error as error:
+            raise QueryError(f"{setting} cannot be {value!r}: {in_words(error)}") from None
 
     def close(self) -> None:
         self._connection.close()
 
-    def define(self, statement: str) -> None:
-        """Run a statement of ours that makes a view or table."""
-        with self._session() as session:
+    def define(self, statement: str, *, patient: bool = False) -> None:
+        """Run a statement of ours that makes a view or table; `patient` takes as long as it takes."""
+        with self._session(patient) as session:
             session.execute(statement).fetchall()
 
     def run(self, sql: str) -> pa.Table:
@@ -129,12 +138,12 @@ class Database:
             yield from session.sql(sql).to_arrow_reader(batch)
 
     @contextmanager
-    def _session(self) -> Iterator[duckdb.DuckDBPyConnection]:
+    def _session(self, patient: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
         """A connection of its own (threads of a dashboard share the database) that is interrupted when time is up."""
         session = self._connection.cursor()
         timer = threading.Timer(self.limits.seconds or 0, session.interrupt)
         timer.daemon = True
-        if self.limits.seconds is not None:
+        if self.limits.seconds is not None and not patient:
             timer.start()
         try:
             yield session

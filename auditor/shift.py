@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from auditor.filter import all_of, clauses
-from auditor.resident import CAPTION_LENGTH, NARROW
+from auditor.resident import CAPTION_LENGTH
 from auditor.rules import Rules
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ def by_topic(groups: list[dict[str, Any]]) -> Counter[int | None]:
 def shifts(audit: "Audit", rules: Rules) -> Shifts:
     """One pass over the usable rows, summed by topic."""
     found = clauses(audit, rules)
-    table = audit.table(all_of(found))
-    measured = [sql.replace(CAPTION_LENGTH, "caption_length") if table == NARROW else sql for sql in MEASURES.values()]
+    table, held = audit.table(all_of(found)), audit.in_memory(all_of(found))
+    measured = [sql.replace(CAPTION_LENGTH, "caption_length") if held else sql for sql in MEASURES.values()]
     sums = ", ".join(f"sum({sql}) AS s{i}, count({sql}) AS n{i}" for i, sql in enumerate(measured))
     groups = audit.database.rows(
         f"SELECT topic, kept, count(*) AS n, {sums} "

@@ -14,7 +14,7 @@ from auditor.dashboard_settings import read_settings
 from auditor.query import Audit, Limits
 
 Answer = TypeVar("Answer")
-LIMITS = Limits(memory="3GB", seconds=30.0)  # nobody looks at a page for longer
+LIMITS = Limits(memory="4GB", seconds=30.0)  # nobody looks at a page for longer
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,9 @@ class Source:
 
     def ask(self, name: str, question: Callable[..., Answer], *arguments: Any) -> Answer:
         """`question(audit, *arguments)`, asked once; `name` and arguments tell answers apart."""
-        answer: Answer = _kept(self.identity, name, repr(arguments), lambda: question(self.audit, *arguments))
+        given = repr(arguments)
+        marks = self.audit.marks if "review" in given.lower() else ""  # which change while the audit stays as it is
+        answer: Answer = _kept(f"{self.identity} {marks}", name, given, lambda: question(self.audit, *arguments))
         return answer
 
 
@@ -35,7 +37,7 @@ def _kept(identity: str, name: str, arguments: str, _question: Callable[[], Any]
     return _question()
 
 
-@st.cache_resource(max_entries=4, show_spinner="Opening the audit …")
+@st.cache_resource(max_entries=3, show_spinner="Opening the audit …")
 def _open(path: str, corpus: str | None, state: str) -> Audit:
     return Audit(path, corpus, limits=LIMITS).hold()
 
@@ -45,7 +47,7 @@ def state_of(path: str) -> str:
     try:
         written = os.stat(os.path.join(path, "manifest.json")).st_mtime_ns
         shards = sum(
-            len(os.listdir(folder))
+            sum(file.endswith(".parquet") and not file.startswith(".") for file in os.listdir(folder))
             for name in ("samples", "embeddings")
             if os.path.isdir(folder := os.path.join(path, name))
         )
@@ -62,7 +64,9 @@ def open_source(number: int = 0) -> Source | None:
     path = settings.audits[number]
     corpus = settings.corpus if number == 0 else None
     state = state_of(path)
-    return Source(_open(path, corpus, state), f"{path} {corpus} {state}")
+    audit = _open(path, corpus, state)
+    audit.see_new_marks()
+    return Source(audit, f"{path} {corpus} {state}")
 
 
 def source() -> Source:

@@ -1,11 +1,15 @@
 """The narrow columns in memory answer as the files do."""
 
+import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from auditor.query import Audit
+from auditor.query import Audit, Limits, QueryError
 from auditor.rules import Rules
 from auditor.shift import shifts
 from tests.synthetic import write_audit
@@ -64,11 +68,73 @@ def test_distributions_and_effects_are_those_of_the_files(stored: Audit, held: A
 
 
 def test_only_what_needs_them_asks_the_files(held: Audit) -> None:
-    assert held.table("similarity < 0.2", '"p_mismatch"') == "narrow"
-    assert held.table("mismatch AND kind = 'image'") == "narrow"
+    assert held.table("similarity < 0.2", '"p_mismatch"') == "narrow AS samples"
+    assert held.table("mismatch AND kind = 'image'") == "narrow AS samples"
     for wide in ("caption = 'x'", "UID = 'x'", "COLUMNS(*) IS NULL", "upper(\"key\") = 'A'"):
-        assert held.table(wide) == "measured"
-    assert held.table("review = 'bad'") == "samples"
+        assert held.table(wide) == "measured AS samples"
+    assert held.table("review = 'bad'") == "reviewed AS samples"
+
+
+@pytest.mark.parametrize("inside", ["caption_length > 3", "file = 0", "uid_order > 0"])
+def test_its_own_columns_are_nobodys(held: Audit, inside: str) -> None:
+    with pytest.raises(QueryError, match=inside.split()[0]):
+        held.count(inside)
+
+
+def test_columns_of_others_are_asked_of_the_files(tmp_path: Path) -> None:
+    folder = write_audit(tmp_path / "audit", 100)
+    file = folder / "samples" / "00000.parquet"
+    table = pq.read_table(file)
+    for column in ("CLIP_score", "odd name"):
+        table = table.append_column(column, pa.array(range(100)))
+    pq.write_table(table, file)
+    held = Audit(folder).hold()
+    assert held.resident
+    assert held.count("CLIP_score < 10") == held.count("clip_SCORE < 10") == 10
+    assert held.count('"odd name" < 20 AND samples.width > 0') == 20
+
+
+def test_ten_threads_search_at_once(folder: Path) -> None:
+    held, stored = Audit(folder).hold(), Audit(folder)
+    asked = [f"key LIKE '%{number % 30}'" for number in range(200)]
+    with ThreadPoolExecutor(10) as pool:
+        found = list(pool.map(held.count, asked))
+    expected = {condition: stored.count(condition) for condition in set(asked)}
+    assert found == [expected[condition] for condition in asked]
+
+
+def test_what_does_not_fit_is_asked_of_the_files(folder: Path) -> None:
+    small = Audit(folder, limits=Limits(memory="2MB")).hold()
+    assert small.resident is None and small.count() == 5000
+
+
+@pytest.mark.parametrize("hold", [False, True])
+@pytest.mark.parametrize("target", ["kept.npy", "kept.parquet", "kept.txt"])
+def test_the_best_share_can_be_written(folder: Path, tmp_path: Path, target: str, hold: bool) -> None:
+    audit = Audit(folder).hold() if hold else Audit(folder)
+    kept = audit.keep(keep_top="30%", by="similarity", where="review IS NULL")
+    assert kept.write(tmp_path / target).rows == kept.count == round(0.3 * audit.count("status = 'ok'"))
+
+
+def test_rows_can_be_sorted_by_their_marks(stored: Audit, held: Audit) -> None:
+    assert held.page(order_by="review", limit=5).equals(stored.page(order_by="review", limit=5))
+
+
+def test_marks_of_another_process_are_seen(tmp_path: Path) -> None:
+    folder = write_audit(tmp_path / "audit", 100)
+    here, elsewhere = Audit(folder).hold(), Audit(folder)
+    elsewhere.mark(here.worst(n=1)["uid"][0].as_py(), "bad")
+    assert here.count("review = 'bad'") == 0
+    here.see_new_marks()
+    assert here.count("review = 'bad'") == 1
+
+
+def test_two_reviewers_mark_at_once(tmp_path: Path) -> None:
+    audit = Audit(write_audit(tmp_path / "audit", 100))
+    uids = audit.page(limit=40)["uid"].to_pylist()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda uid: audit.mark(uid, "good"), uids))
+    assert audit.count("review = 'good'") == 40
 
 
 def test_the_rows_of_a_search_are_remembered_and_forgotten(folder: Path) -> None:
@@ -79,7 +145,7 @@ def test_the_rows_of_a_search_are_remembered_and_forgotten(folder: Path) -> None
     for number in range(20):
         held.count(f"key LIKE '%{number}'")
     tables = held.database.rows("SELECT table_name FROM duckdb_tables() WHERE table_name LIKE 'places_%'")
-    assert len(tables) == 8 and first not in {row["table_name"] for row in tables}
+    assert len(tables) == 12 and first not in {row["table_name"] for row in tables}
     assert held.resident.matching("caption LIKE 'A man%'") != first
 
 
@@ -91,9 +157,9 @@ def test_marks_count_at_once(tmp_path: Path) -> None:
     assert held.precision().judged == 1 and held.count("review = 'bad'") == 1
 
 
-def test_an_audit_that_is_not_scored_can_be_held(tmp_path: Path) -> None:
+def test_an_audit_that_is_not_finished_is_not_held(tmp_path: Path) -> None:
     folder = write_audit(tmp_path / "audit", 200)
-    for file in (folder / "samples").iterdir():
-        file.unlink()
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "state": "scoring"}))
     held = Audit(folder).hold()
-    assert held.resident and held.count("similarity < 0.2") == 0 and len(held.page(order_by="similarity")) == 0
+    assert held.resident is None and held.count("similarity < 9") > 0

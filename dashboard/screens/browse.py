@@ -74,8 +74,7 @@ with st.sidebar:
 st.title("Browse")
 try:
     condition = selection.condition(audit)
-    reviewed = "review" in (condition or "")  # marks change while the answer is kept
-    count = audit.count(condition) if reviewed else found.ask("count", Audit.count, condition)
+    count = found.ask("count", Audit.count, condition)
 except QueryError as error:
     empty("The SQL condition cannot be used", str(error), icon=":material/error:")
     st.stop()

@@ -40,7 +40,9 @@ def matches(rule: str, column: str) -> float | None:
 
 def chosen_rules() -> Rules:
     """The widgets of the sidebar."""
-    usual = audit.thresholds.get("mismatch")
+    usual = (
+        audit.thresholds.get("mismatch") if audit.manifest.get("statistics") else 1.0
+    )  # no limit where none is known
     usual = usual if isinstance(usual, float) else 0.5
     p = st.slider(
         "Probability of a mismatch: at most",
@@ -85,7 +87,7 @@ def promise() -> None:
 
 def keep_promise(share: float) -> None:
     try:
-        st.session_state["max_p_mismatch"] = min(1.0, choose_cut(found.ask("tally", tally_audit), lose_at_most=share).p)
+        st.session_state["max_p_mismatch"] = float(choose_cut(found.ask("tally", tally_audit), lose_at_most=share))
     except ThresholdError as error:
         st.session_state["promise_problem"] = str(error)
 
