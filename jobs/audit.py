@@ -2,14 +2,13 @@
 
     python jobs/audit.py 's3://bucket/shards/*.tar' --out s3://bucket/audit --model ViT-B-32@laion2b_s34b_b79k
     ray job submit --working-dir . -- python jobs/audit.py CORPUS --out AUDIT --gpus-per-worker 1
-    ray submit jobs/cluster.yaml jobs/audit.py -- CORPUS --out AUDIT --gpus-per-worker 1
+    ray submit jobs/cluster.yaml jobs/audit.py -- CORPUS --out AUDIT --gpus-per-worker 1 --cpus-per-worker 16
 
 Without a cluster Ray is started on this machine. The corpus, the audit and the model must be where every node sees
 them. The same command again goes on where it stopped. The exit code is 1 where a shard could not be read, so that the
 submission fails too.
 """
 
-import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -21,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works
 
 from auditor.cli import run
 from auditor.commands.audit import audit_options, config_from
-from auditor.distribute import Placement, WorkerError, ray_engine
-from jobs.cluster import connect, share_of_node, visible, worker_options
+from auditor.distribute import Placement, ray_engine
+from jobs.cluster import await_room, check_out, connect, share_of_node, submitted, visible, worker_options
 
 
 @click.command()
@@ -39,17 +38,14 @@ def command(
     from auditor.audit import run_audit
     from auditor.outcome import report_outcome
 
-    submitted = "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
-    if submitted and not os.path.isabs(values["out"]) and "://" not in values["out"]:
-        raise WorkerError(f"--out {values['out']} would vanish with the job: give a full path or a URL")
-    connect(address, None if submitted else Path(__file__).resolve().parents[1], quiet=values["quiet"])
+    check_out(values["out"])
+    started = connect(address, Path(__file__).resolve().parents[1], quiet=values["quiet"])
     placement = Placement(workers, cpus or share_of_node(gpus), gpus)
-    if not placement.room():
-        click.echo(f"waiting for a node with {placement.cpus:g} CPUs and {gpus:g} GPUs", err=True)
+    await_room(placement, started=started)
     values["decoders"] = values["decoders"] or placement.threads
     if values["device"] == "auto":
         values["device"] = "cuda" if gpus else "cpu"
-    values["model"] = values["model"] if submitted else visible(values["model"])
+    values["model"] = values["model"] if submitted() else visible(values["model"])
     manifest = run_audit(config_from(values), partial(ray_engine, placement), device="cpu")
     report_outcome(values["out"], manifest, as_json=as_json)
 

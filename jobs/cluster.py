@@ -1,5 +1,6 @@
-"""How a job finds its cluster, and what a worker gets of a node where nobody said."""
+"""How a job finds its cluster, what a worker gets of a node where nobody said, and paths that mean the same to all."""
 
+import contextlib
 import logging
 import os
 from collections.abc import Callable
@@ -9,8 +10,11 @@ from typing import Any
 import click
 import ray
 
-from auditor.distribute import WorkerError, one_line
+from auditor.distribute import Placement, WorkerError, one_line
 
+ADDRESS = click.option(
+    "--address", help="Of a running cluster; RAY_ADDRESS, one on this machine, or a new one by default."
+)
 WORKERS = (
     click.option(
         "--workers", type=click.IntRange(1), help="Workers at most; as many as the cluster can hold by default."
@@ -19,7 +23,8 @@ WORKERS = (
         "--cpus-per-worker",
         "cpus",
         type=click.FloatRange(0, min_open=True),
-        help="CPUs of a worker, and so its decoder processes; its share of a node by default.",
+        help="CPUs of a worker, and so its decoder processes; by default its share of the nodes that are up, and 4 "
+        "where none that fits is: say it where the cluster starts without workers.",
     ),
     click.option(
         "--gpus-per-worker",
@@ -29,7 +34,7 @@ WORKERS = (
         show_default=True,
         help="GPUs of a worker: 1, a fraction, or 0 to encode on CPUs.",
     ),
-    click.option("--address", help="Of a running cluster; RAY_ADDRESS, one on this machine, or a new one by default."),
+    ADDRESS,
 )
 
 
@@ -40,24 +45,63 @@ def worker_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def connect(address: str | None, checkout: Path | None, *, quiet: bool = False) -> None:
-    """Join the cluster at `address`, else that of RAY_ADDRESS or of this machine, else start Ray here.
+def submitted() -> bool:
+    """Whether this is the driver of `ray job submit`, in a copy of the checkout that is thrown away in the end."""
+    return "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
 
-    Workers on machines that share the checkout import the package from it, installed or not.
+
+def check_out(out: str) -> None:
+    """Refuse results that nobody would find."""
+    if submitted() and not os.path.isabs(out) and "://" not in out:
+        raise WorkerError(f"--out {out} would vanish with the job: give a full path or a URL")
+
+
+def connect(address: str | None, checkout: Path, *, quiet: bool = False, cpus: int | None = None) -> bool:
+    """Join the cluster at `address`, else that of RAY_ADDRESS or of this machine, else start Ray here: then True.
+
+    A Ray that is started here says it has `cpus`. Workers on machines that share the checkout import the package from
+    it, installed or not; a submitted job brings its own.
     """
     if ray.is_initialized():
-        return
-    paths = [str(checkout), *filter(None, [os.environ.get("PYTHONPATH")])] if checkout else []
+        return False
+    paths = [] if submitted() else [str(checkout), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {"env_vars": {"PYTHONPATH": os.pathsep.join(paths)}} if paths else None
+    settings = {"runtime_env": environment, "log_to_driver": not quiet, "logging_level": "warning"}
     try:
-        ray.init(address, runtime_env=environment, log_to_driver=not quiet, logging_level="warning")
+        started = _start(address, cpus, settings)
+        if not started:
+            ray.init(address, **settings)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise WorkerError(f"no Ray cluster at {address or 'this machine'}: {one_line(error)}") from error
     logging.getLogger("ray.data").setLevel(logging.WARNING)
+    return started
+
+
+def _start(address: str | None, cpus: int | None, settings: dict[str, Any]) -> bool:
+    """Start Ray here, unless there is a cluster to join: only a new one lets us name its resources, even none."""
+    if address == "local" or not (address or os.environ.get("RAY_ADDRESS")):
+        with contextlib.suppress(ValueError):
+            ray.init(address, num_cpus=cpus, resources={}, **settings)
+            return True
+    return False
+
+
+def await_room(placement: Placement, *, started: bool, together: int = 1) -> None:
+    """Say that nodes must come first; a Ray that was started here never gets any, and would wait for ever."""
+    if placement.room() >= together:
+        return
+    each = f"{placement.cpus:g} CPUs and {placement.gpus:g} GPUs"
+    wanted = f"a worker with {each}" if together == 1 else f"{together} workers with {each} each"
+    if started:
+        raise WorkerError(f"this machine has no room for {wanted}: ask for less, or for a cluster with --address")
+    click.echo(f"waiting for nodes with room for {wanted}", err=True)
 
 
 def share_of_node(gpus: float) -> float:
-    """CPUs for a worker where nobody said: what a node has per GPU, or four, and never more than a node has."""
+    """CPUs for a worker where nobody said: what a node has per GPU, or four, and never more than a node has.
+
+    Only nodes that are up can be asked: a cluster that has yet to start its first worker node gives four.
+    """
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     if gpus:
         shares = [node["CPU"] * gpus / node["GPU"] for node in nodes if node.get("GPU", 0) >= gpus and "CPU" in node]
@@ -66,7 +110,13 @@ def share_of_node(gpus: float) -> float:
     return float(max(1, int(min(shares, default=4.0))))
 
 
+def full_path(place: str) -> str:
+    """A local path in full, for processes whose current folder is another one; URLs and commands as they are."""
+    return place if "://" in place or place.startswith("pipe:") else str(Path(place).absolute())
+
+
 def visible(model: str | None) -> str | None:
-    """A model's folder by its full path: a worker's current folder is another one."""
+    """A model's folder or .json by its full path; names of models as they are."""
     prefix, place = ("local-dir:", model[10:]) if model and model.startswith("local-dir:") else ("", model or "")
-    return f"{prefix}{Path(place).absolute()}" if place and Path(place).is_dir() else model
+    there = Path(place).is_dir() or (place.endswith(".json") and Path(place).is_file())
+    return f"{prefix}{full_path(place)}" if place and there else model

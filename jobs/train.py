@@ -1,10 +1,11 @@
-"""Train PAU on a Ray cluster: Ray Train places, connects and restarts the processes, `model.train` does the rest.
+"""Train PAU on a Ray cluster: Ray Train places and connects the processes, `model.train` does the rest.
 
-    python jobs/train.py shards/train --val shards/val --out /shared/run --preset coco --workers 4 --gpus-per-worker 1
+    python jobs/train.py shards/train --val shards/val --out run --preset coco --workers 2
     ray job submit --working-dir . -- python jobs/train.py s3://bucket/train --out /shared/run --workers 8
+    ray submit jobs/cluster.yaml jobs/train.py -- s3://bucket/train --out /shared/run --workers 8 --gpus-per-worker 1
 
 Without a cluster Ray is started on this machine. `--out` must be a path that all nodes see. When a worker dies, all are
-started again and go on from the last checkpoint; when that does not help, the job exits with 1.
+started again and go on from the last checkpoint; when that does not help, or could not, the job exits with 1.
 """
 
 import os
@@ -18,18 +19,27 @@ import click
 import ray
 import ray.train
 import torch
+from braceexpand import braceexpand
 from ray.train.torch import TorchTrainer, get_device
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works without being installed
 
 from auditor.cli import run
 from auditor.commands.train import TrainProgress, settings_from, show, train_options
+from auditor.distribute import Placement
+from jobs.cluster import ADDRESS, await_room, check_out, connect, full_path, visible
+from model.backbone import BackboneError
 from model.errors import ModelError
-from model.tarshards import list_shards
+from model.loader import LoaderError
+from model.tarshards import ShardError, list_shards, split_commas
 from model.train import StepReport, TrainResult, train
-from model.train_config import TrainConfig, from_saved
+from model.train_config import ConfigError, TrainConfig, from_saved
 from model.trainer_state import check_folder
 from model.world import current_world
+
+# Complaints that another try may mend: storage that did not answer, a download that broke off, a decoder that was
+# killed. All others of a worker are about settings or data and would be the same again.
+PASSING = (ShardError, LoaderError, BackboneError)
 
 
 def worker(values: dict[str, Any]) -> TrainResult:
@@ -53,65 +63,117 @@ def worker(values: dict[str, Any]) -> TrainResult:
     return result
 
 
-def start_ray(workers: int, cpus: float, gpus: float) -> None:
-    """Join the cluster that RAY_ADDRESS names (`ray job submit` sets it), else start Ray here."""
-    if ray.is_initialized():
-        return
-    if os.environ.get("RAY_ADDRESS"):
-        ray.init()
-        return
-    enough = max(os.cpu_count() or 1, int(workers * cpus) + 1)
-    ray.init(address="local", num_cpus=enough, num_gpus=int(workers * gpus) or None)
+def settled(config: TrainConfig, workers: int) -> TrainConfig:
+    """The settings with local paths in full: Ray Train gives each process a folder of its own to run in.
+
+    Complaints that need no cluster come from here, before one is asked for.
+    """
+    if "://" in config.out:
+        raise ConfigError(f"out must be a path that every process sees, not {config.out}")
+    if config.batch_size % workers:
+        raise ConfigError(f"batch_size {config.batch_size} cannot be divided among {workers} processes")
+    check_out(config.out)
+    config = replace(
+        config,
+        out=full_path(config.out),
+        corpus=full_spec(config.corpus),
+        val=full_spec(config.val) if config.val else None,
+        model=visible(config.model) or config.model,
+        head=full_path(config.head) if config.head else None,
+        weights=full_path(config.weights) if config.weights else None,
+    )
+    for spec in filter(None, (config.corpus, config.val)):
+        list_shards(spec)
+    if Path(config.out).exists():
+        check_folder(Path(config.out))
+    return config
 
 
-def fit(config: TrainConfig, workers: int, cpus: float, gpus: float, retries: int) -> TrainResult:
-    """Run the training function in `workers` processes and return what the first of them returned."""
-    resources = {"CPU": cpus, **({"GPU": gpus} if gpus else {})}
+def full_spec(spec: str) -> str:
+    """Tar shards by full paths; braces and globs stay, unless it is a brace that the path begins with."""
+    parts = [p for part in split_commas(spec) for p in (braceexpand(part) if part.startswith("{") else [part])]
+    return ",".join(full_path(part) for part in parts)
+
+
+def fit(config: TrainConfig, placement: Placement, retries: int) -> TrainResult:
+    """Train, and start all processes again when one has died: Ray's own retries would repeat every complaint too."""
+    while True:
+        try:
+            return attempt(config, placement)
+        except ray.train.WorkerGroupError as error:
+            if not retries or is_final(error):
+                raise
+            retries -= 1
+            click.echo(f"{reason(error)}; starting again, with {retries} retries left", err=True)
+
+
+def attempt(config: TrainConfig, placement: Placement) -> TrainResult:
+    """Run the training function in all processes and return what the first of them returned."""
+    resources = {"CPU": placement.cpus, **({"GPU": placement.gpus} if placement.gpus else {})}
     with tempfile.TemporaryDirectory(prefix="pau-train-") as notes:  # Ray's own; our checkpoints are in config.out
         trainer = TorchTrainer(
             worker,
             train_loop_config=config.to_dict(),
             scaling_config=ray.train.ScalingConfig(
-                num_workers=workers, use_gpu=gpus > 0, resources_per_worker=resources
+                num_workers=placement.workers, use_gpu=placement.gpus > 0, resources_per_worker=resources
             ),
-            run_config=ray.train.RunConfig(
-                name="train", storage_path=notes, failure_config=ray.train.FailureConfig(max_failures=retries)
-            ),
+            run_config=ray.train.RunConfig(name="train", storage_path=notes),
         )
         result: TrainResult = trainer.fit().return_value
     return result
 
 
+def causes(error: BaseException) -> list[BaseException]:
+    """What the workers raised, or else the error itself."""
+    failures = list(getattr(error, "worker_failures", {}).values()) or [error]
+    return [getattr(failure, "_base_exc", failure) for failure in failures]
+
+
+def is_final(error: BaseException) -> bool:
+    return any(isinstance(cause, ModelError) and not isinstance(cause, PASSING) for cause in causes(error))
+
+
 def reason(error: BaseException) -> str:
     """One line on why training failed: the complaint of a worker where there is one."""
-    failures = list(getattr(error, "worker_failures", {}).values()) or [error]
-    causes = [getattr(failure, "_base_exc", failure) for failure in failures]
-    chosen = next((cause for cause in causes if isinstance(cause, ModelError)), causes[0])
+    raised = causes(error)
+    chosen = next((cause for cause in raised if isinstance(cause, ModelError)), raised[0])
     lines = str(chosen).strip().splitlines() or [type(chosen).__name__]
     return lines[0] if isinstance(chosen, ModelError) else f"training failed: {lines[-1]}"
 
 
 @click.command()
 @train_options
-@click.option("--workers", default=1, show_default=True, help="training processes")
-@click.option("--cpus-per-worker", default=1.0, show_default=True, help="CPUs reserved for each")
-@click.option("--gpus-per-worker", default=0.0, show_default=True, help="GPUs reserved for each")
-@click.option("--retries", default=3, show_default=True, help="restarts after the death of a worker")
+@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="training processes")
+@click.option(
+    "--cpus-per-worker",
+    "cpus",
+    type=click.FloatRange(0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="CPUs reserved for each",
+)
+@click.option(
+    "--gpus-per-worker", "gpus", type=click.FloatRange(0), default=0.0, show_default=True, help="GPUs reserved for each"
+)
+@ADDRESS
+@click.option("--retries", type=click.IntRange(0), default=3, show_default=True, help="restarts after a worker's death")
 @click.option("--json", "as_machine", is_flag=True, help="print the result as JSON")
 def main(
-    workers: int, cpus_per_worker: float, gpus_per_worker: float, retries: int, as_machine: bool, **options: Any
+    workers: int, cpus: float, gpus: float, address: str | None, retries: int, as_machine: bool, **options: Any
 ) -> None:
-    """Train PAU on the tar shards of CORPUS with several processes."""
+    """Train PAU on the tar shards of CORPUS with several processes.
+
+    \b
+    python jobs/train.py shards/train --val shards/val --out run --preset coco --workers 2
+    """
+    config = settled(settings_from(options), workers)
+    # A small machine may claim CPUs that it has not, its processes then take turns; nothing stands in for a GPU.
+    enough = max(os.cpu_count() or 1, int(workers * cpus) + 1)
+    started = connect(address, Path(__file__).resolve().parents[1], cpus=enough)
+    placement = Placement(workers, cpus, gpus)
+    await_room(placement, started=started, together=workers)
     try:
-        config = settings_from(options)
-        # Complaints that need no cluster come before one is asked for.
-        for spec in filter(None, (config.corpus, config.val)):
-            list_shards(spec)
-        config = replace(config, out=str(Path(config.out).absolute()))
-        if Path(config.out).exists():
-            check_folder(Path(config.out))
-        start_ray(workers, cpus_per_worker, gpus_per_worker)
-        show(fit(config, workers, cpus_per_worker, gpus_per_worker, retries), as_machine)
+        show(fit(config, placement, retries), as_machine)
     except ray.train.TrainingFailedError as error:
         raise ModelError(reason(error)) from error
 

@@ -317,3 +317,8 @@ def test_the_example_cluster_is_one_that_ray_understands() -> None:
     described = yaml.safe_load((ROOT / "jobs" / "cluster.yaml").read_text())
     validate_config(prepare_config(described))
     assert any("constraints.txt" in command for command in described["setup_commands"])
+    for image in ("head_image", "worker_image"):  # of the Ray that the package is tested with
+        assert f":{ray.__version__}-py311-" in described["docker"][image]
+    for kind in described["available_node_types"].values():  # else Ray takes an image that is too old
+        assert kind["node_config"]["ImageId"]
+    assert described["available_node_types"]["gpu"]["node_config"]["IamInstanceProfile"]
