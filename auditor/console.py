@@ -1,4 +1,4 @@
-"""What people and machines see: tables, JSON, CSV and Parquet from the same rows, and progress on long work.
+"""What people and machines see: tables, JSON and CSV from the same rows, and progress on long work.
 
 Captions and keys are untrusted: they are printed as plain text, never as rich markup, and without control characters.
 """
@@ -9,7 +9,6 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -77,30 +76,24 @@ def emit(
     title: str | None = None,
     json: bool = False,
     csv: bool = False,
-    parquet: str | None = None,
+    columns: Sequence[str] = (),
 ) -> None:
-    """Write rows in the form that was asked for; a rich table where none was."""
-    if parquet:
-        write_parquet(rows, Path(parquet))
+    """Write rows in the form that was asked for; a rich table where none was. `columns` are those of no rows."""
     if json:
         click.echo(as_json(list(rows)))
     elif csv:
-        write_csv(rows)
-    elif not parquet:
+        write_csv(rows, columns)
+    else:
         table(rows, title)
 
 
-def write_csv(rows: Sequence[Row]) -> None:
-    writer = csv.DictWriter(sys.stdout, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
-    writer.writeheader()
+def write_csv(rows: Sequence[Row], columns: Sequence[str] = ()) -> None:
+    """A header, of `columns` where there are no rows, and a line for each row."""
+    names = list(rows[0]) if rows else list(columns)
+    writer = csv.DictWriter(sys.stdout, fieldnames=names, lineterminator="\n")
+    if names:
+        writer.writeheader()
     writer.writerows([dict(row) for row in rows])
-
-
-def write_parquet(rows: Sequence[Row], path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    pq.write_table(pa.Table.from_pylist([dict(row) for row in rows]), path)
 
 
 class Progress:

@@ -13,7 +13,8 @@ In open_clip's own training script the same `wds.select(keep)` goes before `wds.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,8 @@ from auditor.corpus_samples import KeptShard, read_kept
 from auditor.errors import AuditorError
 from auditor.files import view_sql
 from auditor.filter import Clause, Effects, all_of, clauses, reason_sql, rule_effects
-from auditor.rules import Rules
+from auditor.rules import Rules, Threshold
+from auditor.sandbox import Limits
 from auditor.shift import Shifts, shifts
 
 if TYPE_CHECKING:
@@ -90,15 +92,7 @@ class Subset:
 
     def shard(self, shard: str) -> KeptShard:
         """The kept samples of one shard, in the order they stand in the corpus; reads one file of the audit."""
-        view = view_sql(self.audit.files.shard(shard), self.audit.thresholds)
-        table = self.audit.database.run(
-            "SELECT key, media_path, media_offset, any_value(media_size) AS media_size, "
-            "list(caption ORDER BY caption_index) AS captions, list(uid ORDER BY caption_index) AS uids "
-            f"FROM ({view}) LEFT JOIN verdicts USING (uid, caption_index) "
-            f"WHERE {self.condition} GROUP BY key, media_path, media_offset "
-            "ORDER BY media_path, media_offset, key"
-        )
-        return KeptShard(shard, table, self.audit.moved_to, self.audit.old_root)
+        return kept_shard(self.audit, self.condition, shard)
 
     def samples(self) -> Iterator[dict[str, Any]]:
         """Kept samples as WebDataset gives them: __key__, __url__ and the original bytes by extension."""
@@ -120,10 +114,13 @@ class Subset:
             import webdataset as wds
         except ModuleNotFoundError:
             return self.samples()
-        kept = [self.shard(shard) for shard, _ in self.by_shard()]
-        if not kept:
+        shards = [shard for shard, _ in self.by_shard()]
+        if not shards:
             raise AuditorError("no sample meets the rules; there is nothing to read")
-        return wds.DataPipeline(lambda: iter(kept), wds.split_by_node, wds.split_by_worker, expand)
+        audit = self.audit
+        reader = ShardReader(audit.path, audit.moved_to, audit.thresholds, audit.limits, self.condition)
+        # in a list of its own, a list of names is the first stage
+        return wds.DataPipeline([shards], wds.split_by_node, wds.split_by_worker, reader)
 
     def predicate(self) -> "Predicate":
         """For `select()` of a WebDataset pipeline of one's own: True for the samples to keep."""
@@ -138,10 +135,37 @@ class Subset:
         return Predicate(shards)
 
 
-def expand(shards: Iterator[KeptShard]) -> Iterator[dict[str, Any]]:
-    """The stage of a pipeline that turns shards into samples."""
-    for shard in shards:
-        yield from read_kept(shard)
+def kept_shard(audit: "Audit", condition: str, shard: str) -> KeptShard:
+    view = view_sql(audit.files.shard(shard), audit.thresholds)
+    table = audit.database.run(
+        "SELECT key, media_path, media_offset, any_value(media_size) AS media_size, "
+        "list(caption ORDER BY caption_index) AS captions, list(uid ORDER BY caption_index) AS uids "
+        f"FROM (SELECT * FROM ({view}) LEFT JOIN verdicts USING (uid, caption_index)) AS samples "
+        f"WHERE {condition} GROUP BY key, media_path, media_offset "
+        "ORDER BY media_path, media_offset, key"
+    )
+    return KeptShard(shard, table, audit.moved_to, audit.old_root)
+
+
+@dataclass(frozen=True)
+class ShardReader:
+    """The stage of a pipeline that turns names of shards into samples.
+
+    Can be pickled: each worker opens the audit for itself, and holds the rows of one shard at a time.
+    """
+
+    path: str
+    corpus: str | None
+    thresholds: Mapping[str, Threshold]
+    limits: Limits
+    condition: str  # as the rules meant it when the pipeline was made, with the cut of keep_top
+
+    def __call__(self, shards: Iterator[str]) -> Iterator[dict[str, Any]]:
+        from auditor.query import Audit
+
+        with Audit(self.path, self.corpus, thresholds=self.thresholds, limits=self.limits) as audit:
+            for shard in shards:
+                yield from read_kept(kept_shard(audit, self.condition, shard))
 
 
 def relative(path: str, root: str | None) -> str:
@@ -169,12 +193,13 @@ class Predicate:
         return place < len(keys) and bool(keys[place] == number)
 
     def find(self, url: str) -> Keys:
-        """The shard whose path is the longest tail of the URL (or of the last word of a `pipe:` command)."""
-        names = url.split()[-1].split("?")[0].split("/")
-        for start in range(len(names)):
-            found = self.shards.get("/".join(names[start:]))
-            if found is not None:
-                return found
+        """The shard whose path is the longest tail of the URL (or of a word of a `pipe:` command, the last first)."""
+        for word in (url, *reversed(url.split())):
+            names = word.strip("'\"").split("?")[0].split("/")
+            for start in range(len(names)):
+                found = self.shards.get("/".join(names[start:]))
+                if found is not None:
+                    return found
         raise UnknownShardError(f"the audit has no shard {url}; audit it first, or leave it out of the loader")
 
 

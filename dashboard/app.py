@@ -11,6 +11,7 @@ from PIL import Image, ImageDraw
 
 from auditor.dashboard_settings import read_settings
 from auditor.errors import AuditorError
+from auditor.query import Audit
 from auditor.views import corpus_problem
 from dashboard.source import Source, open_source
 from dashboard.words import empty
@@ -72,7 +73,7 @@ def beside(found: Source) -> None:
             with st.container(border=True):
                 st.markdown(":orange[:material/pending:] **Not the whole corpus**")
                 st.text(note)
-        problem = found.ask("corpus", corpus_problem)
+        problem = unreadable(found)
         if problem:
             with st.container(border=True):
                 st.markdown(":orange[:material/folder_off:] **Media cannot be shown**")
@@ -81,6 +82,20 @@ def beside(found: Source) -> None:
         st.text_input(
             "Reviewer", key="reviewer", bind="query-params", placeholder="your name", help="Your marks carry it."
         )
+
+
+def unreadable(found: Source) -> str | None:
+    """Why media cannot be shown. Only a good answer is kept: a store may be out of reach for a moment."""
+    try:
+        found.ask("corpus", check_corpus)
+    except AuditorError as error:
+        return str(error)
+    return None
+
+
+def check_corpus(audit: Audit) -> None:
+    if problem := corpus_problem(audit):
+        raise AuditorError(problem)
 
 
 main()

@@ -27,12 +27,19 @@ CODECS = (b"avc1", b"avc3", b"av01", b"vp09", b"hvc1", b"hev1")
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A JPEG, or why there is none; `video` are the bytes of a clip that browsers play."""
+    """A JPEG, or why there is none; `video` are the bytes of a clip that browsers play.
+
+    `lasting` is False where trying again may help: the store could not be read.
+    """
 
     jpeg: bytes | None = None
     problem: str | None = None
     video: bytes | None = None
     form: str = ""
+    lasting: bool = True
+
+
+NOT_SHOWN = Shown(problem="not shown", lasting=False)
 
 
 def playable(data: bytes) -> str | None:
@@ -66,9 +73,10 @@ class Cabinet:
             missing = {key: row for key, row in zip(keys, rows, strict=True) if key not in self._kept}
         made = dict(zip(missing, self._make(audit, list(missing.values()), play), strict=True))
         with self._lock:
-            found = [made.get(key) or self._kept.get(key) or Shown(problem="not shown") for key in keys]
+            found = [made.get(key) or self._kept.get(key) or NOT_SHOWN for key in keys]
             for key, shown in zip(keys, found, strict=True):
-                self._keep(key, shown)
+                if shown.lasting:
+                    self._keep(key, shown)
         return found
 
     def _keep(self, key: tuple[Any, ...], shown: Shown) -> None:
@@ -89,7 +97,7 @@ class Cabinet:
             self._thumbnails = self._thumbnails or Thumbnails(self.size, workers=2)
             for i, made in self._thumbnails.map(tasks) if tasks else ():
                 read[i] = Shown(problem=made.message) if isinstance(made, Problem) else Shown(jpeg=made)
-        return [shown if isinstance(shown, Shown) else Shown(problem="not shown") for shown in read]
+        return [shown if isinstance(shown, Shown) else NOT_SHOWN for shown in read]
 
 
 def size_of(shown: Shown) -> int:
@@ -105,7 +113,7 @@ def read_row(audit: Audit, row: Row, play: bool) -> bytes | Shown:
     try:
         data = audit.media(row)
     except (AuditorError, OSError) as error:
-        return Shown(problem=str(error))
+        return Shown(problem=str(error), lasting=False)
     form = playable(data) if play and row.get("kind") == "video" and len(data) <= INLINE_VIDEO else None
     return Shown(video=data, form=form) if form else data
 

@@ -24,19 +24,22 @@ CORPUS_ORDER = "corpus order"
 SORT = "p_mismatch"
 ORDERS = ("descending", "ascending")
 SIZES = (12, 24, 48, 96)
+SIZE = 24
 
 
 @dataclass(frozen=True)
 class View:
-    """A selection and its order."""
+    """A selection, its order, and how many rows of it stand on a page."""
 
     selection: Selection
     sort: str | None = SORT
     descending: bool = True
+    size: int = SIZE
 
-    def query(self) -> dict[str, list[str]]:
-        """As parameters of the Browse page; what is as usual is left out."""
+    def query(self, at: int = 0) -> dict[str, list[str]]:
+        """As parameters of the Browse page, on the page of the row at a place; what is as usual is left out."""
         chosen = self.selection
+        page = at // self.size + 1
         found = {
             "kind": [chosen.kind] if chosen.kind else [],
             "status": [chosen.status] if chosen.status else [],
@@ -46,6 +49,8 @@ class View:
             "where": [chosen.where] if chosen.where else [],
             "sort": [] if self.sort == SORT else [self.sort or CORPUS_ORDER],
             "order": [] if self.descending else ["ascending"],
+            "size": [] if self.size == SIZE else [str(self.size)],
+            "page": [] if page == 1 else [str(page)],
             **{column: [f"{low:.9g}", f"{high:.9g}"] for column, (low, high) in chosen.ranges.items()},
         }
         return {name: values for name, values in found.items() if values}
@@ -74,6 +79,7 @@ def view_of(given: Mapping[str, list[str]]) -> View:
         ),
         sort=None if one("sort") == CORPUS_ORDER else one("sort") or SORT,
         descending=one("order", ORDERS) != "ascending",
+        size=int(one("size", tuple(str(size) for size in SIZES)) or SIZE),
     )
 
 

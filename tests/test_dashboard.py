@@ -19,7 +19,7 @@ from auditor.query import Audit
 from auditor.views import Selection
 from dashboard.media import Cabinet, playable
 from dashboard.results import read_results, table
-from dashboard.state import View, parse_view
+from dashboard.state import View, parse_view, sample_query
 from dashboard.words import number, score_words, shortened
 from tests.results import write_results
 from tests.synthetic import write_audit, write_corpus_audit
@@ -111,6 +111,26 @@ def test_a_sample_is_shown_and_marked(opened: Open, tmp_path: Path) -> None:
     assert "There is no such row" in marked(missing)
 
 
+@pytest.mark.parametrize(("review", "places"), [("none", ["0", "0"]), ("reviewed", ["1", "2"]), ("", ["1", "2"])])
+def test_reviewing_skips_no_row(opened: Open, tmp_path: Path, review: str, places: list[str]) -> None:
+    """A marked row leaves `review = none`: the next one has moved into its place."""
+    folder, _ = write_corpus_audit(tmp_path)
+    audit = Audit(folder)
+    rows = audit.page(None, "p_mismatch", True, limit=4).to_pylist()
+    for row in rows if review == "reviewed" else ():
+        audit.mark(row["uid"], "good", caption_index=row["caption_index"], reviewer="ann")
+    view = View(Selection(review={"reviewed": "any"}.get(review, review) or None))
+    app = opened("sample", Settings((str(folder),)), **sample_query(rows[0], view, 0), go_on="true")
+    for row, place in zip(rows[1:3], places, strict=True):
+        app.button(key="mark-bad").click().run()
+        assert not app.exception
+        assert (app.query_params["uid"], app.query_params["at"]) == (row["uid"], place)
+    app.toggle(key="go_on").set_value(False).run()
+    app.button(key="mark-bad").click().run()
+    app.button(key="next").click().run()
+    assert app.query_params["uid"] == rows[3]["uid"]
+
+
 def test_text_of_the_corpus_is_never_markdown(opened: Open, tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -158,6 +178,9 @@ def test_views_survive_the_url() -> None:
     for view in (View(chosen, "width", False), View(Selection(review="none"), None), View(Selection())):
         assert parse_view(view.encoded()) == view
     assert View(Selection()).encoded() == ""
+    assert parse_view(View(Selection(), size=48).encoded()).size == 48 and parse_view("size=7").size == 24
+    assert View(Selection(), size=12).query(at=24) == {"size": ["12"], "page": ["3"]}
+    assert View(Selection()).query(at=23) == {} and View(Selection()).query(at=24) == {"page": ["2"]}
     assert parse_view("kind=sound&status=x&flag=y&similarity=a&similarity=b&order=z") == View(Selection())
 
 
@@ -172,6 +195,19 @@ def test_media_are_kept_and_problems_told(small: tuple[Path, Path]) -> None:
     assert all(one is other for one, other in zip(shown, again, strict=True))
     gone = {**rows[0], "media_path": "/nowhere/00000.tar"}
     assert "does not exist" in (cabinet.show(audit, [gone])[0].problem or "")
+
+
+def test_a_store_out_of_reach_is_asked_again(small: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    audit, cabinet = Audit(small[0]), Cabinet(64)
+    rows = audit.page("status = 'ok'", limit=1).to_pylist()
+
+    def fail(_: object) -> bytes:
+        raise OSError("the store is out of reach")
+
+    with monkeypatch.context() as hiccup:
+        hiccup.setattr(audit, "media", fail)
+        assert cabinet.show(audit, rows)[0].problem == "the store is out of reach"
+    assert cabinet.show(audit, rows)[0].jpeg
 
 
 def test_only_what_browsers_play_is_played() -> None:

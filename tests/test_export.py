@@ -20,13 +20,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 import webdataset as wds
 
 from auditor.corpus_samples import CorpusChangedError
 from auditor.export import ExportError, export, sort_uids, uid_numbers
 from auditor.export_shards import Plan, stretches
 from auditor.query import Audit, QueryError
-from auditor.subset import UnknownShardError
+from auditor.subset import Predicate, UnknownShardError, key_number
 from tests.synthetic import add_member, picture, write_audit, write_corpus_audit
 
 Members = dict[str, bytes]
@@ -342,6 +343,20 @@ def test_webdataset_reads_the_corpus_itself(audit: Audit, made: tuple[Path, Path
     assert list(kept.samples()) == found
 
 
+def test_predicate_knows_a_shard_in_a_folder_with_a_space() -> None:
+    predicate = Predicate({"my shards/00001.tar": np.array([key_number("a")])})
+    assert predicate({"__key__": "a", "__url__": "/mnt/my shards/00001.tar"})
+
+
+def test_webdataset_is_read_in_workers(audit: Audit) -> None:
+    """The pipeline is what a spawned worker gets: names, not rows; each worker reads its own shards."""
+    kept = audit.keep(max_p_mismatch=0.3, keep_top="60%", by="similarity", where="samples.width > 0")
+    pipeline = kept.webdataset()
+    assert len(pickle.dumps(pipeline)) < 3000
+    loader = torch.utils.data.DataLoader(pipeline, batch_size=None, num_workers=2, multiprocessing_context="spawn")
+    assert {sample["__key__"] for sample in loader} == set(kept.keys.to_pylist())
+
+
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_predicate_filters_on_the_fly(audit: Audit, made: tuple[Path, Path]) -> None:
     kept = audit.keep(max_p_mismatch=0.3)
@@ -359,6 +374,8 @@ def test_predicate_filters_on_the_fly(audit: Audit, made: tuple[Path, Path]) -> 
         "/mnt/elsewhere/00001.tar",
         "s3://b/x/00001.tar?v=1",
         "pipe:aws s3 cp s3://b/00001.tar",
+        "pipe:aws s3 cp s3://b/00001.tar -",
+        "pipe:curl -s -f 'https://b/00001.tar?v=1' || true",
         "00001.tar",
     ],
 )

@@ -44,6 +44,27 @@ def test_query_in_all_forms(audit: str, tmp_path: Path, capsys: pytest.CaptureFi
     assert pq.read_table(tmp_path / "out.parquet").to_pylist() == expected
 
 
+@pytest.mark.parametrize("command", [["query", "SELECT 1 AS one"], ["summary"], ["worst"], ["thresholds"], ["compare"]])
+def test_parquet_is_not_overwritten(
+    audit: str, tmp_path: Path, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out.parquet"
+    out.write_text("precious")
+    name, *rest = command
+    asked = [name, audit, *([audit] if name == "compare" else rest), "--parquet", str(out)]
+    assert run(asked) == 1
+    assert f"{out} exists; --force replaces it" in capsys.readouterr().err and out.read_text() == "precious"
+    assert run([*asked, "--force"]) == 0
+    assert pq.read_table(out).num_rows > 0 and [path.name for path in tmp_path.iterdir()] == ["out.parquet"]
+
+
+def test_an_empty_csv_has_a_header(audit: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["query", audit, "SELECT key, kind FROM samples WHERE FALSE", "--csv"]) == 0
+    assert capsys.readouterr().out == "key,kind\n"
+    assert run(["worst", audit, "--where", "FALSE", "--csv"]) == 0
+    assert capsys.readouterr().out.startswith("uid,") and run(["worst", audit, "--where", "FALSE"]) == 0
+
+
 def test_long_results_are_cut_on_a_terminal_only(audit: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["query", audit, "SELECT key FROM samples"]) == 0
     shown = capsys.readouterr()
@@ -69,6 +90,12 @@ def test_long_results_are_cut_on_a_terminal_only(audit: str, capsys: pytest.Capt
         (["filter", "{audit}", "--out", "/proc/nowhere/kept.npy"], "cannot write"),
         (["report", "{audit}", "--out", "/proc/nowhere/report.html", "--no-media"], "cannot write"),
         (["query", "{audit}", "SELECT 1", "--parquet", "/proc/nowhere/x.parquet"], "cannot write"),
+        (["query", "{audit}", "SELECT 1", "--memory", "lots"], "memory_limit cannot be 'lots'"),
+        (["query", "{audit}", "SELECT 1", "--memory", "1KB"], "needs more than 1KB"),
+        (["query", "{audit}", "SELECT 1", "--timeout", "-1"], "cannot be given -1 s"),
+        (["query", "{audit}", "SELECT 1", "--timeout", "nan"], "a number above 0"),
+        (["filter", "{audit}", "--lose-at-most", "1", "--dry-run"], "like 2% or 0.02"),
+        (["filter", "{audit}", "--lose-at-most", "some", "--dry-run"], "like 2% or 0.02"),
     ],
 )
 def test_mistakes_are_told_in_one_line(
@@ -137,6 +164,8 @@ def test_filter_keeps_a_promise(audit: str, capsys: pytest.CaptureFixture[str]) 
     shown = capsys.readouterr()
     assert "cut: p_mismatch <=" in shown.err
     assert json.loads(shown.out)["together"]["expected_loss"] <= 0.02
+    assert run(["filter", audit, "--lose-at-most", "0.02", "--dry-run", "--json"]) == 0
+    assert capsys.readouterr().err == shown.err
     assert run(["filter", audit, "--expect-precision", "0.9", "--dry-run", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["together"]["expected_precision"] >= 0.9
 

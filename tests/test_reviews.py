@@ -2,6 +2,8 @@
 
 import json
 import multiprocessing
+import os
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -78,6 +80,46 @@ def test_damaged_lines_are_passed_over(audit: Audit) -> None:
     assert Audit(audit.path).count("review = 'unsure'") == 1
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"time": 17},
+        {"uid": ["a"]},
+        {"reviewer": None},
+        {"note": {}},
+        {"mark": ["good"]},
+        {"caption_index": True},
+        {"caption_index": 2**40},
+        {"note": "\ud800"},
+    ],
+)
+def test_lines_with_values_of_other_types_are_passed_over(audit: Audit, wrong: dict[str, object]) -> None:
+    review = audit.mark(flagged(audit, 1)[0], "bad", reviewer="ann")
+    with (Path(audit.path) / "reviews.jsonl").open("a") as file:
+        file.write(json.dumps({**asdict(review), **wrong}) + "\n" + "[" * 100_000 + "\n")
+    assert read_reviews(audit.path, None) == [review]
+    assert Audit(audit.path).count("review = 'bad'") == 1
+
+
+def test_a_mark_after_a_torn_line_is_kept(audit: Audit) -> None:
+    uid = flagged(audit, 1)[0]
+    audit.mark(uid, "bad", reviewer="ann")
+    with (Path(audit.path) / "reviews.jsonl").open("ab") as file:
+        file.write(b'{"uid": "torn')
+    audit.mark(uid, "good", reviewer="bob")
+    assert [review.reviewer for review in read_reviews(audit.path, None)] == ["ann", "bob"]
+
+
+def test_a_mark_that_is_written_in_part_is_told(audit: Audit, monkeypatch: pytest.MonkeyPatch) -> None:
+    uid, write = flagged(audit, 1)[0], os.write
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", lambda descriptor, line: write(descriptor, line[:9]))
+        with pytest.raises(ReviewError, match="only 9 of"):
+            audit.mark(uid, "bad", reviewer="ann")
+    audit.mark(uid, "good", reviewer="ann")
+    assert [review.mark for review in read_reviews(audit.path, None)] == ["good"]
+
+
 def write_many(path: str, reviewer: str, count: int) -> None:
     for number in range(count):
         time = f"2026-01-01T00:00:00.{number:06d}"
@@ -92,7 +134,7 @@ def test_two_writers_lose_nothing(tmp_path: Path) -> None:
     for writer in writers:
         writer.join()
     assert all(writer.exitcode == 0 for writer in writers)
-    lines = (tmp_path / "reviews.jsonl").read_bytes().splitlines()
+    lines = [line for line in (tmp_path / "reviews.jsonl").read_bytes().splitlines() if line]
     assert len(lines) == 600 == len(read_reviews(str(tmp_path), None))
 
 

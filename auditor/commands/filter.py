@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auditor.commands.output import CORPUS_HELP, open_audit
+from auditor.commands.output import CORPUS_HELP, open_audit, parse_loss
 
 if TYPE_CHECKING:
     from auditor.filter import Effect, Effects
@@ -68,10 +68,9 @@ def command(
 
 def chosen_cut(audit: "Audit", lose_at_most: str | None, expect_precision: float | None, given: float | None) -> float:
     """The cut of p_mismatch that keeps a promise; the stricter of it and a bound that was given too."""
-    from auditor.rules import parse_share
     from auditor.thresholds import choose_cut
 
-    share = float(parse_share(lose_at_most)) if lose_at_most is not None else None
+    share = parse_loss(lose_at_most) if lose_at_most is not None else None
     cut = float(choose_cut(audit, lose_at_most=share, expect_precision=expect_precision))
     click.echo(f"cut: p_mismatch <= {cut:.4g}", err=True)
     return cut if given is None else min(cut, given)

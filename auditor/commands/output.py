@@ -1,7 +1,6 @@
 """Options and output that the reading commands share: --json, --csv, --parquet, the corpus's place, notes on stderr."""
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -13,16 +12,51 @@ if TYPE_CHECKING:
     from auditor.sandbox import Limits
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+FORCE = "auditor.force"  # in the meta of a command
 CORPUS_HELP = "Where the corpus is now, if it has moved since the audit."
 
 
 def output_options(function: Function) -> Function:
-    """--json, --csv and --parquet FILE."""
-    function = click.option("--parquet", type=click.Path(dir_okay=False), help="Write the rows to a Parquet file.")(
-        function
-    )
+    """--json, --csv and --parquet FILE; its --force is kept from the command, which has no use for it."""
+    function = click.option(
+        "--force", is_flag=True, is_eager=True, expose_value=False, callback=remember_force,
+        help="Replace a Parquet file that exists.",
+    )(function)  # fmt: skip
+    function = click.option(
+        "--parquet", type=click.Path(dir_okay=False), callback=refuse_existing, help="Write the rows to a Parquet file."
+    )(function)
     function = click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")(function)
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
+
+
+def remember_force(context: click.Context, _: click.Parameter, force: bool) -> None:
+    context.meta[FORCE] = force
+
+
+def refuse_existing(context: click.Context, _: click.Parameter, target: str | None) -> str | None:
+    """Before any work is done: --force, being eager, has been read."""
+    if target is not None and not context.meta[FORCE]:
+        from auditor.export import ExportError, split_target
+
+        folder, name = split_target(target)
+        if folder.exists(name):
+            raise ExportError(f"{target} exists; --force replaces it")
+    return target
+
+
+def parse_loss(given: str) -> float:
+    """'2%' and '0.02' -> 0.02. A bare 1 or 2 may well be meant as a percentage, so it is not taken for a share."""
+    from auditor.rules import RuleError
+
+    text = given.strip()
+    percent = text.endswith("%")
+    try:
+        share = float(text.removesuffix("%")) / (100 if percent else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1 or (share == 1 and not percent):
+        raise RuleError(f"{given!r} is not a share of the good pairs: write it like 2% or 0.02")
+    return share
 
 
 def open_audit(path: str, corpus: str | None = None, limits: "Limits | None" = None) -> "Audit":
@@ -49,23 +83,23 @@ def show(
     from auditor import console
 
     if parquet:
-        write_parquet(rows, Path(parquet))
+        write_parquet(rows, parquet)
+        if not (as_json or as_csv):
+            return
     listed: Sequence[Mapping[str, Any]] = rows if isinstance(rows, list) else rows.to_pylist()  # type: ignore[union-attr]
+    every: Sequence[str] = rows.column_names if hasattr(rows, "column_names") else list(listed[0] if listed else ())
     if as_json or as_csv:
-        console.emit(listed, json=as_json, csv=as_csv)
-    elif not parquet:
-        names = columns or (list(listed[0]) if listed else rows.column_names if hasattr(rows, "column_names") else [])
-        console.table(listed, title, names)
+        console.emit(listed, json=as_json, csv=as_csv, columns=every or columns or ())
+    else:
+        console.table(listed, title, columns or every)
 
 
-def write_parquet(rows: Any, path: Path) -> None:
+def write_parquet(rows: Any, target: str) -> None:
+    """Whole or not at all."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    from auditor.export import ExportError
+    from auditor.export import split_target
 
     table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist([dict(row) for row in rows])
-    try:
-        pq.write_table(table, path, compression="zstd")
-    except OSError as error:
-        raise ExportError(f"cannot write {path}: {error.strerror or error}") from None
+    folder, name = split_target(target)
+    folder.write_table(name, table)

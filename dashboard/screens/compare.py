@@ -3,6 +3,7 @@
 import streamlit as st
 
 from auditor.compare import Comparison
+from auditor.overlay import common_range, histogram_between
 from auditor.query import Audit
 from auditor.summary import Summary
 from auditor.views import bars, beside
@@ -91,7 +92,8 @@ for column, name, opened in zip(st.columns(2, gap="large"), NAMES, (first, secon
         side(name, opened.audit, opened.ask("summary", Audit.summary))
 for pair in (SHOWN[:2], SHOWN[2:]):
     for column, measure in zip(st.columns(2, gap="large"), pair, strict=True):
-        drawn = [bars(opened.ask("histogram", Audit.histogram, measure)) for opened in (first, second)]
+        ends = common_range((first.audit, second.audit), measure)
+        drawn = [bars(opened.ask("overlay", histogram_between, measure, *ends)) for opened in (first, second)]
         column.altair_chart(
             charts.overlaid(beside(drawn, NAMES), label(measure)), alt=f"{label(measure)} in both audits"
         )

@@ -40,7 +40,7 @@ def medium(row: dict[str, Any]) -> bytes | None:
     return data
 
 
-def reviewing(row: dict[str, Any], following: dict[str, Any] | None) -> None:
+def reviewing(row: dict[str, Any]) -> None:
     """Marks of this pair, and the buttons to add one."""
     st.subheader("Does the caption describe it?")
     note = st.text_input(
@@ -57,8 +57,9 @@ def reviewing(row: dict[str, Any], following: dict[str, Any] | None) -> None:
                     note=note,
                 )
                 st.toast(f"marked as {mark}")
-                if following and st.session_state.get("go_on"):
-                    go(following, 1)
+                after, by = following(row) if st.session_state.get("go_on") else (None, 0)
+                if after:
+                    go(after, by)
         st.toggle("Go on to the next", key="go_on", bind="query-params")
     marks = marks_of(audit, row["uid"], row["caption_index"] or 0)
     if marks:
@@ -74,6 +75,19 @@ def measured(precision: Precision) -> None:
         interval = f"{percent(precision.low, 0)} to {percent(precision.high, 0)}"
         judged = f"**{percent(precision.measured, 0)}** of {precision.judged} ({interval})"
         st.caption(f"Flagged pairs that reviewers call bad: {judged}; promised: **{promised}**.")
+
+
+def at_place(by: int) -> dict[str, Any] | None:
+    return None if at is None else neighbour(audit, condition, view.sort, view.descending, at + by)
+
+
+def following(row: dict[str, Any]) -> tuple[dict[str, Any] | None, int]:
+    """The next row and how far it is: a mark may take this row out of the selection, and the next into its place."""
+    if "review" in (condition or "").lower():
+        here = at_place(0)
+        if here is None or any(here[name] != row[name] for name in ("uid", "caption_index", "shard")):
+            return here, 0
+    return at_place(1), 1
 
 
 def go(row: dict[str, Any], by: int) -> None:
@@ -183,15 +197,12 @@ assert row is not None
 view = parse_view(st.query_params.get("from", ""))
 place = st.query_params.get("at", "")
 at = int(place) if place.isdigit() and len(place) < 12 else None
-before = after = None
-if at is not None:
-    condition = view.selection.condition(audit)
-    before, after = (neighbour(audit, condition, view.sort, view.descending, at + by) for by in (-1, 1))
+condition = view.selection.condition(audit) if at is not None else None
 
 with st.container(horizontal=True, vertical_alignment="center"):
-    step("Previous", before, -1, "Left")
-    step("Next", after, 1, "Right")
-    st.page_link(BROWSE, label="Back to the gallery", icon=":material/photo_library:", query_params=view.query())
+    step("Previous", at_place(-1), -1, "Left")
+    step("Next", *following(row), "Right")
+    st.page_link(BROWSE, label="Back to the gallery", icon=":material/photo_library:", query_params=view.query(at or 0))
     st.text(
         f"{row['key']}  ·  {row['shard']}"
         + (f"  ·  caption {row['caption_index'] + 1}" if row["caption_index"] else "")
@@ -216,7 +227,7 @@ with right:
         empty("This pair could not be measured", row["error_message"] or row["status"], icon=":material/error:")
     for score in score_words(row, found.ask("percentiles", Audit.percentiles, row)):
         st.markdown(f"{score.label}: **{score.value}**  \n:gray[{score.words}]")
-    reviewing(row, after)
+    reviewing(row)
 
 if row["status"] == "ok":
     with st.spinner("Looking through the corpus …"):
