@@ -29,7 +29,7 @@ from auditor.distribute import Placement, RayEngine, SweepWorker, ray_engine
 from auditor.encode import ShardReport
 from auditor.manifest import Manifest
 from auditor.storage import Folder
-from tests.corpora import caption, picture, write_corpus, write_tar
+from tests.corpora import caption, picture, sample, write_corpus, write_tar
 from tests.s3 import Bucket, bucket, s3_endpoint  # noqa: F401
 from tests.test_audit import config, rows
 
@@ -240,31 +240,33 @@ def test_from_s3_to_s3_with_four_workers_and_a_corrupt_shard(
     assert_same(f"{bucket.url}/spread", f"{bucket.url}/local")
 
 
-def submit(machines: Machines, *arguments: str, act: Callable[[], None] = lambda: None) -> tuple[JobStatus, str]:
-    """Run jobs/audit.py through the job server and wait for what becomes of it."""
+def submit(
+    machines: Machines, *arguments: str, job: str = "audit", act: Callable[[], None] = lambda: None
+) -> tuple[JobStatus, str]:
+    """Run a job of jobs/ through the job server and wait for what becomes of it."""
     client = JobSubmissionClient(machines.dashboard)
-    entrypoint = f"{sys.executable} jobs/audit.py {' '.join(arguments)} --workers 2 --cpus-per-worker 1"
+    entrypoint = f"{sys.executable} jobs/{job}.py {' '.join(arguments)} --workers 2 --cpus-per-worker 1 --frames 4"
     environment = {"working_dir": str(ROOT), "env_vars": {"HF_HUB_OFFLINE": "1"}}
     deadline = time.monotonic() + 500
     while True:
         try:
-            job = client.submit_job(entrypoint=f"{entrypoint} --frames 4 --batch-size 8", runtime_env=environment)
+            number = client.submit_job(entrypoint=entrypoint, runtime_env=environment)
             break
         except RuntimeError as error:  # the job server starts after the cluster, on a busy machine long after
             if "No available agent" not in str(error) or time.monotonic() > deadline:
                 raise
             time.sleep(1)
     act()
-    while not client.get_job_status(job).is_terminal() and time.monotonic() < deadline:
+    while not client.get_job_status(number).is_terminal() and time.monotonic() < deadline:
         time.sleep(0.2)
-    return client.get_job_status(job), client.get_job_logs(job)
+    return client.get_job_status(number), client.get_job_logs(number)
 
 
 def test_a_submitted_job_that_is_killed_goes_on_when_it_is_submitted_again(
     machines: Machines, corpus: Path, undisturbed: Path, random_model: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "audit"
-    command = [str(corpus), "--out", str(out), "--model", random_model]
+    command = [str(corpus), "--out", str(out), "--model", random_model, "--batch-size", "8"]
 
     def kill_driver() -> None:
         while swept(out) < 2:
@@ -297,6 +299,20 @@ def test_a_submitted_job_fails_where_the_audit_does(machines: Machines, random_m
     assert rows(tmp_path / "audit").num_rows == 4
     status, log = submit(machines, str(small), "--out", "here", "--model", random_model)
     assert status == JobStatus.FAILED and "auditor: --out here would vanish with the job" in log
+
+
+def test_a_benchmark_is_submitted_and_encoded_on_the_cluster(
+    machines: Machines, random_model: str, tmp_path: Path
+) -> None:
+    for split, first in (("test", 0), ("val", 100)):
+        write_tar(tmp_path / f"{split}-00000.tar", ((f"{i:03d}", sample(i)) for i in range(first, first + 12)))
+    out = tmp_path / "results.json"
+    given = ["shards", "--data", str(tmp_path), "--model", random_model, "--out", str(out)]
+    status, log = submit(machines, *given, job="evaluate")
+    assert status == JobStatus.SUCCEEDED, log
+    assert json.loads(out.read_text())["data"]["media"] == 12
+    status, log = submit(machines, *given[:-1], "here.json", job="evaluate")
+    assert status == JobStatus.FAILED and "would vanish with the job" in log
 
 
 def test_the_script_alone_starts_ray_by_itself(random_model: str, tmp_path: Path) -> None:

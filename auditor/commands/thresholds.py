@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auditor.commands.output import open_audit, output_options, show
+from auditor.commands.output import open_audit, output_options, parse_loss, show
 
 if TYPE_CHECKING:
     from auditor.thresholds import Cut
@@ -37,12 +37,11 @@ def command(
     auditor thresholds audit/ --lose-at-most 2%
     auditor thresholds audit/ --expect-precision 0.9 --where "kind = 'video'"
     """
-    from auditor.rules import parse_share
     from auditor.thresholds import SHOWN, choose_cut, cuts, tally_audit
 
     found = tally_audit(open_audit(audit), where)
     if lose_at_most is not None or expect_precision is not None:
-        share = float(parse_share(lose_at_most)) if lose_at_most is not None else None
+        share = parse_loss(lose_at_most) if lose_at_most is not None else None
         listed = [choose_cut(found, lose_at_most=share, expect_precision=expect_precision)]
     else:
         listed = cuts(found, given or SHOWN)

@@ -103,7 +103,7 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
         )
         st.caption(f"Parquet holds at most {EXPORT_ROWS:,} rows; `auditor filter` has no limit.")
 
-view = View(selection, None if sort == CORPUS_ORDER else sort, order == ORDERS[0])
+view = View(selection, None if sort == CORPUS_ORDER else sort, order == ORDERS[0], size)
 pages = max(1, -(-count // size))
 with st.container(key="count"):
     st.markdown(f"**{count:,}** rows")
