@@ -126,6 +126,11 @@ def density(audit: "Audit", x: str, y: str, where: str | None = None, bins: int 
 Reference = dict[str, dict[str, Floats]]
 
 
+def reference_step(audit: "Audit") -> int:
+    """Every which shard the reference sample is taken from."""
+    return max(1, round(int(audit.counts["rows"]) / REFERENCE_ROWS))
+
+
 def reference_sample(audit: "Audit") -> Reference:
     """Sorted values of each measurement by kind: of all usable rows, or of evenly spaced shards of a large audit."""
     from auditor.query import MEASUREMENTS
@@ -133,9 +138,7 @@ def reference_sample(audit: "Audit") -> Reference:
     def compute() -> Reference:
         from auditor.files import view_sql
 
-        rows = audit.counts["rows"]
-        step = max(1, round(rows / REFERENCE_ROWS))
-        files = audit.files.only(range(0, len(audit.files.all), step))
+        files = audit.files.only(range(0, len(audit.files.all), reference_step(audit)))
         columns = ", ".join(MEASUREMENTS)
         table = audit.database.run(
             f"SELECT kind, {columns} FROM ({view_sql(files, audit.thresholds)}) WHERE status = 'ok'"

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from auditor.distributions import quantiles, reference_sample
+from auditor.distributions import quantiles, reference_sample, reference_step
 from auditor.schema import FLAGS
 
 if TYPE_CHECKING:
@@ -104,5 +104,8 @@ def summarise(audit: "Audit") -> Summary:
         noise=noise_estimates(audit.manifest.get("statistics", {})),
         typical=typical,
         marks={row["review"]: row["n"] for row in marks},
-        notes=list(audit.notes),
+        notes=[
+            *audit.notes,
+            *([f"medians are of every {step}th shard"] if (step := reference_step(audit)) > 1 else []),
+        ],
     )
