@@ -256,8 +256,7 @@ def beliefs_of(folder: Folder, pair: Pair) -> tuple[list[Belief], list[Belief]]:
 def find_duplicates(audit: "Audit", row: dict[str, Any], most: int = 20) -> list[dict[str, Any]]:
     """The other rows of the group of duplicates that a row's medium belongs to."""
     first = row.get("duplicate_of") or row["uid"]
-    condition = f"duplicate_of = {literal(first)}"
-    if first != row["uid"]:
-        condition = f"({condition} OR uid = {literal(first)}) AND uid <> {literal(row['uid'])}"
-    found = audit.fetch(condition, "", most).to_pylist()
+    found = audit.fetch(f"duplicate_of = {literal(first)} AND uid <> {literal(row['uid'])}", "", most).to_pylist()
+    if first != row["uid"] and (original := audit.row(first)):
+        found = [original, *found[: most - 1]]
     return [{name: other[name] for name in ("uid", "key", "caption_index", "shard", "caption")} for other in found]

@@ -255,13 +255,16 @@ class Audit:
 
     def row(self, uid: str, caption_index: int | None = None, shard: str | None = None) -> dict[str, Any] | None:
         """One row; naming its shard makes it one file to read instead of all."""
-        condition = f"uid = {literal(uid)}"
-        if caption_index is not None:
-            condition += f" AND caption_index = {int(caption_index)}"
+        same = f" AND caption_index = {int(caption_index)}" if caption_index is not None else ""
+        order = "status <> 'ok', caption_index"
+        if self.resident and not shard:
+            near = self.fetch(f"uid_order = {UID_ORDER.replace('uid', literal(uid))}{same}", order, 10).to_pylist()
+            return next((row for row in near if row["uid"] == uid), None)
+        condition = f"uid = {literal(uid)}{same}"
         source = f"({view_sql(self.files.shard(shard), self.thresholds)})" if shard else "measured"
         found = self.database.rows(
             f"SELECT * FROM {source} LEFT JOIN verdicts USING (uid, caption_index) WHERE {condition} "
-            "ORDER BY status <> 'ok', caption_index LIMIT 1"
+            f"ORDER BY {order} LIMIT 1"
         )
         return {column: found[0][column] for column in self.columns} if found else None
 

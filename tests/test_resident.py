@@ -163,3 +163,10 @@ def test_an_audit_that_is_not_finished_is_not_held(tmp_path: Path) -> None:
     (folder / "manifest.json").write_text(json.dumps({**manifest, "state": "scoring"}))
     held = Audit(folder).hold()
     assert held.resident is None and held.count("similarity < 9") > 0
+
+
+def test_a_row_is_found_by_its_uid(stored: Audit, held: Audit) -> None:
+    for row in held.page(order_by="similarity", limit=5).to_pylist():
+        assert held.row(row["uid"]) == stored.row(row["uid"]) == row
+        assert held.row(row["uid"], 0) == row and held.row(row["uid"], 7) is None
+    assert held.row("f" * 32) is None and held.row("it's no uid") is None
