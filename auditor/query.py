@@ -101,13 +101,15 @@ class Audit:
         return database
 
     def hold(self) -> "Audit":
-        """Keep the narrow columns of a finished audit in memory: see auditor/resident.py.
+        """Keep the columns of a finished audit that are asked most in memory: see auditor/resident.py.
 
-        One that is too large for it, or for the memory limit, is asked of its files as before.
+        What does not fit the memory limit, captions first, is asked of the files as before.
         """
-        if self.resident is None and self.state == "complete" and self.counts["rows"] <= MOST_ROWS:
-            with contextlib.suppress(QueryError):
-                self.resident = Resident(self.database, self.files, self.thresholds, self.columns)
+        if self.state == "complete" and self.counts["rows"] <= MOST_ROWS:
+            for captions in (True, False):
+                with contextlib.suppress(QueryError):
+                    given = self.database, self.files, self.thresholds, self.columns
+                    self.resident = self.resident or Resident(*given, captions=captions)
         return self
 
     def close(self) -> None:
@@ -181,8 +183,8 @@ class Audit:
         return count
 
     def _remembered(self, condition: str) -> str | None:
-        """The places of the rows that meet a condition on the files; not where it names marks, which may change."""
-        if self.resident is None or self.resident.covers(condition) or "review" in condition.lower():
+        """The places of the rows that meet a condition on text; not where it names marks, which may change."""
+        if self.resident is None or not self.resident.slow(condition) or "review" in condition.lower():
             return None
         return self.resident.matching(condition)
 
@@ -244,10 +246,10 @@ class Audit:
 
     def _located(self, condition: str, order: str, again: bool) -> str:
         """What stands after FROM for the rows that meet a condition, with their places and what orders them."""
-        if self.in_memory(condition, order):
-            return f"{NARROW} AS samples WHERE {condition}"
         if again and self.in_memory(order) and (places := self._remembered(condition)):
             return f"{NARROW} SEMI JOIN {places} USING (file, file_row_number)"
+        if self.in_memory(condition, order):
+            return f"{NARROW} AS samples WHERE {condition}"
         located = f"({view_sql(self.files, self.thresholds, located=True)})"
         if "review" in (condition + order).lower():
             located = f"(SELECT * FROM {located} LEFT JOIN verdicts USING (uid, caption_index))"

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from auditor.filter import all_of, clauses
-from auditor.resident import CAPTION_LENGTH
 from auditor.rules import Rules
 
 if TYPE_CHECKING:
     from auditor.query import Audit
 
 MEASURES = {
-    "caption length": CAPTION_LENGTH,
+    "caption length": "length(caption)",
     "resolution (megapixels)": "CAST(width AS BIGINT) * height / 1e6",
     "duration (seconds)": "CAST(duration AS DOUBLE)",
     "share of videos": "CAST(kind = 'video' AS INTEGER)",
@@ -64,9 +63,8 @@ def by_topic(groups: list[dict[str, Any]]) -> Counter[int | None]:
 def shifts(audit: "Audit", rules: Rules) -> Shifts:
     """One pass over the usable rows, summed by topic."""
     found = clauses(audit, rules)
-    table, held = audit.table(all_of(found)), audit.in_memory(all_of(found))
-    measured = [sql.replace(CAPTION_LENGTH, "caption_length") if held else sql for sql in MEASURES.values()]
-    sums = ", ".join(f"sum({sql}) AS s{i}, count({sql}) AS n{i}" for i, sql in enumerate(measured))
+    table = audit.table(all_of(found), *MEASURES.values())
+    sums = ", ".join(f"sum({sql}) AS s{i}, count({sql}) AS n{i}" for i, sql in enumerate(MEASURES.values()))
     groups = audit.database.rows(
         f"SELECT topic, kept, count(*) AS n, {sums} "
         f"FROM (SELECT *, {all_of(found)} AS kept FROM {table} WHERE status = 'ok') GROUP BY topic, kept"

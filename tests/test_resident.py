@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditor.query import Audit, Limits, QueryError
+from auditor.resident import Resident
 from auditor.rules import Rules
 from auditor.shift import shifts
 from tests.synthetic import write_audit
@@ -70,12 +71,13 @@ def test_distributions_and_effects_are_those_of_the_files(stored: Audit, held: A
 def test_only_what_needs_them_asks_the_files(held: Audit) -> None:
     assert held.table("similarity < 0.2", '"p_mismatch"') == "narrow AS samples"
     assert held.table("mismatch AND kind = 'image'") == "narrow AS samples"
-    for wide in ("caption = 'x'", "UID = 'x'", "COLUMNS(*) IS NULL", "upper(\"key\") = 'A'"):
+    assert held.table("contains(lower(caption), 'dog')") == "narrow AS samples"
+    for wide in ("media_path = 'x'", "UID = 'x'", "COLUMNS(*) IS NULL", "upper(\"key\") = 'A'"):
         assert held.table(wide) == "measured AS samples"
     assert held.table("review = 'bad'") == "reviewed AS samples"
 
 
-@pytest.mark.parametrize("inside", ["caption_length > 3", "file = 0", "uid_order > 0"])
+@pytest.mark.parametrize("inside", ["file = 0", "file_row_number = 1", "uid_order > 0"])
 def test_its_own_columns_are_nobodys(held: Audit, inside: str) -> None:
     with pytest.raises(QueryError, match=inside.split()[0]):
         held.count(inside)
@@ -101,6 +103,16 @@ def test_ten_threads_search_at_once(folder: Path) -> None:
         found = list(pool.map(held.count, asked))
     expected = {condition: stored.count(condition) for condition in set(asked)}
     assert found == [expected[condition] for condition in asked]
+
+
+def test_captions_that_do_not_fit_stay_in_the_files(folder: Path, stored: Audit) -> None:
+    audit = Audit(folder)
+    audit.resident = Resident(audit.database, audit.files, audit.thresholds, audit.columns, captions=False)
+    for where in CONDITIONS:
+        assert audit.count(where) == stored.count(where)
+    assert audit.table("caption = 'x'") == "measured AS samples"
+    lengths = [shifts(each, RULES).measures[0].kept for each in (audit, stored)]
+    assert lengths[0] == pytest.approx(lengths[1])
 
 
 def test_what_does_not_fit_is_asked_of_the_files(folder: Path) -> None:
@@ -140,13 +152,13 @@ def test_two_reviewers_mark_at_once(tmp_path: Path) -> None:
 def test_the_rows_of_a_search_are_remembered_and_forgotten(folder: Path) -> None:
     held = Audit(folder).hold()
     assert held.resident
-    first = held.resident.matching("caption LIKE 'A man%'")
-    assert held.resident.matching("caption LIKE 'A man%'") == first
+    first = held.resident.matching("key LIKE '%x'")
+    assert held.resident.matching("key LIKE '%x'") == first
     for number in range(20):
         held.count(f"key LIKE '%{number}'")
     tables = held.database.rows("SELECT table_name FROM duckdb_tables() WHERE table_name LIKE 'places_%'")
     assert len(tables) == 12 and first not in {row["table_name"] for row in tables}
-    assert held.resident.matching("caption LIKE 'A man%'") != first
+    assert held.resident.matching("key LIKE '%x'") != first
 
 
 def test_marks_count_at_once(tmp_path: Path) -> None:
