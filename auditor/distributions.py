@@ -82,10 +82,18 @@ def bin_sql(value: str, low: float, high: float, bins: int) -> str:
     return f"CASE WHEN {value} IS NOT NULL THEN CAST(least(greatest(floor({scaled}), 0), {bins - 1}) AS SMALLINT) END"
 
 
-def axis(audit: "Audit", column: str, bins: int, log: bool) -> tuple[str, Floats]:
+def common_range(audits: Sequence["Audit"], column: str) -> tuple[float, float]:
+    """Smallest and largest value in any of several audits, for histograms to be drawn over each other."""
+    ranges = [value_range(audit, column) for audit in audits]
+    return min(low for low, _ in ranges), max(high for _, high in ranges)
+
+
+def axis(
+    audit: "Audit", column: str, bins: int, log: bool, between: tuple[float, float] | None = None
+) -> tuple[str, Floats]:
     """SQL of the bin number of a column, and the edges of the bins in the column's own units."""
     value = numeric(audit, column)
-    low, high = value_range(audit, column)
+    low, high = between or value_range(audit, column)
     if not log:
         return bin_sql(value, low, high, bins), np.linspace(low, high, bins + 1)
     low, high = np.log10(max(low, 1e-9)), np.log10(max(high, 1e-8))
@@ -94,8 +102,16 @@ def axis(audit: "Audit", column: str, bins: int, log: bool) -> tuple[str, Floats
     ), np.logspace(low, high, bins + 1)
 
 
-def histogram(audit: "Audit", column: str, where: str | None = None, bins: int = 50, log: bool = False) -> Histogram:
-    number, edges = axis(audit, column, bins, log)
+def histogram(
+    audit: "Audit",
+    column: str,
+    where: str | None = None,
+    bins: int = 50,
+    log: bool = False,
+    between: tuple[float, float] | None = None,
+) -> Histogram:
+    """Over the column's own range, or one that is given; what lies beyond that is counted in the outermost bins."""
+    number, edges = axis(audit, column, bins, log, between)
     condition = audit.where(where)
     found = audit.database.run(
         f"SELECT {number} AS bin, count(*) AS n FROM {audit.table(condition, number)} WHERE {condition} GROUP BY bin"

@@ -148,10 +148,13 @@ def sql_type(column: str) -> str:
     return SQL_TYPES[SAMPLES.field(column).type] if column in SAMPLES.names else "VARCHAR"
 
 
+def flag_columns(thresholds: Mapping[str, Threshold]) -> str:
+    return ", ".join(f"{sql} AS {flag}" for flag, sql in flag_sql(thresholds).items())
+
+
 def view_sql(files: AuditFiles, thresholds: Mapping[str, Threshold], *, located: bool = False) -> str:
     """Measurements and flags, and `uid_order`: a number by which rows that are equal otherwise are told apart."""
-    flags = ", ".join(f"{sql} AS {flag}" for flag, sql in flag_sql(thresholds).items())
-    return f"SELECT *, {flags}, {UID_ORDER} AS uid_order FROM ({source_sql(files, located=located)})"
+    return f"SELECT *, {flag_columns(thresholds)}, {UID_ORDER} AS uid_order FROM ({source_sql(files, located=located)})"
 
 
 def notes(files: AuditFiles) -> list[str]:

@@ -12,7 +12,6 @@ import contextlib
 import difflib
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ import pyarrow as pa
 from auditor import reviews as review_marks
 from auditor.distributions import Density, Histogram, density, histogram, reference_sample, share_below
 from auditor.files import UID_ORDER, AuditError, AuditFiles, find_files, notes, view_sql
+from auditor.once import Once
 from auditor.resident import MOST_ROWS, NARROW, Resident
 from auditor.rules import LOW_IS_GOOD, Rules, Threshold
 from auditor.sandbox import Database, Limits, QueryError, literal, name
@@ -47,15 +47,6 @@ MEASUREMENTS = (
 )
 
 
-@dataclass
-class Answer:
-    """Something that is computed once, by whoever asks first."""
-
-    value: Any = None
-    known: bool = False
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-
 class Audit:
     """One audit, local or remote, finished or not. Safe to share between threads.
 
@@ -80,7 +71,7 @@ class Audit:
         self.limits = limits
         self._lock = threading.Lock()
         self._marking = threading.Lock()
-        self._cache: dict[str, Answer] = {}
+        self._cache: dict[str, Once[Any]] = {}
         self.marks = review_marks.version(path, self.files.filesystem)
         self.resident: Resident | None = None
         self.database = self.open_database()
@@ -295,11 +286,8 @@ class Audit:
     def cached(self, key: str, compute: Any) -> Any:
         """Computed once per audit object: ranges and samples that many questions need."""
         with self._lock:
-            answer = self._cache.setdefault(key, Answer())
-        with answer.lock:
-            if not answer.known:
-                answer.value, answer.known = compute(), True
-            return answer.value
+            answer = self._cache.setdefault(key, Once())
+        return answer.get(compute)
 
     # -- keeping -------------------------------------------------------------------------------------------------
 

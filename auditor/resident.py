@@ -6,13 +6,14 @@ of a second instead of half of one. Where captions do not fit they stay in the f
 paging through them asks nothing twice.
 """
 
+import itertools
 import re
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
-from auditor.files import AuditFiles, view_sql
+from auditor.files import AuditFiles, flag_columns, view_sql
+from auditor.once import Once
 from auditor.rules import Threshold, flag_sql
 from auditor.sandbox import Database, literal
 
@@ -26,15 +27,6 @@ NUMBERS = (
     *("mismatch_score", "p_mismatch", "uid_order"),
 )
 REMEMBERED = 6  # conditions; as many that were forgotten last may still be in use
-
-
-@dataclass
-class Places:
-    """The table of the places of the rows that meet a condition; whoever asks first makes it."""
-
-    table: str
-    made: bool = False
-    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 class Resident:
@@ -56,12 +48,12 @@ class Resident:
         self.wide = {column for column in wide if re.fullmatch(r"\w+", column)}
         self.odd = wide - self.wide  # names that are no words
         self._lock = threading.Lock()
-        self._known: OrderedDict[str, Places] = OrderedDict()
-        self._forgotten: deque[Places] = deque()
-        self._number = 0
-        self._read(flag_sql(thresholds))
+        self._known: OrderedDict[str, Once[str]] = OrderedDict()  # condition: table of the places that meet it
+        self._forgotten: deque[Once[str]] = deque()
+        self._numbers = itertools.count(1)
+        self._read(flag_columns(thresholds))
 
-    def _read(self, flags: Mapping[str, str]) -> None:
+    def _read(self, flags: str) -> None:
         define = self.database.define
         for word in WORDS:
             known = self.database.rows(f"SELECT DISTINCT {word} AS word FROM measured")
@@ -70,8 +62,7 @@ class Resident:
         columns = [*(f"CAST({word} AS {word}_word) AS {word}" for word in WORDS), *self.plain, *place_columns()]
         chosen = f"SELECT {', '.join(columns)} FROM ({self.located})"
         define(f"CREATE TABLE narrow_stored AS {chosen}", patient=True)
-        listed = ", ".join(f"{sql} AS {flag}" for flag, sql in flags.items())
-        define(f"CREATE VIEW {NARROW} AS SELECT *, {listed} FROM narrow_stored")
+        define(f"CREATE VIEW {NARROW} AS SELECT *, {flags} FROM narrow_stored")
 
     def covers(self, *sql: str) -> bool:
         """Are all columns that are named in memory? A word that only looks like a wide column is no harm but slow."""
@@ -85,24 +76,26 @@ class Resident:
     def matching(self, condition: str) -> str:
         """The table of the places of all rows that meet a condition on any column."""
         with self._lock:
-            places = self._known.get(condition) or self._remember(condition)
+            if condition not in self._known:
+                self._known[condition] = Once()
+                self._forget()
             self._known.move_to_end(condition)
-        with places.lock:
-            if not places.made:
-                source = NARROW if self.covers(condition) else f"({self.located})"
-                chosen = f"SELECT {', '.join(place_columns())} FROM {source} AS samples WHERE {condition}"
-                self.database.define(f"CREATE TABLE {places.table} AS {chosen}")
-                places.made = True
-        return places.table
+            places = self._known[condition]
+        return places.get(lambda: self._find(condition))
 
-    def _remember(self, condition: str) -> Places:
-        self._number += 1
-        self._known[condition] = Places(f"places_{self._number}")
+    def _find(self, condition: str) -> str:
+        table = f"places_{next(self._numbers)}"
+        source = NARROW if self.covers(condition) else f"({self.located})"
+        chosen = f"SELECT {', '.join(place_columns())} FROM {source} AS samples WHERE {condition}"
+        self.database.define(f"CREATE TABLE {table} AS {chosen}")
+        return table
+
+    def _forget(self) -> None:
         if len(self._known) > REMEMBERED:
             self._forgotten.append(self._known.popitem(last=False)[1])
         if len(self._forgotten) > REMEMBERED:
-            self.database.define(f"DROP TABLE IF EXISTS {self._forgotten.popleft().table}")
-        return self._known[condition]
+            for table in self._forgotten.popleft().answers:
+                self.database.define(f"DROP TABLE {table}")
 
 
 def place_columns() -> list[str]:

@@ -33,7 +33,8 @@ from model.errors import ModelError
 from model.loader import LoaderError
 from model.tarshards import ShardError, list_shards, split_commas
 from model.train import StepReport, TrainResult, train
-from model.train_config import ConfigError, TrainConfig, from_saved
+from model.train_config import TrainConfig, from_saved
+from model.train_run import check_settings
 from model.trainer_state import check_folder
 from model.world import current_world
 
@@ -68,10 +69,7 @@ def settled(config: TrainConfig, workers: int) -> TrainConfig:
 
     Complaints that need no cluster come from here, before one is asked for.
     """
-    if "://" in config.out:
-        raise ConfigError(f"out must be a path that every process sees, not {config.out}")
-    if config.batch_size % workers:
-        raise ConfigError(f"batch_size {config.batch_size} cannot be divided among {workers} processes")
+    check_settings(config, workers)
     check_out(config.out)
     config = replace(
         config,

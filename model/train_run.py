@@ -66,13 +66,18 @@ def pairs_per_step(config: TrainConfig) -> int:
     return config.batch_size * config.accumulate
 
 
-def prepare(config: TrainConfig, world: World) -> Run:
-    """Read and check all that a run needs."""
-    if config.batch_size % world.size:
-        raise ConfigError(f"batch_size {config.batch_size} cannot be divided among {world.size} processes")
-    out = Path(config.out)
+def check_settings(config: TrainConfig, processes: int) -> None:
+    """Refuse what no run of so many processes could do."""
+    if config.batch_size % processes:
+        raise ConfigError(f"batch_size {config.batch_size} cannot be divided among {processes} processes")
     if "://" in config.out:
         raise ConfigError(f"out must be a path that every process sees, not {config.out}")
+
+
+def prepare(config: TrainConfig, world: World) -> Run:
+    """Read and check all that a run needs."""
+    check_settings(config, world.size)
+    out = Path(config.out)
     if out.exists():
         check_folder(out)
     shards = count_shards(config.corpus, world)

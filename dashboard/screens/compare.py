@@ -3,7 +3,7 @@
 import streamlit as st
 
 from auditor.compare import Comparison
-from auditor.overlay import common_range, histogram_between
+from auditor.distributions import common_range, histogram
 from auditor.query import Audit
 from auditor.summary import Summary
 from auditor.views import bars, beside
@@ -93,7 +93,7 @@ for column, name, opened in zip(st.columns(2, gap="large"), NAMES, (first, secon
 for pair in (SHOWN[:2], SHOWN[2:]):
     for column, measure in zip(st.columns(2, gap="large"), pair, strict=True):
         ends = common_range((first.audit, second.audit), measure)
-        drawn = [bars(opened.ask("overlay", histogram_between, measure, *ends)) for opened in (first, second)]
+        drawn = [bars(opened.ask("overlay", histogram, measure, None, 50, False, ends)) for opened in (first, second)]
         column.altair_chart(
             charts.overlaid(beside(drawn, NAMES), label(measure)), alt=f"{label(measure)} in both audits"
         )

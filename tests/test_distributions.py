@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from auditor.overlay import common_range, histogram_between
+from auditor.distributions import common_range, histogram
 from auditor.query import Audit
 from tests.synthetic import write_audit
 
@@ -17,7 +17,7 @@ def test_both_are_counted_on_the_same_edges(tmp_path: Path, column: str) -> None
     values = [audit.sql(f"SELECT {column}::DOUBLE AS v FROM samples")["v"].to_numpy() for audit in audits]
     assert (low, high) == (min(map(np.nanmin, values)), max(map(np.nanmax, values)))
     for audit, known in zip(audits, values, strict=True):
-        found = histogram_between(audit, column, low, high, bins=20)
+        found = histogram(audit, column, bins=20, between=(low, high))
         counts, edges = np.histogram(known[~np.isnan(known)], 20, (low, high))
         np.testing.assert_allclose(found.edges, edges)
         np.testing.assert_array_equal(found.counts, counts)
