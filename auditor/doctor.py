@@ -88,7 +88,7 @@ def version_of(name: str) -> str | None:
 
 def image_decoders() -> Iterator[Finding]:
     """Each format written here and decoded in a decoder process, as an audit does it."""
-    from auditor.decoders import Decoded, DecoderPool, PixelSpec
+    from auditor.decode.decoders import Decoded, DecoderPool, PixelSpec
 
     with DecoderPool(PixelSpec(size=(8, 8)), workers=1) as pool:
         results = list(pool.map((form, tiny_image(form), "image") for form in IMAGE_FORMATS))
@@ -113,7 +113,7 @@ def video_decoders() -> Iterator[Finding]:
     if version_of("av") is None:
         yield Finding("decode video", "note", "needs PyAV; pip install 'pau-auditor[model]'")
         return
-    from auditor.decoders import Decoded, DecoderPool, PixelSpec
+    from auditor.decode.decoders import Decoded, DecoderPool, PixelSpec
 
     data = tiny_clip()
     with DecoderPool(PixelSpec(size=(8, 8)), frames=2, workers=1) as pool:

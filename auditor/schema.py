@@ -60,7 +60,7 @@ STORAGE: dict[str, Any] = {
     "use_dictionary": [f.name for f in SAMPLES if f.name not in _UNIQUE and f.type != pa.float32()],
     "compression": {column: "zstd" if column in _HEX else "lz4" for column in SAMPLES.names},
 }
-# Flags are not stored: auditor.rules derives them from the thresholds of the manifest.
+# Flags are not stored: auditor.query.rules derives them from the thresholds of the manifest.
 FLAGS = ("mismatch", "ambiguous_visual", "ambiguous_text")
 
 

@@ -11,8 +11,8 @@ from PIL import Image, ImageDraw
 
 from auditor.dashboard_settings import read_settings
 from auditor.errors import AuditorError
-from auditor.query import Audit
-from auditor.views import corpus_problem
+from auditor.query.audit import Audit
+from dashboard.records import corpus_problem
 from dashboard.source import Source, open_source
 from dashboard.words import empty
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import streamlit as st
 
-from auditor.query import Audit
+from auditor.query.audit import Audit
 from dashboard.media import SMALL, Shown, cabinet
 from dashboard.state import SAMPLE, View, sample_query
 from dashboard.words import flag_badges, number, shortened

@@ -13,9 +13,9 @@ from typing import Any
 import streamlit as st
 
 from auditor.errors import AuditorError
-from auditor.query import Audit
+from auditor.query.audit import Audit
+from auditor.report.thumbnails import ThumbnailError, Thumbnails
 from auditor.sample import Kind, Problem
-from auditor.thumbnails import ThumbnailError, Thumbnails
 
 Row = Mapping[str, Any]
 SMALL, LARGE, STRIP = 360, 1200, 160  # pixels

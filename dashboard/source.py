@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import streamlit as st
 
 from auditor.dashboard_settings import read_settings
-from auditor.query import Audit, Limits
+from auditor.query.audit import Audit, Limits
 
 Answer = TypeVar("Answer")
 LIMITS = Limits(memory="4GB", seconds=30.0)  # nobody looks at a page for longer

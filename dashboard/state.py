@@ -11,9 +11,9 @@ from urllib.parse import parse_qs, urlencode
 
 import streamlit as st
 
-from auditor.query import Audit
+from auditor.query.audit import Audit
 from auditor.schema import FLAGS, STATUSES
-from auditor.views import RANGED, Bounds, Selection
+from dashboard.records import RANGED, Bounds, Selection
 
 BROWSE, SAMPLE = "screens/browse.py", "screens/sample.py"
 ANY = "any"

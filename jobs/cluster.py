@@ -10,7 +10,7 @@ from typing import Any
 import click
 import ray
 
-from auditor.distribute import Placement, WorkerError, one_line
+from auditor.run.distribute import Placement, WorkerError, one_line
 
 ADDRESS = click.option(
     "--address", help="Of a running cluster; RAY_ADDRESS, one on this machine, or a new one by default."

@@ -21,14 +21,15 @@ import ray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works without being installed
 
-from auditor.benchmark_encoding import EncodedShard, Encoder
 from auditor.cli import run
 from auditor.commands.evaluate import BENCHMARKS, show
 from auditor.console import as_json
 from auditor.corpus.reader import Shard
-from auditor.distribute import Placement, WorkerError, one_line
-from auditor.evaluate import EvaluateConfig, evaluate
-from auditor.storage import Folder
+from auditor.evaluate import evaluate
+from auditor.evaluate.encoding import EncodedShard, Encoder
+from auditor.evaluate.evaluate import EvaluateConfig
+from auditor.run.distribute import Placement, WorkerError, one_line
+from auditor.store.folder import Folder
 from jobs.cluster import await_room, check_out, connect, full_path, share_of_node, visible, worker_options
 from model.checkpoint import load_model
 

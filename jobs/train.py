@@ -1,4 +1,4 @@
-"""Train PAU on a Ray cluster: Ray Train places and connects the processes, `model.train` does the rest.
+"""Train PAU on a Ray cluster: Ray Train places and connects the processes, `auditor.train.train` does the rest.
 
     python jobs/train.py shards/train --val shards/val --out run --preset coco --workers 2
     ray job submit --working-dir . -- python jobs/train.py s3://bucket/train --out /shared/run --workers 8
@@ -26,17 +26,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works
 
 from auditor.cli import run
 from auditor.commands.train import TrainProgress, settings_from, show, train_options
-from auditor.distribute import Placement
+from auditor.run.distribute import Placement
+from auditor.train import train
+from auditor.train.loader import LoaderError
+from auditor.train.run import check_settings
+from auditor.train.tarshards import ShardError, list_shards, split_commas
+from auditor.train.train import StepReport, TrainResult
 from jobs.cluster import ADDRESS, await_room, check_out, connect, full_path, visible
 from model.backbone import BackboneError
 from model.errors import ModelError
-from model.loader import LoaderError
-from model.tarshards import ShardError, list_shards, split_commas
-from model.train import StepReport, TrainResult, train
-from model.train_config import TrainConfig, from_saved
-from model.train_run import check_settings
-from model.trainer_state import check_folder
-from model.world import current_world
+from model.training.config import TrainConfig, from_saved
+from model.training.processes import current_world
+from model.training.state import check_folder
 
 # Complaints that another try may mend: storage that did not answer, a download that broke off, a decoder that was
 # killed. All others of a worker are about settings or data and would be the same again.

@@ -4,7 +4,7 @@
 
 - "corpus" (default): h of an instance is its mean similarity to the *whole* corpus of the other modality; standardised
   and squashed to (0, 1) it is the target of u. It holds in any geometry: with a modality gap (CLIP), without one, or
-  with negative mean similarities (SigLIP). `model.warmstart` gives the prototypes to start from.
+  with negative mean similarities (SigLIP). `model.prototype_start` gives the prototypes to start from.
 - "paper": h of random batches, lambda = mean(u)/mean(h) per batch, Xavier start. Kept to compare with; where mean
   similarities are near zero lambda explodes and the noise of a batch drowns the signal.
 
@@ -21,8 +21,8 @@ from torch import Tensor
 
 from model.errors import ModelError
 from model.losses import diversity_loss, mean_similarities, uncertainty_loss
+from model.prototype_start import Starts, best_start
 from model.prototypes import HeadConfig, PrototypeHead
-from model.warmstart import Starts, best_start
 
 Recipe = Literal["corpus", "paper"]
 Loss = Callable[[Tensor, Tensor], Tensor]  # of rows of media and rows of captions

@@ -1,8 +1,8 @@
 """Bytes of an image to the pixels an encoder wants, without torch: decode as a browser shows it, resize, crop.
 
-`decode_image` is for untrusted bytes (run it in a process that can be killed: auditor.decoders). `fit_to` gives, byte
-for byte, what open_clip's own evaluation transform has before it turns the image into a tensor. Colour profiles are
-not applied: CLIP models are trained on pixels as they are stored.
+`decode_image` is for untrusted bytes (run it in a process that can be killed: auditor.decode.decoders). `fit_to`
+gives, byte for byte, what open_clip's own evaluation transform has before it turns the image into a tensor. Colour
+profiles are not applied: CLIP models are trained on pixels as they are stored.
 """
 
 import io
@@ -59,7 +59,7 @@ class DecodeError(ModelError):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one file may cost. `seconds` and `memory` are held by the process that decodes (auditor.decoders)."""
+    """What one file may cost. `seconds` and `memory` are held by the process that decodes (auditor.decode.decoders)."""
 
     max_pixels: int = 150_000_000  # of one image, or of one frame
     max_bytes: int = 1 << 30  # of the file

@@ -31,6 +31,6 @@ def flickr_model(shared: Path) -> str:
 @pytest.fixture(scope="session")
 def random_model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The spec of a tiny open_clip model with random but fixed weights."""
-    from tests.corpora import write_random_model
+    from tests.support.corpora import write_random_model
 
     return write_random_model(tmp_path_factory.mktemp("random-model"))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from auditor.audit import AuditConfig
+    from auditor.run.audit import AuditConfig
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -48,10 +48,10 @@ def audit_options(function: F) -> F:
 
 def config_from(values: dict[str, Any]) -> "AuditConfig":
     """The settings of an audit from the values of OPTIONS."""
-    from auditor.audit import AuditConfig
     from auditor.corpus.reader import CorpusOptions
-    from auditor.statistics import ScoreConfig
-    from auditor.sweep import SweepConfig
+    from auditor.run.audit import AuditConfig
+    from auditor.score.corpus_statistics import ScoreConfig
+    from auditor.sweep.sweep import SweepConfig
     from model.backbone import device_named
     from model.pixels import Limits
 
@@ -97,8 +97,8 @@ def command(as_json: bool, **values: Any) -> None:
     auditor audit 'shards/{00000..00099}.tar' --out audit --model ViT-B-32@laion2b_s34b_b79k
     auditor audit photos/ --out audit --model my-pau/best
     """
-    from auditor.audit import run_audit
-    from auditor.outcome import report_outcome
+    from auditor.run.audit import run_audit
+    from auditor.run.outcome import report_outcome
 
     manifest = run_audit(config_from(values))
     report_outcome(values["out"], manifest, as_json=as_json)

@@ -7,7 +7,7 @@ import click
 from auditor.commands.output import open_audit, output_options, show
 
 if TYPE_CHECKING:
-    from auditor.compare import Comparison
+    from auditor.query.compare import Comparison
 
 MOVED = ("key", "caption", "p_first", "p_second")
 
@@ -26,8 +26,8 @@ def command(first: str, second: str, count: int, as_json: bool, as_csv: bool, pa
     auditor compare audit-b32/ audit-l14/
     auditor compare audit-monday/ audit-friday/ -n 100 --csv
     """
-    from auditor.compare import compare
     from auditor.console import as_json as json_text
+    from auditor.query.compare import compare
 
     found = compare(open_audit(first), open_audit(second), count)
     if as_json:

@@ -55,7 +55,7 @@ def command(
     auditor dashboard demo/audit
     auditor dashboard audit/ audit-new/ --results results/ --port 8600
     """
-    from auditor.query import Audit
+    from auditor.query.audit import Audit
 
     audits = [audit, *([audit2] if audit2 else [])]
     for path in audits:

@@ -26,8 +26,8 @@ def command(out: str, size: int | None, seed: int, quick: bool, quiet: bool, as_
     from auditor.demo.check import compare, show
     from auditor.demo.corpus import read_truth
     from auditor.demo.run import FULL, DemoConfig, quick_config, run_demo
-    from auditor.query import Audit
-    from auditor.report import ReportOptions, write_report
+    from auditor.query.audit import Audit
+    from auditor.report.report import ReportOptions, write_report
 
     place = Path(out)
     full = DemoConfig(place, size or FULL, seed=seed, quiet=quiet)

@@ -7,8 +7,8 @@ import click
 from auditor.commands.output import open_audit
 
 if TYPE_CHECKING:
-    from auditor.explain import Explanation, Fit
-    from auditor.opinions import Belief
+    from auditor.query.explain import Explanation, Fit
+    from auditor.query.prototypes import Belief
 
 
 @click.command()
@@ -25,7 +25,7 @@ def command(audit: str, key: str, caption_index: int | None, count: int, as_json
     auditor explain audit/ 000000123 --caption 2 --json
     """
     from auditor import console
-    from auditor.explain import explain
+    from auditor.query.explain import explain
 
     found = explain(open_audit(audit), key, caption_index, n=count)
     if as_json:

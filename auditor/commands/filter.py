@@ -7,10 +7,10 @@ import click
 from auditor.commands.output import CORPUS_HELP, open_audit, parse_loss
 
 if TYPE_CHECKING:
-    from auditor.filter import Effect, Effects
-    from auditor.query import Audit
-    from auditor.shift import Shifts
-    from auditor.subset import Subset
+    from auditor.keep.drift import Shifts
+    from auditor.keep.effects import Effect, Effects
+    from auditor.keep.subset import Subset
+    from auditor.query.audit import Audit
 
 
 @click.command()
@@ -68,7 +68,7 @@ def command(
 
 def chosen_cut(audit: "Audit", lose_at_most: str | None, expect_precision: float | None, given: float | None) -> float:
     """The cut of p_mismatch that keeps a promise; the stricter of it and a bound that was given too."""
-    from auditor.thresholds import choose_cut
+    from auditor.query.thresholds import choose_cut
 
     share = parse_loss(lose_at_most) if lose_at_most is not None else None
     cut = float(choose_cut(audit, lose_at_most=share, expect_precision=expect_precision))
@@ -80,7 +80,7 @@ def write(subset: "Subset", out: str, force: bool, shard_size: int, as_json: boo
     from dataclasses import asdict
 
     from auditor import console
-    from auditor.export import export, target_form
+    from auditor.keep.export import export, target_form
 
     quiet = as_json or target_form(out) != "webdataset"
     with console.Progress("filter", None, "samples", quiet=quiet) as progress:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from auditor.storage import Folder
+    from auditor.store.folder import Folder
     from model.prototypes import PrototypeHead
 
     Array = npt.NDArray[np.float32]
@@ -43,8 +43,8 @@ def command(audit: str, out: str, recipe: Any, pairs: int, seed: int, as_json: b
     import torch
 
     from auditor.console import emit
-    from auditor.manifest import Manifest
-    from auditor.storage import Folder
+    from auditor.store.folder import Folder
+    from auditor.store.manifest import Manifest
     from model.checkpoint import save_checkpoint
     from model.fit import fit_prototypes
     from model.prototypes import HeadConfig
@@ -98,8 +98,8 @@ def stored_embeddings(folder: "Folder", at_most: int, seed: int) -> tuple["Array
     """Vectors of media (N, D) and captions (M, D) of an audit: all, or an even sample of `at_most` of each."""
     import numpy as np
 
-    from auditor.embeddings import _matrix
     from auditor.errors import AuditorError
+    from auditor.store.embeddings import _matrix
 
     generator = np.random.default_rng(seed)
     visual, text = Sample(at_most, generator), Sample(at_most, generator)

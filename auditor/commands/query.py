@@ -30,7 +30,7 @@ def command(
     auditor query audit/ "SELECT kind, count(*), avg(p_mismatch) FROM samples GROUP BY kind"
     auditor query audit/ "DESCRIBE samples"
     """
-    from auditor.sandbox import Limits
+    from auditor.query.sandbox import Limits
 
     machine = as_json or as_csv or parquet is not None
     opened = open_audit(audit, limits=Limits(memory, timeout))

@@ -18,7 +18,7 @@ def command(audit: str, out: str, per_gallery: int, no_media: bool, corpus: str 
     \b
     auditor report audit/ --out report.html
     """
-    from auditor.report import ReportOptions, write_report
+    from auditor.report.report import ReportOptions, write_report
 
     opened = open_audit(audit, corpus)
     size = write_report(opened, out, ReportOptions(per_gallery, not no_media), force=force)

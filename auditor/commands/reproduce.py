@@ -82,8 +82,8 @@ def command(
       auditor reproduce complexity
       auditor reproduce ablation --data msrvtt-shards --benchmark msrvtt --model ViT-B-32@openai
     """
-    from auditor.benchmark_encoding import EvaluationError
-    from auditor.reproduce import ReproduceConfig, reproduce, write
+    from auditor.evaluate.encoding import EvaluationError
+    from auditor.evaluate.reproduce import ReproduceConfig, reproduce, write
     from model.benchmarks.protocols import PROTOCOLS
 
     if benchmark not in PROTOCOLS:
@@ -94,7 +94,7 @@ def command(
     if name == "complexity" or data is None or model is None:
         results = reproduce(config, None)
     else:
-        from auditor.benchmark_encoding import Encoder
+        from auditor.evaluate.encoding import Encoder
         from model.backbone import device_named
         from model.checkpoint import load_model
 
@@ -121,7 +121,7 @@ def show(name: str, results: dict[str, Any], paths: list[Path], json_: bool) -> 
 
 def notes(parts: dict[str, Any]) -> Iterator[str]:
     """What a reader of the table must know about its data and training."""
-    from auditor.reproduce import MEAN_ONLY
+    from auditor.evaluate.reproduce import MEAN_ONLY
 
     if parts:
         yield f"trained: {parts['trained']}"

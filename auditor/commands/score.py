@@ -27,9 +27,9 @@ def command(
     \b
     auditor score audit --model my-pau/best
     """
-    from auditor.outcome import report_outcome
-    from auditor.rescore import rescore
-    from auditor.statistics import ScoreConfig
+    from auditor.run.outcome import report_outcome
+    from auditor.run.rescore import rescore
+    from auditor.score.corpus_statistics import ScoreConfig
 
     config = ScoreConfig(reference=reference, prototypes=prototypes, near_duplicate=near_duplicate, seed=seed)
     report_outcome(audit, rescore(audit, model, config, quiet=quiet), as_json=as_json)

@@ -7,7 +7,7 @@ import click
 from auditor.commands.output import open_audit, output_options, parse_loss, show
 
 if TYPE_CHECKING:
-    from auditor.thresholds import Cut
+    from auditor.query.thresholds import Cut
 
 
 @click.command()
@@ -37,7 +37,7 @@ def command(
     auditor thresholds audit/ --lose-at-most 2%
     auditor thresholds audit/ --expect-precision 0.9 --where "kind = 'video'"
     """
-    from auditor.thresholds import SHOWN, choose_cut, cuts, tally_audit
+    from auditor.query.thresholds import SHOWN, choose_cut, cuts, tally_audit
 
     found = tally_audit(open_audit(audit), where)
     if lose_at_most is not None or expect_precision is not None:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 import click
 
 from auditor.console import Progress, as_json, table
-from model.train_config import TrainConfig, load_config, preset_names
+from model.training.config import TrainConfig, load_config, preset_names
 
 if TYPE_CHECKING:
-    from model.train import StepReport, TrainResult
+    from auditor.train.train import StepReport, TrainResult
 
 Command = Callable[..., None]
 
@@ -104,7 +104,7 @@ def command(as_machine: bool, quiet: bool, **options: Any) -> None:
     auditor train 'shards/train-{000..099}.tar' --val shards/val.tar --out run --config run.toml --epochs 3
     """
     config = settings_from(options)
-    from model.train import train
+    from auditor.train import train
 
     progress = TrainProgress(quiet)
     try:

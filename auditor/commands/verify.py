@@ -21,7 +21,7 @@ def command(audit: str, count: int, model: str | None, corpus: str | None, seed:
     from auditor.console import as_json as to_json
     from auditor.console import table
     from auditor.errors import AuditorError
-    from auditor.verify import as_rows, verify
+    from auditor.run.verify import as_rows, verify
 
     checks = verify(audit, count, model=model, corpus=corpus, seed=seed)
     rows = as_rows(checks)

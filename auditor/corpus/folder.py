@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from auditor.corpus import remote
 from auditor.corpus.group import Part, build_sample
+from auditor.corpus.media import media_reader
 from auditor.corpus.names import FOREIGN, kind_of, natural, shard_names, split_key
 from auditor.corpus.shard import CorpusOptions, OpenShard
-from auditor.media import media_reader
 from auditor.sample import Sample
 
 SIDECARS = frozenset(["txt", "json"])

@@ -16,15 +16,15 @@ import re
 from collections.abc import Sequence
 
 from auditor.corpus import remote
-from auditor.corpus.coco import PREFIX, open_coco
 from auditor.corpus.folder import list_folder
 from auditor.corpus.names import common_root, natural, shard_names
-from auditor.corpus.parquet import list_parquet
 from auditor.corpus.shard import DEFAULTS, Corpus, CorpusError, CorpusOptions, OpenShard, Shard, ShardError
 from auditor.corpus.spec import Place, find_places
-from auditor.corpus.table import form_of
+from auditor.corpus.tables.coco import PREFIX, open_coco
+from auditor.corpus.tables.parquet import list_parquet
+from auditor.corpus.tables.table import form_of
+from auditor.corpus.tables.texttable import list_text
 from auditor.corpus.tar import TarShard
-from auditor.corpus.texttable import list_text
 
 __all__ = ["Corpus", "CorpusError", "CorpusOptions", "OpenShard", "Shard", "ShardError", "open_corpus"]
 

@@ -58,7 +58,7 @@ class OpenShard:
     read_bytes: Callable[[Media], bytes] = field(repr=False)
 
     def read(self, media: Media) -> bytes:
-        """The bytes of a medium of this shard; `auditor.media.MediaError` where they are gone."""
+        """The bytes of a medium of this shard; `auditor.corpus.media.MediaError` where they are gone."""
         return self.read_bytes(media)
 
 

@@ -2,7 +2,8 @@
 
 A remote shard is fetched whole, a compressed one (gzip, bzip2, zstd: told by its first bytes, not by its name) is
 unpacked, each into a temporary file without a name that vanishes with the process. Offsets of a compressed shard are
-those of the unpacked tar, and its media carry `#compression=...` in their path so that `auditor.media` finds them too.
+those of the unpacked tar, and its media carry `#compression=...` in their path so that `auditor.corpus.media`
+finds them too.
 """
 
 import hashlib
@@ -16,10 +17,10 @@ import pyarrow as pa
 
 from auditor.corpus import remote
 from auditor.corpus.group import Part, build_sample, group_parts
+from auditor.corpus.media import MediaError
 from auditor.corpus.names import split_key
 from auditor.corpus.shard import DEFAULTS, CorpusError, CorpusOptions, OpenShard, ShardError
 from auditor.corpus.tarindex import Member, NotATarError, TarIndex, index_tar
-from auditor.media import MediaError
 from auditor.sample import Media
 
 COMPRESSIONS = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from auditor.console import table
 from auditor.demo.corpus import DemoError, read_truth
 from auditor.demo.damage import DEFECTS
-from auditor.query import Audit
+from auditor.query.audit import Audit
 
 Row = dict[str, Any]
 

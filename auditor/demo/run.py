@@ -69,9 +69,9 @@ def learn(config: DemoConfig, corpus: Path) -> Path:
 
 
 def audit(config: DemoConfig, corpus: Path, model: Path) -> Path:
-    from auditor.audit import AuditConfig, run_audit
-    from auditor.statistics import ScoreConfig
-    from auditor.sweep import SweepConfig
+    from auditor.run.audit import AuditConfig, run_audit
+    from auditor.score.corpus_statistics import ScoreConfig
+    from auditor.sweep.sweep import SweepConfig
 
     out = config.out / "audit"
     run_audit(

@@ -4,11 +4,11 @@ from typing import Any
 
 import streamlit as st
 
-from auditor.query import Audit, QueryError
-from auditor.rules import Rules
+from auditor.query.audit import Audit, QueryError
+from auditor.query.rules import Rules
 from auditor.schema import FLAGS
-from auditor.views import EXPORT_ROWS, RANGED, Selection, bounds, rows_file, subset_file
 from dashboard.gallery import USUAL, gallery
+from dashboard.records import EXPORT_ROWS, RANGED, Selection, bounds, rows_file, subset_file
 from dashboard.source import source
 from dashboard.state import ANY, CORPUS_ORDER, KINDS, ORDERS, REVIEWS, SIZES, SORT, STATES, View, narrowed
 from dashboard.words import LABELS, empty

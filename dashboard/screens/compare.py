@@ -2,12 +2,12 @@
 
 import streamlit as st
 
-from auditor.compare import Comparison
-from auditor.distributions import common_range, histogram
-from auditor.query import Audit
-from auditor.summary import Summary
-from auditor.views import bars, beside
+from auditor.query.audit import Audit
+from auditor.query.compare import Comparison
+from auditor.query.distributions import common_range, histogram
+from auditor.query.summary import Summary
 from dashboard import charts
+from dashboard.records import bars, beside
 from dashboard.source import open_source, source
 from dashboard.state import SAMPLE, sample_query
 from dashboard.words import FLAG_WORDS, empty, label, number, percent, shortened

@@ -4,9 +4,9 @@ import json
 
 import streamlit as st
 
-from auditor.query import Audit
-from auditor.views import bars, cells, null_curves, statistics_kinds
+from auditor.query.audit import Audit
 from dashboard import charts
+from dashboard.records import bars, cells, null_curves, statistics_kinds
 from dashboard.source import source
 from dashboard.state import BROWSE
 from dashboard.words import STATUS_WORDS, empty, label, percent

@@ -5,14 +5,14 @@ from typing import Any
 
 import streamlit as st
 
-from auditor.explain import Explanation, explain
-from auditor.opinions import Belief
-from auditor.query import Audit
-from auditor.reviews import Precision
-from auditor.views import marks_of, neighbour
+from auditor.query.audit import Audit
+from auditor.query.explain import Explanation, explain
+from auditor.query.prototypes import Belief
+from auditor.query.reviews import Precision
 from dashboard import charts
 from dashboard.gallery import gallery, show_medium
 from dashboard.media import LARGE, cabinet, frame_strip, original, playable
+from dashboard.records import marks_of, neighbour
 from dashboard.source import source
 from dashboard.state import BROWSE, SAMPLE, parse_view, sample_query, wanted_row
 from dashboard.words import empty, flag_badges, number, percent, score_words, shortened

@@ -5,14 +5,14 @@ from typing import Any
 
 import streamlit as st
 
-from auditor.filter import Effects, nearest_cut, rule_effects
-from auditor.query import Audit, QueryError
-from auditor.rules import Rules
-from auditor.shift import Shifts, shifts
-from auditor.thresholds import ThresholdError, choose_cut, cuts, tally_audit
-from auditor.views import bars, bounds, round_steps, subset_file
+from auditor.keep.drift import Shifts, shifts
+from auditor.keep.effects import Effects, nearest_cut, rule_effects
+from auditor.query.audit import Audit, QueryError
+from auditor.query.rules import Rules
+from auditor.query.thresholds import ThresholdError, choose_cut, cuts, tally_audit
 from dashboard import charts
 from dashboard.gallery import gallery
+from dashboard.records import bars, bounds, round_steps, subset_file
 from dashboard.source import source
 from dashboard.words import empty, label, percent
 

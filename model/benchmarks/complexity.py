@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from model.trainable import quiet_root_logger
+from model.training.trainable import quiet_root_logger
 
 GIGA = 1e9
 MILLION = 1e6

@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from model.benchmarks.listing import BenchmarkError
+from auditor.evaluate.listing import BenchmarkError
 from model.retrieval import Array, EmbeddingSet, Recalls, RetrievalResult, recall_from_embeddings
 
 

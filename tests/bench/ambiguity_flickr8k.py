@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from auditor.ambiguity import OUTLYING
 from auditor.console import table
-from auditor.hubness import Floats, Measures, Reference, measure, similarity_matrix
+from auditor.measure.ambiguity import OUTLYING
+from auditor.measure.rivals import Floats, Measures, Reference, measure, similarity_matrix
 from tests.bench.flickr8k import Encode, Photos, encoder, first_noun_phrase, load_photos, nouns
 from tests.bench.mismatch_flickr8k import auroc
 

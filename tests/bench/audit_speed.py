@@ -19,12 +19,12 @@ import torch
 
 from auditor.console import table
 from auditor.corpus.reader import open_corpus
-from auditor.storage import Folder
-from auditor.sweep import SweepConfig, Sweeper
+from auditor.store.folder import Folder
+from auditor.sweep.sweep import SweepConfig, Sweeper
 from model.backbone import Backbone, load_backbone
 from model.pixels import decode_image, fit_to
 from tests.conftest import SHARED
-from tests.corpora import caption, picture, write_random_model, write_tar
+from tests.support.corpora import caption, picture, write_random_model, write_tar
 
 RESULTS = Path("bench-results")
 PHOTOS = 256

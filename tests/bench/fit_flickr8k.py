@@ -19,8 +19,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from auditor.benchmark_encoding import Encoder, split_shards
 from auditor.console import table
+from auditor.evaluate.encoding import Encoder, split_shards
 from model.backbone import Backbone, load_backbone
 from model.fit import agreement, fit_prototypes, mean_similarity
 from model.prototypes import HeadConfig, PrototypeHead, prototype_overlap

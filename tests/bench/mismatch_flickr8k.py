@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from auditor.console import table
-from auditor.hubness import Floats, Measures, Reference, measure
-from auditor.mismatch import fit_mismatch, fit_scores, repairings
+from auditor.measure.mismatch import fit_mismatch, fit_scores, repairings
+from auditor.measure.rivals import Floats, Measures, Reference, measure
 from tests.bench.flickr8k import Photos, encoder, load_photos, plant
 
 KINDS, RATES, SEEDS = ("random", "similar", "noun"), (0.05, 0.2, 0.4), (0, 1, 2, 3)

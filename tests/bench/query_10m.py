@@ -25,7 +25,7 @@ TASKS = ("summary", "histogram", "worst 100", "filter to .npy", "filter to .parq
 
 def ours(task: str, path: str, out: str) -> int:
     """Run one task as a user would, opening the audit included; returns rows kept or counted."""
-    from auditor.query import Audit
+    from auditor.query.audit import Audit
 
     audit = Audit(path)
     if task == "summary":
@@ -107,7 +107,7 @@ def free_bytes() -> int:
 
 def made_audit(rows: int) -> Path:
     """The synthetic audit, made where it is not there yet."""
-    from tests.synthetic import write_audit
+    from tests.support.synthetic import write_audit
 
     path = RESULTS / "cache" / f"audit-{rows}"
     if not (path / "manifest.json").exists():

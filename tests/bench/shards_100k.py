@@ -23,17 +23,17 @@ import numpy as np
 import ray
 import torch
 
-from auditor.audit import AuditConfig, account, begin, score_corpus, sweep_corpus
 from auditor.console import table
 from auditor.corpus.reader import open_corpus
-from auditor.distribute import Placement, RayEngine, SweepWorker
-from auditor.manifest import Manifest
-from auditor.statistics import ScoreConfig
-from auditor.storage import Folder
-from auditor.sweep import SweepConfig, Sweeper
+from auditor.run.audit import AuditConfig, account, begin, score_corpus, sweep_corpus
+from auditor.run.distribute import Placement, RayEngine, SweepWorker
+from auditor.score.corpus_statistics import ScoreConfig
+from auditor.store.folder import Folder
+from auditor.store.manifest import Manifest
+from auditor.sweep.sweep import SweepConfig, Sweeper
 from model.checkpoint import Loaded
 from model.pixels import PixelSpec
-from tests.corpora import sample, write_tar
+from tests.support.corpora import sample, write_tar
 
 ROOT = Path(__file__).resolve().parents[2]
 DIM = 8

@@ -1,0 +1,165 @@
+"""Read chosen samples back out of a corpus with all their files, byte for byte.
+
+From a tar come all members of the sample's key (the medium, txt, json, whatever there is); from a folder or a table,
+which has no members, the medium and the kept captions.
+"""
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from auditor.corpus import remote
+from auditor.corpus.captions import safe_text
+from auditor.corpus.group import Part, group_parts
+from auditor.corpus.media import moved, read_media
+from auditor.corpus.shard import CorpusError
+from auditor.corpus.tar import sniff_compression
+from auditor.corpus.tarindex import NotATarError, index_tar
+from auditor.errors import AuditorError
+
+TAR = re.compile(r"\.(tar(\.\w+)?|tgz)(#compression=\w+)?$", re.IGNORECASE)
+FRAGMENT = re.compile(r"#(compression|column)=.*$")
+MAGIC = {b"\xff\xd8\xff": "jpg", b"\x89PNG": "png", b"GIF8": "gif", b"BM": "bmp", b"\x1a\x45\xdf\xa3": "webm"}
+
+
+class CorpusChangedError(AuditorError):
+    """The corpus is not where, or not what, it was when it was audited."""
+
+
+@dataclass(frozen=True)
+class KeptShard:
+    """The kept samples of one shard: columns key, media_path, media_offset, media_size, captions, uids."""
+
+    name: str
+    table: pa.Table
+    moved_to: str | None = None
+    old_root: str | None = None
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def place(self, path: str) -> str:
+        return moved(path, self.moved_to, self.old_root) if self.moved_to else path
+
+    def slice(self, start: int, stop: int) -> "KeptShard":
+        return KeptShard(self.name, self.table.slice(start, stop - start), self.moved_to, self.old_root)
+
+
+def read_kept(shard: KeptShard) -> Iterator[dict[str, Any]]:
+    """The samples of a shard, in order: __key__, __url__ and bytes by extension."""
+    rows = shard.table.to_pylist()
+    start = 0
+    while start < len(rows):
+        path = rows[start]["media_path"]
+        stop = start
+        while stop < len(rows) and rows[stop]["media_path"] == path:
+            stop += 1
+        if TAR.search(path):
+            yield from read_from_tar(shard.place(path), rows[start:stop])
+        else:
+            yield from (read_alone(shard, row) for row in rows[start:stop])
+        start = stop
+
+
+def read_from_tar(path: str, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """All members of each sample. A repeated key is told apart by where its medium stands."""
+    url = FRAGMENT.sub("", path)
+    with open_tar(url) as descriptor:
+        groups = tar_groups(descriptor, url)
+        by_offset = {(key, part.offset): parts for key, parts in groups for part in parts}
+        for row in rows:
+            parts = by_offset.get((row["key"], row["media_offset"]))
+            if parts is None:
+                raise CorpusChangedError(
+                    f"{url} has no sample {row['key']} where the audit saw it: the corpus has changed; audit it again"
+                )
+            yield {
+                "__key__": row["key"],
+                "__url__": url,
+                **{extension(part): pread(descriptor, part) for part in parts},
+            }
+
+
+def extension(part: Part) -> str:
+    return part.name.rpartition("/")[2].partition(".")[2]
+
+
+def tar_groups(descriptor: int, url: str) -> list[tuple[str, list[Part]]]:
+    try:
+        index = index_tar(descriptor, os.fstat(descriptor).st_size)
+    except NotATarError:
+        raise CorpusChangedError(f"{url} is no longer a tar") from None
+    parts = (Part(member.name, url, member.offset, member.size) for member in index.members if member.regular)
+    return [(safe_text(key), list(found.values())) for (key, _), found in group_parts(parts).items()]
+
+
+def pread(descriptor: int, part: Part) -> bytes:
+    data = b""
+    while len(data) < part.size and (more := os.pread(descriptor, part.size - len(data), part.offset + len(data))):
+        data += more
+    return data
+
+
+@contextmanager
+def open_tar(url: str) -> Iterator[int]:
+    """A descriptor of the tar, fetched where it is remote and unpacked where it is compressed."""
+    with ExitStack() as stack:
+        try:
+            if remote.is_url(url):
+                descriptor = stack.enter_context(remote.fetched(url))
+            else:
+                descriptor = stack.enter_context(open(url, "rb")).fileno()
+        except (OSError, CorpusError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise CorpusChangedError(
+                f"{url} cannot be read ({why}); if the corpus has moved, say where with --corpus NEW_ROOT"
+            ) from None
+        compression = sniff_compression(os.pread(descriptor, 4, 0))
+        if compression:
+            copy = stack.enter_context(tempfile.TemporaryFile(prefix="auditor-"))
+            unpack(descriptor, compression, copy)
+            descriptor = copy.fileno()
+        yield descriptor
+
+
+def unpack(descriptor: int, compression: str, copy: Any) -> None:
+    with open(descriptor, "rb", closefd=False) as packed, pa.CompressedInputStream(packed, compression) as stream:
+        try:
+            while chunk := stream.read(2**20):
+                copy.write(chunk)
+        except (OSError, pa.ArrowException):
+            pass  # a damaged end: the samples before it are there, a missing one is told when it is looked for
+    copy.flush()
+
+
+def read_alone(shard: KeptShard, row: dict[str, Any]) -> dict[str, Any]:
+    """A sample of a folder or table: its medium and its kept captions."""
+    path = row["media_path"]
+    data = read_media(path, row["media_offset"], row["media_size"], root=shard.moved_to, old_root=shard.old_root)
+    record = {"key": row["key"], "uid": row["uids"][0], "captions": row["captions"], "source": path}
+    return {
+        "__key__": row["key"],
+        "__url__": shard.place(path),
+        media_extension(path, data): data,
+        "txt": "\n".join(row["captions"]).encode(),
+        "json": json.dumps(record, ensure_ascii=False).encode(),
+    }
+
+
+def media_extension(path: str, data: bytes) -> str:
+    """By name, else (a cell of a table) by the first bytes."""
+    name = FRAGMENT.sub("", path).rpartition("/")[2]
+    if "#" not in path and "." in name:
+        return name.rpartition(".")[2].lower()
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "webp"
+    if data[4:8] == b"ftyp":
+        return "mp4"
+    return next((found for magic, found in MAGIC.items() if data.startswith(magic)), "bin")

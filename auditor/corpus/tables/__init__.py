@@ -1,0 +1,1 @@
+"""Corpora that are tables: CSV, TSV, JSONL, Parquet, COCO's JSON."""

@@ -1,0 +1,120 @@
+"""Parquet tables: media as paths, as bytes, or as Hugging Face's struct of bytes and path.
+
+A local file is cut along its row groups, which is what can be read without the rest. Remote files, and local ones where
+there are very many, are one shard each, so that nothing needs to be opened to list them.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from auditor.corpus import remote
+from auditor.corpus.media import BUFFER
+from auditor.corpus.names import shard_names
+from auditor.corpus.shard import CorpusError, CorpusOptions, OpenShard, ShardError
+from auditor.corpus.tables.cells import OpenTable
+from auditor.corpus.tables.entries import entries_fingerprint, samples_of
+from auditor.corpus.tables.table import choose_columns
+
+WHOLE_FILES = 256  # more files than this are not opened to be cut
+MOST_PIECES = 16  # of one row group: each has to skip what comes before it
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetShard:
+    """Rows `start` to `stop` of a file, or all of them."""
+
+    name: str
+    path: str
+    options: CorpusOptions
+    start: int = 0
+    stop: int | None = None
+
+    def fingerprint(self) -> str:
+        """Of the file's size and time (its digest, where it is remote), its rows, and the local files they name."""
+        digest = hashlib.blake2b(repr((self.start, self.stop)).encode(), digest_size=16)
+        try:
+            if remote.is_url(self.path):
+                digest.update(remote.fingerprint(self.path).encode())
+                return digest.hexdigest()
+            status = os.stat(self.path)
+            digest.update(f"{status.st_size} {status.st_mtime_ns}".encode())
+            with self.table() as table:
+                entries = [] if table.in_cells else table.entries(self.start, self.stop)
+                digest.update(entries_fingerprint(os.path.dirname(self.path), entries).encode())
+        except (OSError, CorpusError, pa.ArrowException) as error:
+            raise self.unreadable(error) from error
+        return digest.hexdigest()
+
+    @contextmanager
+    def open(self) -> Iterator[OpenShard]:
+        with ExitStack() as stack:
+            try:
+                table = stack.enter_context(self.table())
+                entries = table.entries(self.start, self.stop)
+                samples = samples_of(self.name, os.path.dirname(self.path), entries, table.default)
+            except (OSError, CorpusError, pa.ArrowException) as error:
+                raise self.unreadable(error) from error
+            yield OpenShard(samples, [], table.read)
+
+    @contextmanager
+    def table(self) -> Iterator[OpenTable]:
+        with ExitStack() as stack:
+            source: Any = self.path
+            if remote.is_url(self.path):
+                source = stack.enter_context(open(stack.enter_context(remote.fetched(self.path)), "rb", closefd=False))
+            file = stack.enter_context(pq.ParquetFile(source, buffer_size=BUFFER))
+            yield OpenTable(self.path, file, choose_columns(self.path, file.schema_arrow.names, self.options))
+
+    def unreadable(self, error: Exception) -> ShardError:
+        if isinstance(error, ShardError):
+            return error
+        missing = isinstance(error, FileNotFoundError)
+        return ShardError(self.name, f"{self.path} does not exist" if missing else f"{self.path}: {error}")
+
+
+def list_parquet(paths: Sequence[str], names: Sequence[str], options: CorpusOptions) -> list[ParquetShard]:
+    """The shards of Parquet files; `names` are those of the files."""
+    if len(paths) > WHOLE_FILES or any(remote.is_url(path) for path in paths):
+        return [ParquetShard(name, path, options) for name, path in zip(names, paths, strict=True)]
+    pieces: list[tuple[str, str, int, int]] = []
+    for name, path in zip(names, paths, strict=True):
+        cuts = _cuts(path, options)
+        pieces += [(f"{name}-{number:06d}", path, *cut) for number, cut in enumerate(cuts)]
+    unique = shard_names([name for name, *_ in pieces])
+    return [ParquetShard(name, path, options, *cut) for name, (_, path, *cut) in zip(unique, pieces, strict=True)]
+
+
+def _cuts(path: str, options: CorpusOptions) -> list[tuple[int, int]]:
+    """(start, stop) of the shards of a file: small row groups together, large ones in a few pieces."""
+    try:
+        with pq.ParquetFile(path) as file:
+            choose_columns(path, file.schema_arrow.names, options)
+            groups = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+    except (OSError, pa.ArrowException) as error:
+        raise CorpusError(f"{path} is not a readable Parquet file: {error}") from error
+    return cut_groups(groups, options.shard_size)
+
+
+def cut_groups(groups: Sequence[int], size: int) -> list[tuple[int, int]]:
+    """Row ranges of about `size` rows, each beginning and ending with a row group or inside a single large one."""
+    cuts: list[tuple[int, int]] = []
+    start = stop = 0
+    for rows in groups:
+        if stop > start and stop - start + rows > size:
+            cuts.append((start, stop))
+            start = stop
+        stop += rows
+        piece = max(size, -(-rows // MOST_PIECES))
+        while start == stop - rows and rows > size and stop - start > piece:
+            cuts.append((start, start + piece))
+            start, rows = start + piece, rows - piece
+    if stop > start:
+        cuts.append((start, stop))
+    return cuts

@@ -1,0 +1,1 @@
+"""Bytes to pixels in processes that can be killed."""

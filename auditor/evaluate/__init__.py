@@ -1,0 +1,1 @@
+"""Retrieval benchmarks: packing, encoding, measuring, and the paper's analyses."""

@@ -1,0 +1,202 @@
+"""Encodes the shards of a benchmark: decoder pool, towers, float32 all the way (an audit keeps float16).
+
+One shard gives one `EncodedShard`, in this process or in a Ray worker alike; a folder of finished ones is a cache, each
+named by the content of its shard and the model, written whole and then renamed.
+"""
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from auditor.corpus.media import MediaError
+from auditor.corpus.reader import CorpusError, OpenShard, Shard, open_corpus
+from auditor.decode.decoders import DecoderPool
+from auditor.errors import AuditorError
+from auditor.sample import Kind, Problem, Sample
+from model.backbone import Backbone
+from model.benchmarks.trunk_features import Caught, catching
+
+BATCH = 32
+TEXT_BATCH = 256
+Array = npt.NDArray[Any]
+
+
+class EvaluationError(AuditorError):
+    """A benchmark that cannot be evaluated as asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedShard:
+    """Embeddings of a shard and the features before the last projection: arrays only, so that it travels well."""
+
+    keys: Array  # (n,) str
+    captions: Array  # (m,) str
+    owners: Array  # (m,) position of each caption's medium
+    counts: Array  # (n,) encoded frames of each medium
+    video: Array  # (n,) bool
+    frames: Array  # (sum of counts, D)
+    text: Array  # (m, D)
+    visual_features: Array  # (n, P), the mean over frames
+    text_features: Array  # (m, Q)
+    failed: Array  # (f,) str: key and reason of what could not be encoded
+
+
+Encode = Callable[[Sequence[Shard]], Iterator[EncodedShard]]
+
+
+def split_shards(data: str, split: str) -> list[Shard]:
+    """The shards of a split: `DATA/test-*.tar` as `auditor pack` writes them, or `DATA/test/*.tar` (CLIP_benchmark)."""
+    root = data.rstrip("/")
+    tried = [f"{root}/{split}-*.tar", f"{root}/{split}/*.tar", f"{root}/{split}.tar"]
+    for spec in tried:
+        try:
+            return list(open_corpus(spec).shards)
+        except CorpusError:
+            continue
+    raise EvaluationError(f"{data} has no shards of the split {split!r} (looked for {', '.join(tried)})")
+
+
+class Encoder:
+    """A backbone with its decoder processes."""
+
+    def __init__(self, backbone: Backbone, frames: int = 12, decoders: int = 2, cache: Path | None = None):
+        self.backbone = backbone
+        self.frames = frames
+        self.cache = cache and cache / f"{backbone.fingerprint[:16]}-{frames}"
+        self.pool = DecoderPool(backbone.pixels, frames=frames, workers=decoders)
+
+    def __enter__(self) -> "Encoder":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.pool.close()
+
+    def __call__(self, shards: Sequence[Shard]) -> Iterator[EncodedShard]:
+        for shard in shards:
+            yield self.encode(shard)
+
+    def encode(self, shard: Shard) -> EncodedShard:
+        """From the cache where it is there, else by decoding and encoding."""
+        path = self.cache and self.cache / f"{shard.name}-{shard.fingerprint()[:16]}.npz"
+        if path and path.exists():
+            return load(path)
+        with shard.open() as opened:
+            encoded = self._encode(opened)
+        if path:
+            save(path, encoded)
+        return encoded
+
+    def _encode(self, opened: OpenShard) -> EncodedShard:
+        kept: list[Sample] = []
+        failed: list[str] = [f"{s.key}: {s.problem.message}" for s in opened.samples if s.problem]
+        counts: list[int] = []
+        video: list[bool] = []
+        with catching(self.backbone) as (visual, text), Batches(self.backbone) as batches:
+            for sample, result in self.pool.map(_tasks(opened, failed)):
+                if isinstance(result, Problem):
+                    failed.append(f"{sample.key}: {result.message}")
+                    continue
+                kept.append(sample)
+                counts.append(len(result.pixels))
+                video.append(result.duration is not None)
+                batches.add(result.pixels)
+            frames = batches.finish()
+            captions = [caption for sample in kept for caption in sample.captions]
+            texts = self._texts(captions)
+            return EncodedShard(
+                keys=np.array([sample.key for sample in kept], dtype=np.str_),
+                captions=np.array(captions, dtype=np.str_),
+                owners=np.repeat(np.arange(len(kept)), [len(sample.captions) for sample in kept]),
+                counts=np.array(counts, dtype=np.int64),
+                video=np.array(video, dtype=bool),
+                frames=frames,
+                text=texts,
+                visual_features=_mean_over_frames(_features(visual, frames), counts),
+                text_features=_features(text, texts),
+                failed=np.array(failed, dtype=np.str_),
+            )
+
+    def _texts(self, captions: list[str]) -> Array:
+        """In the order given, because the caught features come in the order of encoding."""
+        parts = [np.zeros((0, self.backbone.dim), np.float32)]
+        with torch.no_grad():
+            for start in range(0, len(captions), TEXT_BATCH):
+                tokens = self.backbone.tokenize(captions[start : start + TEXT_BATCH])
+                parts.append(self.backbone.embed_tokens(tokens).cpu().numpy())
+        return np.concatenate(parts)
+
+
+class Batches:
+    """Frames of many media, encoded a full batch at a time."""
+
+    def __init__(self, backbone: Backbone):
+        self.backbone = backbone
+        self.waiting: list[Array] = []
+        self.done: list[Array] = [np.zeros((0, backbone.dim), np.float32)]
+
+    def __enter__(self) -> "Batches":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.waiting.clear()
+
+    def add(self, pixels: Array) -> None:
+        self.waiting.extend(pixels)
+        while len(self.waiting) >= BATCH:
+            self._encode()
+
+    def _encode(self) -> None:
+        self.done.append(self.backbone.encode_images(np.stack(self.waiting[:BATCH])).cpu().numpy())
+        del self.waiting[:BATCH]
+
+    def finish(self) -> Array:
+        while self.waiting:
+            self._encode()
+        return np.concatenate(self.done)
+
+
+def _tasks(opened: OpenShard, failed: list[str]) -> Iterator[tuple[Sample, bytes, Kind]]:
+    for sample in opened.samples:
+        if sample.problem is None and sample.media is not None:
+            try:
+                yield sample, opened.read(sample.media), sample.media.kind
+            except (MediaError, OSError) as error:
+                failed.append(f"{sample.key}: {error}")
+
+
+def _features(caught: Caught | None, embeddings: Array) -> Array:
+    if caught is None or not caught.inputs:
+        return embeddings
+    return torch.cat(caught.inputs).cpu().numpy()
+
+
+def _mean_over_frames(features: Array, counts: list[int]) -> Array:
+    if not counts:
+        return features[:0]
+    starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    means: Array = np.add.reduceat(features, starts, axis=0) / np.array(counts)[:, None]
+    return means.astype(np.float32)
+
+
+def save(path: Path, encoded: EncodedShard) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=".part-", suffix=".npz")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez(file, **{field.name: getattr(encoded, field.name) for field in fields(encoded)})
+        os.replace(partial, path)
+    except BaseException:
+        Path(partial).unlink(missing_ok=True)
+        raise
+
+
+def load(path: Path) -> EncodedShard:
+    with np.load(path, allow_pickle=False) as stored:
+        return EncodedShard(**{field.name: stored[field.name] for field in fields(EncodedShard)})

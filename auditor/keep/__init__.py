@@ -1,0 +1,1 @@
+"""What to keep of a corpus: rules and their effects, subsets, exports."""

@@ -1,0 +1,180 @@
+"""From rules to a decision on every row: what each rule keeps, as SQL, and what it removes alone and together.
+
+Rows that could not be audited (status other than ok) are never kept. Probabilities in p_mismatch are calibrated, so
+their mean over removed rows is the expected precision, and the sum of 1 - p the good pairs expected to be lost.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from auditor.query.rules import LOW_IS_GOOD, RuleError, Rules, bound_sql, parse_share
+from auditor.query.sandbox import QueryError, literal
+
+if TYPE_CHECKING:
+    from auditor.query.audit import Audit
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One rule: its name and the SQL of what it keeps."""
+
+    rule: str
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a rule does to the usable rows."""
+
+    rule: str
+    kept: int
+    removed: int
+    removed_only_by_it: int  # all other rules would keep them
+    expected_precision: float | None  # share of the removed that are mismatched
+    expected_loss: float | None  # share of all well-matched pairs that are removed
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    rows: int
+    usable: int
+    kept: int
+    rules: list[Effect]
+    together: Effect
+
+
+STATUS = Clause("status", "status = 'ok'")
+
+
+def clauses(audit: "Audit", rules: Rules) -> list[Clause]:
+    """The rules as SQL, the status first; a user's condition has passed the sandbox."""
+    found = [STATUS]
+    for rule, (column, comparison, threshold) in rules.bounds().items():
+        if math.isnan(threshold):
+            raise RuleError(f"{rule} needs a number")
+        audit.column(column)
+        found.append(Clause(rule, bound_sql(column, comparison, threshold)))
+    if rules.keep_top is not None and rules.by is not None:
+        found.append(Clause("keep_top", top_sql(audit, rules.keep_top, rules.by)))
+    if rules.where:
+        checked = audit.where(rules.where)
+        audit.database.run(f"SELECT {checked} FROM samples LIMIT 0")  # binds: an unknown column is told here
+        found.append(Clause("where", f"coalesce({checked}, FALSE)"))
+    if rules.no_duplicates:
+        found.append(Clause("no_duplicates", "duplicate_of IS NULL"))
+    return found
+
+
+def all_of(found: Sequence[Clause]) -> str:
+    return " AND ".join(f"({clause.sql})" for clause in found)
+
+
+def top_sql(audit: "Audit", keep_top: str | float | int, by: str) -> str:
+    """The best share of the usable rows by a column, to the row: ties at the cut are decided by uid."""
+    column = audit.column(by)
+    share = parse_share(keep_top)
+    return str(audit.cached(f"top {share!r} {by}", lambda: find_top(audit, share, by, column)))
+
+
+def find_top(audit: "Audit", share: float | int, by: str, column: str) -> str:
+    usable = f"{audit.table(column)} WHERE status = 'ok' AND {column} IS NOT NULL"
+    total = audit.database.rows(f"SELECT count(*) AS n FROM {usable}")[0]["n"]
+    wanted = share if isinstance(share, int) else round(share * total)
+    if wanted >= total:
+        return f"{column} IS NOT NULL"
+    if wanted < 1:
+        return "FALSE"
+    better, order = ("<", "ASC") if by in LOW_IS_GOOD else (">", "DESC")
+    cut = cut_value(audit, usable, column, order, wanted, total)
+    ahead = audit.database.rows(f"SELECT count(*) AS n FROM {usable} AND {column} {better} {cut}")[0]["n"]
+    ties = f"{usable} AND {column} = {cut}"
+    place = f"ORDER BY uid_order LIMIT 1 OFFSET {wanted - ahead - 1}"
+    last = audit.database.rows(f"SELECT uid_order FROM {ties} {place}")[0]["uid_order"]
+    return f"coalesce({column} {better} {cut} OR ({column} = {cut} AND uid_order <= {last}), FALSE)"
+
+
+def cut_value(audit: "Audit", usable: str, column: str, order: str, wanted: int, total: int) -> str:
+    """The value of the last row that is kept, exactly."""
+    place = (wanted if order == "ASC" else total - wanted + 1) / total
+    # quantile_disc(p) is the smallest value with at least p * n values at or below it; half a row keeps rounding away
+    found = audit.database.run(
+        f"SELECT quantile_disc({column}, {place - 0.5 / total!r}) AS cut, any_value(typeof({column})) AS type "
+        f"FROM {usable}"
+    )
+    value, sql_type = found["cut"][0].as_py(), found["type"][0].as_py()
+    if isinstance(value, str):
+        raise QueryError("keep_top needs a column of numbers")
+    return f"CAST({literal(repr(value) if isinstance(value, float) else value)} AS {sql_type})"
+
+
+def rule_effects(audit: "Audit", rules: Rules) -> Effects:
+    """One pass: rows are counted by the combination of rules they meet, all else is arithmetic on a few groups."""
+    found = clauses(audit, rules)
+    columns = ", ".join(f"({clause.sql}) AS c{i}" for i, clause in enumerate(found))
+    groups = audit.database.rows(
+        f"SELECT {', '.join(f'c{i}' for i in range(len(found)))}, count(*) AS n, "
+        "coalesce(sum(p_mismatch), 0) AS bad, coalesce(sum(1 - p_mismatch), 0) AS good "
+        f"FROM (SELECT {columns}, CAST(p_mismatch AS DOUBLE) AS p_mismatch FROM {audit.table(all_of(found))}) "
+        "GROUP BY ALL"
+    )
+    usable = [group for group in groups if group["c0"]]
+    numbers = range(1, len(found))
+
+    def meets(group: dict[str, Any], but: int | None = None) -> bool:
+        return all(group[f"c{i}"] for i in numbers if i != but)
+
+    each = [
+        effect(
+            found[i].rule,
+            usable,
+            [group for group in usable if not group[f"c{i}"]],
+            sum(group["n"] for group in usable if not group[f"c{i}"] and meets(group, but=i)),
+        )
+        for i in numbers
+    ]
+    removed = [group for group in usable if not meets(group)]
+    together = effect("all together", usable, removed, total(removed, "n"))
+    return Effects(total(groups, "n"), total(usable, "n"), together.kept, each, together)
+
+
+def total(groups: Sequence[dict[str, Any]], what: str) -> int:
+    return int(sum(group[what] for group in groups))
+
+
+def effect(rule: str, usable: Sequence[dict[str, Any]], removed: Sequence[dict[str, Any]], only: int) -> Effect:
+    bad, good = sum(group["bad"] for group in removed), sum(group["good"] for group in removed)
+    all_good = sum(group["good"] for group in usable)
+    count = total(removed, "n")
+    return Effect(
+        rule=rule,
+        kept=total(usable, "n") - count,
+        removed=count,
+        removed_only_by_it=only,
+        expected_precision=bad / (bad + good) if bad + good else None,
+        expected_loss=good / all_good if all_good else None,
+    )
+
+
+def reason_sql(found: Sequence[Clause]) -> str:
+    """Why a row is removed: its status, or the names of all rules it fails."""
+    failed = ", ".join(f"CASE WHEN NOT ({clause.sql}) THEN {literal(clause.rule)} END" for clause in found[1:])
+    rules = f"concat_ws(', ', {failed})" if failed else "''"
+    return f"CASE WHEN status <> 'ok' THEN status ELSE {rules} END"
+
+
+def nearest_cut(audit: "Audit", rules: Rules, rule: str, n: int = 10) -> tuple[pa.Table, pa.Table]:
+    """The usable rows nearest the cut of one bound: (just kept, just removed), nearest first."""
+    bounds = rules.bounds()
+    if rule not in bounds:
+        raise RuleError(f"{rule} is not one of the bounds that are set: {', '.join(bounds) or 'none'}")
+    column, comparison, threshold = bounds[rule]
+    quoted = audit.column(column)
+    kept = bound_sql(column, comparison, threshold)
+    down, up = f"{quoted} DESC", f"{quoted} ASC"
+    first, second = (down, up) if comparison == "<=" else (up, down)
+    usable = f"status = 'ok' AND {quoted} IS NOT NULL"
+    return audit.fetch(f"{usable} AND {kept}", first, n), audit.fetch(f"{usable} AND NOT {kept}", second, n)

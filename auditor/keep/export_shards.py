@@ -1,0 +1,182 @@
+"""Write the kept samples of a corpus as new WebDataset shards, streamed, balanced, and resumable after a kill.
+
+Which sample goes into which shard is decided before the first byte is written, from the audit alone, and a shard
+appears under its name only when it is whole. So after a kill the same command goes on with the first one missing.
+"""
+
+import hashlib
+import io
+import json
+import tarfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from auditor.corpus.raw_samples import read_kept
+from auditor.keep.export import Exported, ExportError, Progress, copy_parquet
+from auditor.store.folder import Folder
+
+if TYPE_CHECKING:
+    from auditor.keep.subset import Subset
+
+PLAN = "export.json"
+REMOVED = "removed.parquet"
+REMOVED_COLUMNS = (
+    "uid, key, caption_index, shard, kind, caption, status, error_message, similarity, "
+    "uncertainty_visual, uncertainty_text, p_mismatch, duplicate_of"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Sample i of `total` goes into shard i * shards // total: sizes differ by one at most."""
+
+    total: int
+    shards: int
+
+    def shard_of(self, sample: int) -> int:
+        return sample * self.shards // self.total
+
+    def first(self, shard: int) -> int:
+        return -(-shard * self.total // self.shards)
+
+    def name(self, shard: int) -> str:
+        return f"{shard:0{max(5, len(str(self.shards - 1)))}d}.tar"
+
+
+def export_shards(
+    subset: "Subset", folder: Folder, *, shard_size: int, force: bool = False, progress: Progress | None = None
+) -> Exported:
+    """New shards in `folder`, and removed.parquet with the reason of every row that is not kept."""
+    if shard_size < 1:
+        raise ExportError("--shard-size must be at least 1")
+    sources = subset.by_shard()
+    total = sum(count for _, count in sources)
+    plan = Plan(total, -(-total // shard_size))
+    description = describe(subset, sources, shard_size)
+    prepare(folder, description, force)
+    folder.sweep_temporary("")
+    done = {int(name) for name in folder.names("", ".tar") if name.isdecimal()}
+    write_missing(subset, folder, plan, sources, done, progress)
+    removed = f"SELECT {REMOVED_COLUMNS}, {subset.reasons} AS reason FROM reviewed AS samples"
+    copy_parquet(subset, folder, REMOVED, f"{removed} WHERE NOT coalesce({subset.condition}, FALSE)")
+    folder.write_json(PLAN, {**description, "state": "complete", "samples": total, "shards": plan.shards})
+    return Exported(folder.url, "webdataset", total, plan.shards)
+
+
+def describe(subset: "Subset", sources: list[tuple[str, int]], shard_size: int) -> dict[str, Any]:
+    """What this export is, so that another one is never mixed into it."""
+    content = json.dumps([subset.condition, sources]).encode()
+    return {
+        "audit": subset.audit.path,
+        "rules": subset.rules.to_dict(),
+        "shard_size": shard_size,
+        "fingerprint": hashlib.blake2b(content, digest_size=16).hexdigest(),
+    }
+
+
+def prepare(folder: Folder, description: dict[str, Any], force: bool) -> None:
+    """Start, go on with the same export, or refuse."""
+    if force:
+        clear(folder)
+    earlier: dict[str, Any] = folder.read_json(PLAN) if folder.exists(PLAN) else {}
+    if earlier.get("state") == "complete":
+        raise ExportError(f"{folder.url} exists; --force replaces it")
+    if earlier and any(earlier.get(key) != description[key] for key in ("fingerprint", "shard_size")):
+        raise ExportError(f"{folder.url} holds an unfinished export by other rules; --force replaces it")
+    if not earlier and folder.exists() and folder.fs.ls(folder.root):
+        raise ExportError(f"{folder.url} exists and is not empty; choose another folder")
+    folder.write_json(PLAN, {**description, "state": "writing"})
+
+
+def clear(folder: Folder) -> None:
+    """Remove an earlier export, and nothing that is not one."""
+    if not folder.exists(PLAN):
+        if folder.exists() and folder.fs.ls(folder.root):
+            raise ExportError(f"{folder.url} exists and is no earlier export; choose another folder")
+        return
+    for name in folder.names("", ".tar"):
+        if name.isdecimal():
+            folder.remove(f"{name}.tar")
+    folder.remove(REMOVED)
+    folder.remove(PLAN)
+
+
+def write_missing(
+    subset: "Subset",
+    folder: Folder,
+    plan: Plan,
+    sources: list[tuple[str, int]],
+    done: set[int],
+    progress: Progress | None,
+) -> None:
+    """Walk the corpus once; sources whose samples are all in finished shards are not even opened."""
+    with ShardWriter(folder, plan) as writer:
+        for index, sample in missing_samples(subset, plan, sources, done):
+            writer.write(plan.shard_of(index), sample)
+            if progress:
+                progress(1)
+
+
+def missing_samples(
+    subset: "Subset", plan: Plan, sources: list[tuple[str, int]], done: set[int]
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    start = 0
+    for shard, count in sources:
+        wanted = [i for i in range(start, start + count) if plan.shard_of(i) not in done]
+        if wanted:
+            kept = subset.shard(shard)
+            # finished shards are whole stretches, so what is missing of a source is read stretch by stretch
+            for first, last in stretches(wanted):
+                samples = read_kept(kept.slice(first - start, last + 1 - start))
+                yield from zip(range(first, last + 1), samples, strict=True)
+        start += count
+
+
+def stretches(numbers: list[int]) -> Iterator[tuple[int, int]]:
+    """[1, 2, 3, 7, 8] -> (1, 3), (7, 8)"""
+    first = last = numbers[0]
+    for number in numbers[1:]:
+        if number != last + 1:
+            yield first, last
+            first = number
+        last = number
+    yield first, last
+
+
+class ShardWriter:
+    """Writes samples to the shard of their number; a shard is published when the next one begins."""
+
+    def __init__(self, folder: Folder, plan: Plan) -> None:
+        self.folder, self.plan = folder, plan
+        self.current: int | None = None
+        self.tar: tarfile.TarFile | None = None
+        self.open_file = ExitStack()
+
+    def __enter__(self) -> "ShardWriter":
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.finish(kind, error, trace)
+
+    def finish(self, kind: Any = None, error: Any = None, trace: Any = None) -> None:
+        """Close the tar and give the file its name; after an error the unfinished file is thrown away."""
+        if self.tar is not None:
+            self.tar.close()
+            self.tar = None
+        self.open_file.__exit__(kind, error, trace)
+        self.open_file = ExitStack()
+
+    def write(self, shard: int, sample: dict[str, Any]) -> None:
+        if shard != self.current:
+            self.finish()
+            path = self.open_file.enter_context(self.folder.writing(self.plan.name(shard)))
+            self.tar = tarfile.open(path, "w", format=tarfile.PAX_FORMAT)  # noqa: SIM115 (closed by finish)
+            self.current = shard
+        assert self.tar is not None
+        for extension, data in sample.items():
+            if not extension.startswith("__"):
+                info = tarfile.TarInfo(f"{sample['__key__']}.{extension}")
+                info.size = len(data)
+                self.tar.addfile(info, io.BytesIO(data))

@@ -1,0 +1,1 @@
+"""Statistics of pairs against a bounded reference sample; NumPy only."""

@@ -1,0 +1,262 @@
+"""The evidence behind one row: what else in the corpus fits its medium and its caption, and where its partner ranks.
+
+    explain(Audit("audit/"), "000000123")
+
+Candidates are all pairs of a corpus of up to 100,000 rows, and beyond that the reference sample that scoring compared
+with. Shards are read one at a time, so memory is flat. No torch.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from auditor.errors import AuditorError
+from auditor.measure.rivals import Bools, Floats, frame_similarity, pair_similarity, similarity_matrix
+from auditor.query.prototypes import Belief, load_head
+from auditor.query.sandbox import literal
+from auditor.store.embeddings import Embeddings, file_name, from_table
+from auditor.store.folder import Folder
+
+if TYPE_CHECKING:
+    from auditor.query.audit import Audit
+
+WHOLE_CORPUS = 100_000  # rows
+REFERENCE = "reference.parquet"
+
+
+class ExplainError(AuditorError):
+    """A row that does not exist, or that has nothing to explain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A caption or medium of the corpus and how well it fits."""
+
+    uid: str
+    key: str
+    caption_index: int
+    shard: str
+    caption: str | None
+    similarity: float
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One encoded frame of a video: when, and how well it fits the caption."""
+
+    time: float | None
+    similarity: float
+    fits: bool | None
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a row is flagged, or not. Ranks count from 1; `of` says among how many."""
+
+    row: dict[str, Any]
+    compared_with: str  # "corpus" or "reference"
+    captions: list[Fit] = field(default_factory=list)  # that fit the medium best, other media's only
+    media: list[Fit] = field(default_factory=list)  # that fit the caption best, other media only
+    caption_rank: int | None = None  # of the own caption among `captions_of` for this medium
+    captions_of: int = 0
+    medium_rank: int | None = None
+    media_of: int = 0
+    frames: list[Frame] = field(default_factory=list)
+    best_frame: int | None = None
+    prototypes_visual: list[Belief] = field(default_factory=list)
+    prototypes_text: list[Belief] = field(default_factory=list)
+    duplicates: list[dict[str, Any]] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The vectors of one row."""
+
+    visual: Floats  # (1, D)
+    frames: Floats | None  # (1, J, D)
+    mask: Bools | None
+    text: Floats  # (1, D)
+    times: tuple[float, ...]
+
+
+def explain(
+    audit: "Audit",
+    key: str,
+    caption_index: int | None = None,
+    shard: str | None = None,
+    *,
+    n: int = 5,
+    whole_corpus: int = WHOLE_CORPUS,
+) -> Explanation:
+    """Everything known about one row, by key or uid; the first caption where none is named.
+
+    Where `shard` is named, only its file is searched, for the uid.
+    """
+    row = audit.row(key, caption_index, shard) if shard else None
+    row = row or find_row(audit, key, caption_index)
+    folder = Folder(audit.path)
+    pair = load_pair(folder, row)
+    if pair is None:
+        return Explanation(row, "nothing", duplicates=find_duplicates(audit, row))
+    whole = audit.counts["rows"] <= whole_corpus or not folder.exists(REFERENCE)
+    best_captions, best_media = Best(n), Best(n)
+    own = float(pair_similarity(pair.visual, pair.frames, pair.mask, pair.text)[0])
+    for found in candidates(folder, whole):
+        compare(row, pair, own, found, best_captions, best_media)
+    prototypes_visual, prototypes_text = beliefs_of(folder, pair)
+    frames, best_frame = explain_frames(audit, row, pair)
+    return Explanation(
+        row=row,
+        compared_with="corpus" if whole else "reference",
+        captions=best_captions.fits(),
+        media=best_media.fits(),
+        caption_rank=best_captions.better + 1,
+        captions_of=best_captions.seen + 1,
+        medium_rank=best_media.better + 1,
+        media_of=best_media.seen + 1,
+        frames=frames,
+        best_frame=best_frame,
+        prototypes_visual=prototypes_visual,
+        prototypes_text=prototypes_text,
+        duplicates=find_duplicates(audit, row),
+    )
+
+
+def find_row(audit: "Audit", key: str, caption_index: int | None) -> dict[str, Any]:
+    """The row of a key or uid."""
+    condition = f"(key = {literal(key)} OR uid = {literal(key)})"
+    if caption_index is not None:
+        condition += f" AND caption_index = {int(caption_index)}"
+    found: list[dict[str, Any]] = audit.fetch(condition, "status <> 'ok', caption_index", 1).to_pylist()
+    if not found:
+        which = f" with caption {caption_index}" if caption_index is not None else ""
+        raise ExplainError(f"{audit.path} has no row {key!r}{which}; `auditor worst {audit.path}` lists keys")
+    return found[0]
+
+
+def load_pair(folder: Folder, row: dict[str, Any]) -> Pair | None:
+    """The vectors of a row; None where it could not be encoded or the embeddings are gone."""
+    try:
+        found = from_table(folder.read_table(file_name(row["shard"])))
+    except FileNotFoundError:
+        return None
+    uid = found.facts.column("uid").to_pylist()
+    index = found.facts.column("caption_index").to_pylist()
+    for place, at in enumerate(found.rows.tolist()):
+        if uid[at] == row["uid"] and index[at] == row["caption_index"]:
+            medium = slice(int(found.media_index[place]), int(found.media_index[place]) + 1)
+            video = row["kind"] == "video" and found.frames is not None and found.mask is not None
+            return Pair(
+                found.visual[medium],
+                found.frames[medium] if video and found.frames is not None else None,
+                found.mask[medium] if video and found.mask is not None else None,
+                found.text[place : place + 1],
+                found.times[medium.start] if found.times else (),
+            )
+    return None
+
+
+def candidates(folder: Folder, whole: bool) -> Iterator[Embeddings]:
+    """The corpus shard by shard, or its reference sample."""
+    if not whole:
+        yield from_table(with_frames(folder.read_table(REFERENCE)))
+        return
+    for shard in folder.names("embeddings", ".parquet"):
+        yield from_table(folder.read_table(file_name(shard)))
+
+
+def with_frames(table: pa.Table) -> pa.Table:
+    """The reference keeps no frames: its videos are compared as a whole."""
+    vector = table.schema.field("text").type
+    for name, kind in (("frame_embeddings", pa.list_(vector)), ("frame_times", pa.list_(pa.float32()))):
+        if name not in table.column_names:
+            table = table.append_column(name, pa.nulls(table.num_rows, kind))
+    return table
+
+
+class Best:
+    """The n best fits seen so far, and how many beat the row's own partner."""
+
+    def __init__(self, n: int) -> None:
+        self.n, self.better, self.seen = n, 0, 0
+        self.found: list[Fit] = []
+
+    def add(self, similarity: Floats, rows: npt.NDArray[np.int64], facts: pa.Table, own: float) -> None:
+        self.seen += len(similarity)
+        self.better += int((similarity > own).sum())
+        top = np.argsort(-similarity, kind="stable")[: self.n]
+        columns = [facts.column(name) for name in ("uid", "key", "caption_index", "shard", "caption")]
+        for place in top:
+            at = int(rows[place])
+            uid, key, index, shard, caption = (column[at].as_py() for column in columns)
+            self.found.append(Fit(uid, key, index, shard, caption, float(similarity[place])))
+        self.found = sorted(self.found, key=lambda fit: -fit.similarity)[: self.n]
+
+    def fits(self) -> list[Fit]:
+        return self.found
+
+
+def compare(row: dict[str, Any], pair: Pair, own: float, found: Embeddings, captions: Best, media: Best) -> None:
+    """Hold a row against one shard; captions and copies of its own medium do not count."""
+    digest = np.array(found.facts.column("media_digest").to_pylist(), object)
+    kind = np.array(found.facts.column("kind").to_pylist(), object)
+    apart = (digest[found.rows] != row["media_digest"]) & (kind[found.rows] == row["kind"])
+    by_caption = similarity_matrix(pair.visual, pair.frames, pair.mask, found.text)[0]
+    captions.add(by_caption[apart], found.rows[apart], found.facts, own)
+
+    medium, first = np.unique(found.media_index, return_index=True)
+    rows = found.rows[first]
+    chosen = (digest[rows] != row["media_digest"]) & (kind[rows] == row["kind"])
+    medium, rows = medium[chosen], rows[chosen]
+    framed = row["kind"] == "video" and found.frames is not None and found.mask is not None
+    frames = found.frames[medium] if framed and found.frames is not None else None
+    mask = found.mask[medium] if framed and found.mask is not None else None
+    media.add(similarity_matrix(found.visual[medium], frames, mask, pair.text)[:, 0], rows, found.facts, own)
+
+
+def explain_frames(audit: "Audit", row: dict[str, Any], pair: Pair) -> tuple[list[Frame], int | None]:
+    """Each frame of a video against the caption, and the best of them."""
+    if pair.frames is None or pair.mask is None:
+        return [], None
+    saved = (audit.manifest.get("statistics") or {}).get(row["kind"]) or {}
+    threshold = saved.get("frame_threshold")
+    similarity = frame_similarity(pair.frames, pair.mask, pair.text)[0]
+    frames = [
+        Frame(
+            float(pair.times[i]) if i < len(pair.times) else None,
+            float(similarity[i]),
+            None if threshold is None else bool(similarity[i] >= threshold),
+        )
+        for i in np.flatnonzero(pair.mask[0])
+    ]
+    return frames, int(similarity.argmax())
+
+
+def beliefs_of(folder: Folder, pair: Pair) -> tuple[list[Belief], list[Belief]]:
+    """Which prototypes the medium's and the caption's uncertainty come from."""
+    head = load_head(folder)
+    if head is None:
+        return [], []
+    of_visual = head.of_visual(pair.visual[0])
+    if folder.exists(REFERENCE):  # a text prototype is best described by the caption nearest to it
+        reference = from_table(with_frames(folder.read_table(REFERENCE)))
+        nearest = reference.rows[(reference.text @ head.text.T).argmax(axis=0)]
+        like = reference.facts.column("caption").take(pa.array(nearest)).to_pylist()
+        of_visual = [Belief(b.prototype, b.cosine, b.belief, like[b.prototype]) for b in of_visual]
+    return of_visual, head.of_text(pair.text[0])
+
+
+def find_duplicates(audit: "Audit", row: dict[str, Any], most: int = 20) -> list[dict[str, Any]]:
+    """The other rows of the group of duplicates that a row's medium belongs to."""
+    first = row.get("duplicate_of") or row["uid"]
+    found = audit.fetch(f"duplicate_of = {literal(first)} AND uid <> {literal(row['uid'])}", "", most).to_pylist()
+    if first != row["uid"] and (original := audit.row(first)):
+        found = [original, *found[: most - 1]]
+    return [{name: other[name] for name in ("uid", "key", "caption_index", "shard", "caption")} for other in found]

@@ -1,0 +1,215 @@
+"""What people said of pairs: marks kept beside the audit, append-only, safe with two reviewers at once.
+
+On a local disk a mark is one line of `reviews.jsonl`, appended by a single write; on an object store, which cannot
+append, it is one small object under `reviews/`. The latest mark of each reviewer on a row counts.
+"""
+
+import contextlib
+import errno
+import getpass
+import json
+import math
+import os
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict, astuple, dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from auditor.errors import AuditorError
+from auditor.query.sandbox import literal
+
+Mark = Literal["good", "bad", "unsure"]
+
+
+class ReviewError(AuditorError):
+    """A mark that cannot be kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    uid: str
+    caption_index: int
+    reviewer: str
+    mark: Mark
+    note: str
+    time: str  # ISO, UTC
+
+
+FIELDS = [field.name for field in fields(Review)]
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """Of the flagged rows that people judged, the share that they too called bad; with a 95% interval."""
+
+    judged: int
+    bad: int
+    measured: float | None
+    low: float | None
+    high: float | None
+    promised: float | None  # the mean p_mismatch of all flagged rows
+
+
+def reviewer_name() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container without a user database
+        return "unknown"
+
+
+def new_review(uid: str, caption_index: int, mark: str, reviewer: str | None, note: str) -> Review:
+    if mark not in get_args(Mark):
+        raise ReviewError(f"a mark is one of {', '.join(get_args(Mark))}, not {mark!r}")
+    now = datetime.now(UTC).isoformat(timespec="microseconds")
+    return Review(uid, caption_index, reviewer or reviewer_name(), mark, note, now)  # type: ignore[arg-type]
+
+
+def append_review(path: str, filesystem: Any, review: Review) -> None:
+    """Keep a mark. Nothing that is there is ever rewritten, so writers need not know of each other."""
+    line = (json.dumps(asdict(review), ensure_ascii=False) + "\n").encode()
+    try:
+        if filesystem is None:
+            append_line(Path(path) / "reviews.jsonl", line)
+        else:
+            root = filesystem._strip_protocol(path)
+            filesystem.pipe_file(f"{root}/reviews/{time.time_ns():020d}-{uuid.uuid4().hex[:12]}.json", line)
+    except OSError as error:
+        raise ReviewError(f"cannot keep a mark in {path}: {error.strerror or error}") from None
+
+
+def append_line(path: Path, line: bytes) -> None:
+    """One write on a descriptor opened for appending: the kernel puts it at the end whole.
+
+    After a line that a full disk tore, it begins with a line break, or it would be lost with the torn one.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+    try:
+        size = os.fstat(descriptor).st_size
+        if size and os.pread(descriptor, 1, size - 1) != b"\n":
+            line = b"\n" + line
+        if (written := os.write(descriptor, line)) < len(line):
+            raise OSError(errno.EIO, f"only {written} of {len(line)} bytes were written; is the disk full?")
+    finally:
+        os.close(descriptor)
+
+
+def read_reviews(path: str, filesystem: Any) -> list[Review]:
+    """All marks in the order they were made; a line torn by a full disk or written by hand is passed over."""
+    if filesystem is None:
+        file = Path(path) / "reviews.jsonl"
+        lines = file.read_bytes().splitlines() if file.exists() else []
+    else:
+        root = filesystem._strip_protocol(path)
+        lines = [line for data in read_objects(filesystem, f"{root}/reviews") for line in data.splitlines()]
+    reviews = [review for line in lines if (review := parse_line(line))]
+    return sorted(reviews, key=lambda review: review.time)
+
+
+def version(path: str | Path, filesystem: Any) -> str:
+    """Changes when a mark is added to a local audit; those of a remote one are read when it is opened."""
+    if filesystem is None:
+        with contextlib.suppress(OSError):
+            found = (Path(path) / "reviews.jsonl").stat()
+            return f"{found.st_mtime_ns}-{found.st_size}"
+    return ""
+
+
+def read_objects(filesystem: Any, folder: str) -> list[bytes]:
+    try:
+        names = filesystem.ls(folder, detail=False, refresh=True)
+    except FileNotFoundError:
+        return []
+    return [filesystem.cat_file(name) for name in sorted(names) if name.endswith(".json")]
+
+
+def parse_line(line: bytes) -> Review | None:
+    try:
+        entry = json.loads(line)
+        review = Review(**{field: entry[field] for field in FIELDS})
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return review if sound(review) else None
+
+
+def sound(review: Review) -> bool:
+    """Is every field what its type says? Lines written by hand may hold anything."""
+    texts = (review.uid, review.reviewer, review.mark, review.note, review.time)
+    return (
+        all(isinstance(text, str) and storable(text) for text in texts)
+        and review.mark in get_args(Mark)
+        and type(review.caption_index) is int
+        and 0 <= review.caption_index < 2**31
+    )
+
+
+def storable(text: str) -> bool:
+    """Not half of a surrogate pair, which JSON can spell and no database keeps."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def latest(reviews: Sequence[Review]) -> list[Review]:
+    """The latest mark of each reviewer on each row."""
+    kept: dict[tuple[str, int, str], Review] = {}
+    for review in reviews:
+        kept[review.uid, review.caption_index, review.reviewer] = review
+    return list(kept.values())
+
+
+def verdicts(reviews: Sequence[Review]) -> dict[tuple[str, int], str]:
+    """One word per row: what most reviewers said last; 'unsure' where they are divided."""
+    votes: dict[tuple[str, int], list[str]] = {}
+    for review in latest(reviews):
+        votes.setdefault((review.uid, review.caption_index), []).append(review.mark)
+    return {row: agreed(marks) for row, marks in votes.items()}
+
+
+def agreed(marks: Sequence[str]) -> str:
+    counts = {mark: marks.count(mark) for mark in set(marks)}
+    most = [mark for mark, count in counts.items() if count == max(counts.values())]
+    return most[0] if len(most) == 1 else "unsure"
+
+
+def reviews_sql(reviews: Sequence[Review]) -> str:
+    """The latest marks as SQL."""
+    rows = [astuple(review) for review in latest(reviews)]
+    return rows_sql(FIELDS, rows)
+
+
+def verdicts_sql(reviews: Sequence[Review]) -> str:
+    rows = [(uid, index, mark) for (uid, index), mark in verdicts(reviews).items()]
+    return rows_sql(["uid", "caption_index", "review"], rows)
+
+
+def rows_sql(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Rows of text and caption_index as SQL, typed also where there are none."""
+    types = ["INTEGER" if column == "caption_index" else "VARCHAR" for column in columns]
+    listed = ", ".join(
+        f"CAST({column} AS {sql_type}) AS {column}" for column, sql_type in zip(columns, types, strict=True)
+    )
+    values = ", ".join("(" + ", ".join(literal(value) for value in row) + ")" for row in rows)
+    nothing = "(" + ", ".join("NULL" for _ in columns) + ")"
+    where = "" if rows else " WHERE FALSE"
+    return f"SELECT {listed} FROM (VALUES {values or nothing}) marks({', '.join(columns)}){where}"
+
+
+def wilson(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
+    """Wilson's interval for a share: honest at small counts and near 0 and 1."""
+    if not trials:
+        return 0.0, 1.0
+    share = successes / trials
+    scale = 1 + z * z / trials
+    middle = (share + z * z / (2 * trials)) / scale
+    half = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials)) / scale
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def measured_precision(bad: int, good: int, promised: float | None) -> Precision:
+    """Precision among judged flagged rows; marks of 'unsure' decide nothing."""
+    judged = bad + good
+    if not judged:
+        return Precision(0, 0, None, None, None, promised)
+    low, high = wilson(bad, judged)
+    return Precision(judged, bad, bad / judged, low, high, promised)

@@ -1,0 +1,111 @@
+"""What an audit found, in one record: rows by status and kind, flags, the estimated noise, typical values, reviews."""
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from auditor.query.distributions import quantiles, reference_sample, reference_step
+from auditor.schema import FLAGS
+
+if TYPE_CHECKING:
+    from auditor.query.audit import Audit
+
+TYPICAL = ("similarity", "p_mismatch", "uncertainty_visual", "uncertainty_text", "matches_visual", "matches_text")
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The estimated share of mismatched pairs of one kind, with its interval."""
+
+    kind: str
+    share: float
+    low: float
+    high: float
+    pairs: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    path: str
+    state: str
+    rows: int
+    status: dict[str, int]
+    kinds: dict[str, int]  # of usable rows
+    flags: dict[str, int]  # flag -> usable rows that carry it
+    duplicates: int
+    noise: list[Noise]
+    typical: dict[str, dict[str, float]]  # column -> {"p5", "median", "p95"}
+    marks: dict[str, int]
+    notes: list[str]
+
+    @property
+    def usable(self) -> int:
+        return self.status.get("ok", 0)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "usable": self.usable}
+
+    def lines(self) -> list[tuple[str, str]]:
+        """The summary as (what, how much) for people."""
+        found = [("rows", f"{self.rows:,}"), ("usable", of(self.usable, self.rows))]
+        found += [(f"  {status}", of(count, self.rows)) for status, count in self.status.items() if status != "ok"]
+        found += [(f"{kind}s", f"{count:,}") for kind, count in self.kinds.items()]
+        for noise in self.noise:
+            found.append((f"mismatched {noise.kind}s", f"about {noise.share:.1%} ({noise.low:.1%} - {noise.high:.1%})"))
+        found += [(f"flagged {flag}", of(count, self.usable)) for flag, count in self.flags.items()]
+        found.append(("duplicates", of(self.duplicates, self.usable)))
+        for column, values in self.typical.items():
+            found.append((column, f"{values['median']:.3g}  ({values['p5']:.3g} - {values['p95']:.3g})"))
+        found += [(f"reviewed {mark}", f"{count:,}") for mark, count in self.marks.items()]
+        return found
+
+    def __str__(self) -> str:
+        width = max(len(label) for label, _ in self.lines())
+        text = [f"{label:<{width}}  {value}" for label, value in self.lines()]
+        return "\n".join([f"{self.path} ({self.state})", *text, *(f"note: {note}" for note in self.notes)])
+
+
+def of(part: int, whole: int) -> str:
+    return f"{part:,} ({part / whole:.1%})" if whole else f"{part:,}"
+
+
+def noise_estimates(statistics: dict[str, Any]) -> list[Noise]:
+    """From the manifest; absent while an audit has not been scored."""
+    return [
+        Noise(kind, found["pi0"], found["pi0_low"], found["pi0_high"], found.get("pairs", 0))
+        for kind, found in (statistics or {}).items()
+        if found and found.get("pi0") is not None
+    ]
+
+
+def summarise(audit: "Audit") -> Summary:
+    flags = ", ".join(f"count(*) FILTER ({flag}) AS {flag}" for flag in FLAGS)
+    groups = audit.database.rows(
+        f"SELECT status, kind, count(*) AS n, count(duplicate_of) AS duplicates, {flags} "
+        "FROM measured GROUP BY status, kind ORDER BY n DESC, status, kind"
+    )
+    status: dict[str, int] = {}
+    for group in groups:
+        status[group["status"]] = status.get(group["status"], 0) + group["n"]
+    usable = [group for group in groups if group["status"] == "ok"]
+    typical = {}
+    for column in TYPICAL:
+        found = quantiles(reference_sample(audit), column, (0.05, 0.5, 0.95))
+        if found:
+            typical[column] = dict(zip(("p5", "median", "p95"), found, strict=True))
+    marks = audit.database.rows("SELECT review, count(*) AS n FROM verdicts GROUP BY review ORDER BY review")
+    return Summary(
+        path=audit.path,
+        state=audit.state,
+        rows=sum(status.values()),
+        status=status,
+        kinds={group["kind"]: group["n"] for group in usable},
+        flags={flag: sum(group[flag] for group in usable) for flag in FLAGS},
+        duplicates=sum(group["duplicates"] for group in usable),
+        noise=noise_estimates(audit.manifest.get("statistics", {})),
+        typical=typical,
+        marks={row["review"]: row["n"] for row in marks},
+        notes=[
+            *audit.notes,
+            *([f"medians are of every {step}th shard"] if (step := reference_step(audit)) > 1 else []),
+        ],
+    )

@@ -1,0 +1,204 @@
+"""What each cut-off of p_mismatch removes and what that costs, and the cut-off that keeps a promise.
+
+p_mismatch is a probability, so sums of it are expectations: the mean of p over the removed pairs is the precision, and
+the sum of 1 - p over them the good pairs lost. Intervals come from the resampled curves that the mismatch model keeps
+in the manifest. One aggregation of the audit is enough, so ten million rows take about a second.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from auditor.errors import AuditorError
+from auditor.measure.mismatch import INTERVAL, MismatchModel
+
+if TYPE_CHECKING:
+    from auditor.query.audit import Audit
+
+Doubles = npt.NDArray[np.float64]
+
+STEPS = 1000  # cut-offs are multiples of 1/1000
+SHOWN = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+SCORE_STEPS = 200  # within a step of p pairs are told apart by their score, or 0 and 1 would lump too many together
+
+
+class ThresholdError(AuditorError):
+    """A promise that cannot be understood, or an audit without p_mismatch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Pairs with p_mismatch of at least `p` are removed; `low` and `high` are the 90% interval."""
+
+    p: float
+    removed: int
+    removed_share: float
+    precision: float | None  # expected share of mismatched pairs among the removed; None where nothing is
+    precision_low: float | None
+    precision_high: float | None
+    lost: float  # expected share of the good pairs that go with them
+    lost_low: float
+    lost_high: float
+    caught: float  # expected share of the mismatched pairs that are removed
+
+    @property
+    def max_p_mismatch(self) -> float:
+        """The same cut as the largest p that is kept, which is how filters say it."""
+        return float(np.nextafter(np.float32(self.p), np.float32(0)))
+
+    def __float__(self) -> float:
+        return self.max_p_mismatch
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Pairs aggregated by p and score: all that cut-offs need to know of an audit."""
+
+    step: npt.NDArray[np.int64]  # (T,) floor(p * STEPS)
+    pairs: Doubles  # (T,)
+    p: Doubles  # (T,) mean p of these pairs
+    resampled: Doubles  # (B, T) the same by the resampled curves; B may be 0
+
+
+def tally_audit(audit: "Audit", where: str | None = None) -> Tally:
+    """Aggregate an audit's usable pairs."""
+    models = models_of(audit.manifest.get("statistics") or {})
+    width = min((float(np.ptp(model.score)) for model in models.values()), default=1.0) / SCORE_STEPS or 1.0
+    condition = audit.where(where)
+    rows = audit.database.rows(
+        f"SELECT kind, CAST(floor(p_mismatch * {STEPS}) AS BIGINT) AS step, "
+        f"CAST(floor(mismatch_score / {width!r}) AS BIGINT) AS place, count(*) AS pairs, "
+        f"avg(p_mismatch) AS p, avg(mismatch_score) AS score FROM {audit.table(condition)} "
+        f"WHERE status = 'ok' AND p_mismatch IS NOT NULL AND {condition} GROUP BY ALL ORDER BY ALL"
+    )
+    if not rows:
+        raise ThresholdError("no row of this audit has p_mismatch: too few pairs to tell, or not scored yet")
+    return tally(
+        [row["kind"] for row in rows],
+        np.array([row["step"] for row in rows], np.int64),
+        np.array([row["pairs"] for row in rows], np.float64),
+        np.array([row["p"] for row in rows], np.float64),
+        np.array([row["score"] if row["score"] is not None else np.nan for row in rows], np.float64),
+        models,
+    )
+
+
+def tally_scores(score: npt.ArrayLike, model: MismatchModel) -> Tally:
+    """The same from the scores of pairs of one kind, without an audit."""
+    given = np.asarray(score, np.float64)
+    p = model.p(given).astype(np.float64)
+    step = np.floor(p * STEPS).astype(np.int64)
+    return tally(["image"] * len(given), step, np.ones(len(given)), p, given, {"image": model})
+
+
+def models_of(statistics: Mapping[str, Any]) -> dict[str, MismatchModel]:
+    """The mismatch models of a manifest, by kind."""
+    return {
+        kind: MismatchModel.from_dict(saved)
+        for kind, saved in statistics.items()
+        if isinstance(saved, dict) and saved.get("curve")
+    }
+
+
+def tally(
+    kinds: Sequence[str],
+    step: npt.NDArray[np.int64],
+    pairs: Doubles,
+    p: Doubles,
+    score: Doubles,
+    models: Mapping[str, MismatchModel],
+) -> Tally:
+    rounds = min((len(models[kind].bootstrap) for kind in set(kinds) if kind in models), default=0)
+    resampled = np.tile(p, (rounds, 1))
+    of = np.asarray(kinds)
+    for kind, model in models.items():
+        at = np.flatnonzero((of == kind) & np.isfinite(score))
+        for index in range(rounds):
+            resampled[index, at] = np.interp(score[at], model.score, model.bootstrap[index])
+    return Tally(step, pairs, p, resampled)
+
+
+def cuts(found: Tally, at: Sequence[float] | None = None) -> list[Cut]:
+    """Every cut-off asked for, or all multiples of 1/1000 and one beyond 1 that removes nothing."""
+    steps = np.arange(STEPS + 2) if at is None else np.array([round(float(p) * STEPS) for p in at], np.int64)
+    removed = above(found.step, found.pairs)[steps]
+    bad = above(found.step, found.pairs * found.p)[steps]
+    total, all_bad = found.pairs.sum(), float((found.pairs * found.p).sum())
+    lost = share(removed - bad, total - all_bad)
+    precision = share(bad, removed)
+    intervals = [
+        (share(hit[steps], removed), share(removed - hit[steps], total - hit[0]))
+        for hit in (above(found.step, found.pairs * curve) for curve in found.resampled)
+    ]
+    precision_low, precision_high = interval([one for one, _ in intervals], precision)
+    lost_low, lost_high = interval([two for _, two in intervals], lost)
+    caught = share(bad, np.full(len(bad), all_bad))
+    return [
+        Cut(
+            p=int(step) / STEPS,
+            removed=int(removed[i]),
+            removed_share=float(removed[i] / total) if total else 0.0,
+            precision=known(precision[i]),
+            precision_low=known(precision_low[i]),
+            precision_high=known(precision_high[i]),
+            lost=float(np.nan_to_num(lost[i])),
+            lost_low=float(np.nan_to_num(lost_low[i])),
+            lost_high=float(np.nan_to_num(lost_high[i])),
+            caught=float(np.nan_to_num(caught[i])),
+        )
+        for i, step in enumerate(steps)
+    ]
+
+
+def choose_cut(
+    found: "Tally | Audit", *, lose_at_most: float | None = None, expect_precision: float | None = None
+) -> Cut:
+    """The cut-off that removes the most and keeps the promise; where none does, the one that removes nothing.
+
+    `lose_at_most` is kept with 95% confidence: the upper end of the interval of the share of good pairs lost stays
+    below it. `expect_precision` is an expectation, as it says: among the removed pairs that share is mismatched.
+    """
+    for promise in (lose_at_most, expect_precision):
+        if promise is not None and not 0 <= promise <= 1:
+            raise ThresholdError(f"{promise:g} is not a share between 0 and 1 (2% is 0.02)")
+    if lose_at_most is None and expect_precision is None:
+        raise ThresholdError("say what the cut must keep: lose_at_most or expect_precision")
+    chosen = None
+    for cut in reversed(cuts(found if isinstance(found, Tally) else tally_audit(found))):
+        loses = lose_at_most is not None and cut.lost_high > lose_at_most
+        imprecise = expect_precision is not None and cut.precision is not None and cut.precision < expect_precision
+        if loses or imprecise:
+            break
+        chosen = cut
+    assert chosen is not None  # the last cut removes nothing and so loses nothing
+    return chosen
+
+
+def above(step: npt.NDArray[np.int64], weight: Doubles) -> Doubles:
+    """Sum of the weights at each step and all above, (STEPS + 2,)."""
+    counted = np.bincount(step, weights=weight, minlength=STEPS + 2)
+    return np.asarray(counted[::-1].cumsum()[::-1], np.float64)
+
+
+def share(part: Doubles, whole: Doubles | float) -> Doubles:
+    of = np.broadcast_to(np.asarray(whole, np.float64), part.shape)
+    found: Doubles = np.divide(part, of, out=np.full(part.shape, np.nan), where=of > 0)
+    return found
+
+
+def interval(resampled: Sequence[Doubles], point: Doubles) -> tuple[Doubles, Doubles]:
+    """Ends of the interval, which always holds the point itself."""
+    if not resampled:
+        return point, point
+    low, high = np.quantile(np.stack(resampled), INTERVAL, axis=0)
+    return np.fmin(low, point), np.fmax(high, point)
+
+
+def known(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)

@@ -1,0 +1,1 @@
+"""An audit as one HTML file, and the drawings in it."""

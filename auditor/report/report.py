@@ -1,0 +1,261 @@
+"""One HTML file that a person can mail: numbers, charts, galleries of the worst pairs, and what made them.
+
+Everything is inside the file, and its content policy lets nothing else be loaded or run. Captions, keys and error
+messages are other people's text: escaped, always.
+"""
+
+import base64
+import hashlib
+import html
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from auditor.errors import AuditorError
+from auditor.query.summary import Summary
+from auditor.report.charts import compact, density_chart, histogram_chart, null_chart
+from auditor.report.words import COLUMNS, GALLERIES, Gallery
+from auditor.store.folder import Folder
+
+if TYPE_CHECKING:
+    from auditor.query.audit import Audit
+
+THUMBNAIL = 240  # pixels of the longer side
+
+
+class ReportError(AuditorError):
+    """A report that cannot be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportOptions:
+    per_gallery: int = 12
+    media: bool = True  # thumbnails; without them the corpus is not read
+
+
+def write_report(audit: "Audit", out: str | Path, options: ReportOptions, *, force: bool = False) -> int:
+    """Write the report; returns its size in bytes."""
+    parent, _, name = str(out).rpartition("/")
+    folder = Folder(parent or ("/" if str(out).startswith("/") else "."))
+    if folder.exists(name) and not force:
+        raise ReportError(f"{out} exists; --force replaces it")
+    data = render(audit, options).encode("utf-8", "replace")
+    with folder.writing(name) as path:
+        path.write_bytes(data)
+    return len(data)
+
+
+def render(audit: "Audit", options: ReportOptions) -> str:
+    """The whole page."""
+    found = audit.summary()
+    body = "".join(
+        [
+            header(audit, found),
+            cards(found),
+            noise(audit, found),
+            distributions(audit, found.usable),
+            *(gallery(audit, entry, options) for entry in GALLERIES),
+            problems(audit, found),
+            made_by(audit),
+        ]
+    )
+    style = resources.files("auditor.report").joinpath("report.css").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    policy = f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="referrer" content="no-referrer">'
+        f"<title>Audit of {text(corpus_name(audit))}</title><style>{style}</style></head><body><main>{body}"
+        "<footer>Written by <b>auditor report</b>. Percentages of mismatched pairs are estimates; a pair shown here "
+        "is a suspicion, not a verdict.</footer></main></body></html>"
+    )
+
+
+def text(value: Any) -> str:
+    """Anybody's text as text: no markup, no control characters."""
+    plain = "".join(c if c.isprintable() or c == " " else "\N{REPLACEMENT CHARACTER}" for c in str(value))
+    return html.escape(plain, quote=True)
+
+
+def corpus_name(audit: "Audit") -> str:
+    corpus = audit.manifest.get("corpus", {})
+    return str(corpus.get("spec") or corpus.get("root") or audit.path)
+
+
+def header(audit: "Audit", found: Summary) -> str:
+    manifest = audit.manifest
+    model = manifest.get("model", {}).get("spec", "an unknown model")
+    when = str(manifest.get("finished") or manifest.get("created") or "")[:10]
+    notes = "".join(f'<div class="note">{text(note)}</div>' for note in found.notes)
+    return (
+        f"<h1>Audit of {text(corpus_name(audit))}</h1>"
+        f'<p class="quiet">{found.rows:,} rows, seen by {text(model)}{", " + text(when) if when else ""}</p>{notes}'
+    )
+
+
+def cards(found: Summary) -> str:
+    usable = found.usable or 1
+    shown = [(f"{found.usable:,}", f"usable rows, {found.usable / (found.rows or 1):.1%} of all", False)]
+    for noise_ in found.noise:
+        if found.kinds.get(noise_.kind):
+            interval = f"of {noise_.kind} pairs mismatched ({noise_.low:.1%} to {noise_.high:.1%})"
+            shown.append((f"{noise_.share:.1%}", interval, True))
+    shown += [
+        (f"{found.flags['mismatch'] / usable:.1%}", "flagged as mismatched", True),
+        (f"{found.flags['ambiguous_text'] / usable:.1%}", "ambiguous captions", False),
+        (f"{found.flags['ambiguous_visual'] / usable:.1%}", "ambiguous media", False),
+        (f"{found.duplicates / usable:.1%}", "duplicates", False),
+    ]
+    made = (
+        f'<div class="card{" warm" if warm else ""}"><b>{value}</b><span>{text(label)}</span></div>'
+        for value, label, warm in shown
+    )
+    return f'<div class="cards">{"".join(made)}</div>'
+
+
+def section(title: str, words: str, body: str) -> str:
+    return f'<section><h2>{text(title)}</h2><p class="quiet">{text(words)}</p>{body}</section>'
+
+
+def figure(title: str, words: str, chart: str) -> str:
+    return f"<figure><figcaption>{text(title)} <small>{text(words)}</small></figcaption>{chart}</figure>"
+
+
+def noise(audit: "Audit", found: Summary) -> str:
+    """Observed scores against those of random re-pairings, by kind; and what reviewers said."""
+    charts = []
+    for entry in found.noise:
+        drawn = (audit.manifest.get("statistics", {}).get(entry.kind) or {}).get("histogram") or {}
+        if found.kinds.get(entry.kind) and drawn.get("edges"):
+            words = f"about {entry.share:.1%} mismatched ({entry.low:.1%} to {entry.high:.1%})"
+            chart = null_chart(drawn["edges"], drawn["observed"], drawn["null"], entry.share)
+            charts.append(figure(f"{entry.kind} pairs", words, chart))
+    if not charts:
+        return ""
+    words = (
+        "Captions paired anew at random show what a mismatched pair looks like (red). Where the observed scores (blue) "
+        "reach into the red, pairs are probably mismatched."
+    )
+    return section(
+        "Do captions belong to their media?", words, f'<div class="grid wide">{"".join(charts)}</div>{reviews(audit)}'
+    )
+
+
+def reviews(audit: "Audit") -> str:
+    measured = audit.precision()
+    if measured.measured is None or measured.low is None or measured.high is None:
+        return ""
+    promised = f"; the probabilities promised {measured.promised:.0%}" if measured.promised is not None else ""
+    return (
+        f"<p>People judged {measured.judged:,} of the flagged pairs and called {measured.measured:.0%} of them bad "
+        f"(95% interval {measured.low:.0%} to {measured.high:.0%}){promised}.</p>"
+    )
+
+
+def distributions(audit: "Audit", usable: int) -> str:
+    charts = []
+    bins = int(min(50, max(12, usable**0.5)))  # few rows in many bins are only noise
+    for column, (title, words) in COLUMNS.items():
+        log = column.startswith("matches")
+        counted = audit.histogram(column, "status = 'ok'", bins, log)
+        if counted.total:
+            cut = next((audit.thresholds.get(flag) for flag, by in CUTS.items() if by == column), None)
+            cut = cut if isinstance(cut, float) else None  # one line cannot show a threshold for each kind
+            charts.append(figure(title, words, histogram_chart(counted, column, log=log, cut=cut)))
+    for side, words in (("text", "captions"), ("visual", "media")):
+        counted_cells = audit.density("similarity", f"uncertainty_{side}", "status = 'ok'", bins)
+        if counted_cells.counts.any():
+            chart = density_chart(counted_cells, "similarity", f"uncertainty_{side}")
+            charts.append(figure("Uncertainty against similarity", words, chart))
+    words = "All usable rows. Dashed lines are the thresholds of the flags."
+    return section("Distributions", words, f'<div class="grid">{"".join(charts)}</div>')
+
+
+CUTS = {"mismatch": "p_mismatch", "ambiguous_visual": "matches_visual", "ambiguous_text": "matches_text"}
+
+
+def gallery(audit: "Audit", entry: Gallery, options: ReportOptions) -> str:
+    rows = audit.worst(entry.by, options.per_gallery, entry.where).to_pylist()
+    if not rows:
+        return ""
+    cards_ = "".join(pair(audit, row, entry.shown, options) for row in rows)
+    return section(entry.title, entry.words, f'<div class="gallery">{cards_}</div>')
+
+
+def pair(audit: "Audit", row: Mapping[str, Any], shown: Sequence[str], options: ReportOptions) -> str:
+    numbers = "".join(
+        f"<dt>{text(column.replace('_', ' '))}</dt><dd>{compact(row[column])}</dd>"
+        for column in shown
+        if row[column] is not None
+    )
+    return (
+        f'<div class="pair">{picture(audit, row, options)}<div class="text"><p>{text(row["caption"] or "")}</p>'
+        f"<dl>{numbers}</dl><code>{text(row['shard'])} / {text(row['key'])}</code></div></div>"
+    )
+
+
+def picture(audit: "Audit", row: Mapping[str, Any], options: ReportOptions) -> str:
+    """The thumbnail, or words where the medium cannot be had; a report never fails for a picture."""
+    if not options.media:
+        return '<div class="none">no preview</div>'
+    try:
+        from auditor.report.thumbnails import thumbnail
+
+        data = thumbnail(audit.media(row), row["kind"], THUMBNAIL)
+    except AuditorError as error:
+        return f'<div class="none">{text(str(error)[:120])}</div>'
+    except Exception as error:  # decoders raise anything on hostile bytes
+        return f'<div class="none">no preview: {text(type(error).__name__)}</div>'
+    return f'<img alt="" src="data:image/jpeg;base64,{base64.b64encode(data).decode()}">'
+
+
+def problems(audit: "Audit", found: Summary) -> str:
+    """What could not be audited, and why."""
+    rows = [[status, f"{count:,}", f"{count / (found.rows or 1):.2%}"] for status, count in found.status.items()]
+    tables = table(["status", "rows", "share"], rows)
+    errors = audit.errors(15)
+    if errors:
+        listed = [[e["status"], e["error_message"] or "", f"{e['rows']:,}", e["example"]] for e in errors]
+        tables += table(["status", "message", "rows", "example key"], listed)
+    return section("What could be read", "Every row of the corpus ends in exactly one status.", tables)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    def cell(value: str) -> str:
+        number = value.replace(",", "").replace("%", "").replace(".", "").isdigit()
+        return f'<td class="number">{text(value)}</td>' if number else f"<td>{text(value)}</td>"
+
+    top = "".join(f"<th>{text(name)}</th>" for name in head)
+    lines = "".join(f"<tr>{''.join(cell(value) for value in row)}</tr>" for row in rows)
+    return f'<div class="panel"><table><tr>{top}</tr>{lines}</table></div>'
+
+
+def made_by(audit: "Audit") -> str:
+    """Settings and versions: enough to make the audit again."""
+    manifest = audit.manifest
+    model = {name: value for name, value in manifest.get("model", {}).items() if name != "pixels"}
+    parts = {
+        "corpus": manifest.get("corpus", {}),
+        "model": model,
+        "preprocessing": manifest.get("model", {}).get("pixels", {}),
+        "settings": manifest.get("settings", {}),
+        "thresholds of the flags": audit.thresholds,
+        "versions": manifest.get("versions", {}),
+    }
+    tables = "".join(
+        f"<h3>{text(title)}</h3>{table(['setting', 'value'], [[name, shown(entry)] for name, entry in part.items()])}"
+        for title, part in parts.items()
+        if part
+    )
+    return section(
+        "What made this audit", f"{audit.path}, begun {manifest.get('created', 'at an unknown time')}", tables
+    )
+
+
+def shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,322 @@
+"""An audit from corpus to summary: sweep what is not swept yet, score everything, account for every key.
+
+`run_audit` is the whole of `auditor audit` and of jobs/audit.py; they differ only in the engine that places the work.
+"""
+
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from auditor.console import Progress
+from auditor.corpus.reader import Corpus, CorpusOptions, Shard, open_corpus
+from auditor.errors import AuditorError
+from auditor.score.corpus_statistics import Context, NothingScoredError, ScoreConfig, prepare
+from auditor.score.score import is_scored, score_shard
+from auditor.store.folder import Folder
+from auditor.store.lock import exclusive
+from auditor.store.manifest import NAME, Manifest, now, versions
+from auditor.sweep.shard_file import ShardReport
+from auditor.sweep.sweep import SweepConfig, Sweeper, earlier, settings
+from model.backbone import Backbone, BackboneError
+from model.checkpoint import Loaded, load_model, save_checkpoint
+from model.prototypes import PrototypeHead
+
+DEFAULT_MODEL = "ViT-B-32@laion2b_s34b_b79k"
+ENOUGH = 200  # rows before an error rate means anything
+
+
+class AuditError(AuditorError):
+    """An audit that cannot go on, or must not count as done."""
+
+
+@dataclass(frozen=True)
+class AuditConfig:
+    """What `auditor audit` was asked to do."""
+
+    corpus: str
+    out: str
+    model: str | None = None
+    options: CorpusOptions = field(default_factory=CorpusOptions)
+    sweep: SweepConfig = field(default_factory=SweepConfig)
+    score: ScoreConfig = field(default_factory=ScoreConfig)
+    device: str = "cpu"
+    max_error_rate: float = 0.5
+    allow_random_weights: bool = False
+    quiet: bool = False
+
+
+Watch = Callable[[int, int], None]
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Engine(Protocol):
+    """Places the work on shards; the work itself is the same everywhere.
+
+    Whether a shard is done already is looked up by the engine too: for many shards that alone is work to be spread.
+    """
+
+    def sweep(self, shards: Sequence[Shard], watch: Watch) -> Iterator[ShardReport]:
+        """Sweep the shards that are not swept yet; reports every one, in any order."""
+
+    def each(self, work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
+        """What `work` makes of each item, in the order of the items."""
+
+    def score(self, shards: Sequence[str], context: Context) -> Iterator[tuple[str, int, str]]:
+        """Score the shards that are not scored yet; yields every one's name, its new rows, and why it could not be."""
+
+
+@dataclass(frozen=True)
+class LocalEngine:
+    """Everything in this process and its decoder processes."""
+
+    folder: Folder
+    backbone: Backbone | None  # None where only scoring is wanted
+    config: SweepConfig
+
+    def sweep(self, shards: Sequence[Shard], watch: Watch) -> Iterator[ShardReport]:
+        if self.backbone is None:
+            raise ValueError("this engine has no encoder")
+        wanted = settings(self.backbone, self.config)
+        todo: list[Shard] = []
+        for shard in shards:
+            done = earlier(self.folder, shard, wanted)
+            if done is None:
+                todo.append(shard)
+            else:
+                yield done
+        with Sweeper(self.backbone, self.folder, self.config) as sweeper:
+            yield from sweeper.sweep(todo, watch)
+
+    def each(self, work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
+        return map(work, items)
+
+    def score(self, shards: Sequence[str], context: Context) -> Iterator[tuple[str, int, str]]:
+        for shard in shards:
+            yield shard, 0 if is_scored(self.folder, shard, context) else score_shard(self.folder, shard, context), ""
+
+
+MakeEngine = Callable[[Folder, Backbone, AuditConfig], Engine]
+
+
+def local_engine(folder: Folder, backbone: Backbone, config: AuditConfig) -> Engine:
+    return LocalEngine(folder, backbone, config.sweep)
+
+
+def run_audit(config: AuditConfig, make_engine: MakeEngine = local_engine, device: str | None = None) -> Manifest:
+    """Audit a corpus, or finish an audit that was interrupted. The manifest says what became of it.
+
+    `device` is where this process itself loads the model, where that differs from where the engine encodes.
+    """
+    folder = Folder(config.out)
+    corpus = open_corpus(config.corpus, config.options)
+    loaded = load_for_audit(config, device or config.device)
+    with exclusive(folder):
+        manifest = begin(folder, corpus, loaded, config)
+        engine = make_engine(folder, loaded.backbone, config)
+        reports = sweep_corpus(folder, corpus, engine, config, manifest)
+        account(corpus, reports, manifest)
+        manifest.state = "scoring"
+        manifest.save(folder)
+        swept = [report.shard for report in reports if report.failure is None]
+        context = score_corpus(folder, swept, engine, loaded.head, manifest, config.score, config.quiet)
+        keep_head(folder, context.head, manifest)
+        finish(manifest, folder)
+    return manifest
+
+
+def load_for_audit(config: AuditConfig, device: str) -> Loaded:
+    """The model that was asked for; refuses one whose weights are random, which can measure nothing."""
+    try:
+        loaded = load_model(config.model or DEFAULT_MODEL, device)
+    except BackboneError as error:
+        if config.model is None:
+            raise AuditError(
+                f"no --model was given and the default {DEFAULT_MODEL} cannot be fetched: pass a PAU checkpoint "
+                f"folder, or an open_clip model such as local-dir:PATH ({error})"
+            ) from error
+        raise
+    if not loaded.backbone.pretrained and not config.allow_random_weights:
+        raise AuditError(
+            f"{config.model} names an architecture without weights; add a pretrained tag, for example "
+            f"{config.model}@laion2b_s34b_b79k"
+        )
+    return loaded
+
+
+def begin(folder: Folder, corpus: Corpus, loaded: Loaded, config: AuditConfig) -> Manifest:
+    """The manifest of a new audit, or of the one to go on with; refuses to mix what must not be mixed."""
+    backbone = loaded.backbone
+    model = {
+        "spec": backbone.spec,
+        "fingerprint": backbone.fingerprint,
+        "dim": backbone.dim,
+        "logit_scale": backbone.logit_scale,
+        "pixels": backbone.pixels.to_dict(),
+        "frames": config.sweep.frames,
+    }
+    fresh = Manifest(
+        corpus={"spec": corpus.spec, "root": corpus.root, "shards": len(corpus.shards), **asdict(config.options)},
+        model=model,
+        settings={"sweep": asdict(config.sweep), "score": asdict(config.score), "device": config.device},
+    )
+    if folder.exists(NAME):
+        old = Manifest.load(folder)
+        refuse_other(folder, old, fresh)
+        fresh.created = old.created
+    folder.sweep_temporary("", "embeddings", "samples")
+    fresh.save(folder)
+    return fresh
+
+
+def refuse_other(folder: Folder, old: Manifest, new: Manifest) -> None:
+    """An audit is of one corpus by one model; anything else belongs into another folder."""
+    for part, name in [("corpus", "spec"), ("corpus", "captions"), ("corpus", "shard_size")]:
+        _refuse(folder, f"{part} {name}", old.corpus.get(name), new.corpus[name])
+    for name in ("fingerprint", "pixels", "frames"):
+        before, after = old.model.get(name), new.model[name]
+        if name == "fingerprint" and before != after:
+            before, after = f"{old.model['spec']} ({before:.8})", f"{new.model['spec']} ({after:.8})"
+        _refuse(folder, "model" if name == "fingerprint" else name, before, after)
+
+
+def _refuse(folder: Folder, what: str, old: object, new: object) -> None:
+    if plain_json(old) != plain_json(new):
+        raise AuditError(f"{folder.url} was made with {what} {old}, not {new}: use another --out, or remove it")
+
+
+def plain_json(value: Any) -> Any:
+    """A value as it comes back from JSON: tuples are lists."""
+    if isinstance(value, dict):
+        return {key: plain_json(item) for key, item in value.items()}
+    return [plain_json(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def sweep_corpus(
+    folder: Folder, corpus: Corpus, engine: Engine, config: AuditConfig, manifest: Manifest
+) -> list[ShardReport]:
+    """Sweep every shard that has no finished file yet; returns a report for each shard of the corpus."""
+    remove_strangers(folder, corpus)
+    reports: list[ShardReport] = []
+    rows = 0
+    gauge = ErrorGauge(config.max_error_rate)
+    with Progress("sweep", None, quiet=config.quiet) as progress:
+
+        def watch(rows: int, errors: int) -> None:
+            gauge.add(rows, errors)
+            progress.advance(rows, errors=gauge.errors)
+
+        try:
+            for report in engine.sweep(corpus.shards, watch):
+                reports.append(report)
+                rows += report.rows
+                progress.total = round(rows / len(reports) * len(corpus.shards))  # guessed from what is done
+                progress.advance(0, shards=f"{len(reports)}/{len(corpus.shards)}")
+        except TooManyErrorsError:
+            manifest.state = "failed"
+            manifest.save(folder)
+            raise
+    return sorted(reports, key=lambda report: report.shard)
+
+
+class TooManyErrorsError(AuditError):
+    """The run goes wrong: most likely a wrong corpus or a broken decoder, not bad data."""
+
+
+@dataclass
+class ErrorGauge:
+    """Stops a run in which too large a share of the rows fails."""
+
+    limit: float
+    rows: int = 0
+    errors: int = 0
+
+    def add(self, rows: int, errors: int) -> None:
+        self.rows += rows
+        self.errors += errors
+        if self.rows >= ENOUGH and self.errors > self.limit * self.rows:
+            raise TooManyErrorsError(
+                f"{self.errors:,} of the first {self.rows:,} rows failed, more than --max-error-rate {self.limit:g}: "
+                "look at what is wrong, or raise the limit and run the same command to go on"
+            )
+
+
+def remove_strangers(folder: Folder, corpus: Corpus) -> None:
+    """Drop files of shards that the corpus no longer has: their rows would count as its own."""
+    names = {shard.name for shard in corpus.shards}
+    for part in ("embeddings", "samples"):
+        for name in folder.names(part, ".parquet"):
+            if name not in names:
+                folder.remove(f"{part}/{name}.parquet")
+
+
+def account(corpus: Corpus, reports: Sequence[ShardReport], manifest: Manifest) -> None:
+    """Every shard of the corpus has exactly one report; their sums go into the manifest."""
+    expected, reported = {shard.name for shard in corpus.shards}, Counter(report.shard for report in reports)
+    if set(reported) != expected or max(reported.values()) > 1:
+        missing = sorted(expected - set(reported))[:3]
+        raise AuditError(f"{len(expected)} shards but {len(reports)} reports (missing: {', '.join(missing) or 'none'})")
+    status: Counter[str] = Counter()
+    for report in reports:
+        status.update(report.status)
+    manifest.counts = {"keys": sum(r.keys for r in reports), "rows": status.total(), "status": dict(status)}
+    manifest.failed_shards = [{"shard": r.shard, "message": r.failure} for r in reports if r.failure is not None]
+    manifest.shard_problems = [{"shard": r.shard, "message": m} for r in reports for m in r.problems]
+
+
+def score_corpus(
+    folder: Folder,
+    shards: Sequence[str],
+    engine: Engine,
+    head: PrototypeHead | None,
+    manifest: Manifest,
+    config: ScoreConfig,
+    quiet: bool,
+) -> Context:
+    """Score all shards; the manifest gets the corpus-wide numbers."""
+    try:
+        context = prepare(folder, shards, head, manifest.model["logit_scale"], config, each=engine.each)
+    except NothingScoredError as error:
+        manifest.state = "failed"
+        manifest.save(folder)
+        raise AuditError(f"{error} ({describe_status(manifest)})") from error
+    manifest.statistics, manifest.thresholds = context.statistics, context.thresholds
+    manifest.model["head"] = "given" if head else "fitted"
+    manifest.model["head_fingerprint"] = context.head.fingerprint
+    manifest.settings["near_duplicates_searched"] = context.near_duplicates
+    with Progress("score", manifest.counts["rows"], quiet=quiet) as progress:
+        for shard, count, failure in engine.score(shards, context):
+            progress.advance(count)
+            if failure:
+                manifest.failed_shards.append({"shard": shard, "message": f"not scored: {failure}"})
+    return context
+
+
+def describe_status(manifest: Manifest) -> str:
+    if manifest.failed_shards and not manifest.counts["rows"]:
+        first = manifest.failed_shards[0]
+        return f"{len(manifest.failed_shards)} shards failed, such as {first['shard']}: {first['message']}"
+    return ", ".join(f"{count:,} {status}" for status, count in manifest.counts["status"].items()) or "no rows"
+
+
+def keep_head(folder: Folder, head: PrototypeHead, manifest: Manifest) -> None:
+    """head/: the PAU head that scored the audit, so that it can be explained and used elsewhere."""
+    with tempfile.TemporaryDirectory() as place:
+        saved = save_checkpoint(
+            Path(place) / "head",
+            head,
+            backbone_spec=manifest.model["spec"],
+            backbone_print=manifest.model["fingerprint"],
+        )
+        for file in sorted(saved.iterdir()):
+            with folder.writing(f"head/{file.name}") as local:
+                local.write_bytes(file.read_bytes())
+
+
+def finish(manifest: Manifest, folder: Folder) -> None:
+    folder.sweep_temporary("", "embeddings", "samples")  # of workers that died in the middle
+    manifest.state, manifest.finished, manifest.versions = "complete", now(), versions()
+    manifest.save(folder)

@@ -1,0 +1,41 @@
+"""How an audit ends: the summary people read, the JSON machines read, and the exit code both go by."""
+
+import click
+
+from auditor.console import as_json as to_json
+from auditor.console import table
+from auditor.errors import AuditorError
+from auditor.query.audit import Audit
+from auditor.store.manifest import Manifest
+
+SHOWN = ["key", "caption_index", "p_mismatch", "similarity", "caption"]
+
+
+class UnfinishedError(AuditorError):
+    """Some shards could not be read: what could be is done, but the audit must not pass for complete."""
+
+
+def report_outcome(out: str, manifest: Manifest, *, as_json: bool) -> None:
+    """Print the summary, name what failed, say what to try next; raises where a shard failed."""
+    audit = Audit(out)
+    if as_json:
+        click.echo(to_json({**audit.summary().to_dict(), "failed_shards": manifest.failed_shards}))
+    else:
+        click.echo(str(audit.summary()))
+        worst = audit.worst("p_mismatch", 10).select(SHOWN).to_pylist()
+        table(worst, "the ten most suspicious pairs")
+        if manifest.shard_problems:
+            table(manifest.shard_problems[:10], "damaged shards")
+        click.echo(
+            f"\nnext: auditor worst {out} --by p_mismatch -n 20\n"
+            f"      auditor thresholds {out}\n"
+            f"      auditor report {out} --out report.html\n"
+            f"      auditor dashboard {out}"
+        )
+    if manifest.failed_shards:
+        named = ", ".join(f"{failed['shard']} ({failed['message']})" for failed in manifest.failed_shards[:5])
+        more = f" and {len(manifest.failed_shards) - 5} more" if len(manifest.failed_shards) > 5 else ""
+        raise UnfinishedError(
+            f"{len(manifest.failed_shards)} of {manifest.corpus['shards']} shards could not be read: {named}{more}; "
+            "mend them and run the same command again"
+        )

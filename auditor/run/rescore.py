@@ -1,0 +1,56 @@
+"""Scoring an audit again from its stored embeddings, with another PAU head or other settings; no medium is touched."""
+
+import tempfile
+from pathlib import Path
+
+from auditor.run.audit import AuditError, LocalEngine, finish, keep_head, score_corpus
+from auditor.score.corpus_statistics import ScoreConfig
+from auditor.store.folder import Folder
+from auditor.store.lock import exclusive
+from auditor.store.manifest import Manifest
+from auditor.sweep.sweep import SweepConfig
+from model.checkpoint import CONFIG, HEAD, load_head, read_config
+from model.prototypes import PrototypeHead
+
+
+def rescore(out: str, model: str | None, config: ScoreConfig, *, quiet: bool = False) -> Manifest:
+    """Score every shard of an audit again. Without `model`, the head it was given, or prototypes fitted anew."""
+    folder = Folder(out)
+    with exclusive(folder):
+        manifest = Manifest.load(folder)
+        head = given_head(folder, manifest, model)
+        shards = folder.names("embeddings", ".parquet")
+        if not shards:
+            raise AuditError(f"{out} has no embeddings yet: finish `auditor audit` first")
+        if len(shards) + len(manifest.failed_shards) < manifest.corpus["shards"]:
+            raise AuditError(f"{out} is not swept to the end yet: run the `auditor audit` command again first")
+        manifest.failed_shards = [failed for failed in manifest.failed_shards if failed["shard"] not in shards]
+        engine = LocalEngine(folder, None, SweepConfig())
+        context = score_corpus(folder, shards, engine, head, manifest, config, quiet)
+        keep_head(folder, context.head, manifest)
+        finish(manifest, folder)
+    return manifest
+
+
+def given_head(folder: Folder, manifest: Manifest, model: str | None) -> PrototypeHead | None:
+    """The head to score with: of a checkpoint made for these very embeddings, or the one the audit was given."""
+    if model is not None:
+        place = Path(model)
+        expected = read_config(place)["backbone"]["fingerprint"]
+        if expected != manifest.model["fingerprint"]:
+            raise AuditError(
+                f"{model} is a head for another backbone ({expected:.8}) than the one that made these embeddings "
+                f"({manifest.model['fingerprint']:.8}, {manifest.model['spec']}); audit the corpus again with it"
+            )
+        return load_head(place)
+    if manifest.model.get("head") != "given":
+        return None
+    return stored_head(folder)
+
+
+def stored_head(folder: Folder) -> PrototypeHead:
+    """The head in the audit's own folder."""
+    with tempfile.TemporaryDirectory() as place:
+        for name in (CONFIG, HEAD):
+            (Path(place) / name).write_bytes(folder.read_bytes(f"head/{name}"))
+        return load_head(place)

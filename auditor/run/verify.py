@@ -1,0 +1,138 @@
+"""Verifying an audit: a random sample of its rows is read from the corpus again, encoded, scored and compared.
+
+What comes out must be what is stored, up to the rounding of float16 embeddings and of other batches.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from auditor import schema
+from auditor.corpus.media import read_media
+from auditor.decode.decoders import Decoded, DecoderPool
+from auditor.errors import AuditorError
+from auditor.run.rescore import stored_head
+from auditor.score.corpus_statistics import Context, ScoreConfig, prepare
+from auditor.score.pair_sample import KINDS, Pairs, groups, pairs_of_kind, take_census
+from auditor.score.score import samples_name, score_pairs
+from auditor.store.embeddings import read_embeddings
+from auditor.store.folder import Folder
+from auditor.store.manifest import Manifest
+from auditor.sweep.rows import digest
+from auditor.sweep.shard_file import pool as pool_frames
+from auditor.sweep.sweep import SweepConfig
+from model.backbone import Backbone
+from model.checkpoint import load_model
+
+# How far a number may be from the stored one: float16 storage and other batch shapes, nothing more.
+TOLERANCES = {"similarity": 5e-3, "uncertainty_visual": 2e-2, "uncertainty_text": 2e-2, "p_mismatch": 0.1}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One row of the sample: what differs, or nothing."""
+
+    shard: str
+    key: str
+    caption_index: int
+    differs: str  # empty when all is as stored
+
+
+def verify(out: str, count: int, *, model: str | None = None, corpus: str | None = None, seed: int = 0) -> list[Check]:
+    """Check `count` random encoded rows of an audit against the corpus."""
+    folder = Folder(out)
+    manifest = Manifest.load(folder)
+    if manifest.state != "complete":
+        raise AuditorError(f"{out} is not complete ({manifest.state}): finish it first")
+    backbone = load_model(model or manifest.model["spec"]).backbone
+    if backbone.fingerprint != manifest.model["fingerprint"]:
+        raise AuditorError(f"{backbone.spec} is not the model that made {out}; pass it with --model")
+    shards = folder.names("embeddings", ".parquet")
+    config = ScoreConfig(**manifest.settings["score"])
+    context = prepare(folder, shards, stored_head(folder), manifest.model["logit_scale"], config, keep=False)
+    sweep = SweepConfig(frames=manifest.model["frames"])
+    checks: list[Check] = []
+    with DecoderPool(backbone.pixels, frames=sweep.frames, workers=1, limits=sweep.limits) as decoders:
+        for shard, kind, chosen in choose(folder, shards, count, seed):
+            checker = Checker(folder, backbone, decoders, context, corpus, manifest.corpus.get("root"))
+            checks += checker.check(shard, kind, chosen)
+    return checks
+
+
+def choose(folder: Folder, shards: Sequence[str], count: int, seed: int) -> list[tuple[str, str, list[int]]]:
+    """Random encoded rows by shard and kind."""
+    census = take_census(folder, shards)
+    places = [(c.shard, kind, i) for c in census for kind in KINDS for i in range(c.pairs.get(kind, 0))]
+    picked = np.random.default_rng(seed).choice(len(places), min(count, len(places)), replace=False)
+    found: dict[tuple[str, str], list[int]] = {}
+    for index in sorted(picked.tolist()):
+        shard, kind, position = places[index]
+        found.setdefault((shard, kind), []).append(position)
+    return [(shard, kind, positions) for (shard, kind), positions in found.items()]
+
+
+@dataclass(frozen=True)
+class Checker:
+    """Reads, encodes and scores some rows of one shard again."""
+
+    folder: Folder
+    backbone: Backbone
+    decoders: DecoderPool
+    context: Context
+    corpus: str | None  # where it is now, if it has moved
+    old_root: str | None
+
+    def check(self, shard: str, kind: str, chosen: list[int]) -> list[Check]:
+        pairs = pairs_of_kind(read_embeddings(self.folder, shard), kind)
+        stored = self.folder.read_table(samples_name(shard))
+        checks = []
+        for position in chosen:
+            row = stored.slice(int(pairs.rows[position]), 1).to_pylist()[0]
+            differs = self._compare(row, kind)
+            checks.append(Check(shard, row["key"], row["caption_index"], differs))
+        return checks
+
+    def _compare(self, row: dict[str, Any], kind: str) -> str:
+        try:
+            place = row["media_path"], row["media_offset"], row["media_size"]
+            data = read_media(*place, root=self.corpus, old_root=self.old_root)
+        except (AuditorError, OSError) as error:
+            return f"medium cannot be read: {error}"
+        if digest(data) != row["media_digest"]:
+            return "the medium's bytes have changed"
+        _, result = next(iter(self.decoders.map([(None, data, row["kind"])])))
+        if not isinstance(result, Decoded):
+            return f"does not decode any more: {result.message}"
+        fresh = score_pairs(self._pair(row, result), self.context.kinds[kind], self.context)
+        wrong = [
+            f"{name} {row[name]:.4f} is now {float(fresh[name][0]):.4f}"
+            for name, tolerance in TOLERANCES.items()
+            if row[name] is not None and not abs(float(fresh[name][0]) - row[name]) <= tolerance
+        ]
+        return "; ".join(wrong)
+
+    def _pair(self, row: dict[str, Any], result: Decoded) -> Pairs:
+        frames = self.backbone.encode_images(result.pixels).float().cpu().numpy()
+        text = self.backbone.encode_texts([row["caption"]]).float().cpu().numpy()
+        video = result.times is not None
+        return Pairs(
+            facts=_one_row(row),
+            rows=np.zeros(1, dtype=np.int64),
+            visual=pool_frames([frames], self.backbone.dim),
+            frames=frames[None] if video else None,
+            mask=np.ones((1, len(frames)), dtype=bool) if video else None,
+            text=text,
+            group=groups([row["media_digest"]]),
+            times=(tuple(result.times),) if result.times is not None else (),
+        )
+
+
+def _one_row(row: dict[str, Any]) -> Any:
+    return pa.Table.from_pylist([{name: row[name] for name in schema.FACTS.names}], schema=schema.FACTS)
+
+
+def as_rows(checks: Sequence[Check]) -> list[dict[str, Any]]:
+    return [asdict(check) for check in checks]

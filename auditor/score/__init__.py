@@ -1,0 +1,1 @@
+"""The cheap pass: corpus-wide statistics from embeddings, then samples/<shard>.parquet."""

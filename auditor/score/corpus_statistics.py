@@ -1,0 +1,181 @@
+"""The corpus-wide numbers that scoring needs, computed once from stored embeddings and handed to every scorer.
+
+Prototypes (where no PAU was given), a reference sample per kind, the mismatch model fitted on it, topics, duplicates
+and thresholds. All samples are bounded, so this costs the same for a million pairs and for a billion, but for the
+near-duplicate search, which stops at `near_duplicate_limit` media and says so.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from auditor.errors import AuditorError
+from auditor.measure.ambiguity import default_thresholds
+from auditor.measure.duplicates import duplicate_groups
+from auditor.measure.mismatch import MismatchModel, fit_mismatch
+from auditor.measure.rivals import Reference, measure
+from auditor.measure.topics import fit_topics
+from auditor.score.exact_duplicates import encoded_media, exact_duplicates
+from auditor.score.pair_sample import KINDS, Each, Pairs, ShardCensus, draw, in_turn, take_census, total
+from auditor.store import embeddings as stored
+from auditor.store.embeddings import Array, read_embeddings
+from auditor.store.folder import Folder
+from model.fit import fit_prototypes
+from model.prototypes import HeadConfig, PrototypeHead
+
+
+class NothingScoredError(AuditorError):
+    """Not one pair of the corpus could be encoded."""
+
+
+@dataclass(frozen=True)
+class ScoreConfig:
+    """Settings of scoring."""
+
+    reference: int = 4096  # pairs of each kind that every pair is compared with
+    fit_pairs: int = 50_000  # at most, for prototypes
+    prototypes: int = 8
+    topics: int = 16
+    near_duplicate: float | None = None  # cosine above which two media are one; None: from the corpus's own spread
+    near_duplicate_limit: int = 500_000  # media; beyond it only exact duplicates are looked for
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class KindContext:
+    """What scoring needs to know of one kind of medium."""
+
+    reference: Reference
+    mismatch: MismatchModel | None  # None where there are too few pairs to tell
+    media: int
+    captions: int
+
+
+@dataclass(frozen=True)
+class Context:
+    """All that `score_shard` needs beside the shard itself; picklable, so that a cluster can broadcast it."""
+
+    head: PrototypeHead
+    kinds: dict[str, KindContext]
+    topics: Array  # (T, D)
+    duplicate_of: dict[str, str]  # uid of a medium's first row -> uid of the first row of the medium it repeats
+    near_duplicates: bool  # whether near-duplicates were looked for, or only exact ones
+    thresholds: dict[str, Any]
+    statistics: dict[str, Any]
+    fingerprint: str
+
+
+def prepare(
+    folder: Folder,
+    shards: Sequence[str],
+    head: PrototypeHead | None,
+    scale: float,
+    config: ScoreConfig,
+    *,
+    keep: bool = True,
+    each: Each = in_turn,
+) -> Context:
+    """Compute the corpus-wide numbers from embeddings/*.parquet; `keep` puts the reference sample into the audit."""
+    census = take_census(folder, shards, each)
+    samples = {kind: draw(folder, census, kind, config.reference, config.seed, each=each) for kind in KINDS}
+    found = {kind: pairs for kind, pairs in samples.items() if pairs is not None}
+    if not found:
+        raise NothingScoredError("not one pair of this corpus could be encoded, so there is nothing to score")
+    if head is None:
+        head = _fit_head(folder, census, config, each)
+    kinds = {kind: _kind(pairs, total(census, kind), scale, config.seed) for kind, pairs in found.items()}
+    topics = fit_topics(np.concatenate([pairs.visual for pairs in found.values()]), config.topics, config.seed)
+    duplicate_of, near = _duplicates(folder, census, config, each)
+    statistics = {kind: _describe(context) for kind, context in kinds.items()}
+    thresholds = _thresholds(found, kinds)
+    if keep:
+        _keep_reference(folder, found)
+    parts = (head.fingerprint, repr(sorted(statistics.items())), repr(sorted(duplicate_of.items())), topics.tobytes())
+    return Context(head, kinds, topics, duplicate_of, near, thresholds, statistics, _fingerprint(*parts))
+
+
+def _fit_head(folder: Folder, census: Sequence[ShardCensus], config: ScoreConfig, each: Each) -> PrototypeHead:
+    drawn = [draw(folder, census, kind, config.fit_pairs, config.seed, frames=False, each=each) for kind in KINDS]
+    pairs = [one for one in drawn if one is not None]
+    visual = np.concatenate([one.visual for one in pairs])
+    text = np.concatenate([one.text for one in pairs])
+    head = HeadConfig(dim=visual.shape[1], prototypes=config.prototypes)
+    return fit_prototypes(torch.from_numpy(visual), torch.from_numpy(text), head, seed=config.seed)
+
+
+def _kind(pairs: Pairs, counts: tuple[int, int], scale: float, seed: int) -> KindContext:
+    reference = Reference(pairs.visual, pairs.frames, pairs.mask, pairs.text, pairs.group, scale)
+    captions, media = counts
+    return KindContext(reference, fit_mismatch(reference, seed=seed, captions=captions), media, captions)
+
+
+def _describe(context: KindContext) -> dict[str, Any]:
+    described = {"pairs": context.captions, "media": context.media, "reference": len(context.reference)}
+    return {**described, **(context.mismatch.to_dict() if context.mismatch else {"pi0": None})}
+
+
+def _duplicates(
+    folder: Folder, census: Sequence[ShardCensus], config: ScoreConfig, each: Each
+) -> tuple[dict[str, str], bool]:
+    """Which media repeat an earlier one; near-duplicates too where there are not too many media."""
+    shards = [one.shard for one in census]
+    media = sum(total(census, kind)[1] for kind in KINDS)
+    if media > config.near_duplicate_limit:
+        return exact_duplicates(folder, shards, media, each), False
+    uids: list[str] = []
+    digests: list[str] = []
+    visual: list[Array] = []
+    for one in each(partial(_first_rows, folder), shards):
+        uids += one[0]
+        digests += one[1]
+        visual.append(one[2])
+    first = duplicate_groups(np.concatenate(visual), digests, config.near_duplicate)
+    return {uids[i]: uids[j] for i, j in enumerate(first.tolist()) if i != j}, True
+
+
+def _first_rows(folder: Folder, shard: str) -> tuple[list[str], list[str], Array]:
+    """uid, digest and vector of each encoded medium of a shard."""
+    embeddings = read_embeddings(folder, shard)
+    chosen = encoded_media(embeddings.facts)
+    return chosen["uid"].to_pylist(), chosen["media_digest"].to_pylist(), embeddings.visual
+
+
+def _thresholds(pairs: dict[str, Pairs], kinds: dict[str, KindContext]) -> dict[str, Any]:
+    measured = {
+        kind: measure(
+            one.visual,
+            one.frames,
+            one.mask,
+            one.text,
+            one.group,
+            kinds[kind].reference,
+            media=kinds[kind].media,
+            captions=kinds[kind].captions,
+        )
+        for kind, one in pairs.items()
+    }
+    thresholds: dict[str, Any] = default_thresholds(measured)
+    return thresholds
+
+
+def _keep_reference(folder: Folder, pairs: dict[str, Pairs]) -> None:
+    """reference.parquet: the pairs everything was compared with, for explanations."""
+    tables = []
+    for one in pairs.values():
+        everywhere = np.ones(len(one), dtype=bool)
+        table = one.facts.append_column("visual", stored.vectors(one.visual, everywhere))
+        tables.append(table.append_column("text", stored.vectors(one.text, everywhere)))
+    folder.write_table("reference.parquet", pa.concat_tables(tables))
+
+
+def _fingerprint(*parts: str | bytes) -> str:
+    together = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        together.update(part.encode() if isinstance(part, str) else part)
+    return together.hexdigest()

@@ -1,0 +1,118 @@
+"""The cheap pass: samples/<shard>.parquet from embeddings/<shard>.parquet and the corpus-wide numbers.
+
+A function of the shard's embeddings and the context alone: it touches no medium, runs anywhere, and gives the same
+rows wherever it runs.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+
+from auditor import schema
+from auditor.measure.rivals import measure
+from auditor.measure.topics import assign_topics
+from auditor.score.corpus_statistics import Context, KindContext
+from auditor.score.pair_sample import KINDS, Pairs, pairs_of_kind
+from auditor.store.embeddings import file_name, read_embeddings
+from auditor.store.folder import Folder
+
+Columns = dict[str, Any]
+
+
+def samples_name(shard: str) -> str:
+    return f"samples/{shard}.parquet"
+
+
+def is_scored(folder: Folder, shard: str, context: Context) -> bool:
+    """Whether the shard's samples were made from these embeddings and this context."""
+    return folder.table_metadata(samples_name(shard)).get("score") == _mark(folder, shard, context)
+
+
+def _mark(folder: Folder, shard: str, context: Context) -> str:
+    swept = folder.table_metadata(file_name(shard))
+    return f"{swept.get('fingerprint')}-{swept.get('settings')}-{context.fingerprint}"
+
+
+def score_shard(folder: Folder, shard: str, context: Context) -> int:
+    """Score one shard and write its samples; returns the number of rows."""
+    embeddings = read_embeddings(folder, shard)
+    parts: list[tuple[npt.NDArray[np.int64], Columns]] = []
+    for kind in KINDS:
+        pairs = pairs_of_kind(embeddings, kind)
+        if len(pairs):
+            parts.append((pairs.rows, score_pairs(pairs, context.kinds[kind], context)))
+    rows: int = embeddings.facts.num_rows
+    columns = [
+        scatter(field, [(at, found[field.name]) for at, found in parts if field.name in found], rows)
+        for field in schema.SCORES
+    ]
+    table = pa.Table.from_arrays([*embeddings.facts.columns, *columns], schema=schema.SAMPLES)
+    folder.write_table(samples_name(shard), table, {"score": _mark(folder, shard, context)}, schema.STORAGE)
+    return rows
+
+
+def scatter(field: pa.Field, parts: Sequence[tuple[npt.NDArray[np.int64], Any]], rows: int) -> pa.Array:
+    """A column of `rows` rows with the values of the parts at their places and null everywhere else."""
+    text = pa.types.is_string(field.type)
+    values = np.full(rows, None, object) if text else np.zeros(rows, field.type.to_pandas_dtype())
+    absent = np.ones(rows, dtype=bool)
+    for at, found in parts:
+        values[at] = found
+        absent[at] = False
+    return pa.array(values, field.type) if text else pa.array(values, field.type, mask=absent)
+
+
+def score_pairs(pairs: Pairs, kind: KindContext, context: Context) -> Columns:
+    """The scores of encoded pairs of one kind, by column."""
+    measured = measure(
+        pairs.visual,
+        pairs.frames,
+        pairs.mask,
+        pairs.text,
+        pairs.group,
+        kind.reference,
+        media=kind.media,
+        captions=kind.captions,
+        frame_threshold=kind.mismatch.frame_threshold if kind.mismatch else None,
+    )
+    with torch.inference_mode():
+        uncertainty_visual = context.head.uncertainty_visual(torch.from_numpy(pairs.visual)).numpy()
+        uncertainty_text = context.head.uncertainty_text(torch.from_numpy(pairs.text)).numpy()
+    columns: Columns = {
+        "similarity": measured.similarity,
+        "similarity_normalised": measured.similarity_normalised,
+        "uncertainty_visual": uncertainty_visual,
+        "uncertainty_text": uncertainty_text,
+        "mean_similarity_visual": measured.mean_similarity_visual,
+        "mean_similarity_text": measured.mean_similarity_text,
+        "matches_visual": measured.matches_visual,
+        "matches_text": measured.matches_text,
+        "mismatch_score": measured.mismatch_score,
+        "topic": assign_topics(pairs.visual, context.topics),
+        "duplicate_of": _duplicate_of(pairs, context),
+    }
+    if kind.mismatch is not None:
+        columns["p_mismatch"] = kind.mismatch.p(measured.mismatch_score)
+    if measured.best_frame is not None:
+        columns["best_frame"] = measured.best_frame
+        columns["best_frame_time"] = [t[i] for t, i in zip(pairs.times, measured.best_frame, strict=True)]
+        columns["frame_spread"] = measured.frame_spread
+        columns["frame_match_share"] = measured.frame_match_share
+    return columns
+
+
+def _duplicate_of(pairs: Pairs, context: Context) -> list[str | None]:
+    """The medium that a row's medium repeats: looked up by the uid of the medium's first row."""
+    uids = pairs.facts.column("uid").to_pylist()
+    first = pc.equal(pairs.facts.column("caption_index"), 0).to_numpy(zero_copy_only=False)
+    of_medium: str | None = None
+    found = []
+    for uid, is_first in zip(uids, first, strict=True):
+        of_medium = context.duplicate_of.get(uid) if is_first else of_medium
+        found.append(of_medium)
+    return found

@@ -1,0 +1,1 @@
+"""The expensive pass: decode and encode a shard, write embeddings/<shard>.parquet."""

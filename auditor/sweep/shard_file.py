@@ -1,0 +1,222 @@
+"""A shard's embeddings file as it grows: samples come in decoded, are encoded in batches and written piece by piece.
+
+Memory is bounded by a piece, not by the shard. Pieces and batches are cut by position alone, so the same shard always
+gives the same file.
+"""
+
+import contextlib
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from auditor import schema
+from auditor.decode.decoders import Decoded
+from auditor.errors import AuditorError
+from auditor.sample import Problem, Sample
+from auditor.store.embeddings import file_name, vectors
+from auditor.store.folder import Folder
+from auditor.sweep.rows import Shape, Swept, facts, row_counts
+from model.backbone import Backbone
+
+PIECE = 1024  # samples encoded and written together
+TEXT_BATCH = 256
+Vectors = npt.NDArray[np.float32]
+Watch = Callable[[int, int], None]
+
+
+class CountError(AuditorError):
+    """Fewer rows than keys: the one thing an audit must never let pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardReport:
+    """What became of a shard. `failure` is set where it could not be read; then nothing was written."""
+
+    shard: str
+    keys: int = 0
+    status: dict[str, int] = field(default_factory=dict)  # rows by status
+    problems: tuple[str, ...] = ()
+    seconds: float = 0.0
+    failure: str | None = None
+
+    @property
+    def rows(self) -> int:
+        return sum(self.status.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """A shard was opened: what it is and how many samples must come out of it."""
+
+    shard: str
+    fingerprint: str
+    keys: int
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A sample was decoded, or could not be."""
+
+    sample: Sample
+    digest: str | None
+    result: Decoded | Problem
+
+
+class ShardFile:
+    """Collects the outcomes of one shard and turns them into its embeddings file."""
+
+    def __init__(self, folder: Folder, backbone: Backbone, batch_size: int, begin: Begin, settings: str):
+        self.folder, self.backbone, self.batch_size, self.begin = folder, backbone, batch_size, begin
+        self.settings = settings
+        self.started = time.monotonic()
+        self.keys = 0
+        self.status: Counter[str] = Counter()
+        self.piece: list[Swept] = []
+        self.pixels: list[npt.NDArray[np.uint8]] = []  # frames waiting for a full batch
+        self.encoded: list[Vectors] = []
+        self.schema = schema.embeddings(backbone.dim)
+        self.cleanup = contextlib.ExitStack()
+        self.path: Path = self.cleanup.enter_context(folder.writing(file_name(begin.shard)))
+        self.writer = self.cleanup.enter_context(pq.ParquetWriter(self.path, self.schema, compression="zstd"))
+
+    def add(self, outcome: Outcome, watch: Watch) -> None:
+        result = outcome.result
+        if isinstance(result, Decoded):
+            self.pixels.extend(result.pixels)
+            while len(self.pixels) >= self.batch_size:
+                self._encode_batch()
+        self.piece.append(Swept(outcome.sample, outcome.digest, _shape(result)))
+        if len(self.piece) == PIECE:
+            self.flush(watch)
+
+    def _encode_batch(self) -> None:
+        batch = np.stack(self.pixels[: self.batch_size])
+        del self.pixels[: self.batch_size]
+        self.encoded.append(self.backbone.encode_images(batch).float().cpu().numpy())
+
+    def flush(self, watch: Watch) -> None:
+        """Encode and write what is waiting."""
+        if not self.piece:
+            return
+        while self.pixels:
+            self._encode_batch()
+        frames = np.concatenate(self.encoded) if self.encoded else np.zeros((0, self.backbone.dim), np.float32)
+        table = self._table(frames)
+        self.writer.write_table(table)
+        found = Counter(table.column("status").to_pylist())
+        self.status.update(found)
+        self.keys += len(self.piece)
+        self.piece.clear()
+        self.encoded.clear()
+        watch(table.num_rows, table.num_rows - found["ok"])
+
+    def _table(self, frames: Vectors) -> pa.Table:
+        """The rows of the piece with their vectors; `frames` are the encoded frames of its media, one after another."""
+        spans = split(frames, self.piece)
+        swept = [_finite(one, span) for one, span in zip(self.piece, spans, strict=True)]
+        table = facts(swept)
+        counts = np.array(row_counts(swept))
+        ok = np.array([isinstance(one.outcome, Shape) for one in swept])
+        first = np.cumsum(counts) - counts  # the row of each sample's first caption
+        has_visual = np.zeros(table.num_rows, dtype=bool)
+        has_visual[first[ok]] = True
+        good = [(one, span) for one, span in zip(swept, spans, strict=True) if isinstance(one.outcome, Shape)]
+        captions = [caption for one, _ in good for caption in one.sample.captions]
+        columns = [
+            vectors(pool([span for _, span in good], self.backbone.dim), has_visual),
+            vectors(self._texts(captions), np.repeat(ok, counts)),
+            *frame_columns(good, has_visual, self.backbone.dim),
+        ]
+        return pa.Table.from_arrays([*table.columns, *columns], schema=self.schema)
+
+    def _texts(self, captions: Sequence[str]) -> Vectors:
+        """Encoded in order of length, so that a batch is padded little; returned in the order given."""
+        encoded = np.zeros((len(captions), self.backbone.dim), np.float32)
+        order = sorted(range(len(captions)), key=lambda i: (len(captions[i]), i))
+        for start in range(0, len(order), TEXT_BATCH):
+            batch = order[start : start + TEXT_BATCH]
+            encoded[batch] = self.backbone.encode_texts([captions[i] for i in batch]).float().cpu().numpy()
+        return encoded
+
+    def publish(self) -> ShardReport:
+        """Check the count, then put the file in its place."""
+        if self.keys != self.begin.keys:
+            self.discard()
+            raise CountError(f"shard {self.begin.shard}: {self.begin.keys} keys but {self.keys} samples accounted for")
+        report = ShardReport(
+            self.begin.shard, self.keys, dict(self.status), self.begin.problems, time.monotonic() - self.started
+        )
+        self.writer.add_key_value_metadata(
+            {
+                "fingerprint": self.begin.fingerprint,
+                "settings": self.settings,
+                "report": json.dumps(asdict(report)),
+            }
+        )
+        self.cleanup.close()
+        return report
+
+    def discard(self) -> None:
+        """Leave nothing behind; no effect on a file that was published."""
+        dropped = DroppedError()
+        self.cleanup.__exit__(DroppedError, dropped, None)
+
+
+class DroppedError(Exception):
+    """Goes through the writing context so that nothing is published."""
+
+
+def _shape(result: Decoded | Problem) -> Shape | Problem:
+    if isinstance(result, Problem):
+        return result
+    times = None if result.times is None else tuple(result.times)
+    return Shape(result.width, result.height, result.duration, len(result.pixels), times)
+
+
+def split(frames: Vectors, piece: Sequence[Swept]) -> list[Vectors]:
+    """The encoded frames of each sample; none for one that was not decoded."""
+    counts = [one.outcome.frames if isinstance(one.outcome, Shape) else 0 for one in piece]
+    return np.split(frames, np.cumsum(counts)[:-1])
+
+
+def _finite(one: Swept, frames: Vectors) -> Swept:
+    if np.isfinite(frames).all():
+        return one
+    return Swept(one.sample, one.digest, Problem("corrupt", "the encoder gave numbers that are not finite"))
+
+
+def pool(media: Sequence[Vectors], dim: int) -> Vectors:
+    """One vector per medium: an image's own, a video's normalised mean of its frames."""
+    if not media:
+        return np.zeros((0, dim), np.float32)
+    means = np.stack([frames.mean(axis=0) for frames in media])
+    scaled: Vectors = means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
+    return scaled
+
+
+def frame_columns(
+    media: Sequence[tuple[Swept, Vectors]], present: npt.NDArray[np.bool_], dim: int
+) -> tuple[pa.Array, pa.Array]:
+    """`frame_embeddings` and `frame_times`: filled in the first row of each video, null everywhere else."""
+    lengths = np.zeros(len(present), dtype=np.int32)
+    shapes = [one.outcome for one, _ in media if isinstance(one.outcome, Shape)]
+    lengths[present] = [0 if shape.times is None else shape.frames for shape in shapes]
+    videos = [frames for (_, frames), shape in zip(media, shapes, strict=True) if shape.times is not None]
+    values = np.concatenate(videos) if videos else np.zeros((0, dim), np.float32)
+    times = [time for shape in shapes for time in shape.times or ()]
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+    absent = pa.array(lengths == 0)
+    inner = vectors(values, np.ones(len(values), dtype=bool))
+    return (
+        pa.ListArray.from_arrays(offsets, inner, mask=absent),
+        pa.ListArray.from_arrays(offsets, pa.array(times, pa.float32()), mask=absent),
+    )

@@ -1,0 +1,206 @@
+"""The expensive pass: every sample of a shard read, decoded, encoded and written to embeddings/<shard>.parquet.
+
+Three things run at once: a thread opens the next shard, a thread keeps the decoder processes busy, and the caller's
+thread encodes; finished files are published by a fourth. Batches never cross shards, so a shard's file does not depend
+on what was swept before it, by whom, or on how many machines.
+"""
+
+import json
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+
+from auditor.corpus.shard import OpenShard, Shard
+from auditor.decode.decoders import Decoded, DecoderPool
+from auditor.errors import AuditorError
+from auditor.sample import Kind, Problem, Sample
+from auditor.store.embeddings import file_name
+from auditor.store.folder import Folder
+from auditor.sweep.prefetch import Prefetch
+from auditor.sweep.rows import digest
+from auditor.sweep.shard_file import Begin, Outcome, ShardFile, ShardReport, Watch
+from model.backbone import Backbone
+from model.pixels import Limits
+
+AHEAD = 256 * 2**20  # bytes of decoded pixels waiting for the encoder
+PUBLISHING = 2  # finished files on their way to storage at once
+
+
+@dataclass(frozen=True)
+class SweepConfig:
+    """Settings of the sweep. Only `frames` changes what is measured; the rest how fast, and which files are refused."""
+
+    frames: int = 12
+    batch_size: int = 32
+    decoders: int = 2
+    limits: Limits = field(default_factory=Limits)
+
+    def meaning(self) -> dict[str, object]:
+        """What may not change within an audit."""
+        return {"frames": self.frames}
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    shard: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    shard: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    shard: str
+    fingerprint: str
+    contents: OpenShard
+    closing: ExitStack
+
+
+Event = Begin | Outcome | End | Failed
+
+
+def settings(backbone: Backbone, config: SweepConfig) -> str:
+    """Fingerprint of all that gives a swept file its meaning; a file with another one is swept again."""
+    meaning = {"model": backbone.fingerprint, "pixels": backbone.pixels.to_dict(), **config.meaning()}
+    return digest(json.dumps(meaning, sort_keys=True).encode())
+
+
+def earlier(folder: Folder, shard: Shard, wanted: str) -> ShardReport | None:
+    """The report of a shard that was swept before, from the same content and with the same settings."""
+    stored = folder.table_metadata(file_name(shard.name))
+    if stored.get("settings") != wanted or "report" not in stored:
+        return None
+    try:
+        if stored.get("fingerprint") != shard.fingerprint():
+            return None
+    except (AuditorError, OSError):  # it is gone; sweeping it will say so
+        return None
+    return ShardReport(**json.loads(stored["report"]))
+
+
+class Sweeper:
+    """An encoder and its decoder processes, ready for any number of shards."""
+
+    def __init__(self, backbone: Backbone, folder: Folder, config: SweepConfig):
+        self.backbone, self.folder, self.config = backbone, folder, config
+        self.settings = settings(backbone, config)
+        self.pool = DecoderPool(backbone.pixels, frames=config.frames, workers=config.decoders, limits=config.limits)
+
+    def __enter__(self) -> "Sweeper":
+        self.pool.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.pool.__exit__(*error)
+
+    def sweep(self, shards: Iterable[Shard], watch: Watch = lambda rows, errors: None) -> Iterator[ShardReport]:
+        """Sweep shards in order, reporting each when its file is in place. `watch` hears of rows as they are done."""
+        opened = Prefetch(open_each(shards), weigh=lambda _: 1, budget=1)
+        events = Prefetch(self._decode(opened), weigh=_weight, budget=AHEAD)
+        encoding = self._encode(events, watch)
+        try:
+            with ThreadPoolExecutor(1, "publish") as publisher:
+                waiting: deque[Future[ShardReport]] = deque()
+                for finish in encoding:
+                    waiting.append(publisher.submit(finish))
+                    while waiting and (len(waiting) > PUBLISHING or waiting[0].done()):
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+        finally:
+            encoding.close()
+            events.close()
+            for unused in opened.close():
+                if isinstance(unused, Opened):
+                    unused.closing.close()
+
+    def _decode(self, opened: Iterable[Opened | Failed]) -> Generator[Event, None, None]:
+        """The samples of the shards in order, decoded, with a mark where each shard begins and ends."""
+        for one in opened:
+            if isinstance(one, Failed):
+                yield one
+                continue
+            with one.closing:
+                yield Begin(one.shard, one.fingerprint, len(one.contents.samples), tuple(one.contents.problems))
+                try:
+                    yield from self._outcomes(one.contents)
+                except (AuditorError, OSError) as error:
+                    yield Failed(one.shard, str(error))
+                else:
+                    yield End(one.shard)
+
+    def _outcomes(self, opened: OpenShard) -> Iterator[Outcome]:
+        decodable = (sample for sample in opened.samples if sample.problem is None)
+        results = self.pool.map(_task(opened, sample) for sample in decodable)
+        for sample in opened.samples:
+            if sample.problem is not None:
+                yield Outcome(sample, None, sample.problem)
+                continue
+            read, result = next(results)
+            yield Outcome(sample, read.digest, read.problem or result)
+
+    def _encode(self, events: Iterable[Event], watch: Watch) -> Generator[Callable[[], ShardReport], None, None]:
+        """Encode what was decoded; yields for each shard the function that publishes its file and reports."""
+        file: ShardFile | None = None
+        try:
+            for event in events:
+                if isinstance(event, Begin):
+                    file = ShardFile(self.folder, self.backbone, self.config.batch_size, event, self.settings)
+                elif isinstance(event, Outcome) and file is not None:
+                    file.add(event, watch)
+                elif isinstance(event, End) and file is not None:
+                    file.flush(watch)
+                    yield file.publish
+                    file = None
+                elif isinstance(event, Failed):
+                    if file is not None:
+                        file.discard()
+                        file = None
+                    yield partial(ShardReport, event.shard, failure=event.message)
+        finally:
+            if file is not None:
+                file.discard()
+
+
+def open_each(shards: Iterable[Shard]) -> Generator[Opened | Failed, None, None]:
+    """Open shards one after another; a remote one is fetched here, while another is being encoded."""
+    for shard in shards:
+        closing = ExitStack()
+        try:
+            contents = closing.enter_context(shard.open())
+            opened: Opened | Failed = Opened(shard.name, shard.fingerprint(), contents, closing)
+        except (AuditorError, OSError) as error:
+            closing.close()
+            opened = Failed(shard.name, str(error))
+        try:
+            yield opened
+        except GeneratorExit:
+            closing.close()
+            raise
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What reading a medium's bytes found: their digest, or why there are none."""
+
+    digest: str | None = None
+    problem: Problem | None = None
+
+
+def _task(opened: OpenShard, sample: Sample) -> tuple[Read, bytes, Kind]:
+    assert sample.media is not None  # a sample without a medium has a problem
+    try:
+        data = opened.read(sample.media)
+    except (AuditorError, OSError) as error:
+        return Read(problem=Problem("missing_media", str(error))), b"", sample.media.kind
+    return Read(digest(data)), data, sample.media.kind
+
+
+def _weight(event: Event) -> int:
+    return event.result.pixels.nbytes if isinstance(event, Outcome) and isinstance(event.result, Decoded) else 0

@@ -1,0 +1,1 @@
+"""Training PAU on corpora: the loader, the run, validation."""

@@ -1,0 +1,167 @@
+"""Training with frozen trunks: both projections, the temperature and the prototypes, on cached features.
+
+The paper's training analyses at thousands of pairs a second: the objective is that of `model.training.objective`
+(InfoNCE without false negatives, L_uct against h over the corpus, L_div), the towers below their last projection
+stand still and the projections start at random, so recall may end below that of the model the features came from. A
+video is the mean of its frames' features. A pair is (medium, caption); `shuffle_captions` gives a share of the
+captions to other media, as the paper's noisy COCO.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from model.losses import diversity_loss, uncertainty_loss
+from model.prototypes import HeadConfig, PrototypeHead
+from model.retrieval import Array, EmbeddingSet
+from model.training.corpus_mean import CorpusTarget
+from model.training.objective import weighted_info_nce, without_false_negatives
+
+
+@dataclass(frozen=True, slots=True)
+class HeadTraining:
+    """Settings of one run. Both weights zero: the baseline, whose prototypes nobody trains."""
+
+    dim: int = 256
+    epochs: int = 8
+    batch: int = 256
+    rate: float = 1e-3
+    prototype_rate: float = 1e-2  # prototypes start at random and must catch up: the paper's learn 1000 times faster
+    weight_decay: float = 0.01
+    prototypes: int = 8
+    init: str = "xavier"
+    evidence: str = "exp"
+    evidence_scale: float = 100.0
+    weight_uncertainty: float = 1.0
+    weight_diversity: float = 1.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FeaturePairs:
+    """Features of media and captions, and which caption is said to belong to which medium."""
+
+    visual: Array  # (N, P) of a video the mean over its frames
+    text: Array  # (M, Q)
+    owners: Array  # (M,) row of the medium; wrong for shuffled captions
+
+    def take_media(self, start: int, stop: int) -> "FeaturePairs":
+        kept = (self.owners >= start) & (self.owners < stop)
+        return FeaturePairs(self.visual[start:stop], self.text[kept], self.owners[kept] - start)
+
+
+class Projections(nn.Module):
+    """What is trained: standardised features to unit vectors, and the prototype head."""
+
+    mean_visual: Tensor
+    mean_text: Tensor
+    spread: Tensor
+
+    def __init__(self, pairs: FeaturePairs, config: HeadTraining) -> None:
+        super().__init__()
+        visual, text = torch.from_numpy(pairs.visual), torch.from_numpy(pairs.text)
+        self.register_buffer("mean_visual", visual.mean(dim=0))
+        self.register_buffer("mean_text", text.mean(dim=0))
+        spread = torch.stack([visual.std(dim=0).mean(), text.std(dim=0).mean()])
+        self.register_buffer("spread", spread.clamp_min(1e-6))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.seed)
+            self.visual = nn.Linear(visual.shape[1], config.dim)
+            self.text = nn.Linear(text.shape[1], config.dim)
+        self.log_scale = nn.Parameter(torch.tensor(math.log(1 / 0.07)))
+        self.head = PrototypeHead(head_config(config), seed=config.seed)
+
+    def embed_visual(self, features: Tensor) -> Tensor:
+        return F.normalize(self.visual((features - self.mean_visual) / self.spread[0]), dim=-1)
+
+    def embed_text(self, features: Tensor) -> Tensor:
+        return F.normalize(self.text((features - self.mean_text) / self.spread[1]), dim=-1)
+
+    @torch.no_grad()
+    def embed(self, pairs: FeaturePairs) -> EmbeddingSet:
+        visual = self.embed_visual(torch.from_numpy(pairs.visual)).numpy()
+        text = self.embed_text(torch.from_numpy(pairs.text)).numpy()
+        return EmbeddingSet(visual, text, np.arange(len(visual)), pairs.owners)
+
+
+def head_config(config: HeadTraining) -> HeadConfig:
+    return HeadConfig(
+        dim=config.dim,
+        prototypes=config.prototypes,
+        init=config.init,
+        evidence=config.evidence,
+        scale=config.evidence_scale,
+    )
+
+
+def train(pairs: FeaturePairs, config: HeadTraining, weights: Array | None = None) -> Projections:
+    """Adam with a warm-up and a cosine decay over all pairs, each seen once an epoch. `weights` (M,) are of InfoNCE."""
+    model = Projections(pairs, config)
+    target = CorpusTarget(config.dim)
+    visual, text = torch.from_numpy(pairs.visual), torch.from_numpy(pairs.text)
+    owners = torch.from_numpy(pairs.owners.astype(np.int64))
+    weight = torch.ones(len(text)) if weights is None else torch.from_numpy(weights.astype(np.float32))
+    bank = list(model.head.parameters())
+    rest = [*model.visual.parameters(), *model.text.parameters(), model.log_scale]
+    rates = [config.rate, config.prototype_rate]
+    optimizer = torch.optim.AdamW([{"params": rest}, {"params": bank}], weight_decay=config.weight_decay)
+    generator = torch.Generator().manual_seed(config.seed)
+    per_epoch = max(1, len(text) // config.batch)
+    total = per_epoch * config.epochs
+    for step in range(total):
+        if step % per_epoch == 0:
+            order = torch.randperm(len(text), generator=generator)
+        rows = order[step % per_epoch * config.batch :][: config.batch]
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate * multiplier(step, total)
+        loss = objective(model, target, config, visual[owners[rows]], text[rows], owners[rows], weight[rows])
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        with torch.no_grad():
+            model.log_scale.clamp_(max=math.log(100.0))
+    return model.eval()
+
+
+def multiplier(step: int, total: int) -> float:
+    warm = max(1, total // 20)
+    if step < warm:
+        return (step + 1) / warm
+    return 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, total - warm)))
+
+
+def objective(
+    model: Projections,
+    target: CorpusTarget,
+    config: HeadTraining,
+    visual_features: Tensor,  # (B, P)
+    text_features: Tensor,  # (B, Q)
+    media: Tensor,  # (B,)
+    weights: Tensor,  # (B,)
+) -> Tensor:
+    visual, text = model.embed_visual(visual_features), model.embed_text(text_features)
+    logits = without_false_negatives(visual @ text.T * model.log_scale.exp(), media)
+    loss = weighted_info_nce(logits, weights)
+    if config.weight_uncertainty:
+        h_visual, h_text = target(visual, text)
+        follow = uncertainty_loss(model.head.uncertainty_visual(visual), h_visual, lam=1.0)
+        follow = follow + uncertainty_loss(model.head.uncertainty_text(text), h_text, lam=1.0)
+        loss = loss + config.weight_uncertainty * follow
+    if config.weight_diversity:
+        spread = diversity_loss(model.head.visual) + diversity_loss(model.head.text)
+        loss = loss + config.weight_diversity * spread
+    return loss
+
+
+def shuffle_captions(pairs: FeaturePairs, share: float, seed: int) -> tuple[FeaturePairs, Array]:
+    """Give a share of the captions to other media; returns the noisy pairs and a mask of the wrong ones."""
+    generator = np.random.default_rng(seed)
+    count = round(share * len(pairs.owners))
+    chosen = generator.permutation(len(pairs.owners))[:count]
+    owners = pairs.owners.copy()
+    owners[chosen] = owners[np.roll(chosen, 1)]
+    return FeaturePairs(pairs.visual, pairs.text, owners), np.asarray(owners != pairs.owners)

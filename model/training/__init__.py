@@ -1,0 +1,1 @@
+"""The tensors of training: objective, schedule, what learns, and its state on disk."""

@@ -1,0 +1,252 @@
+"""The running dashboard in a real Chromium: pages, filters, playing videos, counts, downloads, text that stays text.
+
+    pytest -m browser tests/dashboard/test_browser.py
+    DASHBOARD_AUDIT=demo/audit pytest -m browser tests/dashboard/test_browser.py -k themes  # renews the README's two
+
+Pictures of every page in both themes go to DASHBOARD_PICTURES where that is set.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from auditor.query.audit import Audit
+from tests.support.dashboard_audit import HOSTILE, HOSTILE_KEY, write_audit
+from tests.support.results import write_results
+
+pytestmark = [pytest.mark.browser]
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+PAGES = ["overview", "browse", "sample", "thresholds", "compare", "benchmarks"]
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE = 120_000  # milliseconds
+SWITCHES = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[object]:
+    path = next((p for name in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(name))), None)
+    if path is None:
+        pytest.skip("there is no Chromium on this machine")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=path, args=SWITCHES)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def audit(tmp_path_factory: pytest.TempPathFactory, random_model: str) -> Path:
+    return write_audit(tmp_path_factory.mktemp("dashboard"), random_model)
+
+
+def serve(audits: list[Path], folder: Path) -> tuple[subprocess.Popen[bytes], str]:
+    """The real command; returns when it answers."""
+    write_results(folder / "results" / "flickr8k.json")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "auditor.cli", "dashboard", *map(str, audits), "--port", str(port), "--no-open"]
+    child = subprocess.Popen([*command, "--results", str(folder / "results")], cwd=ROOT)
+    url = f"http://127.0.0.1:{port}"
+    for _ in range(600):
+        assert child.poll() is None, "the dashboard ended"
+        try:
+            urllib.request.urlopen(f"{url}/_stcore/health", timeout=5).close()
+            return child, url
+        except OSError:
+            time.sleep(0.2)
+    raise AssertionError("the dashboard does not answer")
+
+
+@pytest.fixture(scope="module")
+def url(audit: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    child, address = serve([audit, audit], tmp_path_factory.mktemp("served"))
+    yield address
+    child.terminate()
+    child.wait(30)
+
+
+@pytest.fixture
+def page(chromium: object, request: pytest.FixtureRequest) -> Iterator[object]:
+    context = chromium.new_context(viewport={"width": 1440, "height": 1000}, accept_downloads=True)  # type: ignore[attr-defined]
+    opened = context.new_page()
+    opened.set_default_timeout(PATIENCE)
+    yield opened
+    context.close()
+
+
+def visit(page: object, address: str) -> None:
+    page.goto(address)  # type: ignore[attr-defined]
+    settled(page)
+
+
+def settled(page: object) -> None:
+    """Until the script has run; an error box is an error."""
+    page.wait_for_selector("[data-testid=stMain] :is(h1, h4, [data-testid=stText])")  # type: ignore[attr-defined]
+    idle = "[data-testid=stApp][data-test-script-state=notRunning]"
+    for _ in range(2):  # a rerun may start just after the first
+        page.wait_for_timeout(400)  # type: ignore[attr-defined]
+        page.wait_for_selector(idle)  # type: ignore[attr-defined]
+    assert page.locator("[data-testid=stException]").count() == 0  # type: ignore[attr-defined]
+
+
+def rows_shown(page: object) -> int:
+    text = page.locator(".st-key-count").inner_text()  # type: ignore[attr-defined]
+    return int(text.split()[0].replace(",", ""))
+
+
+def expect_rows(page: object, count: int) -> None:
+    """The gallery comes to show so many rows; a rerun may still be under way."""
+    playwright.expect(page.locator(".st-key-count")).to_contain_text(f"{count:,}", timeout=PATIENCE)  # type: ignore[attr-defined]
+    assert rows_shown(page) == count
+
+
+def sample_url(url: str, row: dict[str, object]) -> str:
+    return f"{url}/sample?uid={row['uid']}&shard={row['shard']}&caption={row['caption_index']}"
+
+
+def test_filters_change_the_gallery_and_the_url(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
+    found = Audit(audit)
+    visit(page, f"{url}/browse")
+    expect_rows(page, found.count())
+    page.get_by_label("In the caption").fill("dog")
+    page.get_by_label("In the caption").press("Enter")
+    page.wait_for_url("**/browse?*text=dog*")
+    settled(page)
+    some = found.count("contains(lower(caption), 'dog')")
+    assert 0 < some < found.count()
+    expect_rows(page, some)
+    visit(page, f"{url}/browse?kind=video&size=12")
+    expect_rows(page, found.count("kind = 'video'"))
+    first = page.locator("[class*=st-key-card-]").first.inner_text()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_url("**page=2*")
+    settled(page)
+    playwright.expect(page.locator("[class*=st-key-card-]").first).not_to_have_text(first, timeout=PATIENCE)
+
+
+def test_a_card_leads_to_its_sample_and_on_to_the_next(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
+    rows = Audit(audit).page("kind = 'video'", "p_mismatch", True, 2).to_pylist()
+    visit(page, f"{url}/browse?kind=video")
+    page.get_by_role("link", name="Open").first.click()
+    page.wait_for_url(f"**/sample?*{rows[0]['uid']}*")
+    settled(page)
+    page.get_by_role("button", name="Next").click()
+    page.wait_for_url(f"**/sample?*{rows[1]['uid']}*")
+    settled(page)
+    playwright.expect(page.get_by_text(rows[1]["caption"], exact=True).first).to_be_visible(timeout=PATIENCE)
+
+
+def test_a_video_plays(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
+    row = Audit(audit).page("kind = 'video' AND status = 'ok'", limit=1).to_pylist()[0]
+    visit(page, sample_url(url, row))
+    page.locator("video").first.evaluate("video => { video.muted = true; return video.play(); }")
+    page.wait_for_function("() => document.querySelector('video').currentTime > 0.3")
+    assert page.locator("[class*=st-key-strip-] img").count() == row["frames"]
+
+
+def test_hostile_text_stays_text(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    visit(page, f"{url}/browse?sort=key&order=ascending&where=key%20%3C%20%27000003%27")
+    for text in HOSTILE:
+        playwright.expect(page.get_by_text(text, exact=True)).to_have_count(1, timeout=PATIENCE)
+    row = next(row for row in Audit(audit).page(limit=5).to_pylist() if row["key"] == HOSTILE_KEY)
+    visit(page, sample_url(url, row))
+    assert page.get_by_text(HOSTILE[0], exact=True).count()
+    assert page.get_by_text(HOSTILE_KEY).count()
+    assert page.evaluate("window.hacked") is None
+    assert not [
+        address for address in asked if not address.startswith((url, "data:", "blob:", url.replace("http", "ws")))
+    ]
+
+
+def test_threshold_counts_and_the_download(page, url: str, audit: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    found = Audit(audit)
+    middle = found.sql("SELECT round(median(p_mismatch), 3) AS p FROM samples WHERE status = 'ok'")["p"][0].as_py()
+    cut = min(max(middle, 0.001), 0.999)
+    visit(page, f"{url}/thresholds?max_p_mismatch={cut}")
+    kept = found.sql(
+        f"SELECT uid FROM samples WHERE status = 'ok' AND p_mismatch <= CAST('{cut}' AS FLOAT) ORDER BY uid"
+    )["uid"].to_pylist()
+    shown = page.get_by_test_id("stMetric").filter(has_text="Kept").get_by_test_id("stMetricValue")
+    playwright.expect(shown).to_have_text(f"{len(kept):,}", timeout=PATIENCE)
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="Download the subset").click()
+    waiting.value.save_as(tmp_path / "kept.npy")
+    loaded = np.load(tmp_path / "kept.npy", allow_pickle=False)
+    assert loaded.dtype == np.dtype("u8,u8")
+    assert [f"{a:016x}{b:016x}" for a, b in loaded.tolist()] == kept
+
+
+def test_marks_are_kept(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
+    row = Audit(audit).page("kind = 'image' AND status = 'ok'", limit=1, offset=9).to_pylist()[0]
+    visit(page, sample_url(url, row) + "&reviewer=ann")
+    page.get_by_role("button", name="bad").click()
+    settled(page)
+    for _ in range(60):
+        marks = Audit(audit).sql("SELECT reviewer, mark FROM reviews").to_pylist()
+        if marks:
+            break
+        page.wait_for_timeout(500)
+    assert {"reviewer": "ann", "mark": "bad"} in marks
+
+
+def test_a_click_into_the_density_opens_its_rows(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
+    visit(page, url)
+    chart = page.get_by_test_id("stVegaLiteChart").last
+    chart.scroll_into_view_if_needed()
+    page.wait_for_timeout(1500)
+    box = chart.bounding_box()
+    canvas = chart.locator("canvas, svg").first
+    places = [(x, y) for x in np.linspace(0.3, 0.8, 12) for y in np.linspace(0.15, 0.7, 8)]
+    for x, y in places:  # some cell is not empty
+        try:
+            canvas.click(position={"x": box["width"] * x, "y": box["height"] * y}, force=True, timeout=5000)
+            page.wait_for_url("**/browse?*similarity=*", timeout=1000)
+            break
+        except playwright.TimeoutError:
+            if "/browse" in page.url:
+                break
+    page.wait_for_url("**/browse?*similarity=*")
+    settled(page)
+    assert 0 < rows_shown(page) < Audit(audit).count("status = 'ok'")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_page_opens_in_both_themes(chromium, tmp_path: Path, url: str, audit: Path, theme: str) -> None:  # type: ignore[no-untyped-def]
+    """Without an error box, on the theme's own background; the pictures are for people to look at."""
+    given, child = os.environ.get("DASHBOARD_AUDIT"), None
+    if given:
+        child, url = serve([Path(given).resolve()] * 2, tmp_path)
+        audit = Path(given)
+    folder = Path(os.environ.get("DASHBOARD_PICTURES", tmp_path))
+    row = Audit(audit).page("kind = 'video' AND status = 'ok'", "p_mismatch", True, 1).to_pylist()[0]
+    context = chromium.new_context(viewport={"width": 1440, "height": 1000}, color_scheme=theme)
+    try:
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE)
+        for name in PAGES:
+            path = {"overview": "", "sample": sample_url("", row)[1:]}.get(name, name)
+            visit(page, f"{url}/{path}")
+            assert page.get_by_text("Page not found").count() == 0
+            page.wait_for_timeout(1000)
+            page.screenshot(path=folder / f"{name}-{theme}.png")
+            if given and (name, theme) in {("overview", "light"), ("browse", "dark")}:
+                shutil.copy(folder / f"{name}-{theme}.png", ROOT / "dashboard" / "screenshots" / f"{name}.png")
+        colour = page.locator("[data-testid=stApp]").evaluate("app => getComputedStyle(app).backgroundColor")
+        assert colour == {"light": "rgb(255, 255, 255)", "dark": "rgb(18, 22, 29)"}[theme]
+    finally:
+        context.close()
+        if child:
+            child.terminate()
+            child.wait(30)

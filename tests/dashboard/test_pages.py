@@ -1,0 +1,284 @@
+"""The pages of the dashboard without a browser, its links and media, and the command that starts it."""
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+from streamlit.util import calc_hash
+
+from auditor.cli import run
+from auditor.commands.dashboard import flat
+from auditor.dashboard_settings import Settings, read_settings
+from auditor.query.audit import Audit
+from dashboard.media import Cabinet, playable
+from dashboard.records import Selection
+from dashboard.results import read_results, table
+from dashboard.state import View, parse_view, sample_query
+from dashboard.words import number, score_words, shortened
+from tests.support.results import write_results
+from tests.support.synthetic import write_audit, write_corpus_audit
+
+APP = Path(__file__).resolve().parents[2] / "dashboard" / "app.py"
+PAGES = ["overview", "browse", "sample", "thresholds", "compare", "benchmarks"]
+Open = Callable[..., AppTest]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return write_corpus_audit(tmp_path_factory.mktemp("small"))
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Open:
+    def open_page(page: str, settings: Settings, **query: Any) -> AppTest:
+        for name, value in settings.environment().items():
+            monkeypatch.setenv(name, value)
+        app = AppTest.from_file(str(APP), default_timeout=120)
+        app._page_hash = calc_hash(page if page != "overview" else "")  # switch_page() knows no st.navigation
+        for name, value in query.items():
+            app.query_params[name] = value
+        app.run()
+        assert not app.exception, [error.value for error in app.exception]
+        return app
+
+    return open_page
+
+
+def texts(app: AppTest) -> list[str]:
+    return [element.value for element in app.text]
+
+
+def marked(app: AppTest) -> str:
+    """Everything that is read as Markdown."""
+    elements = [*app.markdown, *app.caption, *app.subheader, *app.title, *app.header]
+    return "\n".join(str(element.value) for element in elements)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_page_opens(opened: Open, small: tuple[Path, Path], tmp_path: Path, page: str) -> None:
+    write_results(tmp_path / "results.json")
+    app = opened(page, Settings((str(small[0]), str(small[0])), None, str(tmp_path)))
+    assert app.title
+
+
+def test_filters_change_the_gallery(opened: Open, small: tuple[Path, Path]) -> None:
+    audit = Audit(small[0])
+    app = opened("browse", Settings((str(small[0]),)))
+    assert f"**{audit.count():,}** rows" in marked(app)
+    app.text_input(key="text").set_value("dog").run()
+    some = audit.count("contains(lower(caption), 'dog')")
+    assert 0 < some < audit.count() and f"**{some:,}** rows" in marked(app)
+    app.text_input(key="text").set_value("").run()
+    app.selectbox(key="status").select("corrupt").run()
+    assert "**3** rows" in marked(app) and "cannot identify image file" in texts(app)
+    app.text_input(key="where").set_value("no_such_column = 1").run()
+    assert not app.exception and any("no_such_column" in text for text in texts(app))
+
+
+def test_a_view_in_the_url_is_the_view(opened: Open, small: tuple[Path, Path]) -> None:
+    app = opened("browse", Settings((str(small[0]),)), status="corrupt", sort="key", order="ascending")
+    assert app.selectbox(key="status").value == "corrupt" and app.selectbox(key="sort").value == "key"
+    assert "**3** rows" in marked(app)
+
+
+def test_threshold_counts_are_those_of_sql(opened: Open, small: tuple[Path, Path]) -> None:
+    audit = Audit(small[0])
+    app = opened("thresholds", Settings((str(small[0]),)), max_p_mismatch="0.2")
+    kept = audit.sql("SELECT count(*) AS n FROM samples WHERE status = 'ok' AND p_mismatch <= 0.2::FLOAT")["n"][
+        0
+    ].as_py()
+    assert app.metric[0].value == f"{kept:,}"
+    assert any("--max-p-mismatch 0.2 --out kept.npy" in code.value for code in app.code)
+
+
+def test_a_sample_is_shown_and_marked(opened: Open, tmp_path: Path) -> None:
+    folder, _ = write_corpus_audit(tmp_path)
+    row = Audit(folder).worst(n=1).to_pylist()[0]
+    query = {"uid": row["uid"], "shard": row["shard"], "caption": str(row["caption_index"])}
+    app = opened("sample", Settings((str(folder),)), **query)
+    assert row["caption"] in texts(app)
+    app.button(key="mark-bad").click().run()
+    assert not app.exception
+    assert Audit(folder).row(row["uid"], row["caption_index"])["review"] == "bad"  # type: ignore[index]
+    assert "100%** of 1" in marked(app)
+    missing = opened("sample", Settings((str(folder),)), uid="f" * 32)
+    assert "There is no such row" in marked(missing)
+
+
+@pytest.mark.parametrize(("review", "places"), [("none", ["0", "0"]), ("reviewed", ["1", "2"]), ("", ["1", "2"])])
+def test_reviewing_skips_no_row(opened: Open, tmp_path: Path, review: str, places: list[str]) -> None:
+    """A marked row leaves `review = none`: the next one has moved into its place."""
+    folder, _ = write_corpus_audit(tmp_path)
+    audit = Audit(folder)
+    rows = audit.page(None, "p_mismatch", True, limit=4).to_pylist()
+    for row in rows if review == "reviewed" else ():
+        audit.mark(row["uid"], "good", caption_index=row["caption_index"], reviewer="ann")
+    view = View(Selection(review={"reviewed": "any"}.get(review, review) or None))
+    app = opened("sample", Settings((str(folder),)), **sample_query(rows[0], view, 0), go_on="true")
+    for row, place in zip(rows[1:3], places, strict=True):
+        app.button(key="mark-bad").click().run()
+        assert not app.exception
+        assert (app.query_params["uid"], app.query_params["at"]) == (row["uid"], place)
+    app.toggle(key="go_on").set_value(False).run()
+    app.button(key="mark-bad").click().run()
+    app.button(key="next").click().run()
+    assert app.query_params["uid"] == rows[3]["uid"]
+
+
+def test_text_of_the_corpus_is_never_markdown(opened: Open, tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder, _ = write_corpus_audit(tmp_path, shards=1)
+    file = folder / "samples" / "00000.parquet"
+    stored = pq.read_table(file)
+    hostile = "**evil** <script>evil()</script> :red[evil]"
+    for column in ("caption", "error_message", "key"):
+        place = stored.schema.get_field_index(column)
+        stored = stored.set_column(place, column, pa.array([hostile] * stored.num_rows))
+    pq.write_table(stored, file)
+    settings = Settings((str(folder), str(folder)))
+    uid = stored["uid"][-1].as_py()
+    for page in ("overview", "browse", "thresholds", "compare", "sample"):
+        app = opened(page, settings, **({"uid": uid} if page == "sample" else {}))
+        assert "evil" not in marked(app), page
+        labels = [
+            getattr(element, "label", "") for kind in ("button", "selectbox", "slider") for element in app.get(kind)
+        ]
+        assert not any("evil" in str(label) for label in labels)
+    assert any(hostile in text for text in texts(app))
+
+
+def test_empty_states_say_what_to_do(opened: Open, tmp_path: Path) -> None:
+    assert "There is no audit to show" in marked(opened("overview", Settings()))
+    broken = opened("overview", Settings((str(tmp_path),)))
+    assert "cannot be opened" in marked(broken) and any("no manifest.json" in text for text in texts(broken))
+    folder = write_audit(tmp_path / "started", 200)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "state": "sweeping", "statistics": {}}))
+    started = opened("overview", Settings((str(folder),)))
+    assert "Not the whole corpus" in marked(started) and "Media cannot be shown" in marked(started)
+    for file in (folder / "samples").iterdir():
+        file.unlink()
+    assert "Nothing has been audited yet" in marked(opened("overview", Settings((str(folder),))))
+    assert "There is one audit only" in marked(opened("compare", Settings((str(folder),))))
+    assert "There are no results" in marked(opened("benchmarks", Settings((str(folder),))))
+
+
+def test_views_survive_the_url() -> None:
+    chosen = Selection(
+        "video", "not ok", ("mismatch",), "any", "a & b", "width > 3 AND key = 'x'", {"similarity": (0.1, 0.25)}
+    )
+    for view in (View(chosen, "width", False), View(Selection(review="none"), None), View(Selection())):
+        assert parse_view(view.encoded()) == view
+    assert View(Selection()).encoded() == ""
+    assert parse_view(View(Selection(), size=48).encoded()).size == 48 and parse_view("size=7").size == 24
+    assert View(Selection(), size=12).query(at=24) == {"size": ["12"], "page": ["3"]}
+    assert View(Selection()).query(at=23) == {} and View(Selection()).query(at=24) == {"page": ["2"]}
+    assert parse_view("kind=sound&status=x&flag=y&similarity=a&similarity=b&order=z") == View(Selection())
+
+
+def test_media_are_kept_and_problems_told(small: tuple[Path, Path]) -> None:
+    audit = Audit(small[0])
+    rows = audit.page("status = 'ok'", limit=3).to_pylist() + audit.page("status <> 'ok'", limit=1).to_pylist()
+    cabinet = Cabinet(64)
+    shown = cabinet.show(audit, rows)
+    assert [bool(one.jpeg) for one in shown] == [True, True, True, False]
+    assert shown[3].problem == "cannot identify image file"
+    again = cabinet.show(audit, rows)
+    assert all(one is other for one, other in zip(shown, again, strict=True))
+    gone = {**rows[0], "media_path": "/nowhere/00000.tar"}
+    assert "does not exist" in (cabinet.show(audit, [gone])[0].problem or "")
+
+
+def test_a_store_out_of_reach_is_asked_again(small: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    audit, cabinet = Audit(small[0]), Cabinet(64)
+    rows = audit.page("status = 'ok'", limit=1).to_pylist()
+
+    def fail(_: object) -> bytes:
+        raise OSError("the store is out of reach")
+
+    with monkeypatch.context() as hiccup:
+        hiccup.setattr(audit, "media", fail)
+        assert cabinet.show(audit, rows)[0].problem == "the store is out of reach"
+    assert cabinet.show(audit, rows)[0].jpeg
+
+
+def test_only_what_browsers_play_is_played() -> None:
+    from tests.support.clips import clip
+
+    assert playable(clip("mp4", frames=4)) == "video/mp4"
+    assert playable(clip("webm", frames=4)) == "video/webm"
+    assert playable(clip("avi", frames=4)) is None
+    assert playable(clip("m4v", frames=4)) is None  # MPEG-4 part 2
+    assert playable(b"") is None
+
+
+def test_scores_in_words() -> None:
+    row = {"kind": "video", "p_mismatch": 0.93, "matches_text": 12.3, "similarity": None}
+    found = {score.label: score for score in score_words(row, {"p_mismatch": 0.999})}
+    assert "93.0% do not belong" in found["Probability of a mismatch"].words
+    assert "above 99% of the videos" in found["Probability of a mismatch"].words
+    assert "about 12.3 videos" in found["Media that fit the caption"].words
+    assert "Similarity" not in found
+    assert number(0.00001) == "< 0.001" and number(None) == "–" and number(12345.6) == "12,346"
+    assert shortened("a\n b " + "c" * 300).startswith("a b c") and len(shortened("c" * 300)) == 220
+
+
+def test_results_are_read_and_others_named(tmp_path: Path) -> None:
+    write_results(tmp_path / "good.json")
+    (tmp_path / "list.json").write_text("[1]")
+    (tmp_path / "torn.json").write_text('{"format": 1, "bench')
+    found, passed = read_results(str(tmp_path))
+    assert [one.name for one in found] == ["good"] and passed == ["list.json", "torn.json"]
+    assert [row["what"] for row in table(found[0])] == ["plain", "re-ranked"]
+    assert read_results(None) == ([], [])
+
+
+def test_settings_survive_the_environment() -> None:
+    settings = Settings(("/a b", "s3://c/d"), "/corpus", None)
+    assert read_settings(settings.environment()) == settings
+    assert read_settings({}) == Settings()
+    assert flat({"theme": {"light": {"a": 1}, "b": 2}}) == {"theme.light.a": 1, "theme.b": 2}
+
+
+def test_the_command_fails_in_one_line(
+    tmp_path: Path, small: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["dashboard", str(tmp_path)]) == 1
+    assert "is no audit" in capsys.readouterr().err
+    assert run(["dashboard", str(small[0]), "--results", str(tmp_path / "none")]) == 1
+    assert "no folder of results" in capsys.readouterr().err
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert run(["dashboard", str(small[0]), "--port", str(taken.getsockname()[1]), "--no-open"]) == 1
+    error = capsys.readouterr().err
+    assert "choose another --port" in error and error.count("\n") == 1
+
+
+def test_the_command_needs_streamlit(
+    small: tuple[Path, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert run(["dashboard", str(small[0])]) == 1
+    assert "pip install 'pau-auditor[dashboard]'" in capsys.readouterr().err
+
+
+def test_the_dashboard_imports_no_torch() -> None:
+    modules = ", ".join(
+        f"dashboard.{file.stem}" for file in APP.parent.glob("*.py") if file.stem not in {"app", "__init__"}
+    )
+    code = (
+        f"import {modules}, sys; "
+        "bad = {'torch', 'ray', 'open_clip', 'model'} & {m.split('.')[0] for m in sys.modules}; "
+        "sys.exit(str(bad) if bad else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=APP.parents[1], check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,240 @@
+"""The studies on small made-up features: noise is found and weighed down, tables have their rows, files are written."""
+
+import json
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import auditor.evaluate.reproduce
+from auditor.commands.reproduce import TABLES, command, notes, rounded
+from auditor.evaluate import studies
+from auditor.evaluate.encoding import EncodedShard, EvaluationError
+from auditor.evaluate.reproduce import PAPER_DATA, ReproduceConfig, described, prepare, write
+from auditor.evaluate.studies import BASELINE, STUDIES, Findings, Study, sampled_media
+from auditor.report.line_chart import bar_chart, line_chart
+from model.benchmarks import paper
+from model.benchmarks.projection_heads import FeaturePairs, HeadTraining, shuffle_captions, train
+from model.retrieval import EmbeddingSet, recall_from_embeddings
+
+QUICK = HeadTraining(dim=16, epochs=3, batch=64)
+
+
+def feature_pairs(media: int, captions: int = 3, seed: int = 0) -> FeaturePairs:
+    """Two noisy linear views of the same hidden vectors; the views are the same for every seed."""
+    world = np.random.default_rng(99)
+    to_visual, to_text = world.normal(size=(12, 24)), world.normal(size=(12, 20))
+    rng = np.random.default_rng(seed)
+    hidden = rng.normal(size=(media, 12))
+    owners = np.repeat(np.arange(media), captions)
+    visual = hidden @ to_visual + rng.normal(size=(media, 24))
+    text = (hidden[owners] + 0.4 * rng.normal(size=(len(owners), 12))) @ to_text
+    return FeaturePairs(visual.astype(np.float32), text.astype(np.float32), owners)
+
+
+def as_embeddings(pairs: FeaturePairs) -> EmbeddingSet:
+    def unit(x: np.ndarray) -> np.ndarray:
+        return x[:, :16] / np.linalg.norm(x[:, :16], axis=1, keepdims=True)
+
+    return EmbeddingSet(unit(pairs.visual), unit(pairs.text), np.arange(len(pairs.visual)), pairs.owners)
+
+
+@pytest.fixture(scope="module")
+def study() -> Study:
+    learn, validation, test = feature_pairs(150, seed=1), feature_pairs(30, seed=2), feature_pairs(60, seed=3)
+    return Study(learn, validation, test, as_embeddings(test), as_embeddings(learn), seeds=1, settings=QUICK)
+
+
+def test_training_learns_and_repeats_itself(study: Study) -> None:
+    untrained = recall_from_embeddings(train(study.train, replace(QUICK, epochs=0)).embed(study.test))
+    learned = [recall_from_embeddings(train(study.train, replace(QUICK, epochs=12)).embed(study.test)) for _ in "ab"]
+    assert learned[0] == learned[1]
+    assert learned[0].rsum > untrained.rsum + 100
+
+
+def test_shuffling_moves_the_share_it_says(study: Study) -> None:
+    noisy, wrong = shuffle_captions(study.train, 0.5, seed=0)
+    assert 0.47 < wrong.mean() <= 0.5  # a caption may land on its own medium
+    assert sorted(noisy.owners) == sorted(study.train.owners)
+    assert (noisy.owners[~wrong] == study.train.owners[~wrong]).all()
+    assert not shuffle_captions(study.train, 0.0, seed=0)[1].any()
+
+
+def test_pairs_of_weight_zero_teach_nothing(study: Study) -> None:
+    noisy, wrong = shuffle_captions(study.train, 0.5, seed=0)
+    config = replace(QUICK, epochs=12, **BASELINE)
+    plain = recall_from_embeddings(train(noisy, config).embed(study.test))
+    weighed = recall_from_embeddings(train(noisy, config, 1.0 - wrong).embed(study.test))
+    assert weighed.rsum > plain.rsum + 5
+
+
+def test_cross_fitting_finds_the_shuffled_pairs(study: Study) -> None:
+    noisy, wrong = shuffle_captions(feature_pairs(400, seed=5), 0.4, seed=0)
+    p, pi0 = studies.cross_fitted_mismatch(noisy, replace(QUICK, epochs=12, **BASELINE))
+    assert ((p >= 0) & (p <= 1)).all() and 0.25 < pi0 < 0.6
+    assert studies.auroc(p, wrong.astype(float)) > 0.85
+
+
+def test_cross_fitting_against_a_sample_finds_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    noisy, wrong = shuffle_captions(feature_pairs(400, seed=5), 0.4, seed=0)
+    config = replace(QUICK, epochs=12, **BASELINE)
+    whole, _ = studies.cross_fitted_mismatch(noisy, config)
+    monkeypatch.setattr(studies, "REFERENCE_PAIRS", 200)
+    p, pi0 = studies.cross_fitted_mismatch(noisy, config)
+    assert not np.array_equal(p, whole) and 0.2 < pi0 < 0.6
+    assert studies.auroc(p, wrong.astype(float)) > 0.8
+
+
+def test_a_sample_of_pairs_has_whole_media_and_small_data_is_all_of_it() -> None:
+    owners = np.random.default_rng(0).permutation(np.repeat(np.arange(100), 5))
+    assert sampled_media(owners, 500, seed=0).tolist() == list(range(500))
+    rows = sampled_media(owners, 52, seed=0)
+    assert len(rows) == 50 and (np.bincount(owners[rows], minlength=100) % 5 == 0).all()
+    assert set(owners[rows]) != set(owners[sampled_media(owners, 52, seed=1)])
+
+
+@pytest.mark.parametrize("name", ["removal", "deciles", "trust"])
+def test_curves_are_means_over_the_seeds(study: Study, name: str) -> None:
+    both = replace(study, seeds=2)
+    rows = STUDIES[name](both).rows
+
+    def alone(seed: int) -> Study:
+        """One seed, played by the model of another."""
+        trained = {replace(config, seed=0): model for config, model in both.trained.items() if config.seed == seed}
+        return replace(study, seeds=1, trained=trained)
+
+    first, second = (STUDIES[name](alone(seed)).rows for seed in range(2))
+    assert first != second
+    for row, a, b in zip(rows, first, second, strict=True):
+        assert {k: v for k, v in row.items() if isinstance(v, float)} == pytest.approx(
+            {k: (a[k] + b[k]) / 2 for k, v in row.items() if isinstance(v, float)}
+        )
+
+
+def test_deviation_of_two_seeds_is_that_of_a_sample(study: Study) -> None:
+    pair = replace(study, seeds=2)
+    results = pair.results(pair.models())
+    difference = abs(results[0].rsum - results[1].rsum)
+    assert difference and studies.figures(results)["sd"] == pytest.approx(difference / np.sqrt(2))
+    assert rounded({"sd": studies.figures(results[:1])["sd"]}) == {"sd": None}
+
+
+def encoded(split: str, media: int, frames: int = 1, failed: int = 0) -> EncodedShard:
+    pairs = feature_pairs(media)
+    return EncodedShard(
+        keys=np.array([f"{split}{i}" for i in range(media)]),
+        captions=np.array(["a dog"] * len(pairs.text)),
+        owners=pairs.owners,
+        counts=np.full(media, frames),
+        video=np.full(media, frames > 1),
+        frames=np.repeat(as_embeddings(pairs).visual, frames, axis=0),
+        text=as_embeddings(pairs).text,
+        visual_features=pairs.visual,
+        text_features=pairs.text,
+        failed=np.array([f"bad{i}: truncated" for i in range(failed)], dtype=np.str_),
+    )
+
+
+def prepared(monkeypatch: pytest.MonkeyPatch, train: EncodedShard, test: EncodedShard) -> Study:
+    shards = {"train": train, "test": test}
+    monkeypatch.setattr(auditor.evaluate.reproduce, "split_shards", lambda data, split: [split])
+    config = ReproduceConfig("pearson", data="anywhere")
+    return prepare(config, lambda names: iter([shards[str(name)] for name in names]))
+
+
+def test_betas_are_fitted_on_a_bounded_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = prepared(monkeypatch, encoded("train", 60), encoded("test", 20))
+    assert [len(part.visual) for part in (found.train, found.validation, found.test)] == [50, 10, 20]
+    monkeypatch.setattr(auditor.evaluate.reproduce, "VALIDATION_MEDIA", 4)
+    found = prepared(monkeypatch, encoded("train", 60), encoded("test", 20))
+    assert [len(part.visual) for part in (found.train, found.validation)] == [56, 4]
+
+
+def test_media_that_failed_are_named_and_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = prepared(monkeypatch, encoded("train", 200, failed=2), encoded("test", 20))
+    stored = described(ReproduceConfig("pearson"), Findings([]), None, found)["data"]["media_and_captions"]
+    assert stored["failed"] == {"train": ["bad0: truncated", "bad1: truncated"], "test": []}
+    assert any(note.startswith("left out of train: 2 media") for note in notes(stored))
+    with pytest.raises(EvaluationError, match="1 of 21 media of test cannot be used"):
+        prepared(monkeypatch, encoded("train", 60), encoded("test", 20, failed=1))
+    with pytest.raises(EvaluationError, match="3 of 63 media of train"):
+        prepared(monkeypatch, encoded("train", 60, failed=3), encoded("test", 20))
+
+
+def test_videos_are_said_to_be_means_of_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    for frames, similarity in ((1, "cosine"), (3, "mean of frames only")):
+        found = prepared(monkeypatch, encoded("train", 60, frames), encoded("test", 20, frames))
+        stored = described(ReproduceConfig("pearson"), Findings([]), None, found)["data"]["media_and_captions"]
+        assert stored["similarity"] == similarity and "from scratch" in stored["trained"]
+        assert any("mean of frames" in note for note in notes(stored)) == (frames > 1)
+
+
+@pytest.mark.parametrize("name", sorted(STUDIES))
+def test_every_study_gives_rows_that_can_be_stored(study: Study, name: str, tmp_path: Path) -> None:
+    findings = STUDIES[name](study)
+    assert findings.rows and all(row.keys() == findings.rows[0].keys() for row in findings.rows)
+    paths = write(described(ReproduceConfig(name), findings, None, study), tmp_path)
+    assert json.loads(paths[0].read_text())["table"] == name
+    ElementTree.fromstring(paths[1].read_text())
+
+
+def test_ablation_has_the_rows_of_table_5(study: Study) -> None:
+    rows = studies.ablation(study).rows
+    printed = paper.of("ablation")
+    columns = ("L_uct", "L_div", "re-rank")
+    assert [[row[c] for c in columns] for row in rows] == [[row[c] for c in columns] for row in printed]
+
+
+def test_variants_are_those_of_the_paper(study: Study) -> None:
+    for name in ("prototypes", "evidence"):
+        assert [row["setting"] for row in STUDIES[name](study).rows] == [row["setting"] for row in paper.of(name)]
+
+
+def test_every_table_is_described_and_has_a_study() -> None:
+    assert set(TABLES) == {*STUDIES, "complexity"} and set(PAPER_DATA) <= set(STUDIES)
+
+
+def test_chart_is_well_formed_whatever_the_names() -> None:
+    chart = line_chart("<b>&", "x", "y", {"a<script>": [(0.0, 1.0), (1.0, 1.0)], "b": []})
+    root = ElementTree.fromstring(chart)
+    assert len(root.findall("{http://www.w3.org/2000/svg}polyline")) == 2
+    ElementTree.fromstring(line_chart("", "", "", {}))
+
+
+def test_bars_start_at_zero_and_carry_their_figures() -> None:
+    chart = bar_chart("<b>&", "PCC", {"V": [("a<", 0.8), ("b", -0.4)], "T": [("a<", 0.4), ("b", float("nan"))]})
+    root = ElementTree.fromstring(chart)
+    drawn = root.findall("{http://www.w3.org/2000/svg}rect")[1:]
+    width = [float(r.attrib["width"]) for r in drawn]
+    assert width == pytest.approx([2 * width[1], width[1], width[1], 0], abs=0.2)
+    zero = float(drawn[0].attrib["x"])
+    assert float(drawn[1].attrib["x"]) + width[1] == pytest.approx(zero, abs=0.2)  # to the left of zero
+    texts = [t.text for t in root.findall("{http://www.w3.org/2000/svg}text")]
+    assert {"0.8", "-0.4", "0.4", "not known"} <= set(texts)
+    ElementTree.fromstring(bar_chart("", "", {}))
+
+
+def test_complexity_command_needs_no_data(tmp_path: Path) -> None:
+    result = CliRunner().invoke(command, ["complexity", "--out", str(tmp_path), "--json"])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.output)["paper"][0]["parameters (M)"] == 84.2
+    assert (tmp_path / "complexity.svg").exists()
+
+
+def test_no_seed_is_a_usage_error() -> None:
+    result = CliRunner().invoke(command, ["ablation", "--seeds", "0"])
+    assert result.exit_code == 2 and "--seeds" in result.output
+
+
+def test_a_table_without_data_says_what_it_needs() -> None:
+    from auditor.cli import run
+
+    assert run(["reproduce", "ablation"]) == 1
+
+
+def test_findings_without_series_draw_nothing(tmp_path: Path) -> None:
+    paths = write(described(ReproduceConfig("pearson"), Findings([{"a": 1}]), None, None), tmp_path)
+    assert [path.name for path in paths] == ["pearson.json"]

@@ -1,0 +1,340 @@
+"""Audits on a real Ray cluster of three raylets on this machine: kills, corrupt shards, S3, the job server.
+
+Whatever is killed in the middle, the rows in the end are those of `auditor audit` run undisturbed on one machine.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+from ray.job_submission import JobStatus, JobSubmissionClient
+
+from auditor.corpus.reader import Shard
+from auditor.run import distribute
+from auditor.run.audit import AuditConfig, run_audit
+from auditor.run.distribute import Placement, RayEngine, SweepWorker, ray_engine
+from auditor.store.folder import Folder
+from auditor.store.manifest import Manifest
+from auditor.sweep.shard_file import ShardReport
+from tests.run.test_audit import config, rows
+from tests.support.corpora import caption, picture, sample, write_corpus, write_tar
+from tests.support.s3 import Bucket, bucket, s3_endpoint  # noqa: F401
+
+ROOT = Path(__file__).resolve().parents[2]
+SHARDS, SIZE = 24, 16
+# What Ray itself warns of is not ours to mend.
+pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
+
+
+@dataclass
+class Machines:
+    """A head without CPUs and two nodes with two each."""
+
+    cluster: Cluster
+    dashboard: str
+
+    @property
+    def address(self) -> str:
+        return str(self.cluster.address)
+
+    def add(self) -> Any:
+        return self.cluster.add_node(num_cpus=2, num_gpus=0, object_store_memory=100 * 2**20)
+
+    def workers(self) -> list[int]:
+        """Processes that sweep."""
+        return [pid for pid, command in processes() if "SweepWorker" in command and self._mine(pid)]
+
+    def _mine(self, pid: int) -> bool:
+        raylets = {n.all_processes["raylet"][0].process.pid for n in self.cluster.list_all_nodes()}
+        with contextlib.suppress(OSError):
+            return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) in raylets
+        return False
+
+
+def processes() -> Iterator[tuple[int, str]]:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                yield int(entry.name), (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+
+
+def free_port() -> int:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return int(server.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def machines() -> Iterator[Machines]:
+    port = free_port()
+    head = {
+        "num_cpus": 0,
+        "num_gpus": 0,
+        "object_store_memory": 100 * 2**20,
+        "include_dashboard": True,
+        "dashboard_port": port,
+    }
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    made = Machines(cluster, f"http://127.0.0.1:{port}")
+    made.add()
+    made.add()
+    cluster.wait_for_nodes()
+    yield made
+    cluster.shutdown()
+
+
+@pytest.fixture
+def driver(machines: Machines) -> Iterator[Machines]:
+    """This process as the driver of a job."""
+    paths = {"env_vars": {"PYTHONPATH": str(ROOT), **aws()}}
+    ray.init(machines.address, runtime_env=paths, log_to_driver=False, logging_level="error")
+    yield machines
+    ray.shutdown()
+
+
+def aws() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Shards that take a while: pictures of two million pixels."""
+    folder = tmp_path_factory.mktemp("corpus")
+    large = [picture(i, (1600, 1250)) for i in range(8)]
+    for shard in range(SHARDS):
+        samples = range(shard * SIZE, shard * SIZE + SIZE)
+        write_tar(
+            folder / f"{shard:05d}.tar",
+            [(f"{i:06d}", {"jpg": large[i % 8], "txt": f"{caption(i)}\n{caption(-i)}".encode()}) for i in samples],
+        )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def undisturbed(corpus: Path, random_model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """By the local command, on one machine."""
+    out = tmp_path_factory.mktemp("undisturbed")
+    run_audit(config(corpus, out, random_model))
+    return out
+
+
+def spread(audit: AuditConfig, workers: int, worker: type = SweepWorker) -> Manifest:
+    """The audit on the cluster."""
+
+    def engine(*arguments: Any) -> RayEngine:
+        return replace(ray_engine(Placement(workers, cpus=1.0), *arguments), worker=worker)
+
+    return run_audit(audit, engine)
+
+
+def assert_same(audit: Path | str, other: Path | str) -> None:
+    assert rows(audit).equals(rows(other))
+    assert rows(audit, "embeddings").equals(rows(other, "embeddings"))
+
+
+def swept(out: Path) -> int:
+    return len(list((out / "embeddings").glob("[!.]*.parquet")))
+
+
+@contextlib.contextmanager
+def in_the_middle(out: Path, act: Callable[[], None]) -> Iterator[None]:
+    """Does something while an audit runs, and makes sure that it was running."""
+    done: list[int] = []
+
+    def watch() -> None:
+        while swept(out) < 2:
+            time.sleep(0.005)
+        act()
+        done.append(swept(out))
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    yield
+    thread.join(60)
+    assert done and done[0] < SHARDS
+
+
+def test_one_worker_gives_the_rows_of_the_local_command(
+    driver: Machines, corpus: Path, undisturbed: Path, random_model: str, tmp_path: Path
+) -> None:
+    manifest = spread(config(corpus, tmp_path, random_model), 1)
+    assert_same(tmp_path, undisturbed)
+    local = Manifest.load(Folder(undisturbed))
+    assert (manifest.counts, manifest.statistics) == (local.counts, local.statistics)
+
+
+def test_a_worker_is_killed_in_the_middle(
+    driver: Machines, corpus: Path, undisturbed: Path, random_model: str, tmp_path: Path
+) -> None:
+    killed: list[int] = []
+
+    def kill() -> None:
+        killed.extend(driver.workers()[:1])
+        os.kill(killed[0], signal.SIGKILL)
+
+    with in_the_middle(tmp_path, kill):
+        manifest = spread(config(corpus, tmp_path, random_model), 2)
+    assert killed and manifest.failed_shards == []
+    assert_same(tmp_path, undisturbed)
+    assert not list(tmp_path.rglob(".part-*"))
+
+
+def test_a_whole_node_is_killed_in_the_middle(
+    driver: Machines, corpus: Path, undisturbed: Path, random_model: str, tmp_path: Path
+) -> None:
+    node = next(n for n in driver.cluster.list_all_nodes() if not n.is_head())
+    with in_the_middle(tmp_path, lambda: driver.cluster.remove_node(node, allow_graceful=False)):
+        manifest = spread(config(corpus, tmp_path, random_model), 3)
+    driver.add()
+    assert manifest.failed_shards == []
+    assert_same(tmp_path, undisturbed)
+
+
+class Deadly(SweepWorker):
+    """Dies of one shard, as an encoder does that crashes on some input."""
+
+    def sweep(self, shard: Shard) -> tuple[ShardReport, bool]:
+        if shard.name == "00002":
+            os._exit(1)
+        return super().sweep(shard)
+
+
+def test_a_shard_that_kills_its_worker_is_named_and_the_rest_is_finished(
+    driver: Machines, random_model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distribute, "PASSES", (False, True))
+    small = write_corpus(tmp_path / "corpus", shards=5, size=4)
+    manifest = spread(config(small, tmp_path / "audit", random_model), 1, Deadly)
+    assert [failed["shard"] for failed in manifest.failed_shards] == ["00002"]
+    assert "its worker died" in manifest.failed_shards[0]["message"]
+    assert manifest.counts["rows"] == rows(tmp_path / "audit").num_rows == 4 * 4
+
+
+def test_from_s3_to_s3_with_four_workers_and_a_corrupt_shard(
+    bucket: Bucket,  # noqa: F811
+    driver: Machines,
+    random_model: str,
+    tmp_path: Path,
+) -> None:
+    write_corpus(tmp_path / "corpus", shards=8, size=6)
+    (tmp_path / "corpus" / "00003.tar").write_bytes(b"no tar at all" * 100)
+    source = bucket.upload(tmp_path / "corpus", "shards/")
+    manifest = spread(config(source, f"{bucket.url}/spread", random_model), 4)
+    assert [failed["shard"] for failed in manifest.failed_shards] == ["00003"]
+    assert "not a tar" in manifest.failed_shards[0]["message"]
+    run_audit(config(source, f"{bucket.url}/local", random_model))
+    assert rows(f"{bucket.url}/spread").num_rows == 7 * 6
+    assert_same(f"{bucket.url}/spread", f"{bucket.url}/local")
+
+
+def submit(
+    machines: Machines, *arguments: str, job: str = "audit", act: Callable[[], None] = lambda: None
+) -> tuple[JobStatus, str]:
+    """Run a job of jobs/ through the job server and wait for what becomes of it."""
+    client = JobSubmissionClient(machines.dashboard)
+    entrypoint = f"{sys.executable} jobs/{job}.py {' '.join(arguments)} --workers 2 --cpus-per-worker 1 --frames 4"
+    environment = {"working_dir": str(ROOT), "env_vars": {"HF_HUB_OFFLINE": "1"}}
+    deadline = time.monotonic() + 500
+    while True:
+        try:
+            number = client.submit_job(entrypoint=entrypoint, runtime_env=environment)
+            break
+        except RuntimeError as error:  # the job server starts after the cluster, on a busy machine long after
+            if "No available agent" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(1)
+    act()
+    while not client.get_job_status(number).is_terminal() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return client.get_job_status(number), client.get_job_logs(number)
+
+
+def test_a_submitted_job_that_is_killed_goes_on_when_it_is_submitted_again(
+    machines: Machines, corpus: Path, undisturbed: Path, random_model: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "audit"
+    command = [str(corpus), "--out", str(out), "--model", random_model, "--batch-size", "8"]
+
+    def kill_driver() -> None:
+        while swept(out) < 2:
+            time.sleep(0.005)
+        for pid, line in processes():
+            if "jobs/audit.py" in line and str(out) in line and pid != os.getpid():
+                os.kill(pid, signal.SIGKILL)
+
+    status, _ = submit(machines, *command, act=kill_driver)
+    assert status == JobStatus.FAILED
+    assert 2 <= swept(out) < SHARDS and not (out / "samples").exists()
+    kept = {path: path.stat().st_mtime_ns for path in (out / "embeddings").glob("[!.]*.parquet")}
+    status, log = submit(machines, *command)
+    assert status == JobStatus.SUCCEEDED, log
+    assert_same(out, undisturbed)
+    assert kept.items() <= {path: path.stat().st_mtime_ns for path in kept}.items()  # swept once
+    uploaded = next(
+        Path(machines.cluster.head_node.get_session_dir_path()).glob("runtime_resources/working_dir_files/_ray_pkg_*/")
+    )
+    assert (uploaded / "auditor").is_dir()
+    assert not [name for name in (".venv", ".git", "tests", "bench-results", "demo") if (uploaded / name).exists()]
+
+
+def test_a_submitted_job_fails_where_the_audit_does(machines: Machines, random_model: str, tmp_path: Path) -> None:
+    small = write_corpus(tmp_path / "corpus", shards=2, size=4)
+    (small / "00001.tar").write_bytes(b"no tar at all" * 100)
+    status, log = submit(machines, str(small), "--out", str(tmp_path / "audit"), "--model", random_model)
+    assert status == JobStatus.FAILED
+    assert "auditor: 1 of 2 shards could not be read: 00001" in log
+    assert rows(tmp_path / "audit").num_rows == 4
+    status, log = submit(machines, str(small), "--out", "here", "--model", random_model)
+    assert status == JobStatus.FAILED and "auditor: --out here would vanish with the job" in log
+
+
+def test_a_benchmark_is_submitted_and_encoded_on_the_cluster(
+    machines: Machines, random_model: str, tmp_path: Path
+) -> None:
+    for split, first in (("test", 0), ("val", 100)):
+        write_tar(tmp_path / f"{split}-00000.tar", ((f"{i:03d}", sample(i)) for i in range(first, first + 12)))
+    out = tmp_path / "results.json"
+    given = ["shards", "--data", str(tmp_path), "--model", random_model, "--out", str(out)]
+    status, log = submit(machines, *given, job="evaluate")
+    assert status == JobStatus.SUCCEEDED, log
+    assert json.loads(out.read_text())["data"]["media"] == 12
+    status, log = submit(machines, *given[:-1], "here.json", job="evaluate")
+    assert status == JobStatus.FAILED and "would vanish with the job" in log
+
+
+def test_the_script_alone_starts_ray_by_itself(random_model: str, tmp_path: Path) -> None:
+    """As `ray submit` copies it; the package is installed."""
+    small = write_corpus(tmp_path / "corpus", shards=2, size=4)
+    (tmp_path / "audit.py").write_text((ROOT / "jobs" / "audit.py").read_text())
+    command = [sys.executable, "audit.py", str(small), "--out", "out", "--model", random_model, "--json"]
+    done = subprocess.run([*command, "--address", "local"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["failed_shards"] == []
+    assert rows(tmp_path / "out").num_rows == 8
+
+
+def test_the_example_cluster_is_one_that_ray_understands() -> None:
+    import yaml  # type: ignore[import-untyped]
+    from ray.autoscaler._private.util import prepare_config, validate_config
+
+    described = yaml.safe_load((ROOT / "jobs" / "cluster.yaml").read_text())
+    validate_config(prepare_config(described))
+    assert any("constraints.txt" in command for command in described["setup_commands"])
+    for image in ("head_image", "worker_image"):  # of the Ray that the package is tested with
+        assert f":{ray.__version__}-py311-" in described["docker"][image]
+    for kind in described["available_node_types"].values():  # else Ray takes an image that is too old
+        assert kind["node_config"]["ImageId"]
+    assert described["available_node_types"]["gpu"]["node_config"]["IamInstanceProfile"]

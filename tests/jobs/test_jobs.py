@@ -1,0 +1,248 @@
+"""What the jobs decide before and around a cluster: paths, refusals, whom a shard is given to, when to try again."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+from auditor.cli import run
+from auditor.run.distribute import Placement, WorkerError
+from auditor.train.run import TrainError
+from auditor.train.tarshards import ShardError, list_shards
+from jobs import audit, cluster, evaluate, train
+from model.errors import ModelError
+from model.training.config import ConfigError, TrainConfig
+from tests.support.training import tiny_config
+
+SUBMITTED = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # what `ray job submit` sets
+
+
+@pytest.fixture(autouse=True)
+def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is tested here must be decided before Ray is asked for anything."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("a cluster was asked for")
+
+    monkeypatch.setattr(ray, "init", refuse)
+    monkeypatch.delenv(SUBMITTED, raising=False)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+
+def nodes(monkeypatch: pytest.MonkeyPatch, *resources: dict[str, float]) -> None:
+    monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": has} for has in resources])
+
+
+# -------------------------------------------------------------------------------------------------------- paths
+
+
+def test_workers_in_another_folder_find_what_the_driver_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = tiny_config(tmp_path)
+    (tmp_path / "head").mkdir()
+    monkeypatch.chdir(tmp_path)
+    relative = TrainConfig(
+        corpus="train/*.tar,train/{000..001}.tar", val="./train", out="run", model="tiny.json", head="head", weights="w"
+    )
+    config = train.settled(relative, workers=2)
+    monkeypatch.chdir("/")
+    assert list_shards(config.corpus) == list_shards(there.corpus) * 2
+    assert config.val == there.corpus and list_shards(there.corpus) == list_shards(config.val)
+    assert (config.out, config.model) == (there.out, there.model)
+    assert (config.head, config.weights) == (str(tmp_path / "head"), str(tmp_path / "w"))
+
+
+def test_only_local_paths_are_made_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for spec in ("s3://b/{00..11}.tar", "/a/*.tar,gs://b/x", "pipe:cat a.tar", "{s3://a,/b}/0.tar"):
+        assert list(list_parts(train.full_spec(spec))) == list(list_parts(spec)), spec
+    assert train.full_spec("{a,/b}/0.tar, c/{0,1}.tar") == f"{tmp_path}/a/0.tar,/b/0.tar,{tmp_path}/c/{{0,1}}.tar"
+    (tmp_path / "model").mkdir()
+    assert cluster.visible("model") == f"{tmp_path}/model"
+    assert cluster.visible("local-dir:model") == f"local-dir:{tmp_path}/model"
+    for name in ("ViT-B-32@openai", "hf-hub:a/b", "missing.json", None):
+        assert cluster.visible(name) == name
+
+
+def list_parts(spec: str) -> list[str]:
+    from braceexpand import braceexpand
+
+    from auditor.train.tarshards import split_commas
+
+    return [path for part in split_commas(spec) for path in braceexpand(part)]
+
+
+# ----------------------------------------------------------------------------------------------------- refusals
+
+
+def complaint(capsys: pytest.CaptureFixture[str], command: Any, *arguments: str) -> str:
+    assert run(arguments, command) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    return line
+
+
+def test_a_run_is_refused_before_a_cluster_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    corpus = tiny_config(tmp_path).corpus
+    assert "every process sees, not s3://b/run" in complaint(capsys, train.main, corpus, "--out", "s3://b/run")
+    uneven = (corpus, "--out", str(tmp_path / "run"), "--batch-size", "16", "--workers", "3")
+    assert "batch_size 16 cannot be divided among 3 processes" in complaint(capsys, train.main, *uneven)
+    assert not list(tmp_path.glob("s3:*"))
+
+
+def test_results_of_a_submitted_job_may_not_vanish_with_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SUBMITTED, "{}")
+    jobs = (
+        (audit.command, ["corpus"]),
+        (train.main, [tiny_config(tmp_path).corpus]),
+        (evaluate.command, ["coco", "--data", "d", "--model", "m"]),
+    )
+    for command, arguments in jobs:
+        assert "--out here would vanish with the job" in complaint(capsys, command, *arguments, "--out", "here")
+    for out in ("/shared//here", "s3://bucket/here"):
+        cluster.check_out(out)
+
+
+def test_results_go_to_a_file_on_disk_or_behind_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for out in ("memory://bucket/of/r.json", "memory://bucket/r.json", "r.json", "deep/r.json"):
+        folder, name = evaluate.file_at(out)
+        with folder.writing(name) as partial:
+            partial.write_text('{"a": 1}')
+        assert name == "r.json" and folder.read_json(name) == {"a": 1}
+    assert json.loads((tmp_path / "deep" / "r.json").read_text()) == {"a": 1}
+    assert not list(tmp_path.glob("memory:*"))
+    for out in ("s3://r.json", "s3://bucket/"):
+        with pytest.raises(WorkerError, match="names no file"):
+            evaluate.file_at(out)
+
+
+# -------------------------------------------------------------------------------------------------------- room
+
+
+def test_ray_that_was_started_here_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes(monkeypatch, {"CPU": 4.0})
+    wish = Placement(cpus=1, gpus=1)
+    with pytest.raises(WorkerError, match=r"no room for a worker with 1 CPUs and 1 GPUs: .* --address"):
+        cluster.await_room(wish, started=True)
+    with pytest.raises(WorkerError, match="no room for 5 workers"):
+        cluster.await_room(Placement(5), started=True, together=5)
+    cluster.await_room(Placement(4), started=True, together=4)
+    assert capsys.readouterr().err == ""
+    cluster.await_room(wish, started=False)
+    assert "waiting for nodes with room for a worker with 1 CPUs and 1 GPUs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [audit.command, evaluate.command, train.main])
+def test_a_gpu_that_is_not_there_is_one_line(
+    command: Any, tmp_path: Path, random_model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started: list[dict[str, Any]] = []
+    monkeypatch.setattr(ray, "init", lambda *_, **settings: started.append(settings))
+    nodes(monkeypatch, {"CPU": 4.0})
+    corpus = tiny_config(tmp_path).corpus
+    given = {
+        audit.command: [corpus, "--out", str(tmp_path / "audit")],
+        evaluate.command: ["coco", "--data", corpus, "--model", random_model, "--out", str(tmp_path / "r.json")],
+        train.main: [corpus, "--out", str(tmp_path / "run")],
+    }
+    said = complaint(capsys, command, *given[command], "--gpus-per-worker", "1", "--address", "local")
+    assert said.startswith("auditor: this machine has no room for a worker with ")
+    assert len(started) == 1 and "num_gpus" not in started[0]
+
+
+def test_a_cluster_on_this_machine_is_joined_and_not_called_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def init(address: str | None, **settings: Any) -> None:
+        asked.append(settings)
+        if "resources" in settings:  # as Ray does where `ray start` was before
+            raise ValueError("When connecting to an existing cluster, resources must not be provided.")
+
+    monkeypatch.setattr(ray, "init", init)
+    assert not cluster.connect(None, Path("/checkout"), cpus=8)
+    assert [settings.get("num_cpus") for settings in asked] == [8, None]
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
+    assert not cluster.connect(None, Path("/checkout"), cpus=8)
+    assert len(asked) == 3 and "num_cpus" not in asked[2]
+
+
+# ------------------------------------------------------------------------------------------------------ encoding
+
+
+class Actor:
+    """A worker that answers at once, or never where it got no node."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self.ready, self.encode = Method(self, "ready"), Method(self, "encode")
+
+
+class Method:
+    def __init__(self, actor: Actor, name: str):
+        self.actor, self.name = actor, name
+
+    def remote(self, shard: Any = None) -> tuple[str, str, Any]:
+        return self.actor.name, self.name, shard
+
+
+def encoder(monkeypatch: pytest.MonkeyPatch, workers: int | None, answer: Callable[[Sequence[Any]], Any]) -> Any:
+    made = iter(Actor(f"w{i}") for i in range(100))
+    remote = type("Remote", (), {"remote": lambda self, *_: next(made)})()
+    monkeypatch.setattr(ray, "remote", lambda **_: lambda _: remote)
+    monkeypatch.setattr(ray, "wait", lambda waiting: ([answer(waiting)], None))
+    monkeypatch.setattr(ray, "get", lambda ref: f"{ref[2]} by {ref[0]}")
+    return evaluate.RayEncoder("model", Placement(workers), frames=1)
+
+
+def test_as_many_workers_as_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes(monkeypatch, {"CPU": 3.0})
+    for asked, count in ((8, 8), (2, 2), (None, 3)):
+        assert len(encoder(monkeypatch, asked, lambda waiting: waiting[0]).actors) == count
+    nodes(monkeypatch, {"CPU": 0.0})
+    assert len(encoder(monkeypatch, None, lambda waiting: waiting[0]).actors) == 1
+
+
+def test_a_slow_shard_keeps_one_worker_and_the_order_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    def last_is_slow(waiting: Sequence[Any]) -> Any:
+        """Shard 0 takes longer than all others together; w2 never gets a node."""
+        able = [ref for ref in waiting if ref[0] != "w2"]
+        return next((ref for ref in able if ref[2] != 0), able[0])
+
+    encoded = list(encoder(monkeypatch, 3, last_is_slow)(range(6)))
+    assert encoded == ["0 by w0", *(f"{shard} by w1" for shard in range(1, 6))]
+    assert list(encoder(monkeypatch, 3, last_is_slow)([])) == []
+
+
+# ------------------------------------------------------------------------------------------------------- retries
+
+
+@pytest.mark.parametrize(
+    ("failure", "tries"),
+    [
+        (TrainError("the gradient is not finite at step 2"), 1),
+        (ConfigError("tokens"), 1),
+        (ShardError("cannot read s3://b/0.tar: timed out"), 3),
+        (RuntimeError("killed"), 3),
+    ],
+)
+def test_only_what_may_pass_is_tried_again(
+    failure: Exception, tries: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts: list[TrainConfig] = []
+
+    def attempt(config: TrainConfig, placement: Placement) -> None:
+        attempts.append(config)
+        raise ray.train.WorkerGroupError("trace", {0: RuntimeError("connection closed by peer"), 1: failure})
+
+    monkeypatch.setattr(train, "attempt", attempt)
+    with pytest.raises(ray.train.WorkerGroupError) as raised:
+        train.fit(tiny_config(tmp_path), Placement(2), retries=2)
+    assert len(attempts) == tries
+    if isinstance(failure, ModelError):
+        assert train.reason(raised.value) == str(failure)

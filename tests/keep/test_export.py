@@ -1,0 +1,404 @@
+"""Every target of a filter, against what a reader of that format finds in it."""
+
+import gc
+import hashlib
+import json
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+import webdataset as wds
+
+from auditor.corpus.raw_samples import CorpusChangedError
+from auditor.keep.export import ExportError, export, sort_uids, uid_numbers
+from auditor.keep.export_shards import Plan, stretches
+from auditor.keep.subset import Predicate, UnknownShardError, key_number
+from auditor.query.audit import Audit, QueryError
+from tests.support.synthetic import add_member, picture, write_audit, write_corpus_audit
+
+Members = dict[str, bytes]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return write_corpus_audit(tmp_path_factory.mktemp("export"))
+
+
+@pytest.fixture(scope="module")
+def audit(made: tuple[Path, Path]) -> Audit:
+    return Audit(made[0])
+
+
+def members(folder: Path) -> dict[str, bytes]:
+    """All members of all tars of a folder, by name; no name twice."""
+    found: dict[str, bytes] = {}
+    for path in sorted(folder.glob("*.tar")):
+        with tarfile.open(path) as tar:
+            for info in tar:
+                file = tar.extractfile(info)
+                assert file is not None and info.name not in found
+                found[info.name] = file.read()
+    return found
+
+
+def expected_members(corpus: Path, keys: set[str]) -> dict[str, bytes]:
+    return {name: data for name, data in members(corpus).items() if name.partition(".")[0] in keys}
+
+
+def test_npy_is_datacomps_subset_file(tmp_path: Path) -> None:
+    audit = Audit(write_audit(tmp_path / "audit", 3000, 500))
+    kept = audit.keep(max_p_mismatch=0.1)
+    done = export(kept, tmp_path / "kept.npy")
+    found = np.load(tmp_path / "kept.npy")
+    uids = kept.uids.to_pylist()
+    naive = np.array([(int(uid[:16], 16), int(uid[16:32], 16)) for uid in uids], np.dtype("u8,u8"))
+    naive.sort()
+    assert found.dtype == np.dtype("u8,u8") and done.rows == len(found) == kept.count
+    np.testing.assert_array_equal(found, naive)
+
+
+def test_uids_with_equal_halves_sort_right() -> None:
+    random = np.random.default_rng(0)
+    pairs = random.integers(0, 5, (200, 2)).astype(np.uint64)
+    pairs[0] = [2**64 - 1, 2**63]
+    expected = sorted({(int(a), int(b)) for a, b in pairs})
+    assert [(int(a), int(b)) for a, b in sort_uids(pairs)] == expected
+    octets = pa.array([int(a).to_bytes(8) + int(b).to_bytes(8) for a, b in pairs])
+    np.testing.assert_array_equal(uid_numbers(octets), pairs)
+    np.testing.assert_array_equal(uid_numbers(octets.slice(7, 50)), pairs[7:57])
+
+
+@pytest.mark.parametrize(
+    ("uid", "told"),
+    [("short", "uid short is not 32 hex digits"), ("g" * 32, "hex digit: g"), ("0" * 33, "32 hex"), ("", "32 hex")],
+)
+def test_uids_that_are_none(uid: str, told: str, tmp_path: Path) -> None:
+    audit = write_audit(tmp_path / "audit", 50)
+    file = audit / "samples" / "00000.parquet"
+    table = pq.read_table(file)
+    pq.write_table(table.set_column(0, "uid", pa.array([uid, *table["uid"].to_pylist()[1:]])), file)
+    with pytest.raises(QueryError, match=told):
+        export(Audit(audit).keep(where="TRUE"), tmp_path / "kept.npy")
+    assert not (tmp_path / "kept.npy").exists()
+
+
+def test_parquet_has_all_columns_in_order(audit: Audit, tmp_path: Path) -> None:
+    kept = audit.keep(min_similarity=0.25)
+    export(kept, tmp_path / "kept.parquet")
+    found = pq.read_table(tmp_path / "kept.parquet")
+    assert found.column_names == audit.columns
+    assert found.equals(
+        audit.sql("SELECT * FROM samples WHERE status = 'ok' AND similarity >= 0.25").cast(found.schema)
+    )
+
+
+def test_txt_lists_each_key_once(audit: Audit, tmp_path: Path) -> None:
+    kept = audit.keep(max_p_mismatch=0.3)
+    export(kept, tmp_path / "kept.txt")
+    found = (tmp_path / "kept.txt").read_text().splitlines()
+    assert found == sorted(set(kept.keys.to_pylist())) and len(found) < kept.count
+
+
+def test_shards_hold_the_original_bytes(audit: Audit, made: tuple[Path, Path], tmp_path: Path) -> None:
+    kept = audit.keep(max_p_mismatch=0.3)
+    done = export(kept, tmp_path / "out", shard_size=7)
+    assert members(tmp_path / "out") == expected_members(made[1], set(kept.keys.to_pylist()))
+    sizes = []
+    for path in sorted((tmp_path / "out").glob("*.tar")):
+        with tarfile.open(path) as tar:
+            sizes.append(len({name.partition(".")[0] for name in tar.getnames()}))
+    assert sum(sizes) == done.rows and max(sizes) <= 7 and max(sizes) - min(sizes) <= 1 and len(sizes) == done.shards
+
+
+def test_removed_rows_have_reasons(audit: Audit, tmp_path: Path) -> None:
+    kept = audit.keep(max_p_mismatch=0.3, min_similarity=0.25)
+    export(kept, tmp_path / "out", shard_size=100)
+    removed = pq.read_table(tmp_path / "out" / "removed.parquet").to_pylist()
+    assert len(removed) == audit.count() - kept.count
+    assert {row["uid"] for row in removed}.isdisjoint(kept.uids.to_pylist())
+    for row in removed:
+        if row["status"] != "ok":
+            assert row["reason"] == row["status"] == "corrupt"
+            continue
+        failed = [
+            rule
+            for rule, fails in (
+                ("max_p_mismatch", row["p_mismatch"] > np.float32(0.3)),
+                ("min_similarity", row["similarity"] < np.float32(0.25)),
+            )
+            if fails
+        ]
+        assert row["reason"] == ", ".join(failed) != ""
+
+
+def test_a_sample_is_kept_when_any_of_its_captions_is(audit: Audit) -> None:
+    """Key 000000 has two captions; keeping only the second keeps the sample, whole."""
+    kept = audit.keep(where="key = '000000' AND caption_index = 1")
+    samples = list(kept.samples())
+    assert kept.count == 1 and len(samples) == 1
+    assert len(json.loads(samples[0]["json"])["captions"]) == 2
+
+
+def test_existing_outputs_are_refused(audit: Audit, tmp_path: Path) -> None:
+    kept = audit.keep(max_p_mismatch=0.3)
+    for name in ("kept.npy", "kept.parquet", "kept.txt", "folder"):
+        export(kept, tmp_path / name)
+        with pytest.raises(ExportError, match="--force"):
+            export(kept, tmp_path / name)
+        export(kept, tmp_path / name, force=True)
+    with pytest.raises(ExportError, match=r"cannot write \.csv"):
+        export(kept, tmp_path / "kept.csv")
+
+
+def test_force_never_clears_a_folder_that_is_no_export(audit: Audit, tmp_path: Path) -> None:
+    (tmp_path / "00000.tar").write_bytes(b"precious")
+    for force in (False, True):
+        with pytest.raises(ExportError, match="choose another folder"):
+            export(audit.keep(), tmp_path, force=force)
+    assert (tmp_path / "00000.tar").read_bytes() == b"precious"
+
+
+def test_other_rules_are_not_mixed_in(audit: Audit, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(RuntimeError):
+        export(audit.keep(max_p_mismatch=0.3), out, shard_size=5, progress=stop_after(8))
+    with pytest.raises(ExportError, match="other rules"):
+        export(audit.keep(max_p_mismatch=0.2), out, shard_size=5)
+    with pytest.raises(ExportError, match="other rules"):
+        export(audit.keep(max_p_mismatch=0.3), out, shard_size=6)
+    export(audit.keep(max_p_mismatch=0.2), out, shard_size=5, force=True)
+
+
+def stop_after(samples: int) -> Any:
+    left = iter(range(samples))
+
+    def progress(_: int) -> None:
+        if next(left, None) is None:
+            raise RuntimeError("stopped")
+
+    return progress
+
+
+def test_resumes_where_it_stopped(audit: Audit, made: tuple[Path, Path], tmp_path: Path) -> None:
+    kept = audit.keep(max_p_mismatch=0.3)
+    export(kept, tmp_path / "whole", shard_size=5)
+    with pytest.raises(RuntimeError):
+        export(kept, tmp_path / "out", shard_size=5, progress=stop_after(17))
+    done = sorted((tmp_path / "out").glob("*.tar"))
+    assert len(done) == 3 and not (tmp_path / "out" / "removed.parquet").exists()
+    before = {path: path.stat().st_mtime_ns for path in done}
+    written: list[int] = []
+    total = sum(count for _, count in kept.by_shard())
+    export(kept, tmp_path / "out", shard_size=5, progress=written.append)
+    assert {path: path.stat().st_mtime_ns for path in done} == before
+    assert digests(tmp_path / "out") == digests(tmp_path / "whole")
+    assert sum(written) == total - sum(Plan(total, -(-total // 5)).shard_of(i) < 3 for i in range(total))
+    assert not list((tmp_path / "out").glob(".*"))
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.tar")}
+
+
+def test_resumes_after_a_kill(made: tuple[Path, Path], tmp_path: Path) -> None:
+    """A real SIGKILL in the middle of a shard."""
+    code = (
+        "import sys, time; from auditor.query.audit import Audit; from auditor.keep.export import export\n"
+        "def slow(_):\n    time.sleep(0.02)\n"
+        "export(Audit(sys.argv[1]).keep(), sys.argv[2], shard_size=4, progress=slow)"
+    )
+    out = tmp_path / "out"
+    child = subprocess.Popen([sys.executable, "-c", code, str(made[0]), str(out)])
+    deadline = time.monotonic() + 60
+    while len(list(out.glob("*.tar"))) < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait()
+    assert 3 <= len(list(out.glob("*.tar"))) < 15
+    kept = Audit(made[0]).keep()
+    export(kept, out, shard_size=4)
+    assert members(out) == expected_members(made[1], set(kept.keys.to_pylist()))
+    assert json.loads((out / "export.json").read_text())["state"] == "complete"
+    assert not list(out.glob(".*"))
+
+
+def test_moved_corpus(made: tuple[Path, Path], tmp_path: Path) -> None:
+    shutil.copytree(made[0], tmp_path / "audit")
+    manifest = json.loads((tmp_path / "audit" / "manifest.json").read_text())
+    for path in (tmp_path / "audit" / "samples").glob("*.parquet"):
+        table = pq.read_table(path)
+        place = table.schema.get_field_index("media_path")
+        moved = [f"/gone/{Path(one).name}" for one in table["media_path"].to_pylist()]
+        pq.write_table(table.set_column(place, "media_path", pa.array(moved)), path)
+    manifest["corpus"]["root"] = "/gone"
+    (tmp_path / "audit" / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(CorpusChangedError, match="--corpus NEW_ROOT"):
+        export(Audit(tmp_path / "audit").keep(), tmp_path / "out")
+    kept = Audit(tmp_path / "audit", corpus=made[1]).keep()
+    export(kept, tmp_path / "out2")
+    assert members(tmp_path / "out2") == expected_members(made[1], set(kept.keys.to_pylist()))
+
+
+def test_changed_corpus_is_noticed(tmp_path: Path) -> None:
+    path, corpus = write_corpus_audit(tmp_path, shards=1)
+    with tarfile.open(corpus / "00000.tar", "w") as tar:
+        add_member(tar, "other.jpg", picture(1))
+    with pytest.raises(CorpusChangedError, match="audit it again"):
+        export(Audit(path).keep(), tmp_path / "out")
+
+
+def test_repeated_key_gives_the_occurrence_that_was_kept(tmp_path: Path) -> None:
+    path, corpus = write_corpus_audit(tmp_path, shards=1)
+    with tarfile.open(corpus / "00000.tar", "a") as tar:
+        add_member(tar, "000003.jpg", b"another picture by the same name")
+        add_member(tar, "000003.txt", b"another caption")
+    sample = next(iter(Audit(path).keep(where="key = '000003'").samples()))
+    assert sample["jpg"] == picture(3) and sample["txt"] != b"another caption"
+
+
+def test_compressed_shards(tmp_path: Path) -> None:
+    import gzip
+
+    path, corpus = write_corpus_audit(tmp_path, shards=1)
+    (corpus / "00000.tar.gz").write_bytes(gzip.compress((corpus / "00000.tar").read_bytes()))
+    shard = path / "samples" / "00000.parquet"
+    table = pq.read_table(shard)
+    packed = pa.array([f"{one}.gz#compression=gzip" for one in table["media_path"].to_pylist()])
+    pq.write_table(table.set_column(table.schema.get_field_index("media_path"), "media_path", packed), shard)
+    kept = Audit(path).keep()
+    export(kept, tmp_path / "out")
+    assert members(tmp_path / "out") == expected_members(corpus, set(kept.keys.to_pylist()))
+
+
+def test_folder_corpora_give_medium_and_captions(tmp_path: Path) -> None:
+    """Media that are files of their own: the bytes as they are, the kept captions beside them."""
+    path, _ = write_corpus_audit(tmp_path, shards=1, per_shard=4)
+    (tmp_path / "pictures").mkdir()
+    shard = path / "samples" / "00000.parquet"
+    table = pq.read_table(shard)
+    files = [str(tmp_path / "pictures" / f"{key}.jpg") for key in table["key"].to_pylist()]
+    for file, key in zip(files, table["key"].to_pylist(), strict=True):
+        Path(file).write_bytes(picture(int(key)))
+    for column, new in (("media_path", pa.array(files)), ("media_offset", pa.array([0] * len(files), pa.int64()))):
+        table = table.set_column(table.schema.get_field_index(column), column, new)
+    sizes = pa.array([os.path.getsize(file) for file in files], pa.int64())
+    table = table.set_column(table.schema.get_field_index("media_size"), "media_size", sizes)
+    pq.write_table(table, shard)
+    kept = Audit(path).keep()
+    export(kept, tmp_path / "out")
+    found = members(tmp_path / "out")
+    assert found["000001.jpg"] == picture(1)
+    captions = [row["caption"] for row in table.to_pylist() if row["key"] == "000000"]
+    assert found["000000.txt"].decode().split("\n") == captions and len(captions) == 2
+
+
+def test_remote_targets(audit: Audit) -> None:
+    kept = audit.keep(max_p_mismatch=0.3)
+    export(kept, "memory://export/kept.npy")
+    export(kept, "memory://export/shards", shard_size=20)
+    memory = fsspec.filesystem("memory")
+    with memory.open("/export/kept.npy") as file:
+        assert len(np.load(file)) == kept.count
+    assert memory.exists("/export/shards/00000.tar") and memory.exists("/export/shards/removed.parquet")
+    with pytest.raises(ExportError, match="--force"):
+        export(kept, "memory://export/shards", shard_size=20)
+
+
+def test_nothing_kept(audit: Audit, tmp_path: Path) -> None:
+    kept = audit.keep(where="FALSE")
+    assert export(kept, tmp_path / "kept.npy").rows == 0 and len(np.load(tmp_path / "kept.npy")) == 0
+    assert export(kept, tmp_path / "out").shards == 0
+    assert pq.read_table(tmp_path / "out" / "removed.parquet").num_rows == audit.count()
+
+
+def test_plan_is_balanced() -> None:
+    for total, shards in ((10, 3), (1, 1), (100, 7), (7, 7)):
+        plan = Plan(total, shards)
+        sizes = np.bincount([plan.shard_of(i) for i in range(total)], minlength=shards)
+        assert sizes.max() - sizes.min() <= 1
+        assert [plan.first(j) for j in range(shards)] == np.cumsum([0, *sizes[:-1]]).tolist()
+    assert list(stretches([1, 2, 3, 7, 8, 10])) == [(1, 3), (7, 8), (10, 10)]
+
+
+def test_webdataset_reads_the_corpus_itself(audit: Audit, made: tuple[Path, Path]) -> None:
+    kept = audit.keep(max_p_mismatch=0.3)
+    found = list(kept.webdataset())
+    expected = expected_members(made[1], set(kept.keys.to_pylist()))
+    read = {f"{s['__key__']}.{ext}": data for s in found for ext, data in s.items() if not ext.startswith("__")}
+    assert read == expected
+    assert list(kept.samples()) == found
+
+
+def test_predicate_knows_a_shard_in_a_folder_with_a_space() -> None:
+    predicate = Predicate({"my shards/00001.tar": np.array([key_number("a")])})
+    assert predicate({"__key__": "a", "__url__": "/mnt/my shards/00001.tar"})
+
+
+def test_webdataset_is_read_in_workers(audit: Audit) -> None:
+    """The pipeline is what a spawned worker gets: names, not rows; each worker reads its own shards."""
+    kept = audit.keep(max_p_mismatch=0.3, keep_top="60%", by="similarity", where="samples.width > 0")
+    pipeline = kept.webdataset()
+    assert len(pickle.dumps(pipeline)) < 3000
+    loader = torch.utils.data.DataLoader(pipeline, batch_size=None, num_workers=2, multiprocessing_context="spawn")
+    assert {sample["__key__"] for sample in loader} == set(kept.keys.to_pylist())
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_predicate_filters_on_the_fly(audit: Audit, made: tuple[Path, Path]) -> None:
+    kept = audit.keep(max_p_mismatch=0.3)
+    predicate = pickle.loads(pickle.dumps(kept.predicate()))
+    urls = [str(path) for path in sorted(made[1].glob("*.tar"))]
+    chosen = [s["__key__"] for s in wds.WebDataset(urls, shardshuffle=False).select(predicate)]
+    assert chosen == sorted(set(kept.keys.to_pylist()))
+    gc.collect()  # WebDataset leaves the last tar to the collector
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "{0}/00001.tar",
+        "/mnt/elsewhere/00001.tar",
+        "s3://b/x/00001.tar?v=1",
+        "pipe:aws s3 cp s3://b/00001.tar",
+        "pipe:aws s3 cp s3://b/00001.tar -",
+        "pipe:curl -s -f 'https://b/00001.tar?v=1' || true",
+        "00001.tar",
+    ],
+)
+def test_predicate_knows_a_shard_by_its_name(audit: Audit, made: tuple[Path, Path], url: str) -> None:
+    kept = audit.keep(max_p_mismatch=0.3)
+    keys = set(kept.keys.to_pylist())
+    predicate = kept.predicate()
+    for number in range(20, 40):
+        key = f"{number:06d}"
+        assert predicate({"__key__": key, "__url__": url.format(made[1])}) == (key in keys)
+
+
+def test_predicate_refuses_unknown_shards(audit: Audit) -> None:
+    with pytest.raises(UnknownShardError, match=r"no shard /x/99999\.tar"):
+        audit.keep().predicate()({"__key__": "a", "__url__": "/x/99999.tar"})
+
+
+def test_predicate_drops_a_shard_of_which_nothing_is_kept(audit: Audit, made: tuple[Path, Path]) -> None:
+    predicate = audit.keep(where="shard = '00000'").predicate()
+    assert not predicate({"__key__": "000020", "__url__": str(made[1] / "00001.tar")})
+
+
+@pytest.fixture(autouse=True)
+def empty_memory() -> Iterator[None]:
+    yield
+    fsspec.filesystem("memory").store.clear()

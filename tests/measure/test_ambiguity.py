@@ -1,0 +1,99 @@
+"""Ambiguity is not mismatch: vague captions fit more of the corpus, swapped ones do not; default thresholds."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from auditor.measure.ambiguity import MISMATCH, default_thresholds
+from auditor.measure.mismatch import fit_mismatch
+from auditor.measure.rivals import Measures, Reference, measure
+from tests.support.pairs import planted, unit
+
+
+def measures_of(ref: Reference, text: np.ndarray | None = None) -> Measures:
+    return measure(ref.visual, None, None, ref.text if text is None else text, ref.group, ref)
+
+
+def sorts(vague: int = 0) -> Reference:
+    """200 media of 20 sorts, each caption naming its sort and something of its own; some captions name four sorts."""
+    generator = np.random.default_rng(0)
+    of = np.repeat(np.eye(20), 10, axis=0)
+    visual = unit(of + 0.06 * generator.normal(size=of.shape))
+    text = unit(visual + 0.05 * generator.normal(size=of.shape))
+    text[:vague] = unit(np.eye(20)[:4].sum(axis=0))
+    return Reference(visual, None, None, text, np.arange(200), 20.0)
+
+
+def test_a_caption_of_several_sorts_fits_more_of_the_corpus() -> None:
+    clear, vague = measures_of(sorts()).matches_text[:20], measures_of(sorts(20)).matches_text[:20]
+    assert (vague > clear).all()
+    assert 10 < np.median(vague) < 60  # four sorts are 40 media
+
+
+def test_swapping_captions_leaves_ambiguity_and_raises_p_mismatch() -> None:
+    ref = planted(400, 0.0, seed=2).reference
+    swapped = np.arange(400)
+    swapped[:80] = np.roll(swapped[:80], 1)
+    mixed = Reference(ref.visual, None, None, ref.text[swapped], ref.group, ref.scale)
+    before, after = measures_of(ref), measures_of(mixed)
+    assert np.allclose(before.matches_text[swapped], after.matches_text, rtol=1e-3)
+    assert np.allclose(before.matches_visual, after.matches_visual, rtol=1e-3)
+    model = fit_mismatch(mixed)
+    assert model is not None
+    p = model.p(after.mismatch_score)
+    assert p[:80].mean() > 0.8 and p[80:].mean() < 0.1
+
+
+def test_default_thresholds_flag_the_tail_and_little_else() -> None:
+    found = measures_of(sorts(vague=8))
+    thresholds = default_thresholds({"image": found})
+    assert thresholds["mismatch"] == MISMATCH
+    flagged = found.matches_text >= thresholds["ambiguous_text"]
+    assert flagged[:8].all()
+    assert flagged[8:].mean() < 0.05
+
+
+def test_no_pairs_give_no_thresholds() -> None:
+    assert default_thresholds({})["ambiguous_text"] is None
+
+
+def test_real_captions_that_fit_much_of_the_corpus_find_their_photo_less_often(shared: Path) -> None:
+    """What the flag is for. (Cutting captions to 'A man' moves neither u nor this count: see the benchmark.)"""
+    pytest.importorskip("torch")
+    from tests.bench.flickr8k import load_photos
+
+    photos = load_photos(shared, limit=200)
+    ref = Reference(photos.visual[photos.media], None, None, photos.text, photos.media, photos.scale)
+    matches = measures_of(ref).matches_text
+    hit = (photos.text @ photos.visual.T).argmax(axis=1) == photos.media
+    clear = matches <= np.median(matches)
+    assert hit[clear].mean() > hit[~clear].mean() + 0.1
+
+
+def test_on_real_photos_swapping_captions_moves_p_mismatch_and_no_uncertainty(shared: Path) -> None:
+    """u looks at one side at a time: a swapped caption keeps its u, its photo keeps its own, only the pair changes."""
+    torch = pytest.importorskip("torch")
+    from model.fit import fit_prototypes
+    from model.prototypes import HeadConfig
+    from tests.bench.flickr8k import load_photos
+
+    photos = load_photos(shared, limit=200)
+    head = fit_prototypes(
+        torch.from_numpy(photos.visual), torch.from_numpy(photos.text), HeadConfig(dim=photos.text.shape[1])
+    )
+    swapped = np.arange(len(photos.text))
+    chosen = np.random.default_rng(0).choice(len(swapped), 200, replace=False)
+    swapped[chosen] = np.roll(chosen, 1)
+    with torch.inference_mode():
+        before = head.uncertainty_text(torch.from_numpy(photos.text)).numpy()
+        after = head.uncertainty_text(torch.from_numpy(photos.text[swapped])).numpy()
+    assert np.allclose(after, before[swapped], atol=1e-6)
+    mixed = Reference(photos.visual[photos.media], None, None, photos.text[swapped], photos.media, photos.scale)
+    model = fit_mismatch(mixed)
+    assert model is not None
+    p = model.p(measures_of(mixed).mismatch_score)
+    strayed = photos.media[swapped] != photos.media
+    assert p[strayed].mean() > 0.6
+    assert p[~strayed].mean() < 0.15
+    assert abs(np.corrcoef(after, strayed)[0, 1]) < 0.1  # u knows nothing of the swap

@@ -1,0 +1,245 @@
+"""The query layer against plain NumPy on the same rows, on finished, unfinished, remote and broken audits."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from auditor.query.audit import MEASUREMENTS, Audit
+from auditor.query.sandbox import QueryError
+from auditor.schema import FACTS, SAMPLES
+from auditor.store.audit_files import AuditError
+from tests.support.s3 import Bucket, bucket, s3_endpoint  # noqa: F401
+from tests.support.synthetic import write_audit, write_corpus_audit
+
+ROWS = 3000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_audit(tmp_path_factory.mktemp("query") / "audit", ROWS, 500)
+
+
+@pytest.fixture(scope="module")
+def audit(folder: Path) -> Audit:
+    return Audit(folder)
+
+
+@pytest.fixture(scope="module")
+def table(folder: Path) -> pa.Table:
+    return pq.read_table(folder / "samples", schema=SAMPLES)
+
+
+def test_summary(audit: Audit, table: pa.Table) -> None:
+    found = audit.summary()
+    ok = table.filter(pc.equal(table["status"], "ok"))
+    assert found.rows == ROWS and found.usable == len(ok)
+    assert found.status == {e["values"]: e["counts"] for e in pc.value_counts(table["status"]).to_pylist()}
+    assert found.kinds == {e["values"]: e["counts"] for e in pc.value_counts(ok["kind"]).to_pylist()}
+    assert found.duplicates == len(ok) - ok["duplicate_of"].null_count
+    assert found.flags["mismatch"] == int((ok["p_mismatch"].to_numpy() >= 0.5).sum())
+    assert found.typical["similarity"]["median"] == pytest.approx(np.median(ok["similarity"].to_numpy()))
+    assert found.noise[0].share == 0.07
+    assert "about 7.0% (6.4% - 7.7%)" in str(found)
+    json.dumps(found.to_dict())
+
+
+def test_worst_takes_the_suspicious_end(audit: Audit, table: pa.Table) -> None:
+    for column, largest in (("p_mismatch", True), ("uncertainty_text", True), ("similarity", False)):
+        values = table[column].drop_null().to_numpy()
+        expected = np.sort(values)[::-1][:25] if largest else np.sort(values)[:25]
+        found = audit.worst(column, 25)
+        np.testing.assert_array_equal(found[column].to_numpy(), expected)
+        assert found.column_names == audit.columns
+    assert set(audit.worst(n=5, where="kind = 'video'")["kind"].to_pylist()) == {"video"}
+
+
+def test_pages_are_stable_and_complete(audit: Audit, table: pa.Table) -> None:
+    everything = [uid for i in range(0, ROWS, 700) for uid in audit.page(limit=700, offset=i)["uid"].to_pylist()]
+    assert everything == table["uid"].to_pylist()
+    pages = [audit.page("status = 'ok'", "similarity", True, 100, i)["uid"].to_pylist() for i in range(0, 300, 100)]
+    order = table.filter(pc.equal(table["status"], "ok")).sort_by([("similarity", "descending")])
+    assert [uid for page in pages for uid in page] == order["uid"].to_pylist()[:300]
+    assert audit.page("FALSE").num_rows == 0
+
+
+def test_row_and_its_shard(audit: Audit, table: pa.Table) -> None:
+    wanted = table.slice(1234, 1).to_pylist()[0]
+    for found in (audit.row(wanted["uid"]), audit.row(wanted["uid"], 0, wanted["shard"])):
+        assert found is not None
+        assert {name: found[name] for name in wanted} == wanted
+    assert audit.row("f" * 32) is None
+    assert audit.row(wanted["uid"], shard="nowhere") is None
+
+
+def test_histogram(audit: Audit, table: pa.Table) -> None:
+    values = table["similarity"].drop_null().to_numpy().astype(np.float64)
+    found = audit.histogram("similarity", bins=20)
+    expected, _ = np.histogram(values, found.edges)
+    np.testing.assert_array_equal(found.counts, expected)
+    assert found.missing == ROWS - len(values)
+    videos = table.filter(pc.equal(table["kind"], "video"))["similarity"].drop_null()
+    assert audit.histogram("similarity", "kind = 'video'").total == len(videos)
+
+
+def test_logarithmic_histogram(audit: Audit, table: pa.Table) -> None:
+    values = table["matches_text"].drop_null().to_numpy().astype(np.float64)
+    found = audit.histogram("matches_text", bins=10, log=True)
+    np.testing.assert_allclose(np.diff(np.log10(found.edges)), np.log10(values.max() / values.min()) / 10, rtol=1e-6)
+    assert np.abs(found.counts - np.histogram(values, found.edges)[0]).max() <= 1  # rounding at an edge
+    assert found.total == len(values)
+
+
+def test_density_and_its_cells(audit: Audit, table: pa.Table) -> None:
+    found = audit.density("similarity", "uncertainty_text", bins=12)
+    x, y = (table[c].drop_null().to_numpy().astype(np.float64) for c in ("similarity", "uncertainty_text"))
+    expected, _, _ = np.histogram2d(y, x, [found.y_edges, found.x_edges])
+    np.testing.assert_array_equal(found.counts, expected)
+    row, column = np.unravel_index(found.counts.argmax(), found.counts.shape)
+    assert audit.count(found.cell(int(column), int(row))) == pytest.approx(found.counts.max(), abs=2)
+
+
+def test_percentiles(audit: Audit, table: pa.Table) -> None:
+    row = audit.worst("similarity", 40).to_pylist()[-1]
+    found = audit.percentiles(row)
+    same_kind = table.filter(pc.and_(pc.equal(table["kind"], row["kind"]), pc.equal(table["status"], "ok")))
+    values = same_kind["similarity"].to_numpy()
+    assert found["similarity"] == pytest.approx((values < row["similarity"]).mean())
+    assert set(found) == set(MEASUREMENTS)
+    assert audit.percentiles(row["uid"]) == found
+    assert audit.percentiles("no such uid") == {}
+
+
+def test_errors_name_an_example(audit: Audit, table: pa.Table) -> None:
+    found = audit.errors()
+    assert sum(error["rows"] for error in found) == pc.sum(pc.not_equal(table["status"], "ok")).as_py()
+    assert audit.row(audit.page(f"key = '{found[0]['example']}'")["uid"][0].as_py()) is not None
+
+
+def test_unknown_columns_name_the_nearest(audit: Audit) -> None:
+    with pytest.raises(QueryError, match="did you mean similarity"):
+        audit.worst("simlarity")
+    with pytest.raises(QueryError, match="did you mean uncertainty_text"):
+        audit.histogram("uncertanty_text")
+    with pytest.raises(QueryError, match="is text"):
+        audit.histogram("caption")
+
+
+def test_no_audit(tmp_path: Path) -> None:
+    with pytest.raises(AuditError, match="is no audit"):
+        Audit(tmp_path)
+    with pytest.raises(AuditError, match="is no audit"):
+        Audit(tmp_path / "nowhere")
+    (tmp_path / "manifest.json").write_text("{")
+    with pytest.raises(AuditError, match="not JSON"):
+        Audit(tmp_path)
+    (tmp_path / "manifest.json").write_text("[1]")
+    with pytest.raises(AuditError, match="something else"):
+        Audit(tmp_path)
+    (tmp_path / "manifest.json").write_text('{"format": 99}')
+    with pytest.raises(AuditError, match="format 99"):
+        Audit(tmp_path)
+
+
+def test_unfinished_audit_shows_what_is_there(folder: Path, tmp_path: Path) -> None:
+    """Two shards scored, one swept only, three to come."""
+    manifest = {**json.loads((folder / "manifest.json").read_text()), "state": "scoring", "counts": {}}
+    (tmp_path / "samples").mkdir()
+    (tmp_path / "embeddings").mkdir()
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    for name in ("00000", "00001"):
+        shutil.copy(folder / "samples" / f"{name}.parquet", tmp_path / "samples")
+    facts = pq.read_table(folder / "samples" / "00002.parquet", columns=FACTS.names)
+    vectors = pa.array([[0.0] * 4] * len(facts), pa.list_(pa.float16(), 4))
+    for name in ("00001", "00002"):
+        pq.write_table(facts.append_column("visual", vectors), tmp_path / "embeddings" / f"{name}.parquet")
+    unfinished = Audit(tmp_path)
+    assert unfinished.notes == [
+        "this audit is not finished (state: scoring): 3 of 6 shards are here, 1 of them not scored yet"
+    ]
+    assert unfinished.count() == 1500 and unfinished.counts["rows"] == 1500
+    assert unfinished.count("shard = '00002' AND similarity IS NULL AND caption IS NOT NULL") == 500
+    assert unfinished.worst(n=10).num_rows == 10
+    assert "note: this audit is not finished" in str(unfinished.summary())
+
+
+def test_audit_that_has_only_begun(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text(json.dumps({"format": 1, "state": "sweeping"}))
+    empty = Audit(tmp_path)
+    assert empty.count() == 0 and empty.summary().rows == 0
+    assert empty.histogram("similarity").total == 0
+    assert empty.keep(max_p_mismatch=0.5).count == 0
+    assert empty.columns == Audit(folder).columns
+
+
+def test_damaged_shard_is_named(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "audit")
+    (tmp_path / "audit" / "samples" / "00000.parquet").write_bytes(b"PAR1 no, it is not")
+    with pytest.raises(AuditError, match=r"00000\.parquet"):
+        Audit(tmp_path / "audit")
+
+
+def test_columns_of_other_versions(folder: Path, tmp_path: Path) -> None:
+    """A column that is missing is null, one that is new can be queried."""
+    shutil.copytree(folder, tmp_path / "audit")
+    for path in (tmp_path / "audit" / "samples").glob("*.parquet"):
+        table = pq.read_table(path).drop_columns(["topic", "frame_spread"])
+        pq.write_table(table.append_column("aesthetic", table["similarity"]), path)
+    other = Audit(tmp_path / "audit")
+    assert other.count("topic IS NULL") == ROWS
+    assert other.sql("SELECT max(aesthetic) AS m FROM samples")["m"][0].as_py() > 0.3
+    assert other.histogram("aesthetic").total == other.histogram("similarity").total
+
+
+def test_quotes_in_the_path(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "it's [an] audit*")
+    assert Audit(tmp_path / "it's [an] audit*").count() == ROWS
+
+
+def test_remote_memory(folder: Path, table: pa.Table) -> None:
+    fsspec.filesystem("memory").put(str(folder), "/remote-audit", recursive=True)
+    remote = Audit("memory://remote-audit")
+    assert remote.summary().rows == ROWS
+    np.testing.assert_array_equal(
+        remote.worst(n=5)["p_mismatch"].to_numpy(), np.sort(table["p_mismatch"].drop_null().to_numpy())[::-1][:5]
+    )
+    remote.mark(table["uid"][0].as_py(), "bad", reviewer="a")
+    assert Audit("memory://remote-audit").count("review = 'bad'") == 1
+
+
+def test_remote_s3(folder: Path, bucket: Bucket) -> None:  # noqa: F811
+    remote = Audit(bucket.upload(folder, "audit/"))
+    assert remote.summary().rows == ROWS
+    assert remote.worst(n=3).num_rows == 3
+    remote.mark("0" * 32, "good", reviewer="b")
+    remote.refresh_reviews()
+    assert remote.sql("SELECT mark FROM reviews")["mark"].to_pylist() == ["good"]
+    with pytest.raises(AuditError, match="is no audit"):
+        Audit(f"{bucket.url}/nothing")
+
+
+def test_media_come_from_the_corpus(tmp_path: Path) -> None:
+    path, corpus = write_corpus_audit(tmp_path)
+    row = Audit(path).page("status = 'ok'", limit=1).to_pylist()[0]
+    data = Audit(path).media(row)
+    assert data.startswith(b"\xff\xd8") and data.endswith(b"\xff\xd9") and len(data) == row["media_size"]
+    corpus.rename(tmp_path / "elsewhere")
+    assert Audit(path, tmp_path / "elsewhere").media(row) == data
+
+
+def test_import_is_light() -> None:
+    code = (
+        "import sys, auditor.query.audit, auditor.keep.subset, auditor.keep.effects, auditor.keep.export;"
+        "import auditor.query.compare, auditor.report.report;"
+        "print([m for m in ('torch', 'ray', 'pandas', 'model', 'webdataset', 'streamlit') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

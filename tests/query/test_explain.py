@@ -1,0 +1,167 @@
+"""The evidence behind a row: against naive ranks, for videos, beyond the whole corpus, and without torch."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from auditor import schema
+from auditor.cli import cli
+from auditor.measure.rivals import Reference, frame_similarity, similarity_matrix
+from auditor.query.audit import Audit
+from auditor.query.explain import ExplainError, explain
+from auditor.store.embeddings import vectors
+from tests.support.pairs import as_video, planted
+
+DIM, SHARD = 24, 20
+
+
+def facts(ref: Reference, kind: str) -> list[dict[str, object]]:
+    return [
+        {
+            "uid": f"{kind[0]}{i:031x}",
+            "key": f"{kind}-{i:03d}",
+            "caption_index": 0,
+            "shard": f"{kind}-{i // SHARD}",
+            "kind": kind,
+            "caption": f"caption {i}",
+            "media_digest": f"{kind}{ref.group[i]}",
+            "status": "ok",
+        }
+        for i in range(len(ref))
+    ]
+
+
+def write_shards(folder: Path, ref: Reference, kind: str) -> pa.Table:
+    every = np.ones(len(ref), bool)
+    rows = pa.Table.from_pylist(facts(ref, kind), schema=schema.FACTS)
+    frames: list[object] = [None] * len(ref)
+    times: list[object] = [None] * len(ref)
+    if ref.frames is not None and ref.mask is not None:
+        frames = [clip[there].astype(np.float16).tolist() for clip, there in zip(ref.frames, ref.mask, strict=True)]
+        times = [[0.5 * i for i in range(int(there.sum()))] for there in ref.mask]
+    kinds = schema.embeddings(DIM)
+    stored = rows.append_column("visual", vectors(ref.visual, every)).append_column("text", vectors(ref.text, every))
+    stored = stored.append_column("frame_embeddings", pa.array(frames, kinds.field("frame_embeddings").type))
+    stored = stored.append_column("frame_times", pa.array(times, kinds.field("frame_times").type))
+    scores = pa.table([pa.nulls(len(ref), field.type) for field in schema.SCORES], schema=schema.SCORES)
+    for start in range(0, len(ref), SHARD):
+        name = f"{kind}-{start // SHARD}.parquet"
+        pq.write_table(stored.slice(start, SHARD), folder / "embeddings" / name)
+        both = [*rows.slice(start, SHARD).columns, *scores.slice(start, SHARD).columns]
+        pq.write_table(pa.table(both, schema=schema.SAMPLES), folder / "samples" / name)
+    return stored.drop_columns(["frame_embeddings", "frame_times"])
+
+
+def halved(ref: Reference) -> Reference:
+    """As it comes back from disk."""
+    visual, text = ref.visual.astype(np.float16), ref.text.astype(np.float16)
+    frames = None if ref.frames is None else ref.frames.astype(np.float16).astype(np.float32)
+    return replace(ref, visual=visual.astype(np.float32), text=text.astype(np.float32), frames=frames)
+
+
+@pytest.fixture(scope="module")
+def pictures() -> Reference:
+    return halved(planted(50, 0.0, seed=1).reference)
+
+
+@pytest.fixture(scope="module")
+def clips() -> Reference:
+    return halved(as_video(planted(30, 0.0, seed=2).reference))
+
+
+@pytest.fixture(scope="module")
+def audit(tmp_path_factory: pytest.TempPathFactory, pictures: Reference, clips: Reference) -> Path:
+    folder = tmp_path_factory.mktemp("audit")
+    (folder / "embeddings").mkdir()
+    (folder / "samples").mkdir()
+    reference = [write_shards(folder, pictures, "image"), write_shards(folder, clips, "video")]
+    pq.write_table(pa.concat_tables(reference), folder / "reference.parquet")
+    statistics = {"video": {"frame_threshold": 0.3}}
+    (folder / "manifest.json").write_text(json.dumps({"format": 1, "state": "complete", "statistics": statistics}))
+    (folder / "head").mkdir()
+    from safetensors.numpy import save_file
+
+    banks = {"visual": pictures.visual[:4], "text": pictures.text[:4]}
+    save_file({name: np.ascontiguousarray(bank) for name, bank in banks.items()}, folder / "head" / "head.safetensors")
+    head = {"dim": DIM, "prototypes": 4, "evidence": "exp", "tau": 5.0, "scale": 20.0}
+    (folder / "head" / "config.json").write_text(json.dumps({"head": head}))
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["image", "video"])
+def test_fits_and_ranks_equal_naive_ones(audit: Path, pictures: Reference, clips: Reference, kind: str) -> None:
+    ref = pictures if kind == "image" else clips
+    matrix = similarity_matrix(ref.visual, ref.frames, ref.mask, ref.text)
+    with Audit(audit) as opened:
+        for row in (0, 7, 23):
+            found = explain(opened, f"{kind}-{row:03d}", n=3)
+            others = np.delete(np.arange(len(ref)), row)
+            captions = others[np.argsort(-matrix[row, others])]
+            media = others[np.argsort(-matrix[others, row])]
+            assert [fit.key for fit in found.captions] == [f"{kind}-{i:03d}" for i in captions[:3]]
+            assert [fit.key for fit in found.media] == [f"{kind}-{i:03d}" for i in media[:3]]
+            assert found.caption_rank == 1 + (matrix[row, others] > matrix[row, row]).sum()
+            assert found.medium_rank == 1 + (matrix[others, row] > matrix[row, row]).sum()
+            assert found.captions_of == found.media_of == len(ref)
+
+
+def test_frames_of_a_video(audit: Path, clips: Reference) -> None:
+    assert clips.frames is not None and clips.mask is not None
+    with Audit(audit) as opened:
+        found = explain(opened, "video-004")
+        assert not explain(opened, "image-004").frames
+    expected = frame_similarity(clips.frames, clips.mask, clips.text)[4]
+    assert [frame.similarity for frame in found.frames] == pytest.approx(expected[clips.mask[4]].tolist(), abs=2e-3)
+    assert found.best_frame == expected.argmax()
+    assert [frame.time for frame in found.frames] == [0.5 * i for i in range(len(found.frames))]
+    assert [frame.fits for frame in found.frames] == [bool(s >= 0.3) for s in expected[clips.mask[4]]]
+
+
+def test_prototypes_add_up_to_the_uncertainty(audit: Path, pictures: Reference) -> None:
+    with Audit(audit) as opened:
+        found = explain(opened, "image-003")
+    evidence = np.exp(20.0 * (pictures.text[:4] @ pictures.visual[3]).astype(np.float64) / 5.0)
+    assert sum(belief.belief for belief in found.prototypes_visual) == pytest.approx(
+        1 - 4 / (evidence + 1).sum(), abs=2e-3
+    )
+    assert found.prototypes_visual[0].prototype == evidence.argmax()
+    assert found.prototypes_visual[0].like is not None
+    assert found.prototypes_text[0].belief >= found.prototypes_text[-1].belief
+
+
+def test_a_huge_corpus_is_compared_with_its_reference(audit: Path) -> None:
+    with Audit(audit) as opened:
+        sampled = explain(opened, "image-003", whole_corpus=0)
+        assert sampled.compared_with == "reference"
+        whole = explain(opened, "image-003")
+    assert sampled.captions == whole.captions and sampled.medium_rank == whole.medium_rank
+    with Audit(audit) as opened:  # the reference keeps no frames, yet videos can be explained
+        assert explain(opened, "video-003", whole_corpus=0).captions
+
+
+def test_a_row_that_is_not_there(audit: Path) -> None:
+    with Audit(audit) as opened, pytest.raises(ExplainError, match="no row 'nonesuch'"):
+        explain(opened, "nonesuch")
+
+
+def test_the_command_and_its_json(audit: Path) -> None:
+    shown = CliRunner().invoke(cli, ["explain", str(audit), "video-002"])
+    assert shown.exit_code == 0 and "frames against the caption" in shown.output
+    printed = CliRunner().invoke(cli, ["explain", str(audit), "image-001", "--json"])
+    assert json.loads(printed.output)["row"]["key"] == "image-001"
+
+
+def test_explaining_needs_no_torch(audit: Path) -> None:
+    code = (
+        "import sys; from auditor.query.explain import explain; from auditor.query.audit import Audit; "
+        f"explain(Audit({str(audit)!r}), 'image-001'); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=300).returncode == 0

@@ -1,0 +1,184 @@
+"""The narrow columns in memory answer as the files do."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from auditor.keep.drift import shifts
+from auditor.query.audit import Audit, Limits, QueryError
+from auditor.query.in_memory import Resident
+from auditor.query.rules import Rules
+from tests.support.synthetic import write_audit
+
+RULES = Rules(max_p_mismatch=0.3, min_similarity=0.2, keep_top="40%", by="similarity")
+CONDITIONS = [
+    "similarity < 0.2",
+    "kind = 'video' AND status = 'ok'",
+    "kind = 'no such kind'",
+    "status <> 'ok'",
+    "mismatch",
+    "topic = 3 AND width > 300",
+    "contains(lower(caption), 'dog')",
+    "key LIKE '%7' AND p_mismatch > 0.1",
+    "length(caption) > 60",
+    "review IS NULL",
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_audit(tmp_path_factory.mktemp("resident") / "audit", 5000, 500)
+
+
+@pytest.fixture(scope="module")
+def stored(folder: Path) -> Audit:
+    return Audit(folder)
+
+
+@pytest.fixture(scope="module")
+def held(folder: Path) -> Audit:
+    return Audit(folder).hold()
+
+
+@pytest.mark.parametrize("where", CONDITIONS)
+def test_counts_and_pages_are_those_of_the_files(stored: Audit, held: Audit, where: str) -> None:
+    assert held.count(where) == stored.count(where)
+    for order, descending, offset in ((None, False, 0), ("p_mismatch", True, 3), ("key", False, 40)):
+        asked = (where, order, descending, 10, offset)
+        assert held.page(*asked).equals(stored.page(*asked))
+
+
+def test_distributions_and_effects_are_those_of_the_files(stored: Audit, held: Audit) -> None:
+    for where in CONDITIONS:
+        assert (
+            held.histogram("uncertainty_text", where).counts == stored.histogram("uncertainty_text", where).counts
+        ).all()
+    drawn = [audit.density("similarity", "matches_text").counts for audit in (held, stored)]
+    assert (drawn[0] == drawn[1]).all()
+    for found, expected in zip(held.rule_effects(RULES).rules, stored.rule_effects(RULES).rules, strict=True):
+        assert astuple(found) == pytest.approx(astuple(expected))
+    assert held.nearest_cut(RULES, "min_similarity")[0].equals(stored.nearest_cut(RULES, "min_similarity")[0])
+    changed = [shifts(audit, RULES) for audit in (held, stored)]
+    assert changed[0].measures[0].kept == pytest.approx(changed[1].measures[0].kept)
+    assert {t.topic: t.kept for t in changed[0].topics} == {t.topic: t.kept for t in changed[1].topics}
+
+
+def test_only_what_needs_them_asks_the_files(held: Audit) -> None:
+    assert held.table("similarity < 0.2", '"p_mismatch"') == "narrow AS samples"
+    assert held.table("mismatch AND kind = 'image'") == "narrow AS samples"
+    assert held.table("contains(lower(caption), 'dog')") == "narrow AS samples"
+    for wide in ("media_path = 'x'", "UID = 'x'", "COLUMNS(*) IS NULL", "upper(\"key\") = 'A'"):
+        assert held.table(wide) == "measured AS samples"
+    assert held.table("review = 'bad'") == "reviewed AS samples"
+
+
+@pytest.mark.parametrize("inside", ["file = 0", "file_row_number = 1", "uid_order > 0"])
+def test_its_own_columns_are_nobodys(held: Audit, inside: str) -> None:
+    with pytest.raises(QueryError, match=inside.split()[0]):
+        held.count(inside)
+
+
+def test_columns_of_others_are_asked_of_the_files(tmp_path: Path) -> None:
+    folder = write_audit(tmp_path / "audit", 100)
+    file = folder / "samples" / "00000.parquet"
+    table = pq.read_table(file)
+    for column in ("CLIP_score", "odd name"):
+        table = table.append_column(column, pa.array(range(100)))
+    pq.write_table(table, file)
+    held = Audit(folder).hold()
+    assert held.resident
+    assert held.count("CLIP_score < 10") == held.count("clip_SCORE < 10") == 10
+    assert held.count('"odd name" < 20 AND samples.width > 0') == 20
+
+
+def test_ten_threads_search_at_once(folder: Path) -> None:
+    held, stored = Audit(folder).hold(), Audit(folder)
+    asked = [f"key LIKE '%{number % 30}'" for number in range(200)]
+    with ThreadPoolExecutor(10) as pool:
+        found = list(pool.map(held.count, asked))
+    expected = {condition: stored.count(condition) for condition in set(asked)}
+    assert found == [expected[condition] for condition in asked]
+
+
+def test_captions_that_do_not_fit_stay_in_the_files(folder: Path, stored: Audit) -> None:
+    audit = Audit(folder)
+    audit.resident = Resident(audit.database, audit.files, audit.thresholds, audit.columns, captions=False)
+    for where in CONDITIONS:
+        assert audit.count(where) == stored.count(where)
+    assert audit.table("caption = 'x'") == "measured AS samples"
+    lengths = [shifts(each, RULES).measures[0].kept for each in (audit, stored)]
+    assert lengths[0] == pytest.approx(lengths[1])
+
+
+def test_what_does_not_fit_is_asked_of_the_files(folder: Path) -> None:
+    small = Audit(folder, limits=Limits(memory="2MB")).hold()
+    assert small.resident is None and small.count() == 5000
+
+
+@pytest.mark.parametrize("hold", [False, True])
+@pytest.mark.parametrize("target", ["kept.npy", "kept.parquet", "kept.txt"])
+def test_the_best_share_can_be_written(folder: Path, tmp_path: Path, target: str, hold: bool) -> None:
+    audit = Audit(folder).hold() if hold else Audit(folder)
+    kept = audit.keep(keep_top="30%", by="similarity", where="review IS NULL")
+    assert kept.write(tmp_path / target).rows == kept.count == round(0.3 * audit.count("status = 'ok'"))
+
+
+def test_rows_can_be_sorted_by_their_marks(stored: Audit, held: Audit) -> None:
+    assert held.page(order_by="review", limit=5).equals(stored.page(order_by="review", limit=5))
+
+
+def test_marks_of_another_process_are_seen(tmp_path: Path) -> None:
+    folder = write_audit(tmp_path / "audit", 100)
+    here, elsewhere = Audit(folder).hold(), Audit(folder)
+    elsewhere.mark(here.worst(n=1)["uid"][0].as_py(), "bad")
+    assert here.count("review = 'bad'") == 0
+    here.see_new_marks()
+    assert here.count("review = 'bad'") == 1
+
+
+def test_two_reviewers_mark_at_once(tmp_path: Path) -> None:
+    audit = Audit(write_audit(tmp_path / "audit", 100))
+    uids = audit.page(limit=40)["uid"].to_pylist()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda uid: audit.mark(uid, "good"), uids))
+    assert audit.count("review = 'good'") == 40
+
+
+def test_the_rows_of_a_search_are_remembered_and_forgotten(folder: Path) -> None:
+    held = Audit(folder).hold()
+    assert held.resident
+    first = held.resident.matching("key LIKE '%x'")
+    assert held.resident.matching("key LIKE '%x'") == first
+    for number in range(20):
+        held.count(f"key LIKE '%{number}'")
+    tables = held.database.rows("SELECT table_name FROM duckdb_tables() WHERE table_name LIKE 'places_%'")
+    assert len(tables) == 12 and first not in {row["table_name"] for row in tables}
+    assert held.resident.matching("key LIKE '%x'") != first
+
+
+def test_marks_count_at_once(tmp_path: Path) -> None:
+    held = Audit(write_audit(tmp_path / "audit", 500)).hold()
+    row = held.worst(n=1).to_pylist()[0]
+    assert held.precision().judged == 0 and held.count("review = 'bad'") == 0
+    held.mark(row["uid"], "bad", caption_index=row["caption_index"])
+    assert held.precision().judged == 1 and held.count("review = 'bad'") == 1
+
+
+def test_an_audit_that_is_not_finished_is_not_held(tmp_path: Path) -> None:
+    folder = write_audit(tmp_path / "audit", 200)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "state": "scoring"}))
+    held = Audit(folder).hold()
+    assert held.resident is None and held.count("similarity < 9") > 0
+
+
+def test_a_row_is_found_by_its_uid(stored: Audit, held: Audit) -> None:
+    for row in held.page(order_by="similarity", limit=5).to_pylist():
+        assert held.row(row["uid"]) == stored.row(row["uid"]) == row
+        assert held.row(row["uid"], 0) == row and held.row(row["uid"], 7) is None
+    assert held.row("f" * 32) is None and held.row("it's no uid") is None

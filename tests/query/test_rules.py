@@ -1,0 +1,77 @@
+"""Flags and rules say in SQL what they say in words."""
+
+import numpy as np
+import pytest
+
+from auditor.query.audit import Audit
+from auditor.query.rules import RuleError, Rules, flag_sql, parse_share
+from auditor.schema import FLAGS
+from tests.support.synthetic import write_audit
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_audit(tmp_path_factory.mktemp("rules"), 2000, 500))
+
+
+def test_flags_follow_the_thresholds(path: str) -> None:
+    table = Audit(path).sql("SELECT * FROM samples")
+    for flag, column, threshold in (
+        ("mismatch", "p_mismatch", 0.5),
+        ("ambiguous_visual", "matches_visual", 40),
+        ("ambiguous_text", "matches_text", 60),
+    ):
+        expected = np.nan_to_num(table[column].to_numpy(), nan=-1) >= threshold
+        assert 0 < expected.sum() < len(expected)
+        np.testing.assert_array_equal(table[flag].to_numpy(), expected)
+
+
+def test_thresholds_can_be_overridden_and_the_papers_used(path: str) -> None:
+    strict = Audit(path, thresholds={"mismatch": 0.01, "uncertainty_text": 0.7})
+    table = strict.sql("SELECT * FROM samples")
+    np.testing.assert_array_equal(
+        table["ambiguous_text"].to_numpy(), np.nan_to_num(table["uncertainty_text"].to_numpy(), nan=-1) >= 0.7
+    )
+    assert strict.summary().flags["mismatch"] > Audit(path).summary().flags["mismatch"]
+
+
+def test_a_threshold_of_its_own_for_each_kind(path: str) -> None:
+    apart = Audit(path, thresholds={"ambiguous_text": {"image": 60.0, "video": 20.0}})
+    table = apart.sql("SELECT kind, matches_text, ambiguous_text FROM samples")
+    cut = np.select([table["kind"].to_numpy() == "image", table["kind"].to_numpy() == "video"], [60.0, 20.0], np.inf)
+    expected = np.nan_to_num(table["matches_text"].to_numpy(), nan=-1) >= cut
+    assert {kind for kind, flag in zip(table["kind"].to_pylist(), expected, strict=True) if flag} == {"image", "video"}
+    np.testing.assert_array_equal(table["ambiguous_text"].to_numpy(), expected)
+
+
+def test_no_threshold_no_flag() -> None:
+    assert flag_sql({}) == dict.fromkeys(FLAGS, "FALSE")
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"), [("30%", 0.3), ("0.3", 0.3), (0.3, 0.3), ("1000", 1000), (7, 7), ("1e-2", 0.01)]
+)
+def test_shares(given: str | float, meant: float) -> None:
+    assert parse_share(given) == pytest.approx(meant)
+    assert isinstance(parse_share(given), type(meant))
+
+
+@pytest.mark.parametrize("given", ["150%", "many", "0%", "-3", 0, 1.5, ""])
+def test_bad_shares(given: str | float) -> None:
+    with pytest.raises(RuleError):
+        parse_share(given)
+
+
+def test_unknown_rule_is_refused() -> None:
+    with pytest.raises(RuleError, match=r"max_p_mismach.*max_p_mismatch"):
+        Rules.of({"max_p_mismach": 0.1})
+    with pytest.raises(RuleError, match="go together"):
+        Rules(keep_top="30%")
+
+
+def test_command_line_says_the_same() -> None:
+    rules = Rules(max_p_mismatch=0.1, keep_top="30%", by="similarity", where="kind = 'image'", no_duplicates=True)
+    assert rules.command_line() == [
+        *("--max-p-mismatch", "0.1", "--keep-top", "30%", "--by", "similarity"),
+        *("--where", "kind = 'image'", "--no-duplicates"),
+    ]

@@ -1,0 +1,234 @@
+"""Nothing a user writes reaches beyond the audit: the ways out that are known, tried one by one."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from auditor.query.audit import Audit
+from auditor.query.sandbox import Database, Limits, QueryError, literal
+from tests.support.synthetic import write_audit
+
+
+@pytest.fixture(scope="module")
+def audit(tmp_path_factory: pytest.TempPathFactory) -> Audit:
+    folder = tmp_path_factory.mktemp("sandbox")
+    (folder / "secret.csv").write_text("password\nhunter2\n")
+    return Audit(write_audit(folder / "audit", 300, 100))
+
+
+ESCAPES = [
+    "SELECT * FROM read_csv('{secret}')",
+    "SELECT * FROM read_text('{secret}')",
+    "SELECT * FROM read_blob('{secret}')",
+    "SELECT * FROM read_json('{secret}')",
+    "SELECT * FROM read_parquet('{secret}')",
+    "SELECT * FROM parquet_metadata('{own}')",
+    "SELECT * FROM read_duckdb('{secret}')",
+    "SELECT * FROM sniff_csv('{secret}')",
+    "SELECT * FROM glob('/etc/*')",
+    "SELECT * FROM glob('{folder}/*')",
+    "SELECT * FROM '{secret}'",
+    'SELECT * FROM "{secret}"',
+    "SELECT * FROM '{own}'",
+    "FROM query('SELECT * FROM ''{secret}''')",
+    "FROM query_table('{secret}')",
+    "SELECT * FROM json_execute_serialized_sql(json_serialize_sql('SELECT 1'))",
+    "SELECT json_execute_serialized_sql('x')",
+    "SELECT (SELECT content FROM read_text('{secret}'))",
+    "WITH a AS (SELECT * FROM read_text('{secret}')) SELECT * FROM a",
+    'WITH "{secret}" AS (SELECT 1) SELECT * FROM "{secret}"',
+    "SELECT * FROM samples WHERE key IN (SELECT content FROM read_text('{secret}'))",
+    "SELECT * FROM samples JOIN LATERAL (SELECT * FROM read_text('{secret}')) ON true",
+    "SELECT * FROM samples UNION ALL SELECT * FROM read_text('{secret}')",
+    "DESCRIBE SELECT * FROM read_text('{secret}')",
+    "SUMMARIZE FROM read_csv('{secret}')",
+    "SELECT 1; SELECT 2",
+    "SELECT 1; COPY (SELECT 1) TO '{folder}/out.csv'",
+    "COPY (SELECT 1) TO '{folder}/out.csv'",
+    "COPY (SELECT 1) TO '{own}'",
+    "COPY samples TO '{folder}/out.parquet' (FORMAT parquet)",
+    "EXPORT DATABASE '{folder}/out'",
+    "IMPORT DATABASE '{folder}'",
+    "ATTACH '{folder}/out.db'",
+    "ATTACH ':memory:' AS m",
+    "INSTALL httpfs",
+    "LOAD httpfs",
+    "FORCE INSTALL httpfs FROM 'http://127.0.0.1/x'",
+    "SELECT * FROM 'http://127.0.0.1:1/x.parquet'",
+    "SELECT * FROM read_parquet('s3://bucket/x.parquet')",
+    "SET enable_external_access = true",
+    "SET lock_configuration = false",
+    "RESET memory_limit",
+    "PRAGMA enable_external_access = true",
+    "PRAGMA database_list",
+    "CALL pragma_version()",
+    "CREATE TABLE t AS SELECT 1",
+    "CREATE OR REPLACE VIEW samples AS SELECT 1",
+    "CREATE SECRET (TYPE s3)",
+    "CREATE MACRO f() AS TABLE SELECT * FROM read_text('{secret}')",
+    "DROP VIEW samples",
+    "DELETE FROM reviews",
+    "INSERT INTO reviews VALUES (1)",
+    "UPDATE reviews SET mark = 'good'",
+    "PREPARE p AS SELECT 1",
+    "EXECUTE p",
+    "VACUUM",
+    "CHECKPOINT",
+    "EXPLAIN ANALYZE COPY (SELECT 1) TO '{folder}/out.csv'",
+    "SELECT getenv('HOME')",
+    "SELECT current_setting('allowed_paths')",
+    "SELECT * FROM duckdb_settings()",
+    "SELECT * FROM duckdb_secrets()",
+    "SELECT * FROM duckdb_views()",
+    "SELECT * FROM duckdb_logs()",
+    "SELECT * FROM information_schema.tables",
+    "SELECT * FROM pg_catalog.pg_tables",
+    "SHOW TABLES",
+    "SELECT write_log('x')",
+    "SELECT sleep_ms(1000)",
+    "SELECT repeat('x', 3000000000)",
+    "SELECT len(range(3000000000))",
+    "SELECT list_reduce(['x', 'y'], lambda a, b: a || a || a)",
+    "SELECT lpad('x', 1000000000, 'y')",
+    "SELECT * FROM measured",
+    "SELECT * FROM memory.main.samples",
+    "SELECT * FROM os",
+    "",
+    "   ",
+    "-- nothing",
+]
+
+
+@pytest.mark.parametrize("sql", ESCAPES)
+def test_escapes_are_refused(audit: Audit, sql: str) -> None:
+    folder = Path(audit.path).parent
+    text = sql.format(secret=folder / "secret.csv", folder=folder, own=audit.files.all[0])
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    with pytest.raises(QueryError) as refused:
+        audit.sql(text)
+    assert "hunter2" not in str(refused.value) and "\n" not in str(refused.value)
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+    assert audit.count() == 300
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT * FROM read_text('/etc/passwd')",
+        "SELECT * FROM glob('/etc/*')",
+        "COPY (SELECT 1) TO '/tmp/auditor-escape.csv'",
+        "ATTACH '/tmp/auditor-escape.db'",
+        "LOAD httpfs",
+        "SET threads = 1",
+        "SELECT * FROM '/etc/passwd.csv'",
+    ],
+)
+def test_the_engine_refuses_too(audit: Audit, statement: str) -> None:
+    """The second wall: what would happen if the check of the text were fooled."""
+    with pytest.raises(QueryError):
+        audit.database.define(statement)
+    assert not list(Path("/tmp").glob("auditor-escape*"))
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT count(*) FROM samples",
+        "select count(*) from samples;",
+        "FROM samples SELECT count(*)",
+        "WITH a AS (SELECT * FROM samples) SELECT count(*) FROM a",
+        "SELECT count(*) FROM samples s JOIN reviews r USING (uid, caption_index) RIGHT JOIN samples t USING (uid)",
+        "SELECT kind, approx_quantile(similarity, 0.5) FROM samples GROUP BY ALL ORDER BY 1",
+        "SELECT * FROM range(3)",
+        "SELECT unnest([1, 2])",
+        "SELECT row_number() OVER (ORDER BY similarity) FROM samples LIMIT 3",
+        "DESCRIBE samples",
+        "SUMMARIZE SELECT similarity FROM samples",
+        "SELECT 'read_text(' AS words, \"key\" FROM samples LIMIT 1",
+        "VALUES (1), (2)",
+    ],
+)
+def test_ordinary_queries_run(audit: Audit, sql: str) -> None:
+    assert audit.sql(sql).num_rows >= 1
+    assert audit.sql(sql, limit=1).num_rows == 1
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "TRUE) OR (TRUE",
+        "TRUE, FALSE) OR coalesce(TRUE",
+        "TRUE, TRUE",
+        "TRUE, FALSE) = coalesce(TRUE",
+        "TRUE) UNION SELECT 1 FROM samples WHERE (TRUE",
+        "TRUE) GROUP BY (1",
+        "TRUE) ORDER BY (1",
+        "TRUE) LIMIT (1",
+        "TRUE) HAVING (TRUE",
+        "TRUE) QUALIFY (TRUE",
+        "TRUE); DROP VIEW samples; SELECT (1",
+        "TRUE) --",
+        "TRUE) /*",
+        "1 = 1 /*",
+        "(TRUE",
+        "TRUE)",
+        "key IN (SELECT content FROM read_text('/etc/passwd'))",
+        "EXISTS (FROM glob('/etc/*'))",
+        "getenv('HOME') = 'x'",
+        "similarity > 0.2 AND",
+        "SELECT 1",
+        "'unclosed",
+    ],
+)
+def test_conditions_cannot_break_out(audit: Audit, condition: str) -> None:
+    with pytest.raises(QueryError):
+        audit.count(condition)
+
+
+def test_condition_keeps_its_brackets(audit: Audit) -> None:
+    assert audit.count("kind = 'image' OR kind = 'video' -- a remark") == 300
+    with_and = audit.database.check_condition("FALSE OR TRUE")
+    assert audit.database.rows(f"SELECT count(*) AS n FROM samples WHERE FALSE AND {with_and}")[0]["n"] == 0
+
+
+def test_time_limit(audit: Audit) -> None:
+    with Audit(audit.path, limits=Limits(seconds=0.3)) as hurried:
+        with pytest.raises(QueryError, match=r"stopped after 0\.3 s"):
+            hurried.sql("WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t) SELECT max(x) FROM t")
+        assert hurried.sql("SELECT 1 AS one")["one"].to_pylist() == [1]
+
+
+def test_memory_limit(audit: Audit) -> None:
+    with Audit(audit.path, limits=Limits(memory="100MB")) as small, pytest.raises(QueryError, match="100MB of memory"):
+        small.sql("SELECT list(range) FROM range(100000000)")
+
+
+def test_broken_sql_has_duckdbs_message(audit: Audit) -> None:
+    with pytest.raises(QueryError, match=r'^Parser Error: syntax error at or near "selec"$'):
+        audit.sql("selec 1")
+    with pytest.raises(QueryError, match='"similarity"'):
+        audit.sql("SELECT simlarity FROM samples")
+
+
+def test_too_long_and_too_deep(audit: Audit) -> None:
+    with pytest.raises(QueryError, match="too long"):
+        audit.sql("SELECT 1" + " " * 200_000)
+    with pytest.raises(QueryError):
+        audit.count("(" * 20_000 + "TRUE" + ")" * 20_000)
+
+
+def test_literals_are_inert() -> None:
+    database = Database([])
+    for value in ["it's", "'; DROP TABLE x; --", "\\'", "\N{SNOWMAN}", 'a"b', 0.1, 1e-300, 7, True, None, ["a", "'"]]:
+        assert database.rows(f"SELECT {literal(value)} AS v")[0]["v"] == value
+
+
+def test_threads_share_a_database(audit: Audit) -> None:
+    found: list[int] = []
+    workers = [threading.Thread(target=lambda: found.append(audit.count("similarity > -1"))) for _ in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert len(set(found)) == 1 and len(found) == 8

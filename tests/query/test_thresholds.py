@@ -1,0 +1,106 @@
+"""Cut-offs: sums against naive ones, promises kept over many corpora, and the command."""
+
+import json
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from auditor.cli import cli
+from auditor.measure.mismatch import fit_mismatch
+from auditor.measure.rivals import measure
+from auditor.query.audit import Audit
+from auditor.query.thresholds import Tally, ThresholdError, choose_cut, cuts, tally_audit, tally_scores
+from tests.support.pairs import planted
+from tests.support.synthetic import write_audit
+
+
+@lru_cache(maxsize=64)
+def judged(rate: float, seed: int, media: int = 600) -> tuple[Tally, np.ndarray, np.ndarray]:
+    corpus = planted(media, rate, seed=seed)
+    ref = corpus.reference
+    model = fit_mismatch(ref, seed=seed)
+    assert model is not None
+    score = measure(ref.visual, None, None, ref.text, ref.group, ref).mismatch_score
+    return tally_scores(score, model), model.p(score), corpus.spoiled
+
+
+def test_sums_equal_naive_ones() -> None:
+    found, p, _ = judged(0.2, 0)
+    for cut in cuts(found, [0.1, 0.5, 0.9]):
+        gone = p >= np.float32(cut.p)
+        assert cut.removed == gone.sum()
+        assert cut.precision == pytest.approx(p[gone].mean(), abs=1e-5)
+        assert cut.lost == pytest.approx((1 - p[gone]).sum() / (1 - p).sum(), abs=1e-5)
+        assert cut.caught == pytest.approx(p[gone].sum() / p.sum(), abs=1e-5)
+        assert cut.precision_low is not None and cut.precision_high is not None and cut.precision is not None
+        assert cut.precision_low <= cut.precision <= cut.precision_high
+        assert cut.lost_low <= cut.lost <= cut.lost_high
+        assert cut.removed == (p > np.float32(cut.max_p_mismatch)).sum()
+
+
+def test_lose_at_most_is_kept_over_many_corpora() -> None:
+    """95% confidence over 30 corpora of three rates: more than 5 broken promises happen three times in a thousand."""
+    broken, removed, bad = 0, 0, 0
+    for seed in range(30):
+        found, p, spoiled = judged((0.05, 0.2, 0.4)[seed % 3], seed)
+        bad += int(spoiled.sum())
+        gone = p > np.float32(float(choose_cut(found, lose_at_most=0.02)))
+        broken += (gone & ~spoiled).sum() / (~spoiled).sum() > 0.02
+        removed += int(gone.sum())
+    assert broken <= 5
+    assert removed > 0.4 * bad  # and the promise is not kept by removing nothing
+
+
+def test_expected_precision_is_met_on_average() -> None:
+    found_precision = []
+    for seed in range(30):
+        found, p, spoiled = judged((0.05, 0.2, 0.4)[seed % 3], seed)
+        gone = p > np.float32(float(choose_cut(found, expect_precision=0.9)))
+        found_precision += [spoiled[gone].mean()] if gone.any() else []
+    assert len(found_precision) > 20 and np.mean(found_precision) > 0.88
+
+
+def test_a_promise_nobody_can_keep_removes_nothing() -> None:
+    found, p, _ = judged(0.2, 0)
+    cut = choose_cut(found, lose_at_most=0.0, expect_precision=1.0)
+    assert not (p > np.float32(float(cut))).any() or cut.lost_high == 0
+    clean, untouched, _ = judged(0.0, 1)
+    assert (untouched > float(choose_cut(clean, expect_precision=0.9))).mean() < 0.01
+
+
+@pytest.mark.parametrize("promise", [{"lose_at_most": 2.0}, {"expect_precision": -0.1}, {}])
+def test_promises_that_make_no_sense_are_refused(promise: dict[str, float]) -> None:
+    with pytest.raises(ThresholdError):
+        choose_cut(judged(0.2, 0, media=100)[0], **promise)
+
+
+@pytest.fixture(scope="module")
+def audit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_audit(tmp_path_factory.mktemp("audit"), 3000)
+
+
+def test_an_audit_gives_the_sums_of_its_rows(audit: Path) -> None:
+    with Audit(audit) as opened:
+        p = opened.sql("SELECT p_mismatch FROM samples WHERE status = 'ok'").column(0).to_numpy()
+        cut = cuts(tally_audit(opened), [0.5])[0]
+        videos = cuts(tally_audit(opened, "kind = 'video'"), [0.5])[0]
+    assert cut.removed == (p >= 0.5).sum()
+    assert cut.precision == pytest.approx(p[p >= 0.5].mean(), abs=1e-4)
+    assert 0 < videos.removed < cut.removed
+
+
+def test_the_command_prints_a_table_and_json(audit: Path) -> None:
+    shown = CliRunner().invoke(cli, ["thresholds", str(audit)])
+    assert shown.exit_code == 0 and "good lost" in shown.output
+    chosen = CliRunner().invoke(cli, ["thresholds", str(audit), "--lose-at-most", "2%", "--json"])
+    assert chosen.exit_code == 0
+    (cut,) = json.loads(chosen.output)
+    assert cut["lost_high"] <= 0.02 and cut["removed"] > 0
+
+
+def test_an_audit_without_probabilities_says_so(audit: Path) -> None:
+    with Audit(audit) as opened, pytest.raises(ThresholdError, match="p_mismatch"):
+        tally_audit(opened, "FALSE")

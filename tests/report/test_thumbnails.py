@@ -1,0 +1,81 @@
+"""Thumbnails keep the shape and the picture, and never cost more than themselves."""
+
+import io
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from auditor.report.thumbnails import ThumbnailError, Thumbnails, thumbnail
+from auditor.sample import Kind, Problem
+from tests.support.clips import clip, photo
+
+
+@pytest.fixture(scope="module")
+def thumbnails() -> Iterator[Thumbnails]:
+    with Thumbnails(size=64, frames=3) as thumbnails:
+        yield thumbnails
+
+
+def opened(data: bytes) -> Image.Image:
+    image = Image.open(io.BytesIO(data))
+    assert image.format == "JPEG"
+    return image
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"), [((200, 100), (64, 32)), ((99, 301), (21, 64)), ((7, 5), (64, 46)), ((900, 2), (64, 1))]
+)
+def test_the_shape_is_kept_and_nothing_padded(
+    thumbnails: Thumbnails, size: tuple[int, int], expected: tuple[int, int]
+) -> None:
+    ((_, made),) = thumbnails.map([(0, photo(*size, "PNG", (20, 120, 220)), "image")])
+    assert isinstance(made, bytes)
+    image = opened(made)
+    assert image.size == expected
+    assert np.abs(np.asarray(image).astype(int) - (20, 120, 220)).max() < 12  # no white border
+
+
+def test_videos_show_their_middle_and_a_strip(thumbnails: Thumbnails) -> None:
+    data = clip(frames=48)
+    strip = thumbnails.frames(data, "video")
+    assert [round(time * 24) for time, _ in strip if time is not None] == [8, 24, 40]
+    greys = [np.asarray(opened(made))[-8:, -8:].mean() for _, made in strip]
+    assert greys == pytest.approx([40, 120, 200], abs=8)
+    assert opened(strip[0][1]).size == (64, 48)
+    ((_, middle),) = thumbnails.map([(0, data, "video")])
+    assert middle == strip[1][1]
+    assert [time for time, _ in thumbnails.frames(photo(), "image")] == [None]
+
+
+def test_bad_files(thumbnails: Thumbnails) -> None:
+    media: list[tuple[str, bytes, Kind]] = [("a", photo(), "image"), ("b", b"junk", "image"), ("c", photo(), "image")]
+    made = dict(thumbnails.map(media))
+    assert isinstance(made["b"], Problem) and isinstance(made["a"], bytes) and isinstance(made["c"], bytes)
+    with pytest.raises(ThumbnailError, match="cannot be shown"):
+        thumbnails.frames(b"junk", "video")
+
+
+def test_the_function_for_one() -> None:
+    assert opened(thumbnail(photo(300, 150), "image", 96)).size == (96, 48)
+    with pytest.raises(ThumbnailError):
+        thumbnail(b"junk", "image", 96)
+
+
+def test_nothing_heavy_is_imported_and_nothing_is_left_running() -> None:
+    script = """
+import sys
+import auditor.report.thumbnails as t
+assert not {"model", "torch", "numpy"} & set(sys.modules), sys.modules
+from tests.support.clips import photo
+assert t.thumbnail(photo(), "image", 32)
+assert "torch" not in sys.modules
+print(*t._ready(32)._pool.pids)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    (pid,) = done.stdout.split()
+    gone = subprocess.run(["ps", "-p", pid], capture_output=True)
+    assert gone.returncode == 1

@@ -1,0 +1,62 @@
+"""A small corpus of pictures, clips that browsers play, broken files and hostile text, audited by the product."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from tests.support.corpora import caption, write_tar
+
+HOSTILE = (
+    "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'>",
+    "**bold** [link](javascript:window.hacked=3) ![](https://example.invalid/x.png) :red[red] $x^2$ :smile: `code`",
+    "# heading www.example.invalid https://example.invalid/ <b>not bold</b> :material/home:",
+)
+HOSTILE_KEY = "000000-**key**"
+
+
+def photo(seed: int) -> bytes:
+    """A smooth picture that compresses well and looks like none of the others."""
+    coarse = np.random.default_rng(seed).integers(20, 236, (3, 4, 3), dtype=np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(coarse).resize((200, 150), Image.Resampling.BICUBIC).save(buffer, "JPEG")
+    return buffer.getvalue()
+
+
+def write_corpus(folder: Path, images: int = 60, clips: int = 25) -> Path:
+    """Two shards; a clip of another length each, the first captions hostile, one image corrupt, one without caption."""
+    from tests.support.clips import clip
+
+    samples: list[tuple[str, dict[str, bytes]]] = []
+    for number in range(images):
+        text = HOSTILE[number] if number < len(HOSTILE) else caption(number)
+        key = HOSTILE_KEY if number == 0 else f"{number:06d}"
+        samples.append((key, {"jpg": photo(number), "txt": text.encode()}))
+    samples += [("900000", {"jpg": b"not a picture", "txt": b"a broken file"}), ("900001", {"jpg": photo(901)})]
+    write_tar(folder / "00000.tar", samples)
+    moving = [
+        (
+            f"clip{number:03d}",
+            {
+                "mp4": clip(frames=30 + number % 20, size=(128, 96), rate=10 + number // 20),
+                "txt": caption(500 + number).encode(),
+            },
+        )
+        for number in range(clips)
+    ]
+    write_tar(folder / "00001.tar", moving)
+    return folder
+
+
+def write_audit(folder: Path, model: str) -> Path:
+    """The corpus and its audit; returns the folder of the audit."""
+    from auditor.run.audit import AuditConfig, run_audit
+    from auditor.sweep.sweep import SweepConfig
+
+    corpus = write_corpus(folder / "corpus")
+    config = AuditConfig(
+        corpus=str(corpus), out=str(folder / "audit"), model=model, sweep=SweepConfig(frames=6), quiet=True
+    )
+    run_audit(config)
+    return folder / "audit"

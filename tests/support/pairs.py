@@ -1,0 +1,45 @@
+"""Invented embeddings of pairs with known mismatches, hubs and several captions per medium, for tests of statistics."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from auditor.measure.rivals import Floats, Reference
+
+
+@dataclass(frozen=True)
+class Planted:
+    reference: Reference
+    spoiled: npt.NDArray[np.bool_]  # (R,) which pairs are mismatched
+
+
+def unit(vectors: npt.NDArray[np.floating]) -> Floats:
+    return np.asarray(vectors / np.linalg.norm(vectors, axis=-1, keepdims=True), np.float32)
+
+
+def planted(
+    media: int, rate: float, seed: int = 0, *, captions: int = 1, dim: int = 24, noise: float = 1.1, scale: float = 20.0
+) -> Planted:
+    """Captions are their medium plus noise and a hub direction of varying strength; a share is swapped at random."""
+    generator = np.random.default_rng(seed)
+    group = np.repeat(np.arange(media), captions)
+    visual = unit(generator.normal(size=(media, dim)))[group]
+    hub = unit(generator.normal(size=dim)) * generator.gamma(1.0, 0.3, size=(len(group), 1))
+    text = unit(visual + noise * unit(generator.normal(size=visual.shape)) + hub)
+    spoiled = np.zeros(len(group), bool)
+    spoiled[generator.permutation(len(group))[: round(rate * len(group))]] = True
+    mixed = text.copy()
+    for i in np.flatnonzero(spoiled):
+        mixed[i] = text[generator.choice(np.flatnonzero(group != group[i]))]
+    return Planted(Reference(visual, None, None, mixed, group.astype(np.int64), scale), spoiled)
+
+
+def as_video(reference: Reference, frames: int = 4, seed: int = 0) -> Reference:
+    """The same pairs as clips: frames scattered around the medium, the last ones missing in some."""
+    generator = np.random.default_rng(seed)
+    clip = unit(reference.visual[:, None] + 0.5 * unit(generator.normal(size=(len(reference), frames, 24))))
+    length = generator.integers(1, frames + 1, len(reference))
+    mask = np.arange(frames)[None] < length[:, None]
+    whole = unit(np.where(mask[..., None], clip, 0).sum(axis=1))
+    return replace(reference, visual=whole, frames=np.where(mask[..., None], clip, 0).astype(np.float32), mask=mask)

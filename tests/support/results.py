@@ -1,0 +1,43 @@
+"""A file of results as `auditor evaluate` writes it, from invented embeddings; made without an encoder."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+
+def write_results(path: Path, media: int = 60, captions: int = 2, seed: int = 0) -> Path:
+    """Captions near their media, with more noise where the uncertainty is high."""
+    from auditor.evaluate.evaluate import uncertainty_analyses
+    from model.benchmarks.analyses import ItemScores
+    from model.retrieval import EmbeddingSet
+
+    random = np.random.default_rng(seed)
+    visual = unit(random.normal(size=(media, 16)))
+    owners = np.repeat(np.arange(media), captions)
+    hard = random.random(len(owners))
+    text = unit(visual[owners] + 0.5 * hard[:, None] * random.normal(size=(len(owners), 16)))
+    data = EmbeddingSet(visual, text, np.arange(media), owners, None, None)
+    u = ItemScores(np.bincount(owners, hard) / captions, hard)
+    recall = {"R@1": 51.2, "R@5": 80.1, "R@10": 90.0, "MdR": 1.0, "MnR": 4.2}
+    row = {"gallery": "all", "visual_to_text": recall, "text_to_visual": recall, "RSum": 442.6}
+    content = {
+        "format": 1,
+        "benchmark": "flickr8k",
+        "created": "2026-11-16T00:00:00+00:00",
+        "model": {"spec": "ViT-B-32@openai", "fingerprint": "0" * 32, "head": "fitted on val without labels"},
+        "data": {"split": "test", "media": media, "captions": len(owners), "complete": False, "failed": []},
+        "tables": [{**row, "reranked": False}, {**row, "reranked": True}],
+        "rerank": {"beta_visual": 0.5, "beta_text": 0.25, "fitted_on": "val", "media": 40},
+        **uncertainty_analyses(data, u),
+        "eccv_caption": None,
+        "paper": [],
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return path
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    scaled: np.ndarray = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    return scaled

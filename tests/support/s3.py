@@ -1,0 +1,86 @@
+"""A real S3 server for tests: moto on a free port of 127.0.0.1, reached as users reach theirs, through the environment.
+
+Import the fixtures in a test module: `from tests.support.s3 import bucket, s3_endpoint  # noqa: F401`. `bucket` is a
+fresh one per test; child processes (Ray workers, the command line) inherit its endpoint and credentials.
+"""
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from moto.moto_server.threaded_moto_server import ThreadedMotoServer
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """An empty bucket. `environment` is what a process needs to reach it."""
+
+    name: str
+    endpoint: str
+    client: Any
+    environment: dict[str, str]
+
+    @property
+    def url(self) -> str:
+        return f"s3://{self.name}"
+
+    def put(self, key: str, data: bytes) -> str:
+        """Store an object; returns its URL."""
+        self.client.put_object(Bucket=self.name, Key=key, Body=data)
+        return f"{self.url}/{key}"
+
+    def upload(self, folder: Path, prefix: str = "") -> str:
+        """Store all files of a folder below a prefix; returns the prefix's URL."""
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                self.put(f"{prefix}{path.relative_to(folder).as_posix()}", path.read_bytes())
+        return f"{self.url}/{prefix}".rstrip("/")
+
+    def get(self, key: str) -> bytes:
+        data: bytes = self.client.get_object(Bucket=self.name, Key=key)["Body"].read()
+        return data
+
+    def delete(self, key: str) -> None:
+        self.client.delete_object(Bucket=self.name, Key=key)
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    """The address of a running server, one per test session."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def bucket(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    """A new bucket, with the environment set so that s3fs and boto3 find it."""
+    environment = {
+        "AWS_ENDPOINT_URL": s3_endpoint,
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    client = boto3.client("s3", endpoint_url=s3_endpoint)
+    name = f"corpus-{uuid.uuid4().hex[:12]}"
+    client.create_bucket(Bucket=name)
+    yield Bucket(name, s3_endpoint, client, environment)
+    client.close()
+    _forget_connections()
+
+
+def _forget_connections() -> None:
+    """Drop s3fs's cached clients: the next server or test is not theirs."""
+    import s3fs
+
+    s3fs.S3FileSystem.clear_instance_cache()

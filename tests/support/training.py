@@ -1,0 +1,92 @@
+"""Tiny shards and a tiny open_clip configuration to train on: halves of two colours, and captions that name them."""
+
+import io
+import json
+import tarfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from model.training.config import TrainConfig
+
+COLOURS = {"red": (220, 30, 30), "green": (30, 200, 30), "blue": (30, 30, 220), "white": (250, 250, 250)}
+TINY = {
+    "model_cfg": {
+        "embed_dim": 16,
+        "vision_cfg": {"image_size": 16, "layers": 1, "width": 32, "patch_size": 8, "head_width": 16},
+        "text_cfg": {"context_length": 16, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 1},
+    },
+    "preprocess_cfg": {"size": [16, 16], "mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]},
+}
+
+
+def write_tar(path: Path, files: Sequence[tuple[str, bytes]]) -> Path:
+    with tarfile.open(path, "w") as tar:
+        for name, data in files:
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return path
+
+
+def png(top: str, bottom: str, size: int = 20) -> bytes:
+    pixels = np.zeros((size, size, 3), np.uint8)
+    pixels[: size // 2], pixels[size // 2 :] = COLOURS[top], COLOURS[bottom]
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, "png")
+    return stream.getvalue()
+
+
+def samples(count: int, prefix: str = "", captions: int = 2, seed: int = 0) -> list[tuple[str, bytes]]:
+    """The files of `count` samples with as many captions each."""
+    generator = np.random.default_rng(seed)
+    files = []
+    for index in range(count):
+        top, bottom = generator.choice(list(COLOURS), 2)
+        lines = [f"{top} over {bottom}", f"{bottom} below {top}", f"a {top} half and a {bottom} half"][:captions]
+        key = f"{prefix}{index:04}"
+        files += [(f"{key}.png", png(top, bottom)), (f"{key}.txt", "\n".join(lines).encode())]
+    return files
+
+
+def shards(folder: Path, count: int = 2, size: int = 16, captions: int = 2, name: str = "train") -> str:
+    """A folder of shards with `size` samples each."""
+    home = folder / name
+    home.mkdir(parents=True, exist_ok=True)
+    for shard in range(count):
+        write_tar(home / f"{shard:03}.tar", samples(size, f"{name}{shard}-", captions, seed=shard + len(name)))
+    return str(home)
+
+
+def model_file(folder: Path, changes: Mapping[str, Any] | None = None, name: str = "tiny.json") -> str:
+    config = json.loads(json.dumps(TINY))
+    for part, values in (changes or {}).items():
+        target = config["model_cfg"]
+        if isinstance(values, dict):
+            target[part].update(values)
+        else:
+            target[part] = values
+    (folder / name).write_text(json.dumps(config))
+    return str(folder / name)
+
+
+def tiny_config(folder: Path, **changes: Any) -> TrainConfig:
+    """A run of 8 steps on 32 media with two captions each."""
+    train = str(folder / "train") if (folder / "train").exists() else shards(folder)
+    config = TrainConfig(
+        corpus=train,
+        out=str(folder / "run"),
+        model=model_file(folder),
+        device="cpu",
+        epochs=2,
+        batch_size=16,
+        lr_encoders=3e-3,
+        lr_other=1e-2,
+        tokens=12,
+        shuffle=16,
+    )
+    return replace(config, **changes)
