@@ -25,9 +25,8 @@ from auditor.cli import run
 from auditor.commands.evaluate import BENCHMARKS, show
 from auditor.console import as_json
 from auditor.corpus.reader import Shard
-from auditor.evaluate import evaluate
 from auditor.evaluate.encoding import EncodedShard, Encoder
-from auditor.evaluate.evaluate import EvaluateConfig
+from auditor.evaluate.evaluate import EvaluateConfig, evaluate
 from auditor.run.distribute import Placement, WorkerError, one_line
 from auditor.store.folder import Folder
 from jobs.cluster import await_room, check_out, connect, full_path, share_of_node, visible, worker_options

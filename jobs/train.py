@@ -27,11 +27,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works
 from auditor.cli import run
 from auditor.commands.train import TrainProgress, settings_from, show, train_options
 from auditor.run.distribute import Placement
-from auditor.train import train
 from auditor.train.loader import LoaderError
 from auditor.train.run import check_settings
 from auditor.train.tarshards import ShardError, list_shards, split_commas
-from auditor.train.train import StepReport, TrainResult
+from auditor.train.train import StepReport, TrainResult, train
 from jobs.cluster import ADDRESS, await_room, check_out, connect, full_path, visible
 from model.backbone import BackboneError
 from model.errors import ModelError

@@ -47,9 +47,8 @@ def command(
     Example:
       auditor evaluate msrvtt --data msrvtt-shards --model ViT-B-32@openai --out results.json
     """
-    from auditor.evaluate import evaluate
     from auditor.evaluate.encoding import Encoder
-    from auditor.evaluate.evaluate import EvaluateConfig, save_results
+    from auditor.evaluate.evaluate import EvaluateConfig, evaluate, save_results
     from model.backbone import device_named
     from model.checkpoint import load_model
 

@@ -104,7 +104,7 @@ def command(as_machine: bool, quiet: bool, **options: Any) -> None:
     auditor train 'shards/train-{000..099}.tar' --val shards/val.tar --out run --config run.toml --epochs 3
     """
     config = settings_from(options)
-    from auditor.train import train
+    from auditor.train.train import train
 
     progress = TrainProgress(quiet)
     try:

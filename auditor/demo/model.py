@@ -7,8 +7,7 @@ the table of CLIP's 49,408 tokens. It learns the drawn scenes, and nothing else,
 from collections.abc import Callable
 from pathlib import Path
 
-from auditor.train import train
-from auditor.train.train import StepReport, TrainResult
+from auditor.train.train import StepReport, TrainResult, train
 from model.training.config import TrainConfig
 
 ARCHITECTURE = Path(__file__).with_name("small.json")

@@ -17,10 +17,9 @@ from auditor.commands.evaluate import command, show
 from auditor.console import as_json
 from auditor.corpus.reader import Shard
 from auditor.corpus.tar import TarShard
-from auditor.evaluate import evaluate
 from auditor.evaluate import evaluate as evaluation
 from auditor.evaluate.encoding import EncodedShard, Encoder, EvaluationError, split_shards
-from auditor.evaluate.evaluate import EncodedSplit, EvaluateConfig, join
+from auditor.evaluate.evaluate import EncodedSplit, EvaluateConfig, evaluate, join
 from auditor.evaluate.pack import PackConfig, pack
 from model.backbone import Backbone, load_backbone
 from model.benchmarks import eccv

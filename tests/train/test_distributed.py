@@ -17,9 +17,8 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from safetensors.torch import load_file, save_file
 
-from auditor.train import train
 from auditor.train.run import build_learner
-from auditor.train.train import share_gradients
+from auditor.train.train import share_gradients, train
 from model.training.config import load_config
 from model.training.objective import Pairs, add_gradient
 from model.training.processes import World, current_world

@@ -14,10 +14,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from auditor.train import train
 from auditor.train.pair_weights import PairWeightError, PairWeights
 from auditor.train.run import build_learner
-from auditor.train.train import TrainConfig
+from auditor.train.train import TrainConfig, train
 from model.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from model.errors import ModelError
 from model.prototypes import HeadConfig, PrototypeHead
@@ -76,7 +75,7 @@ KILLED = """
 import os, signal, sys
 import torch
 torch.set_num_threads(1)
-from auditor.train import train
+from auditor.train.train import train
 from model.training.config import load_config
 def progress(report):
     if report.step == int(sys.argv[2]):
