@@ -1,7 +1,7 @@
 # Everything below builds .venv by itself; nothing but Python 3.11+ is needed to start.
 PYTHON ?= python3
 BIN := .venv/bin
-SOURCES := auditor model dashboard jobs tests
+SOURCES := auditor model dashboard jobs docs examples tests
 
 .PHONY: help demo test test-cluster lint dashboard bench install browser clean
 
@@ -10,7 +10,7 @@ help:
 	@echo "make dashboard  browse the demo's audit"
 	@echo "make test       ruff, mypy --strict and all tests"
 	@echo "make test-cluster  the tests that start several raylets"
-	@echo "make bench      measure every figure of the README"
+	@echo "make bench      measure every figure of docs/results.md"
 
 install: .venv/.installed
 

@@ -242,7 +242,7 @@ def test_every_page_opens_in_both_themes(chromium, tmp_path: Path, url: str, aud
             page.wait_for_timeout(1000)
             page.screenshot(path=folder / f"{name}-{theme}.png")
             if given and (name, theme) in {("overview", "light"), ("browse", "dark")}:
-                shutil.copy(folder / f"{name}-{theme}.png", ROOT / "dashboard" / "screenshots" / f"{name}.png")
+                shutil.copy(folder / f"{name}-{theme}.png", ROOT / "docs" / "screenshots" / f"{name}.png")
         colour = page.locator("[data-testid=stApp]").evaluate("app => getComputedStyle(app).backgroundColor")
         assert colour == {"light": "rgb(255, 255, 255)", "dark": "rgb(18, 22, 29)"}[theme]
     finally:

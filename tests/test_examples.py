@@ -1,0 +1,54 @@
+"""The examples run as they are, from a checkout, and print what they promise."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.corpora import picture
+from tests.support.synthetic import write_corpus_audit
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def run(script: str, *arguments: object) -> str:
+    command = [sys.executable, str(ROOT / "examples" / script), *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def audit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_corpus_audit(tmp_path_factory.mktemp("examples"))[0]
+
+
+def test_find_worst_captions(audit: Path) -> None:
+    shown = run("find_worst_captions.py", audit)
+    assert "rows" in shown and "'pairs':" in shown
+
+
+def test_train_on_the_good_part(audit: Path) -> None:
+    shown = run("train_on_the_good_part.py", audit)
+    assert "rows are kept" in shown and "samples read from the original shards" in shown
+
+
+def test_audit_a_folder(tmp_path: Path, random_model: str) -> None:
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for number in range(30):
+        (photos / f"{number}.jpg").write_bytes(picture(number))
+        (photos / f"{number}.txt").write_text(f"picture number {number} of a field")
+    shown = run("audit_a_folder.py", photos, tmp_path / "audit", random_model)
+    assert "complete" in shown
+    assert (tmp_path / "audit-kept.parquet").is_file()
+
+
+def test_every_example_is_tested() -> None:
+    scripts = {path.stem for path in (ROOT / "examples").glob("*.py")}
+    assert scripts == {name.removeprefix("test_") for name in globals() if name.startswith("test_")} - {
+        "every_example_is_tested"
+    }
