@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from auditor.schema import Status
+
 Kind = Literal["image", "video"]
-Status = Literal["ok", "corrupt", "missing_media", "missing_caption", "timeout", "duplicate_key", "too_large"]
 
 
 @dataclass(frozen=True, slots=True)

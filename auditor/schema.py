@@ -1,81 +1,370 @@
-"""The columns of an audit: what the sweep knows of a row, what scoring adds, and their order on disk."""
+"""Every column, flag, status and mark of an audit, declared once: type, label, meaning, direction, unit, use, storage.
 
-from typing import Any
+Whatever lists columns derives its list from here: Parquet files, the view, rules and options of `auditor filter`,
+summaries, comparisons, the report, the dashboard and docs/columns.md (written by `python docs/generate.py`).
+A new column is one entry here and the code that computes it. Plain Python, so that --help can list columns at once.
+"""
 
-import pyarrow as pa
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
 
-STATUSES = ("ok", "corrupt", "missing_media", "missing_caption", "timeout", "duplicate_key", "too_large")
+Type = Literal["string", "bool", "int16", "int32", "int64", "float32"]
+Group = Literal["fact", "score", "flag", "review"]
+Status = Literal["ok", "corrupt", "missing_media", "missing_caption", "timeout", "duplicate_key", "too_large"]
+Mark = Literal["good", "bad", "unsure"]
+# headline: measured for every usable pair and shown wherever there are numbers; measurement: for every usable pair too,
+# with percentiles, but shown only where it is asked for; detail: shown on the page of a row that has it.
+Use = Literal["headline", "measurement", "detail", "other"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of `samples`."""
+
+    name: str
+    type: Type
+    label: str  # for people
+    meaning: str  # one line for people
+    group: Group = "fact"
+    suspicious: Literal["high", "low"] | None = None  # which end of it; None: neither
+    unit: str = ""
+    use: Use = "other"
+    place: int = 99  # among the headlines, the most telling first
+    in_memory: bool = False  # the dashboard keeps it in memory
+    unique: bool = False  # hardly a value repeats: stored without a dictionary
+    hexadecimal: bool = False  # of high entropy, in hex: stored with zstd
+    definition: str = ""  # how it is computed, for docs/columns.md
+    short: str = ""  # label where there is little room
+    sentence: str = ""  # what one value says; may hold {value}, {percent} and {kind}
+    rule: str = ""  # help of the option of `auditor filter` that bounds it; empty: there is none
+    logarithmic: bool = False  # axis of its histograms
+
+    @property
+    def rule_name(self) -> str:
+        """max_p_mismatch, min_similarity: the rule keeps the end that is not suspicious."""
+        return f"{'max' if self.suspicious == 'high' else 'min'}_{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A suspicion that the view derives: `measure` is at or above the flag's threshold in the manifest.
+
+    A threshold named after `paper_measure` makes the flag go by that column instead: the definition of the PAU paper.
+    """
+
+    name: str
+    label: str
+    plural: str  # "12% ambiguous captions"
+    meaning: str
+    measure: str
+    colour: str
+    paper_measure: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """What one value of `status` or `review` says."""
+
+    label: str
+    meaning: str
+    colour: str = "gray"
+
+
+STATUSES: dict[Status, Word] = {
+    "ok": Word("usable", "decoded, encoded and scored"),
+    "corrupt": Word("cannot be decoded", "no decoder can read the medium; error_message says why"),
+    "missing_media": Word("no medium", "there is a caption, but no image or video"),
+    "missing_caption": Word("no caption", "there is a medium, but no caption, or an empty one"),
+    "timeout": Word("took too long", "decoding was stopped at its time limit"),
+    "duplicate_key": Word("key used twice", "the key was seen before in the same shard"),
+    "too_large": Word("too large", "more pixels or bytes than the limits allow"),
+}
+MARKS: dict[Mark, Word] = {
+    "good": Word("good", "the caption describes the medium", "green"),
+    "bad": Word("bad", "the caption does not describe the medium", "red"),
+    "unsure": Word("unsure", "cannot be told, or reviewers disagree", "gray"),
+}
+FLAGS: dict[str, Flag] = {
+    flag.name: flag
+    for flag in (
+        Flag(
+            "mismatch",
+            "mismatch",
+            "flagged as mismatched",
+            "the caption probably does not describe the medium",
+            "p_mismatch",
+            "red",
+        ),
+        Flag(
+            "ambiguous_visual",
+            "ambiguous medium",
+            "ambiguous media",
+            "many captions of the corpus fit the medium",
+            "matches_visual",
+            "orange",
+            "uncertainty_visual",
+        ),
+        Flag(
+            "ambiguous_text",
+            "ambiguous caption",
+            "ambiguous captions",
+            "the caption fits many media of the corpus",
+            "matches_text",
+            "violet",
+            "uncertainty_text",
+        ),
+    )
+}
 
 # What the sweep finds out; the same in embeddings/ and samples/.
-FACTS = pa.schema(
-    [
-        ("uid", pa.string()),
-        ("key", pa.string()),
-        ("caption_index", pa.int32()),
-        ("shard", pa.string()),
-        ("kind", pa.string()),  # image, video; null where there is no medium
-        ("caption", pa.string()),
-        ("width", pa.int32()),
-        ("height", pa.int32()),
-        ("duration", pa.float32()),  # seconds; null for images
-        ("frames", pa.int32()),  # frames encoded: 1 for an image
-        ("media_path", pa.string()),
-        ("media_offset", pa.int64()),
-        ("media_size", pa.int64()),
-        ("media_digest", pa.string()),  # blake2b-128 of the bytes, hex
-        ("status", pa.string()),
-        ("error_message", pa.string()),
-    ]
+_FACTS = (
+    Column("uid", "string", "Uid", "identity of the row, 32 hex digits", unique=True, hexadecimal=True),
+    Column("key", "string", "Key", "name of the sample in its shard", unique=True),
+    Column(
+        "caption_index",
+        "int32",
+        "Caption number",
+        "which caption of the medium, from 0",
+        in_memory=True,
+        definition="a medium with five captions gives five rows and is encoded once",
+    ),
+    Column("shard", "string", "Shard", "name of the shard"),
+    Column(
+        "kind",
+        "string",
+        "Kind",
+        "image or video; empty where there is no medium",
+        in_memory=True,
+        definition="what it decodes as, whatever its name says",
+    ),
+    Column("caption", "string", "Caption", "the text", unique=True, in_memory=True),
+    Column("width", "int32", "Width", "of the decoded medium", unit="pixels", in_memory=True),
+    Column("height", "int32", "Height", "of the decoded medium", unit="pixels", in_memory=True),
+    Column("duration", "float32", "Duration", "of a video; empty for images", unit="seconds", in_memory=True),
+    Column("frames", "int32", "Frames", "frames that were encoded, 1 for an image", unit="frames", in_memory=True),
+    Column("media_path", "string", "File", "file or URL that holds the bytes of the medium"),
+    Column("media_offset", "int64", "Offset", "where in that file they begin", unit="bytes", unique=True),
+    Column("media_size", "int64", "Size", "how many there are", unit="bytes", unique=True),
+    Column(
+        "media_digest",
+        "string",
+        "Digest",
+        "equal for media with the same bytes",
+        unique=True,
+        hexadecimal=True,
+        definition="BLAKE2b-128 of the bytes, hex",
+    ),
+    Column(
+        "status",
+        "string",
+        "Status",
+        "whether the row can be used, and if not, why",
+        in_memory=True,
+        definition=", ".join(STATUSES),
+    ),
+    Column("error_message", "string", "What was wrong", "why the row cannot be used; empty where it can"),
 )
 
-# What scoring adds; null where status is not ok.
-SCORES = pa.schema(
-    [
-        ("similarity", pa.float32()),
-        ("similarity_normalised", pa.float32()),  # less half the log-mean-exp of both sides (hubness)
-        ("uncertainty_visual", pa.float32()),
-        ("uncertainty_text", pa.float32()),
-        ("mean_similarity_visual", pa.float32()),
-        ("mean_similarity_text", pa.float32()),
-        ("matches_visual", pa.float32()),
-        ("matches_text", pa.float32()),
-        ("mismatch_score", pa.float32()),  # the statistic p_mismatch is computed from; low is suspicious
-        ("p_mismatch", pa.float32()),
-        ("best_frame", pa.int32()),  # video: which of the encoded frames fits the caption best
-        ("best_frame_time", pa.float32()),  # seconds
-        ("frame_spread", pa.float32()),  # standard deviation of the frame similarities
-        ("frame_match_share", pa.float32()),  # share of frames that fit the caption
-        ("duplicate_of", pa.string()),  # uid of the first of its group of duplicates; null for that first one
-        ("topic", pa.int16()),  # cluster of the medium's embedding
-    ]
+# What scoring adds; empty where status is not ok.
+_score = partial(Column, group="score")
+_SCORES = (
+    _score(
+        "similarity",
+        "float32",
+        "Similarity",
+        "how well caption and medium agree",
+        suspicious="low",
+        unit="cosine",
+        use="headline",
+        place=2,
+        in_memory=True,
+        definition="for a video the mean of the whole clip's cosine and the best frame's",
+        short="similarity",
+        sentence="how well caption and medium agree",
+        rule="Keep pairs with at least this similarity.",
+    ),
+    _score(
+        "similarity_normalised",
+        "float32",
+        "Similarity, normalised",
+        "the similarity against what both sides reach with others",
+        suspicious="low",
+        use="measurement",
+        in_memory=True,
+        definition="less half the log-mean-exp of both sides (hubness)",
+    ),
+    _score(
+        "uncertainty_visual",
+        "float32",
+        "Uncertainty of the medium",
+        "PAU's aleatoric uncertainty; high where the medium shows much at once",
+        suspicious="high",
+        use="headline",
+        place=3,
+        in_memory=True,
+        definition="u = 1 - K/S",
+        short="u medium",
+        sentence="PAU's ambiguity of the {kind}: how much it shows at once",
+        rule="Keep media with at most this uncertainty.",
+    ),
+    _score(
+        "uncertainty_text",
+        "float32",
+        "Uncertainty of the caption",
+        "PAU's aleatoric uncertainty; high where the caption could describe much",
+        suspicious="high",
+        use="headline",
+        place=4,
+        in_memory=True,
+        definition="u = 1 - K/S",
+        short="u caption",
+        sentence="PAU's ambiguity of the caption: how much it could describe",
+        rule="Keep captions with at most this uncertainty.",
+    ),
+    _score(
+        "mean_similarity_visual",
+        "float32",
+        "Mean similarity of the medium (h)",
+        "mean similarity of the medium to the captions of the corpus",
+        suspicious="high",
+        unit="cosine",
+        use="measurement",
+        in_memory=True,
+        definition="h, which u of the paper is trained to follow",
+    ),
+    _score(
+        "mean_similarity_text",
+        "float32",
+        "Mean similarity of the caption (h)",
+        "mean similarity of the caption to the media of the corpus",
+        suspicious="high",
+        unit="cosine",
+        use="measurement",
+        in_memory=True,
+        definition="h, which u of the paper is trained to follow",
+    ),
+    _score(
+        "matches_visual",
+        "float32",
+        "Captions that fit the medium",
+        "how many captions of the corpus fit the medium as well",
+        suspicious="high",
+        unit="captions",
+        use="headline",
+        place=5,
+        in_memory=True,
+        definition="effective number: perplexity of the retrieval distribution",
+        short="captions that fit",
+        sentence="about {value} captions of this corpus fit this {kind} as well",
+        rule="Keep media that at most this many captions fit.",
+        logarithmic=True,
+    ),
+    _score(
+        "matches_text",
+        "float32",
+        "Media that fit the caption",
+        "how many media of the corpus fit the caption as well",
+        suspicious="high",
+        unit="media",
+        use="headline",
+        place=6,
+        in_memory=True,
+        definition="effective number: perplexity of the retrieval distribution",
+        short="media that fit",
+        sentence="about {value} {kind}s of this corpus fit this caption as well",
+        rule="Keep captions that fit at most this many media.",
+        logarithmic=True,
+    ),
+    _score(
+        "mismatch_score",
+        "float32",
+        "Mismatch score",
+        "the statistic that p_mismatch is computed from",
+        suspicious="low",
+        in_memory=True,
+        definition="the pair's similarity less that of the rivals of both its sides",
+    ),
+    _score(
+        "p_mismatch",
+        "float32",
+        "Probability of a mismatch",
+        "that the caption does not describe the medium",
+        suspicious="high",
+        unit="probability",
+        use="headline",
+        place=1,
+        in_memory=True,
+        definition="local false discovery rate against random re-pairings of the corpus",
+        short="mismatch",
+        sentence="of pairs with such a score, {percent} do not belong together",
+        rule="Keep pairs that are mismatched with at most this probability.",
+    ),
+    _score("best_frame", "int32", "Best frame", "video: which encoded frame fits the caption best, from 0"),
+    _score(
+        "best_frame_time",
+        "float32",
+        "Time of the best frame",
+        "video: when the frame that fits best is shown",
+        unit="seconds",
+        use="detail",
+    ),
+    _score(
+        "frame_spread",
+        "float32",
+        "Spread of the frames",
+        "video: how unevenly its frames fit the caption",
+        suspicious="high",
+        definition="standard deviation of the frames' similarities",
+    ),
+    _score(
+        "frame_match_share",
+        "float32",
+        "Frames that fit",
+        "video: share of the frames that fit the caption",
+        suspicious="low",
+        unit="share",
+        use="detail",
+    ),
+    _score(
+        "duplicate_of",
+        "string",
+        "Duplicate of",
+        "uid of the first of its group of duplicates; empty for that first one",
+        unique=True,
+        hexadecimal=True,
+    ),
+    _score("topic", "int16", "Topic", "cluster of the medium's embedding", in_memory=True),
 )
 
-SAMPLES = pa.schema([*FACTS, *SCORES])
 
-# How pyarrow stores samples/: for queries that read a few columns of very many rows. A dictionary only where values
-# repeat (in a column of uids it is a second copy), a codec that costs nothing to undo, and zstd where it halves hex.
-_HEX = ("uid", "media_digest", "duplicate_of")
-_UNIQUE = (*_HEX, "key", "caption", "media_offset", "media_size")
-STORAGE: dict[str, Any] = {
-    "use_dictionary": [f.name for f in SAMPLES if f.name not in _UNIQUE and f.type != pa.float32()],
-    "compression": {column: "zstd" if column in _HEX else "lz4" for column in SAMPLES.names},
-}
-# Flags are not stored: auditor.query.rules derives them from the thresholds of the manifest.
-FLAGS = ("mismatch", "ambiguous_visual", "ambiguous_text")
-
-
-def embeddings(dim: int) -> pa.Schema:
-    """Schema of embeddings/<shard>.parquet for a model of embedding width `dim`.
-
-    A medium's `visual` and `frame_embeddings` stand in the row of its first caption and are null in the others.
-    """
-    vector = pa.list_(pa.float16(), dim)
-    return pa.schema(
-        [
-            *FACTS,
-            ("visual", vector),
-            ("text", vector),
-            ("frame_embeddings", pa.list_(vector)),
-            ("frame_times", pa.list_(pa.float32())),
-        ]
+COLUMNS: dict[str, Column] = {
+    column.name: column
+    for column in (
+        *_FACTS,
+        *_SCORES,
+        *(
+            Column(flag.name, "bool", flag.label.capitalize(), flag.meaning, "flag", suspicious="high")
+            for flag in FLAGS.values()
+        ),
+        Column("review", "string", "Review", "what most reviewers say of the row", "review"),
     )
+}
+
+
+def named(*, use: Iterable[Use] = (), group: Iterable[Group] = ()) -> tuple[str, ...]:
+    """Names of the columns of some uses or groups: headlines first, the others in their order on disk."""
+    found = [c for c in COLUMNS.values() if c.use in tuple(use) or c.group in tuple(group)]
+    return tuple(c.name for c in (sorted(found, key=lambda c: c.place) if use else found))
+
+
+FACTS = named(group=["fact"])
+SCORES = named(group=["score"])
+STORED = (*FACTS, *SCORES)  # the columns of samples/; flags and reviews are joined by the view
+HEADLINES = named(use=["headline"])
+HIGH_IS_SUSPICIOUS = frozenset(name for name, column in COLUMNS.items() if column.suspicious == "high")
+MEASUREMENTS = named(use=["headline", "measurement"])
+RULES: dict[str, Column] = {
+    column.rule_name: column for column in sorted(COLUMNS.values(), key=lambda column: column.place) if column.rule
+}

@@ -8,16 +8,8 @@ import streamlit as st
 from auditor.query.audit import Audit
 from dashboard.media import SMALL, Shown, cabinet
 from dashboard.state import SAMPLE, View, sample_query
-from dashboard.words import flag_badges, number, shortened
+from dashboard.words import flag_badges, number, short, shortened
 
-SHORT = {
-    "p_mismatch": "mismatch",
-    "similarity": "similarity",
-    "uncertainty_visual": "u medium",
-    "uncertainty_text": "u caption",
-    "matches_visual": "captions that fit",
-    "matches_text": "media that fit",
-}
 USUAL = ("p_mismatch", "similarity")
 
 
@@ -50,7 +42,7 @@ def gallery(
 def card(row: Mapping[str, Any], medium: Shown, query: Mapping[str, str], shown: Sequence[str]) -> None:
     show_medium(medium, row)
     st.text(shortened(row.get("caption")) or "(no caption)")
-    scores = [f"{SHORT.get(column, '')} **{number(row[column])}**" for column in shown if row.get(column) is not None]
+    scores = [f"{short(column)} **{number(row[column])}**" for column in shown if row.get(column) is not None]
     if scores:
         st.caption(" · ".join(scores))
     flag_badges(row)

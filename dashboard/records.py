@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from auditor.errors import AuditorError
 from auditor.query.distributions import Density, Histogram, value_range
 from auditor.query.sandbox import literal
-from auditor.schema import FLAGS
+from auditor.schema import FLAGS, MARKS
 
 if TYPE_CHECKING:
     from auditor.keep.subset import Subset
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from auditor.query.rules import Rules
 
 EXPORT_ROWS = 1_000_000
-MARKS = ("good", "bad", "unsure")
-RANGED = ("p_mismatch", "similarity", "uncertainty_visual", "uncertainty_text", "matches_visual", "matches_text")
 
 
 @dataclass(frozen=True)

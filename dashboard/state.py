@@ -12,14 +12,14 @@ from urllib.parse import parse_qs, urlencode
 import streamlit as st
 
 from auditor.query.audit import Audit
-from auditor.schema import FLAGS, STATUSES
-from dashboard.records import RANGED, Bounds, Selection
+from auditor.schema import FLAGS, HEADLINES, MARKS, STATUSES
+from dashboard.records import Bounds, Selection
 
 BROWSE, SAMPLE = "screens/browse.py", "screens/sample.py"
 ANY = "any"
 KINDS = (ANY, "image", "video")
 STATES = (ANY, "not ok", *STATUSES)
-REVIEWS = (ANY, "reviewed", "none", "good", "bad", "unsure")
+REVIEWS = (ANY, "reviewed", "none", *MARKS)
 CORPUS_ORDER = "corpus order"
 SORT = "p_mismatch"
 ORDERS = ("descending", "ascending")
@@ -75,7 +75,7 @@ def view_of(given: Mapping[str, list[str]]) -> View:
             review=ANY if review == "reviewed" else review,
             text=one("text") or "",
             where=one("where") or "",
-            ranges={column: ends for column in RANGED if (ends := numbers(given.get(column, [])))},
+            ranges={column: ends for column in HEADLINES if (ends := numbers(given.get(column, [])))},
         ),
         sort=None if one("sort") == CORPUS_ORDER else one("sort") or SORT,
         descending=one("order", ORDERS) != "ascending",

@@ -4,38 +4,14 @@ Captions, keys and messages come from the corpus: they go through `st.text`, `st
 anything that reads Markdown (labels, captions of images, alerts).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import streamlit as st
 
-LABELS = {
-    "p_mismatch": "Probability of a mismatch",
-    "similarity": "Similarity",
-    "uncertainty_visual": "Uncertainty of the medium",
-    "uncertainty_text": "Uncertainty of the caption",
-    "matches_visual": "Captions that fit the medium",
-    "matches_text": "Media that fit the caption",
-    "mean_similarity_visual": "Mean similarity of the medium (h)",
-    "mean_similarity_text": "Mean similarity of the caption (h)",
-    "similarity_normalised": "Similarity, normalised",
-}
-FLAG_WORDS = {
-    "mismatch": ("mismatch", "red"),
-    "ambiguous_visual": ("ambiguous medium", "orange"),
-    "ambiguous_text": ("ambiguous caption", "violet"),
-}
-STATUS_WORDS = {
-    "ok": "usable",
-    "corrupt": "cannot be decoded",
-    "missing_media": "no medium",
-    "missing_caption": "no caption",
-    "timeout": "took too long",
-    "duplicate_key": "key used twice",
-    "too_large": "too large",
-}
-MARK_WORDS = {"good": ("good", "green"), "bad": ("bad", "red"), "unsure": ("unsure", "gray")}
+from auditor.schema import COLUMNS, FLAGS, HEADLINES, MARKS, STATUSES
+
 LONGEST = 220
 
 
@@ -49,7 +25,16 @@ class Score:
 
 
 def label(column: str) -> str:
-    return LABELS.get(column, column)
+    return COLUMNS[column].label if column in COLUMNS else column
+
+
+def status_label(status: str) -> str:
+    return STATUSES[status].label if status in STATUSES else "other"
+
+
+def short(column: str) -> str:
+    """The label where there is little room."""
+    return (COLUMNS[column].short if column in COLUMNS else "") or label(column)
 
 
 def percent(share: float | None, digits: int = 1) -> str:
@@ -72,21 +57,14 @@ def shortened(text: str | None, most: int = LONGEST) -> str:
 def score_words(row: Mapping[str, Any], percentiles: Mapping[str, float]) -> list[Score]:
     """The scores of a row in sentences; those it does not have are left out."""
     kind = row.get("kind") or "medium"
-    sentences: dict[str, Callable[[float], str]] = {
-        "p_mismatch": lambda v: f"of pairs with such a score, {percent(v)} do not belong together",
-        "similarity": lambda v: "how well caption and medium agree",
-        "matches_visual": lambda v: f"about {number(v)} captions of this corpus fit this {kind} as well",
-        "matches_text": lambda v: f"about {number(v)} {kind}s of this corpus fit this caption as well",
-        "uncertainty_visual": lambda v: f"PAU's ambiguity of the {kind}: how much it shows at once",
-        "uncertainty_text": lambda v: "PAU's ambiguity of the caption: how much it could describe",
-    }
     found = []
-    for column, sentence in sentences.items():
-        value = row.get(column)
+    for column in (COLUMNS[name] for name in HEADLINES):
+        value = row.get(column.name)
         if value is not None:
-            place = percentiles.get(column)
+            place = percentiles.get(column.name)
             below = f"; above {int(100 * place)}% of the {kind}s" if place is not None else ""
-            found.append(Score(label(column), number(value), sentence(value) + below))
+            sentence = column.sentence.format(value=number(value), percent=percent(value), kind=kind)
+            found.append(Score(column.label, number(value), sentence + below))
     return found
 
 
@@ -102,13 +80,13 @@ def empty(title: str, text: str = "", command: str | None = None, icon: str = ":
 
 def flag_badges(row: Mapping[str, Any]) -> None:
     """Flags, status and review of a row, in words of ours."""
-    shown = [FLAG_WORDS[flag] for flag in FLAG_WORDS if row.get(flag)]
-    if row.get("status") in STATUS_WORDS and row["status"] != "ok":
-        shown.append((STATUS_WORDS[row["status"]], "gray"))
+    shown = [(flag.label, flag.colour) for flag in FLAGS.values() if row.get(flag.name)]
+    if row.get("status") in STATUSES and row["status"] != "ok":
+        shown.append((STATUSES[row["status"]].label, "gray"))
     if row.get("duplicate_of"):
         shown.append(("duplicate", "blue"))
-    if row.get("review") in MARK_WORDS:
-        word, colour = MARK_WORDS[row["review"]]
-        shown.append((f"reviewed: {word}", colour))
+    if row.get("review") in MARKS:
+        mark = MARKS[row["review"]]
+        shown.append((f"reviewed: {mark.label}", mark.colour))
     if shown:
         st.markdown(" ".join(f":{colour}-badge[{word}]" for word, colour in shown))

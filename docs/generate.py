@@ -1,12 +1,14 @@
-"""Write the pages of docs/ that the code already says: every command with its options.
+"""Write the pages of docs/ that the code already says: every command with its options, every column.
 
-    python docs/generate.py        # after a change to a command; a test compares
+    python docs/generate.py        # after a change to a command or column; a test compares
 
-Nothing here is written by hand twice: the text is what `auditor COMMAND --help` prints.
+Nothing here is written by hand twice: the text is what `auditor COMMAND --help` prints and auditor/schema.py declares.
 """
 
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -14,6 +16,7 @@ DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))  # a checkout works without being installed
 
 from auditor.cli import COMMANDS, cli  # noqa: E402
+from auditor.schema import COLUMNS, FACTS, FLAGS, MARKS, SCORES, STATUSES, Word  # noqa: E402
 
 WIDTH = 100
 HEAD = """# Commands
@@ -41,7 +44,47 @@ def commands_page() -> str:
     return HEAD + rows + "".join(sections)
 
 
-PAGES = {"commands.md": commands_page}
+def columns_page() -> str:
+    """docs/columns.md."""
+    parts = [
+        "# Columns of an audit",
+        "Written by `python docs/generate.py` from the declarations in auditor/schema.py; a test compares the two.",
+        "One row for every key and caption of the corpus, in the table `samples`: `auditor query AUDIT "
+        '"SELECT ... FROM samples"`, `Audit(...).sql(...)`. Scores are empty where `status` is not `ok`.',
+        "## What the sweep finds out",
+        column_table(FACTS),
+        "## What scoring adds",
+        column_table(SCORES),
+        "## Flags",
+        "Not stored: derived from the thresholds in the manifest, so a new threshold is a query.",
+        column_table(FLAGS),
+        "## Review",
+        column_table(["review"]),
+        word_table("mark", MARKS),
+        "## Values of `status`",
+        word_table("status", STATUSES),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def column_table(names: Iterable[str]) -> str:
+    lines = ["| column | type | meaning | unit | suspicious |", "|---|---|---|---|---|"]
+    for column in (COLUMNS[name] for name in names):
+        meaning = "; ".join(filter(None, (column.meaning, column.definition)))
+        lines.append(f"| `{column.name}` | {column.type} | {meaning} | {column.unit} | {column.suspicious or ''} |")
+    return "\n".join(lines)
+
+
+def word_table(title: str, words: Mapping[Any, Word]) -> str:
+    lines = [
+        f"| {title} | meaning |",
+        "|---|---|",
+        *(f"| `{value}` | {word.meaning} |" for value, word in words.items()),
+    ]
+    return "\n".join(lines)
+
+
+PAGES = {"commands.md": commands_page, "columns.md": columns_page}
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from auditor.commands.output import open_audit
+from auditor.schema import named
 
 if TYPE_CHECKING:
     from auditor.query.explain import Explanation, Fit
@@ -43,7 +44,13 @@ def show(found: "Explanation") -> None:
     )
     if row["status"] != "ok":
         click.echo(f"  {console.plain(row['error_message'])}")
-    console.table([{"measure": name, "value": row[name]} for name in MEASURES if row.get(name) is not None])
+    console.table(
+        [
+            {"measure": name, "value": row[name]}
+            for name in named(use=["headline", "detail"])
+            if row.get(name) is not None
+        ]
+    )
     if found.caption_rank is not None and found.medium_rank is not None:
         where = f"of the {found.compared_with}"
         click.echo(f"its caption is number {found.caption_rank:,} of {found.captions_of:,} {where} for this medium")
@@ -66,18 +73,6 @@ def show(found: "Explanation") -> None:
             console.table(evidence(beliefs), f"prototypes behind the uncertainty of the {side}")
     if found.duplicates:
         console.table(found.duplicates, "duplicates of this medium")
-
-
-MEASURES = (
-    "similarity",
-    "p_mismatch",
-    "matches_visual",
-    "matches_text",
-    "uncertainty_visual",
-    "uncertainty_text",
-    "best_frame_time",
-    "frame_match_share",
-)
 
 
 def fits(found: "list[Fit]") -> list[dict[str, Any]]:

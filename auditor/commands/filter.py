@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auditor.commands.output import CORPUS_HELP, open_audit, parse_loss
+from auditor.commands.output import CORPUS_HELP, Function, open_audit, parse_loss
+from auditor.schema import RULES
 
 if TYPE_CHECKING:
     from auditor.keep.drift import Shifts
@@ -13,15 +14,17 @@ if TYPE_CHECKING:
     from auditor.query.audit import Audit
 
 
+def rule_options(function: Function) -> Function:
+    """One option for each column that declares a rule, in the order of the columns."""
+    for rule, column in reversed(RULES.items()):
+        function = click.option("--" + rule.replace("_", "-"), rule, type=float, help=column.rule)(function)
+    return function
+
+
 @click.command()
 @click.argument("audit")
 @click.option("--out", help="kept.npy, kept.parquet, kept.txt, or a folder for new WebDataset shards.")
-@click.option("--max-p-mismatch", type=float, help="Keep pairs that are mismatched with at most this probability.")
-@click.option("--max-uncertainty-visual", type=float, help="Keep media with at most this uncertainty.")
-@click.option("--max-uncertainty-text", type=float, help="Keep captions with at most this uncertainty.")
-@click.option("--max-matches-visual", type=float, help="Keep media that at most this many captions fit.")
-@click.option("--max-matches-text", type=float, help="Keep captions that fit at most this many media.")
-@click.option("--min-similarity", type=float, help="Keep pairs with at least this similarity.")
+@rule_options
 @click.option("--keep-top", help="Keep the best share (30%) or number (100000) of the usable rows ...")
 @click.option("--by", help="... by this column.")
 @click.option("--where", help="Keep rows that meet this SQL condition.")

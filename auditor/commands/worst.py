@@ -3,13 +3,19 @@
 import click
 
 from auditor.commands.output import open_audit, output_options, show
+from auditor.schema import HEADLINES
 
 SHOWN = ("uid", "key", "caption")
 
 
 @click.command()
 @click.argument("audit")
-@click.option("--by", default="p_mismatch", show_default=True, help="Column; its suspicious end comes first.")
+@click.option(
+    "--by",
+    default="p_mismatch",
+    show_default=True,
+    help=f"Column, like {', '.join(HEADLINES)}; its suspicious end comes first.",
+)
 @click.option("-n", "count", type=click.IntRange(min=1), default=20, show_default=True, help="Rows.")
 @click.option("--where", help="Only rows that meet this SQL condition.")
 @output_options

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from auditor.query.rules import LOW_IS_GOOD, RuleError, Rules, bound_sql, parse_share
+from auditor.query.rules import RuleError, Rules, bound_sql, parse_share
 from auditor.query.sandbox import QueryError, literal
+from auditor.schema import HIGH_IS_SUSPICIOUS
 
 if TYPE_CHECKING:
     from auditor.query.audit import Audit
@@ -88,7 +89,7 @@ def find_top(audit: "Audit", share: float | int, by: str, column: str) -> str:
         return f"{column} IS NOT NULL"
     if wanted < 1:
         return "FALSE"
-    better, order = ("<", "ASC") if by in LOW_IS_GOOD else (">", "DESC")
+    better, order = ("<", "ASC") if by in HIGH_IS_SUSPICIOUS else (">", "DESC")
     cut = cut_value(audit, usable, column, order, wanted, total)
     ahead = audit.database.rows(f"SELECT count(*) AS n FROM {usable} AND {column} {better} {cut}")[0]["n"]
     ties = f"{usable} AND {column} = {cut}"

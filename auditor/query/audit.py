@@ -21,10 +21,10 @@ from auditor.query import reviews as review_marks
 from auditor.query.compute_once import Once
 from auditor.query.distributions import Density, Histogram, density, histogram, reference_sample, share_below
 from auditor.query.in_memory import MOST_ROWS, NARROW, Resident
-from auditor.query.rules import LOW_IS_GOOD, Rules, Threshold
+from auditor.query.rules import Rules, Threshold
 from auditor.query.sandbox import Database, Limits, QueryError, literal, name
 from auditor.query.summary import Summary, summarise
-from auditor.schema import FLAGS
+from auditor.schema import HIGH_IS_SUSPICIOUS, MEASUREMENTS
 from auditor.store.audit_files import UID_ORDER, AuditError, AuditFiles, find_files, notes, view_sql
 
 if TYPE_CHECKING:
@@ -33,18 +33,6 @@ if TYPE_CHECKING:
     from auditor.query.compare import Comparison
 
 __all__ = ["Audit", "AuditError", "Limits", "QueryError"]
-
-MEASUREMENTS = (
-    "similarity",
-    "similarity_normalised",
-    "uncertainty_visual",
-    "uncertainty_text",
-    "mean_similarity_visual",
-    "mean_similarity_text",
-    "matches_visual",
-    "matches_text",
-    "p_mismatch",
-)
 
 
 class Audit:
@@ -199,7 +187,7 @@ class Audit:
         """The n most suspicious usable rows by a column: its largest values, or smallest where large is good."""
         column = self.column(by)
         condition = f"{self.where(where)} AND {column} IS NOT NULL"
-        return self.fetch(condition, f"{column} {'DESC' if by in LOW_IS_GOOD or by in FLAGS else 'ASC'}", n)
+        return self.fetch(condition, f"{column} {'DESC' if by in HIGH_IS_SUSPICIOUS else 'ASC'}", n)
 
     def page(
         self,

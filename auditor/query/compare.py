@@ -14,14 +14,13 @@ import pyarrow as pa
 
 from auditor.query.sandbox import Database
 from auditor.query.summary import Noise, noise_estimates
-from auditor.schema import FLAGS
+from auditor.schema import FLAGS, HEADLINES
 from auditor.store.audit_files import view_sql
 
 if TYPE_CHECKING:
     from auditor.query.audit import Audit
 
 SAMPLE = 1_000_000
-COMPARED = ("similarity", "p_mismatch", "uncertainty_visual", "uncertainty_text", "matches_visual", "matches_text")
 # 64 bits of the identity are enough to match ten million rows, and a fraction of the memory of the text
 IDENTITIES = {"uid": "hash(uid)", "shard, key and caption": "hash(shard, key, coalesce(caption_index, 0))"}
 
@@ -60,7 +59,7 @@ def compare(first: "Audit", second: "Audit", n: int = 20) -> Comparison:
         rows_first, rows_second = (count(database, table) for table in ("first_rows", "second_rows"))
         identity = find_identity(database)
         key = IDENTITIES[identity]
-        columns = ", ".join(["status", *COMPARED, *FLAGS])
+        columns = ", ".join(["status", *HEADLINES, *FLAGS])
         joined = (
             f"(SELECT {key} AS k, {columns} FROM first_rows) a "
             f"JOIN (SELECT {key} AS k, {columns} FROM second_rows) b USING (k)"
@@ -107,11 +106,11 @@ def find_identity(database: Database) -> str:
 
 def correlations(database: Database, joined: str, matched: int) -> tuple[dict[str, float | None], int]:
     step = max(1, round(matched / SAMPLE))
-    columns = ", ".join(f"a.{column} AS a_{column}, b.{column} AS b_{column}" for column in COMPARED)
+    columns = ", ".join(f"a.{column} AS a_{column}, b.{column} AS b_{column}" for column in HEADLINES)
     table = database.run(
         f"SELECT {columns} FROM {joined} WHERE a.status = 'ok' AND b.status = 'ok' AND (k >> 8) % {step} = 0"
     )
-    return {column: spearman(*both(table, column)) for column in COMPARED}, table.num_rows
+    return {column: spearman(*both(table, column)) for column in HEADLINES}, table.num_rows
 
 
 def both(table: pa.Table, column: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:

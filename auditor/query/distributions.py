@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from auditor.query.sandbox import QueryError, literal
-from auditor.schema import SAMPLES
+from auditor.schema import COLUMNS, MEASUREMENTS, STORED
 
 if TYPE_CHECKING:
     from auditor.query.audit import Audit
@@ -55,9 +55,9 @@ class Density:
 
 def numeric(audit: "Audit", column: str) -> str:
     quoted = audit.column(column)
-    if column in SAMPLES.names and str(SAMPLES.field(column).type) == "string":
+    if column in COLUMNS and COLUMNS[column].type == "string":
         raise QueryError(f"{column} is text; a distribution needs a number")
-    return f"CAST({quoted} AS DOUBLE)" if column not in SAMPLES.names else quoted
+    return quoted if column in STORED else f"CAST({quoted} AS DOUBLE)"
 
 
 def value_range(audit: "Audit", column: str) -> tuple[float, float]:
@@ -149,7 +149,6 @@ def reference_step(audit: "Audit") -> int:
 
 def reference_sample(audit: "Audit") -> Reference:
     """Sorted values of each measurement by kind: of all usable rows, or of evenly spaced shards of a large audit."""
-    from auditor.query.audit import MEASUREMENTS
 
     def compute() -> Reference:
         from auditor.store.audit_files import view_sql

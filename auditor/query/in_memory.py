@@ -15,17 +15,15 @@ from collections.abc import Mapping, Sequence
 from auditor.query.compute_once import Once
 from auditor.query.rules import Threshold, flag_sql
 from auditor.query.sandbox import Database, literal
+from auditor.schema import COLUMNS
 from auditor.store.audit_files import AuditFiles, flag_columns, view_sql
 
 MOST_ROWS = 20_000_000
 NARROW = "narrow"
-WORDS = ("status", "kind")  # few values: kept as an ENUM
-NUMBERS = (
-    *("caption_index", "width", "height", "duration", "frames", "topic"),
-    *("similarity", "similarity_normalised", "uncertainty_visual", "uncertainty_text"),
-    *("mean_similarity_visual", "mean_similarity_text", "matches_visual", "matches_text"),
-    *("mismatch_score", "p_mismatch", "uid_order"),
-)
+_IN_MEMORY = [column for column in COLUMNS.values() if column.in_memory]
+WORDS = tuple(column.name for column in _IN_MEMORY if column.type == "string" and not column.unique)  # as ENUMs
+TEXTS = tuple(column.name for column in _IN_MEMORY if column.type == "string" and column.unique)  # where they fit
+NUMBERS = (*(column.name for column in _IN_MEMORY if column.type != "string"), "uid_order")
 REMEMBERED = 6  # conditions; as many that were forgotten last may still be in use
 
 
@@ -43,7 +41,7 @@ class Resident:
     ) -> None:
         self.database = database
         self.located = view_sql(files, thresholds, located=True)
-        self.plain = (*NUMBERS, "caption") if captions else NUMBERS
+        self.plain = (*NUMBERS, *TEXTS) if captions else NUMBERS
         wide = {column.lower() for column in columns} - {*WORDS, *self.plain, *flag_sql({})} | {"columns"}
         self.wide = {column for column in wide if re.fullmatch(r"\w+", column)}
         self.odd = wide - self.wide  # names that are no words
@@ -71,7 +69,7 @@ class Resident:
 
     def slow(self, condition: str) -> bool:
         """Does it look at text, in memory or not?"""
-        return not self.covers(condition) or "caption" in re.findall(r"\w+", condition.lower())
+        return not self.covers(condition) or bool(set(TEXTS) & set(re.findall(r"\w+", condition.lower())))
 
     def matching(self, condition: str) -> str:
         """The table of the places of all rows that meet a condition on any column."""

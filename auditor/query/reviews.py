@@ -16,12 +16,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 from auditor.errors import AuditorError
 from auditor.query.sandbox import literal
-
-Mark = Literal["good", "bad", "unsure"]
+from auditor.schema import MARKS, Mark
 
 
 class ReviewError(AuditorError):
@@ -61,10 +60,10 @@ def reviewer_name() -> str:
 
 
 def new_review(uid: str, caption_index: int, mark: str, reviewer: str | None, note: str) -> Review:
-    if mark not in get_args(Mark):
-        raise ReviewError(f"a mark is one of {', '.join(get_args(Mark))}, not {mark!r}")
+    if mark not in MARKS:
+        raise ReviewError(f"a mark is one of {', '.join(MARKS)}, not {mark!r}")
     now = datetime.now(UTC).isoformat(timespec="microseconds")
-    return Review(uid, caption_index, reviewer or reviewer_name(), mark, note, now)  # type: ignore[arg-type]
+    return Review(uid, caption_index, reviewer or reviewer_name(), mark, note, now)
 
 
 def append_review(path: str, filesystem: Any, review: Review) -> None:
@@ -139,7 +138,7 @@ def sound(review: Review) -> bool:
     texts = (review.uid, review.reviewer, review.mark, review.note, review.time)
     return (
         all(isinstance(text, str) and storable(text) for text in texts)
-        and review.mark in get_args(Mark)
+        and review.mark in MARKS
         and type(review.caption_index) is int
         and 0 <= review.caption_index < 2**31
     )

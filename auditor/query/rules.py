@@ -4,32 +4,12 @@ A flag says "suspicious", a rule says "keep"; both are false where a measurement
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from auditor.errors import AuditorError
 from auditor.query.sandbox import literal, name
-
-# Columns whose small values are the good ones; of all others the large ones are.
-LOW_IS_GOOD = frozenset(
-    {
-        "uncertainty_visual",
-        "uncertainty_text",
-        "mean_similarity_visual",
-        "mean_similarity_text",
-        "matches_visual",
-        "matches_text",
-        "p_mismatch",
-        "frame_spread",
-    }
-)
-# threshold in the manifest -> the measurement it cuts, by flag. `paper_*` is the definition of the PAU paper (by u).
-FLAG_MEASURES = {
-    "mismatch": "p_mismatch",
-    "ambiguous_visual": "matches_visual",
-    "ambiguous_text": "matches_text",
-}
-PAPER_MEASURES = {"ambiguous_visual": "uncertainty_visual", "ambiguous_text": "uncertainty_text"}
+from auditor.schema import FLAGS, RULES
 
 
 class RuleError(AuditorError):
@@ -43,12 +23,12 @@ Threshold = float | Mapping[str, float] | None
 def flag_sql(thresholds: Mapping[str, Threshold]) -> dict[str, str]:
     """SQL of each flag. A threshold named after a measurement (`uncertainty_text`) cuts that one instead."""
     flags = {}
-    for flag, measure in FLAG_MEASURES.items():
-        paper = PAPER_MEASURES.get(flag)
+    for flag in FLAGS.values():
+        paper = flag.paper_measure
         if paper and thresholds.get(paper) is not None:
-            flags[flag] = at_least(paper, thresholds[paper])
+            flags[flag.name] = at_least(paper, thresholds[paper])
         else:
-            flags[flag] = at_least(measure, thresholds.get(flag))
+            flags[flag.name] = at_least(flag.measure, thresholds.get(flag.name))
     return flags
 
 
@@ -65,12 +45,7 @@ def at_least(column: str, threshold: Threshold) -> str:
 class Rules:
     """What to keep: all that are given must hold. `keep_top` is a share ('30%', 0.3) of the usable rows or a count."""
 
-    max_p_mismatch: float | None = None
-    max_uncertainty_visual: float | None = None
-    max_uncertainty_text: float | None = None
-    max_matches_visual: float | None = None
-    max_matches_text: float | None = None
-    min_similarity: float | None = None
+    limits: Mapping[str, float] = field(default_factory=dict)  # by rule of auditor.schema.RULES: max_p_mismatch, ...
     keep_top: str | float | int | None = None
     by: str | None = None
     where: str | None = None
@@ -83,30 +58,28 @@ class Rules:
             parse_share(self.keep_top)
 
     @classmethod
-    def of(cls, given: "Rules | Mapping[str, Any] | None") -> "Rules":
-        """Rules from keyword arguments, unknown ones refused."""
+    def of(cls, given: "Rules | Mapping[str, Any] | None" = None, /, **more: Any) -> "Rules":
+        """Rules from a mapping or keyword arguments; None means not set, unknown ones are refused."""
         if isinstance(given, Rules):
             return given
-        known = {field.name for field in fields(cls)}
-        unknown = set(given or {}) - known
-        if unknown:
-            raise RuleError(f"there is no rule {sorted(unknown)[0]!r}; the rules are {', '.join(sorted(known))}")
-        return cls(**(given or {}))
+        rules = {**(given or {}), **more}
+        known = [*RULES, *OTHER_RULES]
+        if unknown := sorted(set(rules) - set(known)):
+            raise RuleError(f"there is no rule {unknown[0]!r}; the rules are {', '.join(sorted(known))}")
+        limits = {rule: float(rules[rule]) for rule in RULES if rules.get(rule) is not None}
+        return cls(limits, **{rule: rules[rule] for rule in OTHER_RULES if rules.get(rule) is not None})
 
     def bounds(self) -> dict[str, tuple[str, str, float]]:
         """Rule -> (column, comparison that keeps, threshold) for the rules that are plain bounds."""
-        found = {}
-        for field in fields(self):
-            side, _, column = field.name.partition("_")
-            value = getattr(self, field.name)
-            if side in {"max", "min"} and value is not None:
-                found[field.name] = (column, "<=" if side == "max" else ">=", float(value))
-        return found
+        return {
+            rule: (RULES[rule].name, "<=" if RULES[rule].suspicious == "high" else ">=", limit)
+            for rule, limit in self.limits.items()
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """The rules that are set."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {rule: value for rule, value in values.items() if value is not None and value is not False}
+        others = {rule: getattr(self, rule) for rule in OTHER_RULES}
+        return {**self.limits, **{rule: value for rule, value in others.items() if value not in (None, False)}}
 
     def command_line(self) -> list[str]:
         """The same rules as options of `auditor filter`."""
@@ -116,6 +89,9 @@ class Rules:
             if value is not True:
                 options.append(str(value))
         return options
+
+
+OTHER_RULES = tuple(field.name for field in fields(Rules) if field.name != "limits")
 
 
 def bound_sql(column: str, comparison: str, threshold: float) -> str:

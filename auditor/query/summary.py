@@ -4,12 +4,10 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from auditor.query.distributions import quantiles, reference_sample, reference_step
-from auditor.schema import FLAGS
+from auditor.schema import FLAGS, HEADLINES
 
 if TYPE_CHECKING:
     from auditor.query.audit import Audit
-
-TYPICAL = ("similarity", "p_mismatch", "uncertainty_visual", "uncertainty_text", "matches_visual", "matches_text")
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,7 @@ def summarise(audit: "Audit") -> Summary:
         status[group["status"]] = status.get(group["status"], 0) + group["n"]
     usable = [group for group in groups if group["status"] == "ok"]
     typical = {}
-    for column in TYPICAL:
+    for column in HEADLINES:
         found = quantiles(reference_sample(audit), column, (0.05, 0.5, 0.95))
         if found:
             typical[column] = dict(zip(("p5", "median", "p95"), found, strict=True))

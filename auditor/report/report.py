@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from auditor.errors import AuditorError
 from auditor.query.summary import Summary
 from auditor.report.charts import compact, density_chart, histogram_chart, null_chart
-from auditor.report.words import COLUMNS, GALLERIES, Gallery
+from auditor.report.words import GALLERIES, Gallery
+from auditor.schema import COLUMNS, FLAGS, HEADLINES
 from auditor.store.folder import Folder
 
 if TYPE_CHECKING:
@@ -105,12 +106,8 @@ def cards(found: Summary) -> str:
         if found.kinds.get(noise_.kind):
             interval = f"of {noise_.kind} pairs mismatched ({noise_.low:.1%} to {noise_.high:.1%})"
             shown.append((f"{noise_.share:.1%}", interval, True))
-    shown += [
-        (f"{found.flags['mismatch'] / usable:.1%}", "flagged as mismatched", True),
-        (f"{found.flags['ambiguous_text'] / usable:.1%}", "ambiguous captions", False),
-        (f"{found.flags['ambiguous_visual'] / usable:.1%}", "ambiguous media", False),
-        (f"{found.duplicates / usable:.1%}", "duplicates", False),
-    ]
+    shown += [(f"{count / usable:.1%}", FLAGS[flag].plural, flag == "mismatch") for flag, count in found.flags.items()]
+    shown.append((f"{found.duplicates / usable:.1%}", "duplicates", False))
     made = (
         f'<div class="card{" warm" if warm else ""}"><b>{value}</b><span>{text(label)}</span></div>'
         for value, label, warm in shown
@@ -160,13 +157,14 @@ def reviews(audit: "Audit") -> str:
 def distributions(audit: "Audit", usable: int) -> str:
     charts = []
     bins = int(min(50, max(12, usable**0.5)))  # few rows in many bins are only noise
-    for column, (title, words) in COLUMNS.items():
-        log = column.startswith("matches")
-        counted = audit.histogram(column, "status = 'ok'", bins, log)
+    for name in HEADLINES:
+        column = COLUMNS[name]
+        counted = audit.histogram(name, "status = 'ok'", bins, column.logarithmic)
         if counted.total:
-            cut = next((audit.thresholds.get(flag) for flag, by in CUTS.items() if by == column), None)
+            cut = next((audit.thresholds.get(flag.name) for flag in FLAGS.values() if flag.measure == name), None)
             cut = cut if isinstance(cut, float) else None  # one line cannot show a threshold for each kind
-            charts.append(figure(title, words, histogram_chart(counted, column, log=log, cut=cut)))
+            chart = histogram_chart(counted, name, log=column.logarithmic, cut=cut)
+            charts.append(figure(column.label, column.meaning, chart))
     for side, words in (("text", "captions"), ("visual", "media")):
         counted_cells = audit.density("similarity", f"uncertainty_{side}", "status = 'ok'", bins)
         if counted_cells.counts.any():
@@ -174,9 +172,6 @@ def distributions(audit: "Audit", usable: int) -> str:
             charts.append(figure("Uncertainty against similarity", words, chart))
     words = "All usable rows. Dashed lines are the thresholds of the flags."
     return section("Distributions", words, f'<div class="grid">{"".join(charts)}</div>')
-
-
-CUTS = {"mismatch": "p_mismatch", "ambiguous_visual": "matches_visual", "ambiguous_text": "matches_text"}
 
 
 def gallery(audit: "Audit", entry: Gallery, options: ReportOptions) -> str:

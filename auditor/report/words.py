@@ -1,15 +1,6 @@
-"""The words of the report: what each column means to a person, and which galleries there are."""
+"""The galleries of the report and their words."""
 
 from dataclasses import dataclass
-
-COLUMNS = {
-    "similarity": ("Similarity", "how well caption and medium agree"),
-    "p_mismatch": ("Probability of a mismatch", "that the caption describes something else"),
-    "uncertainty_text": ("Uncertainty of captions", "PAU; high: fits much"),
-    "uncertainty_visual": ("Uncertainty of media", "PAU; high: shows much"),
-    "matches_text": ("Media that fit a caption", "effective number, logarithmic"),
-    "matches_visual": ("Captions that fit a medium", "effective number, logarithmic"),
-}
 
 
 @dataclass(frozen=True, slots=True)

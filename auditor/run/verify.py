@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from auditor import schema
 from auditor.corpus.media import read_media
 from auditor.decode.decoders import Decoded, DecoderPool
 from auditor.errors import AuditorError
@@ -18,6 +17,7 @@ from auditor.run.rescore import stored_head
 from auditor.score.corpus_statistics import Context, ScoreConfig, prepare
 from auditor.score.pair_sample import KINDS, Pairs, groups, pairs_of_kind, take_census
 from auditor.score.score import samples_name, score_pairs
+from auditor.store import arrow_schema
 from auditor.store.embeddings import read_embeddings
 from auditor.store.folder import Folder
 from auditor.store.manifest import Manifest
@@ -131,7 +131,7 @@ class Checker:
 
 
 def _one_row(row: dict[str, Any]) -> Any:
-    return pa.Table.from_pylist([{name: row[name] for name in schema.FACTS.names}], schema=schema.FACTS)
+    return pa.Table.from_pylist([{name: row[name] for name in arrow_schema.FACTS.names}], schema=arrow_schema.FACTS)
 
 
 def as_rows(checks: Sequence[Check]) -> list[dict[str, Any]]:

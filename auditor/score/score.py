@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
-from auditor import schema
 from auditor.measure.rivals import measure
 from auditor.measure.topics import assign_topics
 from auditor.score.corpus_statistics import Context, KindContext
 from auditor.score.pair_sample import KINDS, Pairs, pairs_of_kind
+from auditor.store import arrow_schema
 from auditor.store.embeddings import file_name, read_embeddings
 from auditor.store.folder import Folder
 
@@ -49,10 +49,10 @@ def score_shard(folder: Folder, shard: str, context: Context) -> int:
     rows: int = embeddings.facts.num_rows
     columns = [
         scatter(field, [(at, found[field.name]) for at, found in parts if field.name in found], rows)
-        for field in schema.SCORES
+        for field in arrow_schema.SCORES
     ]
-    table = pa.Table.from_arrays([*embeddings.facts.columns, *columns], schema=schema.SAMPLES)
-    folder.write_table(samples_name(shard), table, {"score": _mark(folder, shard, context)}, schema.STORAGE)
+    table = pa.Table.from_arrays([*embeddings.facts.columns, *columns], schema=arrow_schema.SAMPLES)
+    folder.write_table(samples_name(shard), table, {"score": _mark(folder, shard, context)}, arrow_schema.STORAGE)
     return rows
 
 

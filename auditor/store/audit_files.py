@@ -14,15 +14,9 @@ import pyarrow as pa
 from auditor.errors import AuditorError
 from auditor.query.rules import Threshold, flag_sql
 from auditor.query.sandbox import literal, name
-from auditor.schema import FACTS, SAMPLES
+from auditor.schema import COLUMNS, FACTS, STORED
 
-SQL_TYPES = {
-    pa.string(): "VARCHAR",
-    pa.int16(): "SMALLINT",
-    pa.int32(): "INTEGER",
-    pa.int64(): "BIGINT",
-    pa.float32(): "FLOAT",
-}
+SQL_TYPES = {"string": "VARCHAR", "int16": "SMALLINT", "int32": "INTEGER", "int64": "BIGINT", "float32": "FLOAT"}
 UID_ORDER = "coalesce(TRY_CAST('0x' || uid[17:] AS UBIGINT), hash(uid))"
 
 
@@ -73,7 +67,7 @@ def find_files(path: str | Path) -> AuditFiles:
     samples = list_parquet(filesystem, f"{root}/samples")
     done = {stem(file) for file in samples}
     swept = [file for file in list_parquet(filesystem, f"{root}/embeddings") if stem(file) not in done]
-    columns = read_columns(filesystem, samples[0]) if samples else SAMPLES.names
+    columns = read_columns(filesystem, samples[0]) if samples else STORED
     spell = str if local else filesystem.unstrip_protocol
     return AuditFiles(
         path=str(path),
@@ -123,7 +117,7 @@ def read_columns(filesystem: Any, file: str) -> list[str]:
 def source_sql(files: AuditFiles, *, located: bool = False) -> str:
     """All rows with the stored columns; `located` adds `file` (its place in files.all) and file_row_number."""
     parts = []
-    for first, group, stored in ((0, files.scored, files.columns), (len(files.scored), files.swept, FACTS.names)):
+    for first, group, stored in ((0, files.scored, files.columns), (len(files.scored), files.swept, FACTS)):
         if group:
             place = [f"file_index + {first} AS file", "file_row_number"] if located else []
             listed = ", ".join([*column_list(files, stored), *place])
@@ -137,7 +131,7 @@ def source_sql(files: AuditFiles, *, located: bool = False) -> str:
 
 def column_list(files: AuditFiles, stored: Sequence[str]) -> list[str]:
     """Every column of the view; those an older or unfinished file does not have are NULL of the right type."""
-    wanted = [*SAMPLES.names, *(column for column in files.columns if column not in SAMPLES.names)]
+    wanted = [*STORED, *(column for column in files.columns if column not in STORED)]
     there = set(stored)
     return [
         name(column) if column in there else f"CAST(NULL AS {sql_type(column)}) AS {name(column)}" for column in wanted
@@ -145,7 +139,7 @@ def column_list(files: AuditFiles, stored: Sequence[str]) -> list[str]:
 
 
 def sql_type(column: str) -> str:
-    return SQL_TYPES[SAMPLES.field(column).type] if column in SAMPLES.names else "VARCHAR"
+    return SQL_TYPES[COLUMNS[column].type] if column in COLUMNS else "VARCHAR"
 
 
 def flag_columns(thresholds: Mapping[str, Threshold]) -> str:

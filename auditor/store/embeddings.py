@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from auditor import schema
+from auditor.store import arrow_schema
 from auditor.store.folder import Folder
 
 Array = npt.NDArray[np.float32]
@@ -51,7 +51,7 @@ def from_table(table: pa.Table) -> Embeddings:
     frames, mask = _frames(table, media_rows, dim)
     times = table.column("frame_times").take(pa.array(media_rows)).to_pylist()
     return Embeddings(
-        facts=table.select(schema.FACTS.names),
+        facts=table.select(arrow_schema.FACTS.names),
         rows=rows,
         text=_matrix(text, dim)[rows],
         visual=_matrix(visual, dim)[media_rows],

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from auditor import schema
 from auditor.sample import Kind, Media, Problem, Sample
+from auditor.store import arrow_schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def row_uid(swept: Swept, caption_index: int, caption: str | None) -> str:
 
 def facts(swept: Sequence[Swept]) -> pa.Table:
     """The rows of some samples, in order: one per caption, at least one per sample."""
-    return pa.Table.from_pylist([row for one in swept for row in _rows(one)], schema=schema.FACTS)
+    return pa.Table.from_pylist([row for one in swept for row in _rows(one)], schema=arrow_schema.FACTS)
 
 
 def row_counts(swept: Sequence[Swept]) -> list[int]:

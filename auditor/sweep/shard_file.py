@@ -17,10 +17,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from auditor import schema
 from auditor.decode.decoders import Decoded
 from auditor.errors import AuditorError
 from auditor.sample import Problem, Sample
+from auditor.store import arrow_schema
 from auditor.store.embeddings import file_name, vectors
 from auditor.store.folder import Folder
 from auditor.sweep.rows import Shape, Swept, facts, row_counts
@@ -83,7 +83,7 @@ class ShardFile:
         self.piece: list[Swept] = []
         self.pixels: list[npt.NDArray[np.uint8]] = []  # frames waiting for a full batch
         self.encoded: list[Vectors] = []
-        self.schema = schema.embeddings(backbone.dim)
+        self.schema = arrow_schema.embeddings(backbone.dim)
         self.cleanup = contextlib.ExitStack()
         self.path: Path = self.cleanup.enter_context(folder.writing(file_name(begin.shard)))
         self.writer = self.cleanup.enter_context(pq.ParquetWriter(self.path, self.schema, compression="zstd"))

@@ -6,16 +6,16 @@ import streamlit as st
 
 from auditor.query.audit import Audit, QueryError
 from auditor.query.rules import Rules
-from auditor.schema import FLAGS
+from auditor.schema import FLAGS, HEADLINES, MEASUREMENTS
 from dashboard.gallery import USUAL, gallery
-from dashboard.records import EXPORT_ROWS, RANGED, Selection, bounds, rows_file, subset_file
+from dashboard.records import EXPORT_ROWS, Selection, bounds, rows_file, subset_file
 from dashboard.source import source
 from dashboard.state import ANY, CORPUS_ORDER, KINDS, ORDERS, REVIEWS, SIZES, SORT, STATES, View, narrowed
-from dashboard.words import LABELS, empty
+from dashboard.words import empty, label
 
 found = source()
 audit = found.audit
-FILTERS = ("kind", "status", "flag", "review", "text", "where", *RANGED)
+FILTERS = ("kind", "status", "flag", "review", "text", "where", *HEADLINES)
 
 
 def first_page() -> None:
@@ -31,7 +31,7 @@ def clear() -> None:
         st.session_state.pop(name, None)
     for name, usual in (("kind", ANY), ("status", ANY), ("flag", []), ("review", ANY), ("text", ""), ("where", "")):
         st.session_state[name] = usual
-    for column in RANGED:
+    for column in HEADLINES:
         limits = found.ask("bounds", bounds, column)
         st.session_state[column] = (limits.low, limits.high)
     first_page()
@@ -42,15 +42,15 @@ def filters() -> Selection:
     bound: Any = {"bind": "query-params", "on_change": first_page}
     text = st.text_input("In the caption", key="text", placeholder="words to look for", **bound)
     kind = st.selectbox("Kind", KINDS, key="kind", **bound)
-    flags = st.multiselect("Flagged as", FLAGS, key="flag", placeholder="any or none", **bound)
+    flags = st.multiselect("Flagged as", list(FLAGS), key="flag", placeholder="any or none", **bound)
     status = st.selectbox("Status", STATES, key="status", **bound)
     review = st.selectbox("Review", REVIEWS, key="review", **bound)
     ranges = {}
-    with st.expander("Ranges", expanded=any(column in st.query_params for column in RANGED)):
-        for column in RANGED:
+    with st.expander("Ranges", expanded=any(column in st.query_params for column in HEADLINES)):
+        for column in HEADLINES:
             limits = found.ask("bounds", bounds, column)
             ends = st.slider(
-                LABELS[column], limits.low, limits.high, (limits.low, limits.high), limits.step, key=column, **bound
+                label(column), limits.low, limits.high, (limits.low, limits.high), limits.step, key=column, **bound
             )
             if chosen := narrowed(ends, limits):
                 ranges[column] = chosen
@@ -119,5 +119,5 @@ with footer:
     st.button("Next", on_click=turn, args=(1,), disabled=page >= pages, shortcut="Right", key="next")
 with body:
     rows = audit.page(condition, view.sort, view.descending, size, (page - 1) * size).to_pylist()
-    extra = (view.sort,) if view.sort in LABELS and view.sort not in USUAL else ()
+    extra = (view.sort,) if view.sort in MEASUREMENTS and view.sort not in USUAL else ()
     gallery(audit, rows, view=view, first=(page - 1) * size, shown=(*USUAL, *extra))

@@ -6,11 +6,12 @@ from auditor.query.audit import Audit
 from auditor.query.compare import Comparison
 from auditor.query.distributions import common_range, histogram
 from auditor.query.summary import Summary
+from auditor.schema import FLAGS
 from dashboard import charts
 from dashboard.records import bars, beside
 from dashboard.source import open_source, source
 from dashboard.state import SAMPLE, sample_query
-from dashboard.words import FLAG_WORDS, empty, label, number, percent, shortened
+from dashboard.words import empty, label, number, percent, shortened
 
 SHOWN = ("p_mismatch", "similarity", "uncertainty_visual", "uncertainty_text")
 NAMES = ("first", "second")
@@ -61,7 +62,7 @@ def agreement(found: Comparison) -> None:
         st.dataframe(
             [
                 {
-                    "flag": FLAG_WORDS[f.flag][0],
+                    "flag": FLAGS[f.flag].label,
                     "in both": f.both,
                     "only in the first": f.gone,
                     "only in the second": f.newly,

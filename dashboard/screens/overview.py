@@ -9,7 +9,7 @@ from dashboard import charts
 from dashboard.records import bars, cells, null_curves, statistics_kinds
 from dashboard.source import source
 from dashboard.state import BROWSE
-from dashboard.words import STATUS_WORDS, empty, label, percent
+from dashboard.words import empty, label, percent, status_label
 
 SIDES = {"captions": "uncertainty_text", "media": "uncertainty_visual"}
 
@@ -77,9 +77,7 @@ with left:
         empty("Not estimated", "Too few pairs to tell, or the audit has not been scored yet.")
 with right:
     st.subheader("What could be used?")
-    st.altair_chart(
-        charts.counts({STATUS_WORDS.get(s, "other"): n for s, n in summary.status.items()}), alt="Rows by status"
-    )
+    st.altair_chart(charts.counts({status_label(s): n for s, n in summary.status.items()}), alt="Rows by status")
     errors = found.ask("errors", Audit.errors, 20)
     if errors:
         st.dataframe(

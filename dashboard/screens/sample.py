@@ -9,6 +9,7 @@ from auditor.query.audit import Audit
 from auditor.query.explain import Explanation, explain
 from auditor.query.prototypes import Belief
 from auditor.query.reviews import Precision
+from auditor.schema import MARKS
 from dashboard import charts
 from dashboard.gallery import gallery, show_medium
 from dashboard.media import LARGE, cabinet, frame_strip, original, playable
@@ -19,11 +20,7 @@ from dashboard.words import empty, flag_badges, number, percent, score_words, sh
 
 found = source()
 audit = found.audit
-MARKS = (
-    ("good", "g", ":material/thumb_up:"),
-    ("bad", "b", ":material/thumb_down:"),
-    ("unsure", "u", ":material/help:"),
-)
+ICONS = {"good": ":material/thumb_up:", "bad": ":material/thumb_down:"}
 
 
 def medium(row: dict[str, Any]) -> bytes | None:
@@ -47,8 +44,9 @@ def reviewing(row: dict[str, Any]) -> None:
         "Note", key=f"note-{row['uid']}-{row['caption_index']}", placeholder="optional", label_visibility="collapsed"
     )
     with st.container(horizontal=True):
-        for mark, key, icon in MARKS:
-            if st.button(mark, shortcut=key, icon=icon, key=f"mark-{mark}"):
+        for mark in MARKS:
+            icon = ICONS.get(mark, ":material/help:")
+            if st.button(mark, shortcut=mark[0], icon=icon, key=f"mark-{mark}"):
                 audit.mark(
                     row["uid"],
                     mark,

@@ -10,6 +10,7 @@ from auditor.keep.effects import Effects, nearest_cut, rule_effects
 from auditor.query.audit import Audit, QueryError
 from auditor.query.rules import Rules
 from auditor.query.thresholds import ThresholdError, choose_cut, cuts, tally_audit
+from auditor.schema import COLUMNS, MEASUREMENTS, RULES
 from dashboard import charts
 from dashboard.gallery import gallery
 from dashboard.records import bars, bounds, round_steps, subset_file
@@ -56,16 +57,14 @@ def chosen_rules() -> Rules:
     )
     promise()
     given: dict[str, Any] = {
-        "max_matches_text": matches("max_matches_text", "matches_text"),
-        "max_matches_visual": matches("max_matches_visual", "matches_visual"),
-        "max_uncertainty_text": limit("max_uncertainty_text", "uncertainty_text"),
-        "max_uncertainty_visual": limit("max_uncertainty_visual", "uncertainty_visual"),
-        "min_similarity": limit("min_similarity", "similarity"),
+        rule: (matches if column.logarithmic else limit)(rule, column.name)
+        for rule, column in RULES.items()
+        if rule != "max_p_mismatch"
     }
     top = st.slider("Keep the best", 1, 100, 100, format="%d%%", key="keep_top", bind="query-params")
     by = st.selectbox(
         "… by",
-        ["similarity", "p_mismatch", "similarity_normalised"],
+        MEASUREMENTS,
         key="by",
         bind="query-params",
         disabled=top == 100,
@@ -75,7 +74,7 @@ def chosen_rules() -> Rules:
     if top < 100:
         given |= {"keep_top": f"{top}%", "by": by}
     given |= {"max_p_mismatch": None if p >= 1 else p, "where": where.strip() or None, "no_duplicates": unique}
-    return Rules(**given)
+    return Rules.of(given)
 
 
 def promise() -> None:
@@ -198,7 +197,7 @@ def differing(shifted: Shifts) -> None:
 
 def distribution(rules: Rules) -> None:
     for column, _, cut in rules.bounds().values():
-        log = column.startswith("matches")
+        log = COLUMNS[column].logarithmic
         st.altair_chart(
             charts.histogram(
                 bars(found.ask("histogram", Audit.histogram, column, "status = 'ok'", 60, log)),
@@ -222,7 +221,7 @@ except QueryError as error:
     empty("The SQL condition cannot be used", str(error), icon=":material/error:")
     st.stop()
 if audit.manifest.get("statistics"):
-    show_interval(rules.max_p_mismatch)
+    show_interval(rules.limits.get("max_p_mismatch"))
 
 with st.container(horizontal=True, vertical_alignment="center"):
     st.download_button(

@@ -11,6 +11,7 @@ import pytest
 
 from auditor.query.audit import Audit, QueryError
 from auditor.query.rules import Rules
+from auditor.schema import HEADLINES
 from dashboard import records as views
 from tests.support.synthetic import write_audit, write_corpus_audit
 
@@ -61,7 +62,7 @@ def test_text_of_a_selection_is_text(audit: Audit) -> None:
     assert views.Selection(flags=("no_such_flag",)).condition(audit) is None
 
 
-@pytest.mark.parametrize("column", views.RANGED)
+@pytest.mark.parametrize("column", HEADLINES)
 def test_bounds_enclose_every_value(audit: Audit, rows: list[dict[str, Any]], column: str) -> None:
     values = [row[column] for row in rows if row[column] is not None]
     found = views.bounds(audit, column)
@@ -108,7 +109,7 @@ def test_files_to_download(audit: Audit) -> None:
     table = pq.read_table(io.BytesIO(views.rows_file(audit, "status <> 'ok'")))
     assert table.num_rows == audit.count("status <> 'ok'") > 0
     assert pq.read_table(io.BytesIO(views.rows_file(audit, None, most=7))).num_rows == 7
-    kept = np.load(io.BytesIO(views.subset_file(audit, Rules(max_p_mismatch=0.1))), allow_pickle=False)
+    kept = np.load(io.BytesIO(views.subset_file(audit, Rules.of(max_p_mismatch=0.1))), allow_pickle=False)
     assert kept.dtype == np.dtype("u8,u8") and len(kept) == audit.keep(max_p_mismatch=0.1).count
 
 

@@ -13,7 +13,7 @@ from auditor.keep.drift import shifts
 from auditor.query.audit import Audit
 from auditor.query.rules import RuleError, Rules
 from auditor.query.sandbox import QueryError
-from auditor.schema import SAMPLES
+from auditor.store.arrow_schema import SAMPLES
 from tests.support.synthetic import write_audit
 
 ROWS = 4000
@@ -97,7 +97,7 @@ def test_bad_conditions_are_told_at_once(audit: Audit) -> None:
 
 
 def test_effects(audit: Audit, table: pa.Table) -> None:
-    rules = Rules(max_p_mismatch=0.3, min_similarity=0.2, no_duplicates=True)
+    rules = Rules.of(max_p_mismatch=0.3, min_similarity=0.2, no_duplicates=True)
     found = audit.rule_effects(rules)
     ok = usable(table)
     p = table["p_mismatch"].to_numpy().astype(np.float64)
@@ -131,7 +131,7 @@ def test_rows_without_a_score_are_removed(folder: Path, tmp_path: Path) -> None:
 
 
 def test_shift(audit: Audit, table: pa.Table) -> None:
-    found = shifts(audit, Rules(where="length(caption) > 40 AND kind = 'video'"))
+    found = shifts(audit, Rules.of(where="length(caption) > 40 AND kind = 'video'"))
     ok = table.filter(pa.array(usable(table)))
     lengths = np.array([len(caption) for caption in ok["caption"].to_pylist()])
     kept = (lengths > 40) & (values(ok, "kind") == "video")

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from auditor import schema
 from auditor.cli import run
+from auditor.store import arrow_schema
 from auditor.store.embeddings import vectors
 from auditor.store.folder import Folder
 from auditor.store.manifest import Manifest
@@ -150,7 +150,7 @@ def write_audit(folder: Path, visual: Tensor, text: Tensor) -> None:
         media, captions = visual[rows].numpy(), text[rows].numpy().repeat(2, axis=0)
         count = len(captions) + 1  # and one row that could not be decoded
         first, present = np.arange(count) % 2 == 0, np.arange(count) < count - 1
-        columns = {field.name: pa.nulls(count, field.type) for field in schema.embeddings(visual.shape[1])}
+        columns = {field.name: pa.nulls(count, field.type) for field in arrow_schema.embeddings(visual.shape[1])}
         columns["status"] = pa.array(["ok"] * (count - 1) + ["corrupt"])
         columns["visual"], columns["text"] = vectors(media, first & present), vectors(captions, present)
         audit.write_table(f"embeddings/{shard}.parquet", pa.table(columns))

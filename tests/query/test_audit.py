@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from auditor.query.audit import MEASUREMENTS, Audit
+from auditor.query.audit import Audit
 from auditor.query.sandbox import QueryError
-from auditor.schema import FACTS, SAMPLES
+from auditor.schema import MEASUREMENTS
+from auditor.store.arrow_schema import FACTS, SAMPLES
 from auditor.store.audit_files import AuditError
 from tests.support.s3 import Bucket, bucket, s3_endpoint  # noqa: F401
 from tests.support.synthetic import write_audit, write_corpus_audit

@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from auditor import schema
 from auditor.cli import cli
 from auditor.measure.rivals import Reference, frame_similarity, similarity_matrix
 from auditor.query.audit import Audit
 from auditor.query.explain import ExplainError, explain
+from auditor.store import arrow_schema
 from auditor.store.embeddings import vectors
 from tests.support.pairs import as_video, planted
 
@@ -41,22 +41,22 @@ def facts(ref: Reference, kind: str) -> list[dict[str, object]]:
 
 def write_shards(folder: Path, ref: Reference, kind: str) -> pa.Table:
     every = np.ones(len(ref), bool)
-    rows = pa.Table.from_pylist(facts(ref, kind), schema=schema.FACTS)
+    rows = pa.Table.from_pylist(facts(ref, kind), schema=arrow_schema.FACTS)
     frames: list[object] = [None] * len(ref)
     times: list[object] = [None] * len(ref)
     if ref.frames is not None and ref.mask is not None:
         frames = [clip[there].astype(np.float16).tolist() for clip, there in zip(ref.frames, ref.mask, strict=True)]
         times = [[0.5 * i for i in range(int(there.sum()))] for there in ref.mask]
-    kinds = schema.embeddings(DIM)
+    kinds = arrow_schema.embeddings(DIM)
     stored = rows.append_column("visual", vectors(ref.visual, every)).append_column("text", vectors(ref.text, every))
     stored = stored.append_column("frame_embeddings", pa.array(frames, kinds.field("frame_embeddings").type))
     stored = stored.append_column("frame_times", pa.array(times, kinds.field("frame_times").type))
-    scores = pa.table([pa.nulls(len(ref), field.type) for field in schema.SCORES], schema=schema.SCORES)
+    scores = pa.table([pa.nulls(len(ref), field.type) for field in arrow_schema.SCORES], schema=arrow_schema.SCORES)
     for start in range(0, len(ref), SHARD):
         name = f"{kind}-{start // SHARD}.parquet"
         pq.write_table(stored.slice(start, SHARD), folder / "embeddings" / name)
         both = [*rows.slice(start, SHARD).columns, *scores.slice(start, SHARD).columns]
-        pq.write_table(pa.table(both, schema=schema.SAMPLES), folder / "samples" / name)
+        pq.write_table(pa.table(both, schema=arrow_schema.SAMPLES), folder / "samples" / name)
     return stored.drop_columns(["frame_embeddings", "frame_times"])
 
 

@@ -15,7 +15,7 @@ from auditor.query.in_memory import Resident
 from auditor.query.rules import Rules
 from tests.support.synthetic import write_audit
 
-RULES = Rules(max_p_mismatch=0.3, min_similarity=0.2, keep_top="40%", by="similarity")
+RULES = Rules.of(max_p_mismatch=0.3, min_similarity=0.2, keep_top="40%", by="similarity")
 CONDITIONS = [
     "similarity < 0.2",
     "kind = 'video' AND status = 'ok'",

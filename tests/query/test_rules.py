@@ -66,11 +66,11 @@ def test_unknown_rule_is_refused() -> None:
     with pytest.raises(RuleError, match=r"max_p_mismach.*max_p_mismatch"):
         Rules.of({"max_p_mismach": 0.1})
     with pytest.raises(RuleError, match="go together"):
-        Rules(keep_top="30%")
+        Rules.of(keep_top="30%")
 
 
 def test_command_line_says_the_same() -> None:
-    rules = Rules(max_p_mismatch=0.1, keep_top="30%", by="similarity", where="kind = 'image'", no_duplicates=True)
+    rules = Rules.of(max_p_mismatch=0.1, keep_top="30%", by="similarity", where="kind = 'image'", no_duplicates=True)
     assert rules.command_line() == [
         *("--max-p-mismatch", "0.1", "--keep-top", "30%", "--by", "similarity"),
         *("--where", "kind = 'image'", "--no-duplicates"),

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from auditor.schema import SAMPLES, STORAGE
+from auditor.store.arrow_schema import SAMPLES, STORAGE
 
 Floats = npt.NDArray[np.floating]
 

@@ -1,0 +1,42 @@
+"""The columns of auditor/schema.py as Arrow schemas: of samples/, of embeddings/, and how Parquet stores them."""
+
+from typing import Any
+
+import pyarrow as pa
+
+from auditor.schema import COLUMNS
+from auditor.schema import FACTS as FACT_NAMES
+from auditor.schema import SCORES as SCORE_NAMES
+
+
+def arrow_type(column: str) -> pa.DataType:
+    return pa.type_for_alias(COLUMNS[column].type)
+
+
+FACTS = pa.schema([(name, arrow_type(name)) for name in FACT_NAMES])
+SCORES = pa.schema([(name, arrow_type(name)) for name in SCORE_NAMES])
+SAMPLES = pa.schema([*FACTS, *SCORES])
+
+# How pyarrow stores samples/: for queries that read a few columns of very many rows. A dictionary only where values
+# repeat (in a column of uids it is a second copy), a codec that costs nothing to undo, and zstd where it halves hex.
+STORAGE: dict[str, Any] = {
+    "use_dictionary": [name for name in SAMPLES.names if not COLUMNS[name].unique and COLUMNS[name].type != "float32"],
+    "compression": {name: "zstd" if COLUMNS[name].hexadecimal else "lz4" for name in SAMPLES.names},
+}
+
+
+def embeddings(dim: int) -> pa.Schema:
+    """Schema of embeddings/<shard>.parquet for a model of embedding width `dim`.
+
+    A medium's `visual` and `frame_embeddings` stand in the row of its first caption and are null in the others.
+    """
+    vector = pa.list_(pa.float16(), dim)
+    return pa.schema(
+        [
+            *FACTS,
+            ("visual", vector),
+            ("text", vector),
+            ("frame_embeddings", pa.list_(vector)),
+            ("frame_times", pa.list_(pa.float32())),
+        ]
+    )
