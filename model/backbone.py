@@ -100,10 +100,15 @@ class Backbone:
         with evaluating(self.model):
             return self.embed_pixels(torch.from_numpy(np.ascontiguousarray(pixels)))
 
-    def encode_texts(self, captions: Sequence[str], batch: int = 256) -> Tensor:
-        """Embeddings (B, D), float32 and L2-normalised, of captions; encoded in order of length, returned in theirs."""
+    def encode_texts(self, captions: Sequence[str], batch: int = 256, *, by_length: bool = True) -> Tensor:
+        """Embeddings (B, D), float32 and L2-normalised, of captions, in their order.
+
+        Encoded `by_length` a batch is padded little; a hook on the tower wants them encoded in their order.
+        """
         result = torch.zeros(len(captions), self.dim, device=self.device)
-        order = sorted(range(len(captions)), key=lambda index: len(captions[index]))
+        order = list(range(len(captions)))
+        if by_length:
+            order.sort(key=lambda index: len(captions[index]))
         with evaluating(self.model):
             for start in range(0, len(order), batch):
                 chosen = order[start : start + batch]

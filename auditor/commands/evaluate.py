@@ -88,7 +88,7 @@ def show(results: dict[str, Any], json_: bool) -> None:
 
 def eccv_line(figures: dict[str, dict[str, float]]) -> str:
     """In percent, as the table above it."""
-    from model.benchmarks.eccv import METRICS
+    from auditor.retrieval.eccv import METRICS
 
     return "; ".join(
         f"{METRICS.get(name, name)} {100 * value['i2t']:.1f} v2t, {100 * value['t2i']:.1f} t2v"

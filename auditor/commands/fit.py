@@ -5,13 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    from auditor.store.folder import Folder
     from model.prototypes import PrototypeHead
-
-    Array = npt.NDArray[np.float32]
 
 
 @click.command()
@@ -28,7 +22,11 @@ if TYPE_CHECKING:
 @click.option("--tau", default=5.0, show_default=True, help="Temperature of exponential evidence.")
 @click.option("--scale", default=100.0, show_default=True, help="Factor of cosines before they become evidence.")
 @click.option(
-    "--pairs", default=200_000, show_default=True, type=click.IntRange(1), help="Learn from this many at most."
+    "--pairs",
+    default=200_000,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Of each kind of medium, at most.",
 )
 @click.option("--seed", default=0, show_default=True, help="Of every random choice.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -43,6 +41,7 @@ def command(audit: str, out: str, recipe: Any, pairs: int, seed: int, as_json: b
     import torch
 
     from auditor.console import emit
+    from auditor.score.pair_sample import count_pairs, draw_to_fit
     from auditor.store.folder import Folder
     from auditor.store.manifest import Manifest
     from model.checkpoint import save_checkpoint
@@ -52,7 +51,8 @@ def command(audit: str, out: str, recipe: Any, pairs: int, seed: int, as_json: b
     folder = Folder(audit)
     manifest = Manifest.load(folder)
     config = HeadConfig(dim=int(manifest.model["dim"]), **head_settings)
-    visual, text = (torch.from_numpy(matrix) for matrix in stored_embeddings(folder, pairs, seed))
+    counts = count_pairs(folder, folder.names("embeddings", ".parquet"))
+    visual, text = (torch.from_numpy(vectors) for vectors in draw_to_fit(folder, counts, pairs, seed))
     head = fit_prototypes(visual, text, config, recipe=recipe, seed=seed)
     rows = describe(head, visual, text)
     save_checkpoint(
@@ -92,53 +92,3 @@ def describe(head: "PrototypeHead", visual: Any, text: Any) -> list[dict[str, An
             }
         )
     return rows
-
-
-def stored_embeddings(folder: "Folder", at_most: int, seed: int) -> tuple["Array", "Array"]:
-    """Vectors of media (N, D) and captions (M, D) of an audit: all, or an even sample of `at_most` of each."""
-    import numpy as np
-
-    from auditor.errors import AuditorError
-    from auditor.store.embeddings import _matrix
-
-    generator = np.random.default_rng(seed)
-    visual, text = Sample(at_most, generator), Sample(at_most, generator)
-    for name in folder.names("embeddings", ".parquet"):
-        table = folder.read_table(f"embeddings/{name}.parquet", columns=["status", "visual", "text"])
-        for column, sample in (("visual", visual), ("text", text)):
-            vectors = table.column(column).combine_chunks()
-            present = vectors.is_valid().to_numpy(zero_copy_only=False)
-            sample.add(_matrix(vectors, table.schema.field(column).type.list_size)[present])
-    if not visual.parts or not text.parts:
-        raise AuditorError(f"{folder.url} has no embeddings of media and captions to fit prototypes on")
-    return visual.rows(), text.rows()
-
-
-class Sample:
-    """An even random sample of rows that come in parts: the rows with the smallest random numbers."""
-
-    def __init__(self, limit: int, generator: "np.random.Generator") -> None:
-        self.limit, self.generator = limit, generator
-        self.parts: list[Array] = []
-        self.numbers: list[Any] = []
-
-    def add(self, part: "Array") -> None:
-        if not len(part):
-            return
-        self.parts.append(part)
-        self.numbers.append(self.generator.random(len(part)))
-        if sum(map(len, self.parts)) > 2 * self.limit:
-            self.cut()
-
-    def cut(self) -> None:
-        import numpy as np
-
-        rows, numbers = np.concatenate(self.parts), np.concatenate(self.numbers)
-        if len(rows) > self.limit:
-            kept = np.sort(np.argpartition(numbers, self.limit)[: self.limit])
-            rows, numbers = rows[kept], numbers[kept]
-        self.parts, self.numbers = [rows], [numbers]
-
-    def rows(self) -> "Array":
-        self.cut()
-        return self.parts[0]

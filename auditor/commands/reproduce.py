@@ -84,7 +84,7 @@ def command(
     """
     from auditor.evaluate.encoding import EvaluationError
     from auditor.evaluate.reproduce import ReproduceConfig, reproduce, write
-    from model.benchmarks.protocols import PROTOCOLS
+    from auditor.retrieval.protocols import PROTOCOLS
 
     if benchmark not in PROTOCOLS:
         raise EvaluationError(f"unknown benchmark {benchmark!r}; one of {', '.join(PROTOCOLS)}")

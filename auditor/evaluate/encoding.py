@@ -4,8 +4,6 @@ One shard gives one `EncodedShard`, in this process or in a Ray worker alike; a 
 named by the content of its shard and the model, written whole and then renamed.
 """
 
-import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -15,16 +13,18 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from auditor.corpus.media import MediaError
 from auditor.corpus.reader import CorpusError, OpenShard, Shard, open_corpus
 from auditor.decode.decoders import DecoderPool
 from auditor.errors import AuditorError
-from auditor.sample import Kind, Problem, Sample
+from auditor.evaluate.trunk_features import Caught, catching
+from auditor.sample import Problem, Sample
+from auditor.store.folder import Folder
+from auditor.sweep.frame_batches import FrameBatches
+from auditor.sweep.sweep import decode_shard
+from auditor.vectors import mean_over_frames
 from model.backbone import Backbone
-from model.benchmarks.trunk_features import Caught, catching
 
 BATCH = 32
-TEXT_BATCH = 256
 Array = npt.NDArray[Any]
 
 
@@ -95,11 +95,13 @@ class Encoder:
 
     def _encode(self, opened: OpenShard) -> EncodedShard:
         kept: list[Sample] = []
-        failed: list[str] = [f"{s.key}: {s.problem.message}" for s in opened.samples if s.problem]
+        failed: list[str] = []
         counts: list[int] = []
         video: list[bool] = []
-        with catching(self.backbone) as (visual, text), Batches(self.backbone) as batches:
-            for sample, result in self.pool.map(_tasks(opened, failed)):
+        batches = FrameBatches(self.backbone, BATCH)
+        with catching(self.backbone) as (visual, text):
+            for outcome in decode_shard(opened, self.pool):
+                sample, result = outcome.sample, outcome.result
                 if isinstance(result, Problem):
                     failed.append(f"{sample.key}: {result.message}")
                     continue
@@ -109,66 +111,19 @@ class Encoder:
                 batches.add(result.pixels)
             frames = batches.finish()
             captions = [caption for sample in kept for caption in sample.captions]
-            texts = self._texts(captions)
-            return EncodedShard(
-                keys=np.array([sample.key for sample in kept], dtype=np.str_),
-                captions=np.array(captions, dtype=np.str_),
-                owners=np.repeat(np.arange(len(kept)), [len(sample.captions) for sample in kept]),
-                counts=np.array(counts, dtype=np.int64),
-                video=np.array(video, dtype=bool),
-                frames=frames,
-                text=texts,
-                visual_features=_mean_over_frames(_features(visual, frames), counts),
-                text_features=_features(text, texts),
-                failed=np.array(failed, dtype=np.str_),
-            )
-
-    def _texts(self, captions: list[str]) -> Array:
-        """In the order given, because the caught features come in the order of encoding."""
-        parts = [np.zeros((0, self.backbone.dim), np.float32)]
-        with torch.no_grad():
-            for start in range(0, len(captions), TEXT_BATCH):
-                tokens = self.backbone.tokenize(captions[start : start + TEXT_BATCH])
-                parts.append(self.backbone.embed_tokens(tokens).cpu().numpy())
-        return np.concatenate(parts)
-
-
-class Batches:
-    """Frames of many media, encoded a full batch at a time."""
-
-    def __init__(self, backbone: Backbone):
-        self.backbone = backbone
-        self.waiting: list[Array] = []
-        self.done: list[Array] = [np.zeros((0, backbone.dim), np.float32)]
-
-    def __enter__(self) -> "Batches":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.waiting.clear()
-
-    def add(self, pixels: Array) -> None:
-        self.waiting.extend(pixels)
-        while len(self.waiting) >= BATCH:
-            self._encode()
-
-    def _encode(self) -> None:
-        self.done.append(self.backbone.encode_images(np.stack(self.waiting[:BATCH])).cpu().numpy())
-        del self.waiting[:BATCH]
-
-    def finish(self) -> Array:
-        while self.waiting:
-            self._encode()
-        return np.concatenate(self.done)
-
-
-def _tasks(opened: OpenShard, failed: list[str]) -> Iterator[tuple[Sample, bytes, Kind]]:
-    for sample in opened.samples:
-        if sample.problem is None and sample.media is not None:
-            try:
-                yield sample, opened.read(sample.media), sample.media.kind
-            except (MediaError, OSError) as error:
-                failed.append(f"{sample.key}: {error}")
+            texts = self.backbone.encode_texts(captions, by_length=False).cpu().numpy()  # as the features are caught
+        return EncodedShard(
+            keys=np.array([sample.key for sample in kept], dtype=np.str_),
+            captions=np.array(captions, dtype=np.str_),
+            owners=np.repeat(np.arange(len(kept)), [len(sample.captions) for sample in kept]),
+            counts=np.array(counts, dtype=np.int64),
+            video=np.array(video, dtype=bool),
+            frames=frames,
+            text=texts,
+            visual_features=mean_over_frames(_features(visual, frames), np.array(counts, dtype=np.int64)),
+            text_features=_features(text, texts),
+            failed=np.array(failed, dtype=np.str_),
+        )
 
 
 def _features(caught: Caught | None, embeddings: Array) -> Array:
@@ -177,24 +132,9 @@ def _features(caught: Caught | None, embeddings: Array) -> Array:
     return torch.cat(caught.inputs).cpu().numpy()
 
 
-def _mean_over_frames(features: Array, counts: list[int]) -> Array:
-    if not counts:
-        return features[:0]
-    starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
-    means: Array = np.add.reduceat(features, starts, axis=0) / np.array(counts)[:, None]
-    return means.astype(np.float32)
-
-
 def save(path: Path, encoded: EncodedShard) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=".part-", suffix=".npz")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, **{field.name: getattr(encoded, field.name) for field in fields(encoded)})
-        os.replace(partial, path)
-    except BaseException:
-        Path(partial).unlink(missing_ok=True)
-        raise
+    with Folder(path.parent).writing(path.name) as partial, partial.open("wb") as file:
+        np.savez(file, **{field.name: getattr(encoded, field.name) for field in fields(encoded)})
 
 
 def load(path: Path) -> EncodedShard:

@@ -21,13 +21,14 @@ from auditor.corpus.reader import Shard
 from auditor.corpus.remote import is_url
 from auditor.evaluate.encoding import Array, Encode, EncodedShard, EvaluationError, split_shards
 from auditor.evaluate.pack import VIDEO_BENCHMARKS
+from auditor.retrieval import analyses, eccv, paper
+from auditor.retrieval.analyses import ItemScores
+from auditor.retrieval.protocols import PROTOCOLS, Protocol, Weights, first_captions, score
+from auditor.retrieval.recall import EmbeddingSet
+from auditor.retrieval.rerank import Rerank, RetrievalSplit, fit_beta
+from auditor.vectors import from_frames
 from model.backbone import Backbone
-from model.benchmarks import analyses, eccv, paper
-from model.benchmarks.analyses import ItemScores
-from model.benchmarks.protocols import PROTOCOLS, Protocol, Weights, first_captions, score
 from model.prototypes import HeadConfig, PrototypeHead
-from model.rerank import Rerank, RetrievalSplit, fit_beta
-from model.retrieval import EmbeddingSet
 
 FORMAT = 1
 VALIDATION_MEDIA = 1000  # betas are two numbers; more data would only cost time
@@ -69,35 +70,18 @@ def join(name: str, shards: Sequence[EncodedShard], captions: int | None, media:
     counts = counts[:limit]
     frames = frames[: counts.sum()]
     video = np.concatenate([shard.video for shard in shards])[:limit]
-    visual = pooled(frames, counts)
-    padded, mask = pad(frames, counts) if video.any() else (None, None)
+    vectors = from_frames(frames, counts, keep=bool(video.any()))
     return EncodedSplit(
         name=name,
         keys=np.concatenate([shard.keys for shard in shards])[:limit],
         captions=np.concatenate([shard.captions for shard in shards])[kept],
         data=EmbeddingSet(
-            visual, np.concatenate([s.text for s in shards])[kept], np.arange(len(visual)), owners[kept], padded, mask
+            vectors, np.concatenate([s.text for s in shards])[kept], np.arange(len(vectors)), owners[kept]
         ),
         visual_features=np.concatenate([shard.visual_features for shard in shards])[:limit],
         text_features=np.concatenate([shard.text_features for shard in shards])[kept],
         failed=[str(line) for shard in shards for line in shard.failed],
     )
-
-
-def pooled(frames: Array, counts: Array) -> Array:
-    """The normalised mean of each medium's frames."""
-    starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
-    means: Array = np.add.reduceat(frames, starts, axis=0) / counts[:, None]
-    scaled: Array = means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
-    return scaled.astype(np.float32)
-
-
-def pad(frames: Array, counts: Array) -> tuple[Array, Array]:
-    """Frames as (N, J, D) with a mask of those that are real."""
-    mask = np.arange(counts.max())[None, :] < counts[:, None]
-    padded = np.zeros((len(counts), counts.max(), frames.shape[1]), np.float32)
-    padded[mask] = frames
-    return padded, mask
 
 
 def evaluate(config: EvaluateConfig, backbone: Backbone, head: PrototypeHead | None, encode: Encode) -> dict[str, Any]:

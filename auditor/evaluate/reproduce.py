@@ -1,6 +1,6 @@
 """From a corpus to one of the paper's tables: encode (or take from the cache), train, analyse, write JSON and SVG."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,12 +9,12 @@ import numpy as np
 
 from auditor.evaluate.encoding import Encode, EvaluationError, split_shards
 from auditor.evaluate.evaluate import VALIDATION_MEDIA, EncodedSplit, check_failed, join, save_results
+from auditor.evaluate.projection_training import FeaturePairs, HeadTraining
 from auditor.evaluate.studies import STUDIES, Findings, Study, complexity
 from auditor.report.line_chart import bar_chart, line_chart
-from model.benchmarks import paper
-from model.benchmarks.projection_heads import FeaturePairs, HeadTraining
-from model.benchmarks.protocols import PROTOCOLS
-from model.retrieval import EmbeddingSet
+from auditor.retrieval import paper
+from auditor.retrieval.protocols import PROTOCOLS
+from auditor.retrieval.recall import EmbeddingSet
 
 # Which data each of the paper's tables is about: only there its figures stand beside ours.
 PAPER_DATA = {
@@ -75,7 +75,7 @@ def prepare(config: ReproduceConfig, encode: Encode) -> Study:
         test=features(test),
         frozen=without_frames(test.data),
         frozen_train=without_frames(train.data),
-        similarity="cosine" if test.data.frames is None else MEAN_ONLY,
+        similarity="cosine" if test.data.media.frames is None else MEAN_ONLY,
         failed={split.name: split.failed for split in (train, test)},
         seeds=config.seeds,
         settings=HeadTraining(epochs=config.epochs),
@@ -94,7 +94,7 @@ def features(split: EncodedSplit) -> FeaturePairs:
 
 
 def without_frames(data: EmbeddingSet) -> EmbeddingSet:
-    return EmbeddingSet(data.visual, data.text, data.visual_groups, data.text_groups)
+    return replace(data, media=data.media.without_frames())
 
 
 def described(config: ReproduceConfig, findings: Findings, printed: Any, study: Study | None) -> dict[str, Any]:

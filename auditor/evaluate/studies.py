@@ -1,7 +1,7 @@
 """The paper's analyses run on one corpus: each function takes a `Study` and returns rows, curves and what they show.
 
 A study holds the features of a training, a validation and a test part; models are trained on the first
-(model/benchmarks/projection_heads.py), betas fitted on the second, everything reported on the third, as mean over
+(projection_training.py), betas fitted on the second, everything reported on the third, as mean over
 seeds.
 """
 
@@ -11,18 +11,19 @@ from typing import Any
 
 import numpy as np
 
+from auditor.evaluate.complexity import count
 from auditor.evaluate.encoding import EvaluationError
 from auditor.evaluate.evaluate import uncertainty
+from auditor.evaluate.projection_training import FeaturePairs, HeadTraining, Projections, shuffle_captions, train
 from auditor.measure.mismatch import fit_mismatch
 from auditor.measure.rivals import Reference, measure
-from model.benchmarks import analyses
-from model.benchmarks.analyses import DIRECTIONS, Direction, ItemScores, auroc, averaged, deviation
-from model.benchmarks.complexity import count
-from model.benchmarks.projection_heads import FeaturePairs, HeadTraining, Projections, shuffle_captions, train
-from model.benchmarks.protocols import Weights, mean_result
+from auditor.retrieval import analyses
+from auditor.retrieval.analyses import DIRECTIONS, Direction, ItemScores, auroc, averaged, deviation
+from auditor.retrieval.protocols import Weights, mean_result
+from auditor.retrieval.recall import Array, EmbeddingSet, RetrievalResult, recall_from_embeddings
+from auditor.retrieval.rerank import RetrievalSplit, fit_beta
+from auditor.vectors import MediaVectors
 from model.fit import fit_prototypes
-from model.rerank import RetrievalSplit, fit_beta
-from model.retrieval import Array, EmbeddingSet, RetrievalResult, recall_from_embeddings
 
 BASELINE: dict[str, Any] = {"weight_uncertainty": 0.0, "weight_diversity": 0.0}
 CUTS = ("R@1", "R@5", "R@10")
@@ -301,11 +302,11 @@ def cross_fitted_mismatch(pairs: FeaturePairs, config: HeadTraining) -> tuple[Ar
         visual, text = data.visual[owners], data.text[mine]
         rows = sampled_media(owners, REFERENCE_PAIRS, config.seed)
         scale = float(model.log_scale.detach().exp())
-        reference = Reference(visual[rows], None, None, text[rows], owners[rows], scale)
+        reference = Reference(MediaVectors(visual[rows]), text[rows], owners[rows], scale)
         found = fit_mismatch(reference, seed=config.seed, captions=len(pairs.owners), draws=20_000)
         if found is None:
             raise EvaluationError(f"{len(owners)} pairs are too few to tell mismatched pairs from others")
-        measured = measure(visual, None, None, text, owners, reference)
+        measured = measure(MediaVectors(visual), text, owners, reference)
         p[mine] = found.p(measured.mismatch_score)
         shares.append(found.pi0)
     return p, float(np.mean(shares))

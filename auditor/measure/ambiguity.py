@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from auditor.measure.rivals import Floats, Measures
+from auditor.measure.rivals import Measures
+from auditor.vectors import Floats
 
 MISMATCH = 0.5  # more likely mismatched than not
 OUTLYING = 0.95  # of every twenty captions, the one that fits the most

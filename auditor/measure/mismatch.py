@@ -13,15 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from auditor.measure.rivals import (
-    Floats,
-    Ints,
     Reference,
     frame_match_threshold,
     mismatch_score,
-    pair_similarity,
     standing_of_text,
     standing_of_visual,
 )
+from auditor.vectors import Floats, Ints
 
 Doubles = npt.NDArray[np.float64]
 
@@ -118,16 +116,15 @@ def reference_scores(
     the corpus; that medium is then a strong rival, so re-pairings must meet theirs as often.
     """
     ref = reference
-    of_visual = standing_of_visual(ref.visual, ref.frames, ref.mask, ref.group, ref)
+    of_visual = standing_of_visual(ref.media, ref.group, ref)
     of_text = standing_of_text(ref.text, ref.group, ref)
     with_own = standing_of_text(ref.text, np.full(len(ref), NO_GROUP), ref).rivals if coverage > 0 else of_text.rivals
-    own = pair_similarity(ref.visual, ref.frames, ref.mask, ref.text)
+    own = ref.media.own_similarity(ref.text)
     i, j = repairings(ref.group, generator, min(draws, 200 * len(ref)))
     parts = []
     for start in range(0, len(i), 4096):
         a, b = i[start : start + 4096], j[start : start + 4096]
-        frames, mask = (None, None) if ref.frames is None or ref.mask is None else (ref.frames[a], ref.mask[a])
-        similarity = pair_similarity(ref.visual[a], frames, mask, ref.text[b])
+        similarity = ref.media.take(a).own_similarity(ref.text[b])
         met = generator.random(len(b)) < coverage
         rivals = np.where(met, with_own[b], of_text.rivals[b])
         parts.append(mismatch_score(similarity, of_visual.rivals[a], rivals))

@@ -13,11 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from auditor.vectors import BLOCK_ELEMENTS, Bools, Floats, Ints, MediaVectors, Rows
 
-BLOCK_ELEMENTS = 1 << 21  # similarities held at once: 8 MB, about what a core's share of the last cache holds
 RIVAL_WEIGHT = 0.65
 FRAME_NULL_QUANTILE = 0.95  # a frame fits when 19 of 20 frames of other videos fit the caption less
 
@@ -29,9 +26,7 @@ class Reference:
     Pairs with the same `group` share a medium (or an exact duplicate of it) and are never played against each other.
     """
 
-    visual: Floats  # (R, D)
-    frames: Floats | None  # (R, J, D), video only
-    mask: Bools | None  # (R, J), which of the J frames exist
+    media: MediaVectors  # R of them
     text: Floats  # (R, D)
     group: Ints  # (R,)
     scale: float  # inverse temperature of the similarities: the backbone's logit_scale
@@ -39,16 +34,13 @@ class Reference:
     def __len__(self) -> int:
         return len(self.group)
 
-    def take(self, rows: npt.NDArray[np.intp]) -> "Reference":
+    @property
+    def visual(self) -> Floats:  # (R, D)
+        return self.media.visual
+
+    def take(self, rows: Rows) -> "Reference":
         """The reference made of some of its rows."""
-        return Reference(
-            self.visual[rows],
-            None if self.frames is None else self.frames[rows],
-            None if self.mask is None else self.mask[rows],
-            self.text[rows],
-            self.group[rows],
-            self.scale,
-        )
+        return Reference(self.media.take(rows), self.text[rows], self.group[rows], self.scale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,39 +67,6 @@ class Standing:
     rivals: Floats  # the same at half that temperature: closer to the best alternatives
     mean: Floats
     share: Floats  # effective share of the reference that fits as well, in (0, 1]
-
-
-def similarity_matrix(visual: Floats, frames: Floats | None, mask: Bools | None, text: Floats) -> Floats:
-    """Similarity of every medium with every caption, (N, M): cosine; for video the mean of the cosine of the
-    whole clip and of its best frame (the paper's appendix A)."""
-    out = np.empty((len(visual), len(text)), np.float32)
-    if frames is None or mask is None:
-        return np.matmul(visual, text.T, out=out)
-    count, width = frames.shape[1:]
-    step = max(1, BLOCK_ELEMENTS // max(1, count * len(text)))
-    hidden = np.where(mask, np.float32(0), np.float32(-np.inf))[..., None]  # (N, J, 1)
-    for start in range(0, len(visual), step):
-        rows = slice(start, start + step)
-        block = frames[rows]
-        by_frame = (block.reshape(-1, width) @ text.T).reshape(len(block), count, len(text))
-        by_frame += hidden[rows]
-        out[rows] = (visual[rows] @ text.T + by_frame.max(axis=1)) / 2
-    return out
-
-
-def pair_similarity(visual: Floats, frames: Floats | None, mask: Bools | None, text: Floats) -> Floats:
-    """Similarity of each medium with its own caption, (N,)."""
-    whole: Floats = np.einsum("nd,nd->n", visual, text, dtype=np.float32)
-    if frames is None or mask is None:
-        return whole
-    best: Floats = frame_similarity(frames, mask, text).max(axis=1)
-    return np.asarray((whole + best) / 2, np.float32)
-
-
-def frame_similarity(frames: Floats, mask: Bools, text: Floats) -> Floats:
-    """Cosine of each frame with the pair's caption, (N, J); -inf where there is no frame."""
-    found = np.einsum("njd,nd->nj", frames, text, dtype=np.float32)
-    return np.where(mask, found, np.float32(-np.inf))
 
 
 def blocks(rows: int, columns: int) -> Iterator[slice]:
@@ -163,16 +122,12 @@ def standing(similarity: Floats, own: tuple[Ints, Ints, Ints], scale: float, who
     return Standing(level, rivals, total / others, np.minimum(fitting / count, 1).astype(np.float32))
 
 
-def standing_of_visual(
-    visual: Floats, frames: Floats | None, mask: Bools | None, group: Ints, ref: Reference, whole: bool = True
-) -> Standing:
+def standing_of_visual(media: MediaVectors, group: Ints, ref: Reference, whole: bool = True) -> Standing:
     """How media stand against the captions of the reference."""
     own = OwnGroup(ref.group)
     parts = []
-    for rows in blocks(len(visual), len(ref) if frames is None else len(ref) * 4):
-        matrix = similarity_matrix(
-            visual[rows], None if frames is None else frames[rows], None if mask is None else mask[rows], ref.text
-        )
+    for rows in blocks(len(media), len(ref) if media.frames is None else len(ref) * 4):
+        matrix = media.take(rows).similarity(ref.text)
         parts.append(standing(matrix, own.find(group[rows]), ref.scale, whole))
     return joined(parts)
 
@@ -182,10 +137,10 @@ def standing_of_text(text: Floats, group: Ints, ref: Reference, whole: bool = Tr
     own = OwnGroup(ref.group)
     parts = []
     for rows in blocks(len(text), len(ref)):
-        if ref.frames is None:
+        if ref.media.frames is None:
             matrix = text[rows] @ ref.visual.T
         else:
-            matrix = np.ascontiguousarray(similarity_matrix(ref.visual, ref.frames, ref.mask, text[rows]).T)
+            matrix = np.ascontiguousarray(ref.media.similarity(text[rows]).T)
         parts.append(standing(matrix, own.find(group[rows]), ref.scale, whole))
     return joined(parts)
 
@@ -202,9 +157,7 @@ def joined(parts: list[Standing]) -> Standing:
 
 
 def measure(
-    visual: Floats,  # (N, D)
-    frames: Floats | None,  # (N, J, D)
-    mask: Bools | None,  # (N, J)
+    vectors: MediaVectors,  # of N media
     text: Floats,  # (N, D)
     group: Ints,  # (N,)
     reference: Reference,
@@ -218,15 +171,15 @@ def measure(
     `media` and `captions` are the corpus's numbers of OK media and captions, to which `matches_*` are scaled (the
     reference's size where not given). `frame_threshold` is `MismatchModel.frame_threshold` (computed where not given).
     """
-    similarity = pair_similarity(visual, frames, mask, text)
+    similarity = vectors.own_similarity(text)
     whole = captions is None or captions <= len(reference)
-    of_visual = standing_of_visual(visual, frames, mask, group, reference, whole)
+    of_visual = standing_of_visual(vectors, group, reference, whole)
     of_text = standing_of_text(text, group, reference, whole)
     normalised = similarity - np.float32(0.5) * (of_visual.level + of_text.level)
     best, spread, share = None, None, None
-    if frames is not None and mask is not None:
+    if vectors.mask is not None:
         threshold = frame_match_threshold(reference) if frame_threshold is None else frame_threshold
-        best, spread, share = frame_measures(frame_similarity(frames, mask, text), mask, threshold)
+        best, spread, share = frame_measures(vectors.frame_similarity(text), vectors.mask, threshold)
     return Measures(
         similarity=similarity,
         similarity_normalised=normalised,
@@ -265,15 +218,16 @@ def frame_measures(
 
 def frame_match_threshold(reference: Reference, *, seed: int = 0, draws: int = 20_000) -> float | None:
     """The cosine that a frame reaches with another video's caption once in 20 times; None for images."""
-    if reference.frames is None or reference.mask is None:
+    frames, mask = reference.media.frames, reference.media.mask
+    if frames is None or mask is None:
         return None
-    frame_row, frame_column = np.nonzero(reference.mask)
+    frame_row, frame_column = np.nonzero(mask)
     generator = np.random.default_rng(seed)
     pick = generator.integers(0, len(frame_row), draws)
     other = generator.integers(0, len(reference), draws)
     apart = reference.group[frame_row[pick]] != reference.group[other]
     if not apart.any():
         return None
-    found = reference.frames[frame_row[pick[apart]], frame_column[pick[apart]]]
+    found = frames[frame_row[pick[apart]], frame_column[pick[apart]]]
     cosine = np.einsum("nd,nd->n", found, reference.text[other[apart]])
     return float(np.quantile(cosine, FRAME_NULL_QUANTILE))

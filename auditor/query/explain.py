@@ -15,11 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from auditor.errors import AuditorError
-from auditor.measure.rivals import Bools, Floats, frame_similarity, pair_similarity, similarity_matrix
 from auditor.query.prototypes import Belief, load_head
 from auditor.query.sandbox import literal
 from auditor.store.embeddings import Embeddings, file_name, from_table
 from auditor.store.folder import Folder
+from auditor.vectors import Floats, MediaVectors
 
 if TYPE_CHECKING:
     from auditor.query.audit import Audit
@@ -79,9 +79,7 @@ class Explanation:
 class Pair:
     """The vectors of one row."""
 
-    visual: Floats  # (1, D)
-    frames: Floats | None  # (1, J, D)
-    mask: Bools | None
+    medium: MediaVectors  # one
     text: Floats  # (1, D)
     times: tuple[float, ...]
 
@@ -107,7 +105,7 @@ def explain(
         return Explanation(row, "nothing", duplicates=find_duplicates(audit, row))
     whole = audit.counts["rows"] <= whole_corpus or not folder.exists(REFERENCE)
     best_captions, best_media = Best(n), Best(n)
-    own = float(pair_similarity(pair.visual, pair.frames, pair.mask, pair.text)[0])
+    own = float(pair.medium.own_similarity(pair.text)[0])
     for found in candidates(folder, whole):
         compare(row, pair, own, found, best_captions, best_media)
     prototypes_visual, prototypes_text = beliefs_of(folder, pair)
@@ -151,16 +149,17 @@ def load_pair(folder: Folder, row: dict[str, Any]) -> Pair | None:
     index = found.facts.column("caption_index").to_pylist()
     for place, at in enumerate(found.rows.tolist()):
         if uid[at] == row["uid"] and index[at] == row["caption_index"]:
-            medium = slice(int(found.media_index[place]), int(found.media_index[place]) + 1)
-            video = row["kind"] == "video" and found.frames is not None and found.mask is not None
+            medium = int(found.media_index[place])
             return Pair(
-                found.visual[medium],
-                found.frames[medium] if video and found.frames is not None else None,
-                found.mask[medium] if video and found.mask is not None else None,
+                of_kind(found.media.take(slice(medium, medium + 1)), row["kind"]),
                 found.text[place : place + 1],
-                found.times[medium.start] if found.times else (),
+                found.times[medium] if found.times else (),
             )
     return None
+
+
+def of_kind(media: MediaVectors, kind: str) -> MediaVectors:
+    return media if kind == "video" else media.without_frames()
 
 
 def candidates(folder: Folder, whole: bool) -> Iterator[Embeddings]:
@@ -208,33 +207,31 @@ def compare(row: dict[str, Any], pair: Pair, own: float, found: Embeddings, capt
     digest = np.array(found.facts.column("media_digest").to_pylist(), object)
     kind = np.array(found.facts.column("kind").to_pylist(), object)
     apart = (digest[found.rows] != row["media_digest"]) & (kind[found.rows] == row["kind"])
-    by_caption = similarity_matrix(pair.visual, pair.frames, pair.mask, found.text)[0]
+    by_caption = pair.medium.similarity(found.text)[0]
     captions.add(by_caption[apart], found.rows[apart], found.facts, own)
 
     medium, first = np.unique(found.media_index, return_index=True)
     rows = found.rows[first]
     chosen = (digest[rows] != row["media_digest"]) & (kind[rows] == row["kind"])
     medium, rows = medium[chosen], rows[chosen]
-    framed = row["kind"] == "video" and found.frames is not None and found.mask is not None
-    frames = found.frames[medium] if framed and found.frames is not None else None
-    mask = found.mask[medium] if framed and found.mask is not None else None
-    media.add(similarity_matrix(found.visual[medium], frames, mask, pair.text)[:, 0], rows, found.facts, own)
+    fit = of_kind(found.media.take(medium), row["kind"]).similarity(pair.text)[:, 0]
+    media.add(fit, rows, found.facts, own)
 
 
 def explain_frames(audit: "Audit", row: dict[str, Any], pair: Pair) -> tuple[list[Frame], int | None]:
     """Each frame of a video against the caption, and the best of them."""
-    if pair.frames is None or pair.mask is None:
+    if pair.medium.mask is None:
         return [], None
     saved = (audit.manifest.get("statistics") or {}).get(row["kind"]) or {}
     threshold = saved.get("frame_threshold")
-    similarity = frame_similarity(pair.frames, pair.mask, pair.text)[0]
+    similarity = pair.medium.frame_similarity(pair.text)[0]
     frames = [
         Frame(
             float(pair.times[i]) if i < len(pair.times) else None,
             float(similarity[i]),
             None if threshold is None else bool(similarity[i] >= threshold),
         )
-        for i in np.flatnonzero(pair.mask[0])
+        for i in np.flatnonzero(pair.medium.mask[0])
     ]
     return frames, int(similarity.argmax())
 
@@ -244,7 +241,7 @@ def beliefs_of(folder: Folder, pair: Pair) -> tuple[list[Belief], list[Belief]]:
     head = load_head(folder)
     if head is None:
         return [], []
-    of_visual = head.of_visual(pair.visual[0])
+    of_visual = head.of_visual(pair.medium.visual[0])
     if folder.exists(REFERENCE):  # a text prototype is best described by the caption nearest to it
         reference = from_table(with_frames(folder.read_table(REFERENCE)))
         nearest = reference.rows[(reference.text @ head.text.T).argmax(axis=0)]

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from auditor.errors import AuditorError
-from auditor.measure.rivals import Floats
 from auditor.store.folder import Folder
+from auditor.vectors import Floats
 
 
 class HeadFileError(AuditorError):

@@ -13,7 +13,8 @@ from typing import Any, Protocol, TypeVar
 from auditor.console import Progress
 from auditor.corpus.reader import Corpus, CorpusOptions, Shard, open_corpus
 from auditor.errors import AuditorError
-from auditor.score.corpus_statistics import Context, NothingScoredError, ScoreConfig, prepare
+from auditor.score.corpus_statistics import Context, ScoreConfig, prepare
+from auditor.score.pair_sample import NothingEncodedError
 from auditor.score.score import is_scored, score_shard
 from auditor.store.folder import Folder
 from auditor.store.lock import exclusive
@@ -279,7 +280,7 @@ def score_corpus(
     """Score all shards; the manifest gets the corpus-wide numbers."""
     try:
         context = prepare(folder, shards, head, manifest.model["logit_scale"], config, each=engine.each)
-    except NothingScoredError as error:
+    except NothingEncodedError as error:
         manifest.state = "failed"
         manifest.save(folder)
         raise AuditError(f"{error} ({describe_status(manifest)})") from error

@@ -15,15 +15,15 @@ from auditor.decode.decoders import Decoded, DecoderPool
 from auditor.errors import AuditorError
 from auditor.run.rescore import stored_head
 from auditor.score.corpus_statistics import Context, ScoreConfig, prepare
-from auditor.score.pair_sample import KINDS, Pairs, groups, pairs_of_kind, take_census
+from auditor.score.pair_sample import KINDS, Pairs, count_pairs, groups, pairs_of_kind
 from auditor.score.score import samples_name, score_pairs
 from auditor.store import arrow_schema
 from auditor.store.embeddings import read_embeddings
 from auditor.store.folder import Folder
 from auditor.store.manifest import Manifest
 from auditor.sweep.rows import digest
-from auditor.sweep.shard_file import pool as pool_frames
 from auditor.sweep.sweep import SweepConfig
+from auditor.vectors import from_frames
 from model.backbone import Backbone
 from model.checkpoint import load_model
 
@@ -64,8 +64,8 @@ def verify(out: str, count: int, *, model: str | None = None, corpus: str | None
 
 def choose(folder: Folder, shards: Sequence[str], count: int, seed: int) -> list[tuple[str, str, list[int]]]:
     """Random encoded rows by shard and kind."""
-    census = take_census(folder, shards)
-    places = [(c.shard, kind, i) for c in census for kind in KINDS for i in range(c.pairs.get(kind, 0))]
+    counts = count_pairs(folder, shards)
+    places = [(c.shard, kind, i) for c in counts for kind in KINDS for i in range(c.pairs.get(kind, 0))]
     picked = np.random.default_rng(seed).choice(len(places), min(count, len(places)), replace=False)
     found: dict[tuple[str, str], list[int]] = {}
     for index in sorted(picked.tolist()):
@@ -117,13 +117,10 @@ class Checker:
     def _pair(self, row: dict[str, Any], result: Decoded) -> Pairs:
         frames = self.backbone.encode_images(result.pixels).float().cpu().numpy()
         text = self.backbone.encode_texts([row["caption"]]).float().cpu().numpy()
-        video = result.times is not None
         return Pairs(
             facts=_one_row(row),
             rows=np.zeros(1, dtype=np.int64),
-            visual=pool_frames([frames], self.backbone.dim),
-            frames=frames[None] if video else None,
-            mask=np.ones((1, len(frames)), dtype=bool) if video else None,
+            media=from_frames(frames, np.array([len(frames)]), keep=result.times is not None),
             text=text,
             group=groups([row["media_digest"]]),
             times=(tuple(result.times),) if result.times is not None else (),

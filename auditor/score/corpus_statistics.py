@@ -15,23 +15,30 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from auditor.errors import AuditorError
 from auditor.measure.ambiguity import default_thresholds
 from auditor.measure.duplicates import duplicate_groups
 from auditor.measure.mismatch import MismatchModel, fit_mismatch
 from auditor.measure.rivals import Reference, measure
 from auditor.measure.topics import fit_topics
 from auditor.score.exact_duplicates import encoded_media, exact_duplicates
-from auditor.score.pair_sample import KINDS, Each, Pairs, ShardCensus, draw, in_turn, take_census, total
+from auditor.score.pair_sample import (
+    KINDS,
+    Each,
+    NothingEncodedError,
+    Pairs,
+    ShardCounts,
+    count_pairs,
+    draw_pairs,
+    draw_to_fit,
+    in_turn,
+    total,
+)
 from auditor.store import embeddings as stored
-from auditor.store.embeddings import Array, read_embeddings
+from auditor.store.embeddings import read_embeddings
 from auditor.store.folder import Folder
+from auditor.vectors import Floats
 from model.fit import fit_prototypes
 from model.prototypes import HeadConfig, PrototypeHead
-
-
-class NothingScoredError(AuditorError):
-    """Not one pair of the corpus could be encoded."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +70,7 @@ class Context:
 
     head: PrototypeHead
     kinds: dict[str, KindContext]
-    topics: Array  # (T, D)
+    topics: Floats  # (T, D)
     duplicate_of: dict[str, str]  # uid of a medium's first row -> uid of the first row of the medium it repeats
     near_duplicates: bool  # whether near-duplicates were looked for, or only exact ones
     thresholds: dict[str, Any]
@@ -82,16 +89,16 @@ def prepare(
     each: Each = in_turn,
 ) -> Context:
     """Compute the corpus-wide numbers from embeddings/*.parquet; `keep` puts the reference sample into the audit."""
-    census = take_census(folder, shards, each)
-    samples = {kind: draw(folder, census, kind, config.reference, config.seed, each=each) for kind in KINDS}
+    counts = count_pairs(folder, shards, each)
+    samples = {kind: draw_pairs(folder, counts, kind, config.reference, config.seed, each=each) for kind in KINDS}
     found = {kind: pairs for kind, pairs in samples.items() if pairs is not None}
     if not found:
-        raise NothingScoredError("not one pair of this corpus could be encoded, so there is nothing to score")
+        raise NothingEncodedError("no pair of this corpus could be encoded, so there is nothing to score")
     if head is None:
-        head = _fit_head(folder, census, config, each)
-    kinds = {kind: _kind(pairs, total(census, kind), scale, config.seed) for kind, pairs in found.items()}
+        head = _fit_head(folder, counts, config, each)
+    kinds = {kind: _kind(pairs, total(counts, kind), scale, config.seed) for kind, pairs in found.items()}
     topics = fit_topics(np.concatenate([pairs.visual for pairs in found.values()]), config.topics, config.seed)
-    duplicate_of, near = _duplicates(folder, census, config, each)
+    duplicate_of, near = _duplicates(folder, counts, config, each)
     statistics = {kind: _describe(context) for kind, context in kinds.items()}
     thresholds = _thresholds(found, kinds)
     if keep:
@@ -100,17 +107,14 @@ def prepare(
     return Context(head, kinds, topics, duplicate_of, near, thresholds, statistics, _fingerprint(*parts))
 
 
-def _fit_head(folder: Folder, census: Sequence[ShardCensus], config: ScoreConfig, each: Each) -> PrototypeHead:
-    drawn = [draw(folder, census, kind, config.fit_pairs, config.seed, frames=False, each=each) for kind in KINDS]
-    pairs = [one for one in drawn if one is not None]
-    visual = np.concatenate([one.visual for one in pairs])
-    text = np.concatenate([one.text for one in pairs])
+def _fit_head(folder: Folder, counts: Sequence[ShardCounts], config: ScoreConfig, each: Each) -> PrototypeHead:
+    visual, text = draw_to_fit(folder, counts, config.fit_pairs, config.seed, each)
     head = HeadConfig(dim=visual.shape[1], prototypes=config.prototypes)
     return fit_prototypes(torch.from_numpy(visual), torch.from_numpy(text), head, seed=config.seed)
 
 
 def _kind(pairs: Pairs, counts: tuple[int, int], scale: float, seed: int) -> KindContext:
-    reference = Reference(pairs.visual, pairs.frames, pairs.mask, pairs.text, pairs.group, scale)
+    reference = Reference(pairs.media, pairs.text, pairs.group, scale)
     captions, media = counts
     return KindContext(reference, fit_mismatch(reference, seed=seed, captions=captions), media, captions)
 
@@ -121,16 +125,16 @@ def _describe(context: KindContext) -> dict[str, Any]:
 
 
 def _duplicates(
-    folder: Folder, census: Sequence[ShardCensus], config: ScoreConfig, each: Each
+    folder: Folder, counts: Sequence[ShardCounts], config: ScoreConfig, each: Each
 ) -> tuple[dict[str, str], bool]:
     """Which media repeat an earlier one; near-duplicates too where there are not too many media."""
-    shards = [one.shard for one in census]
-    media = sum(total(census, kind)[1] for kind in KINDS)
+    shards = [one.shard for one in counts]
+    media = sum(total(counts, kind)[1] for kind in KINDS)
     if media > config.near_duplicate_limit:
         return exact_duplicates(folder, shards, media, each), False
     uids: list[str] = []
     digests: list[str] = []
-    visual: list[Array] = []
+    visual: list[Floats] = []
     for one in each(partial(_first_rows, folder), shards):
         uids += one[0]
         digests += one[1]
@@ -139,19 +143,17 @@ def _duplicates(
     return {uids[i]: uids[j] for i, j in enumerate(first.tolist()) if i != j}, True
 
 
-def _first_rows(folder: Folder, shard: str) -> tuple[list[str], list[str], Array]:
+def _first_rows(folder: Folder, shard: str) -> tuple[list[str], list[str], Floats]:
     """uid, digest and vector of each encoded medium of a shard."""
     embeddings = read_embeddings(folder, shard)
     chosen = encoded_media(embeddings.facts)
-    return chosen["uid"].to_pylist(), chosen["media_digest"].to_pylist(), embeddings.visual
+    return chosen["uid"].to_pylist(), chosen["media_digest"].to_pylist(), embeddings.media.visual
 
 
 def _thresholds(pairs: dict[str, Pairs], kinds: dict[str, KindContext]) -> dict[str, Any]:
     measured = {
         kind: measure(
-            one.visual,
-            one.frames,
-            one.mask,
+            one.media,
             one.text,
             one.group,
             kinds[kind].reference,

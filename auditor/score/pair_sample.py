@@ -10,20 +10,25 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from auditor.store.embeddings import Array, Embeddings, file_name, read_embeddings
+from auditor.errors import AuditorError
+from auditor.store.embeddings import Embeddings, file_name, read_embeddings
 from auditor.store.folder import Folder
+from auditor.vectors import Floats, Ints, MediaVectors
+from auditor.vectors import concatenate as concatenate_media
 
-Ints = npt.NDArray[np.int64]
 KINDS = ("image", "video")
 T = TypeVar("T")
 R = TypeVar("R")
 
 
+class NothingEncodedError(AuditorError):
+    """Not one pair of the corpus could be encoded."""
+
+
 @dataclass(frozen=True, slots=True)
-class ShardCensus:
+class ShardCounts:
     """Encoded pairs and media of a shard, by kind."""
 
     shard: str
@@ -33,19 +38,21 @@ class ShardCensus:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Encoded pairs of one kind as arrays; `frames` only for video."""
+    """Encoded pairs of one kind; their media have frames only where they are videos."""
 
     facts: pa.Table  # (P) rows
     rows: Ints  # (P,) where they stand in their shard
-    visual: Array  # (P, D)
-    frames: Array | None  # (P, J, D)
-    mask: npt.NDArray[np.bool_] | None
-    text: Array  # (P, D)
+    media: MediaVectors  # P of them
+    text: Floats  # (P, D)
     group: Ints  # (P,) the same for media with the same bytes
     times: tuple[tuple[float, ...], ...] = field(default=(), repr=False)  # (P) seconds of the frames
 
     def __len__(self) -> int:
         return len(self.group)
+
+    @property
+    def visual(self) -> Floats:  # (P, D)
+        return self.media.visual
 
 
 class Each(Protocol):
@@ -58,25 +65,25 @@ def in_turn(work: Callable[[T], R], items: Sequence[T], /) -> Iterator[R]:
     return map(work, items)
 
 
-def take_census(folder: Folder, shards: Sequence[str], each: Each = in_turn) -> list[ShardCensus]:
+def count_pairs(folder: Folder, shards: Sequence[str], each: Each = in_turn) -> list[ShardCounts]:
     return list(each(partial(_count, folder), shards))
 
 
-def _count(folder: Folder, shard: str) -> ShardCensus:
+def _count(folder: Folder, shard: str) -> ShardCounts:
     table = folder.read_table(file_name(shard), ["kind", "status", "caption_index"])
     ok = [
         (kind, index)
         for kind, status, index in zip(*(column.to_pylist() for column in table.columns), strict=True)
         if status == "ok"
     ]
-    return ShardCensus(
+    return ShardCounts(
         shard, dict(Counter(kind for kind, _ in ok)), dict(Counter(kind for kind, index in ok if index == 0))
     )
 
 
-def total(census: Sequence[ShardCensus], kind: str) -> tuple[int, int]:
+def total(counts: Sequence[ShardCounts], kind: str) -> tuple[int, int]:
     """Pairs and media of a kind in the corpus."""
-    return sum(c.pairs.get(kind, 0) for c in census), sum(c.media.get(kind, 0) for c in census)
+    return sum(c.pairs.get(kind, 0) for c in counts), sum(c.media.get(kind, 0) for c in counts)
 
 
 def groups(digests: Sequence[str]) -> Ints:
@@ -84,32 +91,28 @@ def groups(digests: Sequence[str]) -> Ints:
     return np.array([int(digest[:16], 16) for digest in digests], dtype=np.uint64).view(np.int64)
 
 
-def pairs_of_kind(embeddings: Embeddings, kind: str) -> Pairs:
-    """The encoded pairs of one kind of a shard, in order."""
+def pairs_of_kind(embeddings: Embeddings, kind: str, chosen: Ints | None = None, *, frames: bool = True) -> Pairs:
+    """The encoded pairs of one kind of a shard, in order; or those `chosen` among them, by position."""
     facts = embeddings.facts.take(pa.array(embeddings.rows))
-    chosen = np.flatnonzero(np.array(facts.column("kind").to_pylist()) == kind)
-    return _select(embeddings, facts, chosen, kind)
-
-
-def _select(embeddings: Embeddings, facts: pa.Table, chosen: npt.NDArray[np.intp], kind: str) -> Pairs:
-    media = embeddings.media_index[chosen]
-    video = kind == "video" and embeddings.frames is not None and embeddings.mask is not None
-    facts = facts.take(pa.array(chosen, pa.int64()))
+    places = np.flatnonzero(np.array(facts.column("kind").to_pylist()) == kind)
+    places = places if chosen is None else places[chosen]
+    index = embeddings.media_index[places]
+    facts = facts.take(pa.array(places, pa.int64()))
+    video = kind == "video"
+    media = embeddings.media if video and frames else embeddings.media.without_frames()
     return Pairs(
         facts=facts,
-        rows=embeddings.rows[chosen],
-        visual=embeddings.visual[media],
-        frames=embeddings.frames[media] if video and embeddings.frames is not None else None,
-        mask=embeddings.mask[media] if video and embeddings.mask is not None else None,
-        text=embeddings.text[chosen],
+        rows=embeddings.rows[places],
+        media=media.take(index),
+        text=embeddings.text[places],
         group=groups(facts.column("media_digest").to_pylist()),
-        times=tuple(embeddings.times[i] for i in media) if video else (),
+        times=tuple(embeddings.times[i] for i in index) if video else (),
     )
 
 
-def draw(
+def draw_pairs(
     folder: Folder,
-    census: Sequence[ShardCensus],
+    counts: Sequence[ShardCounts],
     kind: str,
     count: int,
     seed: int,
@@ -118,7 +121,7 @@ def draw(
     each: Each = in_turn,
 ) -> Pairs | None:
     """A random sample of at most `count` pairs of a kind, in corpus order; None where the corpus has none."""
-    available = np.array([c.pairs.get(kind, 0) for c in census])
+    available = np.array([c.pairs.get(kind, 0) for c in counts])
     everything = int(available.sum())
     if not everything:
         return None
@@ -128,46 +131,34 @@ def draw(
     starts = ends - available
     inside = [chosen[a:b] for a, b in zip(chosen.searchsorted(starts), chosen.searchsorted(ends), strict=True)]
     wanted = [
-        (shard.shard, rows - start) for shard, rows, start in zip(census, inside, starts, strict=True) if len(rows)
+        (shard.shard, rows - start) for shard, rows, start in zip(counts, inside, starts, strict=True) if len(rows)
     ]
     return concatenate(list(each(partial(_drawn, folder, kind, frames), wanted)))
 
 
 def _drawn(folder: Folder, kind: str, frames: bool, wanted: tuple[str, Ints]) -> Pairs:
     shard, rows = wanted
-    return _rows(pairs_of_kind(read_embeddings(folder, shard), kind), rows, frames)
+    return pairs_of_kind(read_embeddings(folder, shard), kind, rows, frames=frames)
 
 
-def _rows(pairs: Pairs, chosen: Ints, frames: bool) -> Pairs:
-    return Pairs(
-        pairs.facts.take(pa.array(chosen)),
-        pairs.rows[chosen],
-        pairs.visual[chosen],
-        None if pairs.frames is None or not frames else pairs.frames[chosen],
-        None if pairs.mask is None or not frames else pairs.mask[chosen],
-        pairs.text[chosen],
-        pairs.group[chosen],
-        tuple(pairs.times[i] for i in chosen) if pairs.times else (),
-    )
+def draw_to_fit(
+    folder: Folder, counts: Sequence[ShardCounts], at_most: int, seed: int, each: Each = in_turn
+) -> tuple[Floats, Floats]:
+    """Vectors of media and captions to fit prototypes on: of at most so many random pairs of each kind."""
+    drawn = [draw_pairs(folder, counts, kind, at_most, seed, frames=False, each=each) for kind in KINDS]
+    pairs = [one for one in drawn if one is not None]
+    if not pairs:
+        raise NothingEncodedError(f"no pair of {folder.url} could be encoded, so there is nothing to fit or score")
+    return np.concatenate([one.visual for one in pairs]), np.concatenate([one.text for one in pairs])
 
 
 def concatenate(parts: Sequence[Pairs]) -> Pairs:
     """Pairs of several shards as one; videos with fewer frames are padded."""
-    longest = max((part.mask.shape[1] for part in parts if part.mask is not None), default=0)
     return Pairs(
         pa.concat_tables([part.facts for part in parts]),
         np.concatenate([part.rows for part in parts]),
-        np.concatenate([part.visual for part in parts]),
-        np.concatenate(list(_padded((part.frames for part in parts), longest))) if longest else None,
-        np.concatenate(list(_padded((part.mask for part in parts), longest))) if longest else None,
+        concatenate_media([part.media for part in parts]),
         np.concatenate([part.text for part in parts]),
         np.concatenate([part.group for part in parts]),
         tuple(times for part in parts for times in part.times),
     )
-
-
-def _padded(arrays: "Iterator[npt.NDArray[np.generic] | None]", longest: int) -> Iterator[npt.NDArray[np.generic]]:
-    for array in arrays:
-        assert array is not None  # all parts are of one kind
-        width = [(0, 0), (0, longest - array.shape[1])] + [(0, 0)] * (array.ndim - 2)
-        yield np.pad(array, width)

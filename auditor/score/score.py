@@ -70,9 +70,7 @@ def scatter(field: pa.Field, parts: Sequence[tuple[npt.NDArray[np.int64], Any]],
 def score_pairs(pairs: Pairs, kind: KindContext, context: Context) -> Columns:
     """The scores of encoded pairs of one kind, by column."""
     measured = measure(
-        pairs.visual,
-        pairs.frames,
-        pairs.mask,
+        pairs.media,
         pairs.text,
         pairs.group,
         kind.reference,

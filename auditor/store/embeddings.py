@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from auditor.store import arrow_schema
 from auditor.store.folder import Folder
-
-Array = npt.NDArray[np.float32]
+from auditor.vectors import Bools, Floats, Ints, MediaVectors, pad
 
 
 def file_name(shard: str) -> str:
@@ -25,12 +24,10 @@ class Embeddings:
     """The rows of a shard (or of a sample of the corpus) that could be encoded, and the media they are of."""
 
     facts: pa.Table  # every row of the shard, encoded or not
-    rows: npt.NDArray[np.int64]  # (P,) indices into facts of the encoded pairs
-    text: Array  # (P, D)
-    visual: Array  # (M, D)
-    media_index: npt.NDArray[np.int64]  # (P,) which row of `visual` a pair is of
-    frames: Array | None  # (M, J, D), zero where padded; None when no medium is a video
-    mask: npt.NDArray[np.bool_] | None  # (M, J) which frames are there
+    rows: Ints  # (P,) indices into facts of the encoded pairs
+    text: Floats  # (P, D)
+    media: MediaVectors  # M of them
+    media_index: Ints  # (P,) which of the media a pair is of
     times: tuple[tuple[float, ...], ...] = ()  # (M) seconds of the frames; empty for images
 
 
@@ -48,47 +45,40 @@ def from_table(table: pa.Table) -> Embeddings:
     rows = np.flatnonzero(has_text)
     media_of_row = np.cumsum(has_visual) - 1  # a medium's further captions follow its first
     media_rows = np.flatnonzero(has_visual)
-    frames, mask = _frames(table, media_rows, dim)
     times = table.column("frame_times").take(pa.array(media_rows)).to_pylist()
     return Embeddings(
         facts=table.select(arrow_schema.FACTS.names),
         rows=rows,
-        text=_matrix(text, dim)[rows],
-        visual=_matrix(visual, dim)[media_rows],
+        text=matrix(text, dim)[rows],
+        media=MediaVectors(matrix(visual, dim)[media_rows], *_frames(table, media_rows, dim)),
         media_index=media_of_row[rows],
-        frames=frames,
-        mask=mask,
         times=tuple(tuple(t or ()) for t in times),
     )
 
 
-def _matrix(vectors: Any, dim: int) -> Array:
+def matrix(vectors: Any, dim: int) -> Floats:
     """A fixed-size-list column as a matrix; rows that are null hold whatever the file pads them with."""
     if isinstance(vectors, pa.ChunkedArray):
         vectors = pa.concat_arrays(vectors.chunks) if vectors.num_chunks else pa.array([], vectors.type)
     flat = vectors.values.to_numpy(zero_copy_only=False)
     start = vectors.offset * dim
-    matrix: Array = flat[start : start + len(vectors) * dim].reshape(-1, dim).astype(np.float32)
-    return np.nan_to_num(matrix, copy=False)
+    found: Floats = flat[start : start + len(vectors) * dim].reshape(-1, dim).astype(np.float32)
+    return np.nan_to_num(found, copy=False)
 
 
-def _frames(table: Any, media_rows: npt.NDArray[np.int64], dim: int) -> tuple[Any, Any]:
+def _frames(table: Any, media_rows: Ints, dim: int) -> tuple[Floats, Bools] | tuple[None, None]:
     lists = table.column("frame_embeddings").take(pa.array(media_rows)).combine_chunks()
     if isinstance(lists, pa.ChunkedArray):
         lists = pa.concat_arrays(lists.chunks) if lists.num_chunks else pa.array([], lists.type)
     counts = np.array([0 if n is None else n for n in lists.value_lengths().to_pylist()], dtype=np.int64)
     if not counts.any():
         return None, None
-    flat = _matrix(lists.flatten(), dim)
-    mask = np.arange(counts.max())[None, :] < counts[:, None]  # (M, J)
-    frames = np.zeros((*mask.shape, dim), dtype=np.float32)
-    frames[mask] = flat
-    return frames, mask
+    return pad(matrix(lists.flatten(), dim), counts)
 
 
-def vectors(matrix: npt.NDArray[Any], present: npt.NDArray[np.bool_]) -> Any:
-    """A matrix of vectors as a float16 column that is null where `present` is false."""
-    dim = matrix.shape[1]
+def vectors(rows: npt.NDArray[Any], present: Bools) -> Any:
+    """Vectors as a float16 column that is null where `present` is false."""
+    dim = rows.shape[1]
     full = np.zeros((len(present), dim), dtype=np.float16)
-    full[present] = matrix.astype(np.float16)
+    full[present] = rows.astype(np.float16)
     return pa.FixedSizeListArray.from_arrays(pa.array(full.reshape(-1)), dim, mask=pa.array(~present))

@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -23,12 +22,12 @@ from auditor.sample import Problem, Sample
 from auditor.store import arrow_schema
 from auditor.store.embeddings import file_name, vectors
 from auditor.store.folder import Folder
+from auditor.sweep.frame_batches import FrameBatches
 from auditor.sweep.rows import Shape, Swept, facts, row_counts
+from auditor.vectors import Bools, Floats, from_frames
 from model.backbone import Backbone
 
 PIECE = 1024  # samples encoded and written together
-TEXT_BATCH = 256
-Vectors = npt.NDArray[np.float32]
 Watch = Callable[[int, int], None]
 
 
@@ -75,14 +74,13 @@ class ShardFile:
     """Collects the outcomes of one shard and turns them into its embeddings file."""
 
     def __init__(self, folder: Folder, backbone: Backbone, batch_size: int, begin: Begin, settings: str):
-        self.folder, self.backbone, self.batch_size, self.begin = folder, backbone, batch_size, begin
+        self.folder, self.backbone, self.begin = folder, backbone, begin
         self.settings = settings
         self.started = time.monotonic()
         self.keys = 0
         self.status: Counter[str] = Counter()
         self.piece: list[Swept] = []
-        self.pixels: list[npt.NDArray[np.uint8]] = []  # frames waiting for a full batch
-        self.encoded: list[Vectors] = []
+        self.frames = FrameBatches(backbone, batch_size)
         self.schema = arrow_schema.embeddings(backbone.dim)
         self.cleanup = contextlib.ExitStack()
         self.path: Path = self.cleanup.enter_context(folder.writing(file_name(begin.shard)))
@@ -91,35 +89,24 @@ class ShardFile:
     def add(self, outcome: Outcome, watch: Watch) -> None:
         result = outcome.result
         if isinstance(result, Decoded):
-            self.pixels.extend(result.pixels)
-            while len(self.pixels) >= self.batch_size:
-                self._encode_batch()
+            self.frames.add(result.pixels)
         self.piece.append(Swept(outcome.sample, outcome.digest, _shape(result)))
         if len(self.piece) == PIECE:
             self.flush(watch)
-
-    def _encode_batch(self) -> None:
-        batch = np.stack(self.pixels[: self.batch_size])
-        del self.pixels[: self.batch_size]
-        self.encoded.append(self.backbone.encode_images(batch).float().cpu().numpy())
 
     def flush(self, watch: Watch) -> None:
         """Encode and write what is waiting."""
         if not self.piece:
             return
-        while self.pixels:
-            self._encode_batch()
-        frames = np.concatenate(self.encoded) if self.encoded else np.zeros((0, self.backbone.dim), np.float32)
-        table = self._table(frames)
+        table = self._table(self.frames.finish())
         self.writer.write_table(table)
         found = Counter(table.column("status").to_pylist())
         self.status.update(found)
         self.keys += len(self.piece)
         self.piece.clear()
-        self.encoded.clear()
         watch(table.num_rows, table.num_rows - found["ok"])
 
-    def _table(self, frames: Vectors) -> pa.Table:
+    def _table(self, frames: Floats) -> pa.Table:
         """The rows of the piece with their vectors; `frames` are the encoded frames of its media, one after another."""
         spans = split(frames, self.piece)
         swept = [_finite(one, span) for one, span in zip(self.piece, spans, strict=True)]
@@ -131,21 +118,14 @@ class ShardFile:
         has_visual[first[ok]] = True
         good = [(one, span) for one, span in zip(swept, spans, strict=True) if isinstance(one.outcome, Shape)]
         captions = [caption for one, _ in good for caption in one.sample.captions]
+        kept = np.concatenate([frames[:0], *(span for _, span in good)])
+        media = from_frames(kept, np.array([len(span) for _, span in good], np.int64), keep=False)
         columns = [
-            vectors(pool([span for _, span in good], self.backbone.dim), has_visual),
-            vectors(self._texts(captions), np.repeat(ok, counts)),
+            vectors(media.visual, has_visual),
+            vectors(self.backbone.encode_texts(captions).cpu().numpy(), np.repeat(ok, counts)),
             *frame_columns(good, has_visual, self.backbone.dim),
         ]
         return pa.Table.from_arrays([*table.columns, *columns], schema=self.schema)
-
-    def _texts(self, captions: Sequence[str]) -> Vectors:
-        """Encoded in order of length, so that a batch is padded little; returned in the order given."""
-        encoded = np.zeros((len(captions), self.backbone.dim), np.float32)
-        order = sorted(range(len(captions)), key=lambda i: (len(captions[i]), i))
-        for start in range(0, len(order), TEXT_BATCH):
-            batch = order[start : start + TEXT_BATCH]
-            encoded[batch] = self.backbone.encode_texts([captions[i] for i in batch]).float().cpu().numpy()
-        return encoded
 
     def publish(self) -> ShardReport:
         """Check the count, then put the file in its place."""
@@ -182,30 +162,19 @@ def _shape(result: Decoded | Problem) -> Shape | Problem:
     return Shape(result.width, result.height, result.duration, len(result.pixels), times)
 
 
-def split(frames: Vectors, piece: Sequence[Swept]) -> list[Vectors]:
+def split(frames: Floats, piece: Sequence[Swept]) -> list[Floats]:
     """The encoded frames of each sample; none for one that was not decoded."""
     counts = [one.outcome.frames if isinstance(one.outcome, Shape) else 0 for one in piece]
     return np.split(frames, np.cumsum(counts)[:-1])
 
 
-def _finite(one: Swept, frames: Vectors) -> Swept:
+def _finite(one: Swept, frames: Floats) -> Swept:
     if np.isfinite(frames).all():
         return one
     return Swept(one.sample, one.digest, Problem("corrupt", "the encoder gave numbers that are not finite"))
 
 
-def pool(media: Sequence[Vectors], dim: int) -> Vectors:
-    """One vector per medium: an image's own, a video's normalised mean of its frames."""
-    if not media:
-        return np.zeros((0, dim), np.float32)
-    means = np.stack([frames.mean(axis=0) for frames in media])
-    scaled: Vectors = means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
-    return scaled
-
-
-def frame_columns(
-    media: Sequence[tuple[Swept, Vectors]], present: npt.NDArray[np.bool_], dim: int
-) -> tuple[pa.Array, pa.Array]:
+def frame_columns(media: Sequence[tuple[Swept, Floats]], present: Bools, dim: int) -> tuple[pa.Array, pa.Array]:
     """`frame_embeddings` and `frame_times`: filled in the first row of each video, null everywhere else."""
     lengths = np.zeros(len(present), dtype=np.int32)
     shapes = [one.outcome for one, _ in media if isinstance(one.outcome, Shape)]

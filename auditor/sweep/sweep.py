@@ -129,21 +129,11 @@ class Sweeper:
             with one.closing:
                 yield Begin(one.shard, one.fingerprint, len(one.contents.samples), tuple(one.contents.problems))
                 try:
-                    yield from self._outcomes(one.contents)
+                    yield from decode_shard(one.contents, self.pool)
                 except (AuditorError, OSError) as error:
                     yield Failed(one.shard, str(error))
                 else:
                     yield End(one.shard)
-
-    def _outcomes(self, opened: OpenShard) -> Iterator[Outcome]:
-        decodable = (sample for sample in opened.samples if sample.problem is None)
-        results = self.pool.map(_task(opened, sample) for sample in decodable)
-        for sample in opened.samples:
-            if sample.problem is not None:
-                yield Outcome(sample, None, sample.problem)
-                continue
-            read, result = next(results)
-            yield Outcome(sample, read.digest, read.problem or result)
 
     def _encode(self, events: Iterable[Event], watch: Watch) -> Generator[Callable[[], ShardReport], None, None]:
         """Encode what was decoded; yields for each shard the function that publishes its file and reports."""
@@ -183,6 +173,18 @@ def open_each(shards: Iterable[Shard]) -> Generator[Opened | Failed, None, None]
         except GeneratorExit:
             closing.close()
             raise
+
+
+def decode_shard(opened: OpenShard, pool: DecoderPool) -> Iterator[Outcome]:
+    """Every sample of a shard in order, decoded or with its problem."""
+    decodable = (sample for sample in opened.samples if sample.problem is None)
+    results = pool.map(_task(opened, sample) for sample in decodable)
+    for sample in opened.samples:
+        if sample.problem is not None:
+            yield Outcome(sample, None, sample.problem)
+            continue
+        read, result = next(results)
+        yield Outcome(sample, read.digest, read.problem or result)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from auditor.console import table
 from auditor.measure.ambiguity import OUTLYING
-from auditor.measure.rivals import Floats, Measures, Reference, measure, similarity_matrix
+from auditor.measure.rivals import Measures, Reference, measure
+from auditor.vectors import Floats, MediaVectors
 from tests.bench.flickr8k import Encode, Photos, encoder, first_noun_phrase, load_photos, nouns
 from tests.bench.mismatch_flickr8k import auroc
 
@@ -39,7 +40,7 @@ def recall_curve(hit: Hits, ambiguity: Floats) -> list[float]:
 
 def first_hits(photos: Photos) -> tuple[Hits, Hits]:
     """Whether each photo finds one of its captions first, and each caption its photo (all photos and captions kept)."""
-    similarity = similarity_matrix(photos.visual, None, None, photos.text)
+    similarity = MediaVectors(photos.visual).similarity(photos.text)
     of_photo = photos.media[similarity.argmax(axis=1)] == np.arange(len(photos.visual))
     of_caption = similarity.argmax(axis=0) == photos.media
     return of_photo, of_caption
@@ -66,7 +67,7 @@ def uncertainties(photos: Photos, text: Floats) -> tuple[Floats, Floats]:
 
 
 def compared(photos: Photos, encode: Encode) -> dict[str, Any]:
-    reference = Reference(photos.visual[photos.media], None, None, photos.text, photos.media, photos.scale)
+    reference = Reference(MediaVectors(photos.visual[photos.media]), photos.text, photos.media, photos.scale)
     found = against(reference, photos.text, photos)
     one = np.unique(photos.media, return_index=True)[1]  # a row of each photo
     known = nouns(photos.captions)
@@ -113,7 +114,7 @@ def compared(photos: Photos, encode: Encode) -> dict[str, Any]:
 
 def against(reference: Reference, text: Floats, photos: Photos) -> Measures:
     return measure(
-        reference.visual, None, None, text, reference.group, reference, media=len(photos.visual), captions=len(text)
+        MediaVectors(reference.visual), text, reference.group, reference, media=len(photos.visual), captions=len(text)
     )
 
 
@@ -126,7 +127,7 @@ def flagged(photos: Photos, reference: Reference, spoiled: Floats, cut: Any, fou
         text[chosen] = spoiled[chosen]
         vague = np.zeros(len(text), bool)
         vague[chosen] = True
-        mixed = Reference(reference.visual, None, None, text, reference.group, reference.scale)
+        mixed = Reference(reference.media, text, reference.group, reference.scale)
         matches = against(mixed, text, photos).matches_text
         rules = {
             f"top {1 - OUTLYING:.0%}": float(np.quantile(matches, OUTLYING)),

@@ -21,10 +21,11 @@ from torch import Tensor
 
 from auditor.console import table
 from auditor.evaluate.encoding import Encoder, split_shards
+from auditor.retrieval.recall import EmbeddingSet, rank_text_queries, rank_visual_queries
+from auditor.vectors import MediaVectors
 from model.backbone import Backbone, load_backbone
 from model.fit import agreement, fit_prototypes, mean_similarity
 from model.prototypes import HeadConfig, PrototypeHead, prototype_overlap
-from model.retrieval import EmbeddingSet, rank_text_queries, rank_visual_queries
 from tests.conftest import SHARED
 
 RESULTS = Path(__file__).resolve().parents[2] / "bench-results"
@@ -97,7 +98,7 @@ def removals(
 ) -> dict[str, list[dict[str, Any]]]:
     """R@1 after removal, for captions looking for images and images looking for captions."""
     visual, text = val.visual.numpy(), val.text.numpy()
-    data = EmbeddingSet(visual, text, np.arange(len(visual)), val.owner)
+    data = EmbeddingSet(MediaVectors(visual), text, np.arange(len(visual)), val.owner)
     similarity = visual @ text.T
     sides = {
         "captions": (rank_text_queries(data).hit(1), val.text, train.visual, similarity.T),

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from auditor.measure.rivals import Floats, Ints
+from auditor.vectors import Floats, Ints
 
 CACHE = Path(__file__).resolve().parents[2] / "bench-results" / "cache"
 ARTICLES = frozenset({"a", "an", "the"})

@@ -19,7 +19,8 @@ import numpy.typing as npt
 
 from auditor.console import table
 from auditor.measure.mismatch import fit_mismatch, fit_scores, repairings
-from auditor.measure.rivals import Floats, Measures, Reference, measure
+from auditor.measure.rivals import Measures, Reference, measure
+from auditor.vectors import Floats, MediaVectors
 from tests.bench.flickr8k import Photos, encoder, load_photos, plant
 
 KINDS, RATES, SEEDS = ("random", "similar", "noun"), (0.05, 0.2, 0.4), (0, 1, 2, 3)
@@ -101,10 +102,10 @@ def methods(ref: Reference, seed: int) -> dict[str, Found]:
     text = ref.text
     model = fit_mismatch(ref, seed=seed)
     assert model is not None
-    found = measure(ref.visual, None, None, text, ref.group, ref)
+    found = measure(ref.media, text, ref.group, ref)
     i, j = repairings(ref.group, np.random.default_rng(seed), 15_000)
     # no exclusion of the caption's own photo for re-pairings, as in the product
-    null = measure(ref.visual[i], None, None, text[j], ref.group[i], ref)
+    null = measure(MediaVectors(ref.visual[i]), text[j], ref.group[i], ref)
     own = np.arange(len(ref))
     agree = neighbour_agreement(ref, text)
     near, near_null = agree(own, own), agree(i, j)
@@ -149,13 +150,13 @@ def run(photos: Photos, encode: Any) -> dict[str, Any]:
             truth = []
             for seed in SEEDS:
                 text, spoiled = plant(photos, kind, rate, seed, encode)
-                ref = Reference(photos.visual[photos.media], None, None, text, photos.media, photos.scale)
+                ref = Reference(MediaVectors(photos.visual[photos.media]), text, photos.media, photos.scale)
                 for name, found in methods(ref, seed).items():
                     results.setdefault(name, []).append(found)
                 truth.append(spoiled)
             rows += [row(kind, rate, name, found, truth) for name, found in results.items()]
             table(rows[-len(results) :])
-    clean = Reference(photos.visual[photos.media], None, None, photos.text, photos.media, photos.scale)
+    clean = Reference(MediaVectors(photos.visual[photos.media]), photos.text, photos.media, photos.scale)
     flagged = {name: float((p >= 0.5).mean()) for name, (_, p, _) in methods(clean, 0).items()}
     return {"rows": rows, "flagged_without_noise": flagged, "pairs": len(photos.captions), "seeds": len(SEEDS)}
 

@@ -21,12 +21,13 @@ from auditor.evaluate import evaluate as evaluation
 from auditor.evaluate.encoding import EncodedShard, Encoder, EvaluationError, split_shards
 from auditor.evaluate.evaluate import EncodedSplit, EvaluateConfig, evaluate, join
 from auditor.evaluate.pack import PackConfig, pack
+from auditor.retrieval import eccv
+from auditor.retrieval.analyses import ItemScores
+from auditor.retrieval.protocols import PROTOCOLS
+from auditor.retrieval.recall import EmbeddingSet, recall_from_embeddings
+from auditor.vectors import MediaVectors
 from model.backbone import Backbone, load_backbone
-from model.benchmarks import eccv
-from model.benchmarks.analyses import ItemScores
-from model.benchmarks.protocols import PROTOCOLS
 from model.pixels import decode_image, fit_to
-from model.retrieval import EmbeddingSet, recall_from_embeddings
 from model.similarity import similarity_matrix
 from tests.support.clips import clip
 from tests.support.corpora import picture, sample, write_tar
@@ -100,8 +101,9 @@ def test_videos_score_by_mean_and_best_frame(tmp_path: Path, backbone: Backbone)
     with Encoder(backbone, frames=4, decoders=1) as encoder:
         split = join("test", list(encoder(split_shards(str(tmp_path), "test"))), None)
     data = split.data
-    assert data.frames is not None and data.mask is not None and data.frames.shape[:2] == (3, 4)
-    expected = similarity_matrix(*(torch.from_numpy(x) for x in (data.visual, data.frames, data.mask, data.text)))
+    frames, mask = data.media.frames, data.media.mask
+    assert frames is not None and mask is not None and frames.shape[:2] == (3, 4)
+    expected = similarity_matrix(*(torch.from_numpy(x) for x in (data.visual, frames, mask, data.text)))
     np.testing.assert_allclose(data.scores(slice(None), slice(None)), expected.numpy(), atol=1e-6)
     assert split.captions.tolist() == ["a dog", "in the sun"] * 3
 
@@ -206,7 +208,10 @@ def coco_split(folder: Path, images: int = 20) -> tuple[EncodedSplit, list[Shard
     pack("coco", source, folder / "out", PackConfig(samples_per_shard=7))
     rng = np.random.default_rng(0)
     data = EmbeddingSet(
-        rng.normal(size=(images, 8)), rng.normal(size=(5 * images, 8)), np.arange(images), np.arange(5 * images) // 5
+        MediaVectors(rng.normal(size=(images, 8)).astype(np.float32)),
+        rng.normal(size=(5 * images, 8)),
+        np.arange(images),
+        np.arange(5 * images) // 5,
     )
     keys, none = np.array([str(1000 + i) for i in range(images)]), np.zeros((0, 8))
     return EncodedSplit("test", keys, np.array([]), data, none, none, []), split_shards(str(folder / "out"), "test")
@@ -266,7 +271,8 @@ def test_the_command_prints_eccv_or_why_not(results: dict, capsys: pytest.Captur
 
 def test_folds_of_an_incomplete_coco_are_not_called_the_benchmarks() -> None:
     rng = np.random.default_rng(0)
-    whole = EmbeddingSet(*rng.normal(size=(2, 5000, 4)).astype(np.float32), *[np.arange(5000)] * 2)
+    visual, text = rng.normal(size=(2, 5000, 4)).astype(np.float32)
+    whole = EmbeddingSet(MediaVectors(visual), text, *[np.arange(5000)] * 2)
     none, names = np.zeros((0, 4)), np.array([str(i) for i in range(5000)])
     u = ItemScores(np.zeros(5000), np.zeros(5000))
     complete = EncodedSplit("test", names, names, whole, none, none, [])
@@ -283,7 +289,7 @@ def test_folds_of_an_incomplete_coco_are_not_called_the_benchmarks() -> None:
 def test_betas_are_fitted_on_the_protocols_own_count() -> None:
     """The other medium has the same two sentences, the uncertain one twice: ties that the counts share out apart."""
     visual, text = np.eye(2, dtype=np.float32), np.array([[0.5, 0], [0.4, 0], [0.5, 0.9], [0.5, 0.9], [0.4, 0.9]])
-    data = EmbeddingSet(visual, text.astype(np.float32), np.arange(2), np.array([0, 0, 1, 1, 1]))
+    data = EmbeddingSet(MediaVectors(visual), text.astype(np.float32), np.arange(2), np.array([0, 0, 1, 1, 1]))
     none = np.zeros((0, 2))
     split = EncodedSplit("val", np.array(["a", "b"]), np.array([]), data, none, none, [])
     head = _Fixed(ItemScores(np.zeros(2), np.array([1.0, 0.0, 1.0, 1.0, 0.0])))

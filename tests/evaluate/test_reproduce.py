@@ -13,12 +13,13 @@ import auditor.evaluate.reproduce
 from auditor.commands.reproduce import TABLES, command, notes, rounded
 from auditor.evaluate import studies
 from auditor.evaluate.encoding import EncodedShard, EvaluationError
+from auditor.evaluate.projection_training import FeaturePairs, HeadTraining, shuffle_captions, train
 from auditor.evaluate.reproduce import PAPER_DATA, ReproduceConfig, described, prepare, write
 from auditor.evaluate.studies import BASELINE, STUDIES, Findings, Study, sampled_media
 from auditor.report.line_chart import bar_chart, line_chart
-from model.benchmarks import paper
-from model.benchmarks.projection_heads import FeaturePairs, HeadTraining, shuffle_captions, train
-from model.retrieval import EmbeddingSet, recall_from_embeddings
+from auditor.retrieval import paper
+from auditor.retrieval.recall import EmbeddingSet, recall_from_embeddings
+from auditor.vectors import MediaVectors
 
 QUICK = HeadTraining(dim=16, epochs=3, batch=64)
 
@@ -39,7 +40,7 @@ def as_embeddings(pairs: FeaturePairs) -> EmbeddingSet:
     def unit(x: np.ndarray) -> np.ndarray:
         return x[:, :16] / np.linalg.norm(x[:, :16], axis=1, keepdims=True)
 
-    return EmbeddingSet(unit(pairs.visual), unit(pairs.text), np.arange(len(pairs.visual)), pairs.owners)
+    return EmbeddingSet(MediaVectors(unit(pairs.visual)), unit(pairs.text), np.arange(len(pairs.visual)), pairs.owners)
 
 
 @pytest.fixture(scope="module")

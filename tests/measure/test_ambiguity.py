@@ -8,11 +8,12 @@ import pytest
 from auditor.measure.ambiguity import MISMATCH, default_thresholds
 from auditor.measure.mismatch import fit_mismatch
 from auditor.measure.rivals import Measures, Reference, measure
+from auditor.vectors import MediaVectors
 from tests.support.pairs import planted, unit
 
 
 def measures_of(ref: Reference, text: np.ndarray | None = None) -> Measures:
-    return measure(ref.visual, None, None, ref.text if text is None else text, ref.group, ref)
+    return measure(ref.media, ref.text if text is None else text, ref.group, ref)
 
 
 def sorts(vague: int = 0) -> Reference:
@@ -22,7 +23,7 @@ def sorts(vague: int = 0) -> Reference:
     visual = unit(of + 0.06 * generator.normal(size=of.shape))
     text = unit(visual + 0.05 * generator.normal(size=of.shape))
     text[:vague] = unit(np.eye(20)[:4].sum(axis=0))
-    return Reference(visual, None, None, text, np.arange(200), 20.0)
+    return Reference(MediaVectors(visual), text, np.arange(200), 20.0)
 
 
 def test_a_caption_of_several_sorts_fits_more_of_the_corpus() -> None:
@@ -35,7 +36,7 @@ def test_swapping_captions_leaves_ambiguity_and_raises_p_mismatch() -> None:
     ref = planted(400, 0.0, seed=2).reference
     swapped = np.arange(400)
     swapped[:80] = np.roll(swapped[:80], 1)
-    mixed = Reference(ref.visual, None, None, ref.text[swapped], ref.group, ref.scale)
+    mixed = Reference(ref.media, ref.text[swapped], ref.group, ref.scale)
     before, after = measures_of(ref), measures_of(mixed)
     assert np.allclose(before.matches_text[swapped], after.matches_text, rtol=1e-3)
     assert np.allclose(before.matches_visual, after.matches_visual, rtol=1e-3)
@@ -64,7 +65,7 @@ def test_real_captions_that_fit_much_of_the_corpus_find_their_photo_less_often(s
     from tests.bench.flickr8k import load_photos
 
     photos = load_photos(shared, limit=200)
-    ref = Reference(photos.visual[photos.media], None, None, photos.text, photos.media, photos.scale)
+    ref = Reference(MediaVectors(photos.visual[photos.media]), photos.text, photos.media, photos.scale)
     matches = measures_of(ref).matches_text
     hit = (photos.text @ photos.visual.T).argmax(axis=1) == photos.media
     clear = matches <= np.median(matches)
@@ -89,7 +90,7 @@ def test_on_real_photos_swapping_captions_moves_p_mismatch_and_no_uncertainty(sh
         before = head.uncertainty_text(torch.from_numpy(photos.text)).numpy()
         after = head.uncertainty_text(torch.from_numpy(photos.text[swapped])).numpy()
     assert np.allclose(after, before[swapped], atol=1e-6)
-    mixed = Reference(photos.visual[photos.media], None, None, photos.text[swapped], photos.media, photos.scale)
+    mixed = Reference(MediaVectors(photos.visual[photos.media]), photos.text[swapped], photos.media, photos.scale)
     model = fit_mismatch(mixed)
     assert model is not None
     p = model.p(measures_of(mixed).mismatch_score)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from auditor.measure.duplicates import default_threshold, duplicate_groups
-from auditor.measure.rivals import Floats
+from auditor.vectors import Floats
 from tests.support.pairs import unit
 
 

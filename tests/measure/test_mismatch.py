@@ -8,6 +8,7 @@ import pytest
 
 from auditor.measure.mismatch import MismatchModel, fit_mismatch, fit_scores, pooled, repairings
 from auditor.measure.rivals import Reference, measure
+from auditor.vectors import MediaVectors
 from tests.bench.mismatch_flickr8k import auroc, average_precision, calibration_error, mixture
 from tests.support.pairs import Planted, planted
 
@@ -17,7 +18,7 @@ def fitted(corpus: Planted, **options: int) -> tuple[MismatchModel, np.ndarray, 
     ref = corpus.reference
     model = fit_mismatch(ref, **options)
     assert model is not None
-    score = measure(ref.visual, None, None, ref.text, ref.group, ref).mismatch_score
+    score = measure(ref.media, ref.text, ref.group, ref).mismatch_score
     return model, score, model.p(score).astype(np.float64)
 
 
@@ -85,7 +86,7 @@ def test_a_sample_of_a_larger_corpus_judges_the_rest() -> None:
     sample = ref.take(rows)
     model = fit_mismatch(sample, captions=4000)
     assert model is not None
-    p = model.p(measure(ref.visual, None, None, ref.text, ref.group, sample).mismatch_score).astype(float)
+    p = model.p(measure(ref.media, ref.text, ref.group, sample).mismatch_score).astype(float)
     assert abs(model.pi0 - corpus.spoiled[rows].mean()) < 0.05
     assert calibration_error(p, corpus.spoiled) < 0.04
 
@@ -135,11 +136,11 @@ def test_real_photos(shared: Path) -> None:
 
     photos = load_photos(shared, limit=200)
     text, spoiled = plant(photos, "random", 0.2, 0, lambda captions: np.empty((0, 0), np.float32))
-    ref = Reference(photos.visual[photos.media], None, None, text, photos.media, photos.scale)
+    ref = Reference(MediaVectors(photos.visual[photos.media]), text, photos.media, photos.scale)
     model, score, p = fitted(Planted(ref, spoiled))
     cosine = np.einsum("nd,nd->n", ref.visual, text).astype(float)
     assert auroc(score.astype(float), spoiled) > auroc(cosine, spoiled)
     assert abs(model.pi0 - 0.2) < 0.04
     assert calibration_error(p, spoiled) < 0.03
-    clean, _, untouched = fitted(Planted(Reference(ref.visual, None, None, photos.text, ref.group, ref.scale), spoiled))
+    clean, _, untouched = fitted(Planted(Reference(ref.media, photos.text, ref.group, ref.scale), spoiled))
     assert clean.pi0 < 0.02 and (untouched >= 0.5).mean() <= 0.005

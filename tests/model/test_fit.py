@@ -152,6 +152,8 @@ def write_audit(folder: Path, visual: Tensor, text: Tensor) -> None:
         first, present = np.arange(count) % 2 == 0, np.arange(count) < count - 1
         columns = {field.name: pa.nulls(count, field.type) for field in arrow_schema.embeddings(visual.shape[1])}
         columns["status"] = pa.array(["ok"] * (count - 1) + ["corrupt"])
+        columns["kind"], columns["media_digest"] = pa.array(["image"] * count), pa.array(["0" * 32] * count)
+        columns["caption_index"] = pa.array(np.arange(count) % 2, pa.int32())
         columns["visual"], columns["text"] = vectors(media, first & present), vectors(captions, present)
         audit.write_table(f"embeddings/{shard}.parquet", pa.table(columns))
 
@@ -162,7 +164,7 @@ def test_the_command_saves_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFi
     out = tmp_path / "head"
     assert run(["fit", str(tmp_path / "audit"), "--out", str(out), "--prototypes", "4", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert [(row["modality"], row["instances"]) for row in rows] == [("visual", 300), ("text", 600)]
+    assert [(row["modality"], row["instances"]) for row in rows] == [("visual", 600), ("text", 600)]
     assert all(row["correlation of u with h"] > 0.9 for row in rows)
     head = load_head(out)
     assert head.config.prototypes == 4
@@ -181,7 +183,7 @@ def test_the_command_learns_from_a_sample_of_a_large_audit(tmp_path: Path, capsy
 def test_the_command_says_what_is_wrong_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, message in [
         ([str(tmp_path / "none")], "is not an audit"),
-        ([str(tmp_path / "empty")], "no embeddings"),
+        ([str(tmp_path / "empty")], "nothing to fit"),
         ([str(tmp_path / "empty"), "--evidence", "tanh"], "evidence must be one of"),
     ]:
         (tmp_path / "empty").mkdir(exist_ok=True)

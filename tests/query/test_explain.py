@@ -13,11 +13,12 @@ import pytest
 from click.testing import CliRunner
 
 from auditor.cli import cli
-from auditor.measure.rivals import Reference, frame_similarity, similarity_matrix
+from auditor.measure.rivals import Reference
 from auditor.query.audit import Audit
 from auditor.query.explain import ExplainError, explain
 from auditor.store import arrow_schema
 from auditor.store.embeddings import vectors
+from auditor.vectors import MediaVectors
 from tests.support.pairs import as_video, planted
 
 DIM, SHARD = 24, 20
@@ -44,9 +45,10 @@ def write_shards(folder: Path, ref: Reference, kind: str) -> pa.Table:
     rows = pa.Table.from_pylist(facts(ref, kind), schema=arrow_schema.FACTS)
     frames: list[object] = [None] * len(ref)
     times: list[object] = [None] * len(ref)
-    if ref.frames is not None and ref.mask is not None:
-        frames = [clip[there].astype(np.float16).tolist() for clip, there in zip(ref.frames, ref.mask, strict=True)]
-        times = [[0.5 * i for i in range(int(there.sum()))] for there in ref.mask]
+    if ref.media.frames is not None and ref.media.mask is not None:
+        clips = zip(ref.media.frames, ref.media.mask, strict=True)
+        frames = [clip[there].astype(np.float16).tolist() for clip, there in clips]
+        times = [[0.5 * i for i in range(int(there.sum()))] for there in ref.media.mask]
     kinds = arrow_schema.embeddings(DIM)
     stored = rows.append_column("visual", vectors(ref.visual, every)).append_column("text", vectors(ref.text, every))
     stored = stored.append_column("frame_embeddings", pa.array(frames, kinds.field("frame_embeddings").type))
@@ -63,8 +65,9 @@ def write_shards(folder: Path, ref: Reference, kind: str) -> pa.Table:
 def halved(ref: Reference) -> Reference:
     """As it comes back from disk."""
     visual, text = ref.visual.astype(np.float16), ref.text.astype(np.float16)
-    frames = None if ref.frames is None else ref.frames.astype(np.float16).astype(np.float32)
-    return replace(ref, visual=visual.astype(np.float32), text=text.astype(np.float32), frames=frames)
+    frames = None if ref.media.frames is None else ref.media.frames.astype(np.float16).astype(np.float32)
+    media = MediaVectors(visual.astype(np.float32), frames, ref.media.mask)
+    return replace(ref, media=media, text=text.astype(np.float32))
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +102,7 @@ def audit(tmp_path_factory: pytest.TempPathFactory, pictures: Reference, clips: 
 @pytest.mark.parametrize("kind", ["image", "video"])
 def test_fits_and_ranks_equal_naive_ones(audit: Path, pictures: Reference, clips: Reference, kind: str) -> None:
     ref = pictures if kind == "image" else clips
-    matrix = similarity_matrix(ref.visual, ref.frames, ref.mask, ref.text)
+    matrix = ref.media.similarity(ref.text)
     with Audit(audit) as opened:
         for row in (0, 7, 23):
             found = explain(opened, f"{kind}-{row:03d}", n=3)
@@ -114,15 +117,15 @@ def test_fits_and_ranks_equal_naive_ones(audit: Path, pictures: Reference, clips
 
 
 def test_frames_of_a_video(audit: Path, clips: Reference) -> None:
-    assert clips.frames is not None and clips.mask is not None
+    assert clips.media.frames is not None and clips.media.mask is not None
     with Audit(audit) as opened:
         found = explain(opened, "video-004")
         assert not explain(opened, "image-004").frames
-    expected = frame_similarity(clips.frames, clips.mask, clips.text)[4]
-    assert [frame.similarity for frame in found.frames] == pytest.approx(expected[clips.mask[4]].tolist(), abs=2e-3)
+    expected, there = clips.media.frame_similarity(clips.text)[4], clips.media.mask[4]
+    assert [frame.similarity for frame in found.frames] == pytest.approx(expected[there].tolist(), abs=2e-3)
     assert found.best_frame == expected.argmax()
     assert [frame.time for frame in found.frames] == [0.5 * i for i in range(len(found.frames))]
-    assert [frame.fits for frame in found.frames] == [bool(s >= 0.3) for s in expected[clips.mask[4]]]
+    assert [frame.fits for frame in found.frames] == [bool(s >= 0.3) for s in expected[there]]
 
 
 def test_prototypes_add_up_to_the_uncertainty(audit: Path, pictures: Reference) -> None:

@@ -23,7 +23,7 @@ def judged(rate: float, seed: int, media: int = 600) -> tuple[Tally, np.ndarray,
     ref = corpus.reference
     model = fit_mismatch(ref, seed=seed)
     assert model is not None
-    score = measure(ref.visual, None, None, ref.text, ref.group, ref).mismatch_score
+    score = measure(ref.media, ref.text, ref.group, ref).mismatch_score
     return tally_scores(score, model), model.p(score), corpus.spoiled
 
 

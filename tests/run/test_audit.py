@@ -73,7 +73,7 @@ def test_embeddings_are_those_of_a_bare_loop(corpus: Path, undisturbed: Path, ra
         for position, index in enumerate(range(24, 48)):
             image = preprocess(Image.open(io.BytesIO(picture(index))).convert("RGB"))
             visual = torch.nn.functional.normalize(model.encode_image(image[None]), dim=-1)[0]
-            assert np.allclose(stored.visual[position], visual.numpy(), atol=2e-3)
+            assert np.allclose(stored.media.visual[position], visual.numpy(), atol=2e-3)
             text = torch.nn.functional.normalize(model.encode_text(tokenizer([caption(index * 10 + 1)])), dim=-1)[0]
             assert np.allclose(stored.text[2 * position + 1], text.numpy(), atol=2e-3)
     assert stored.media_index.tolist() == [i // 2 for i in range(48)]
@@ -86,7 +86,7 @@ def test_every_row_is_scored_and_its_similarity_is_the_cosine(undisturbed: Path)
     for name in ("similarity", "similarity_normalised", "uncertainty_visual", "uncertainty_text", "p_mismatch"):
         assert table.column(name).null_count == 0, name
     stored = read_embeddings(Folder(undisturbed), "00000")
-    cosine = (stored.visual[stored.media_index] * stored.text).sum(axis=1)
+    cosine = (stored.media.visual[stored.media_index] * stored.text).sum(axis=1)
     assert np.allclose(table.column("similarity").to_numpy()[:48], cosine, atol=1e-5)
 
 
@@ -265,7 +265,7 @@ def test_a_shard_that_disappears_in_the_middle_is_named(own_corpus: Path, random
 
 def test_a_corpus_of_which_nothing_decodes_fails(random_model: str, tmp_path: Path) -> None:
     write_tar(tmp_path / "c.tar", [(f"k{i}", {"jpg": b"junk", "txt": b"words"}) for i in range(5)])
-    with pytest.raises(AuditError, match=r"not one pair.*5 corrupt"):
+    with pytest.raises(AuditError, match=r"no pair.*5 corrupt"):
         run_audit(config(tmp_path / "c.tar", tmp_path / "audit", random_model))
     assert Manifest.load(Folder(tmp_path / "audit")).state == "failed"
 
@@ -399,9 +399,9 @@ def test_videos_have_frames_and_times(shared: Path, random_model: str, tmp_path:
         assert row["frame_spread"] > 0
     folder = Folder(tmp_path / "audit")
     stored = read_embeddings(folder, folder.names("embeddings", ".parquet")[0])
-    assert stored.frames is not None and stored.frames.shape == (3, 4, 16)
-    mean = stored.frames.mean(axis=1)
-    assert np.allclose(stored.visual, mean / np.linalg.norm(mean, axis=1, keepdims=True), atol=5e-3)
+    assert stored.media.frames is not None and stored.media.frames.shape == (3, 4, 16)
+    mean = stored.media.frames.mean(axis=1)
+    assert np.allclose(stored.media.visual, mean / np.linalg.norm(mean, axis=1, keepdims=True), atol=5e-3)
 
 
 def test_a_model_without_weights_is_refused(corpus: Path, tmp_path: Path) -> None:

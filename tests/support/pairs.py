@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from auditor.measure.rivals import Floats, Reference
+from auditor.measure.rivals import Reference
+from auditor.vectors import Floats, MediaVectors
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ def planted(
     mixed = text.copy()
     for i in np.flatnonzero(spoiled):
         mixed[i] = text[generator.choice(np.flatnonzero(group != group[i]))]
-    return Planted(Reference(visual, None, None, mixed, group.astype(np.int64), scale), spoiled)
+    return Planted(Reference(MediaVectors(visual), mixed, group.astype(np.int64), scale), spoiled)
 
 
 def as_video(reference: Reference, frames: int = 4, seed: int = 0) -> Reference:
@@ -42,4 +43,4 @@ def as_video(reference: Reference, frames: int = 4, seed: int = 0) -> Reference:
     length = generator.integers(1, frames + 1, len(reference))
     mask = np.arange(frames)[None] < length[:, None]
     whole = unit(np.where(mask[..., None], clip, 0).sum(axis=1))
-    return replace(reference, visual=whole, frames=np.where(mask[..., None], clip, 0).astype(np.float32), mask=mask)
+    return replace(reference, media=MediaVectors(whole, np.where(mask[..., None], clip, 0).astype(np.float32), mask))

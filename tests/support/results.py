@@ -9,15 +9,16 @@ import numpy as np
 def write_results(path: Path, media: int = 60, captions: int = 2, seed: int = 0) -> Path:
     """Captions near their media, with more noise where the uncertainty is high."""
     from auditor.evaluate.evaluate import uncertainty_analyses
-    from model.benchmarks.analyses import ItemScores
-    from model.retrieval import EmbeddingSet
+    from auditor.retrieval.analyses import ItemScores
+    from auditor.retrieval.recall import EmbeddingSet
+    from auditor.vectors import MediaVectors
 
     random = np.random.default_rng(seed)
     visual = unit(random.normal(size=(media, 16)))
     owners = np.repeat(np.arange(media), captions)
     hard = random.random(len(owners))
     text = unit(visual[owners] + 0.5 * hard[:, None] * random.normal(size=(len(owners), 16)))
-    data = EmbeddingSet(visual, text, np.arange(media), owners, None, None)
+    data = EmbeddingSet(MediaVectors(visual), text, np.arange(media), owners)
     u = ItemScores(np.bincount(owners, hard) / captions, hard)
     recall = {"R@1": 51.2, "R@5": 80.1, "R@10": 90.0, "MdR": 1.0, "MnR": 4.2}
     row = {"gallery": "all", "visual_to_text": recall, "text_to_visual": recall, "RSum": 442.6}

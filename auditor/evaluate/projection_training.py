@@ -15,9 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from auditor.retrieval.recall import Array, EmbeddingSet
+from auditor.vectors import MediaVectors
 from model.losses import diversity_loss, uncertainty_loss
 from model.prototypes import HeadConfig, PrototypeHead
-from model.retrieval import Array, EmbeddingSet
 from model.training.corpus_mean import CorpusTarget
 from model.training.objective import weighted_info_nce, without_false_negatives
 
@@ -85,7 +86,7 @@ class Projections(nn.Module):
     def embed(self, pairs: FeaturePairs) -> EmbeddingSet:
         visual = self.embed_visual(torch.from_numpy(pairs.visual)).numpy()
         text = self.embed_text(torch.from_numpy(pairs.text)).numpy()
-        return EmbeddingSet(visual, text, np.arange(len(visual)), pairs.owners)
+        return EmbeddingSet(MediaVectors(visual), text, np.arange(len(visual)), pairs.owners)
 
 
 def head_config(config: HeadTraining) -> HeadConfig:

@@ -13,8 +13,14 @@ from functools import partial
 
 import numpy as np
 
-from auditor.evaluate.listing import BenchmarkError
-from model.retrieval import Array, EmbeddingSet, Recalls, RetrievalResult, recall_from_embeddings
+from auditor.retrieval.recall import (
+    Array,
+    EmbeddingSet,
+    Recalls,
+    RetrievalError,
+    RetrievalResult,
+    recall_from_embeddings,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +116,7 @@ def _fold(data: EmbeddingSet, weights: Weights, number: int, size: int) -> Retri
 def mean_result(results: Sequence[RetrievalResult]) -> RetrievalResult:
     """Mean of every figure over folds or seeds."""
     if not results:
-        raise BenchmarkError("no results to average")
+        raise RetrievalError("no results to average")
 
     def averaged(direction: Sequence[Recalls]) -> Recalls:
         values = np.array([(d.r1, d.r5, d.r10, d.median_rank, d.mean_rank) for d in direction]).mean(axis=0)

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from model.rerank import RerankError, RetrievalSplit, fit_beta, reweighted
-from model.retrieval import recall_from_similarity
+from auditor.retrieval.recall import recall_from_similarity
+from auditor.retrieval.rerank import RerankError, RetrievalSplit, fit_beta, reweighted
 
 
 def hubby_split(seed: int, prefix: str, count: int = 120) -> RetrievalSplit:

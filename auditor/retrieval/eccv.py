@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from model.errors import ModelError
-from model.retrieval import Array, EmbeddingSet
+from auditor.errors import AuditorError
+from auditor.retrieval.recall import Array, EmbeddingSet
 
 DEPTH = 50  # as the package's own example: the longest list of positives is shorter
 METRICS = {"eccv_map_at_r": "mAP@R", "eccv_rprecision": "R-Precision", "eccv_r1": "R@1"}
 
 
-class EccvError(ModelError):
+class EccvError(AuditorError):
     """Why a split has no figures of ECCV Caption."""
 
 

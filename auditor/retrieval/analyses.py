@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from model.retrieval import (
+from auditor.retrieval.recall import (
     Array,
     EmbeddingSet,
     Ranks,

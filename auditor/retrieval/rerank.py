@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from model.errors import ModelError
-from model.retrieval import Recalls, collapse, rank_block
+from auditor.errors import AuditorError
+from auditor.retrieval.recall import Recalls, collapse, rank_block
 
 Floats = npt.NDArray[np.floating[Any]]
 
 BETAS = tuple(round(0.05 * step, 2) for step in range(41))  # 0 to 2; 0 leaves the ranking alone
 
 
-class RerankError(ModelError):
+class RerankError(AuditorError):
     """Data that cannot be re-ranked, or a beta that would be judged on what it was fitted on."""
 
 

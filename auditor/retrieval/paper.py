@@ -1,4 +1,4 @@
-"""The figures printed in the paper, so that ours can stand beside them (model/benchmarks/paper.json)."""
+"""The figures printed in the paper, so that ours can stand beside them (auditor/retrieval/paper.json)."""
 
 import json
 from functools import cache

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from model.errors import ModelError
+from auditor.errors import AuditorError
+from auditor.vectors import MediaVectors
 
 Array = npt.NDArray[Any]
 CUTS = (1, 5, 10)
@@ -23,40 +24,31 @@ BLOCK_SCORES = 4_000_000  # scores held at once: 16 MB in float32
 ROUNDING = 1e-6  # cosines in float32 differ by up to this between block shapes
 
 
-class RetrievalError(ModelError):
+class RetrievalError(AuditorError):
     """Embeddings, groups or weights that do not belong together."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingSet:
-    """What is retrieved from what: L2-normalised embeddings, and which caption belongs to which medium.
+    """What is retrieved from what, and which caption belongs to which medium: a positive pair has equal groups."""
 
-    A medium and a caption are a positive pair where their groups are equal. `frames` and `mask` are there for video.
-    """
-
-    visual: Array  # (N, D)
-    text: Array  # (M, D)
+    media: MediaVectors  # N of them
+    text: Array  # (M, D), L2-normalised
     visual_groups: Array  # (N,) int
     text_groups: Array  # (M,) int
-    frames: Array | None = None  # (N, J, D)
-    mask: Array | None = None  # (N, J) bool
 
     def __post_init__(self) -> None:
         if self.visual.ndim != 2 or self.text.ndim != 2 or self.visual.shape[1] != self.text.shape[1]:
             raise RetrievalError(f"embeddings of shapes {self.visual.shape} and {self.text.shape} cannot be compared")
         if len(self.visual_groups) != len(self.visual) or len(self.text_groups) != len(self.text):
             raise RetrievalError("every medium and every caption needs exactly one group")
-        if (self.frames is None) != (self.mask is None):
-            raise RetrievalError("frames and their mask come together or not at all")
+
+    @property
+    def visual(self) -> Array:  # (N, D)
+        return self.media.visual
 
     def take_visual(self, rows: Array) -> "EmbeddingSet":
-        return replace(
-            self,
-            visual=self.visual[rows],
-            visual_groups=self.visual_groups[rows],
-            frames=None if self.frames is None else self.frames[rows],
-            mask=None if self.mask is None else self.mask[rows],
-        )
+        return replace(self, media=self.media.take(rows), visual_groups=self.visual_groups[rows])
 
     def take_text(self, rows: Array) -> "EmbeddingSet":
         return replace(self, text=self.text[rows], text_groups=self.text_groups[rows])
@@ -66,18 +58,7 @@ class EmbeddingSet:
         return self.take_visual(np.isin(self.visual_groups, groups)).take_text(np.isin(self.text_groups, groups))
 
     def scores(self, visual: slice, text: slice) -> Array:  # (n, m)
-        """Cosine; for video the average of global and best-frame cosine (appendix A), padded frames left out."""
-        queries = self.text[text]
-        overall = self.visual[visual] @ queries.T
-        if self.frames is None or self.mask is None:
-            return overall
-        frames, mask = self.frames[visual], self.mask[visual]
-        best = np.full_like(overall, -np.inf)
-        for j in range(frames.shape[1]):  # one frame at a time: (n, J, m) would be J times the memory
-            frame = frames[:, j] @ queries.T
-            np.maximum(best, np.where(mask[:, j, None], frame, -np.inf), out=best)
-        has_frames = np.asarray(mask.any(axis=1))[:, None]
-        return np.where(has_frames, (overall + best) / 2, overall)
+        return self.media.take(visual).similarity(self.text[text])
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from model.benchmarks.complexity import Complexity, count
+from auditor.evaluate.complexity import Complexity, count
 
 
 @pytest.fixture(scope="module")

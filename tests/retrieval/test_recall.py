@@ -1,5 +1,6 @@
 """Retrieval metrics against naive counting, against random tie-breaking, and against the authors' program."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.retrieval import (
+from auditor.retrieval.recall import (
     EmbeddingSet,
     Ranks,
     Recalls,
@@ -18,6 +19,7 @@ from model.retrieval import (
     recall_from_embeddings,
     recall_from_similarity,
 )
+from auditor.vectors import MediaVectors
 
 
 def unit(rng: np.random.Generator, *shape: int) -> np.ndarray:
@@ -36,7 +38,9 @@ def image_set(seed: int, media: int = 40, captions: int = 5, dim: int = 16) -> E
     visual = unit(rng, media, dim)
     owners = np.repeat(np.arange(media), captions)
     text = visual[owners] + 0.9 * unit(rng, media * captions, dim)
-    return EmbeddingSet(visual, text / np.linalg.norm(text, axis=1, keepdims=True), np.arange(media), owners)
+    return EmbeddingSet(
+        MediaVectors(visual), text / np.linalg.norm(text, axis=1, keepdims=True), np.arange(media), owners
+    )
 
 
 def video_set(seed: int) -> EmbeddingSet:
@@ -44,7 +48,7 @@ def video_set(seed: int) -> EmbeddingSet:
     rng = np.random.default_rng(seed + 1)
     mask = rng.random((12, 4)) < 0.6
     mask[0] = True
-    return EmbeddingSet(data.visual, data.text, data.visual_groups, data.text_groups, unit(rng, 12, 4, 16), mask)
+    return replace(data, media=MediaVectors(data.visual, unit(rng, 12, 4, 16), mask))
 
 
 def test_without_ties_ranks_are_those_of_sorting() -> None:
@@ -67,8 +71,8 @@ def test_blocks_give_what_the_full_matrix_gives(make, block_scores: int, collaps
     for i in range(len(data.visual)):
         for j, t in enumerate(data.text):
             full[i, j] = data.visual[i] @ t
-            if data.frames is not None and data.mask is not None and data.mask[i].any():
-                full[i, j] = (full[i, j] + max(f @ t for f in data.frames[i][data.mask[i]])) / 2
+            if data.media.frames is not None and data.media.mask[i].any():
+                full[i, j] = (full[i, j] + max(f @ t for f in data.media.frames[i][data.media.mask[i]])) / 2
     weights = np.linspace(0.5, 1, len(data.visual)), np.linspace(1, 0.6, len(data.text))
     naive = recall_from_similarity(full * np.outer(*weights), data.text_groups, collapse_texts=collapse)
     blockwise = recall_from_embeddings(
@@ -103,7 +107,7 @@ def test_a_constant_score_has_the_recall_of_chance() -> None:
 
 def test_equal_embeddings_are_ties_whatever_the_order_of_summation() -> None:
     data = image_set(5, media=30, captions=1, dim=384)
-    same = EmbeddingSet(np.repeat(data.visual[:1], 30, axis=0), data.text, data.visual_groups, data.text_groups)
+    same = replace(data, media=MediaVectors(np.repeat(data.visual[:1], 30, axis=0)))
     assert recall_from_embeddings(same).text_to_visual.r1 == pytest.approx(100 / 30)
 
 
@@ -127,9 +131,9 @@ def test_queries_without_positive_are_counted_not_scored() -> None:
 def test_mismatched_shapes_are_refused() -> None:
     data = image_set(1)
     with pytest.raises(RetrievalError, match="cannot be compared"):
-        EmbeddingSet(data.visual, data.text[:, :4], data.visual_groups, data.text_groups)
+        EmbeddingSet(MediaVectors(data.visual), data.text[:, :4], data.visual_groups, data.text_groups)
     with pytest.raises(RetrievalError, match="one group"):
-        EmbeddingSet(data.visual, data.text, data.visual_groups[:3], data.text_groups)
+        EmbeddingSet(MediaVectors(data.visual), data.text, data.visual_groups[:3], data.text_groups)
     with pytest.raises(RetrievalError, match="which caption belongs"):
         recall_from_similarity(np.zeros((2, 4)))
 
@@ -175,12 +179,10 @@ def test_video_scores_agree_with_the_released_program(shared: Path) -> None:
     frames = frames / np.linalg.norm(frames, axis=2, keepdims=True)
     pooled = frames.mean(axis=1)
     data = EmbeddingSet(
-        pooled / np.linalg.norm(pooled, axis=1, keepdims=True),
+        MediaVectors(pooled / np.linalg.norm(pooled, axis=1, keepdims=True), frames, known["frame_mask"].astype(bool)),
         text / np.linalg.norm(text, axis=1, keepdims=True),
         np.arange(30),
         known["text_to_video"],
-        frames,
-        known["frame_mask"].astype(bool),
     )
     ours = data.scores(slice(None), slice(None)) * float(known["logit_scale"])
     np.testing.assert_allclose(ours, known["sim_plain_TxV"].T, rtol=0, atol=1e-9)

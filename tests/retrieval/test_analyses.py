@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from model.benchmarks import analyses
-from model.benchmarks.analyses import ItemScores
-from model.benchmarks.protocols import PROTOCOLS, Weights, first_captions, mean_result, score
-from model.retrieval import EmbeddingSet, recall_from_embeddings
+from auditor.retrieval import analyses
+from auditor.retrieval.analyses import ItemScores
+from auditor.retrieval.protocols import PROTOCOLS, Weights, first_captions, mean_result, score
+from auditor.retrieval.recall import EmbeddingSet, recall_from_embeddings
+from auditor.vectors import MediaVectors
 
 
 def unit(x: np.ndarray) -> np.ndarray:
@@ -21,7 +22,7 @@ def noisy_set(media: int = 200, captions: int = 2, seed: int = 0) -> tuple[Embed
     difficulty = np.linspace(0.1, 4, media)
     owners = np.repeat(np.arange(media), captions)
     text = unit(visual[owners] + difficulty[owners, None] * unit(rng.normal(size=(media * captions, 24))))
-    return EmbeddingSet(visual, text, np.arange(media), owners), difficulty
+    return EmbeddingSet(MediaVectors(visual), text, np.arange(media), owners), difficulty
 
 
 def oracle_scores(data: EmbeddingSet, difficulty: np.ndarray) -> ItemScores:
@@ -72,7 +73,7 @@ def test_removal_by_uncertainty_is_what_a_hand_made_subset_gives() -> None:
     data, difficulty = noisy_set(50)
     row = analyses.removal_curve(data, {"u": oracle_scores(data, difficulty)}, "text_to_visual", shares=(0.4,))[0]
     kept = np.arange(30)  # difficulty rises with the number
-    by_hand = EmbeddingSet(data.visual[:30], data.text[:60], kept, np.repeat(kept, 2))
+    by_hand = EmbeddingSet(MediaVectors(data.visual[:30]), data.text[:60], kept, np.repeat(kept, 2))
     assert row["u"] == recall_from_embeddings(by_hand).text_to_visual.r1
 
 

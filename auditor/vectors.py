@@ -1,0 +1,127 @@
+"""The vectors of media and of their frames, and how similar they are to captions; NumPy only.
+
+One record for images and videos, wherever embeddings are read, compared, ranked or drawn from. The similarity of a
+video is the mean of the cosine of the whole clip and of its best frame (the paper's appendix A); model/similarity.py
+has the same for tensors that learn.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Rows = slice | Ints | Bools | npt.NDArray[np.intp]
+
+BLOCK_ELEMENTS = 1 << 21  # similarities held at once: 8 MB, about what a core's share of the last cache holds
+
+
+@dataclass(frozen=True, slots=True)
+class MediaVectors:
+    """N media, L2-normalised; `frames` and `mask` are there where any of them is a video, and go together.
+
+    A medium without a valid frame is an image: only its own vector counts.
+    """
+
+    visual: Floats  # (N, D)
+    frames: Floats | None = None  # (N, J, D)
+    mask: Bools | None = None  # (N, J) which frames are there
+
+    def __post_init__(self) -> None:
+        if (self.frames is None) != (self.mask is None):
+            raise ValueError("frames and their mask come together or not at all")
+
+    def __len__(self) -> int:
+        return len(self.visual)
+
+    def take(self, rows: Rows) -> "MediaVectors":
+        if self.frames is None or self.mask is None:
+            return MediaVectors(self.visual[rows])
+        return MediaVectors(self.visual[rows], self.frames[rows], self.mask[rows])
+
+    def without_frames(self) -> "MediaVectors":
+        return MediaVectors(self.visual)
+
+    def similarity(self, text: Floats) -> Floats:
+        """Of every medium with every caption (M, D): (N, M), block by block."""
+        out = np.empty((len(self), len(text)), np.result_type(self.visual, text))
+        np.matmul(self.visual, text.T, out=out)
+        if self.frames is None or self.mask is None:
+            return out
+        count, width = self.frames.shape[1:]
+        step = max(1, BLOCK_ELEMENTS // max(1, count * len(text)))
+        hidden = np.where(self.mask, np.float32(0), np.float32(-np.inf))[..., None]  # (N, J, 1)
+        for start in range(0, len(self), step):
+            rows = slice(start, start + step)
+            block = self.frames[rows]
+            by_frame = (block.reshape(-1, width) @ text.T).reshape(len(block), count, len(text))
+            by_frame += hidden[rows]
+            out[rows] = with_best_frame(out[rows], by_frame)
+        return out
+
+    def own_similarity(self, text: Floats) -> Floats:
+        """Of each medium with its own caption (N, D): (N,)."""
+        whole: Floats = np.einsum("nd,nd->n", self.visual, text, dtype=np.float32)
+        return whole if self.frames is None else with_best_frame(whole, self.frame_similarity(text))
+
+    def frame_similarity(self, text: Floats) -> Floats:
+        """Cosine of each frame with the medium's own caption: (N, J), -inf where there is no frame."""
+        if self.frames is None or self.mask is None:
+            raise ValueError("images have no frames")
+        found = np.einsum("njd,nd->nj", self.frames, text, dtype=np.float32)
+        return np.where(self.mask, found, np.float32(-np.inf))
+
+
+def with_best_frame(whole: Floats, by_frame: Floats) -> Floats:
+    """Mean of the similarities of the whole (N, ...) and of the best of its frames (N, J, ...); -inf: no frame."""
+    best: Floats = by_frame.max(axis=1)
+    return np.where(best > -np.inf, (whole + best) / 2, whole)
+
+
+def from_frames(frames: Floats, counts: Ints, *, keep: bool) -> MediaVectors:
+    """Media from their encoded frames one after another (sum of counts, D), `counts` (N,) of each, at least one.
+
+    A medium's vector is the normalised mean of its frames; `keep` keeps the frames too, padded to the longest.
+    """
+    if not len(counts):
+        return MediaVectors(np.zeros((0, frames.shape[1]), np.float32))
+    means = mean_over_frames(frames, counts)
+    visual = (means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)).astype(np.float32)
+    return MediaVectors(visual, *pad(frames, counts)) if keep else MediaVectors(visual)
+
+
+def mean_over_frames(frames: Floats, counts: Ints) -> Floats:
+    """(sum of counts, D) -> (N, D)"""
+    if not len(counts):
+        return frames[:0]
+    means = np.add.reduceat(frames, np.cumsum(counts) - counts, axis=0) / np.asarray(counts)[:, None]
+    return np.asarray(means, np.float32)
+
+
+def pad(frames: Floats, counts: Ints) -> tuple[Floats, Bools]:
+    """Frames one after another as (N, J, D), zero where there is none, with the mask (N, J) of those that are there."""
+    mask = np.arange(counts.max(initial=0))[None, :] < counts[:, None]
+    padded = np.zeros((*mask.shape, frames.shape[1]), np.float32)
+    padded[mask] = frames
+    return padded, mask
+
+
+def concatenate(parts: Sequence[MediaVectors]) -> MediaVectors:
+    """Media of several parts as one; where any part has frames, all are padded to the longest."""
+    visual = np.concatenate([part.visual for part in parts])
+    longest = max((part.mask.shape[1] for part in parts if part.mask is not None), default=0)
+    if not longest:
+        return MediaVectors(visual)
+    frames = np.zeros((len(visual), longest, visual.shape[1]), np.float32)
+    mask = np.zeros((len(visual), longest), dtype=bool)
+    start = 0
+    for part in parts:
+        if part.frames is not None and part.mask is not None:
+            rows = slice(start, start + len(part))
+            frames[rows, : part.mask.shape[1]] = part.frames
+            mask[rows, : part.mask.shape[1]] = part.mask
+        start += len(part)
+    return MediaVectors(visual, frames, mask)
