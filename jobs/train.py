@@ -19,17 +19,17 @@ import click
 import ray
 import ray.train
 import torch
-from braceexpand import braceexpand
 from ray.train.torch import TorchTrainer, get_device
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works without being installed
 
 from auditor.cli import run
 from auditor.commands.train import TrainProgress, settings_from, show, train_options
+from auditor.corpus.reader import CorpusError, open_corpus
+from auditor.corpus.spec import absolute_spec
+from auditor.errors import AuditorError
 from auditor.run.distribute import Placement
-from auditor.train.loader import LoaderError
 from auditor.train.run import check_settings
-from auditor.train.tarshards import ShardError, list_shards, split_commas
 from auditor.train.train import StepReport, TrainResult, train
 from jobs.cluster import ADDRESS, await_room, check_out, connect, full_path, visible
 from model.backbone import BackboneError
@@ -38,9 +38,10 @@ from model.training.config import TrainConfig, from_saved
 from model.training.processes import current_world
 from model.training.state import check_folder
 
-# Complaints that another try may mend: storage that did not answer, a download that broke off, a decoder that was
-# killed. All others of a worker are about settings or data and would be the same again.
-PASSING = (ShardError, LoaderError, BackboneError)
+COMPLAINTS = (AuditorError, ModelError)
+# Complaints that another try may not repeat: storage that did not answer, a download that broke off. All others of a
+# worker are about settings or data and would be the same again.
+PASSING = (CorpusError, BackboneError)
 
 
 def worker(values: dict[str, Any]) -> TrainResult:
@@ -71,26 +72,20 @@ def settled(config: TrainConfig, workers: int) -> TrainConfig:
     """
     check_settings(config, workers)
     check_out(config.out)
+    for spec in filter(None, (config.corpus, config.val)):
+        open_corpus(spec)
     config = replace(
         config,
         out=full_path(config.out),
-        corpus=full_spec(config.corpus),
-        val=full_spec(config.val) if config.val else None,
+        corpus=absolute_spec(config.corpus),
+        val=absolute_spec(config.val) if config.val else None,
         model=visible(config.model) or config.model,
         head=full_path(config.head) if config.head else None,
         weights=full_path(config.weights) if config.weights else None,
     )
-    for spec in filter(None, (config.corpus, config.val)):
-        list_shards(spec)
     if Path(config.out).exists():
         check_folder(Path(config.out))
     return config
-
-
-def full_spec(spec: str) -> str:
-    """Tar shards by full paths; braces and globs stay, unless it is a brace that the path begins with."""
-    parts = [p for part in split_commas(spec) for p in (braceexpand(part) if part.startswith("{") else [part])]
-    return ",".join(full_path(part) for part in parts)
 
 
 def fit(config: TrainConfig, placement: Placement, retries: int) -> TrainResult:
@@ -128,15 +123,15 @@ def causes(error: BaseException) -> list[BaseException]:
 
 
 def is_final(error: BaseException) -> bool:
-    return any(isinstance(cause, ModelError) and not isinstance(cause, PASSING) for cause in causes(error))
+    return any(isinstance(cause, COMPLAINTS) and not isinstance(cause, PASSING) for cause in causes(error))
 
 
 def reason(error: BaseException) -> str:
     """One line on why training failed: the complaint of a worker where there is one."""
     raised = causes(error)
-    chosen = next((cause for cause in raised if isinstance(cause, ModelError)), raised[0])
+    chosen = next((cause for cause in raised if isinstance(cause, COMPLAINTS)), raised[0])
     lines = str(chosen).strip().splitlines() or [type(chosen).__name__]
-    return lines[0] if isinstance(chosen, ModelError) else f"training failed: {lines[-1]}"
+    return lines[0] if isinstance(chosen, COMPLAINTS) else f"training failed: {lines[-1]}"
 
 
 @click.command()
@@ -159,7 +154,7 @@ def reason(error: BaseException) -> str:
 def main(
     workers: int, cpus: float, gpus: float, address: str | None, retries: int, as_machine: bool, **options: Any
 ) -> None:
-    """Train PAU on the tar shards of CORPUS with several processes.
+    """Train PAU on CORPUS with several processes.
 
     \b
     python jobs/train.py shards/train --val shards/val --out run --preset coco --workers 2

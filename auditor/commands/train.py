@@ -1,4 +1,4 @@
-"""`auditor train`: train PAU on WebDataset shards, or go on with a run that was stopped."""
+"""`auditor train`: train PAU on a corpus, or go on with a run that was stopped."""
 
 from collections.abc import Callable
 from dataclasses import fields
@@ -84,7 +84,7 @@ def show(result: "TrainResult", as_machine: bool) -> None:
         click.echo(f"shard problem: {problem}")
     if result.failures:
         counted = ", ".join(f"{count:,} {reason}" for reason, count in sorted(result.failures.items()))
-        click.echo(f"not decoded: {counted}; for example")
+        click.echo(f"left out: {counted}; for example")
         for example in result.examples:
             click.echo(f"  {example}")
 
@@ -94,14 +94,14 @@ def show(result: "TrainResult", as_machine: bool) -> None:
 @click.option("--json", "as_machine", is_flag=True, help="print the result as JSON")
 @click.option("--quiet", is_flag=True, help="no progress")
 def command(as_machine: bool, quiet: bool, **options: Any) -> None:
-    """Train PAU on the tar shards of CORPUS.
+    """Train PAU on CORPUS: shards, a folder, a table or COCO captions, whatever `auditor audit` reads.
 
     Settings come from a preset, then a TOML file, then flags. A run that was stopped goes on when it is started again
     with the same settings.
 
     \b
     auditor train shards/train --val shards/val --out run --preset coco
-    auditor train 'shards/train-{000..099}.tar' --val shards/val.tar --out run --config run.toml --epochs 3
+    auditor train 'shards/train-{000..099}.tar::more/*.tar' --val shards/val.tar --out run --config run.toml
     """
     config = settings_from(options)
     from auditor.train.train import train

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from auditor.corpus import remote
+from auditor.corpus.archive import read_packed, split_compression
 from auditor.corpus.shard import CorpusError
 from auditor.errors import AuditorError
 from auditor.sample import Media
 
 BUFFER = 2**20  # without it Arrow takes a whole column chunk into memory at once
 _CELL = re.compile(r"#column=([^&#]*)&row=(\d+)$")
-_PACKED = re.compile(r"#compression=(gzip|bz2|zstd)$")
 # What a table may name; anything else that fsspec knows (ssh, smb, a chained protocol) is not for untrusted tables.
 PROTOCOLS = frozenset(["http", "https", "s3", "s3a", "gs", "gcs", "hf", "az", "abfs", "abfss", "memory", "file"])
 
@@ -41,10 +41,8 @@ def read_media(path: str, offset: int, size: int, root: str | None = None, old_r
     try:
         if cell := parse_cell(path):
             return read_cell(*cell)
-        if packed := _PACKED.search(path):
-            data = _read_packed(path[: packed.start()], packed[1], offset, size)
-        else:
-            data = _read_file(path, offset, size)
+        tar, compression = split_compression(path)
+        data = read_packed(tar, compression, offset, size) if compression else _read_file(path, offset, size)
     except FileNotFoundError:
         raise MediaError(f"{path} does not exist") from None
     except (OSError, CorpusError, pa.ArrowException) as error:
@@ -68,7 +66,7 @@ def moved(path: str, root: str, old_root: str | None = None) -> str:
     names = path.split("/")
     for start in range(1, len(names)):
         candidate = "/".join([root.rstrip("/"), *names[start:]])
-        if _exists(_without_fragment(candidate)):
+        if _exists(without_fragment(candidate)):
             return candidate
     return path
 
@@ -94,8 +92,7 @@ def open_parquet(path: str) -> pq.ParquetFile:
     """A Parquet file, local or remote."""
     if not remote.is_url(path):
         return pq.ParquetFile(path, buffer_size=BUFFER)
-    fs, inside = remote.filesystem(path)
-    return pq.ParquetFile(fs.open(inside, "rb"), buffer_size=BUFFER)
+    return pq.ParquetFile(remote.open_url(path), buffer_size=BUFFER)
 
 
 def parse_cell(path: str) -> tuple[str, str, int] | None:
@@ -131,22 +128,10 @@ def _read_file(path: str, offset: int, size: int) -> bytes:
         return file.read(size) if size >= 0 else file.read()
 
 
-def _read_packed(path: str, compression: str, offset: int, size: int) -> bytes:
-    """Unpacks all that comes before: slow, but a browser shows few media of compressed shards."""
-    if remote.is_url(path):
-        fs, inside = remote.filesystem(path)
-        source = fs.open(inside, "rb")
-    else:
-        source = open(path, "rb")  # noqa: SIM115 (closed below)
-    with source, pa.CompressedInputStream(source, compression) as stream:
-        while offset > 0 and (skipped := len(stream.read(min(offset, 2**20)))):
-            offset -= skipped
-        return bytes(stream.read(size))
-
-
 def _exists(path: str) -> bool:
     return remote.exists(path) if remote.is_url(path) else os.path.exists(path)
 
 
-def _without_fragment(path: str) -> str:
-    return _CELL.sub("", _PACKED.sub("", path))
+def without_fragment(path: str) -> str:
+    """The file that a path lies in: the tar, the table, or itself."""
+    return _CELL.sub("", split_compression(path)[0])

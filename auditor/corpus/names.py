@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from auditor.sample import Kind
 
 IMAGES = frozenset(["jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff"])
-VIDEOS = frozenset(["mp4", "webm", "mkv", "avi", "mov", "m4v", "mpg", "mpeg", "3gp"])
+VIDEOS = frozenset(["mp4", "webm", "mkv", "avi", "mov", "m4v", "mpg", "mpeg", "3gp", "wmv", "flv", "ogv"])
 # Media that cannot be decoded here: in a folder they still get a row that says so, unlike a README.
-FOREIGN = frozenset(["heic", "heif", "avif", "jxl", "jp2", "svg", "psd", "ico", "tga", "dng", "wmv", "flv", "ogv"])
+FOREIGN = frozenset(["heic", "heif", "avif", "jxl", "jp2", "svg", "psd", "ico", "tga", "dng"])
 
 _META = re.compile(r"__[^/]*__($|/)")
 _DIGITS = re.compile(r"[0-9]+")

@@ -5,9 +5,6 @@ which has no members, the medium and the kept captions.
 """
 
 import json
-import os
-import re
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -15,17 +12,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from auditor.corpus import remote
+from auditor.corpus.archive import OpenTar, is_tar, open_tar
 from auditor.corpus.captions import safe_text
-from auditor.corpus.group import Part, group_parts
-from auditor.corpus.media import moved, read_media
+from auditor.corpus.group import Part
+from auditor.corpus.media import moved, read_media, without_fragment
 from auditor.corpus.shard import CorpusError
-from auditor.corpus.tar import sniff_compression
-from auditor.corpus.tarindex import NotATarError, index_tar
+from auditor.corpus.tar import group_members
+from auditor.corpus.tarindex import NotATarError
 from auditor.errors import AuditorError
 
-TAR = re.compile(r"\.(tar(\.\w+)?|tgz)(#compression=\w+)?$", re.IGNORECASE)
-FRAGMENT = re.compile(r"#(compression|column)=.*$")
 MAGIC = {b"\xff\xd8\xff": "jpg", b"\x89PNG": "png", b"GIF8": "gif", b"BM": "bmp", b"\x1a\x45\xdf\xa3": "webm"}
 
 
@@ -61,8 +56,8 @@ def read_kept(shard: KeptShard) -> Iterator[dict[str, Any]]:
         stop = start
         while stop < len(rows) and rows[stop]["media_path"] == path:
             stop += 1
-        if TAR.search(path):
-            yield from read_from_tar(shard.place(path), rows[start:stop])
+        if is_tar(without_fragment(path)):
+            yield from read_from_tar(without_fragment(shard.place(path)), rows[start:stop])
         else:
             yield from (read_alone(shard, row) for row in rows[start:stop])
         start = stop
@@ -70,20 +65,19 @@ def read_kept(shard: KeptShard) -> Iterator[dict[str, Any]]:
 
 def read_from_tar(path: str, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """All members of each sample. A repeated key is told apart by where its medium stands."""
-    url = FRAGMENT.sub("", path)
-    with open_tar(url) as descriptor:
-        groups = tar_groups(descriptor, url)
+    with reopened(path) as tar:
+        groups = tar_groups(tar, path)
         by_offset = {(key, part.offset): parts for key, parts in groups for part in parts}
         for row in rows:
             parts = by_offset.get((row["key"], row["media_offset"]))
             if parts is None:
                 raise CorpusChangedError(
-                    f"{url} has no sample {row['key']} where the audit saw it: the corpus has changed; audit it again"
+                    f"{path} has no sample {row['key']} where the audit saw it: the corpus has changed; audit it again"
                 )
             yield {
                 "__key__": row["key"],
-                "__url__": url,
-                **{extension(part): pread(descriptor, part) for part in parts},
+                "__url__": path,
+                **{extension(part): tar.read(part.offset, part.size) for part in parts},
             }
 
 
@@ -91,52 +85,27 @@ def extension(part: Part) -> str:
     return part.name.rpartition("/")[2].partition(".")[2]
 
 
-def tar_groups(descriptor: int, url: str) -> list[tuple[str, list[Part]]]:
+def tar_groups(tar: OpenTar, path: str) -> list[tuple[str, list[Part]]]:
     try:
-        index = index_tar(descriptor, os.fstat(descriptor).st_size)
+        index = tar.index()
     except NotATarError:
-        raise CorpusChangedError(f"{url} is no longer a tar") from None
-    parts = (Part(member.name, url, member.offset, member.size) for member in index.members if member.regular)
-    return [(safe_text(key), list(found.values())) for (key, _), found in group_parts(parts).items()]
-
-
-def pread(descriptor: int, part: Part) -> bytes:
-    data = b""
-    while len(data) < part.size and (more := os.pread(descriptor, part.size - len(data), part.offset + len(data))):
-        data += more
-    return data
+        raise CorpusChangedError(f"{path} is no longer a tar") from None
+    groups = group_members(index, path).items()
+    return [(safe_text(key), [part for part in parts.values() if part.defect is None]) for (key, _), parts in groups]
 
 
 @contextmanager
-def open_tar(url: str) -> Iterator[int]:
-    """A descriptor of the tar, fetched where it is remote and unpacked where it is compressed."""
+def reopened(path: str) -> Iterator[OpenTar]:
+    """The tar of an audit; a damaged end is told when a sample of it is looked for."""
     with ExitStack() as stack:
         try:
-            if remote.is_url(url):
-                descriptor = stack.enter_context(remote.fetched(url))
-            else:
-                descriptor = stack.enter_context(open(url, "rb")).fileno()
+            tar = stack.enter_context(open_tar(path))
         except (OSError, CorpusError) as error:
             why = error.strerror if isinstance(error, OSError) else error
             raise CorpusChangedError(
-                f"{url} cannot be read ({why}); if the corpus has moved, say where with --corpus NEW_ROOT"
+                f"{path} cannot be read ({why}); if the corpus has moved, say where with --corpus NEW_ROOT"
             ) from None
-        compression = sniff_compression(os.pread(descriptor, 4, 0))
-        if compression:
-            copy = stack.enter_context(tempfile.TemporaryFile(prefix="auditor-"))
-            unpack(descriptor, compression, copy)
-            descriptor = copy.fileno()
-        yield descriptor
-
-
-def unpack(descriptor: int, compression: str, copy: Any) -> None:
-    with open(descriptor, "rb", closefd=False) as packed, pa.CompressedInputStream(packed, compression) as stream:
-        try:
-            while chunk := stream.read(2**20):
-                copy.write(chunk)
-        except (OSError, pa.ArrowException):
-            pass  # a damaged end: the samples before it are there, a missing one is told when it is looked for
-    copy.flush()
+        yield tar
 
 
 def read_alone(shard: KeptShard, row: dict[str, Any]) -> dict[str, Any]:
@@ -155,7 +124,7 @@ def read_alone(shard: KeptShard, row: dict[str, Any]) -> dict[str, Any]:
 
 def media_extension(path: str, data: bytes) -> str:
     """By name, else (a cell of a table) by the first bytes."""
-    name = FRAGMENT.sub("", path).rpartition("/")[2]
+    name = without_fragment(path).rpartition("/")[2]
     if "#" not in path and "." in name:
         return name.rpartition(".")[2].lower()
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":

@@ -12,15 +12,15 @@ In a folder tars come first (img2dataset puts a .parquet beside each), then medi
 """
 
 import os
-import re
 from collections.abc import Sequence
 
 from auditor.corpus import remote
+from auditor.corpus.archive import is_tar
 from auditor.corpus.folder import list_folder
 from auditor.corpus.names import common_root, natural, shard_names
 from auditor.corpus.shard import DEFAULTS, Corpus, CorpusError, CorpusOptions, OpenShard, Shard, ShardError
-from auditor.corpus.spec import Place, find_places
-from auditor.corpus.tables.coco import PREFIX, open_coco
+from auditor.corpus.spec import COCO, Place, find_places
+from auditor.corpus.tables.coco import open_coco
 from auditor.corpus.tables.parquet import list_parquet
 from auditor.corpus.tables.table import form_of
 from auditor.corpus.tables.texttable import list_text
@@ -28,16 +28,14 @@ from auditor.corpus.tar import TarShard
 
 __all__ = ["Corpus", "CorpusError", "CorpusOptions", "OpenShard", "Shard", "ShardError", "open_corpus"]
 
-_TAR = re.compile(r"\.(tar(\.(gz|bz2|zst|zstd))?|tgz)$", re.IGNORECASE)
-
 
 def open_corpus(spec: str, options: CorpusOptions = DEFAULTS) -> Corpus:
     """List the shards of a corpus without opening any; `CorpusError` says what is wrong with the spec."""
-    if spec.startswith(PREFIX):
+    if spec.startswith(COCO):
         return open_coco(spec, options)
     places = find_places(spec)
     files = sorted({path for place in places for path in _files(place)}, key=natural)
-    if tars := [path for path in files if _TAR.search(path)]:
+    if tars := [path for path in files if is_tar(path)]:
         _refuse_mixture(spec, places, tars)
         return _tar_corpus(spec, tars, options)
     folders = [place.path for place in places if place.folder]

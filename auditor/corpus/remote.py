@@ -50,6 +50,12 @@ def reading(url: str) -> Iterator[None]:
         raise CorpusError(f"{url} cannot be read: {type(error).__name__}: {error}") from error
 
 
+def open_url(url: str) -> Any:
+    """The object as a file to read from, fetched as far as it is read."""
+    fs, path = filesystem(url)
+    return fs.open(path, "rb")
+
+
 @contextmanager
 def fetched(url: str) -> Iterator[int]:
     """A descriptor of a temporary local copy of the whole object, gone when the context ends or the process dies."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from auditor.corpus import remote
 from auditor.corpus.shard import CorpusError
 
+COCO = "coco:"  # before the path of a JSON in COCO's form
 MOST_PATHS = 10_000_000
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
@@ -40,6 +41,15 @@ def find_places(spec: str) -> list[Place]:
     return list(places.values())
 
 
+def absolute_spec(spec: str) -> str:
+    """The same corpus for a process in another folder: local paths in full, braces and globs as they are."""
+    prefix = COCO if spec.startswith(COCO) else ""
+    parts = [part.strip() for part in spec.removeprefix(prefix).split("::")]
+    # a brace that a path begins with may hold both paths and URLs
+    paths = [path for part in parts for path in (expand_braces(part) if part.startswith("{") else [part])]
+    return prefix + "::".join(remote.absolute(os.path.expanduser(path)) for path in paths)
+
+
 def _find(part: str) -> list[Place]:
     if part.startswith("pipe:"):
         raise CorpusError(f"{part!r}: pipe: runs a command and is never opened; give a path or an fsspec URL instead")
@@ -50,7 +60,7 @@ def _find(part: str) -> list[Place]:
         return [_place(part)]
     patterns = list(expand_braces(part))
     if len(patterns) == 1 and not glob.has_magic(part):
-        raise CorpusError(f"{part} does not exist")
+        raise CorpusError(f"{part} does not exist{'; lists are written a.tar::b.tar' if ',' in part else ''}")
     paths = [path for pattern in patterns for path in _glob(pattern)]
     if not paths:
         raise CorpusError(f"nothing matches {part}")

@@ -1,30 +1,18 @@
-"""Shards that are tars, as WebDataset writes them: plain or compressed, local or behind fsspec.
-
-A remote shard is fetched whole, a compressed one (gzip, bzip2, zstd: told by its first bytes, not by its name) is
-unpacked, each into a temporary file without a name that vanishes with the process. Offsets of a compressed shard are
-those of the unpacked tar, and its media carry `#compression=...` in their path so that `auditor.corpus.media`
-finds them too.
-"""
+"""Shards that are tars, as WebDataset writes them: plain or compressed, local or behind fsspec."""
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-import pyarrow as pa
-
 from auditor.corpus import remote
+from auditor.corpus.archive import OpenTar, open_tar
 from auditor.corpus.group import Part, build_sample, group_parts
 from auditor.corpus.media import MediaError
 from auditor.corpus.names import split_key
 from auditor.corpus.shard import DEFAULTS, CorpusError, CorpusOptions, OpenShard, ShardError
-from auditor.corpus.tarindex import Member, NotATarError, TarIndex, index_tar
+from auditor.corpus.tarindex import Member, NotATarError, TarIndex
 from auditor.sample import Media
-
-COMPRESSIONS = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
-CHUNK = 2**16  # what a damaged end of a compressed shard may cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,38 +37,31 @@ class TarShard:
     def open(self) -> Iterator[OpenShard]:
         with ExitStack() as stack:
             try:
-                fd = stack.enter_context(_descriptor(self.path))
-                compression = sniff_compression(os.pread(fd, 4, 0))
-                problems: list[str] = []
-                if compression:
-                    fd = stack.enter_context(_unpacked(fd, compression, problems))
-                shard = self.index(fd, compression, problems)
+                tar = stack.enter_context(open_tar(self.path))
+                shard = self.index(tar)
             except (OSError, CorpusError) as error:
                 raise self.unreadable(error) from error
             yield shard
 
-    def index(self, fd: int, compression: str | None, problems: list[str]) -> OpenShard:
-        size = os.fstat(fd).st_size
-        if size == 0:
+    def index(self, tar: OpenTar) -> OpenShard:
+        if tar.size == 0:
             raise ShardError(self.name, f"{self.path} is empty (0 bytes)")
         try:
-            index = index_tar(fd, size)
+            index = tar.index()
         except NotATarError:
-            raise ShardError(self.name, f"{self.path} is not a tar: no readable header in {size} bytes") from None
-        media_path = self.path if compression is None else f"{self.path}#compression={compression}"
-        groups = group_parts(_part(member, media_path) for member in index.members)
+            raise ShardError(self.name, f"{self.path} is not a tar: no readable header in {tar.size} bytes") from None
 
         def read(item: Part | Media) -> bytes:
-            data = _pread(fd, item.offset, item.size)
+            data = tar.read(item.offset, item.size)
             if len(data) < item.size:
                 raise MediaError(f"{self.path} was cut while it was read: no {item.size} bytes at {item.offset}")
             return data
 
         samples = [
             build_sample(self.name, key, occurrence, parts, read, self.options)
-            for (key, occurrence), parts in groups.items()
+            for (key, occurrence), parts in group_members(index, tar.path).items()
         ]
-        return OpenShard(samples, problems + index.problems + _unnamed(index), read)
+        return OpenShard(samples, tar.problems + index.problems + _unnamed(index), read)
 
     def unreadable(self, error: OSError | CorpusError) -> ShardError:
         if isinstance(error, ShardError):
@@ -90,49 +71,9 @@ class TarShard:
         return ShardError(self.name, str(error) if isinstance(error, CorpusError) else f"{self.path}: {error}")
 
 
-def sniff_compression(start: bytes) -> str | None:
-    """What the first bytes of a file say it is compressed with."""
-    return next((name for magic, name in COMPRESSIONS.items() if start.startswith(magic)), None)
-
-
-@contextmanager
-def _descriptor(path: str) -> Iterator[int]:
-    if remote.is_url(path):
-        with remote.fetched(path) as fd:
-            yield fd
-        return
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
-@contextmanager
-def _unpacked(fd: int, compression: str, problems: list[str]) -> Iterator[int]:
-    """The tar inside, as far as it can be unpacked: a damaged end costs the samples there, not the shard."""
-    with tempfile.TemporaryFile(prefix="auditor-") as copy:
-        with open(fd, "rb", closefd=False) as packed, pa.CompressedInputStream(packed, compression) as stream:
-            while chunk := _unpack(stream, problems):
-                copy.write(chunk)
-        copy.flush()
-        yield copy.fileno()
-
-
-def _unpack(stream: pa.CompressedInputStream, problems: list[str]) -> bytes:
-    try:
-        return bytes(stream.read(CHUNK))
-    except (pa.ArrowException, OSError) as error:
-        problems.append(f"cannot be unpacked to its end: {error}")
-        return b""
-
-
-def _pread(fd: int, offset: int, size: int) -> bytes:
-    """All of the bytes asked for, or as many as there are: one pread returns at most 2 GiB."""
-    data = os.pread(fd, size, offset)
-    while len(data) < size and (more := os.pread(fd, size - len(data), offset + len(data))):
-        data += more
-    return data
+def group_members(index: TarIndex, path: str) -> dict[tuple[str, int], dict[str, Part]]:
+    """(key, occurrence) -> the members of a sample by extension; `path` is that of the tar."""
+    return group_parts(_part(member, path) for member in index.members)
 
 
 def _part(member: Member, path: str) -> Part:

@@ -6,9 +6,11 @@ import tarfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+Members = Mapping[str, bytes | Path]  # by extension; of a file its content
 
-def write_shard(path: str | Path, samples: Iterable[tuple[str, Mapping[str, bytes]]]) -> int:
-    """Write the samples, each a key and its members by extension, to a tar; returns how many there were.
+
+def write_shard(path: str | Path, samples: Iterable[tuple[str, Members]]) -> int:
+    """Write the samples, each a key and its members, to a tar; returns how many there were.
 
     The tar appears under its name only when it is whole; its folder is made where it is missing.
     """
@@ -17,14 +19,25 @@ def write_shard(path: str | Path, samples: Iterable[tuple[str, Mapping[str, byte
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     count = 0
     try:
-        with tarfile.open(unfinished, "w", format=tarfile.PAX_FORMAT) as tar:
+        with new_tar(unfinished) as tar:
             for key, members in samples:
                 count += 1
-                for extension, data in members.items():
-                    info = tarfile.TarInfo(f"{key}.{extension}")  # time, owner and mode stay fixed: same in, same out
-                    info.size = len(data)
-                    tar.addfile(info, io.BytesIO(data))
+                add_sample(tar, key, members)
         os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
     return count
+
+
+def new_tar(path: Path) -> tarfile.TarFile:
+    """An empty tar to add samples to; close it."""
+    return tarfile.open(path, "w", format=tarfile.PAX_FORMAT)
+
+
+def add_sample(tar: tarfile.TarFile, key: str, members: Members) -> None:
+    for extension, content in members.items():
+        info = tarfile.TarInfo(f"{key}.{extension}")  # time, owner and mode stay fixed: same in, same out
+        with content.open("rb") if isinstance(content, Path) else io.BytesIO(content) as file:
+            info.size = file.seek(0, os.SEEK_END)
+            file.seek(0)
+            tar.addfile(info, file)

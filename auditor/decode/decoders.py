@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import asdict
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from model.pixels import Limits, PixelSpec
 __all__ = ["Decoded", "DecoderError", "DecoderPool", "Limits", "PixelSpec", "Problem"]
 
 T = TypeVar("T")
+N = TypeVar("N", bound=None)  # None where tasks without a file are among them
 HELD_BYTES = 256 << 20  # of files and pixels that a `map` holds ahead of its reader
 
 
@@ -65,17 +66,25 @@ class DecoderPool:
         """Of the decoder processes that run now."""
         return [process.child.pid for decoder in self._decoders if (process := decoder.process)]
 
-    def map(self, tasks: Iterable[tuple[T, bytes, Kind]], lookahead: int = 64) -> Iterator[tuple[T, Decoded | Problem]]:
+    def map(
+        self, tasks: Iterable[tuple[T, bytes | Problem | N, Kind]], lookahead: int = 64
+    ) -> Iterator[tuple[T, Decoded | Problem | N]]:
         """Results in the order of `tasks`, which is read at most `lookahead` tasks ahead of what was taken.
 
-        The kind is only a guess at the size of the result: what a file is, its content says.
+        The kind is only a guess at the size of the result: what a file is, its content says. A task that has a problem,
+        or None, instead of a file gets it back in its turn.
         """
-        pending: deque[tuple[T, int, Future[Decoded | Problem]]] = deque()
+        pending: deque[tuple[T, int, Future[Decoded | Problem | N]]] = deque()
         held = 0
         try:
             for tag, data, kind in tasks:
-                cost = len(data) + int(np.prod(self._most[1:] if kind == "image" else self._most))
-                pending.append((tag, cost, self.submit(data)))
+                future: Future[Any] = self.submit(data) if isinstance(data, bytes) else Future()
+                cost = 0
+                if isinstance(data, bytes):
+                    cost = len(data) + int(np.prod(self._most[1:] if kind == "image" else self._most))
+                else:
+                    future.set_result(data)
+                pending.append((tag, cost, future))
                 held += cost
                 while pending and (len(pending) > lookahead or held > HELD_BYTES):
                     tag, cost, future = pending.popleft()

@@ -5,7 +5,6 @@ validation split; then ask what the uncertainty is worth: its correlation with h
 recall by tenths, calibration. `evaluate` does not know where shards are encoded: here, or on Ray by jobs/evaluate.py.
 """
 
-import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,10 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from auditor.corpus.archive import open_tar
 from auditor.corpus.captions import parse_record
 from auditor.corpus.names import split_key
-from auditor.corpus.reader import Shard
+from auditor.corpus.reader import CorpusError, Shard
 from auditor.corpus.remote import is_url
+from auditor.corpus.tarindex import NotATarError
 from auditor.evaluate.encoding import Array, Encode, EncodedShard, EvaluationError, split_shards
 from auditor.evaluate.pack import VIDEO_BENCHMARKS
 from auditor.retrieval import analyses, eccv, paper
@@ -270,13 +271,13 @@ def stored_caption_ids(shard: Shard) -> dict[str, list[Any]]:
         raise eccv.EccvError("caption ids are read from shards on this machine, and these are remote")
     found: dict[str, list[Any]] = {}
     try:
-        with tarfile.open(path) as tar:
-            for member in tar:
+        with open_tar(path) as tar:
+            for member in tar.index().members:
                 key, extension = split_key(member.name) or ("", "")
-                if extension == "json" and (content := tar.extractfile(member)):
-                    ids = (parse_record(content.read()) or {}).get("caption_ids")
+                if extension == "json":
+                    ids = (parse_record(tar.read(member.offset, member.size)) or {}).get("caption_ids")
                     found[key] = ids if isinstance(ids, list) else []
-    except (OSError, tarfile.TarError) as error:
+    except (OSError, CorpusError, NotATarError) as error:
         raise eccv.EccvError(f"caption ids of {path} cannot be read: {error}") from None
     return found
 

@@ -13,8 +13,6 @@ from typing import Any
 
 from model.errors import ModelError
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
-VIDEO_SUFFIXES = (".mp4", ".webm", ".avi", ".mkv", ".mov", ".m4v", ".mpg", ".mpeg", ".3gp", ".ogv", ".flv", ".wmv")
 SPLITS = ("train", "val", "test", "all")  # all: the source knows no splits
 
 
@@ -69,13 +67,13 @@ def note(names: Names, split: str, identifier: str) -> None:
 class MediaFolder:
     """The media files under a folder, found by name wherever they lie."""
 
-    def __init__(self, root: Path, suffixes: tuple[str, ...]):
+    def __init__(self, root: Path, extensions: frozenset[str]):
         self.root = root
         self.by_name: dict[str, list[Path]] = {}
         self.by_stem: dict[str, list[Path]] = {}
         for folder, _, names in os.walk(root):
             for name in names:
-                if name.lower().endswith(suffixes):
+                if name.rpartition(".")[2].lower() in extensions:
                     path = Path(folder) / name
                     self.by_name.setdefault(name, []).append(path)
                     self.by_stem.setdefault(name.split(".")[0], []).append(path)

@@ -6,12 +6,10 @@ above a threshold in any split nothing is written, because recall on half a test
 """
 
 import contextlib
-import io
 import json
 import os
 import re
 import shutil
-import tarfile
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -19,10 +17,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from auditor.corpus.names import IMAGES, VIDEOS
+from auditor.corpus.write import Members, write_shard
 from auditor.evaluate import image_formats, video_formats
 from auditor.evaluate.listing import (
-    IMAGE_SUFFIXES,
-    VIDEO_SUFFIXES,
     BenchmarkError,
     Entry,
     Listing,
@@ -127,7 +125,7 @@ def locate(listing: Listing, source: Path) -> tuple[list[tuple[Entry, Path]], Pa
         caption_missing=listing.caption_missing,
         unlisted=listing.unlisted,
     )
-    media = MediaFolder(source, VIDEO_SUFFIXES if listing.benchmark in VIDEO_BENCHMARKS else IMAGE_SUFFIXES)
+    media = MediaFolder(source, VIDEOS if listing.benchmark in VIDEO_BENCHMARKS else IMAGES)
     found: list[tuple[Entry, Path]] = []
     taken: set[tuple[str, str]] = set()
     for entry in listing.entries:
@@ -186,9 +184,8 @@ def _write_split(
     folder: Path, split: str, found: list[tuple[Entry, Path]], report: PackReport, config: PackConfig
 ) -> None:
     for number, part in enumerate(_shards(found, config)):
-        with tarfile.open(folder / f"{split}-{number:05d}.tar", "w", format=tarfile.USTAR_FORMAT) as tar:
-            for entry, path in part:
-                _add_sample(tar, entry, path, report.benchmark)
+        samples = ((key_of(entry.id), _members(entry, path, report.benchmark)) for entry, path in part)
+        write_shard(folder / f"{split}-{number:05d}.tar", samples)
         report.shards[split] = number + 1
     report.media[split] = len(found)
     report.captions[split] = sum(len(entry.texts()[0]) for entry, _ in found)
@@ -207,23 +204,13 @@ def _shards(found: list[tuple[Entry, Path]], config: PackConfig) -> Iterator[lis
         yield part
 
 
-def _add_sample(tar: tarfile.TarFile, entry: Entry, path: Path, benchmark: str) -> None:
-    key = key_of(entry.id)
-    with path.open("rb") as media:
-        _add(tar, f"{key}{path.suffix.lower()}", path.stat().st_size, media)
+def _members(entry: Entry, path: Path, benchmark: str) -> Members:
     captions, caption_ids = entry.texts()
-    _add_bytes(tar, f"{key}.txt", "\n".join(captions).encode())
     ids: dict[str, Any] = {"id": entry.id, "benchmark": benchmark, "split": entry.split, "filename": path.name}
     if caption_ids:
         ids["caption_ids"] = caption_ids
-    _add_bytes(tar, f"{key}.json", json.dumps(ids, ensure_ascii=False).encode())
-
-
-def _add_bytes(tar: tarfile.TarFile, name: str, data: bytes) -> None:
-    _add(tar, name, len(data), io.BytesIO(data))
-
-
-def _add(tar: tarfile.TarFile, name: str, size: int, content: Any) -> None:
-    member = tarfile.TarInfo(name)  # no owner and no time: the same files give the same shard
-    member.size, member.mode = size, 0o644
-    tar.addfile(member, content)
+    return {
+        path.suffix[1:].lower(): path,
+        "txt": "\n".join(captions).encode(),
+        "json": json.dumps(ids, ensure_ascii=False).encode(),
+    }

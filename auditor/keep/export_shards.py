@@ -5,7 +5,6 @@ appears under its name only when it is whole. So after a kill the same command g
 """
 
 import hashlib
-import io
 import json
 import tarfile
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from auditor.corpus.raw_samples import read_kept
+from auditor.corpus.write import add_sample, new_tar
 from auditor.keep.export import Exported, ExportError, Progress, copy_parquet
 from auditor.store.folder import Folder
 
@@ -172,11 +172,8 @@ class ShardWriter:
         if shard != self.current:
             self.finish()
             path = self.open_file.enter_context(self.folder.writing(self.plan.name(shard)))
-            self.tar = tarfile.open(path, "w", format=tarfile.PAX_FORMAT)  # noqa: SIM115 (closed by finish)
+            self.tar = new_tar(path)
             self.current = shard
         assert self.tar is not None
-        for extension, data in sample.items():
-            if not extension.startswith("__"):
-                info = tarfile.TarInfo(f"{sample['__key__']}.{extension}")
-                info.size = len(data)
-                self.tar.addfile(info, io.BytesIO(data))
+        members = {extension: data for extension, data in sample.items() if not extension.startswith("__")}
+        add_sample(self.tar, sample["__key__"], members)

@@ -1,51 +1,23 @@
-"""The training loader: WebDataset shards to batches of pixels and captions, split by training process and reader.
+"""The training loader: any corpus the audit reads to batches of pixels and captions, split by training process.
 
-A reader is a decoding process of a training process (or that process itself), and owns a fixed share of the shards;
-what it reads, and in which order, is in auditor/train/reader.py. The loader knows where each of its readers is, so
-that a run that was killed goes on with the very batch that would have come next.
+What is read, and in which order, is in auditor/train/reader.py; decoding runs in the killable processes of a pool, so a
+file that crashes or hangs a decoder is a failure that is counted. The loader knows where it is in the order, so that a
+run that was killed goes on with the very batch that would have come next.
 """
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
-from math import gcd
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from auditor.train.reader import Captions, Failure, LoaderConfig, Reader, drawn, stack
-from auditor.train.tarshards import ShardCount, Slice, TarSample, count_shard, list_shards
-from model.errors import ModelError
+from auditor.decode.decoders import DecoderPool
+from auditor.train.reader import Draw, Failure, LoaderConfig, Position, Reader, Task, draw_forever
+from auditor.train.shards import LoaderError, Shards, assign_slices
 from model.pixels import Pixels
 from model.training.processes import World
-
-
-class LoaderError(ModelError):
-    """Data that cannot be loaded."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shards:
-    """The shards of a corpus, counted."""
-
-    urls: list[str]
-    counts: list[ShardCount]
-
-    @property
-    def samples(self) -> int:
-        return sum(count.samples for count in self.counts)
-
-    @property
-    def most_captions(self) -> int:
-        return max(count.most_captions for count in self.counts)
-
-    def pairs(self, captions: Captions) -> int:
-        """Pairs in an epoch."""
-        return sum(count.captions for count in self.counts) if captions == "all" else self.samples
-
-    @property
-    def problems(self) -> list[str]:
-        return [count.problem for count in self.counts if count.problem]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +26,19 @@ class Batch:
 
     pixels: Tensor  # (B, J, H, W, 3) uint8
     mask: Tensor  # (B, J) bool, False for padding
-    numbers: list[int]  # equal for pairs of the same medium
-    keys: list[str]
-    caption_index: list[int]
-    captions: list[str]
-    failures: list[Failure]  # met since the batch before
-    reader: int
-    position: "Position"  # of the reader, after this batch
+    draws: list[Draw]
 
     def __len__(self) -> int:
-        return len(self.captions)
+        return len(self.draws)
+
+    @property
+    def numbers(self) -> list[int]:
+        """Equal for pairs of the same medium."""
+        return [draw.number for draw in self.draws]
+
+    @property
+    def captions(self) -> list[str]:
+        return [draw.caption for draw in self.draws]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,173 +49,6 @@ class MediaBatch:
     mask: Tensor  # (B, J) bool
     numbers: list[int]
     captions: list[tuple[str, ...]]
-    failures: list[Failure]
-
-
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """What a reader hands over instead of an exception, whose traceback torch would put into the message."""
-
-    message: str
-
-
-def count_shards(spec: str, world: World = World()) -> Shards:  # noqa: B008 (frozen)
-    """List and count the shards of a corpus, each by one of the processes."""
-    urls = list_shards(spec)
-    try:
-        mine: Any = {i: count_shard(urls[i]) for i in range(world.rank, len(urls), world.size)}
-    except ModelError as error:  # every process must learn of it, or the others would wait for ever
-        mine = error
-    counted: dict[int, ShardCount] = {}
-    for part in world.share(mine):
-        if isinstance(part, ModelError):
-            raise part
-        counted.update(part)
-    return Shards(urls, [counted[i] for i in range(len(urls))])
-
-
-def assign_slices(shards: int, reader: int, readers: int) -> list[Slice]:
-    """The share of one reader: whole shards where they divide evenly or are many, else every n-th sample of each."""
-    parts = 1 if shards >= 100 * readers else readers // gcd(shards, readers)
-    return [Slice(shard, part, parts) for shard in range(shards) for part in range(parts)][reader::readers]
-
-
-Position = tuple[int, int]  # (pass, pairs drawn in it)
-
-
-class Readers(IterableDataset[Any]):
-    """The readers of one training process; in a decoding process, the one of them that lives there."""
-
-    def __init__(self, shards: Shards, config: LoaderConfig, world: World) -> None:
-        self.urls, self.config = shards.urls, config
-        self.most = shards.most_captions if config.captions == "all" else 1
-        self.count = max(1, config.workers)
-        total = world.size * self.count
-        self.shares = [assign_slices(len(shards.urls), world.rank * self.count + i, total) for i in range(self.count)]
-        self.name = world.rank * self.count
-        self.reader: Reader | None = None  # stays with its cache while its process lives
-
-    def here(self, turn: int = 0) -> tuple[int, Reader]:
-        """The reader of this process. The first process takes `turn`, because torch asks it first."""
-        info = get_worker_info()
-        index = ((info.id if info else 0) + turn) % self.count
-        if self.reader is None:
-            self.reader = Reader(self.urls, self.config, self.shares[index], self.config.cache_bytes // self.count)
-        return index, self.reader
-
-
-class PairStream(Readers):
-    """Endless training batches."""
-
-    def __init__(self, shards: Shards, config: LoaderConfig, world: World, start: list[Position], turn: int) -> None:
-        super().__init__(shards, config, world)
-        self.start, self.turn = start, turn
-
-    def __iter__(self) -> Iterator["Batch | Broken"]:
-        index, reader = self.here(self.turn)
-        try:
-            yield from self.batches(index, reader)
-        except ModelError as error:
-            yield Broken(str(error))
-
-    def batches(self, index: int, reader: Reader) -> Iterator["Batch"]:
-        pairs: list[tuple[TarSample, int, Pixels]] = []
-        failures: list[Failure] = []
-        number, skip = self.start[index]
-        good = number  # of this epoch's passes; a run that is resumed has seen good ones
-        while True:
-            for offset, (sample, caption) in enumerate(drawn(reader, number, self.most, self.name + index)):
-                if offset < skip:
-                    good += 1  # it was looked at before the run stopped
-                    continue
-                pixels = reader.decode(sample)
-                if isinstance(pixels, Failure):
-                    failures.append(pixels)
-                elif pixels is not None:
-                    good += 1
-                    pairs.append((sample, caption, pixels))
-                if len(pairs) == self.config.batch:
-                    yield assemble(pairs, failures, index, (number, offset + 1))
-                    pairs, failures = [], []
-            number, skip = number + 1, 0
-            if number % self.most == 0:
-                if not good:
-                    raise LoaderError(nothing_decodes(reader, failures))
-                good = 0
-
-
-def assemble(
-    pairs: list[tuple[TarSample, int, Pixels]], failures: list[Failure], reader: int, position: Position
-) -> "Batch":
-    pixels, mask = stack([pixels for _, _, pixels in pairs])
-    return Batch(
-        pixels=pixels,
-        mask=mask,
-        numbers=[sample.number for sample, _, _ in pairs],
-        keys=[sample.key for sample, _, _ in pairs],
-        caption_index=[caption for _, caption, _ in pairs],
-        captions=[sample.captions[caption] for sample, caption, _ in pairs],
-        failures=failures,
-        reader=reader,
-        position=position,
-    )
-
-
-def nothing_decodes(reader: Reader, failures: list[Failure]) -> str:
-    if not reader.slices or not (failures or reader.failed):
-        return "a reader has no samples: there are fewer samples than training processes times decoders"
-    why = f" (first: {failures[0].key} in {failures[0].shard}: {failures[0].message})" if failures else ""
-    return f"no medium of the shards could be decoded{why}"
-
-
-class MediaStream(Readers):
-    """Every medium of the share once, in order, with all its captions."""
-
-    def __iter__(self) -> Iterator["MediaBatch | Broken"]:
-        _, reader = self.here()
-        try:
-            yield from self.batches(reader)
-        except ModelError as error:
-            yield Broken(str(error))
-
-    def batches(self, reader: Reader) -> Iterator["MediaBatch"]:
-        media: list[tuple[TarSample, Pixels]] = []
-        failures: list[Failure] = []
-        for piece in reader.slices:
-            for sample in reader.samples(piece):
-                pixels = reader.decode(sample)
-                if isinstance(pixels, Failure):
-                    failures.append(pixels)
-                elif pixels is not None:
-                    media.append((sample, pixels))
-                if len(media) == self.config.batch:
-                    yield media_batch(media, failures)
-                    media, failures = [], []
-        if media or failures:
-            yield media_batch(media, failures)
-
-
-def media_batch(media: list[tuple[TarSample, Pixels]], failures: list[Failure]) -> "MediaBatch":
-    pixels, mask = stack([pixels for _, pixels in media])
-    numbers, captions = [s.number for s, _ in media], [s.captions for s, _ in media]
-    return MediaBatch(pixels, mask, numbers, captions, failures)
-
-
-def torch_loader(stream: Readers, workers: int) -> Iterator[Any]:
-    """What the stream yields, from its decoding processes in turn; errors as one line."""
-    loader = DataLoader(stream, batch_size=None, num_workers=workers, prefetch_factor=2 if workers else None)
-    try:
-        for item in loader:
-            if isinstance(item, Broken):
-                raise LoaderError(item.message)
-            yield item
-    except RuntimeError as error:
-        if "DataLoader worker" not in str(error):
-            raise
-        raise LoaderError(
-            "a decoding process died, killed by the system or by a file that crashes the decoder; "
-            "audit the corpus to find it, or lower decoders"
-        ) from error
 
 
 class PairLoader:
@@ -250,46 +58,92 @@ class PairLoader:
         self,
         shards: Shards,
         config: LoaderConfig,
+        pool: DecoderPool,
         world: World = World(),  # noqa: B008 (frozen)
         state: dict[str, Any] | None = None,
     ) -> None:
-        self.count = max(1, config.workers)
-        state = state or {"positions": [(0, 0)] * self.count, "turn": 0, "failures": []}
-        self.positions: list[Position] = [(at[0], at[1]) for at in state["positions"]]
-        self.turn: int = state["turn"]
+        state = state or {"position": (0, 0), "failures": []}
+        self.position: Position = (state["position"][0], state["position"][1])
         self.failures = {f["number"]: Failure(**f) for f in state["failures"]}
-        if len(self.positions) != self.count:
-            raise LoaderError(f"the run was started with {len(self.positions)} decoding processes, not {self.count}")
-        self.stream = PairStream(shards, config, world, list(self.positions), self.turn)
-        self.workers = config.workers
+        self.most = shards.most_captions if config.captions == "all" else 1
+        self.name, self.config = world.rank, config
+        slices = assign_slices(len(shards.shards), world.rank, world.size)
+        self.reader = Reader(shards.shards, slices, pool, config, failed=set(self.failures))
 
-    def __iter__(self) -> Iterator["Batch"]:
-        for batch in torch_loader(self.stream, self.workers):
-            self.positions[batch.reader] = batch.position
-            self.turn = (batch.reader + 1) % self.count
-            self.failures.update((failure.number, failure) for failure in batch.failures)
-            yield batch
+    def __iter__(self) -> Generator[Batch, None, None]:
+        pairs: list[tuple[Draw, Pixels]] = []
+        cycle, good = self.position[0] // self.most, sum(self.position)  # a resumed run has seen good ones
+        for draw, found in self.reader.decoded(draw_forever(self.reader, self.position, self.most, self.name)):
+            if draw.position[0] // self.most != cycle:
+                if not good:
+                    raise LoaderError(nothing_decodes(self.failures))
+                cycle, good = draw.position[0] // self.most, 0
+            if isinstance(found, Failure):
+                self.failures[found.number] = found
+            elif found is not None:
+                good += 1
+                pairs.append((draw, found))
+            if len(pairs) == self.config.batch:
+                self.position = draw.position
+                yield Batch(*stack([pixels for _, pixels in pairs]), [draw for draw, _ in pairs])
+                pairs = []
 
     def state(self) -> dict[str, Any]:
-        """Where the readers are, as JSON: a loader made with it goes on with the next batch."""
-        return {
-            "positions": [list(position) for position in self.positions],
-            "turn": self.turn,
-            "failures": [asdict(failure) for failure in self.failures.values()],
-        }
+        """Where it is, as JSON: a loader made with it goes on with the next batch."""
+        return {"position": list(self.position), "failures": [asdict(failure) for failure in self.failures.values()]}
+
+
+def nothing_decodes(failures: dict[int, Failure]) -> str:
+    first = next(iter(failures.values()), None)
+    why = f" (first: {first.key} in {first.shard}: {first.message})" if first else ""
+    return f"no medium of the corpus could be decoded{why}"
 
 
 class MediaLoader:
     """Iterates over the media of a validation corpus; each iteration starts anew."""
 
-    def __init__(self, shards: Shards, config: LoaderConfig, world: World = World()) -> None:  # noqa: B008 (frozen)
-        # Decoding processes end with each iteration, and what they kept with them.
-        self.stream = MediaStream(shards, replace(config, cache_bytes=0) if config.workers else config, world)
-        self.workers = config.workers
+    def __init__(
+        self,
+        shards: Shards,
+        config: LoaderConfig,
+        pool: DecoderPool,
+        world: World = World(),  # noqa: B008 (frozen)
+    ) -> None:
+        slices = assign_slices(len(shards.shards), world.rank, world.size)
+        self.reader, self.config = Reader(shards.shards, slices, pool, config), config
         self.failures: dict[int, Failure] = {}
 
-    def __iter__(self) -> Iterator["MediaBatch"]:
-        for batch in torch_loader(self.stream, self.workers):
-            self.failures.update((failure.number, failure) for failure in batch.failures)
-            if batch.numbers:
-                yield batch
+    def __iter__(self) -> Iterator[MediaBatch]:
+        media: list[tuple[Draw, Pixels]] = []
+        for draw, found in self.reader.decoded(self.tasks()):
+            if isinstance(found, Failure):
+                self.failures[found.number] = found
+            elif found is not None:
+                media.append((draw, found))
+            if len(media) == self.config.batch:
+                yield self.batch(media)
+                media = []
+        if media:
+            yield self.batch(media)
+
+    def tasks(self) -> Generator[Task, None, None]:
+        """Every medium of the share once, in order, with all its captions."""
+        for piece in self.reader.slices:
+            for number, sample, found in self.reader.samples(piece):
+                yield Draw(number, sample, tuple(range(len(sample.captions)))), found
+
+    def batch(self, media: list[tuple[Draw, Pixels]]) -> MediaBatch:
+        join = self.config.captions == "join"
+        captions = [(draw.caption,) if join else draw.sample.captions for draw, _ in media]
+        return MediaBatch(*stack([pixels for _, pixels in media]), [draw.number for draw, _ in media], captions)
+
+
+def stack(media: Sequence[Pixels]) -> tuple[Tensor, Tensor]:
+    """Pixels padded to the longest medium, (B, J, H, W, 3), and which frames are real, (B, J)."""
+    longest = max(len(pixels) for pixels in media)
+    padded = np.zeros((len(media), longest, *media[0].shape[1:]), dtype=np.uint8)
+    mask = np.zeros((len(media), longest), dtype=bool)
+    for i, pixels in enumerate(media):
+        padded[i, : len(pixels)] = pixels
+        mask[i, : len(pixels)] = True
+    return torch.from_numpy(padded), torch.from_numpy(mask)

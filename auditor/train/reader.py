@@ -1,39 +1,54 @@
-"""One reader of the training loader: its share of the shards, decoded, in an order that depends on the seed only.
+"""What a training process reads, in an order that depends on the seed only, and the pixels it keeps.
 
-A reader goes through its share in passes: the slices in random order, then a shuffle buffer over samples that are not
+A process goes through its share in passes: the slices in random order, then a shuffle buffer over samples that are not
 decoded yet. In each pass a medium comes at most once, with one of its captions, so that two captions of a medium
 seldom meet in a batch. A position is (pass, pairs drawn in it): to resume, the order is replayed without decoding.
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-import numpy as np
-import torch
-from torch import Tensor
-from webdataset.filters import _shuffle
+import webdataset
 
-from auditor.train.tarshards import Slice, TarSample, read_slice
-from model.pixels import DecodeError, Limits, Pixels, PixelSpec, decode_image, fit_to
+from auditor.corpus.media import MediaError
+from auditor.corpus.reader import OpenShard, Shard
+from auditor.decode.decoders import Decoded, DecoderPool
+from auditor.sample import Kind, Problem, Sample
+from auditor.sweep.prefetch import Prefetch
+from auditor.train.shards import LoaderError, Slice
+from model.pixels import Pixels
 
 Captions = Literal["all", "one", "join"]
+Position = tuple[int, int]  # (pass, pairs drawn in it)
+AHEAD_BYTES = 64 << 20  # of files that are read ahead of the decoders
+DRAW_BYTES = 64 << 10  # what a pair without a file counts for: about a thousand are drawn ahead
 
 
 @dataclass(frozen=True, slots=True)
 class LoaderConfig:
     """What is read and how. `batch` is the number of pairs this process gets at a time."""
 
-    pixels: PixelSpec
     batch: int
-    frames: int = 12
     captions: Captions = "all"
     shuffle: int = 2000
-    workers: int = 0
     cache_bytes: int = 0  # of this process; 0: nothing is kept
     seed: int = 0
-    limits: Limits = Limits()  # noqa: RUF009 (frozen)
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """A medium with the caption, or captions, that it comes with this time."""
+
+    number: int  # of the medium
+    sample: Sample
+    captions: tuple[int, ...]  # which of the sample's; several are joined
+    position: Position = (0, 0)  # of the order, after this pair
+
+    @property
+    def caption(self) -> str:
+        return " ".join(self.sample.captions[index] for index in self.captions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,116 +62,141 @@ class Failure:
     message: str
 
 
+Found = bytes | Problem | None  # the file, why it cannot be had, or None where it is not needed
+Read = tuple[int, Sample, Found]
+Task = tuple[Draw, Found]
+
+
 @dataclass
 class Reader:
-    """Reads and decodes the slices of one reader, and keeps pixels while they fit into its budget."""
+    """Reads and decodes the slices of one process, and keeps pixels while they fit into its budget."""
 
-    urls: list[str]
+    shards: Sequence[Shard]
+    slices: Sequence[Slice]
+    pool: DecoderPool
     config: LoaderConfig
-    slices: list[Slice]
-    budget: int
     kept: dict[int, Pixels] = field(default_factory=dict)
     failed: set[int] = field(default_factory=set)
-    contents: dict[Slice, list[TarSample]] = field(default_factory=dict)  # without media; only when caching
+    contents: dict[Slice, list[tuple[int, Sample]]] = field(default_factory=dict)  # only when caching
     used: int = 0
 
-    def samples(self, piece: Slice) -> Iterator[TarSample]:
-        """The samples of a slice in fixed order: from memory when all its pixels are there, else from the tar."""
+    def samples(self, piece: Slice) -> Iterator[Read]:
+        """The samples of a slice in fixed order: from memory when all its pixels are there, else from the shard."""
         known = self.contents.get(piece)
-        if known is not None and all(s.number in self.kept or s.number in self.failed for s in known):
-            yield from known
+        if known is not None and all(self.is_done(number) for number, _ in known):
+            yield from ((number, sample, None) for number, sample in known)
             return
-        contents = []
-        for sample in read_slice(self.urls, piece):
-            if self.config.captions == "join":
-                sample = with_captions(sample, (" ".join(sample.captions),))
-            if self.budget:
-                contents.append(without_media(sample))
-            yield sample
-        if self.budget:
-            self.contents[piece] = contents
+        with self.shards[piece.shard].open() as opened:
+            contents = list(piece.samples(opened))
+            if self.config.cache_bytes:
+                self.contents[piece] = contents
+            for number, sample in contents:
+                yield number, sample, None if self.is_done(number) else read(opened, sample)
 
-    def decode(self, sample: TarSample) -> Pixels | Failure | None:
-        """Pixels (J, H, W, 3); None for a sample that failed before."""
-        if sample.number in self.failed:
-            return None
-        if sample.number in self.kept:
-            return self.kept[sample.number]
-        assert sample.media is not None  # only samples with kept pixels, or failed ones, come without
+    def is_done(self, number: int) -> bool:
+        return number in self.kept or number in self.failed
+
+    def decoded(self, tasks: Generator[Task, None, None]) -> Iterator[tuple[Draw, Pixels | Failure | None]]:
+        """Pixels (J, H, W, 3) of each draw in its turn; None for a sample that failed before.
+
+        Reading runs ahead in a thread, decoding in the processes of the pool.
+        """
+        ahead = Prefetch(tasks, weigh, AHEAD_BYTES)
         try:
-            pixels = decode(sample, self.config)
-        except DecodeError as error:
-            self.failed.add(sample.number)
-            return Failure(sample.number, self.urls[sample.shard], sample.key, error.status, str(error))
-        if self.used + pixels.nbytes <= self.budget:
-            self.kept[sample.number] = pixels
-            self.used += pixels.nbytes
-        return pixels
+            work = ((draw, found, kind_of(draw)) for draw, found in ahead)
+            for draw, result in self.pool.map(work, lookahead=max(64, 2 * self.config.batch)):
+                yield draw, self.settle(draw, result.pixels if isinstance(result, Decoded) else result)
+        finally:
+            ahead.close()
+
+    def settle(self, draw: Draw, result: Pixels | Problem | None) -> Pixels | Failure | None:
+        """What becomes of a draw. Its turn decides, not the moment of decoding: so a resumed run decides alike."""
+        number = draw.number
+        if number in self.failed:
+            return None
+        if number in self.kept:
+            return self.kept[number]
+        assert result is not None  # only what is kept, or has failed, is not read
+        if isinstance(result, Problem):
+            self.failed.add(number)
+            return Failure(number, draw.sample.shard, draw.sample.key, result.status, result.message)
+        if self.used + result.nbytes <= self.config.cache_bytes:
+            self.kept[number] = result
+            self.used += result.nbytes
+        return result
 
 
-def decode(sample: TarSample, config: LoaderConfig) -> Pixels:
-    """uint8 (J, H, W, 3); J is 1 for an image."""
-    media = sample.media or b""
-    if sample.kind == "image":
-        return fit_to(config.pixels, decode_image(media, config.limits))[None]
-    from model.video import decode_frames
-
-    return np.stack(decode_frames(media, config.frames, config.limits, config.pixels).images)
+def read(opened: OpenShard, sample: Sample) -> bytes | Problem:
+    assert sample.media is not None  # it is usable
+    try:
+        return opened.read(sample.media)
+    except (MediaError, OSError) as error:
+        return Problem("missing_media", str(error))
 
 
-def without_media(sample: TarSample) -> TarSample:
-    return TarSample(sample.shard, sample.ordinal, sample.key, sample.captions, sample.kind, None)
+def weigh(task: Task) -> int:
+    return len(task[1]) if isinstance(task[1], bytes) else DRAW_BYTES
 
 
-def with_captions(sample: TarSample, captions: tuple[str, ...]) -> TarSample:
-    return TarSample(sample.shard, sample.ordinal, sample.key, captions, sample.kind, sample.media)
+def kind_of(draw: Draw) -> Kind:
+    return draw.sample.media.kind if draw.sample.media else "image"
 
 
-def choose_caption(sample: TarSample, number: int, most: int, config: LoaderConfig) -> int | None:
-    """Which caption a medium comes with in pass `number`, or None if not in this pass.
+def choose_captions(number: int, count: int, turn: int, most: int, config: LoaderConfig) -> tuple[int, ...]:
+    """Which of its `count` captions medium `number` comes with in pass `turn`; none if it is not in this pass.
 
     With "all", `most` passes make an epoch: a medium with n captions takes part in n of them, evenly spread, with each
-    caption once. Otherwise it takes part in every pass and its captions take turns.
+    caption once. Otherwise it takes part in every pass, and its captions take turns or come together.
     """
-    count = len(sample.captions)
-    if count == 1 and (most == 1 or config.captions != "all"):
-        return 0
-    if config.captions != "all":
-        return caption_order(sample, number // count, config.seed)[number % count]
-    cycle, step = divmod(number, most)
-    step += random.Random(f"{config.seed} {sample.number}").randrange(most)
-    turn = step * count // most
-    if (step + 1) * count // most == turn:
-        return None
-    return caption_order(sample, cycle, config.seed)[turn % count]
+    if config.captions == "join":
+        return tuple(range(count))
+    if count == 1 and (most == 1 or config.captions == "one"):
+        return (0,)
+    if config.captions == "one":
+        return (caption_order(number, count, turn // count, config.seed)[turn % count],)
+    cycle, step = divmod(turn, most)
+    step += random.Random(f"{config.seed} {number}").randrange(most)
+    place = step * count // most
+    if (step + 1) * count // most == place:
+        return ()
+    return (caption_order(number, count, cycle, config.seed)[place % count],)
 
 
-def caption_order(sample: TarSample, cycle: int, seed: int) -> list[int]:
-    count = len(sample.captions)
-    return random.Random(f"{seed} {sample.number} {cycle}").sample(range(count), count)
+def caption_order(number: int, count: int, cycle: int, seed: int) -> list[int]:
+    return random.Random(f"{seed} {number} {cycle}").sample(range(count), count)
 
 
-def drawn(reader: Reader, number: int, most: int, name: int) -> Iterator[tuple[TarSample, int]]:
+def draw_pass(reader: Reader, turn: int, most: int, name: int) -> Iterator[Task]:
     """The pairs of one pass in the order in which they are used."""
     config = reader.config
-    order = random.Random(f"{config.seed} {name} {number}")
+    order = random.Random(f"{config.seed} {name} {turn}")
     slices = order.sample(reader.slices, len(reader.slices))
-    pairs = (
-        (sample, caption)
+    tasks = (
+        (number, sample, chosen, found)
         for piece in slices
-        for sample in reader.samples(piece)
-        if (caption := choose_caption(sample, number, most, config)) is not None
+        for number, sample, found in reader.samples(piece)
+        if (chosen := choose_captions(number, len(sample.captions), turn, most, config))
     )
-    yield from _shuffle(pairs, bufsize=config.shuffle, initial=config.shuffle, rng=order)
+    shuffled: Iterable[tuple[int, Sample, tuple[int, ...], Found]] = webdataset.shuffle(
+        config.shuffle, initial=config.shuffle, rng=order
+    )(tasks)
+    for offset, (number, sample, chosen, found) in enumerate(shuffled, start=1):
+        yield Draw(number, sample, chosen, (turn, offset)), found
 
 
-def stack(media: Sequence[Pixels]) -> tuple[Tensor, Tensor]:
-    """Pixels padded to the longest medium, (B, J, H, W, 3), and which frames are real, (B, J)."""
-    longest = max((len(pixels) for pixels in media), default=0)
-    shape = media[0].shape[1:] if media else (0, 0, 3)
-    padded = np.zeros((len(media), longest, *shape), dtype=np.uint8)
-    mask = np.zeros((len(media), longest), dtype=bool)
-    for i, pixels in enumerate(media):
-        padded[i, : len(pixels)] = pixels
-        mask[i, : len(pixels)] = True
-    return torch.from_numpy(padded), torch.from_numpy(mask)
+def draw_forever(reader: Reader, start: Position, most: int, name: int) -> Generator[Task, None, None]:
+    """Pass after pass, from a position on; `most` of them make a cycle in which every sample comes."""
+    turn, skip = start
+    drawn = turn  # in this cycle; a run that is resumed has drawn before
+    while True:
+        for task in draw_pass(reader, turn, most, name):
+            drawn += 1
+            if skip:
+                skip -= 1
+            else:
+                yield task
+        turn += 1
+        if turn % most == 0:
+            if not drawn:
+                raise LoaderError("a training process has no samples: there are fewer of them than processes")
+            drawn = 0

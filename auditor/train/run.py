@@ -3,6 +3,7 @@
 Every complaint about settings or data comes from `prepare`, before anything is written.
 """
 
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -12,11 +13,13 @@ from typing import Any
 
 import torch
 
-from auditor.train.loader import MediaLoader, PairLoader, Shards, count_shards
+from auditor.decode.decoders import DecoderPool
+from auditor.errors import AuditorError
+from auditor.train.loader import MediaLoader, PairLoader
 from auditor.train.pair_weights import PairWeights
 from auditor.train.reader import LoaderConfig
+from auditor.train.shards import Shards, count_shards
 from model.backbone import device_named
-from model.errors import ModelError
 from model.training.config import ConfigError, TrainConfig
 from model.training.corpus_mean import CorpusTarget
 from model.training.objective import Learner
@@ -32,8 +35,10 @@ from model.training.state import (
 )
 from model.training.trainable import choose_weights, learning_modes, mixes_samples, start_backbone, start_head
 
+MOST_DECODERS = 8  # where nobody said how many
 
-class TrainError(ModelError):
+
+class TrainError(AuditorError):
     """A run that cannot start or go on."""
 
 
@@ -50,8 +55,9 @@ class Run:
     validation: MediaLoader | None
     weights: PairWeights | None
     state: RunState
-    shards: Shards
+    corpora: list[Shards]  # to train and to validate on
     per_epoch: int  # steps
+    pool: DecoderPool
 
     @property
     def steps(self) -> int:
@@ -98,19 +104,23 @@ def prepare(config: TrainConfig, world: World) -> Run:
     scaler = torch.amp.GradScaler(learner.backbone.device.type, enabled=mixed(config, learner) == torch.float16)
     if state.scaler:
         scaler.load_state_dict(state.scaler)
-    reading = loader_config(config, learner, world)
+    weights = PairWeights.read(config.weights) if config.weights else None
+    position = loader_state(state, world)
+    reading = loader_config(config, world)
+    pool = DecoderPool(learner.backbone.pixels, config.frames, decoders(config, world))
     return Run(
         config,
         world,
         learner,
         optimizer,
         scaler,
-        PairLoader(shards, reading, world, loader_state(state, world)),
-        MediaLoader(held_out, reading, world) if held_out else None,
-        PairWeights.read(config.weights) if config.weights else None,
+        PairLoader(shards, reading, pool, world, position),
+        MediaLoader(held_out, reading, pool, world) if held_out else None,
+        weights,
         state,
-        shards,
+        [shards, held_out] if held_out else [shards],
         per_epoch,
+        pool,
     )
 
 
@@ -133,20 +143,25 @@ def resumable(config: TrainConfig, world: World, out: Path) -> Path | None:
 
 
 def loader_state(state: RunState, world: World) -> dict[str, Any] | None:
-    return state.loaders[world.rank] if state.loaders else None
+    found = state.loaders[world.rank] if state.loaders else None
+    if found and "position" not in found:
+        raise StateError("the run was begun by an earlier version, which read in another order: give another --out")
+    return found
 
 
-def loader_config(config: TrainConfig, learner: Learner, world: World) -> LoaderConfig:
+def loader_config(config: TrainConfig, world: World) -> LoaderConfig:
     return LoaderConfig(
-        pixels=learner.backbone.pixels,
         batch=config.batch_size // world.size,
-        frames=config.frames,
         captions=config.captions,
         shuffle=config.shuffle,
-        workers=config.decoders,
         cache_bytes=int(config.cache_gb * 2**30) if config.cache else 0,
         seed=config.seed,
     )
+
+
+def decoders(config: TrainConfig, world: World) -> int:
+    """As many as asked for; else this process's share of the cores, as if all processes were on this machine."""
+    return config.decoders or max(1, min(MOST_DECODERS, len(os.sched_getaffinity(0)) // world.size))
 
 
 def build_learner(config: TrainConfig) -> Learner:

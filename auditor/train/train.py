@@ -1,4 +1,4 @@
-"""Train PAU on WebDataset shards: `train(config)` is the whole run, in one process or as one of several.
+"""Train PAU on a corpus: `train(config)` is the whole run, in one process or as one of several.
 
 Run it with `auditor train CORPUS --val CORPUS --out DIR`, or on a cluster with `python jobs/train.py ...`. A run that
 was stopped, even by kill -9, goes on from its last checkpoint when it is started again with the same settings, and
@@ -10,7 +10,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True)
 class TrainResult:
-    """What a run has given. `failures` counts samples that did not decode, by reason."""
+    """What a run has given. `failures` counts samples that were left out, by reason."""
 
     best: Path
     last: Path
@@ -74,7 +74,8 @@ def train(config: TrainConfig, progress: Progress | None = None, world: World | 
     with torch.random.fork_rng():
         try:
             run = prepare(config, world)
-            return work(run, out, progress or (lambda report: None))
+            with run.pool:
+                return work(run, out, progress or (lambda report: None))
         except BaseException:
             if fresh and world.first and out.exists() and not (out / LAST).exists():
                 shutil.rmtree(out, ignore_errors=True)  # nothing half-written
@@ -86,18 +87,18 @@ def work(run: Run, out: Path, progress: Progress) -> TrainResult:
     began, first = time.monotonic(), run.state.step
     metrics = start_folder(run, out)
     terms: Terms | None = None
-    batches = iter(run.pairs)
-    while run.state.step < run.steps:
-        terms = optimizer_step(run, batches)
-        step = run.state.step
-        ended = step % run.per_epoch == 0
-        rate = (step - first) * run.pairs_per_step / max(time.monotonic() - began, 1e-9)
-        if metrics:
-            metrics.write({"step": step, "epoch": step / run.per_epoch, **asdict(terms), "pairs_per_second": rate})
-        measured = finish_epoch(run, out, metrics) if ended else None
-        if ended or step % run.config.save_every == 0:
-            checkpoint(run, out)
-        progress(report(run, terms, measured))
+    with closing(iter(run.pairs)) as batches:
+        while run.state.step < run.steps:
+            terms = optimizer_step(run, batches)
+            step = run.state.step
+            ended = step % run.per_epoch == 0
+            rate = (step - first) * run.pairs_per_step / max(time.monotonic() - began, 1e-9)
+            if metrics:
+                metrics.write({"step": step, "epoch": step / run.per_epoch, **asdict(terms), "pairs_per_second": rate})
+            measured = finish_epoch(run, out, metrics) if ended else None
+            if ended or step % run.config.save_every == 0:
+                checkpoint(run, out)
+            progress(report(run, terms, measured))
     run.world.wait()
     return result(run, out, first, terms, time.monotonic() - began)
 
@@ -146,7 +147,7 @@ def naming_step(step: int) -> Iterator[None]:
 
 def to_device(run: Run, batch: Batch) -> Pairs:
     device = run.learner.backbone.device
-    weights = run.weights.of(batch.keys, batch.caption_index) if run.weights else [1.0] * len(batch)
+    weights = run.weights.of(batch.draws) if run.weights else [1.0] * len(batch)
     return Pairs(
         pixels=batch.pixels,
         mask=batch.mask,
@@ -210,6 +211,9 @@ def result(run: Run, out: Path, first: int, terms: Terms | None, seconds: float)
     if run.validation:
         mine += run.validation.failures.values()
     failures = [failure for part in run.world.share(mine) for failure in part]
+    left_out = sum((corpus.left_out for corpus in run.corpora), Counter(failure.reason for failure in failures))
+    examples = [f"{failure.shard}: {failure.key}: {failure.message}" for failure in failures]
+    examples += [example for corpus in run.corpora for example in corpus.examples]
     rate = (run.state.step - first) * run.pairs_per_step / max(seconds, 1e-9)
     return TrainResult(
         best=out / BEST,
@@ -218,9 +222,9 @@ def result(run: Run, out: Path, first: int, terms: Terms | None, seconds: float)
         resumed_from=first or None,
         validation=run.state.validation,
         terms=asdict(terms) if terms else None,
-        failures=dict(Counter(failure.reason for failure in failures)),
-        examples=[f"{failure.shard}: {failure.key}: {failure.message}" for failure in failures[:5]],
-        problems=run.shards.problems,
+        failures=dict(left_out),
+        examples=examples[:5],
+        problems=[problem for corpus in run.corpora for problem in corpus.problems],
         pairs_per_second=rate,
         seconds=seconds,
     )

@@ -18,7 +18,7 @@ from model.errors import ModelError
 PRESETS = Path(__file__).parent / "presets"
 
 # What may change between a run and its resumption without making it another run.
-INCIDENTAL = frozenset({"out", "save_every", "device"})
+INCIDENTAL = frozenset({"out", "save_every", "device", "decoders"})
 
 
 class ConfigError(ModelError):
@@ -34,9 +34,9 @@ def setting(default: Any, help: str) -> Any:
 class TrainConfig:
     """One training run. `batch_size` is that of the contrastive loss: all pairs of all processes together."""
 
-    corpus: str = field(metadata={"help": "tar shards to train on: a folder, a glob, braces, or a list with commas"})
+    corpus: str = field(metadata={"help": "what to train on: anything that `auditor audit` reads; lists with ::"})
     out: str = field(metadata={"help": "folder of the run: best/, last/, metrics.jsonl, config.toml"})
-    val: str | None = setting(None, "tar shards to validate on; without it the last weights are also the best")
+    val: str | None = setting(None, "what to validate on; without it the last weights are also the best")
 
     model: str = setting("ViT-B-32@openai", "open_clip spec, checkpoint folder, or a .json config for random weights")
     head: str | None = setting(None, "start from the prototypes of this checkpoint folder")
@@ -78,8 +78,8 @@ class TrainConfig:
     captions: Literal["all", "one", "join"] = setting(
         "all", "an epoch sees every caption, one caption of each medium, or all of them as one paragraph"
     )
-    shuffle: int = setting(2000, "samples in the shuffle buffer of each reader")
-    decoders: int = setting(0, "decoding processes of each training process; 0: decode in it")
+    shuffle: int = setting(2000, "samples in the shuffle buffer of each process")
+    decoders: int = setting(0, "decoder processes of each training process; 0: its share of the cores")
     cache: bool = setting(False, "keep decoded pixels in memory after the first pass")
     cache_gb: float = setting(4.0, "budget of the cache, per training process")
     seed: int = setting(0, "seed of initialisation, order and dropout")

@@ -322,7 +322,7 @@ def test_shards_are_cut_repeatable_and_never_overwritten(tmp_path: Path) -> None
 def test_a_failure_midway_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "in"
     msrvtt(source)
-    monkeypatch.setattr("auditor.evaluate.pack._add_bytes", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    monkeypatch.setattr("auditor.corpus.write.add_sample", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         pack("msrvtt", source, tmp_path / "out")
     assert os.listdir(tmp_path) == ["in"]

@@ -9,9 +9,11 @@ import pytest
 import ray
 
 from auditor.cli import run
+from auditor.corpus.reader import ShardError, open_corpus
+from auditor.corpus.spec import absolute_spec
+from auditor.errors import AuditorError
 from auditor.run.distribute import Placement, WorkerError
 from auditor.train.run import TrainError
-from auditor.train.tarshards import ShardError, list_shards
 from jobs import audit, cluster, evaluate, train
 from model.errors import ModelError
 from model.training.config import ConfigError, TrainConfig
@@ -44,34 +46,33 @@ def test_workers_in_another_folder_find_what_the_driver_found(tmp_path: Path, mo
     (tmp_path / "head").mkdir()
     monkeypatch.chdir(tmp_path)
     relative = TrainConfig(
-        corpus="train/*.tar,train/{000..001}.tar", val="./train", out="run", model="tiny.json", head="head", weights="w"
+        corpus="train/*.tar::train/{000..001}.tar",
+        val="./train",
+        out="run",
+        model="tiny.json",
+        head="head",
+        weights="w",
     )
     config = train.settled(relative, workers=2)
     monkeypatch.chdir("/")
-    assert list_shards(config.corpus) == list_shards(there.corpus) * 2
-    assert config.val == there.corpus and list_shards(there.corpus) == list_shards(config.val)
+    assert open_corpus(config.corpus).shards == open_corpus(there.corpus).shards
+    assert config.val == there.corpus
     assert (config.out, config.model) == (there.out, there.model)
     assert (config.head, config.weights) == (str(tmp_path / "head"), str(tmp_path / "w"))
 
 
 def test_only_local_paths_are_made_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for spec in ("s3://b/{00..11}.tar", "/a/*.tar,gs://b/x", "pipe:cat a.tar", "{s3://a,/b}/0.tar"):
-        assert list(list_parts(train.full_spec(spec))) == list(list_parts(spec)), spec
-    assert train.full_spec("{a,/b}/0.tar, c/{0,1}.tar") == f"{tmp_path}/a/0.tar,/b/0.tar,{tmp_path}/c/{{0,1}}.tar"
+    for spec in ("s3://b/{00..11}.tar", "/a/*.tar::gs://b/x", "coco:/a/c.json::s3://b/images"):
+        assert absolute_spec(spec) == spec
+    assert absolute_spec("{s3://a,b}/0.tar") == f"s3://a/0.tar::{tmp_path}/b/0.tar"
+    assert absolute_spec("{a,/b}/0.tar:: c/{0,1}.tar") == f"{tmp_path}/a/0.tar::/b/0.tar::{tmp_path}/c/{{0,1}}.tar"
+    assert absolute_spec("coco:c.json::images/") == f"coco:{tmp_path}/c.json::{tmp_path}/images"
     (tmp_path / "model").mkdir()
     assert cluster.visible("model") == f"{tmp_path}/model"
     assert cluster.visible("local-dir:model") == f"local-dir:{tmp_path}/model"
     for name in ("ViT-B-32@openai", "hf-hub:a/b", "missing.json", None):
         assert cluster.visible(name) == name
-
-
-def list_parts(spec: str) -> list[str]:
-    from braceexpand import braceexpand
-
-    from auditor.train.tarshards import split_commas
-
-    return [path for part in split_commas(spec) for path in braceexpand(part)]
 
 
 # ----------------------------------------------------------------------------------------------------- refusals
@@ -227,7 +228,7 @@ def test_a_slow_shard_keeps_one_worker_and_the_order_stays(monkeypatch: pytest.M
     [
         (TrainError("the gradient is not finite at step 2"), 1),
         (ConfigError("tokens"), 1),
-        (ShardError("cannot read s3://b/0.tar: timed out"), 3),
+        (ShardError("0", "cannot read s3://b/0.tar: timed out"), 3),
         (RuntimeError("killed"), 3),
     ],
 )
@@ -244,5 +245,5 @@ def test_only_what_may_pass_is_tried_again(
     with pytest.raises(ray.train.WorkerGroupError) as raised:
         train.fit(tiny_config(tmp_path), Placement(2), retries=2)
     assert len(attempts) == tries
-    if isinstance(failure, ModelError):
+    if isinstance(failure, AuditorError | ModelError):
         assert train.reason(raised.value) == str(failure)

@@ -36,14 +36,14 @@ def test_failures_are_reported_at_the_end(tmp_path: Path, capsys: pytest.Capture
     write_tar(home / "zz.tar", [("broken.png", b"junk"), ("broken.txt", b"x")])
     assert run(arguments(tmp_path)) == 0
     shown = capsys.readouterr().out
-    assert "not decoded: 1 corrupt" in shown and "zz.tar: broken: " in shown
+    assert "left out: 1 corrupt" in shown and "zz: broken: " in shown
 
 
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["nowhere"], "no shard at nowhere"),
-        (["--val", "nowhere"], "no shard at nowhere"),
+        (["nowhere"], "nowhere does not exist"),
+        (["--val", "nowhere"], "nowhere does not exist"),
         (["--model", "ViT-Z-99"], "open_clip has no model called"),
         (["--epochs", "0"], "epochs must be at least 1"),
         (["--weights", "nowhere.parquet"], "cannot read the weights"),

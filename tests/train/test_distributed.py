@@ -90,7 +90,7 @@ def test_both_processes_read_their_share_and_the_run_goes_on_alike(together: Pat
 
     _, state = read_state(together / "run" / "last")
     assert state.step == 8 and state.loaders is not None and len(state.loaders) == 2
-    assert [loader["positions"] for loader in state.loaders] == [[[3, 16]], [[3, 16]]]
+    assert [loader["position"] for loader in state.loaders] == [[3, 16], [3, 16]]
 
 
 def test_a_world_of_one_gathers_itself() -> None:
@@ -178,4 +178,4 @@ def test_a_job_complains_before_it_starts_a_cluster(tmp_path: Path, capsys: pyte
     from jobs.train import main
 
     assert run([str(tmp_path), "--out", str(tmp_path / "run")], main) == 1
-    assert "auditor: no tar shards at" in capsys.readouterr().err
+    assert "no tar, no image or video" in capsys.readouterr().err

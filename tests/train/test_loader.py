@@ -1,7 +1,12 @@
 """The training loader: what is read, in which order, by whom, and from where it goes on."""
 
 import itertools
+import json
+import os
+import signal
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -12,38 +17,64 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auditor.train.loader import Batch, LoaderError, MediaLoader, PairLoader, assign_slices, count_shards
-from auditor.train.reader import LoaderConfig, choose_caption
-from auditor.train.tarshards import ShardError, TarSample, list_shards, read_slice
-from model.pixels import PixelSpec
+from auditor.corpus.reader import CorpusError
+from auditor.decode.decoder_process import DecoderProcess
+from auditor.decode.decoders import Decoded, DecoderPool, Problem
+from auditor.errors import AuditorError
+from auditor.train.loader import Batch, MediaLoader, PairLoader
+from auditor.train.reader import LoaderConfig, choose_captions, read
+from auditor.train.shards import LoaderError, Slice, assign_slices, count_shards
+from model.pixels import Limits, PixelSpec
 from model.training.processes import World
 from tests.support.training import png, samples, shards, write_tar
 
-CONFIG = LoaderConfig(pixels=PixelSpec(size=(8, 8)), batch=5, shuffle=7)
+CONFIG = LoaderConfig(batch=5, shuffle=7)
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[DecoderPool]:
+    with DecoderPool(PixelSpec(size=(8, 8)), frames=4, workers=2) as pool:
+        yield pool
 
 
 def take(loader: PairLoader, count: int) -> list[Batch]:
-    return list(itertools.islice(iter(loader), count))
+    with closing(iter(loader)) as batches:
+        return list(itertools.islice(batches, count))
 
 
 def names(batches: list[Batch]) -> list[tuple[str, int]]:
-    return [pair for batch in batches for pair in zip(batch.keys, batch.caption_index, strict=True)]
+    return [(draw.sample.key, draw.captions[0]) for batch in batches for draw in batch.draws]
 
 
 # ------------------------------------------------------------------------------------------------------ shards
 
 
-def test_shards_are_listed_by_folder_glob_braces_and_commas(tmp_path: Path) -> None:
-    home = shards(tmp_path, count=3, size=1)
-    every = [f"{home}/{i:03}.tar" for i in range(3)]
-    assert list_shards(home) == every
-    assert list_shards(f"{home}/*.tar") == every
-    assert list_shards(f"{home}/{{000..002}}.tar") == every
-    assert list_shards(f"{home}/{{000,002}}.tar,{home}/001.tar") == [every[0], every[2], every[1]]
-    assert list_shards(f"file://{home}/*.tar") == [f"file://{path}" for path in every]
+def test_whatever_is_audited_can_be_trained_on(tmp_path: Path, pool: DecoderPool) -> None:
+    """Shards, a folder, a table and COCO captions of the same four pictures give the same pairs."""
+    media = {f"{i}": png("red", "blue", 10 + i) for i in range(4)}
+    captions = {key: [f"first of {key}", f"second of {key}"] for key in media}
+    texts = {key: "\n".join(lines).encode() for key, lines in captions.items()}
+    write_tar(tmp_path / "a.tar", [f for k in media for f in ((f"{k}.png", media[k]), (f"{k}.txt", texts[k]))])
+    for folder in ("folder", "images"):
+        (tmp_path / folder).mkdir()
+        for key, data in media.items():
+            (tmp_path / folder / f"{key}.png").write_bytes(data)
+    for key, text in texts.items():
+        (tmp_path / "folder" / f"{key}.txt").write_bytes(text)
+    rows = [json.dumps({"image": f"images/{key}.png", "captions": captions[key], "key": key}) for key in media]
+    (tmp_path / "table.jsonl").write_text("\n".join(rows))
+    annotations = [{"image_id": int(key), "caption": line} for key, lines in captions.items() for line in lines]
+    images = [{"id": int(key), "file_name": f"{key}.png"} for key in media]
+    (tmp_path / "captions.json").write_text(json.dumps({"images": images, "annotations": annotations}))
+    expected = sorted((key, index, line) for key, lines in captions.items() for index, line in enumerate(lines))
+    for spec in ("a.tar", "folder", "table.jsonl", f"coco:{tmp_path}/captions.json::{tmp_path}/images"):
+        found = count_shards(spec if ":" in spec else str(tmp_path / spec))
+        assert (found.samples, found.pairs("all"), found.most_captions) == (4, 8, 2), spec
+        draws = [d for batch in take(PairLoader(found, replace(CONFIG, batch=4), pool), 2) for d in batch.draws]
+        assert sorted((Path(d.sample.key).stem, d.captions[0], d.caption) for d in draws) == expected, spec
 
 
-def test_captions_come_from_lines_or_json(tmp_path: Path) -> None:
+def test_what_cannot_be_used_is_left_out_and_counted(tmp_path: Path) -> None:
     image = png("red", "blue")
     path = write_tar(
         tmp_path / "a.tar",
@@ -58,26 +89,24 @@ def test_captions_come_from_lines_or_json(tmp_path: Path) -> None:
             ("e.txt", b"no medium"),
             ("f.png", image),
             ("f.json", b"{broken"),
-            ("__meta__/g.png", image),
+            ("a.png", image),  # again
+            ("g.png", b""),
+            ("g.txt", b"of nothing"),
         ],
     )
     found = count_shards(str(path))
     assert (found.samples, found.pairs("all"), found.pairs("one"), found.most_captions) == (3, 5, 3, 2)
-    whole = assign_slices(1, 0, 1)[0]
-    assert [(s.key, s.captions) for s in read_slice([str(path)], whole)] == [
-        ("a", ("one", "two")),
-        ("b", ("x", "y")),
-        ("c", ("z",)),
-    ]
+    assert found.left_out == {"missing_caption": 2, "missing_media": 1, "duplicate_key": 1, "corrupt": 1}
+    assert found.examples == ["a: d: no .txt and no .json"]
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda p: p.mkdir(), "no tar shards at"),
-        (lambda p: None, "no shard at"),
-        (lambda p: p.write_bytes(b"this is not a tar" * 100), "is not a tar shard"),
-        (lambda p: p.write_bytes(b""), "is not a tar shard"),
+        (lambda p: p.mkdir(), "no tar, no image or video and no table"),
+        (lambda p: None, "does not exist"),
+        (lambda p: p.write_bytes(b"this is not a tar" * 100), "is not a tar"),
+        (lambda p: p.write_bytes(b""), "is empty"),
         (lambda p: write_tar(p, []), "holds no pairs"),
         (lambda p: write_tar(p, [("a.png", b"x"), ("b.txt", b"y")]), "holds no pairs"),
     ],
@@ -85,35 +114,42 @@ def test_captions_come_from_lines_or_json(tmp_path: Path) -> None:
 def test_bad_shards_are_one_clear_line(tmp_path: Path, make, message: str) -> None:  # type: ignore[no-untyped-def]
     path = tmp_path / "shard.tar"
     make(path)
-    with pytest.raises(ShardError, match=message) as caught:
+    with pytest.raises(AuditorError, match=message) as caught:
         count_shards(str(path))
     assert "\n" not in str(caught.value) and "shard.tar" in str(caught.value)
 
 
+def test_a_list_with_commas_is_told_how_lists_are_written(tmp_path: Path) -> None:
+    home = shards(tmp_path, count=2, size=1)
+    with pytest.raises(CorpusError, match=r"a\.tar::b\.tar"):
+        count_shards(f"{home}/000.tar,{home}/001.tar")
+    assert count_shards(f"{home}/000.tar::{home}/001.tar").samples == 2
+
+
 @pytest.mark.parametrize("missing", [100, 300, 600, 900])  # in a header, in a header, in a caption, in an image
-def test_a_truncated_shard_gives_what_it_holds_and_is_reported(tmp_path: Path, missing: int) -> None:
+def test_a_truncated_shard_gives_what_it_holds_and_is_reported(tmp_path: Path, pool: DecoderPool, missing: int) -> None:
     path = write_tar(tmp_path / "cut.tar", samples(6))
     path.write_bytes(path.read_bytes()[: 4 * 2048 + missing])
     found = count_shards(str(path))
     assert found.samples == 4
-    assert len(found.problems) == 1 and "cut.tar is cut off" in found.problems[0]
-    batches = take(PairLoader(found, replace(CONFIG, batch=2, captions="one")), 6)
+    assert len(found.problems) == 1 and found.problems[0].startswith("cut: ")
+    batches = take(PairLoader(found, replace(CONFIG, batch=2, captions="one"), pool), 6)
     assert len({key for key, _ in names(batches)}) == 4
 
 
 # ------------------------------------------------------------------------------------------------------- order
 
 
-def test_order_depends_on_the_seed_only(tmp_path: Path) -> None:
+def test_order_depends_on_the_seed_only(tmp_path: Path, pool: DecoderPool) -> None:
     found = count_shards(shards(tmp_path))
-    first, again = (names(take(PairLoader(found, CONFIG), 12)) for _ in range(2))
-    other = names(take(PairLoader(found, replace(CONFIG, seed=1)), 12))
+    first, again = (names(take(PairLoader(found, CONFIG, pool), 12)) for _ in range(2))
+    other = names(take(PairLoader(found, replace(CONFIG, seed=1), pool), 12))
     assert first == again
     assert first != other
     assert first != sorted(first)
 
 
-def test_an_epoch_sees_every_caption_once_whatever_their_number(tmp_path: Path) -> None:
+def test_an_epoch_sees_every_caption_once_whatever_their_number(tmp_path: Path, pool: DecoderPool) -> None:
     home = tmp_path / "ragged"
     home.mkdir()
     counts = [1, 2, 3, 5, 5, 4, 1, 3]
@@ -125,7 +161,7 @@ def test_an_epoch_sees_every_caption_once_whatever_their_number(tmp_path: Path) 
     write_tar(home / "0.tar", files)
     found = count_shards(str(home))
     assert found.pairs("all") == 24
-    pairs = names(take(PairLoader(found, replace(CONFIG, batch=4)), 12))
+    pairs = names(take(PairLoader(found, replace(CONFIG, batch=4), pool), 12))
     expected = {(str(i), j) for i, count in enumerate(counts) for j in range(count)}
     assert set(pairs[:24]) == expected
     assert set(pairs[24:]) == expected
@@ -135,24 +171,24 @@ def test_an_epoch_sees_every_caption_once_whatever_their_number(tmp_path: Path) 
 @given(count=st.integers(1, 9), most=st.integers(1, 9), number=st.integers(0, 2**40), cycle=st.integers(0, 5))
 def test_captions_take_their_turns(count: int, most: int, number: int, cycle: int) -> None:
     most = max(count, most)
-    sample = TarSample(number >> 20, number & 0xFFFFF, "k", tuple("abcdefghi"[:count]), "image", None)
-    chosen = [choose_caption(sample, cycle * most + i, most, CONFIG) for i in range(most)]
-    assert sorted(c for c in chosen if c is not None) == list(range(count))
+    chosen = [choose_captions(number, count, cycle * most + i, most, CONFIG) for i in range(most)]
+    assert sorted(index for indices in chosen for index in indices) == list(range(count))
     one = replace(CONFIG, captions="one")
-    assert sorted(choose_caption(sample, cycle * count + i, most, one) or 0 for i in range(count)) == list(range(count))
+    turns = [choose_captions(number, count, cycle * count + i, most, one) for i in range(count)]
+    assert sorted(turns) == [(index,) for index in range(count)]
 
 
-def test_a_pass_has_each_medium_at_most_once(tmp_path: Path) -> None:
+def test_a_pass_has_each_medium_at_most_once(tmp_path: Path, pool: DecoderPool) -> None:
     found = count_shards(shards(tmp_path, count=2, size=10, captions=3))
-    keys = [key for key, _ in names(take(PairLoader(found, CONFIG), 12))]
+    keys = [key for key, _ in names(take(PairLoader(found, CONFIG, pool), 12))]
     for start in range(0, 60, 20):
         assert len(set(keys[start : start + 20])) == 20
 
 
-def test_join_makes_one_paragraph(tmp_path: Path) -> None:
+def test_join_makes_one_paragraph(tmp_path: Path, pool: DecoderPool) -> None:
     write_tar(tmp_path / "a.tar", [("a.png", png("red", "blue")), ("a.txt", b"first.\nsecond.")])
     found = count_shards(str(tmp_path / "a.tar"))
-    batch = take(PairLoader(found, replace(CONFIG, batch=1, captions="join")), 1)[0]
+    batch = take(PairLoader(found, replace(CONFIG, batch=1, captions="join"), pool), 1)[0]
     assert batch.captions == ["first. second."]
 
 
@@ -176,86 +212,129 @@ def test_many_shards_are_never_cut() -> None:
     assert {piece.parts for piece in assign_slices(1001, 3, 4)} == {1}
 
 
-def test_processes_and_readers_share_the_corpus(tmp_path: Path) -> None:
+def test_processes_share_the_corpus(tmp_path: Path, pool: DecoderPool) -> None:
     found = count_shards(shards(tmp_path, count=3, size=8))
-    config = replace(CONFIG, batch=6, captions="one", workers=2)
+    config = replace(CONFIG, batch=6, captions="one")
     seen: Counter[str] = Counter()
     for rank in range(2):
-        seen.update(key for key, _ in names(take(PairLoader(found, config, World(rank, 2)), 2)))
+        seen.update(key for key, _ in names(take(PairLoader(found, config, pool, World(rank, 2)), 2)))
     assert len(seen) == 24 and set(seen.values()) == {1}
+
+
+def test_a_process_without_a_sample_is_an_error_not_a_loop(tmp_path: Path, pool: DecoderPool) -> None:
+    found = count_shards(shards(tmp_path, count=1, size=1))
+    with pytest.raises(LoaderError, match="a training process has no samples"):
+        take(PairLoader(found, CONFIG, pool, World(1, 2)), 1)
 
 
 # ------------------------------------------------------------------------------------------------------ resume
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_loader_goes_on_where_it_was(tmp_path: Path, workers: int) -> None:
+def test_a_loader_goes_on_where_it_was(tmp_path: Path, pool: DecoderPool) -> None:
     home = Path(shards(tmp_path, count=2, size=9))
     write_tar(home / "bad.tar", [("bad.png", b"junk"), ("bad.txt", b"x"), *samples(3, "more")])
     found = count_shards(str(home))
-    config = replace(CONFIG, batch=4, workers=workers)
-    straight = take(PairLoader(found, config), 18)
-    for cut in (1, 7) if workers else (0, 1, 5, 11):
-        before = PairLoader(found, config)
+    config = replace(CONFIG, batch=4)
+    straight = take(PairLoader(found, config, pool), 18)
+    for cut in (0, 1, 5, 11):
+        before = PairLoader(found, config, pool)
         done = take(before, cut)
-        after = PairLoader(found, config, state=before.state())
+        after = PairLoader(found, config, pool, state=json.loads(json.dumps(before.state())))
         resumed = done + take(after, 18 - cut)
         assert names(resumed) == names(straight)
         assert all((a.pixels == b.pixels).all() for a, b in zip(resumed, straight, strict=True))
         assert [f.key for f in after.failures.values()] == ["bad"]
 
 
-def test_another_number_of_readers_cannot_go_on(tmp_path: Path) -> None:
+def test_the_number_of_decoders_changes_nothing(tmp_path: Path, pool: DecoderPool) -> None:
     found = count_shards(shards(tmp_path))
-    state = PairLoader(found, CONFIG).state()
-    with pytest.raises(LoaderError, match="1 decoding processes, not 2"):
-        PairLoader(found, replace(CONFIG, workers=2), state=state)
+    with DecoderPool(PixelSpec(size=(8, 8)), frames=4, workers=1) as alone:
+        first, second = (take(PairLoader(found, CONFIG, some), 12) for some in (alone, pool))
+    assert names(first) == names(second)
+    assert all((a.pixels == b.pixels).all() for a, b in zip(first, second, strict=True))
 
 
 # -------------------------------------------------------------------------------------------- decoding, keeping
 
 
-def test_failures_are_counted_once_and_named(tmp_path: Path) -> None:
+def test_failures_are_counted_once_and_named(tmp_path: Path, pool: DecoderPool) -> None:
     home = Path(shards(tmp_path, count=1, size=6))
-    write_tar(home / "bad.tar", [("x.png", b"junk"), ("x.txt", b"a\nb"), ("y.png", b""), ("y.txt", b"c"), *samples(2)])
-    loader = PairLoader(count_shards(str(home)), CONFIG)
+    write_tar(home / "bad.tar", [("x.png", b"junk"), ("x.txt", b"a\nb"), ("y.jpg", b"2"), ("y.txt", b"c"), *samples(2)])
+    loader = PairLoader(count_shards(str(home)), CONFIG, pool)
     take(loader, 12)  # three epochs
-    assert sorted((f.key, f.reason, Path(f.shard).name) for f in loader.failures.values()) == [
-        ("x", "corrupt", "bad.tar"),
-        ("y", "corrupt", "bad.tar"),
-    ]
+    found = sorted((f.key, f.reason, f.shard) for f in loader.failures.values())
+    assert found == [("x", "corrupt", "bad"), ("y", "corrupt", "bad")]
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_corpus_without_a_good_medium_is_an_error_not_a_loop(tmp_path: Path, workers: int) -> None:
-    write_tar(tmp_path / "bad.tar", [("x.png", b"junk"), ("x.txt", b"a\nb"), ("y.png", b""), ("y.txt", b"c")])
-    loader = PairLoader(count_shards(str(tmp_path / "bad.tar")), replace(CONFIG, workers=workers))
-    with pytest.raises(LoaderError, match="no medium of the shards could be decoded") as caught:
+def test_a_file_that_kills_or_hangs_its_decoder_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The signal comes from outside; all that follows is real."""
+    decode = DecoderProcess.decode
+    blows = {b"crasher": signal.SIGSEGV, b"hanger": signal.SIGSTOP}
+
+    def struck(self: DecoderProcess, data: bytes, attempt: int, seconds: float) -> Decoded | Problem:
+        if data in blows:
+            os.kill(self.child.pid, blows[data])
+        return decode(self, data, attempt, seconds)
+
+    monkeypatch.setattr(DecoderProcess, "decode", struck)
+    bad = [(f"{data.decode()}.{end}", data) for data in blows for end in ("png", "txt")]
+    path = write_tar(tmp_path / "bad.tar", [*samples(3), *bad, *samples(3, "more")])
+    with DecoderPool(PixelSpec(size=(8, 8)), workers=1, limits=Limits(seconds=2.0)) as pool:
+        loader = PairLoader(count_shards(str(path)), CONFIG, pool)
+        seen = names(take(loader, 6))
+    assert {key for key, _ in seen} == {
+        name.removesuffix(".png") for name, _ in [*samples(3), *samples(3, "more")][::2]
+    }
+    reasons = {failure.key: (failure.reason, failure.message) for failure in loader.failures.values()}
+    assert reasons == {
+        "crasher": ("corrupt", "decoder died of SIGSEGV"),
+        "hanger": ("timeout", "not decoded within 2 seconds"),
+    }
+
+
+def test_a_file_that_is_gone_shifts_no_number_and_is_a_failure_where_it_was_seen(tmp_path: Path) -> None:
+    for key in "abc":
+        (tmp_path / f"{key}.png").write_bytes(png("red", "blue"))
+    (tmp_path / "t.csv").write_text("image,caption\n" + "".join(f"{key}.png,a caption\n" for key in "abc"))
+    (shard,) = count_shards(str(tmp_path / "t.csv")).shards
+    with shard.open() as opened:
+        before = {sample.key: number for number, sample in Slice(0).samples(opened)}
+        (tmp_path / "b.png").unlink()
+        found = {sample.key: read(opened, sample) for sample in opened.samples}
+    assert isinstance(found["b"], Problem) and found["b"].status == "missing_media" and found["a"] == found["c"]
+    with shard.open() as opened:
+        after = {sample.key: number for number, sample in Slice(0).samples(opened)}
+    assert after == {key: before[key] for key in "ac"}
+
+
+def test_a_corpus_without_a_good_medium_is_an_error_not_a_loop(tmp_path: Path, pool: DecoderPool) -> None:
+    write_tar(tmp_path / "bad.tar", [("x.png", b"junk"), ("x.txt", b"a\nb"), ("y.png", b"2"), ("y.txt", b"c")])
+    loader = PairLoader(count_shards(str(tmp_path / "bad.tar")), CONFIG, pool)
+    with pytest.raises(LoaderError, match="no medium of the corpus could be decoded") as caught:
         take(loader, 1)
     assert "\n" not in str(caught.value)
 
 
-def test_kept_pixels_give_the_same_batches_without_the_shards(tmp_path: Path) -> None:
+def test_kept_pixels_give_the_same_batches_without_the_shards(tmp_path: Path, pool: DecoderPool) -> None:
     home = Path(shards(tmp_path))
     write_tar(home / "bad.tar", [("x.png", b"junk"), ("x.txt", b"a\nb"), *samples(2, "more")])
     found = count_shards(str(home))
-    plain = take(PairLoader(found, CONFIG), 40)
-    keeping = iter(PairLoader(found, replace(CONFIG, cache_bytes=10**6)))
-    kept = list(itertools.islice(keeping, 14))  # a pass is 7 batches of 5
-    for path in home.iterdir():
-        path.unlink()
-    kept += itertools.islice(keeping, 26)
+    plain = take(PairLoader(found, CONFIG, pool), 40)
+    with closing(iter(PairLoader(found, replace(CONFIG, cache_bytes=10**6), pool))) as keeping:
+        kept = list(itertools.islice(keeping, 14))  # a pass is 7 batches of 5
+        for path in home.iterdir():
+            path.unlink()
+        kept += itertools.islice(keeping, 26)
     assert names(kept) == names(plain)
     assert all((a.pixels == b.pixels).all() for a, b in zip(kept, plain, strict=True))
 
 
-def test_a_small_budget_keeps_a_part_and_changes_nothing(tmp_path: Path) -> None:
+def test_a_small_budget_keeps_a_part_and_changes_nothing(tmp_path: Path, pool: DecoderPool) -> None:
     found = count_shards(shards(tmp_path))
     size = 8 * 8 * 3
-    loader = PairLoader(found, replace(CONFIG, cache_bytes=10 * size))
-    assert names(take(loader, 20)) == names(take(PairLoader(found, CONFIG), 20))
-    reader = loader.stream.reader
-    assert reader is not None and len(reader.kept) == 10 and reader.used == 10 * size
+    loader = PairLoader(found, replace(CONFIG, cache_bytes=10 * size), pool)
+    assert names(take(loader, 20)) == names(take(PairLoader(found, CONFIG, pool), 20))
+    assert len(loader.reader.kept) == 10 and loader.reader.used == 10 * size
 
 
 def mp4(path: Path, frames: int) -> bytes:
@@ -269,7 +348,7 @@ def mp4(path: Path, frames: int) -> bytes:
     return path.read_bytes()
 
 
-def test_videos_and_images_share_a_batch(tmp_path: Path) -> None:
+def test_videos_and_images_share_a_batch(tmp_path: Path, pool: DecoderPool) -> None:
     files = [
         ("a.png", png("red", "blue")),
         ("a.txt", b"an image"),
@@ -280,7 +359,7 @@ def test_videos_and_images_share_a_batch(tmp_path: Path) -> None:
         ("c.txt", b"a short clip"),
     ]
     found = count_shards(str(write_tar(tmp_path / "v.tar", files)))
-    (batch,) = list(MediaLoader(found, replace(CONFIG, frames=4)))
+    (batch,) = list(MediaLoader(found, CONFIG, pool))
     assert batch.pixels.shape == (3, 4, 8, 8, 3)
     assert batch.mask.tolist() == [[True, False, False, False], [True] * 4, [True, True, False, False]]
     brightness = batch.pixels[1].float().mean(dim=(1, 2, 3))
@@ -288,10 +367,10 @@ def test_videos_and_images_share_a_batch(tmp_path: Path) -> None:
     assert not batch.pixels[~batch.mask].any()
 
 
-def test_validation_sees_every_medium_once_each_time(tmp_path: Path) -> None:
+def test_validation_sees_every_medium_once_each_time(tmp_path: Path, pool: DecoderPool) -> None:
     found = count_shards(shards(tmp_path, count=3, size=5))
-    for workers in (0, 2):
-        loader = MediaLoader(found, replace(CONFIG, workers=workers, cache_bytes=10**6))
+    for budget in (0, 10**6):
+        loader = MediaLoader(found, replace(CONFIG, cache_bytes=budget), pool)
         for _ in range(2):
             numbers = [number for batch in loader for number in batch.numbers]
             assert len(numbers) == len(set(numbers)) == 15

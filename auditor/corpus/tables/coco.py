@@ -11,14 +11,13 @@ from auditor.corpus import remote
 from auditor.corpus.captions import captions_of
 from auditor.corpus.names import natural, shard_names
 from auditor.corpus.shard import Corpus, CorpusError, CorpusOptions
+from auditor.corpus.spec import COCO
 from auditor.corpus.tables.entries import Entry, ListedShard
-
-PREFIX = "coco:"
 
 
 def open_coco(spec: str, options: CorpusOptions) -> Corpus:
     """The corpus of `coco:JSON::FOLDER`; both may be URLs."""
-    captions, separator, folder = spec.removeprefix(PREFIX).partition("::")
+    captions, separator, folder = spec.removeprefix(COCO).partition("::")
     if not separator or not captions or not folder:
         raise CorpusError(f"{spec}: say where captions and images are, as in coco:captions.json::images")
     captions, folder = remote.absolute(captions), remote.absolute(folder)
