@@ -13,7 +13,7 @@ Reading an audit needs neither torch nor Ray::
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from auditor.query.audit import Audit
+    from auditor.audit import Audit
 
 __version__ = "0.1.0"
 __all__ = ["Audit", "__version__"]
@@ -21,7 +21,7 @@ __all__ = ["Audit", "__version__"]
 
 def __getattr__(name: str) -> Any:
     if name == "Audit":  # DuckDB is imported only by those who query
-        from auditor.query.audit import Audit
+        from auditor.audit import Audit
 
         return Audit
     raise AttributeError(f"module 'auditor' has no attribute {name!r}")

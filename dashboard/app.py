@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 
 from auditor.dashboard_settings import read_settings
 from auditor.errors import AuditorError
-from auditor.query.audit import Audit
+from auditor.query.database import AuditDatabase
 from dashboard.records import corpus_problem
 from dashboard.source import Source, open_source
 from dashboard.words import empty
@@ -66,10 +66,10 @@ def icon() -> Image.Image:
 
 def beside(found: Source) -> None:
     """The sidebar of every page: which audit, what to know before believing it, and who is looking."""
-    audit = found.audit
+    database = found.database
     with st.sidebar:
-        st.text(audit.path.rstrip("/").rsplit("/", 1)[-1] or audit.path, help="The audit that is shown.")
-        for note in audit.notes:
+        st.text(database.path.rstrip("/").rsplit("/", 1)[-1] or database.path, help="The audit that is shown.")
+        for note in database.notes:
             with st.container(border=True):
                 st.markdown(":orange[:material/pending:] **Not the whole corpus**")
                 st.text(note)
@@ -93,8 +93,8 @@ def unreadable(found: Source) -> str | None:
     return None
 
 
-def check_corpus(audit: Audit) -> None:
-    if problem := corpus_problem(audit):
+def check_corpus(database: AuditDatabase) -> None:
+    if problem := corpus_problem(database):
         raise AuditorError(problem)
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import streamlit as st
 
-from auditor.query.audit import Audit
-from dashboard.media import SMALL, Shown, cabinet
+from auditor.query.database import AuditDatabase
+from dashboard.media import SMALL, Shown, thumbnails
 from dashboard.state import SAMPLE, View, sample_query
 from dashboard.words import flag_badges, number, short, shortened
 
@@ -14,7 +14,7 @@ USUAL = ("p_mismatch", "similarity")
 
 
 def gallery(
-    audit: Audit,
+    database: AuditDatabase,
     rows: Sequence[Mapping[str, Any]],
     *,
     columns: int = 4,
@@ -23,7 +23,7 @@ def gallery(
     shown: Sequence[str] = USUAL,
 ) -> None:
     """All rows, `columns` beside each other. With a view, each card knows its place in it."""
-    media = cabinet(SMALL).show(audit, rows, play=True)
+    media = thumbnails(SMALL).show(database, rows, play=True)
     for start in range(0, len(rows), columns):
         for place, column in enumerate(st.columns(columns), start):
             if place < len(rows):

@@ -13,7 +13,8 @@ from typing import Any
 import streamlit as st
 
 from auditor.errors import AuditorError
-from auditor.query.audit import Audit
+from auditor.query.database import AuditDatabase
+from auditor.query.rows import media
 from auditor.report.thumbnails import ThumbnailError, Thumbnails
 from auditor.sample import Kind, Problem
 
@@ -55,7 +56,7 @@ def place(row: Row) -> tuple[Any, ...]:
     return tuple(row.get(name) for name in ("media_path", "media_offset", "media_size", "kind"))
 
 
-class Cabinet:
+class ThumbnailCache:
     """Thumbnails of one size, made by two decoders that stay ready; safe for many sessions."""
 
     def __init__(self, size: int) -> None:
@@ -64,14 +65,14 @@ class Cabinet:
         self._bytes = 0
         self._lock = threading.Lock()
         self._decoding = threading.Lock()
-        self._thumbnails: Thumbnails | None = None
+        self._decoder: Thumbnails | None = None
 
-    def show(self, audit: Audit, rows: Sequence[Row], *, play: bool = False) -> list[Shown]:
+    def show(self, database: AuditDatabase, rows: Sequence[Row], *, play: bool = False) -> list[Shown]:
         """One for each row, in order."""
-        keys = [(audit.path, audit.moved_to, play, *place(row)) for row in rows]
+        keys = [(database.path, database.moved_to, play, *place(row)) for row in rows]
         with self._lock:
             missing = {key: row for key, row in zip(keys, rows, strict=True) if key not in self._kept}
-        made = dict(zip(missing, self._make(audit, list(missing.values()), play), strict=True))
+        made = dict(zip(missing, self._make(database, list(missing.values()), play), strict=True))
         with self._lock:
             found = [made.get(key) or self._kept.get(key) or NOT_SHOWN for key in keys]
             for key, shown in zip(keys, found, strict=True):
@@ -87,15 +88,15 @@ class Cabinet:
             _, gone = self._kept.popitem(last=False)
             self._bytes -= size_of(gone)
 
-    def _make(self, audit: Audit, rows: Sequence[Row], play: bool) -> list[Shown]:
+    def _make(self, database: AuditDatabase, rows: Sequence[Row], play: bool) -> list[Shown]:
         with ThreadPoolExecutor(READERS) as readers:
-            read = list(readers.map(lambda row: read_row(audit, row, play), rows))
+            read = list(readers.map(lambda row: read_row(database, row, play), rows))
         tasks: list[tuple[int, bytes, Kind]] = [
             (i, data, rows[i]["kind"] or "image") for i, data in enumerate(read) if isinstance(data, bytes)
         ]
         with self._decoding:
-            self._thumbnails = self._thumbnails or Thumbnails(self.size, workers=2)
-            for i, made in self._thumbnails.map(tasks) if tasks else ():
+            self._decoder = self._decoder or Thumbnails(self.size, workers=2)
+            for i, made in self._decoder.map(tasks) if tasks else ():
                 read[i] = Shown(problem=made.message) if isinstance(made, Problem) else Shown(jpeg=made)
         return [shown if isinstance(shown, Shown) else NOT_SHOWN for shown in read]
 
@@ -104,14 +105,14 @@ def size_of(shown: Shown) -> int:
     return len(shown.jpeg or b"") + len(shown.video or b"") + 200
 
 
-def read_row(audit: Audit, row: Row, play: bool) -> bytes | Shown:
+def read_row(database: AuditDatabase, row: Row, play: bool) -> bytes | Shown:
     """The bytes to decode, or what can be said without decoding."""
     if not row.get("media_path"):
         return Shown(problem="there is no medium")
     if row.get("status") in {"corrupt", "timeout", "too_large"}:
         return Shown(problem=row.get("error_message") or row["status"])
     try:
-        data = audit.media(row)
+        data = media(database, row)
     except (AuditorError, OSError) as error:
         return Shown(problem=str(error), lasting=False)
     form = playable(data) if play and row.get("kind") == "video" and len(data) <= INLINE_VIDEO else None
@@ -119,8 +120,8 @@ def read_row(audit: Audit, row: Row, play: bool) -> bytes | Shown:
 
 
 @st.cache_resource(show_spinner=False)
-def cabinet(size: int) -> Cabinet:
-    return Cabinet(size)
+def thumbnails(size: int) -> ThumbnailCache:
+    return ThumbnailCache(size)
 
 
 @st.cache_resource(show_spinner=False)
@@ -132,22 +133,22 @@ def _strips(frames: int) -> tuple[Thumbnails, threading.Lock]:
 def _strip(
     path: str, moved_to: str | None, where: tuple[Any, ...], frames: int, _data: bytes
 ) -> list[tuple[float | None, bytes]]:
-    thumbnails, lock = _strips(frames)
+    decoder, lock = _strips(frames)
     with lock:
-        return thumbnails.frames(_data, "video")
+        return decoder.frames(_data, "video")
 
 
-def frame_strip(audit: Audit, row: Row, data: bytes, frames: int) -> list[tuple[float | None, bytes]]:
+def frame_strip(database: AuditDatabase, row: Row, data: bytes, frames: int) -> list[tuple[float | None, bytes]]:
     """JPEGs of the frames that were encoded, each with its time; none where they cannot be decoded."""
     try:
-        return _strip(audit.path, audit.moved_to, place(row), frames, data)
+        return _strip(database.path, database.moved_to, place(row), frames, data)
     except ThumbnailError:
         return []
 
 
-def original(audit: Audit, row: Row) -> bytes | None:
+def original(database: AuditDatabase, row: Row) -> bytes | None:
     """The bytes of a row's medium, or None where they cannot be had."""
     try:
-        return audit.media(row) if row.get("media_path") else None
+        return media(database, row) if row.get("media_path") else None
     except (AuditorError, OSError):
         return None

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 import streamlit as st
 
 from auditor.dashboard_settings import read_settings
-from auditor.query.audit import Audit, Limits
+from auditor.query.database import AuditDatabase
+from auditor.query.sandbox import Limits
 
 Answer = TypeVar("Answer")
 LIMITS = Limits(memory="4GB", seconds=30.0)  # nobody looks at a page for longer
@@ -21,14 +22,16 @@ LIMITS = Limits(memory="4GB", seconds=30.0)  # nobody looks at a page for longer
 class Source:
     """An open audit and what makes its answers its own."""
 
-    audit: Audit
+    database: AuditDatabase
     identity: str
 
     def ask(self, name: str, question: Callable[..., Answer], *arguments: Any) -> Answer:
-        """`question(audit, *arguments)`, asked once; `name` and arguments tell answers apart."""
+        """`question(database, *arguments)`, asked once; `name` and arguments tell answers apart."""
         given = repr(arguments)
-        marks = self.audit.marks if "review" in given.lower() else ""  # which change while the audit stays as it is
-        answer: Answer = _kept(f"{self.identity} {marks}", name, given, lambda: question(self.audit, *arguments))
+        marks = (
+            self.database.reviews_version if "review" in given.lower() else ""
+        )  # which change while the audit stays as it is
+        answer: Answer = _kept(f"{self.identity} {marks}", name, given, lambda: question(self.database, *arguments))
         return answer
 
 
@@ -38,8 +41,8 @@ def _kept(identity: str, name: str, arguments: str, _question: Callable[[], Any]
 
 
 @st.cache_resource(max_entries=3, show_spinner="Opening the audit …")
-def _open(path: str, corpus: str | None, state: str) -> Audit:
-    return Audit(path, corpus, limits=LIMITS).hold()
+def _open(path: str, corpus: str | None, state: str) -> AuditDatabase:
+    return AuditDatabase(path, corpus, limits=LIMITS).load_into_memory()
 
 
 def state_of(path: str) -> str:
@@ -64,9 +67,9 @@ def open_source(number: int = 0) -> Source | None:
     path = settings.audits[number]
     corpus = settings.corpus if number == 0 else None
     state = state_of(path)
-    audit = _open(path, corpus, state)
-    audit.see_new_marks()
-    return Source(audit, f"{path} {corpus} {state}")
+    database = _open(path, corpus, state)
+    database.see_new_marks()
+    return Source(database, f"{path} {corpus} {state}")
 
 
 def source() -> Source:

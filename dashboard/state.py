@@ -11,9 +11,10 @@ from urllib.parse import parse_qs, urlencode
 
 import streamlit as st
 
-from auditor.query.audit import Audit
+from auditor.query.database import AuditDatabase
+from auditor.query.rows import row
 from auditor.schema import FLAGS, HEADLINES, MARKS, STATUSES
-from dashboard.records import Bounds, Selection
+from dashboard.selection import Bounds, Selection
 
 BROWSE, SAMPLE = "screens/browse.py", "screens/sample.py"
 ANY = "any"
@@ -112,11 +113,11 @@ def sample_query(row: Mapping[str, Any], view: View | None = None, at: int | Non
     return query
 
 
-def wanted_row(audit: Audit) -> dict[str, Any] | None:
+def wanted_row(database: AuditDatabase) -> dict[str, Any] | None:
     """The row that the URL names."""
     uid, shard = st.query_params.get("uid"), st.query_params.get("shard") or None
     caption = st.query_params.get("caption", "0")
     if not uid:
         return None
     index = int(caption) if caption.isdigit() and len(caption) < 9 else 0
-    return audit.row(uid, index, shard) or (audit.row(uid, index) if shard else None)
+    return row(database, uid, index, shard) or (row(database, uid, index) if shard else None)

@@ -31,7 +31,7 @@ Every command with its options, as `auditor COMMAND --help` prints them. This pa
 
 def help_of(name: str) -> str:
     """What `auditor NAME --help` prints, at a fixed width."""
-    parent = click.Context(cli, info_name="auditor")
+    parent = click.Context(cli, info_name="auditor", **cli.context_settings)
     command = cli.get_command(parent, name)
     assert command is not None, name
     context = click.Context(command, info_name=name, parent=parent, max_content_width=WIDTH, terminal_width=WIDTH)

@@ -67,7 +67,7 @@ def test_no_device_is_hard_coded() -> None:
 READERS = [
     "auditor",
     "auditor.cli",
-    "auditor.query.audit",
+    "auditor.audit",
     "auditor.query.rules",
     "auditor.keep.effects",
     "auditor.keep.export",
@@ -93,7 +93,7 @@ def test_reading_an_audit_imports_no_torch_no_ray_and_no_model(module: str) -> N
 
 def test_an_audit_can_be_read_beside_a_model_py_of_the_user(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text("raise RuntimeError('the user\\'s own model.py was imported')\n")
-    modules = "auditor.query.audit, auditor.keep.effects, auditor.keep.export"
+    modules = "auditor.audit, auditor.keep.effects, auditor.keep.export"
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import {modules}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr

@@ -9,7 +9,7 @@ from typing import get_args
 import pyarrow.parquet as pq
 
 from auditor import schema
-from auditor.query.audit import Audit
+from auditor.audit import Audit
 from auditor.store import arrow_schema
 from tests.support.synthetic import write_audit
 
@@ -65,7 +65,7 @@ module = types.ModuleType("auditor.schema")
 sys.modules["auditor.schema"] = auditor.schema = module
 exec(compile(changed, "schema.py", "exec"), module.__dict__)
 
-from auditor.query.audit import Audit
+from auditor.audit import Audit
 from docs.generate import columns_page
 from auditor.commands.filter import command
 from auditor.commands.worst import command as worst
@@ -89,7 +89,7 @@ print(json.dumps({
     "direction": audit.worst("novelty").num_rows == 0,
     "summary": "novelty" not in audit.summary().typical,
     "compare": "novelty" in audit.compare(audit).correlation,
-    "report": "Novelty" not in render(audit, ReportOptions(0, media=False)),
+    "report": "Novelty" not in render(audit.database, ReportOptions(0, media=False)),
     "label": words.label("novelty") == "Novelty",
     "sentence": words.score_words({"novelty": 0.5}, {})[0].words == "0.5 new",
     "range": view_of({"novelty": ["0.1", "0.2"]}).selection.ranges == {"novelty": (0.1, 0.2)},

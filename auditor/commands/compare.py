@@ -27,9 +27,8 @@ def command(first: str, second: str, count: int, as_json: bool, as_csv: bool, pa
     auditor compare audit-monday/ audit-friday/ -n 100 --csv
     """
     from auditor.console import as_json as json_text
-    from auditor.query.compare import compare
 
-    found = compare(open_audit(first), open_audit(second), count)
+    found = open_audit(first).compare(open_audit(second), count)
     if as_json:
         click.echo(json_text(found.to_dict()))
     elif as_csv or parquet:

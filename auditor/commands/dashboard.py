@@ -55,13 +55,13 @@ def command(
     auditor dashboard demo/audit
     auditor dashboard audit/ audit-new/ --results results/ --port 8600
     """
-    from auditor.query.audit import Audit
+    from auditor.audit import Audit
 
     audits = [audit, *([audit2] if audit2 else [])]
     for path in audits:
         Audit(path).close()  # says in one line what is wrong with it
     if results and not Path(results).is_dir():
-        raise DashboardError(f"{results} is no folder of results")
+        raise DashboardError(f"{results} is not a folder")
     if importlib.util.find_spec("streamlit") is None:
         raise DashboardError("streamlit is not installed; pip install 'pau-auditor[dashboard]'")
     check_port(host, port)

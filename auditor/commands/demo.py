@@ -22,11 +22,11 @@ def command(out: str, size: int | None, seed: int, quick: bool, quiet: bool, as_
     \b
     auditor demo --out demo
     """
+    from auditor.audit import Audit
     from auditor.console import as_json as to_json
     from auditor.demo.check import compare, show
     from auditor.demo.corpus import read_truth
     from auditor.demo.run import FULL, DemoConfig, quick_config, run_demo
-    from auditor.query.audit import Audit
     from auditor.report.report import ReportOptions, write_report
 
     place = Path(out)
@@ -35,7 +35,7 @@ def command(out: str, size: int | None, seed: int, quick: bool, quiet: bool, as_
     report = place / "report.html"
     with Audit(audited) as audit:
         findings = compare(audit, read_truth(place))
-        write_report(audit, report, ReportOptions(), force=True)
+        write_report(audit.database, report, ReportOptions(), force=True)
     if as_json:
         click.echo(to_json(findings.to_dict()))
         return

@@ -26,9 +26,8 @@ def command(audit: str, key: str, caption_index: int | None, count: int, as_json
     auditor explain audit/ 000000123 --caption 2 --json
     """
     from auditor import console
-    from auditor.query.explain import explain
 
-    found = explain(open_audit(audit), key, caption_index, n=count)
+    found = open_audit(audit).explain(key, caption_index, n=count)
     if as_json:
         click.echo(console.as_json(found.to_dict()))
     else:

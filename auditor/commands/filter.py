@@ -8,10 +8,10 @@ from auditor.commands.output import CORPUS_HELP, Function, open_audit, parse_los
 from auditor.schema import RULES
 
 if TYPE_CHECKING:
-    from auditor.keep.drift import Shifts
+    from auditor.audit import Audit
+    from auditor.keep.drift import Drift
     from auditor.keep.effects import Effect, Effects
     from auditor.keep.subset import Subset
-    from auditor.query.audit import Audit
 
 
 def rule_options(function: Function) -> Function:
@@ -31,7 +31,7 @@ def rule_options(function: Function) -> Function:
 @click.option("--no-duplicates", is_flag=True, help="Of each group of duplicates keep the first.")
 @click.option("--lose-at-most", help="Choose the cut of p_mismatch that loses at most this share (2%) of good pairs.")
 @click.option("--expect-precision", type=float, help="Choose the cut at which this share of the removed is mismatched.")
-@click.option("--dry-run", is_flag=True, help="Write nothing: show what each rule removes and how the kept set shifts.")
+@click.option("--dry-run", is_flag=True, help="Write nothing: show what each rule removes, how the kept set differs.")
 @click.option("--shard-size", type=click.IntRange(min=1), default=10_000, show_default=True, help="Samples per shard.")
 @click.option("--corpus", help=CORPUS_HELP)
 @click.option("--force", is_flag=True, help="Replace an output that exists.")
@@ -74,7 +74,7 @@ def chosen_cut(audit: "Audit", lose_at_most: str | None, expect_precision: float
     from auditor.query.thresholds import choose_cut
 
     share = parse_loss(lose_at_most) if lose_at_most is not None else None
-    cut = float(choose_cut(audit, lose_at_most=share, expect_precision=expect_precision))
+    cut = float(choose_cut(audit.database, lose_at_most=share, expect_precision=expect_precision))
     click.echo(f"cut: p_mismatch <= {cut:.4g}", err=True)
     return cut if given is None else min(cut, given)
 
@@ -83,7 +83,8 @@ def write(subset: "Subset", out: str, force: bool, shard_size: int, as_json: boo
     from dataclasses import asdict
 
     from auditor import console
-    from auditor.keep.export import export, target_form
+    from auditor.keep.export import export
+    from auditor.keep.target import target_form
 
     quiet = as_json or target_form(out) != "webdataset"
     with console.Progress("filter", None, "samples", quiet=quiet) as progress:
@@ -101,14 +102,14 @@ def show_plan(subset: "Subset", as_json: bool) -> None:
 
     from auditor import console
 
-    effects, shifts = subset.effects(), subset.shifts()
+    effects, drift = subset.effects(), subset.drift()
     if as_json:
-        plan = {**asdict(effects), "shifts": {**asdict(shifts), "topic_distance": shifts.topic_distance}}
+        plan = {**asdict(effects), "shifts": {**asdict(drift), "topic_distance": drift.topic_distance}}
         click.echo(console.as_json(plan))
         return
     console.table(effect_rows(effects), f"{effects.kept:,} of {effects.rows:,} rows would be kept")
-    console.table(shift_rows(shifts), "how the kept rows differ from all usable ones")
-    console.table(topic_rows(shifts), f"topics: {shifts.topic_distance:.1%} of the kept rows moved")
+    console.table(drift_rows(drift), "how the kept rows differ from all usable ones")
+    console.table(topic_rows(drift), f"topics: {drift.topic_distance:.1%} of the kept rows moved")
 
 
 def effect_rows(effects: "Effects") -> list[dict[str, Any]]:
@@ -126,17 +127,17 @@ def effect_row(effect: "Effect") -> dict[str, Any]:
     }
 
 
-def shift_rows(shifts: "Shifts") -> list[dict[str, Any]]:
+def drift_rows(drift: "Drift") -> list[dict[str, Any]]:
     return [
-        {"mean of": shift.measure, "all": shift.whole, "kept": shift.kept, "change": percent(shift.change, sign=True)}
-        for shift in shifts.measures
+        {"mean of": mean.measure, "all": mean.whole, "kept": mean.kept, "change": percent(mean.change, sign=True)}
+        for mean in drift.measures
     ]
 
 
-def topic_rows(shifts: "Shifts", most: int = 5) -> list[dict[str, Any]]:
+def topic_rows(drift: "Drift", most: int = 5) -> list[dict[str, Any]]:
     return [
         {"topic": str(topic.topic), "rows": topic.rows, "all": percent(topic.whole), "kept": percent(topic.kept)}
-        for topic in shifts.topics[:most]
+        for topic in drift.topics[:most]
     ]
 
 

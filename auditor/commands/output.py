@@ -8,7 +8,7 @@ import click
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from auditor.query.audit import Audit
+    from auditor.audit import Audit
     from auditor.query.sandbox import Limits
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -36,7 +36,7 @@ def remember_force(context: click.Context, _: click.Parameter, force: bool) -> N
 def refuse_existing(context: click.Context, _: click.Parameter, target: str | None) -> str | None:
     """Before any work is done: --force, being eager, has been read."""
     if target is not None and not context.meta[FORCE]:
-        from auditor.keep.export import ExportError, split_target
+        from auditor.keep.target import ExportError, split_target
 
         folder, name = split_target(target)
         if folder.exists(name):
@@ -61,7 +61,8 @@ def parse_loss(given: str) -> float:
 
 def open_audit(path: str, corpus: str | None = None, limits: "Limits | None" = None) -> "Audit":
     """Open an audit and tell on stderr what its reader must know. Our own queries may take as long as they take."""
-    from auditor.query.audit import Audit, Limits
+    from auditor.audit import Audit
+    from auditor.query.sandbox import Limits
 
     audit = Audit(path, corpus, limits=limits or Limits(seconds=None))
     click.get_current_context().call_on_close(audit.close)
@@ -98,7 +99,7 @@ def write_parquet(rows: Any, target: str) -> None:
     """Whole or not at all."""
     import pyarrow as pa
 
-    from auditor.keep.export import split_target
+    from auditor.keep.target import split_target
 
     table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist([dict(row) for row in rows])
     folder, name = split_target(target)

@@ -21,5 +21,5 @@ def command(audit: str, out: str, per_gallery: int, no_media: bool, corpus: str 
     from auditor.report.report import ReportOptions, write_report
 
     opened = open_audit(audit, corpus)
-    size = write_report(opened, out, ReportOptions(per_gallery, not no_media), force=force)
+    size = write_report(opened.database, out, ReportOptions(per_gallery, not no_media), force=force)
     click.echo(f"{out}: {size / 1e6:.1f} MB")

@@ -37,9 +37,9 @@ def command(
     auditor thresholds audit/ --lose-at-most 2%
     auditor thresholds audit/ --expect-precision 0.9 --where "kind = 'video'"
     """
-    from auditor.query.thresholds import SHOWN, choose_cut, cuts, tally_audit
+    from auditor.query.thresholds import SHOWN, choose_cut, count_pairs, cuts
 
-    found = tally_audit(open_audit(audit), where)
+    found = count_pairs(open_audit(audit).database, where)
     if lose_at_most is not None or expect_precision is not None:
         share = parse_loss(lose_at_most) if lose_at_most is not None else None
         listed = [choose_cut(found, lose_at_most=share, expect_precision=expect_precision)]

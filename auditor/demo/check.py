@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from auditor.audit import Audit
 from auditor.console import table
 from auditor.demo.corpus import DemoError, read_truth
 from auditor.demo.damage import DEFECTS
-from auditor.query.audit import Audit
 
 Row = dict[str, Any]
 

@@ -5,13 +5,11 @@ A filter that keeps 60% of a corpus and drops most of its videos, or one topic, 
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from auditor.keep.effects import all_of, clauses
+from auditor.query.database import AuditDatabase
 from auditor.query.rules import Rules
-
-if TYPE_CHECKING:
-    from auditor.query.audit import Audit
 
 MEASURES = {
     "caption length": "length(caption)",
@@ -22,7 +20,7 @@ MEASURES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Shift:
+class MeanDrift:
     """The mean of something over all usable rows and over the kept ones."""
 
     measure: str
@@ -35,7 +33,7 @@ class Shift:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicShift:
+class TopicDrift:
     topic: int
     whole: float  # share of the usable rows
     kept: float  # share of the kept rows
@@ -43,9 +41,9 @@ class TopicShift:
 
 
 @dataclass(frozen=True, slots=True)
-class Shifts:
-    measures: list[Shift]
-    topics: list[TopicShift]  # the most changed first
+class Drift:
+    measures: list[MeanDrift]
+    topics: list[TopicDrift]  # the most changed first
 
     @property
     def topic_distance(self) -> float:
@@ -60,12 +58,12 @@ def by_topic(groups: list[dict[str, Any]]) -> Counter[int | None]:
     return found
 
 
-def shifts(audit: "Audit", rules: Rules) -> Shifts:
+def find_drift(database: AuditDatabase, rules: Rules) -> Drift:
     """One pass over the usable rows, summed by topic."""
-    found = clauses(audit, rules)
-    table = audit.table(all_of(found), *MEASURES.values())
+    found = clauses(database, rules)
+    table = database.table(all_of(found), *MEASURES.values())
     sums = ", ".join(f"sum({sql}) AS s{i}, count({sql}) AS n{i}" for i, sql in enumerate(MEASURES.values()))
-    groups = audit.database.rows(
+    groups = database.rows(
         f"SELECT topic, kept, count(*) AS n, {sums} "
         f"FROM (SELECT *, {all_of(found)} AS kept FROM {table} WHERE status = 'ok') GROUP BY topic, kept"
     )
@@ -75,11 +73,11 @@ def shifts(audit: "Audit", rules: Rules) -> Shifts:
         count = sum(group[f"n{i}"] for group in of)
         return float(sum(group[f"s{i}"] or 0 for group in of)) / count if count else None
 
-    measures = [Shift(measure, mean(i, groups), mean(i, kept)) for i, measure in enumerate(MEASURES)]
+    measures = [MeanDrift(measure, mean(i, groups), mean(i, kept)) for i, measure in enumerate(MEASURES)]
     rows, rows_kept = by_topic(groups), by_topic(kept)
     topics = [
-        TopicShift(topic, n / rows.total(), rows_kept[topic] / max(rows_kept.total(), 1), n)
+        TopicDrift(topic, n / rows.total(), rows_kept[topic] / max(rows_kept.total(), 1), n)
         for topic, n in rows.items()
         if topic is not None
     ]
-    return Shifts(measures, sorted(topics, key=lambda topic: -abs(topic.kept - topic.whole)))
+    return Drift(measures, sorted(topics, key=lambda topic: -abs(topic.kept - topic.whole)))

@@ -7,16 +7,15 @@ their mean over removed rows is the expected precision, and the sum of 1 - p the
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
+from auditor.query.database import AuditDatabase
+from auditor.query.rows import fetch
 from auditor.query.rules import RuleError, Rules, bound_sql, parse_share
 from auditor.query.sandbox import QueryError, literal
 from auditor.schema import HIGH_IS_SUSPICIOUS
-
-if TYPE_CHECKING:
-    from auditor.query.audit import Audit
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +50,19 @@ class Effects:
 STATUS = Clause("status", "status = 'ok'")
 
 
-def clauses(audit: "Audit", rules: Rules) -> list[Clause]:
+def clauses(database: AuditDatabase, rules: Rules) -> list[Clause]:
     """The rules as SQL, the status first; a user's condition has passed the sandbox."""
     found = [STATUS]
     for rule, (column, comparison, threshold) in rules.bounds().items():
         if math.isnan(threshold):
             raise RuleError(f"{rule} needs a number")
-        audit.column(column)
+        database.column(column)
         found.append(Clause(rule, bound_sql(column, comparison, threshold)))
     if rules.keep_top is not None and rules.by is not None:
-        found.append(Clause("keep_top", top_sql(audit, rules.keep_top, rules.by)))
+        found.append(Clause("keep_top", top_sql(database, rules.keep_top, rules.by)))
     if rules.where:
-        checked = audit.where(rules.where)
-        audit.database.run(f"SELECT {checked} FROM samples LIMIT 0")  # binds: an unknown column is told here
+        checked = database.where(rules.where)
+        database.run(f"SELECT {checked} FROM samples LIMIT 0")  # binds: an unknown column is told here
         found.append(Clause("where", f"coalesce({checked}, FALSE)"))
     if rules.no_duplicates:
         found.append(Clause("no_duplicates", "duplicate_of IS NULL"))
@@ -74,35 +73,35 @@ def all_of(found: Sequence[Clause]) -> str:
     return " AND ".join(f"({clause.sql})" for clause in found)
 
 
-def top_sql(audit: "Audit", keep_top: str | float | int, by: str) -> str:
+def top_sql(database: AuditDatabase, keep_top: str | float | int, by: str) -> str:
     """The best share of the usable rows by a column, to the row: ties at the cut are decided by uid."""
-    column = audit.column(by)
+    column = database.column(by)
     share = parse_share(keep_top)
-    return str(audit.cached(f"top {share!r} {by}", lambda: find_top(audit, share, by, column)))
+    return str(database.cached(f"top {share!r} {by}", lambda: find_top(database, share, by, column)))
 
 
-def find_top(audit: "Audit", share: float | int, by: str, column: str) -> str:
-    usable = f"{audit.table(column)} WHERE status = 'ok' AND {column} IS NOT NULL"
-    total = audit.database.rows(f"SELECT count(*) AS n FROM {usable}")[0]["n"]
+def find_top(database: AuditDatabase, share: float | int, by: str, column: str) -> str:
+    usable = f"{database.table(column)} WHERE status = 'ok' AND {column} IS NOT NULL"
+    total = database.rows(f"SELECT count(*) AS n FROM {usable}")[0]["n"]
     wanted = share if isinstance(share, int) else round(share * total)
     if wanted >= total:
         return f"{column} IS NOT NULL"
     if wanted < 1:
         return "FALSE"
     better, order = ("<", "ASC") if by in HIGH_IS_SUSPICIOUS else (">", "DESC")
-    cut = cut_value(audit, usable, column, order, wanted, total)
-    ahead = audit.database.rows(f"SELECT count(*) AS n FROM {usable} AND {column} {better} {cut}")[0]["n"]
+    cut = cut_value(database, usable, column, order, wanted, total)
+    ahead = database.rows(f"SELECT count(*) AS n FROM {usable} AND {column} {better} {cut}")[0]["n"]
     ties = f"{usable} AND {column} = {cut}"
     place = f"ORDER BY uid_order LIMIT 1 OFFSET {wanted - ahead - 1}"
-    last = audit.database.rows(f"SELECT uid_order FROM {ties} {place}")[0]["uid_order"]
+    last = database.rows(f"SELECT uid_order FROM {ties} {place}")[0]["uid_order"]
     return f"coalesce({column} {better} {cut} OR ({column} = {cut} AND uid_order <= {last}), FALSE)"
 
 
-def cut_value(audit: "Audit", usable: str, column: str, order: str, wanted: int, total: int) -> str:
+def cut_value(database: AuditDatabase, usable: str, column: str, order: str, wanted: int, total: int) -> str:
     """The value of the last row that is kept, exactly."""
     place = (wanted if order == "ASC" else total - wanted + 1) / total
     # quantile_disc(p) is the smallest value with at least p * n values at or below it; half a row keeps rounding away
-    found = audit.database.run(
+    found = database.run(
         f"SELECT quantile_disc({column}, {place - 0.5 / total!r}) AS cut, any_value(typeof({column})) AS type "
         f"FROM {usable}"
     )
@@ -112,14 +111,14 @@ def cut_value(audit: "Audit", usable: str, column: str, order: str, wanted: int,
     return f"CAST({literal(repr(value) if isinstance(value, float) else value)} AS {sql_type})"
 
 
-def rule_effects(audit: "Audit", rules: Rules) -> Effects:
+def rule_effects(database: AuditDatabase, rules: Rules) -> Effects:
     """One pass: rows are counted by the combination of rules they meet, all else is arithmetic on a few groups."""
-    found = clauses(audit, rules)
+    found = clauses(database, rules)
     columns = ", ".join(f"({clause.sql}) AS c{i}" for i, clause in enumerate(found))
-    groups = audit.database.rows(
+    groups = database.rows(
         f"SELECT {', '.join(f'c{i}' for i in range(len(found)))}, count(*) AS n, "
         "coalesce(sum(p_mismatch), 0) AS bad, coalesce(sum(1 - p_mismatch), 0) AS good "
-        f"FROM (SELECT {columns}, CAST(p_mismatch AS DOUBLE) AS p_mismatch FROM {audit.table(all_of(found))}) "
+        f"FROM (SELECT {columns}, CAST(p_mismatch AS DOUBLE) AS p_mismatch FROM {database.table(all_of(found))}) "
         "GROUP BY ALL"
     )
     usable = [group for group in groups if group["c0"]]
@@ -167,15 +166,15 @@ def reason_sql(found: Sequence[Clause]) -> str:
     return f"CASE WHEN status <> 'ok' THEN status ELSE {rules} END"
 
 
-def nearest_cut(audit: "Audit", rules: Rules, rule: str, n: int = 10) -> tuple[pa.Table, pa.Table]:
+def nearest_cut(database: AuditDatabase, rules: Rules, rule: str, n: int = 10) -> tuple[pa.Table, pa.Table]:
     """The usable rows nearest the cut of one bound: (just kept, just removed), nearest first."""
     bounds = rules.bounds()
     if rule not in bounds:
         raise RuleError(f"{rule} is not one of the bounds that are set: {', '.join(bounds) or 'none'}")
     column, comparison, threshold = bounds[rule]
-    quoted = audit.column(column)
+    quoted = database.column(column)
     kept = bound_sql(column, comparison, threshold)
     down, up = f"{quoted} DESC", f"{quoted} ASC"
     first, second = (down, up) if comparison == "<=" else (up, down)
     usable = f"status = 'ok' AND {quoted} IS NOT NULL"
-    return audit.fetch(f"{usable} AND {kept}", first, n), audit.fetch(f"{usable} AND NOT {kept}", second, n)
+    return fetch(database, f"{usable} AND {kept}", first, n), fetch(database, f"{usable} AND NOT {kept}", second, n)

@@ -10,96 +10,58 @@
 A sample with several captions has several rows; as its bytes stay as they are, it is kept when any of its rows is.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from auditor.errors import AuditorError
-from auditor.query.sandbox import Database, literal
+from auditor.keep.export_shards import export_shards
+from auditor.keep.kept_rows import KeptRows
+from auditor.keep.target import (
+    Exported,
+    ExportError,
+    Progress,
+    copy_parquet,
+    patient_sandbox,
+    split_target,
+    target_form,
+)
 from auditor.query.sandbox import name as quoted
 from auditor.store.folder import Folder
 
-if TYPE_CHECKING:
-    from auditor.keep.subset import Subset
-
 UID = np.dtype("u8,u8")
 SHARD_SIZE = 10_000
-Progress = Callable[[int], None]
-
-
-class ExportError(AuditorError):
-    """A target that cannot be written."""
-
-
-@dataclass(frozen=True, slots=True)
-class Exported:
-    target: str
-    form: str  # npy, parquet, txt, webdataset
-    rows: int  # rows kept; for npy distinct uids, for txt keys, for a folder samples
-    shards: int = 0
 
 
 def export(
-    subset: "Subset",
+    kept: KeptRows,
     target: str | Path,
     *,
     force: bool = False,
     shard_size: int = SHARD_SIZE,
     progress: Progress | None = None,
 ) -> Exported:
-    """Write the subset; the form follows from the target's name. What exists is replaced only with `force`."""
+    """Write what is kept; the form follows from the target's name. What exists is replaced only with `force`."""
     target = str(target)
     form = target_form(target)
     if form == "webdataset":
-        from auditor.keep.export_shards import export_shards
-
-        return export_shards(subset, Folder(target), shard_size=shard_size, force=force, progress=progress)
+        return export_shards(kept, Folder(target), shard_size=shard_size, force=force, progress=progress)
     folder, name = split_target(target)
     if folder.exists(name) and not force:
         raise ExportError(f"{target} exists; --force replaces it")
     write = {"npy": write_npy, "parquet": write_parquet, "txt": write_txt}[form]
-    return Exported(target, form, write(subset, folder, name))
+    return Exported(target, form, write(kept, folder, name))
 
 
-@contextmanager
-def patient_database(subset: "Subset", writable: Sequence[str] = ()) -> Iterator[Database]:
-    """A sandbox without a time limit: writing takes as long as it takes."""
-    database = subset.audit.open_database(writable, replace(subset.audit.limits, seconds=None))
-    try:
-        yield database
-    finally:
-        database.close()
-
-
-def target_form(target: str) -> str:
-    """npy, parquet or txt by the extension; else a folder, unless the name looks like some other kind of file."""
-    form = target.rsplit("/", 1)[-1].rpartition(".")[2].lower() if "." in target.rsplit("/", 1)[-1] else ""
-    if form in {"csv", "json", "jsonl", "npz", "tar", "pkl"}:
-        raise ExportError(f"cannot write .{form}; targets are .npy, .parquet, .txt or a folder for shards")
-    return form if form in {"npy", "parquet", "txt"} else "webdataset"
-
-
-def split_target(target: str) -> tuple[Folder, str]:
-    parent, _, name = target.rpartition("/")
-    if not parent:
-        parent = "/" if target.startswith("/") else "."
-    return Folder(parent), name
-
-
-def write_npy(subset: "Subset", folder: Folder, name: str) -> int:
+def write_npy(kept: KeptRows, folder: Folder, name: str) -> int:
     wrong = "error(concat('uid ', uid, ' is not 32 hex digits'))"
     sql = (
         f"SELECT CASE WHEN strlen(uid) = 32 THEN unhex(uid) ELSE {wrong} END "
-        f"FROM {subset.source} WHERE {subset.condition} AND uid IS NOT NULL"
+        f"FROM {kept.source} WHERE {kept.condition} AND uid IS NOT NULL"
     )
-    with patient_database(subset) as database:
-        parts = [uid_numbers(batch.column(0)) for batch in database.stream(sql)]
+    with patient_sandbox(kept) as sandbox:
+        parts = [uid_numbers(batch.column(0)) for batch in sandbox.stream(sql)]
     uids = sort_uids(np.concatenate(parts) if parts else np.empty((0, 2), np.uint64))
     with folder.writing(name) as path, path.open("wb") as file:
         np.save(file, uids, allow_pickle=False)
@@ -126,31 +88,22 @@ def sort_uids(uids: npt.NDArray[np.uint64]) -> npt.NDArray[np.void]:
     return np.ascontiguousarray(uids).view(UID).reshape(-1)
 
 
-def write_parquet(subset: "Subset", folder: Folder, name: str) -> int:
-    columns = ", ".join(quoted(column) for column in subset.audit.columns)
-    sql = f"SELECT {columns} FROM reviewed AS samples WHERE {subset.condition}"
-    return copy_parquet(subset, folder, name, sql)
+def write_parquet(kept: KeptRows, folder: Folder, name: str) -> int:
+    columns = ", ".join(quoted(column) for column in kept.database.columns)
+    sql = f"SELECT {columns} FROM reviewed AS samples WHERE {kept.condition}"
+    return copy_parquet(kept, folder, name, sql)
 
 
-def copy_parquet(subset: "Subset", folder: Folder, name: str, sql: str) -> int:
-    """DuckDB writes the file itself, in a sandbox that may write this one path and no other."""
-    with folder.writing(name) as path, patient_database(subset, [str(path)]) as database:
-        return database.rows_of(
-            f"COPY ({sql}) TO {literal(str(path))} "
-            "(FORMAT parquet, COMPRESSION snappy, ROW_GROUP_SIZE 122880, USE_TMP_FILE false)"
-        )
-
-
-def write_txt(subset: "Subset", folder: Folder, name: str) -> int:
+def write_txt(kept: KeptRows, folder: Folder, name: str) -> int:
     columns = "shard, key, media_path, media_offset"
-    sql = f"SELECT DISTINCT {columns} FROM {subset.source} WHERE {subset.condition} ORDER BY ALL"
+    sql = f"SELECT DISTINCT {columns} FROM {kept.source} WHERE {kept.condition} ORDER BY ALL"
     count = 0
     with (
-        patient_database(subset) as database,
+        patient_sandbox(kept) as sandbox,
         folder.writing(name) as path,
         path.open("w", encoding="utf-8", newline="\n") as file,
     ):
-        for batch in database.stream(sql):
+        for batch in sandbox.stream(sql):
             keys = batch.column("key").to_pylist()
             broken = next((key for key in keys if "\n" in key or "\r" in key), None)
             if broken is not None:

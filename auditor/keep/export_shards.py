@@ -10,15 +10,13 @@ import tarfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from auditor.corpus.raw_samples import read_kept
 from auditor.corpus.write import add_sample, new_tar
-from auditor.keep.export import Exported, ExportError, Progress, copy_parquet
+from auditor.keep.kept_rows import KeptRows
+from auditor.keep.target import Exported, ExportError, Progress, copy_parquet
 from auditor.store.folder import Folder
-
-if TYPE_CHECKING:
-    from auditor.keep.subset import Subset
 
 PLAN = "export.json"
 REMOVED = "removed.parquet"
@@ -46,31 +44,31 @@ class Plan:
 
 
 def export_shards(
-    subset: "Subset", folder: Folder, *, shard_size: int, force: bool = False, progress: Progress | None = None
+    kept: KeptRows, folder: Folder, *, shard_size: int, force: bool = False, progress: Progress | None = None
 ) -> Exported:
     """New shards in `folder`, and removed.parquet with the reason of every row that is not kept."""
     if shard_size < 1:
         raise ExportError("--shard-size must be at least 1")
-    sources = subset.by_shard()
+    sources = kept.by_shard()
     total = sum(count for _, count in sources)
     plan = Plan(total, -(-total // shard_size))
-    description = describe(subset, sources, shard_size)
+    description = describe(kept, sources, shard_size)
     prepare(folder, description, force)
     folder.sweep_temporary("")
     done = {int(name) for name in folder.names("", ".tar") if name.isdecimal()}
-    write_missing(subset, folder, plan, sources, done, progress)
-    removed = f"SELECT {REMOVED_COLUMNS}, {subset.reasons} AS reason FROM reviewed AS samples"
-    copy_parquet(subset, folder, REMOVED, f"{removed} WHERE NOT coalesce({subset.condition}, FALSE)")
+    write_missing(kept, folder, plan, sources, done, progress)
+    removed = f"SELECT {REMOVED_COLUMNS}, {kept.reasons} AS reason FROM reviewed AS samples"
+    copy_parquet(kept, folder, REMOVED, f"{removed} WHERE NOT coalesce({kept.condition}, FALSE)")
     folder.write_json(PLAN, {**description, "state": "complete", "samples": total, "shards": plan.shards})
     return Exported(folder.url, "webdataset", total, plan.shards)
 
 
-def describe(subset: "Subset", sources: list[tuple[str, int]], shard_size: int) -> dict[str, Any]:
+def describe(kept: KeptRows, sources: list[tuple[str, int]], shard_size: int) -> dict[str, Any]:
     """What this export is, so that another one is never mixed into it."""
-    content = json.dumps([subset.condition, sources]).encode()
+    content = json.dumps([kept.condition, sources]).encode()
     return {
-        "audit": subset.audit.path,
-        "rules": subset.rules.to_dict(),
+        "audit": kept.database.path,
+        "rules": kept.rules.to_dict(),
         "shard_size": shard_size,
         "fingerprint": hashlib.blake2b(content, digest_size=16).hexdigest(),
     }
@@ -104,7 +102,7 @@ def clear(folder: Folder) -> None:
 
 
 def write_missing(
-    subset: "Subset",
+    kept: KeptRows,
     folder: Folder,
     plan: Plan,
     sources: list[tuple[str, int]],
@@ -113,23 +111,23 @@ def write_missing(
 ) -> None:
     """Walk the corpus once; sources whose samples are all in finished shards are not even opened."""
     with ShardWriter(folder, plan) as writer:
-        for index, sample in missing_samples(subset, plan, sources, done):
+        for index, sample in missing_samples(kept, plan, sources, done):
             writer.write(plan.shard_of(index), sample)
             if progress:
                 progress(1)
 
 
 def missing_samples(
-    subset: "Subset", plan: Plan, sources: list[tuple[str, int]], done: set[int]
+    kept: KeptRows, plan: Plan, sources: list[tuple[str, int]], done: set[int]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     start = 0
     for shard, count in sources:
         wanted = [i for i in range(start, start + count) if plan.shard_of(i) not in done]
         if wanted:
-            kept = subset.shard(shard)
+            rows = kept.shard(shard)
             # finished shards are whole stretches, so what is missing of a source is read stretch by stretch
             for first, last in stretches(wanted):
-                samples = read_kept(kept.slice(first - start, last + 1 - start))
+                samples = read_kept(rows.slice(first - start, last + 1 - start))
                 yield from zip(range(first, last + 1), samples, strict=True)
         start += count
 

@@ -15,94 +15,42 @@ In open_clip's own training script the same `wds.select(keep)` goes before `wds.
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from auditor.corpus.raw_samples import KeptShard, read_kept
+from auditor.corpus.raw_samples import read_kept
 from auditor.errors import AuditorError
-from auditor.keep.drift import Shifts, shifts
-from auditor.keep.effects import Clause, Effects, all_of, clauses, reason_sql, rule_effects
-from auditor.query.rules import Rules, Threshold
+from auditor.keep.drift import Drift, find_drift
+from auditor.keep.effects import Effects, rule_effects
+from auditor.keep.export import export
+from auditor.keep.kept_rows import KeptRows, kept_shard
+from auditor.keep.target import Exported
+from auditor.query.database import AuditDatabase
+from auditor.query.rules import Threshold
 from auditor.query.sandbox import Limits
-from auditor.store.audit_files import view_sql
-
-if TYPE_CHECKING:
-    from auditor.keep.export import Exported
-    from auditor.query.audit import Audit
 
 Keys = npt.NDArray[np.uint64]
 
 
-class Subset:
-    """The usable rows of an audit that meet all rules."""
-
-    def __init__(self, audit: "Audit", rules: Rules) -> None:
-        self.audit, self.rules = audit, rules
-        self.clauses: list[Clause] = clauses(audit, rules)
-        self.condition = all_of(self.clauses)
-
-    @property
-    def source(self) -> str:
-        return self.audit.stored_table(self.condition)  # an export reads it in a database of its own
-
-    @cached_property
-    def count(self) -> int:
-        """Rows kept."""
-        found: int = self.audit.database.rows(f"SELECT count(*) AS n FROM {self.source} WHERE {self.condition}")[0]["n"]
-        return found
-
-    def __len__(self) -> int:
-        return self.count
-
-    def column(self, name: str) -> pa.ChunkedArray:
-        """One column of the kept rows."""
-        sql = f"SELECT {self.audit.column(name)} FROM {self.source} WHERE {self.condition}"
-        return self.audit.database.run(sql).column(0)
-
-    @property
-    def uids(self) -> pa.ChunkedArray:
-        return self.column("uid")
-
-    @property
-    def keys(self) -> pa.ChunkedArray:
-        return self.column("key")
-
-    @property
-    def reasons(self) -> str:
-        return reason_sql(self.clauses)
+class Subset(KeptRows):
+    """The usable rows of an audit that meet all rules, to be written or read."""
 
     def effects(self) -> Effects:
-        return rule_effects(self.audit, self.rules)
+        return rule_effects(self.database, self.rules)
 
-    def shifts(self) -> Shifts:
-        return shifts(self.audit, self.rules)
-
-    def by_shard(self) -> list[tuple[str, int]]:
-        """Shards of the audit in order, with how many samples of each are kept (a sample: one key, any caption)."""
-        found = self.audit.database.rows(
-            "SELECT shard, count(*) AS n FROM (SELECT DISTINCT shard, key, media_path, media_offset "
-            f"FROM {self.source} WHERE {self.condition}) GROUP BY shard ORDER BY shard"
-        )
-        return [(row["shard"], row["n"]) for row in found]
-
-    def shard(self, shard: str) -> KeptShard:
-        """The kept samples of one shard, in the order they stand in the corpus; reads one file of the audit."""
-        return kept_shard(self.audit, self.condition, shard)
+    def drift(self) -> Drift:
+        return find_drift(self.database, self.rules)
 
     def samples(self) -> Iterator[dict[str, Any]]:
         """Kept samples as WebDataset gives them: __key__, __url__ and the original bytes by extension."""
         for shard, _ in self.by_shard():
             yield from read_kept(self.shard(shard))
 
-    def write(self, target: str | Path, *, force: bool = False, shard_size: int = 10_000) -> "Exported":
+    def write(self, target: str | Path, *, force: bool = False, shard_size: int = 10_000) -> Exported:
         """Write kept.npy, kept.parquet, kept.txt or a folder of shards: see auditor.keep.export."""
-        from auditor.keep.export import export
-
         return export(self, target, force=force, shard_size=shard_size)
 
     def webdataset(self) -> Any:
@@ -117,34 +65,22 @@ class Subset:
         shards = [shard for shard, _ in self.by_shard()]
         if not shards:
             raise AuditorError("no sample meets the rules; there is nothing to read")
-        audit = self.audit
-        reader = ShardReader(audit.path, audit.moved_to, audit.thresholds, audit.limits, self.condition)
+        of = self.database
+        reader = ShardReader(of.path, of.moved_to, of.thresholds, of.limits, self.condition)
         # in a list of its own, a list of names is the first stage
         return wds.DataPipeline([shards], wds.split_by_node, wds.split_by_worker, reader)
 
     def predicate(self) -> "Predicate":
         """For `select()` of a WebDataset pipeline of one's own: True for the samples to keep."""
-        found = self.audit.database.run(
+        found = self.database.run(
             f"SELECT media_path, list(DISTINCT md5_number_lower(key)) FILTER ({self.condition}) AS kept "
             f"FROM {self.source} WHERE media_path IS NOT NULL GROUP BY media_path"
         )
         shards: dict[str, Keys] = {}
         for path, kept in zip(found["media_path"].to_pylist(), found["kept"], strict=True):
             values = kept.values.to_numpy() if kept.is_valid else np.empty(0, np.uint64)
-            shards[relative(path.split("#")[0], self.audit.old_root)] = np.sort(values)
+            shards[relative(path.split("#")[0], self.database.old_root)] = np.sort(values)
         return Predicate(shards)
-
-
-def kept_shard(audit: "Audit", condition: str, shard: str) -> KeptShard:
-    view = view_sql(audit.files.shard(shard), audit.thresholds)
-    table = audit.database.run(
-        "SELECT key, media_path, media_offset, any_value(media_size) AS media_size, "
-        "list(caption ORDER BY caption_index) AS captions, list(uid ORDER BY caption_index) AS uids "
-        f"FROM (SELECT * FROM ({view}) LEFT JOIN verdicts USING (uid, caption_index)) AS samples "
-        f"WHERE {condition} GROUP BY key, media_path, media_offset "
-        "ORDER BY media_path, media_offset, key"
-    )
-    return KeptShard(shard, table, audit.moved_to, audit.old_root)
 
 
 @dataclass(frozen=True)
@@ -161,11 +97,9 @@ class ShardReader:
     condition: str  # as the rules meant it when the pipeline was made, with the cut of keep_top
 
     def __call__(self, shards: Iterator[str]) -> Iterator[dict[str, Any]]:
-        from auditor.query.audit import Audit
-
-        with Audit(self.path, self.corpus, thresholds=self.thresholds, limits=self.limits) as audit:
+        with AuditDatabase(self.path, self.corpus, thresholds=self.thresholds, limits=self.limits) as database:
             for shard in shards:
-                yield from read_kept(kept_shard(audit, self.condition, shard))
+                yield from read_kept(kept_shard(database, self.condition, shard))
 
 
 def relative(path: str, root: str | None) -> str:

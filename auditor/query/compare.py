@@ -6,19 +6,16 @@ correlations of very large audits are computed on about a million of the matched
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from auditor.query.sandbox import Database
+from auditor.query.database import AuditDatabase
+from auditor.query.sandbox import Sandbox
 from auditor.query.summary import Noise, noise_estimates
 from auditor.schema import FLAGS, HEADLINES
-from auditor.store.audit_files import view_sql
-
-if TYPE_CHECKING:
-    from auditor.query.audit import Audit
 
 SAMPLE = 1_000_000
 # 64 bits of the identity are enough to match ten million rows, and a fraction of the memory of the text
@@ -53,19 +50,19 @@ class Comparison:
         return asdict(self)
 
 
-def compare(first: "Audit", second: "Audit", n: int = 20) -> Comparison:
-    database = open_both(first, second)
+def compare(first: AuditDatabase, second: AuditDatabase, n: int = 20) -> Comparison:
+    sandbox = open_both(first, second)
     try:
-        rows_first, rows_second = (count(database, table) for table in ("first_rows", "second_rows"))
-        identity = find_identity(database)
+        rows_first, rows_second = (count(sandbox, table) for table in ("first_rows", "second_rows"))
+        identity = find_identity(sandbox)
         key = IDENTITIES[identity]
         columns = ", ".join(["status", *HEADLINES, *FLAGS])
         joined = (
             f"(SELECT {key} AS k, {columns} FROM first_rows) a "
             f"JOIN (SELECT {key} AS k, {columns} FROM second_rows) b USING (k)"
         )
-        matched = count(database, joined)
-        correlation, used = correlations(database, joined, matched)
+        matched = count(sandbox, joined)
+        correlation, used = correlations(sandbox, joined, matched)
         return Comparison(
             first=first.path,
             second=second.path,
@@ -75,39 +72,39 @@ def compare(first: "Audit", second: "Audit", n: int = 20) -> Comparison:
             only_second=max(rows_second - matched, 0),
             correlation=correlation,
             correlation_rows=used,
-            flags=flag_changes(database, joined),
-            status_changes=status_changes(database, joined),
-            moved=moved_most(database, joined, key, n),
+            flags=flag_changes(sandbox, joined),
+            status_changes=status_changes(sandbox, joined),
+            moved=moved_most(sandbox, joined, key, n),
             noise_first=noise_estimates(first.manifest.get("statistics", {})),
             noise_second=noise_estimates(second.manifest.get("statistics", {})),
         )
     finally:
-        database.close()
+        sandbox.close()
 
 
-def open_both(first: "Audit", second: "Audit") -> Database:
-    stores = {str(fs.protocol): fs for audit in (first, second) if (fs := audit.files.filesystem) is not None}
-    database = Database([*first.files.all, *second.files.all], first.limits, list(stores.values()))
-    database.define(f"CREATE VIEW first_rows AS {view_sql(first.files, first.thresholds)}")
-    database.define(f"CREATE VIEW second_rows AS {view_sql(second.files, second.thresholds)}")
-    return database
+def open_both(first: AuditDatabase, second: AuditDatabase) -> Sandbox:
+    stores = {str(fs.protocol): fs for one in (first, second) if (fs := one.files.filesystem) is not None}
+    sandbox = Sandbox([*first.files.all, *second.files.all], first.limits, list(stores.values()))
+    sandbox.define(f"CREATE VIEW first_rows AS {first.view()}")
+    sandbox.define(f"CREATE VIEW second_rows AS {second.view()}")
+    return sandbox
 
 
-def count(database: Database, source: str) -> int:
-    found: int = database.rows(f"SELECT count(*) AS n FROM {source}")[0]["n"]
+def count(sandbox: Sandbox, source: str) -> int:
+    found: int = sandbox.rows(f"SELECT count(*) AS n FROM {source}")[0]["n"]
     return found
 
 
-def find_identity(database: Database) -> str:
+def find_identity(sandbox: Sandbox) -> str:
     """By uid if the audits share any."""
     shared = "SELECT 1 AS one FROM first_rows WHERE hash(uid) IN (SELECT hash(uid) FROM second_rows) LIMIT 1"
-    return "uid" if database.rows(shared) else "shard, key and caption"
+    return "uid" if sandbox.rows(shared) else "shard, key and caption"
 
 
-def correlations(database: Database, joined: str, matched: int) -> tuple[dict[str, float | None], int]:
+def correlations(sandbox: Sandbox, joined: str, matched: int) -> tuple[dict[str, float | None], int]:
     step = max(1, round(matched / SAMPLE))
     columns = ", ".join(f"a.{column} AS a_{column}, b.{column} AS b_{column}" for column in HEADLINES)
-    table = database.run(
+    table = sandbox.run(
         f"SELECT {columns} FROM {joined} WHERE a.status = 'ok' AND b.status = 'ok' AND (k >> 8) % {step} = 0"
     )
     return {column: spearman(*both(table, column)) for column in HEADLINES}, table.num_rows
@@ -136,40 +133,40 @@ def ranks(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     return middle
 
 
-def flag_changes(database: Database, joined: str) -> list[FlagChange]:
+def flag_changes(sandbox: Sandbox, joined: str) -> list[FlagChange]:
     parts = ", ".join(
         f"count(*) FILTER (a.{flag} AND b.{flag}) AS {flag}_both, "
         f"count(*) FILTER (NOT a.{flag} AND b.{flag}) AS {flag}_newly, "
         f"count(*) FILTER (a.{flag} AND NOT b.{flag}) AS {flag}_gone"
         for flag in FLAGS
     )
-    found = database.rows(f"SELECT {parts} FROM {joined}")[0]
+    found = sandbox.rows(f"SELECT {parts} FROM {joined}")[0]
     return [FlagChange(flag, found[f"{flag}_both"], found[f"{flag}_newly"], found[f"{flag}_gone"]) for flag in FLAGS]
 
 
-def status_changes(database: Database, joined: str) -> list[dict[str, Any]]:
-    return database.rows(
+def status_changes(sandbox: Sandbox, joined: str) -> list[dict[str, Any]]:
+    return sandbox.rows(
         f"SELECT a.status AS first, b.status AS second, count(*) AS rows FROM {joined} WHERE a.status <> b.status "
         "GROUP BY ALL ORDER BY rows DESC LIMIT 20"
     )
 
 
-def moved_most(database: Database, joined: str, key: str, n: int) -> list[dict[str, Any]]:
+def moved_most(sandbox: Sandbox, joined: str, key: str, n: int) -> list[dict[str, Any]]:
     """The largest changes of p_mismatch; captions are read afterwards, for these rows only."""
-    found = database.rows(
+    found = sandbox.rows(
         "SELECT k, a.p_mismatch AS p_first, b.p_mismatch AS p_second, a.similarity AS similarity_first, "
         f"b.similarity AS similarity_second FROM {joined} WHERE a.status = 'ok' AND b.status = 'ok' "
         f"ORDER BY abs(b.p_mismatch - a.p_mismatch) DESC NULLS LAST, k LIMIT {int(n)}"
     )
-    names = identities(database, key, [row["k"] for row in found])
+    names = identities(sandbox, key, [row["k"] for row in found])
     return [{**names.get(row.pop("k"), {}), **row} for row in found]
 
 
-def identities(database: Database, key: str, wanted: Sequence[int]) -> dict[int, dict[str, Any]]:
+def identities(sandbox: Sandbox, key: str, wanted: Sequence[int]) -> dict[int, dict[str, Any]]:
     if not wanted:
         return {}
     listed = ", ".join(str(k) for k in wanted)
-    rows = database.rows(
+    rows = sandbox.rows(
         f"SELECT {key} AS k, uid, shard, key, caption_index, caption FROM first_rows WHERE {key} IN ({listed})"
     )
     return {row.pop("k"): row for row in rows}

@@ -5,16 +5,14 @@ Ranges are found once per column and kept; percentiles come from all rows, or fr
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from auditor.query.database import AuditDatabase
 from auditor.query.sandbox import QueryError, literal
 from auditor.schema import COLUMNS, MEASUREMENTS, STORED
-
-if TYPE_CHECKING:
-    from auditor.query.audit import Audit
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
@@ -53,26 +51,25 @@ class Density:
         )
 
 
-def numeric(audit: "Audit", column: str) -> str:
-    quoted = audit.column(column)
+def numeric(database: AuditDatabase, column: str) -> str:
+    quoted = database.column(column)
     if column in COLUMNS and COLUMNS[column].type == "string":
         raise QueryError(f"{column} is text; a distribution needs a number")
     return quoted if column in STORED else f"CAST({quoted} AS DOUBLE)"
 
 
-def value_range(audit: "Audit", column: str) -> tuple[float, float]:
+def value_range(database: AuditDatabase, column: str) -> tuple[float, float]:
     """Smallest and largest value in the whole audit."""
-    value = numeric(audit, column)
+    value = numeric(database, column)
 
     def compute() -> tuple[float, float]:
-        found = audit.database.rows(f"SELECT min({value}) AS low, max({value}) AS high FROM {audit.table(value)}")[0]
+        found = database.rows(f"SELECT min({value}) AS low, max({value}) AS high FROM {database.table(value)}")[0]
         if found["low"] is None:
             return 0.0, 1.0
         low, high = float(found["low"]), float(found["high"])
         return (low, high) if high > low else (low - 0.5, high + 0.5)
 
-    result: tuple[float, float] = audit.cached(f"range {column}", compute)
-    return result
+    return database.cached(f"range {column}", compute)
 
 
 def bin_sql(value: str, low: float, high: float, bins: int) -> str:
@@ -82,18 +79,18 @@ def bin_sql(value: str, low: float, high: float, bins: int) -> str:
     return f"CASE WHEN {value} IS NOT NULL THEN CAST(least(greatest(floor({scaled}), 0), {bins - 1}) AS SMALLINT) END"
 
 
-def common_range(audits: Sequence["Audit"], column: str) -> tuple[float, float]:
+def common_range(databases: Sequence[AuditDatabase], column: str) -> tuple[float, float]:
     """Smallest and largest value in any of several audits, for histograms to be drawn over each other."""
-    ranges = [value_range(audit, column) for audit in audits]
+    ranges = [value_range(database, column) for database in databases]
     return min(low for low, _ in ranges), max(high for _, high in ranges)
 
 
 def axis(
-    audit: "Audit", column: str, bins: int, log: bool, between: tuple[float, float] | None = None
+    database: AuditDatabase, column: str, bins: int, log: bool, between: tuple[float, float] | None = None
 ) -> tuple[str, Floats]:
     """SQL of the bin number of a column, and the edges of the bins in the column's own units."""
-    value = numeric(audit, column)
-    low, high = between or value_range(audit, column)
+    value = numeric(database, column)
+    low, high = between or value_range(database, column)
     if not log:
         return bin_sql(value, low, high, bins), np.linspace(low, high, bins + 1)
     low, high = np.log10(max(low, 1e-9)), np.log10(max(high, 1e-8))
@@ -103,7 +100,7 @@ def axis(
 
 
 def histogram(
-    audit: "Audit",
+    database: AuditDatabase,
     column: str,
     where: str | None = None,
     bins: int = 50,
@@ -111,10 +108,10 @@ def histogram(
     between: tuple[float, float] | None = None,
 ) -> Histogram:
     """Over the column's own range, or one that is given; what lies beyond that is counted in the outermost bins."""
-    number, edges = axis(audit, column, bins, log, between)
-    condition = audit.where(where)
-    found = audit.database.run(
-        f"SELECT {number} AS bin, count(*) AS n FROM {audit.table(condition, number)} WHERE {condition} GROUP BY bin"
+    number, edges = axis(database, column, bins, log, between)
+    condition = database.where(where)
+    found = database.run(
+        f"SELECT {number} AS bin, count(*) AS n FROM {database.table(condition, number)} WHERE {condition} GROUP BY bin"
     )
     counts = np.zeros(bins, np.int64)
     missing = 0
@@ -126,13 +123,13 @@ def histogram(
     return Histogram(column, edges, counts, missing)
 
 
-def density(audit: "Audit", x: str, y: str, where: str | None = None, bins: int = 60) -> Density:
-    x_bin, x_edges = axis(audit, x, bins, log=False)
-    y_bin, y_edges = axis(audit, y, bins, log=False)
-    condition = audit.where(where)
-    found = audit.database.run(
-        f"SELECT {x_bin} AS x, {y_bin} AS y, count(*) AS n FROM {audit.table(condition, x_bin, y_bin)} "
-        f"WHERE {condition} AND {audit.column(x)} IS NOT NULL AND {audit.column(y)} IS NOT NULL GROUP BY ALL"
+def density(database: AuditDatabase, x: str, y: str, where: str | None = None, bins: int = 60) -> Density:
+    x_bin, x_edges = axis(database, x, bins, log=False)
+    y_bin, y_edges = axis(database, y, bins, log=False)
+    condition = database.where(where)
+    found = database.run(
+        f"SELECT {x_bin} AS x, {y_bin} AS y, count(*) AS n FROM {database.table(condition, x_bin, y_bin)} "
+        f"WHERE {condition} AND {database.column(x)} IS NOT NULL AND {database.column(y)} IS NOT NULL GROUP BY ALL"
     )
     counts = np.zeros((bins, bins), np.int64)
     counts[found["y"].to_numpy(), found["x"].to_numpy()] = found["n"].to_numpy()
@@ -142,22 +139,18 @@ def density(audit: "Audit", x: str, y: str, where: str | None = None, bins: int 
 Reference = dict[str, dict[str, Floats]]
 
 
-def reference_step(audit: "Audit") -> int:
+def reference_step(database: AuditDatabase) -> int:
     """Every which shard the reference sample is taken from."""
-    return max(1, round(int(audit.counts["rows"]) / REFERENCE_ROWS))
+    return max(1, round(int(database.counts["rows"]) / REFERENCE_ROWS))
 
 
-def reference_sample(audit: "Audit") -> Reference:
+def reference_sample(database: AuditDatabase) -> Reference:
     """Sorted values of each measurement by kind: of all usable rows, or of evenly spaced shards of a large audit."""
 
     def compute() -> Reference:
-        from auditor.store.audit_files import view_sql
-
-        files = audit.files.only(range(0, len(audit.files.all), reference_step(audit)))
+        files = database.files.only(range(0, len(database.files.all), reference_step(database)))
         columns = ", ".join(MEASUREMENTS)
-        table = audit.database.run(
-            f"SELECT kind, {columns} FROM ({view_sql(files, audit.thresholds)}) WHERE status = 'ok'"
-        )
+        table = database.run(f"SELECT kind, {columns} FROM ({database.view(files)}) WHERE status = 'ok'")
         kinds = np.array(table["kind"].to_pylist(), dtype=object)
         found: Reference = {}
         for kind in sorted(set(kinds.tolist()) - {None}):
@@ -168,15 +161,15 @@ def reference_sample(audit: "Audit") -> Reference:
                 found[kind][column] = np.sort(values[~np.isnan(values)])
         return found
 
-    result: Reference = audit.cached("reference", compute)
-    return result
+    return database.cached("reference", compute)
 
 
-def share_below(reference: Reference, row: Mapping[str, Any], columns: Sequence[str]) -> dict[str, float]:
-    values = reference.get(row.get("kind") or "", {})
+def percentiles(database: AuditDatabase, row: Mapping[str, Any]) -> dict[str, float]:
+    """For each measurement of a row the share of the corpus, of its kind, with a smaller value."""
+    values = reference_sample(database).get(row.get("kind") or "", {})
     return {
         column: float(np.searchsorted(values[column], row[column], side="left") / len(values[column]))
-        for column in columns
+        for column in MEASUREMENTS
         if row.get(column) is not None and len(values.get(column, ()))
     }
 

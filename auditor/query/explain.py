@@ -1,6 +1,6 @@
 """The evidence behind one row: what else in the corpus fits its medium and its caption, and where its partner ranks.
 
-    explain(Audit("audit/"), "000000123")
+    explain(AuditDatabase("audit/"), "000000123")
 
 Candidates are all pairs of a corpus of up to 100,000 rows, and beyond that the reference sample that scoring compared
 with. Shards are read one at a time, so memory is flat. No torch.
@@ -8,21 +8,20 @@ with. Shards are read one at a time, so memory is flat. No torch.
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from auditor.errors import AuditorError
+from auditor.query import rows
+from auditor.query.database import AuditDatabase
 from auditor.query.prototypes import Belief, load_head
 from auditor.query.sandbox import literal
 from auditor.store.embeddings import Embeddings, file_name, from_table
 from auditor.store.folder import Folder
 from auditor.vectors import Floats, MediaVectors
-
-if TYPE_CHECKING:
-    from auditor.query.audit import Audit
 
 WHOLE_CORPUS = 100_000  # rows
 REFERENCE = "reference.parquet"
@@ -85,7 +84,7 @@ class Pair:
 
 
 def explain(
-    audit: "Audit",
+    database: AuditDatabase,
     key: str,
     caption_index: int | None = None,
     shard: str | None = None,
@@ -97,19 +96,19 @@ def explain(
 
     Where `shard` is named, only its file is searched, for the uid.
     """
-    row = audit.row(key, caption_index, shard) if shard else None
-    row = row or find_row(audit, key, caption_index)
-    folder = Folder(audit.path)
+    row = rows.row(database, key, caption_index, shard) if shard else None
+    row = row or find_row(database, key, caption_index)
+    folder = database.files.folder
     pair = load_pair(folder, row)
     if pair is None:
-        return Explanation(row, "nothing", duplicates=find_duplicates(audit, row))
-    whole = audit.counts["rows"] <= whole_corpus or not folder.exists(REFERENCE)
+        return Explanation(row, "nothing", duplicates=find_duplicates(database, row))
+    whole = database.counts["rows"] <= whole_corpus or not folder.exists(REFERENCE)
     best_captions, best_media = Best(n), Best(n)
     own = float(pair.medium.own_similarity(pair.text)[0])
     for found in candidates(folder, whole):
         compare(row, pair, own, found, best_captions, best_media)
     prototypes_visual, prototypes_text = beliefs_of(folder, pair)
-    frames, best_frame = explain_frames(audit, row, pair)
+    frames, best_frame = explain_frames(database, row, pair)
     return Explanation(
         row=row,
         compared_with="corpus" if whole else "reference",
@@ -123,19 +122,19 @@ def explain(
         best_frame=best_frame,
         prototypes_visual=prototypes_visual,
         prototypes_text=prototypes_text,
-        duplicates=find_duplicates(audit, row),
+        duplicates=find_duplicates(database, row),
     )
 
 
-def find_row(audit: "Audit", key: str, caption_index: int | None) -> dict[str, Any]:
+def find_row(database: AuditDatabase, key: str, caption_index: int | None) -> dict[str, Any]:
     """The row of a key or uid."""
     condition = f"(key = {literal(key)} OR uid = {literal(key)})"
     if caption_index is not None:
         condition += f" AND caption_index = {int(caption_index)}"
-    found: list[dict[str, Any]] = audit.fetch(condition, "status <> 'ok', caption_index", 1).to_pylist()
+    found: list[dict[str, Any]] = rows.fetch(database, condition, "status <> 'ok', caption_index", 1).to_pylist()
     if not found:
         which = f" with caption {caption_index}" if caption_index is not None else ""
-        raise ExplainError(f"{audit.path} has no row {key!r}{which}; `auditor worst {audit.path}` lists keys")
+        raise ExplainError(f"{database.path} has no row {key!r}{which}; `auditor worst {database.path}` lists keys")
     return found[0]
 
 
@@ -218,11 +217,11 @@ def compare(row: dict[str, Any], pair: Pair, own: float, found: Embeddings, capt
     media.add(fit, rows, found.facts, own)
 
 
-def explain_frames(audit: "Audit", row: dict[str, Any], pair: Pair) -> tuple[list[Frame], int | None]:
+def explain_frames(database: AuditDatabase, row: dict[str, Any], pair: Pair) -> tuple[list[Frame], int | None]:
     """Each frame of a video against the caption, and the best of them."""
     if pair.medium.mask is None:
         return [], None
-    saved = (audit.manifest.get("statistics") or {}).get(row["kind"]) or {}
+    saved = (database.manifest.get("statistics") or {}).get(row["kind"]) or {}
     threshold = saved.get("frame_threshold")
     similarity = pair.medium.frame_similarity(pair.text)[0]
     frames = [
@@ -250,10 +249,11 @@ def beliefs_of(folder: Folder, pair: Pair) -> tuple[list[Belief], list[Belief]]:
     return of_visual, head.of_text(pair.text[0])
 
 
-def find_duplicates(audit: "Audit", row: dict[str, Any], most: int = 20) -> list[dict[str, Any]]:
+def find_duplicates(database: AuditDatabase, row: dict[str, Any], most: int = 20) -> list[dict[str, Any]]:
     """The other rows of the group of duplicates that a row's medium belongs to."""
     first = row.get("duplicate_of") or row["uid"]
-    found = audit.fetch(f"duplicate_of = {literal(first)} AND uid <> {literal(row['uid'])}", "", most).to_pylist()
-    if first != row["uid"] and (original := audit.row(first)):
+    others = f"duplicate_of = {literal(first)} AND uid <> {literal(row['uid'])}"
+    found = rows.fetch(database, others, "", most).to_pylist()
+    if first != row["uid"] and (original := rows.row(database, first)):
         found = [original, *found[: most - 1]]
     return [{name: other[name] for name in ("uid", "key", "caption_index", "shard", "caption")} for other in found]

@@ -12,80 +12,79 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
 
-from auditor.query.compute_once import Once
+from auditor.query.cached import Cached
 from auditor.query.rules import Threshold, flag_sql
-from auditor.query.sandbox import Database, literal
+from auditor.query.sandbox import Sandbox, literal
+from auditor.query.view import flag_columns
 from auditor.schema import COLUMNS
-from auditor.store.audit_files import AuditFiles, flag_columns, view_sql
 
 MOST_ROWS = 20_000_000
-NARROW = "narrow"
-_IN_MEMORY = [column for column in COLUMNS.values() if column.in_memory]
-WORDS = tuple(column.name for column in _IN_MEMORY if column.type == "string" and not column.unique)  # as ENUMs
-TEXTS = tuple(column.name for column in _IN_MEMORY if column.type == "string" and column.unique)  # where they fit
-NUMBERS = (*(column.name for column in _IN_MEMORY if column.type != "string"), "uid_order")
+IN_MEMORY = "in_memory"  # the view
+_KEPT = [column for column in COLUMNS.values() if column.in_memory]
+WORDS = tuple(column.name for column in _KEPT if column.type == "string" and not column.unique)  # as ENUMs
+TEXTS = tuple(column.name for column in _KEPT if column.type == "string" and column.unique)  # where they fit
+NUMBERS = (*(column.name for column in _KEPT if column.type != "string"), "uid_order")
 REMEMBERED = 6  # conditions; as many that were forgotten last may still be in use
 
 
-class Resident:
-    """Tables in an audit's database that hold its narrow columns, each row with its place."""
+class InMemory:
+    """Tables in the sandbox of an audit that hold some of its columns, each row with its place."""
 
     def __init__(
         self,
-        database: Database,
-        files: AuditFiles,
+        sandbox: Sandbox,
+        located: str,  # SQL of all rows with their places
         thresholds: Mapping[str, Threshold],
         columns: Sequence[str],
         *,
-        captions: bool,
+        texts: bool,
     ) -> None:
-        self.database = database
-        self.located = view_sql(files, thresholds, located=True)
-        self.plain = (*NUMBERS, *TEXTS) if captions else NUMBERS
-        wide = {column.lower() for column in columns} - {*WORDS, *self.plain, *flag_sql({})} | {"columns"}
-        self.wide = {column for column in wide if re.fullmatch(r"\w+", column)}
-        self.odd = wide - self.wide  # names that are no words
+        self.sandbox, self.located = sandbox, located
+        self.plain = (*NUMBERS, *TEXTS) if texts else NUMBERS
+        absent = {column.lower() for column in columns} - {*WORDS, *self.plain, *flag_sql({})} | {"columns"}
+        self.absent = {column for column in absent if re.fullmatch(r"\w+", column)}
+        self.absent_odd = absent - self.absent  # names that are not words
         self._lock = threading.Lock()
-        self._known: OrderedDict[str, Once[str]] = OrderedDict()  # condition: table of the places that meet it
-        self._forgotten: deque[Once[str]] = deque()
+        self._known: OrderedDict[str, Cached[str]] = OrderedDict()  # condition: table of the places that meet it
+        self._forgotten: deque[Cached[str]] = deque()
         self._numbers = itertools.count(1)
         self._read(flag_columns(thresholds))
 
     def _read(self, flags: str) -> None:
-        define = self.database.define
+        define = self.sandbox.define
         for word in WORDS:
-            known = self.database.rows(f"SELECT DISTINCT {word} AS word FROM measured")
+            known = self.sandbox.rows(f"SELECT DISTINCT {word} AS word FROM measured")
             values = sorted({row["word"] for row in known} - {None} | {""})  # an ENUM of nothing is an error
             define(f"CREATE OR REPLACE TYPE {word}_word AS ENUM ({', '.join(map(literal, values))})")
         columns = [*(f"CAST({word} AS {word}_word) AS {word}" for word in WORDS), *self.plain, *place_columns()]
         chosen = f"SELECT {', '.join(columns)} FROM ({self.located})"
-        define(f"CREATE TABLE narrow_stored AS {chosen}", patient=True)
-        define(f"CREATE VIEW {NARROW} AS SELECT *, {flags} FROM narrow_stored")
+        define(f"CREATE TABLE in_memory_columns AS {chosen}", patient=True)
+        define(f"CREATE VIEW {IN_MEMORY} AS SELECT *, {flags} FROM in_memory_columns")
 
     def covers(self, *sql: str) -> bool:
-        """Are all columns that are named in memory? A word that only looks like a wide column is no harm but slow."""
+        """Are all columns that are named in memory? A word that only looks like a absent column is no harm but slow."""
         text = " ".join(sql).lower()
-        return not self.wide & set(re.findall(r"\w+", text)) and not any(name in text for name in self.odd)
+        return not self.absent & set(re.findall(r"\w+", text)) and not any(name in text for name in self.absent_odd)
 
-    def slow(self, condition: str) -> bool:
+    def reads_text(self, condition: str) -> bool:
         """Does it look at text, in memory or not?"""
         return not self.covers(condition) or bool(set(TEXTS) & set(re.findall(r"\w+", condition.lower())))
 
-    def matching(self, condition: str) -> str:
+    def places(self, condition: str) -> str:
         """The table of the places of all rows that meet a condition on any column."""
         with self._lock:
             if condition not in self._known:
-                self._known[condition] = Once()
+                self._known[condition] = Cached()
                 self._forget()
             self._known.move_to_end(condition)
-            places = self._known[condition]
-        return places.get(lambda: self._find(condition))
+            found = self._known[condition]
+        return found.get(lambda: self._find(condition))
 
     def _find(self, condition: str) -> str:
         table = f"places_{next(self._numbers)}"
-        source = NARROW if self.covers(condition) else f"({self.located})"
+        source = IN_MEMORY if self.covers(condition) else f"({self.located})"
         chosen = f"SELECT {', '.join(place_columns())} FROM {source} AS samples WHERE {condition}"
-        self.database.define(f"CREATE TABLE {table} AS {chosen}")
+        self.sandbox.define(f"CREATE TABLE {table} AS {chosen}")
         return table
 
     def _forget(self) -> None:
@@ -93,7 +92,7 @@ class Resident:
             self._forgotten.append(self._known.popitem(last=False)[1])
         if len(self._forgotten) > REMEMBERED:
             for table in self._forgotten.popleft().answers:
-                self.database.define(f"DROP TABLE {table}")
+                self.sandbox.define(f"DROP TABLE {table}")
 
 
 def place_columns() -> list[str]:

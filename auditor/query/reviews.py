@@ -8,7 +8,6 @@ import contextlib
 import errno
 import getpass
 import json
-import math
 import os
 import time
 import uuid
@@ -21,6 +20,9 @@ from typing import Any
 from auditor.errors import AuditorError
 from auditor.query.sandbox import literal
 from auditor.schema import MARKS, Mark
+from auditor.store.folder import Folder
+
+FILE = "reviews.jsonl"
 
 
 class ReviewError(AuditorError):
@@ -40,18 +42,6 @@ class Review:
 FIELDS = [field.name for field in fields(Review)]
 
 
-@dataclass(frozen=True, slots=True)
-class Precision:
-    """Of the flagged rows that people judged, the share that they too called bad; with a 95% interval."""
-
-    judged: int
-    bad: int
-    measured: float | None
-    low: float | None
-    high: float | None
-    promised: float | None  # the mean p_mismatch of all flagged rows
-
-
 def reviewer_name() -> str:
     try:
         return getpass.getuser()
@@ -66,17 +56,17 @@ def new_review(uid: str, caption_index: int, mark: str, reviewer: str | None, no
     return Review(uid, caption_index, reviewer or reviewer_name(), mark, note, now)
 
 
-def append_review(path: str, filesystem: Any, review: Review) -> None:
+def append_review(folder: Folder, review: Review) -> None:
     """Keep a mark. Nothing that is there is ever rewritten, so writers need not know of each other."""
     line = (json.dumps(asdict(review), ensure_ascii=False) + "\n").encode()
     try:
-        if filesystem is None:
-            append_line(Path(path) / "reviews.jsonl", line)
+        if folder.local:
+            append_line(Path(folder.path(FILE)), line)
         else:
-            root = filesystem._strip_protocol(path)
-            filesystem.pipe_file(f"{root}/reviews/{time.time_ns():020d}-{uuid.uuid4().hex[:12]}.json", line)
+            name = f"reviews/{time.time_ns():020d}-{uuid.uuid4().hex[:12]}.json"
+            folder.fs.pipe_file(folder.path(name), line)
     except OSError as error:
-        raise ReviewError(f"cannot keep a mark in {path}: {error.strerror or error}") from None
+        raise ReviewError(f"cannot keep a mark in {folder.url}: {error.strerror or error}") from None
 
 
 def append_line(path: Path, line: bytes) -> None:
@@ -95,33 +85,25 @@ def append_line(path: Path, line: bytes) -> None:
         os.close(descriptor)
 
 
-def read_reviews(path: str, filesystem: Any) -> list[Review]:
+def read_reviews(folder: Folder) -> list[Review]:
     """All marks in the order they were made; a line torn by a full disk or written by hand is passed over."""
-    if filesystem is None:
-        file = Path(path) / "reviews.jsonl"
+    if folder.local:
+        file = Path(folder.path(FILE))
         lines = file.read_bytes().splitlines() if file.exists() else []
     else:
-        root = filesystem._strip_protocol(path)
-        lines = [line for data in read_objects(filesystem, f"{root}/reviews") for line in data.splitlines()]
+        names = folder.names("reviews", ".json")
+        lines = [line for name in names for line in folder.read_bytes(f"reviews/{name}.json").splitlines()]
     reviews = [review for line in lines if (review := parse_line(line))]
     return sorted(reviews, key=lambda review: review.time)
 
 
-def version(path: str | Path, filesystem: Any) -> str:
+def version(folder: Folder) -> str:
     """Changes when a mark is added to a local audit; those of a remote one are read when it is opened."""
-    if filesystem is None:
+    if folder.local:
         with contextlib.suppress(OSError):
-            found = (Path(path) / "reviews.jsonl").stat()
+            found = Path(folder.path(FILE)).stat()
             return f"{found.st_mtime_ns}-{found.st_size}"
     return ""
-
-
-def read_objects(filesystem: Any, folder: str) -> list[bytes]:
-    try:
-        names = filesystem.ls(folder, detail=False, refresh=True)
-    except FileNotFoundError:
-        return []
-    return [filesystem.cat_file(name) for name in sorted(names) if name.endswith(".json")]
 
 
 def parse_line(line: bytes) -> Review | None:
@@ -192,23 +174,3 @@ def rows_sql(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     nothing = "(" + ", ".join("NULL" for _ in columns) + ")"
     where = "" if rows else " WHERE FALSE"
     return f"SELECT {listed} FROM (VALUES {values or nothing}) marks({', '.join(columns)}){where}"
-
-
-def wilson(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
-    """Wilson's interval for a share: honest at small counts and near 0 and 1."""
-    if not trials:
-        return 0.0, 1.0
-    share = successes / trials
-    scale = 1 + z * z / trials
-    middle = (share + z * z / (2 * trials)) / scale
-    half = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials)) / scale
-    return max(0.0, middle - half), min(1.0, middle + half)
-
-
-def measured_precision(bad: int, good: int, promised: float | None) -> Precision:
-    """Precision among judged flagged rows; marks of 'unsure' decide nothing."""
-    judged = bad + good
-    if not judged:
-        return Precision(0, 0, None, None, None, promised)
-    low, high = wilson(bad, judged)
-    return Precision(judged, bad, bad / judged, low, high, promised)

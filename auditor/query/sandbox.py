@@ -74,7 +74,7 @@ def in_words(error: Exception) -> str:
     return " ".join(text.split())
 
 
-class Database:
+class Sandbox:
     """A locked DuckDB over the files in `readable`; `writable` are the only paths a COPY of ours may write."""
 
     def __init__(

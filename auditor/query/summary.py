@@ -1,13 +1,11 @@
 """What an audit found, in one record: rows by status and kind, flags, the estimated noise, typical values, reviews."""
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from auditor.query.database import AuditDatabase
 from auditor.query.distributions import quantiles, reference_sample, reference_step
 from auditor.schema import FLAGS, HEADLINES
-
-if TYPE_CHECKING:
-    from auditor.query.audit import Audit
 
 
 @dataclass(frozen=True)
@@ -75,9 +73,9 @@ def noise_estimates(statistics: dict[str, Any]) -> list[Noise]:
     ]
 
 
-def summarise(audit: "Audit") -> Summary:
+def summarise(database: AuditDatabase) -> Summary:
     flags = ", ".join(f"count(*) FILTER ({flag}) AS {flag}" for flag in FLAGS)
-    groups = audit.database.rows(
+    groups = database.rows(
         f"SELECT status, kind, count(*) AS n, count(duplicate_of) AS duplicates, {flags} "
         "FROM measured GROUP BY status, kind ORDER BY n DESC, status, kind"
     )
@@ -87,23 +85,23 @@ def summarise(audit: "Audit") -> Summary:
     usable = [group for group in groups if group["status"] == "ok"]
     typical = {}
     for column in HEADLINES:
-        found = quantiles(reference_sample(audit), column, (0.05, 0.5, 0.95))
+        found = quantiles(reference_sample(database), column, (0.05, 0.5, 0.95))
         if found:
             typical[column] = dict(zip(("p5", "median", "p95"), found, strict=True))
-    marks = audit.database.rows("SELECT review, count(*) AS n FROM verdicts GROUP BY review ORDER BY review")
+    marks = database.rows("SELECT review, count(*) AS n FROM verdicts GROUP BY review ORDER BY review")
     return Summary(
-        path=audit.path,
-        state=audit.state,
+        path=database.path,
+        state=database.state,
         rows=sum(status.values()),
         status=status,
         kinds={group["kind"]: group["n"] for group in usable},
         flags={flag: sum(group[flag] for group in usable) for flag in FLAGS},
         duplicates=sum(group["duplicates"] for group in usable),
-        noise=noise_estimates(audit.manifest.get("statistics", {})),
+        noise=noise_estimates(database.manifest.get("statistics", {})),
         typical=typical,
         marks={row["review"]: row["n"] for row in marks},
         notes=[
-            *audit.notes,
-            *([f"medians are of every {step}th shard"] if (step := reference_step(audit)) > 1 else []),
+            *database.notes,
+            *([f"medians are of every {step}th shard"] if (step := reference_step(database)) > 1 else []),
         ],
     )

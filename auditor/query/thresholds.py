@@ -1,4 +1,4 @@
-"""What each cut-off of p_mismatch removes and what that costs, and the cut-off that keeps a promise.
+"""What each cut-off of p_mismatch removes and what that costs, and the cut-off that keeps a limit on either.
 
 p_mismatch is a probability, so sums of it are expectations: the mean of p over the removed pairs is the precision, and
 the sum of 1 - p over them the good pairs lost. Intervals come from the resampled curves that the mismatch model keeps
@@ -7,16 +7,14 @@ in the manifest. One aggregation of the audit is enough, so ten million rows tak
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from auditor.errors import AuditorError
 from auditor.measure.mismatch import INTERVAL, MismatchModel
-
-if TYPE_CHECKING:
-    from auditor.query.audit import Audit
+from auditor.query.database import AuditDatabase
 
 Doubles = npt.NDArray[np.float64]
 
@@ -57,7 +55,7 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Tally:
+class PairCounts:
     """Pairs aggregated by p and score: all that cut-offs need to know of an audit."""
 
     step: npt.NDArray[np.int64]  # (T,) floor(p * STEPS)
@@ -66,20 +64,20 @@ class Tally:
     resampled: Doubles  # (B, T) the same by the resampled curves; B may be 0
 
 
-def tally_audit(audit: "Audit", where: str | None = None) -> Tally:
+def count_pairs(database: AuditDatabase, where: str | None = None) -> PairCounts:
     """Aggregate an audit's usable pairs."""
-    models = models_of(audit.manifest.get("statistics") or {})
+    models = models_of(database.manifest.get("statistics") or {})
     width = min((float(np.ptp(model.score)) for model in models.values()), default=1.0) / SCORE_STEPS or 1.0
-    condition = audit.where(where)
-    rows = audit.database.rows(
+    condition = database.where(where)
+    rows = database.rows(
         f"SELECT kind, CAST(floor(p_mismatch * {STEPS}) AS BIGINT) AS step, "
         f"CAST(floor(mismatch_score / {width!r}) AS BIGINT) AS place, count(*) AS pairs, "
-        f"avg(p_mismatch) AS p, avg(mismatch_score) AS score FROM {audit.table(condition)} "
+        f"avg(p_mismatch) AS p, avg(mismatch_score) AS score FROM {database.table(condition)} "
         f"WHERE status = 'ok' AND p_mismatch IS NOT NULL AND {condition} GROUP BY ALL ORDER BY ALL"
     )
     if not rows:
         raise ThresholdError("no row of this audit has p_mismatch: too few pairs to tell, or not scored yet")
-    return tally(
+    return pair_counts(
         [row["kind"] for row in rows],
         np.array([row["step"] for row in rows], np.int64),
         np.array([row["pairs"] for row in rows], np.float64),
@@ -89,12 +87,12 @@ def tally_audit(audit: "Audit", where: str | None = None) -> Tally:
     )
 
 
-def tally_scores(score: npt.ArrayLike, model: MismatchModel) -> Tally:
+def count_scores(score: npt.ArrayLike, model: MismatchModel) -> PairCounts:
     """The same from the scores of pairs of one kind, without an audit."""
     given = np.asarray(score, np.float64)
     p = model.p(given).astype(np.float64)
     step = np.floor(p * STEPS).astype(np.int64)
-    return tally(["image"] * len(given), step, np.ones(len(given)), p, given, {"image": model})
+    return pair_counts(["image"] * len(given), step, np.ones(len(given)), p, given, {"image": model})
 
 
 def models_of(statistics: Mapping[str, Any]) -> dict[str, MismatchModel]:
@@ -106,14 +104,14 @@ def models_of(statistics: Mapping[str, Any]) -> dict[str, MismatchModel]:
     }
 
 
-def tally(
+def pair_counts(
     kinds: Sequence[str],
     step: npt.NDArray[np.int64],
     pairs: Doubles,
     p: Doubles,
     score: Doubles,
     models: Mapping[str, MismatchModel],
-) -> Tally:
+) -> PairCounts:
     rounds = min((len(models[kind].bootstrap) for kind in set(kinds) if kind in models), default=0)
     resampled = np.tile(p, (rounds, 1))
     of = np.asarray(kinds)
@@ -121,10 +119,10 @@ def tally(
         at = np.flatnonzero((of == kind) & np.isfinite(score))
         for index in range(rounds):
             resampled[index, at] = np.interp(score[at], model.score, model.bootstrap[index])
-    return Tally(step, pairs, p, resampled)
+    return PairCounts(step, pairs, p, resampled)
 
 
-def cuts(found: Tally, at: Sequence[float] | None = None) -> list[Cut]:
+def cuts(found: PairCounts, at: Sequence[float] | None = None) -> list[Cut]:
     """Every cut-off asked for, or all multiples of 1/1000 and one beyond 1 that removes nothing."""
     steps = np.arange(STEPS + 2) if at is None else np.array([round(float(p) * STEPS) for p in at], np.int64)
     removed = above(found.step, found.pairs)[steps]
@@ -157,7 +155,7 @@ def cuts(found: Tally, at: Sequence[float] | None = None) -> list[Cut]:
 
 
 def choose_cut(
-    found: "Tally | Audit", *, lose_at_most: float | None = None, expect_precision: float | None = None
+    found: PairCounts | AuditDatabase, *, lose_at_most: float | None = None, expect_precision: float | None = None
 ) -> Cut:
     """The cut-off that removes the most and keeps the promise; where none does, the one that removes nothing.
 
@@ -170,7 +168,7 @@ def choose_cut(
     if lose_at_most is None and expect_precision is None:
         raise ThresholdError("say what the cut must keep: lose_at_most or expect_precision")
     chosen = None
-    for cut in reversed(cuts(found if isinstance(found, Tally) else tally_audit(found))):
+    for cut in reversed(cuts(found if isinstance(found, PairCounts) else count_pairs(found))):
         loses = lose_at_most is not None and cut.lost_high > lose_at_most
         imprecise = expect_precision is not None and cut.precision is not None and cut.precision < expect_precision
         if loses or imprecise:

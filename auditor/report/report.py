@@ -12,17 +12,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from auditor.errors import AuditorError
-from auditor.query.summary import Summary
+from auditor.query.database import AuditDatabase
+from auditor.query.distributions import density, histogram
+from auditor.query.precision import precision
+from auditor.query.rows import errors, media, worst
+from auditor.query.summary import Summary, summarise
 from auditor.report.charts import compact, density_chart, histogram_chart, null_chart
 from auditor.report.words import GALLERIES, Gallery
 from auditor.schema import COLUMNS, FLAGS, HEADLINES
 from auditor.store.folder import Folder
-
-if TYPE_CHECKING:
-    from auditor.query.audit import Audit
 
 THUMBNAIL = 240  # pixels of the longer side
 
@@ -37,30 +38,30 @@ class ReportOptions:
     media: bool = True  # thumbnails; without them the corpus is not read
 
 
-def write_report(audit: "Audit", out: str | Path, options: ReportOptions, *, force: bool = False) -> int:
+def write_report(database: AuditDatabase, out: str | Path, options: ReportOptions, *, force: bool = False) -> int:
     """Write the report; returns its size in bytes."""
     parent, _, name = str(out).rpartition("/")
     folder = Folder(parent or ("/" if str(out).startswith("/") else "."))
     if folder.exists(name) and not force:
         raise ReportError(f"{out} exists; --force replaces it")
-    data = render(audit, options).encode("utf-8", "replace")
+    data = render(database, options).encode("utf-8", "replace")
     with folder.writing(name) as path:
         path.write_bytes(data)
     return len(data)
 
 
-def render(audit: "Audit", options: ReportOptions) -> str:
+def render(database: AuditDatabase, options: ReportOptions) -> str:
     """The whole page."""
-    found = audit.summary()
+    found = summarise(database)
     body = "".join(
         [
-            header(audit, found),
+            header(database, found),
             cards(found),
-            noise(audit, found),
-            distributions(audit, found.usable),
-            *(gallery(audit, entry, options) for entry in GALLERIES),
-            problems(audit, found),
-            made_by(audit),
+            noise(database, found),
+            distributions(database, found.usable),
+            *(gallery(database, entry, options) for entry in GALLERIES),
+            problems(database, found),
+            made_by(database),
         ]
     )
     style = resources.files("auditor.report").joinpath("report.css").read_text(encoding="utf-8")
@@ -71,7 +72,7 @@ def render(audit: "Audit", options: ReportOptions) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="referrer" content="no-referrer">'
-        f"<title>Audit of {text(corpus_name(audit))}</title><style>{style}</style></head><body><main>{body}"
+        f"<title>Audit of {text(corpus_name(database))}</title><style>{style}</style></head><body><main>{body}"
         "<footer>Written by <b>auditor report</b>. Percentages of mismatched pairs are estimates; a pair shown here "
         "is a suspicion, not a verdict.</footer></main></body></html>"
     )
@@ -83,18 +84,18 @@ def text(value: Any) -> str:
     return html.escape(plain, quote=True)
 
 
-def corpus_name(audit: "Audit") -> str:
-    corpus = audit.manifest.get("corpus", {})
-    return str(corpus.get("spec") or corpus.get("root") or audit.path)
+def corpus_name(database: AuditDatabase) -> str:
+    corpus = database.manifest.get("corpus", {})
+    return str(corpus.get("spec") or corpus.get("root") or database.path)
 
 
-def header(audit: "Audit", found: Summary) -> str:
-    manifest = audit.manifest
+def header(database: AuditDatabase, found: Summary) -> str:
+    manifest = database.manifest
     model = manifest.get("model", {}).get("spec", "an unknown model")
     when = str(manifest.get("finished") or manifest.get("created") or "")[:10]
     notes = "".join(f'<div class="note">{text(note)}</div>' for note in found.notes)
     return (
-        f"<h1>Audit of {text(corpus_name(audit))}</h1>"
+        f"<h1>Audit of {text(corpus_name(database))}</h1>"
         f'<p class="quiet">{found.rows:,} rows, seen by {text(model)}{", " + text(when) if when else ""}</p>{notes}'
     )
 
@@ -123,11 +124,11 @@ def figure(title: str, words: str, chart: str) -> str:
     return f"<figure><figcaption>{text(title)} <small>{text(words)}</small></figcaption>{chart}</figure>"
 
 
-def noise(audit: "Audit", found: Summary) -> str:
+def noise(database: AuditDatabase, found: Summary) -> str:
     """Observed scores against those of random re-pairings, by kind; and what reviewers said."""
     charts = []
     for entry in found.noise:
-        drawn = (audit.manifest.get("statistics", {}).get(entry.kind) or {}).get("histogram") or {}
+        drawn = (database.manifest.get("statistics", {}).get(entry.kind) or {}).get("histogram") or {}
         if found.kinds.get(entry.kind) and drawn.get("edges"):
             words = f"about {entry.share:.1%} mismatched ({entry.low:.1%} to {entry.high:.1%})"
             chart = null_chart(drawn["edges"], drawn["observed"], drawn["null"], entry.share)
@@ -139,12 +140,14 @@ def noise(audit: "Audit", found: Summary) -> str:
         "reach into the red, pairs are probably mismatched."
     )
     return section(
-        "Do captions belong to their media?", words, f'<div class="grid wide">{"".join(charts)}</div>{reviews(audit)}'
+        "Do captions belong to their media?",
+        words,
+        f'<div class="grid wide">{"".join(charts)}</div>{reviews(database)}',
     )
 
 
-def reviews(audit: "Audit") -> str:
-    measured = audit.precision()
+def reviews(database: AuditDatabase) -> str:
+    measured = precision(database)
     if measured.measured is None or measured.low is None or measured.high is None:
         return ""
     promised = f"; the probabilities promised {measured.promised:.0%}" if measured.promised is not None else ""
@@ -154,19 +157,19 @@ def reviews(audit: "Audit") -> str:
     )
 
 
-def distributions(audit: "Audit", usable: int) -> str:
+def distributions(database: AuditDatabase, usable: int) -> str:
     charts = []
     bins = int(min(50, max(12, usable**0.5)))  # few rows in many bins are only noise
     for name in HEADLINES:
         column = COLUMNS[name]
-        counted = audit.histogram(name, "status = 'ok'", bins, column.logarithmic)
+        counted = histogram(database, name, "status = 'ok'", bins, column.logarithmic)
         if counted.total:
-            cut = next((audit.thresholds.get(flag.name) for flag in FLAGS.values() if flag.measure == name), None)
+            cut = next((database.thresholds.get(flag.name) for flag in FLAGS.values() if flag.measure == name), None)
             cut = cut if isinstance(cut, float) else None  # one line cannot show a threshold for each kind
             chart = histogram_chart(counted, name, log=column.logarithmic, cut=cut)
             charts.append(figure(column.label, column.meaning, chart))
     for side, words in (("text", "captions"), ("visual", "media")):
-        counted_cells = audit.density("similarity", f"uncertainty_{side}", "status = 'ok'", bins)
+        counted_cells = density(database, "similarity", f"uncertainty_{side}", "status = 'ok'", bins)
         if counted_cells.counts.any():
             chart = density_chart(counted_cells, "similarity", f"uncertainty_{side}")
             charts.append(figure("Uncertainty against similarity", words, chart))
@@ -174,34 +177,34 @@ def distributions(audit: "Audit", usable: int) -> str:
     return section("Distributions", words, f'<div class="grid">{"".join(charts)}</div>')
 
 
-def gallery(audit: "Audit", entry: Gallery, options: ReportOptions) -> str:
-    rows = audit.worst(entry.by, options.per_gallery, entry.where).to_pylist()
+def gallery(database: AuditDatabase, entry: Gallery, options: ReportOptions) -> str:
+    rows = worst(database, entry.by, options.per_gallery, entry.where).to_pylist()
     if not rows:
         return ""
-    cards_ = "".join(pair(audit, row, entry.shown, options) for row in rows)
+    cards_ = "".join(pair(database, row, entry.shown, options) for row in rows)
     return section(entry.title, entry.words, f'<div class="gallery">{cards_}</div>')
 
 
-def pair(audit: "Audit", row: Mapping[str, Any], shown: Sequence[str], options: ReportOptions) -> str:
+def pair(database: AuditDatabase, row: Mapping[str, Any], shown: Sequence[str], options: ReportOptions) -> str:
     numbers = "".join(
         f"<dt>{text(column.replace('_', ' '))}</dt><dd>{compact(row[column])}</dd>"
         for column in shown
         if row[column] is not None
     )
     return (
-        f'<div class="pair">{picture(audit, row, options)}<div class="text"><p>{text(row["caption"] or "")}</p>'
+        f'<div class="pair">{picture(database, row, options)}<div class="text"><p>{text(row["caption"] or "")}</p>'
         f"<dl>{numbers}</dl><code>{text(row['shard'])} / {text(row['key'])}</code></div></div>"
     )
 
 
-def picture(audit: "Audit", row: Mapping[str, Any], options: ReportOptions) -> str:
+def picture(database: AuditDatabase, row: Mapping[str, Any], options: ReportOptions) -> str:
     """The thumbnail, or words where the medium cannot be had; a report never fails for a picture."""
     if not options.media:
         return '<div class="none">no preview</div>'
     try:
         from auditor.report.thumbnails import thumbnail
 
-        data = thumbnail(audit.media(row), row["kind"], THUMBNAIL)
+        data = thumbnail(media(database, row), row["kind"], THUMBNAIL)
     except AuditorError as error:
         return f'<div class="none">{text(str(error)[:120])}</div>'
     except Exception as error:  # decoders raise anything on hostile bytes
@@ -209,13 +212,13 @@ def picture(audit: "Audit", row: Mapping[str, Any], options: ReportOptions) -> s
     return f'<img alt="" src="data:image/jpeg;base64,{base64.b64encode(data).decode()}">'
 
 
-def problems(audit: "Audit", found: Summary) -> str:
+def problems(database: AuditDatabase, found: Summary) -> str:
     """What could not be audited, and why."""
     rows = [[status, f"{count:,}", f"{count / (found.rows or 1):.2%}"] for status, count in found.status.items()]
     tables = table(["status", "rows", "share"], rows)
-    errors = audit.errors(15)
-    if errors:
-        listed = [[e["status"], e["error_message"] or "", f"{e['rows']:,}", e["example"]] for e in errors]
+    failures = errors(database, 15)
+    if failures:
+        listed = [[e["status"], e["error_message"] or "", f"{e['rows']:,}", e["example"]] for e in failures]
         tables += table(["status", "message", "rows", "example key"], listed)
     return section("What could be read", "Every row of the corpus ends in exactly one status.", tables)
 
@@ -230,16 +233,16 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return f'<div class="panel"><table><tr>{top}</tr>{lines}</table></div>'
 
 
-def made_by(audit: "Audit") -> str:
+def made_by(database: AuditDatabase) -> str:
     """Settings and versions: enough to make the audit again."""
-    manifest = audit.manifest
+    manifest = database.manifest
     model = {name: value for name, value in manifest.get("model", {}).items() if name != "pixels"}
     parts = {
         "corpus": manifest.get("corpus", {}),
         "model": model,
         "preprocessing": manifest.get("model", {}).get("pixels", {}),
         "settings": manifest.get("settings", {}),
-        "thresholds of the flags": audit.thresholds,
+        "thresholds of the flags": database.thresholds,
         "versions": manifest.get("versions", {}),
     }
     tables = "".join(
@@ -248,7 +251,7 @@ def made_by(audit: "Audit") -> str:
         if part
     )
     return section(
-        "What made this audit", f"{audit.path}, begun {manifest.get('created', 'at an unknown time')}", tables
+        "What made this audit", f"{database.path}, begun {manifest.get('created', 'at an unknown time')}", tables
     )
 
 

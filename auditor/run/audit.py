@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from auditor.console import Progress
 from auditor.corpus.reader import Corpus, CorpusOptions, Shard, open_corpus
-from auditor.errors import AuditorError
+from auditor.errors import AuditError
 from auditor.score.corpus_statistics import Context, ScoreConfig, prepare
 from auditor.score.pair_sample import NothingEncodedError
 from auditor.score.score import is_scored, score_shard
@@ -27,10 +27,6 @@ from model.prototypes import PrototypeHead
 
 DEFAULT_MODEL = "ViT-B-32@laion2b_s34b_b79k"
 ENOUGH = 200  # rows before an error rate means anything
-
-
-class AuditError(AuditorError):
-    """An audit that cannot go on, or must not count as done."""
 
 
 @dataclass(frozen=True)

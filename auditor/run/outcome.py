@@ -5,7 +5,9 @@ import click
 from auditor.console import as_json as to_json
 from auditor.console import table
 from auditor.errors import AuditorError
-from auditor.query.audit import Audit
+from auditor.query.database import AuditDatabase
+from auditor.query.rows import worst
+from auditor.query.summary import summarise
 from auditor.store.manifest import Manifest
 
 SHOWN = ["key", "caption_index", "p_mismatch", "similarity", "caption"]
@@ -17,13 +19,13 @@ class UnfinishedError(AuditorError):
 
 def report_outcome(out: str, manifest: Manifest, *, as_json: bool) -> None:
     """Print the summary, name what failed, say what to try next; raises where a shard failed."""
-    audit = Audit(out)
+    with AuditDatabase(out) as database:
+        summary, suspects = summarise(database), worst(database, "p_mismatch", 10).select(SHOWN).to_pylist()
     if as_json:
-        click.echo(to_json({**audit.summary().to_dict(), "failed_shards": manifest.failed_shards}))
+        click.echo(to_json({**summary.to_dict(), "failed_shards": manifest.failed_shards}))
     else:
-        click.echo(str(audit.summary()))
-        worst = audit.worst("p_mismatch", 10).select(SHOWN).to_pylist()
-        table(worst, "the ten most suspicious pairs")
+        click.echo(str(summary))
+        table(suspects, "the ten most suspicious pairs")
         if manifest.shard_problems:
             table(manifest.shard_problems[:10], "damaged shards")
         click.echo(
@@ -37,5 +39,5 @@ def report_outcome(out: str, manifest: Manifest, *, as_json: bool) -> None:
         more = f" and {len(manifest.failed_shards) - 5} more" if len(manifest.failed_shards) > 5 else ""
         raise UnfinishedError(
             f"{len(manifest.failed_shards)} of {manifest.corpus['shards']} shards could not be read: {named}{more}; "
-            "mend them and run the same command again"
+            "repair them and run the same command again"
         )

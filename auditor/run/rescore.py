@@ -3,7 +3,8 @@
 import tempfile
 from pathlib import Path
 
-from auditor.run.audit import AuditError, LocalEngine, finish, keep_head, score_corpus
+from auditor.errors import AuditError
+from auditor.run.audit import LocalEngine, finish, keep_head, score_corpus
 from auditor.score.corpus_statistics import ScoreConfig
 from auditor.store.folder import Folder
 from auditor.store.lock import exclusive

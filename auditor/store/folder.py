@@ -46,6 +46,10 @@ class Folder:
     def path(self, name: str) -> str:
         return f"{self.root}/{name}" if name else self.root
 
+    def address(self, name: str) -> str:
+        """Of a file, as others can open it: a path on this machine, or a URL."""
+        return self.path(name) if self.local else str(self.fs.unstrip_protocol(self.path(name)))
+
     def exists(self, name: str = "") -> bool:
         self.fs.invalidate_cache()
         return bool(self.fs.exists(self.path(name)))
@@ -63,7 +67,7 @@ class Folder:
         except FileNotFoundError:
             return []
         found = [str(path).rsplit("/", 1)[-1] for path in paths]
-        return sorted(name.removesuffix(suffix) for name in found if name.endswith(suffix))
+        return sorted(n.removesuffix(suffix) for n in found if n.endswith(suffix) and not n.startswith("."))
 
     def read_bytes(self, name: str) -> bytes:
         data: bytes = self.fs.cat_file(self.path(name))
@@ -91,6 +95,11 @@ class Folder:
     def read_table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
         with self.fs.open(self.path(name), "rb") as file:
             return pq.read_table(file, columns=list(columns) if columns else None)
+
+    def table_columns(self, name: str) -> list[str]:
+        with self.fs.open(self.path(name), "rb") as file:
+            columns: list[str] = pq.read_schema(file).names
+            return columns
 
     def table_metadata(self, name: str) -> dict[str, str]:
         """The key-value metadata of a Parquet file; empty where there is no such file or it cannot be read."""

@@ -6,7 +6,7 @@ import platform
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from auditor.errors import AuditorError
+from auditor.errors import AuditError
 from auditor.store.folder import Folder
 
 FORMAT = 1
@@ -14,8 +14,21 @@ NAME = "manifest.json"
 PACKAGES = ("pau-auditor", "torch", "open_clip_torch", "numpy", "pyarrow", "duckdb", "pillow", "decord", "av", "ray")
 
 
-class ManifestError(AuditorError):
-    """A manifest that is not there, or not ours."""
+def read_manifest(folder: Folder) -> dict[str, Any]:
+    """What the manifest says; raises AuditError where a folder is not an audit of ours."""
+    try:
+        stored = folder.read_json(NAME)
+    except (FileNotFoundError, NotADirectoryError):
+        raise AuditError(f"{folder.url} is not an audit: it has no {NAME}") from None
+    except ValueError:
+        raise AuditError(f"{folder.url} is not an audit: its {NAME} is not JSON") from None
+    except OSError as error:
+        raise AuditError(f"cannot read {folder.url}: {' '.join(str(error).split())}") from None
+    if not isinstance(stored, dict) or "format" not in stored:
+        raise AuditError(f"{folder.url} is not an audit: its {NAME} is of something else")
+    if stored["format"] != FORMAT:
+        raise AuditError(f"{folder.url} has format {stored['format']}; this version reads format {FORMAT}")
+    return stored
 
 
 @dataclass
@@ -41,16 +54,8 @@ class Manifest:
 
     @classmethod
     def load(cls, folder: Folder) -> "Manifest":
-        try:
-            stored = folder.read_json(NAME)
-        except FileNotFoundError:
-            raise ManifestError(f"{folder.url} is not an audit: it has no {NAME}") from None
-        except ValueError as error:
-            raise ManifestError(f"{folder.path(NAME)} is not readable JSON: {error}") from error
-        if not isinstance(stored, dict) or stored.get("format") != FORMAT:
-            raise ManifestError(f"{folder.path(NAME)} is not an audit of format {FORMAT}")
         known = {f.name for f in fields(cls)}
-        return cls(**{name: value for name, value in stored.items() if name in known})
+        return cls(**{name: value for name, value in read_manifest(folder).items() if name in known})
 
 
 def now() -> str:

@@ -4,17 +4,20 @@ from typing import Any
 
 import streamlit as st
 
-from auditor.query.audit import Audit, QueryError
+from auditor.query.rows import count as count_rows
+from auditor.query.rows import page as page_of
 from auditor.query.rules import Rules
+from auditor.query.sandbox import QueryError
 from auditor.schema import FLAGS, HEADLINES, MEASUREMENTS
 from dashboard.gallery import USUAL, gallery
-from dashboard.records import EXPORT_ROWS, Selection, bounds, rows_file, subset_file
+from dashboard.records import EXPORT_ROWS, rows_file, subset_file
+from dashboard.selection import Selection, bounds
 from dashboard.source import source
 from dashboard.state import ANY, CORPUS_ORDER, KINDS, ORDERS, REVIEWS, SIZES, SORT, STATES, View, narrowed
 from dashboard.words import empty, label
 
 found = source()
-audit = found.audit
+database = found.database
 FILTERS = ("kind", "status", "flag", "review", "text", "where", *HEADLINES)
 
 
@@ -73,16 +76,16 @@ with st.sidebar:
 
 st.title("Browse")
 try:
-    condition = selection.condition(audit)
-    count = found.ask("count", Audit.count, condition)
+    condition = selection.condition(database)
+    count = found.ask("count", count_rows, condition)
 except QueryError as error:
     empty("The SQL condition cannot be used", str(error), icon=":material/error:")
     st.stop()
 with st.container(horizontal=True, vertical_alignment="bottom"):
     sort = st.selectbox(
         "Sort by",
-        [CORPUS_ORDER, *audit.columns],
-        index=1 + audit.columns.index(SORT),
+        [CORPUS_ORDER, *database.columns],
+        index=1 + database.columns.index(SORT),
         key="sort",
         bind="query-params",
         on_change=first_page,
@@ -93,11 +96,11 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
     with st.popover("Export", icon=":material/download:", disabled=not count):
         st.markdown(f"The selection, **{count:,}** rows")
         st.download_button(
-            "All columns (Parquet)", lambda: rows_file(audit, condition), "selection.parquet", on_click="ignore"
+            "All columns (Parquet)", lambda: rows_file(database, condition), "selection.parquet", on_click="ignore"
         )
         st.download_button(
             "Usable rows (DataComp .npy)",
-            lambda: subset_file(audit, Rules(where=condition)),
+            lambda: subset_file(database, Rules(where=condition)),
             "selection.npy",
             on_click="ignore",
         )
@@ -118,6 +121,6 @@ with footer:
     page = st.pagination(pages, key="page", bind="query-params")
     st.button("Next", on_click=turn, args=(1,), disabled=page >= pages, shortcut="Right", key="next")
 with body:
-    rows = audit.page(condition, view.sort, view.descending, size, (page - 1) * size).to_pylist()
+    rows = page_of(database, condition, view.sort, view.descending, size, (page - 1) * size).to_pylist()
     extra = (view.sort,) if view.sort in MEASUREMENTS and view.sort not in USUAL else ()
-    gallery(audit, rows, view=view, first=(page - 1) * size, shown=(*USUAL, *extra))
+    gallery(database, rows, view=view, first=(page - 1) * size, shown=(*USUAL, *extra))

@@ -2,10 +2,10 @@
 
 import streamlit as st
 
-from auditor.query.audit import Audit
-from auditor.query.compare import Comparison
+from auditor.query.compare import Comparison, compare
+from auditor.query.database import AuditDatabase
 from auditor.query.distributions import common_range, histogram
-from auditor.query.summary import Summary
+from auditor.query.summary import Summary, summarise
 from auditor.schema import FLAGS
 from dashboard import charts
 from dashboard.records import bars, beside
@@ -22,15 +22,15 @@ if second is None:
     empty(
         "There is one audit only",
         "Start the dashboard with two to see them side by side:",
-        f"auditor dashboard {first.audit.path} AUDIT2",
+        f"auditor dashboard {first.database.path} AUDIT2",
     )
     st.stop()
 assert second is not None
 
 
-def side(name: str, audit: Audit, summary: Summary) -> None:
+def side(name: str, database: AuditDatabase, summary: Summary) -> None:
     st.subheader(name.capitalize())
-    st.text(f"{audit.path}\n{audit.manifest.get('model', {}).get('spec', '')}")
+    st.text(f"{database.path}\n{database.manifest.get('model', {}).get('spec', '')}")
     with st.container(horizontal=True):
         st.metric("Rows", f"{summary.rows:,}", border=True)
         st.metric("Usable", f"{summary.usable:,}", border=True)
@@ -90,15 +90,15 @@ def moved(found: Comparison) -> None:
 
 for column, name, opened in zip(st.columns(2, gap="large"), NAMES, (first, second), strict=True):
     with column:
-        side(name, opened.audit, opened.ask("summary", Audit.summary))
+        side(name, opened.database, opened.ask("summary", summarise))
 for pair in (SHOWN[:2], SHOWN[2:]):
     for column, measure in zip(st.columns(2, gap="large"), pair, strict=True):
-        ends = common_range((first.audit, second.audit), measure)
+        ends = common_range((first.database, second.database), measure)
         drawn = [bars(opened.ask("overlay", histogram, measure, None, 50, False, ends)) for opened in (first, second)]
         column.altair_chart(
             charts.overlaid(beside(drawn, NAMES), label(measure)), alt=f"{label(measure)} in both audits"
         )
 with st.spinner("Matching rows …"):
-    compared = first.ask(f"compare {second.identity}", Audit.compare, second.audit)
+    compared = first.ask(f"compare {second.identity}", compare, second.database)
 agreement(compared)
 moved(compared)

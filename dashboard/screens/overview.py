@@ -4,7 +4,9 @@ import json
 
 import streamlit as st
 
-from auditor.query.audit import Audit
+from auditor.query.distributions import density, histogram
+from auditor.query.rows import errors as find_errors
+from auditor.query.summary import summarise
 from dashboard import charts
 from dashboard.records import bars, cells, null_curves, statistics_kinds
 from dashboard.source import source
@@ -14,11 +16,13 @@ from dashboard.words import empty, label, percent, status_label
 SIDES = {"captions": "uncertainty_text", "media": "uncertainty_visual"}
 
 found = source()
-audit = found.audit
-summary = found.ask("summary", Audit.summary)
+database = found.database
+summary = found.ask("summary", summarise)
 
 st.title("Overview")
-st.text(f"{audit.manifest.get('corpus', {}).get('spec', '')}  ·  {audit.manifest.get('model', {}).get('spec', '')}")
+st.text(
+    f"{database.manifest.get('corpus', {}).get('spec', '')}  ·  {database.manifest.get('model', {}).get('spec', '')}"
+)
 if not summary.rows:
     empty("Nothing has been audited yet", "Rows appear here shard by shard while the audit runs.")
     st.stop()
@@ -52,7 +56,7 @@ with st.container(horizontal=True):
     ):
         st.page_link(BROWSE, label=words, icon=":material/arrow_forward:", query_params=query)
 
-kinds = statistics_kinds(audit)
+kinds = statistics_kinds(database)
 left, right = st.columns(2, gap="large")
 with left:
     st.subheader("Do they belong together?")
@@ -67,7 +71,7 @@ with left:
             label_visibility="collapsed",
         )
         st.altair_chart(
-            charts.null_chart(null_curves(audit, kind)),
+            charts.null_chart(null_curves(database, kind)),
             alt="Scores of all pairs, and the part that random re-pairings explain",
         )
         st.caption(
@@ -78,7 +82,7 @@ with left:
 with right:
     st.subheader("What could be used?")
     st.altair_chart(charts.counts({status_label(s): n for s, n in summary.status.items()}), alt="Rows by status")
-    errors = found.ask("errors", Audit.errors, 20)
+    errors = found.ask("errors", find_errors, 20)
     if errors:
         st.dataframe(
             errors,
@@ -93,7 +97,7 @@ st.subheader("How ambiguous?")
 for column, side in zip(st.columns(2, gap="large"), SIDES.values(), strict=True):
     with column:
         st.altair_chart(
-            charts.histogram(bars(found.ask("histogram", Audit.histogram, side)), label(side)),
+            charts.histogram(bars(found.ask("histogram", histogram, side)), label(side)),
             alt=f"Histogram of {label(side)}",
         )
 
@@ -108,7 +112,7 @@ side = st.segmented_control(
     label_visibility="collapsed",
 )
 x, y = "similarity", SIDES[side or "captions"]
-drawn = charts.density(cells(found.ask("density", Audit.density, x, y, None, 40)), x, y)
+drawn = charts.density(cells(found.ask("density", density, x, y, None, 40)), x, y)
 event = st.altair_chart(
     drawn, on_select="rerun", key=f"density-{y}", alt="Rows by similarity and uncertainty; click a cell to see its rows"
 )
@@ -126,7 +130,7 @@ with st.expander("How it was made"):
     st.code(
         json.dumps(
             {
-                k: audit.manifest.get(k)
+                k: database.manifest.get(k)
                 for k in ("corpus", "model", "settings", "thresholds", "versions", "created", "finished")
             },
             indent=1,

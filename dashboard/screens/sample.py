@@ -5,32 +5,33 @@ from typing import Any
 
 import streamlit as st
 
-from auditor.query.audit import Audit
+from auditor.query.distributions import percentiles
 from auditor.query.explain import Explanation, explain
+from auditor.query.precision import Precision, precision
 from auditor.query.prototypes import Belief
-from auditor.query.reviews import Precision
+from auditor.query.rows import row as find_row
 from auditor.schema import MARKS
 from dashboard import charts
 from dashboard.gallery import gallery, show_medium
-from dashboard.media import LARGE, cabinet, frame_strip, original, playable
+from dashboard.media import LARGE, frame_strip, original, playable, thumbnails
 from dashboard.records import marks_of, neighbour
 from dashboard.source import source
 from dashboard.state import BROWSE, SAMPLE, parse_view, sample_query, wanted_row
 from dashboard.words import empty, flag_badges, number, percent, score_words, shortened
 
 found = source()
-audit = found.audit
+database = found.database
 ICONS = {"good": ":material/thumb_up:", "bad": ":material/thumb_down:"}
 
 
 def medium(row: dict[str, Any]) -> bytes | None:
     """The medium, large; returns a video's bytes for its strip."""
-    data = original(audit, row) if row["kind"] == "video" and row["status"] == "ok" else None
+    data = original(database, row) if row["kind"] == "video" and row["status"] == "ok" else None
     form = playable(data) if data else None
     if data and form:
         st.video(data, format=form, start_time=0)
     else:
-        (shown,) = cabinet(LARGE).show(audit, [row])
+        (shown,) = thumbnails(LARGE).show(database, [row])
         show_medium(shown, row)
         if data and shown.jpeg:
             st.caption("Browsers do not play this codec; the frames below are those that were encoded.")
@@ -47,7 +48,7 @@ def reviewing(row: dict[str, Any]) -> None:
         for mark in MARKS:
             icon = ICONS.get(mark, ":material/help:")
             if st.button(mark, shortcut=mark[0], icon=icon, key=f"mark-{mark}"):
-                audit.mark(
+                database.mark(
                     row["uid"],
                     mark,
                     caption_index=row["caption_index"] or 0,
@@ -59,24 +60,24 @@ def reviewing(row: dict[str, Any]) -> None:
                 if after:
                     go(after, by)
         st.toggle("Go on to the next", key="go_on", bind="query-params")
-    marks = marks_of(audit, row["uid"], row["caption_index"] or 0)
+    marks = marks_of(database, row["uid"], row["caption_index"] or 0)
     if marks:
         st.dataframe(marks, hide_index=True)
-    measured(audit.precision())
+    measured(precision(database))
 
 
-def measured(precision: Precision) -> None:
-    promised = percent(precision.promised, 0)
-    if precision.measured is None:
+def measured(judged: Precision) -> None:
+    promised = percent(judged.promised, 0)
+    if judged.measured is None:
         st.caption(f"Of all pairs flagged as mismatched {promised} should be; nobody has judged any yet.")
     else:
-        interval = f"{percent(precision.low, 0)} to {percent(precision.high, 0)}"
-        judged = f"**{percent(precision.measured, 0)}** of {precision.judged} ({interval})"
-        st.caption(f"Flagged pairs that reviewers call bad: {judged}; promised: **{promised}**.")
+        interval = f"{percent(judged.low, 0)} to {percent(judged.high, 0)}"
+        found_bad = f"**{percent(judged.measured, 0)}** of {judged.judged} ({interval})"
+        st.caption(f"Flagged pairs that reviewers call bad: {found_bad}; expected: **{promised}**.")
 
 
 def at_place(by: int) -> dict[str, Any] | None:
-    return None if at is None else neighbour(audit, condition, view.sort, view.descending, at + by)
+    return None if at is None else neighbour(database, condition, view.sort, view.descending, at + by)
 
 
 def following(row: dict[str, Any]) -> tuple[dict[str, Any] | None, int]:
@@ -106,7 +107,7 @@ def over_time(told: Explanation, row: dict[str, Any], data: bytes | None) -> Non
             charts.frames([asdict(frame) for frame in told.frames], told.best_frame),
             alt="Similarity of each frame to the caption",
         )
-    strip = frame_strip(audit, row, data, row["frames"] or 12) if data else []
+    strip = frame_strip(database, row, data, row["frames"] or 12) if data else []
     if strip:
         with st.container(key="strip-frames"):
             for column, (time, jpeg) in zip(st.columns(len(strip), gap="small"), strip, strict=True):
@@ -128,8 +129,8 @@ def captions(told: Explanation) -> None:
 def media(told: Explanation) -> None:
     st.subheader("Media that fit this caption")
     rank(told.medium_rank, told.media_of)
-    rows = [audit.row(fit.uid, fit.caption_index, fit.shard) for fit in told.media]
-    gallery(audit, [row for row in rows if row], columns=5)
+    rows = [find_row(database, fit.uid, fit.caption_index, fit.shard) for fit in told.media]
+    gallery(database, [row for row in rows if row], columns=5)
 
 
 def rank(place: int | None, of: int) -> None:
@@ -140,8 +141,8 @@ def rank(place: int | None, of: int) -> None:
 def duplicates(told: Explanation) -> None:
     if told.duplicates:
         st.subheader("Duplicates")
-        rows = [audit.row(d["uid"], d["caption_index"], d["shard"]) for d in told.duplicates[:10]]
-        gallery(audit, [row for row in rows if row], columns=5, first=100)
+        rows = [find_row(database, d["uid"], d["caption_index"], d["shard"]) for d in told.duplicates[:10]]
+        gallery(database, [row for row in rows if row], columns=5, first=100)
 
 
 def beliefs(title: str, found: list[Belief]) -> None:
@@ -180,7 +181,7 @@ def evidence(told: Explanation) -> None:
     duplicates(told)
 
 
-row = wanted_row(audit)
+row = wanted_row(database)
 if row is None:
     missing = "uid" in st.query_params
     st.title("Sample")
@@ -195,7 +196,7 @@ assert row is not None
 view = parse_view(st.query_params.get("from", ""))
 place = st.query_params.get("at", "")
 at = int(place) if place.isdigit() and len(place) < 12 else None
-condition = view.selection.condition(audit) if at is not None else None
+condition = view.selection.condition(database) if at is not None else None
 
 with st.container(horizontal=True, vertical_alignment="center"):
     step("Previous", at_place(-1), -1, "Left")
@@ -223,7 +224,7 @@ with right:
     flag_badges(row)
     if row["status"] != "ok":
         empty("This pair could not be measured", row["error_message"] or row["status"], icon=":material/error:")
-    for score in score_words(row, found.ask("percentiles", Audit.percentiles, row)):
+    for score in score_words(row, found.ask("percentiles", percentiles, row)):
         st.markdown(f"{score.label}: **{score.value}**  \n:gray[{score.words}]")
     reviewing(row)
 

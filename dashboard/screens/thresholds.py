@@ -5,22 +5,25 @@ from typing import Any
 
 import streamlit as st
 
-from auditor.keep.drift import Shifts, shifts
+from auditor.keep.drift import Drift, find_drift
 from auditor.keep.effects import Effects, nearest_cut, rule_effects
-from auditor.query.audit import Audit, QueryError
+from auditor.query.distributions import histogram
+from auditor.query.precision import precision
 from auditor.query.rules import Rules
-from auditor.query.thresholds import ThresholdError, choose_cut, cuts, tally_audit
+from auditor.query.sandbox import QueryError
+from auditor.query.thresholds import ThresholdError, choose_cut, count_pairs, cuts
 from auditor.schema import COLUMNS, MEASUREMENTS, RULES
 from dashboard import charts
 from dashboard.gallery import gallery
-from dashboard.records import bars, bounds, round_steps, subset_file
+from dashboard.records import bars, subset_file
+from dashboard.selection import bounds, round_steps
 from dashboard.source import source
 from dashboard.words import empty, label, percent
 
 NO_LIMIT = "no limit"
 LOOKS = ("pairs at the cut", "how the kept set differs", "distribution")
 found = source()
-audit = found.audit
+database = found.database
 
 
 def limit(rule: str, column: str) -> float | None:
@@ -42,7 +45,7 @@ def matches(rule: str, column: str) -> float | None:
 def chosen_rules() -> Rules:
     """The widgets of the sidebar."""
     usual = (
-        audit.thresholds.get("mismatch") if audit.manifest.get("statistics") else 1.0
+        database.thresholds.get("mismatch") if database.manifest.get("statistics") else 1.0
     )  # no limit where none is known
     usual = usual if isinstance(usual, float) else 0.5
     p = st.slider(
@@ -86,7 +89,7 @@ def promise() -> None:
 
 def keep_promise(share: float) -> None:
     try:
-        st.session_state["max_p_mismatch"] = float(choose_cut(found.ask("tally", tally_audit), lose_at_most=share))
+        st.session_state["max_p_mismatch"] = float(choose_cut(found.ask("pairs", count_pairs), lose_at_most=share))
     except ThresholdError as error:
         st.session_state["promise_problem"] = str(error)
 
@@ -141,9 +144,9 @@ def show_effects(effects: Effects) -> None:
 
 def show_interval(p: float | None) -> None:
     """How sure the expectations of the cut by p_mismatch are, and what reviewers found."""
-    measured, words = audit.precision(), []
+    measured, words = precision(database), []
     if p is not None:
-        (cut,) = cuts(found.ask("tally", tally_audit), [p])
+        (cut,) = cuts(found.ask("pairs", count_pairs), [p])
         precise = f"precision {percent(cut.precision_low)} to {percent(cut.precision_high)}"
         lost = f"good pairs lost {percent(cut.lost_low, 2)} to {percent(cut.lost_high, 2)}"
         words.append(f"Cut by p_mismatch alone: {precise}, {lost}, mismatched pairs caught {percent(cut.caught)}.")
@@ -167,12 +170,12 @@ def at_the_cut(rules: Rules) -> None:
     ):
         with side:
             st.subheader(words)
-            gallery(audit, rows.to_pylist(), columns=2, shown=(column,), first=0 if words == "Just kept" else 100)
+            gallery(database, rows.to_pylist(), columns=2, shown=(column,), first=0 if words == "Just kept" else 100)
             if not len(rows):
                 st.caption("None.")
 
 
-def differing(shifted: Shifts) -> None:
+def differing(drift: Drift) -> None:
     st.dataframe(
         [
             {
@@ -181,16 +184,16 @@ def differing(shifted: Shifts) -> None:
                 "kept": s.kept,
                 "change": None if s.change is None else f"{s.change:+.1%}",
             }
-            for s in shifted.measures
+            for s in drift.measures
         ],
         hide_index=True,
     )
     st.caption(
-        f"Topics: {percent(shifted.topic_distance)} of the kept rows would have to change topic to look like the whole."
+        f"Topics: {percent(drift.topic_distance)} of the kept rows would have to change topic to look like the whole."
     )
-    if shifted.topics:
+    if drift.topics:
         st.altair_chart(
-            charts.shares([{"topic": t.topic, "all": t.whole, "kept": t.kept} for t in shifted.topics[:24]]),
+            charts.shares([{"topic": t.topic, "all": t.whole, "kept": t.kept} for t in drift.topics[:24]]),
             alt="Share of each topic in all and in kept rows",
         )
 
@@ -200,7 +203,7 @@ def distribution(rules: Rules) -> None:
         log = COLUMNS[column].logarithmic
         st.altair_chart(
             charts.histogram(
-                bars(found.ask("histogram", Audit.histogram, column, "status = 'ok'", 60, log)),
+                bars(found.ask("histogram", histogram, column, "status = 'ok'", 60, log)),
                 label(column),
                 log=log,
                 cut=cut,
@@ -220,13 +223,13 @@ try:
 except QueryError as error:
     empty("The SQL condition cannot be used", str(error), icon=":material/error:")
     st.stop()
-if audit.manifest.get("statistics"):
+if database.manifest.get("statistics"):
     show_interval(rules.limits.get("max_p_mismatch"))
 
 with st.container(horizontal=True, vertical_alignment="center"):
     st.download_button(
         "Download the subset (DataComp .npy)",
-        lambda: subset_file(audit, rules),
+        lambda: subset_file(database, rules),
         "kept.npy",
         type="primary",
         icon=":material/download:",
@@ -234,13 +237,13 @@ with st.container(horizontal=True, vertical_alignment="center"):
     )
     st.download_button(
         "Keys (.txt)",
-        lambda: subset_file(audit, rules, "txt"),
+        lambda: subset_file(database, rules, "txt"),
         "kept.txt",
         icon=":material/download:",
         on_click="ignore",
     )
 st.code(
-    shlex.join(["auditor", "filter", audit.path, *rules.command_line(), "--out", "kept.npy"]),
+    shlex.join(["auditor", "filter", database.path, *rules.command_line(), "--out", "kept.npy"]),
     language="bash",
     wrap_lines=True,
 )
@@ -251,6 +254,6 @@ look = st.segmented_control(
 if look == LOOKS[0]:
     at_the_cut(rules)
 elif look == LOOKS[1]:
-    differing(found.ask("shifts", shifts, rules))
+    differing(found.ask("drift", find_drift, rules))
 else:
     distribution(rules)

@@ -31,7 +31,7 @@ def open_page(page: str, /, **query: str) -> Any:
 
 
 def sample_query(path: Path) -> dict[str, str]:
-    from auditor.query.audit import Audit
+    from auditor.audit import Audit
 
     row = Audit(path).page("duplicate_of IS NOT NULL", limit=1).to_pylist()[0]
     return {"uid": row["uid"], "shard": row["shard"], "caption": str(row["caption_index"])}

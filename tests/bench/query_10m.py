@@ -25,7 +25,7 @@ TASKS = ("summary", "histogram", "worst 100", "filter to .npy", "filter to .parq
 
 def ours(task: str, path: str, out: str) -> int:
     """Run one task as a user would, opening the audit included; returns rows kept or counted."""
-    from auditor.query.audit import Audit
+    from auditor.audit import Audit
 
     audit = Audit(path)
     if task == "summary":

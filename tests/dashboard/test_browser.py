@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from auditor.query.audit import Audit
+from auditor.audit import Audit
 from tests.support.dashboard_audit import HOSTILE, HOSTILE_KEY, write_audit
 from tests.support.results import write_results
 

@@ -12,13 +12,13 @@ import pytest
 from streamlit.testing.v1 import AppTest
 from streamlit.util import calc_hash
 
+from auditor.audit import Audit
 from auditor.cli import run
 from auditor.commands.dashboard import flat
 from auditor.dashboard_settings import Settings, read_settings
-from auditor.query.audit import Audit
-from dashboard.media import Cabinet, playable
-from dashboard.records import Selection
+from dashboard.media import ThumbnailCache, playable
 from dashboard.results import read_results, table
+from dashboard.selection import Selection
 from dashboard.state import View, parse_view, sample_query
 from dashboard.words import number, score_words, shortened
 from tests.support.results import write_results
@@ -187,27 +187,27 @@ def test_views_survive_the_url() -> None:
 def test_media_are_kept_and_problems_told(small: tuple[Path, Path]) -> None:
     audit = Audit(small[0])
     rows = audit.page("status = 'ok'", limit=3).to_pylist() + audit.page("status <> 'ok'", limit=1).to_pylist()
-    cabinet = Cabinet(64)
-    shown = cabinet.show(audit, rows)
+    cache = ThumbnailCache(64)
+    shown = cache.show(audit.database, rows)
     assert [bool(one.jpeg) for one in shown] == [True, True, True, False]
     assert shown[3].problem == "cannot identify image file"
-    again = cabinet.show(audit, rows)
+    again = cache.show(audit.database, rows)
     assert all(one is other for one, other in zip(shown, again, strict=True))
     gone = {**rows[0], "media_path": "/nowhere/00000.tar"}
-    assert "does not exist" in (cabinet.show(audit, [gone])[0].problem or "")
+    assert "does not exist" in (cache.show(audit.database, [gone])[0].problem or "")
 
 
 def test_a_store_out_of_reach_is_asked_again(small: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    audit, cabinet = Audit(small[0]), Cabinet(64)
+    audit, cache = Audit(small[0]), ThumbnailCache(64)
     rows = audit.page("status = 'ok'", limit=1).to_pylist()
 
-    def fail(_: object) -> bytes:
+    def fail(*_: object) -> bytes:
         raise OSError("the store is out of reach")
 
     with monkeypatch.context() as hiccup:
-        hiccup.setattr(audit, "media", fail)
-        assert cabinet.show(audit, rows)[0].problem == "the store is out of reach"
-    assert cabinet.show(audit, rows)[0].jpeg
+        hiccup.setattr("dashboard.media.media", fail)
+        assert cache.show(audit.database, rows)[0].problem == "the store is out of reach"
+    assert cache.show(audit.database, rows)[0].jpeg
 
 
 def test_only_what_browsers_play_is_played() -> None:
@@ -252,9 +252,9 @@ def test_the_command_fails_in_one_line(
     tmp_path: Path, small: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["dashboard", str(tmp_path)]) == 1
-    assert "is no audit" in capsys.readouterr().err
+    assert "is not an audit" in capsys.readouterr().err
     assert run(["dashboard", str(small[0]), "--results", str(tmp_path / "none")]) == 1
-    assert "no folder of results" in capsys.readouterr().err
+    assert "is not a folder" in capsys.readouterr().err
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -9,10 +9,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from auditor.query.audit import Audit, QueryError
+from auditor.audit import Audit, QueryError
+from auditor.query.database import AuditDatabase
 from auditor.query.rules import Rules
 from auditor.schema import HEADLINES
-from dashboard import records as views
+from dashboard import records
+from dashboard.selection import Selection, bounds, round_steps
 from tests.support.synthetic import write_audit, write_corpus_audit
 
 
@@ -28,7 +30,7 @@ def rows(audit: Audit) -> list[dict[str, Any]]:
 
 
 def test_a_selection_is_what_it_says(audit: Audit, rows: list[dict[str, Any]]) -> None:
-    chosen = views.Selection(
+    chosen = Selection(
         kind="video",
         status="ok",
         flags=("ambiguous_text",),
@@ -46,79 +48,79 @@ def test_a_selection_is_what_it_says(audit: Audit, rows: list[dict[str, Any]]) -
         and (row["width"] > 300 or row["height"] > 300)
         and 0.2 <= row["similarity"] <= 0.35
     ]
-    assert wanted and audit.count(chosen.condition(audit)) == len(wanted)
-    broken = views.Selection(status="not ok").condition(audit)
+    assert wanted and audit.count(chosen.condition(audit.database)) == len(wanted)
+    broken = Selection(status="not ok").condition(audit.database)
     assert audit.count(broken) == sum(row["status"] != "ok" for row in rows)
-    assert views.Selection().condition(audit) is None
+    assert Selection().condition(audit.database) is None
 
 
 def test_text_of_a_selection_is_text(audit: Audit) -> None:
-    assert audit.count(views.Selection(text="' OR TRUE --").condition(audit)) == 0
-    assert audit.count(views.Selection(text="%").condition(audit)) == 0
+    assert audit.count(Selection(text="' OR TRUE --").condition(audit.database)) == 0
+    assert audit.count(Selection(text="%").condition(audit.database)) == 0
     with pytest.raises(QueryError):
-        views.Selection(where="TRUE) OR (TRUE").condition(audit)
+        Selection(where="TRUE) OR (TRUE").condition(audit.database)
     with pytest.raises(QueryError):
-        views.Selection(where="uid IN (SELECT content FROM read_text('/etc/passwd'))").condition(audit)
-    assert views.Selection(flags=("no_such_flag",)).condition(audit) is None
+        Selection(where="uid IN (SELECT content FROM read_text('/etc/passwd'))").condition(audit.database)
+    assert Selection(flags=("no_such_flag",)).condition(audit.database) is None
 
 
 @pytest.mark.parametrize("column", HEADLINES)
 def test_bounds_enclose_every_value(audit: Audit, rows: list[dict[str, Any]], column: str) -> None:
     values = [row[column] for row in rows if row[column] is not None]
-    found = views.bounds(audit, column)
+    found = bounds(audit.database, column)
     assert found.low <= min(values) and max(values) <= found.high
     assert found.step > 0 and (found.high - found.low) / found.step < 5000
 
 
 def test_steps_reach_above_every_value(audit: Audit, rows: list[dict[str, Any]]) -> None:
-    steps = views.round_steps(audit, "matches_text")
+    steps = round_steps(audit.database, "matches_text")
     assert steps[:5] == [1, 2, 3, 5, 7] and steps == sorted(set(steps))
     assert steps[-2] <= max(row["matches_text"] for row in rows if row["matches_text"] is not None) < steps[-1]
 
 
 def test_cells_and_bars_hold_every_row_once(audit: Audit) -> None:
     usable = audit.count("status = 'ok'")
-    found = views.cells(audit.density("similarity", "uncertainty_text", bins=12))
+    found = records.cells(audit.density("similarity", "uncertainty_text", bins=12))
     assert sum(cell["rows"] for cell in found) == usable and all(cell["rows"] for cell in found)
     cell = max(found, key=lambda one: one["rows"])
     ranges = {"similarity": (cell["x_low"], cell["x_high"]), "uncertainty_text": (cell["y_low"], cell["y_high"])}
-    there = audit.count(views.Selection(ranges=ranges).condition(audit))
+    there = audit.count(Selection(ranges=ranges).condition(audit.database))
     assert cell["rows"] <= there <= cell["rows"] + 3  # both ends belong to a range
-    drawn = views.bars(audit.histogram("similarity", bins=20))
+    drawn = records.bars(audit.histogram("similarity", bins=20))
     assert sum(bar["rows"] for bar in drawn) == usable
     assert sum(bar["share"] for bar in drawn) == pytest.approx(1)
 
 
 def test_null_curves_are_shares(audit: Audit) -> None:
-    found = views.null_curves(audit, "image")
+    found = records.null_curves(audit.database, "image")
     assert sum(row["all pairs"] for row in found) == pytest.approx(1)
     assert sum(row["mismatched"] for row in found) == pytest.approx(0.07)
-    assert views.null_curves(audit, "sound") == []
-    assert views.statistics_kinds(audit) == ["image", "video"]
+    assert records.null_curves(audit.database, "sound") == []
+    assert records.statistics_kinds(audit.database) == ["image", "video"]
 
 
 def test_neighbours_are_those_of_the_page(audit: Audit) -> None:
     page = audit.page("kind = 'video'", "similarity", True, limit=3).to_pylist()
-    found = [views.neighbour(audit, "kind = 'video'", "similarity", True, at) for at in range(3)]
+    found = [records.neighbour(audit.database, "kind = 'video'", "similarity", True, at) for at in range(3)]
     assert [row["uid"] for row in found if row] == [row["uid"] for row in page]
-    assert views.neighbour(audit, "kind = 'video'", None, False, -1) is None
-    assert views.neighbour(audit, "FALSE", None, False, 0) is None
+    assert records.neighbour(audit.database, "kind = 'video'", None, False, -1) is None
+    assert records.neighbour(audit.database, "FALSE", None, False, 0) is None
 
 
 def test_files_to_download(audit: Audit) -> None:
-    table = pq.read_table(io.BytesIO(views.rows_file(audit, "status <> 'ok'")))
+    table = pq.read_table(io.BytesIO(records.rows_file(audit.database, "status <> 'ok'")))
     assert table.num_rows == audit.count("status <> 'ok'") > 0
-    assert pq.read_table(io.BytesIO(views.rows_file(audit, None, most=7))).num_rows == 7
-    kept = np.load(io.BytesIO(views.subset_file(audit, Rules.of(max_p_mismatch=0.1))), allow_pickle=False)
+    assert pq.read_table(io.BytesIO(records.rows_file(audit.database, None, most=7))).num_rows == 7
+    kept = np.load(io.BytesIO(records.subset_file(audit.database, Rules.of(max_p_mismatch=0.1))), allow_pickle=False)
     assert kept.dtype == np.dtype("u8,u8") and len(kept) == audit.keep(max_p_mismatch=0.1).count
 
 
 def test_a_corpus_that_moved_is_told(tmp_path: Path) -> None:
     folder, corpus = write_corpus_audit(tmp_path)
-    assert views.corpus_problem(Audit(folder)) is None
+    assert records.corpus_problem(AuditDatabase(folder)) is None
     corpus.rename(tmp_path / "elsewhere")
-    assert "does not exist" in (views.corpus_problem(Audit(folder)) or "")
-    assert views.corpus_problem(Audit(folder, tmp_path / "elsewhere")) is None
+    assert "does not exist" in (records.corpus_problem(AuditDatabase(folder)) or "")
+    assert records.corpus_problem(AuditDatabase(folder, tmp_path / "elsewhere")) is None
 
 
 def test_marks_of_a_row(tmp_path: Path) -> None:
@@ -127,17 +129,17 @@ def test_marks_of_a_row(tmp_path: Path) -> None:
     uid = audit.page(limit=1).to_pylist()[0]["uid"]
     audit.mark(uid, "good", reviewer="ann")
     audit.mark(uid, "bad", reviewer="bob", note="<b>")
-    assert [(row["reviewer"], row["mark"]) for row in views.marks_of(audit, uid, 0)] == [
+    assert [(row["reviewer"], row["mark"]) for row in records.marks_of(audit.database, uid, 0)] == [
         ("bob", "bad"),
         ("ann", "good"),
     ]
-    assert audit.count(views.Selection(review="any").condition(audit)) == 1
-    assert audit.count(views.Selection(review="unsure").condition(audit)) == 1
-    assert audit.count(views.Selection(review="none").condition(audit)) == audit.count() - 1
+    assert audit.count(Selection(review="any").condition(audit.database)) == 1
+    assert audit.count(Selection(review="unsure").condition(audit.database)) == 1
+    assert audit.count(Selection(review="none").condition(audit.database)) == audit.count() - 1
 
 
 def test_an_audit_without_statistics_has_no_curves(tmp_path: Path) -> None:
     folder = write_audit(tmp_path, 50)
     manifest = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").write_text(json.dumps({**manifest, "statistics": {"image": None}}))
-    assert views.statistics_kinds(Audit(folder)) == []
+    assert records.statistics_kinds(AuditDatabase(folder)) == []

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from auditor.query.audit import Audit
+from auditor.audit import Audit
 from tests.support.tiny import tiny
 
 

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from auditor.audit import Audit
 from auditor.cli import run
 from auditor.demo.check import Findings, auroc, compare, joined_rows
 from auditor.demo.corpus import DemoError
-from auditor.query.audit import Audit
 from tests.support.tiny import SEED, SIZE, tiny
 
 

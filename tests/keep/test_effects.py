@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from auditor.keep.drift import shifts
-from auditor.query.audit import Audit
+from auditor.audit import Audit
+from auditor.keep.drift import find_drift
 from auditor.query.rules import RuleError, Rules
 from auditor.query.sandbox import QueryError
 from auditor.store.arrow_schema import SAMPLES
@@ -131,7 +131,7 @@ def test_rows_without_a_score_are_removed(folder: Path, tmp_path: Path) -> None:
 
 
 def test_shift(audit: Audit, table: pa.Table) -> None:
-    found = shifts(audit, Rules.of(where="length(caption) > 40 AND kind = 'video'"))
+    found = find_drift(audit.database, Rules.of(where="length(caption) > 40 AND kind = 'video'"))
     ok = table.filter(pa.array(usable(table)))
     lengths = np.array([len(caption) for caption in ok["caption"].to_pylist()])
     kept = (lengths > 40) & (values(ok, "kind") == "video")
@@ -145,7 +145,7 @@ def test_shift(audit: Audit, table: pa.Table) -> None:
     one = found.topics[0]
     assert one.whole == pytest.approx((topic == one.topic).mean())
     assert one.kept == pytest.approx((topic[kept] == one.topic).mean())
-    assert shifts(audit, Rules()).topic_distance == 0
+    assert find_drift(audit.database, Rules()).topic_distance == 0
     assert 0 < found.topic_distance < 1
 
 

@@ -23,11 +23,12 @@ import pytest
 import torch
 import webdataset as wds
 
+from auditor.audit import Audit, QueryError
 from auditor.corpus.raw_samples import CorpusChangedError
-from auditor.keep.export import ExportError, export, sort_uids, uid_numbers
+from auditor.keep.export import export, sort_uids, uid_numbers
 from auditor.keep.export_shards import Plan, stretches
 from auditor.keep.subset import Predicate, UnknownShardError, key_number
-from auditor.query.audit import Audit, QueryError
+from auditor.keep.target import ExportError
 from tests.support.synthetic import add_member, picture, write_audit, write_corpus_audit
 
 Members = dict[str, bytes]
@@ -217,7 +218,7 @@ def digests(folder: Path) -> dict[str, str]:
 def test_resumes_after_a_kill(made: tuple[Path, Path], tmp_path: Path) -> None:
     """A real SIGKILL in the middle of a shard."""
     code = (
-        "import sys, time; from auditor.query.audit import Audit; from auditor.keep.export import export\n"
+        "import sys, time; from auditor.audit import Audit; from auditor.keep.export import export\n"
         "def slow(_):\n    time.sleep(0.02)\n"
         "export(Audit(sys.argv[1]).keep(), sys.argv[2], shard_size=4, progress=slow)"
     )

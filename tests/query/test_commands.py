@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from auditor.audit import Audit
 from auditor.cli import cli, run
-from auditor.query.audit import Audit
 from tests.support.synthetic import write_audit, write_corpus_audit
 
 COMMANDS = ("query", "summary", "worst", "compare", "filter", "report")
@@ -83,8 +83,8 @@ def test_long_results_are_cut_on_a_terminal_only(audit: str, capsys: pytest.Capt
         (["query", "{audit}", "SELECT * FROM read_csv('/etc/passwd')"], "the audit and nothing else"),
         (["worst", "{audit}", "--by", "simlarity"], "did you mean similarity?"),
         (["worst", "{audit}", "--where", "FALSE) OR (TRUE"], "single expression"),
-        (["summary", "/nowhere"], "/nowhere is no audit"),
-        (["compare", "{audit}", "/nowhere"], "/nowhere is no audit"),
+        (["summary", "/nowhere"], "/nowhere is not an audit"),
+        (["compare", "{audit}", "/nowhere"], "/nowhere is not an audit"),
         (["filter", "{audit}", "--keep-top", "30%", "--dry-run"], "go together"),
         (["filter", "{audit}", "--out", "x.csv"], "cannot write .csv"),
         (["filter", "{audit}", "--out", "/proc/nowhere/kept.npy"], "cannot write"),

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
+from auditor.audit import Audit
 from auditor.cli import cli
 from auditor.measure.rivals import Reference
-from auditor.query.audit import Audit
 from auditor.query.explain import ExplainError, explain
 from auditor.store import arrow_schema
 from auditor.store.embeddings import vectors
@@ -105,7 +105,7 @@ def test_fits_and_ranks_equal_naive_ones(audit: Path, pictures: Reference, clips
     matrix = ref.media.similarity(ref.text)
     with Audit(audit) as opened:
         for row in (0, 7, 23):
-            found = explain(opened, f"{kind}-{row:03d}", n=3)
+            found = explain(opened.database, f"{kind}-{row:03d}", n=3)
             others = np.delete(np.arange(len(ref)), row)
             captions = others[np.argsort(-matrix[row, others])]
             media = others[np.argsort(-matrix[others, row])]
@@ -119,8 +119,8 @@ def test_fits_and_ranks_equal_naive_ones(audit: Path, pictures: Reference, clips
 def test_frames_of_a_video(audit: Path, clips: Reference) -> None:
     assert clips.media.frames is not None and clips.media.mask is not None
     with Audit(audit) as opened:
-        found = explain(opened, "video-004")
-        assert not explain(opened, "image-004").frames
+        found = explain(opened.database, "video-004")
+        assert not explain(opened.database, "image-004").frames
     expected, there = clips.media.frame_similarity(clips.text)[4], clips.media.mask[4]
     assert [frame.similarity for frame in found.frames] == pytest.approx(expected[there].tolist(), abs=2e-3)
     assert found.best_frame == expected.argmax()
@@ -130,7 +130,7 @@ def test_frames_of_a_video(audit: Path, clips: Reference) -> None:
 
 def test_prototypes_add_up_to_the_uncertainty(audit: Path, pictures: Reference) -> None:
     with Audit(audit) as opened:
-        found = explain(opened, "image-003")
+        found = explain(opened.database, "image-003")
     evidence = np.exp(20.0 * (pictures.text[:4] @ pictures.visual[3]).astype(np.float64) / 5.0)
     assert sum(belief.belief for belief in found.prototypes_visual) == pytest.approx(
         1 - 4 / (evidence + 1).sum(), abs=2e-3
@@ -142,17 +142,17 @@ def test_prototypes_add_up_to_the_uncertainty(audit: Path, pictures: Reference) 
 
 def test_a_huge_corpus_is_compared_with_its_reference(audit: Path) -> None:
     with Audit(audit) as opened:
-        sampled = explain(opened, "image-003", whole_corpus=0)
+        sampled = explain(opened.database, "image-003", whole_corpus=0)
         assert sampled.compared_with == "reference"
-        whole = explain(opened, "image-003")
+        whole = explain(opened.database, "image-003")
     assert sampled.captions == whole.captions and sampled.medium_rank == whole.medium_rank
     with Audit(audit) as opened:  # the reference keeps no frames, yet videos can be explained
-        assert explain(opened, "video-003", whole_corpus=0).captions
+        assert explain(opened.database, "video-003", whole_corpus=0).captions
 
 
 def test_a_row_that_is_not_there(audit: Path) -> None:
     with Audit(audit) as opened, pytest.raises(ExplainError, match="no row 'nonesuch'"):
-        explain(opened, "nonesuch")
+        explain(opened.database, "nonesuch")
 
 
 def test_the_command_and_its_json(audit: Path) -> None:
@@ -164,7 +164,7 @@ def test_the_command_and_its_json(audit: Path) -> None:
 
 def test_explaining_needs_no_torch(audit: Path) -> None:
     code = (
-        "import sys; from auditor.query.explain import explain; from auditor.query.audit import Audit; "
-        f"explain(Audit({str(audit)!r}), 'image-001'); sys.exit('torch' in sys.modules)"
+        "import sys; from auditor.query.explain import explain; from auditor.query.database import AuditDatabase; "
+        f"explain(AuditDatabase({str(audit)!r}), 'image-001'); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=300).returncode == 0

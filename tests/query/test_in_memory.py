@@ -1,4 +1,4 @@
-"""The narrow columns in memory answer as the files do."""
+"""Columns in memory answer as the files do."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from auditor.keep.drift import shifts
-from auditor.query.audit import Audit, Limits, QueryError
-from auditor.query.in_memory import Resident
+from auditor.audit import Audit, Limits, QueryError
+from auditor.keep.drift import find_drift
+from auditor.query.in_memory import InMemory
 from auditor.query.rules import Rules
 from tests.support.synthetic import write_audit
 
@@ -32,7 +32,7 @@ CONDITIONS = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_audit(tmp_path_factory.mktemp("resident") / "audit", 5000, 500)
+    return write_audit(tmp_path_factory.mktemp("in_memory") / "audit", 5000, 500)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def stored(folder: Path) -> Audit:
 
 @pytest.fixture(scope="module")
 def held(folder: Path) -> Audit:
-    return Audit(folder).hold()
+    return Audit(folder).load_into_memory()
 
 
 @pytest.mark.parametrize("where", CONDITIONS)
@@ -63,18 +63,18 @@ def test_distributions_and_effects_are_those_of_the_files(stored: Audit, held: A
     for found, expected in zip(held.rule_effects(RULES).rules, stored.rule_effects(RULES).rules, strict=True):
         assert astuple(found) == pytest.approx(astuple(expected))
     assert held.nearest_cut(RULES, "min_similarity")[0].equals(stored.nearest_cut(RULES, "min_similarity")[0])
-    changed = [shifts(audit, RULES) for audit in (held, stored)]
+    changed = [find_drift(audit.database, RULES) for audit in (held, stored)]
     assert changed[0].measures[0].kept == pytest.approx(changed[1].measures[0].kept)
     assert {t.topic: t.kept for t in changed[0].topics} == {t.topic: t.kept for t in changed[1].topics}
 
 
 def test_only_what_needs_them_asks_the_files(held: Audit) -> None:
-    assert held.table("similarity < 0.2", '"p_mismatch"') == "narrow AS samples"
-    assert held.table("mismatch AND kind = 'image'") == "narrow AS samples"
-    assert held.table("contains(lower(caption), 'dog')") == "narrow AS samples"
+    assert held.database.table("similarity < 0.2", '"p_mismatch"') == "in_memory AS samples"
+    assert held.database.table("mismatch AND kind = 'image'") == "in_memory AS samples"
+    assert held.database.table("contains(lower(caption), 'dog')") == "in_memory AS samples"
     for wide in ("media_path = 'x'", "UID = 'x'", "COLUMNS(*) IS NULL", "upper(\"key\") = 'A'"):
-        assert held.table(wide) == "measured AS samples"
-    assert held.table("review = 'bad'") == "reviewed AS samples"
+        assert held.database.table(wide) == "measured AS samples"
+    assert held.database.table("review = 'bad'") == "reviewed AS samples"
 
 
 @pytest.mark.parametrize("inside", ["file = 0", "file_row_number = 1", "uid_order > 0"])
@@ -90,14 +90,14 @@ def test_columns_of_others_are_asked_of_the_files(tmp_path: Path) -> None:
     for column in ("CLIP_score", "odd name"):
         table = table.append_column(column, pa.array(range(100)))
     pq.write_table(table, file)
-    held = Audit(folder).hold()
-    assert held.resident
+    held = Audit(folder).load_into_memory()
+    assert held.database.memory
     assert held.count("CLIP_score < 10") == held.count("clip_SCORE < 10") == 10
     assert held.count('"odd name" < 20 AND samples.width > 0') == 20
 
 
 def test_ten_threads_search_at_once(folder: Path) -> None:
-    held, stored = Audit(folder).hold(), Audit(folder)
+    held, stored = Audit(folder).load_into_memory(), Audit(folder)
     asked = [f"key LIKE '%{number % 30}'" for number in range(200)]
     with ThreadPoolExecutor(10) as pool:
         found = list(pool.map(held.count, asked))
@@ -107,23 +107,25 @@ def test_ten_threads_search_at_once(folder: Path) -> None:
 
 def test_captions_that_do_not_fit_stay_in_the_files(folder: Path, stored: Audit) -> None:
     audit = Audit(folder)
-    audit.resident = Resident(audit.database, audit.files, audit.thresholds, audit.columns, captions=False)
+    inside = audit.database
+    given = inside.view(located=True), inside.thresholds, inside.columns
+    inside.memory = InMemory(inside.sandbox, *given, texts=False)
     for where in CONDITIONS:
         assert audit.count(where) == stored.count(where)
-    assert audit.table("caption = 'x'") == "measured AS samples"
-    lengths = [shifts(each, RULES).measures[0].kept for each in (audit, stored)]
+    assert inside.table("caption = 'x'") == "measured AS samples"
+    lengths = [find_drift(each.database, RULES).measures[0].kept for each in (audit, stored)]
     assert lengths[0] == pytest.approx(lengths[1])
 
 
 def test_what_does_not_fit_is_asked_of_the_files(folder: Path) -> None:
-    small = Audit(folder, limits=Limits(memory="2MB")).hold()
-    assert small.resident is None and small.count() == 5000
+    small = Audit(folder, limits=Limits(memory="2MB")).load_into_memory()
+    assert small.database.memory is None and small.count() == 5000
 
 
 @pytest.mark.parametrize("hold", [False, True])
 @pytest.mark.parametrize("target", ["kept.npy", "kept.parquet", "kept.txt"])
 def test_the_best_share_can_be_written(folder: Path, tmp_path: Path, target: str, hold: bool) -> None:
-    audit = Audit(folder).hold() if hold else Audit(folder)
+    audit = Audit(folder).load_into_memory() if hold else Audit(folder)
     kept = audit.keep(keep_top="30%", by="similarity", where="review IS NULL")
     assert kept.write(tmp_path / target).rows == kept.count == round(0.3 * audit.count("status = 'ok'"))
 
@@ -134,10 +136,10 @@ def test_rows_can_be_sorted_by_their_marks(stored: Audit, held: Audit) -> None:
 
 def test_marks_of_another_process_are_seen(tmp_path: Path) -> None:
     folder = write_audit(tmp_path / "audit", 100)
-    here, elsewhere = Audit(folder).hold(), Audit(folder)
+    here, elsewhere = Audit(folder).load_into_memory(), Audit(folder)
     elsewhere.mark(here.worst(n=1)["uid"][0].as_py(), "bad")
     assert here.count("review = 'bad'") == 0
-    here.see_new_marks()
+    here.database.see_new_marks()
     assert here.count("review = 'bad'") == 1
 
 
@@ -150,19 +152,19 @@ def test_two_reviewers_mark_at_once(tmp_path: Path) -> None:
 
 
 def test_the_rows_of_a_search_are_remembered_and_forgotten(folder: Path) -> None:
-    held = Audit(folder).hold()
-    assert held.resident
-    first = held.resident.matching("key LIKE '%x'")
-    assert held.resident.matching("key LIKE '%x'") == first
+    held = Audit(folder).load_into_memory()
+    assert held.database.memory
+    first = held.database.memory.places("key LIKE '%x'")
+    assert held.database.memory.places("key LIKE '%x'") == first
     for number in range(20):
         held.count(f"key LIKE '%{number}'")
     tables = held.database.rows("SELECT table_name FROM duckdb_tables() WHERE table_name LIKE 'places_%'")
     assert len(tables) == 12 and first not in {row["table_name"] for row in tables}
-    assert held.resident.matching("key LIKE '%x'") != first
+    assert held.database.memory.places("key LIKE '%x'") != first
 
 
 def test_marks_count_at_once(tmp_path: Path) -> None:
-    held = Audit(write_audit(tmp_path / "audit", 500)).hold()
+    held = Audit(write_audit(tmp_path / "audit", 500)).load_into_memory()
     row = held.worst(n=1).to_pylist()[0]
     assert held.precision().judged == 0 and held.count("review = 'bad'") == 0
     held.mark(row["uid"], "bad", caption_index=row["caption_index"])
@@ -173,8 +175,8 @@ def test_an_audit_that_is_not_finished_is_not_held(tmp_path: Path) -> None:
     folder = write_audit(tmp_path / "audit", 200)
     manifest = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").write_text(json.dumps({**manifest, "state": "scoring"}))
-    held = Audit(folder).hold()
-    assert held.resident is None and held.count("similarity < 9") > 0
+    held = Audit(folder).load_into_memory()
+    assert held.database.memory is None and held.count("similarity < 9") > 0
 
 
 def test_a_row_is_found_by_its_uid(stored: Audit, held: Audit) -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from scipy.stats import binomtest
 
-from auditor.query.audit import Audit
-from auditor.query.reviews import Review, ReviewError, append_review, latest, read_reviews, verdicts, wilson
+from auditor.audit import Audit
+from auditor.query.precision import wilson
+from auditor.query.reviews import Review, ReviewError, append_review, latest, read_reviews, verdicts
+from auditor.store.folder import Folder
 from tests.support.synthetic import write_audit
 
 
@@ -76,7 +78,7 @@ def test_damaged_lines_are_passed_over(audit: Audit) -> None:
     with (Path(audit.path) / "reviews.jsonl").open("ab") as file:
         file.write(b'{"uid": "torn\n[]\n\xff\xfe\n' + json.dumps({"uid": uid, "mark": "x"}).encode() + b"\n")
     audit.mark(uid, "good", reviewer="bob")
-    assert len(read_reviews(audit.path, None)) == 2
+    assert len(read_reviews(Folder(audit.path))) == 2
     assert Audit(audit.path).count("review = 'unsure'") == 1
 
 
@@ -97,7 +99,7 @@ def test_lines_with_values_of_other_types_are_passed_over(audit: Audit, wrong: d
     review = audit.mark(flagged(audit, 1)[0], "bad", reviewer="ann")
     with (Path(audit.path) / "reviews.jsonl").open("a") as file:
         file.write(json.dumps({**asdict(review), **wrong}) + "\n" + "[" * 100_000 + "\n")
-    assert read_reviews(audit.path, None) == [review]
+    assert read_reviews(Folder(audit.path)) == [review]
     assert Audit(audit.path).count("review = 'bad'") == 1
 
 
@@ -107,7 +109,7 @@ def test_a_mark_after_a_torn_line_is_kept(audit: Audit) -> None:
     with (Path(audit.path) / "reviews.jsonl").open("ab") as file:
         file.write(b'{"uid": "torn')
     audit.mark(uid, "good", reviewer="bob")
-    assert [review.reviewer for review in read_reviews(audit.path, None)] == ["ann", "bob"]
+    assert [review.reviewer for review in read_reviews(Folder(audit.path))] == ["ann", "bob"]
 
 
 def test_a_mark_that_is_written_in_part_is_told(audit: Audit, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,13 +119,13 @@ def test_a_mark_that_is_written_in_part_is_told(audit: Audit, monkeypatch: pytes
         with pytest.raises(ReviewError, match="only 9 of"):
             audit.mark(uid, "bad", reviewer="ann")
     audit.mark(uid, "good", reviewer="ann")
-    assert [review.mark for review in read_reviews(audit.path, None)] == ["good"]
+    assert [review.mark for review in read_reviews(Folder(audit.path))] == ["good"]
 
 
 def write_many(path: str, reviewer: str, count: int) -> None:
     for number in range(count):
         time = f"2026-01-01T00:00:00.{number:06d}"
-        append_review(path, None, Review(f"{number:032x}", 0, reviewer, "good", "n" * 500, time))
+        append_review(Folder(path), Review(f"{number:032x}", 0, reviewer, "good", "n" * 500, time))
 
 
 def test_two_writers_lose_nothing(tmp_path: Path) -> None:
@@ -135,7 +137,7 @@ def test_two_writers_lose_nothing(tmp_path: Path) -> None:
         writer.join()
     assert all(writer.exitcode == 0 for writer in writers)
     lines = [line for line in (tmp_path / "reviews.jsonl").read_bytes().splitlines() if line]
-    assert len(lines) == 600 == len(read_reviews(str(tmp_path), None))
+    assert len(lines) == 600 == len(read_reviews(Folder(tmp_path)))
 
 
 @pytest.mark.parametrize(("successes", "trials"), [(0, 1), (0, 20), (7, 9), (20, 20), (450, 1000)])

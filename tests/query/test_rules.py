@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from auditor.query.audit import Audit
+from auditor.audit import Audit
 from auditor.query.rules import RuleError, Rules, flag_sql, parse_share
 from auditor.schema import FLAGS
 from tests.support.synthetic import write_audit

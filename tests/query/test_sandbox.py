@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from auditor.query.audit import Audit
-from auditor.query.sandbox import Database, Limits, QueryError, literal
+from auditor.audit import Audit
+from auditor.query.sandbox import Limits, QueryError, Sandbox, literal
 from tests.support.synthetic import write_audit
 
 
@@ -103,7 +103,7 @@ ESCAPES = [
 @pytest.mark.parametrize("sql", ESCAPES)
 def test_escapes_are_refused(audit: Audit, sql: str) -> None:
     folder = Path(audit.path).parent
-    text = sql.format(secret=folder / "secret.csv", folder=folder, own=audit.files.all[0])
+    text = sql.format(secret=folder / "secret.csv", folder=folder, own=audit.database.files.all[0])
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     with pytest.raises(QueryError) as refused:
         audit.sql(text)
@@ -127,7 +127,7 @@ def test_escapes_are_refused(audit: Audit, sql: str) -> None:
 def test_the_engine_refuses_too(audit: Audit, statement: str) -> None:
     """The second wall: what would happen if the check of the text were fooled."""
     with pytest.raises(QueryError):
-        audit.database.define(statement)
+        audit.database.sandbox.define(statement)
     assert not list(Path("/tmp").glob("auditor-escape*"))
 
 
@@ -188,7 +188,7 @@ def test_conditions_cannot_break_out(audit: Audit, condition: str) -> None:
 
 def test_condition_keeps_its_brackets(audit: Audit) -> None:
     assert audit.count("kind = 'image' OR kind = 'video' -- a remark") == 300
-    with_and = audit.database.check_condition("FALSE OR TRUE")
+    with_and = audit.database.sandbox.check_condition("FALSE OR TRUE")
     assert audit.database.rows(f"SELECT count(*) AS n FROM samples WHERE FALSE AND {with_and}")[0]["n"] == 0
 
 
@@ -219,7 +219,7 @@ def test_too_long_and_too_deep(audit: Audit) -> None:
 
 
 def test_literals_are_inert() -> None:
-    database = Database([])
+    database = Sandbox([])
     for value in ["it's", "'; DROP TABLE x; --", "\\'", "\N{SNOWMAN}", 'a"b', 0.1, 1e-300, 7, True, None, ["a", "'"]]:
         assert database.rows(f"SELECT {literal(value)} AS v")[0]["v"] == value
 

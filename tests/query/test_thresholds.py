@@ -8,23 +8,23 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from auditor.audit import Audit
 from auditor.cli import cli
 from auditor.measure.mismatch import fit_mismatch
 from auditor.measure.rivals import measure
-from auditor.query.audit import Audit
-from auditor.query.thresholds import Tally, ThresholdError, choose_cut, cuts, tally_audit, tally_scores
+from auditor.query.thresholds import PairCounts, ThresholdError, choose_cut, count_pairs, count_scores, cuts
 from tests.support.pairs import planted
 from tests.support.synthetic import write_audit
 
 
 @lru_cache(maxsize=64)
-def judged(rate: float, seed: int, media: int = 600) -> tuple[Tally, np.ndarray, np.ndarray]:
+def judged(rate: float, seed: int, media: int = 600) -> tuple[PairCounts, np.ndarray, np.ndarray]:
     corpus = planted(media, rate, seed=seed)
     ref = corpus.reference
     model = fit_mismatch(ref, seed=seed)
     assert model is not None
     score = measure(ref.media, ref.text, ref.group, ref).mismatch_score
-    return tally_scores(score, model), model.p(score), corpus.spoiled
+    return count_scores(score, model), model.p(score), corpus.spoiled
 
 
 def test_sums_equal_naive_ones() -> None:
@@ -85,8 +85,8 @@ def audit(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_audit_gives_the_sums_of_its_rows(audit: Path) -> None:
     with Audit(audit) as opened:
         p = opened.sql("SELECT p_mismatch FROM samples WHERE status = 'ok'").column(0).to_numpy()
-        cut = cuts(tally_audit(opened), [0.5])[0]
-        videos = cuts(tally_audit(opened, "kind = 'video'"), [0.5])[0]
+        cut = cuts(count_pairs(opened.database), [0.5])[0]
+        videos = cuts(count_pairs(opened.database, "kind = 'video'"), [0.5])[0]
     assert cut.removed == (p >= 0.5).sum()
     assert cut.precision == pytest.approx(p[p >= 0.5].mean(), abs=1e-4)
     assert 0 < videos.removed < cut.removed
@@ -103,4 +103,4 @@ def test_the_command_prints_a_table_and_json(audit: Path) -> None:
 
 def test_an_audit_without_probabilities_says_so(audit: Path) -> None:
     with Audit(audit) as opened, pytest.raises(ThresholdError, match="p_mismatch"):
-        tally_audit(opened, "FALSE")
+        count_pairs(opened.database, "FALSE")

@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from auditor.query.audit import Audit
+from auditor.audit import Audit
+from auditor.query.database import AuditDatabase
 from auditor.report.charts import density_chart, histogram_chart, nice_ticks, power_ticks
 from auditor.report.report import ReportError, ReportOptions, render, write_report
 from tests.support.synthetic import write_audit, write_corpus_audit
@@ -63,7 +64,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_hostile_text_stays_text(hostile: Path) -> None:
-    page = Page(render(Audit(hostile), ReportOptions(per_gallery=4)))
+    page = Page(render(AuditDatabase(hostile), ReportOptions(per_gallery=4)))
     assert page.open == []
     assert {tag for tag, _ in page.tags}.isdisjoint({"script", "iframe", "object", "link", "a", "form", "base"})
     assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
@@ -73,7 +74,7 @@ def test_hostile_text_stays_text(hostile: Path) -> None:
 
 
 def test_nothing_comes_from_outside(hostile: Path) -> None:
-    text = render(Audit(hostile), ReportOptions(per_gallery=2))
+    text = render(AuditDatabase(hostile), ReportOptions(per_gallery=2))
     page = Page(text)
     for _, attributes in page.tags:
         for name in ("src", "href", "xlink:href", "action", "style"):
@@ -91,7 +92,7 @@ def test_report_shows_pictures_numbers_and_origin(tmp_path: Path) -> None:
     audit = Audit(path)
     worst = audit.worst("p_mismatch", 1).to_pylist()[0]
     audit.mark(worst["uid"], "bad", caption_index=worst["caption_index"], reviewer="ann")
-    size = write_report(audit, tmp_path / "report.html", ReportOptions(per_gallery=3))
+    size = write_report(audit.database, tmp_path / "report.html", ReportOptions(per_gallery=3))
     text = (tmp_path / "report.html").read_text()
     assert size == len(text.encode())
     page = Page(text)
@@ -104,19 +105,19 @@ def test_report_shows_pictures_numbers_and_origin(tmp_path: Path) -> None:
     assert "People judged 1 of the flagged pairs" in words
     assert sum(tag == "svg" for tag, _ in page.tags) == 9
     with pytest.raises(ReportError, match="--force"):
-        write_report(audit, tmp_path / "report.html", ReportOptions())
+        write_report(audit.database, tmp_path / "report.html", ReportOptions())
 
 
 def test_missing_corpus_leaves_words_in_place_of_pictures(tmp_path: Path) -> None:
     audit = Audit(write_audit(tmp_path / "audit", 200, 100))
-    page = Page(render(audit, ReportOptions(per_gallery=2)))
+    page = Page(render(audit.database, ReportOptions(per_gallery=2)))
     assert not [tag for tag, _ in page.tags if tag == "img"]
     assert any("does not exist" in words for words in page.words)
 
 
 def test_unfinished_and_empty_audits(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text(json.dumps({"format": 1, "state": "sweeping"}))
-    page = Page(render(Audit(tmp_path), ReportOptions()))
+    page = Page(render(AuditDatabase(tmp_path), ReportOptions()))
     assert any("this audit is not finished" in words for words in page.words)
 
 

@@ -22,7 +22,8 @@ import pytest
 
 from auditor.cli import run
 from auditor.corpus.reader import CorpusOptions
-from auditor.run.audit import AuditConfig, AuditError, LocalEngine, TooManyErrorsError, run_audit
+from auditor.errors import AuditError
+from auditor.run.audit import AuditConfig, LocalEngine, TooManyErrorsError, run_audit
 from auditor.run.rescore import rescore
 from auditor.run.verify import verify
 from auditor.score.corpus_statistics import Context, ScoreConfig

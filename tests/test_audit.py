@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from auditor.query.audit import Audit
+from auditor.audit import Audit
+from auditor.errors import AuditError
 from auditor.query.sandbox import QueryError
 from auditor.schema import MEASUREMENTS
 from auditor.store.arrow_schema import FACTS, SAMPLES
-from auditor.store.audit_files import AuditError
 from tests.support.s3 import Bucket, bucket, s3_endpoint  # noqa: F401
 from tests.support.synthetic import write_audit, write_corpus_audit
 
@@ -135,9 +135,9 @@ def test_unknown_columns_name_the_nearest(audit: Audit) -> None:
 
 
 def test_no_audit(tmp_path: Path) -> None:
-    with pytest.raises(AuditError, match="is no audit"):
+    with pytest.raises(AuditError, match="is not an audit"):
         Audit(tmp_path)
-    with pytest.raises(AuditError, match="is no audit"):
+    with pytest.raises(AuditError, match="is not an audit"):
         Audit(tmp_path / "nowhere")
     (tmp_path / "manifest.json").write_text("{")
     with pytest.raises(AuditError, match="not JSON"):
@@ -221,9 +221,8 @@ def test_remote_s3(folder: Path, bucket: Bucket) -> None:  # noqa: F811
     assert remote.summary().rows == ROWS
     assert remote.worst(n=3).num_rows == 3
     remote.mark("0" * 32, "good", reviewer="b")
-    remote.refresh_reviews()
     assert remote.sql("SELECT mark FROM reviews")["mark"].to_pylist() == ["good"]
-    with pytest.raises(AuditError, match="is no audit"):
+    with pytest.raises(AuditError, match="is not an audit"):
         Audit(f"{bucket.url}/nothing")
 
 
@@ -238,7 +237,7 @@ def test_media_come_from_the_corpus(tmp_path: Path) -> None:
 
 def test_import_is_light() -> None:
     code = (
-        "import sys, auditor.query.audit, auditor.keep.subset, auditor.keep.effects, auditor.keep.export;"
+        "import sys, auditor.audit, auditor.keep.subset, auditor.keep.effects, auditor.keep.export;"
         "import auditor.query.compare, auditor.report.report;"
         "print([m for m in ('torch', 'ray', 'pandas', 'model', 'webdataset', 'streamlit') if m in sys.modules])"
     )

@@ -1,4 +1,4 @@
-"""Something that is computed once, by whoever asks first; others wait for it, and for nothing else."""
+"""An answer that is computed once, by whoever asks first; others wait for it, and for nothing else."""
 
 import threading
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Once(Generic[T]):
+class Cached(Generic[T]):
     """Keeps an answer; a question that fails is asked again by the next."""
 
     def __init__(self) -> None:

@@ -1,0 +1,190 @@
+"""An audit as something to ask: SQL, summaries, the worst rows, distributions, reviews, and subsets to keep.
+
+    audit = Audit("audit/")                      # or s3://bucket/audit
+    print(audit.summary())
+    audit.sql("SELECT kind, avg(p_mismatch) FROM samples GROUP BY kind")
+    audit.keep(max_p_mismatch=0.1).webdataset()
+
+A thin facade: each method is one function of query/ or keep/, over `Audit.database`. No torch, no Ray.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from auditor.errors import AuditError
+from auditor.keep.effects import Effects, nearest_cut, rule_effects
+from auditor.keep.subset import Subset
+from auditor.query import rows
+from auditor.query.compare import Comparison, compare
+from auditor.query.database import AuditDatabase
+from auditor.query.distributions import Density, Histogram, density, histogram, percentiles
+from auditor.query.explain import Explanation, explain
+from auditor.query.precision import Precision, precision
+from auditor.query.reviews import Review
+from auditor.query.rules import Rules, Threshold
+from auditor.query.sandbox import Limits, QueryError
+from auditor.query.summary import Summary, summarise
+
+__all__ = ["Audit", "AuditError", "Limits", "QueryError"]
+
+
+class Audit:
+    """One audit, local or remote, finished or not. Safe to share between threads.
+
+    `corpus` is where the corpus is now, if it has moved. `thresholds` override those of the manifest for the flags.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        corpus: str | Path | None = None,
+        *,
+        thresholds: Mapping[str, Threshold] | None = None,
+        limits: Limits = Limits(),  # noqa: B008 (frozen)
+    ) -> None:
+        self.database = AuditDatabase(path, corpus, thresholds=thresholds, limits=limits)
+
+    def __repr__(self) -> str:
+        return f"Audit({self.path!r}, state={self.state!r})"
+
+    def __enter__(self) -> "Audit":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.database.close()
+
+    def load_into_memory(self) -> "Audit":
+        """Keep the columns that are asked most in memory: worth it for many questions, as of a dashboard."""
+        self.database.load_into_memory()
+        return self
+
+    # -- what it is ----------------------------------------------------------------------------------------------
+
+    @property
+    def path(self) -> str:
+        return self.database.path
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        return self.database.manifest
+
+    @property
+    def state(self) -> str:
+        """sweeping, scoring, complete or failed."""
+        return self.database.state
+
+    @property
+    def corpus(self) -> str | None:
+        """Where the corpus is."""
+        return self.database.moved_to or self.database.old_root
+
+    @property
+    def columns(self) -> list[str]:
+        return self.database.columns
+
+    @property
+    def thresholds(self) -> Mapping[str, Threshold]:
+        """Of the flags."""
+        return self.database.thresholds
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know before believing the numbers."""
+        return self.database.notes
+
+    @property
+    def counts(self) -> dict[str, Any]:
+        """Rows, keys and rows by status."""
+        return self.database.counts
+
+    # -- asking --------------------------------------------------------------------------------------------------
+
+    def sql(self, query: str, limit: int | None = None) -> pa.Table:
+        """The result of anybody's SELECT over the tables `samples` and `reviews`."""
+        return rows.select(self.database, query, limit)
+
+    def summary(self) -> Summary:
+        return summarise(self.database)
+
+    def count(self, where: str | None = None) -> int:
+        return rows.count(self.database, where)
+
+    def errors(self, limit: int = 50) -> list[dict[str, Any]]:
+        """What went wrong, most frequent first, each with the key of one example."""
+        return rows.errors(self.database, limit)
+
+    def worst(self, by: str = "p_mismatch", n: int = 20, where: str | None = None) -> pa.Table:
+        """The n most suspicious usable rows by a column: its largest values, or smallest where large is good."""
+        return rows.worst(self.database, by, n, where)
+
+    def page(
+        self,
+        where: str | None = None,
+        order_by: str | None = None,
+        descending: bool = False,
+        limit: int = 50,
+        offset: int = 0,
+    ) -> pa.Table:
+        """One page of whole rows. Without `order_by`, in corpus order."""
+        return rows.page(self.database, where, order_by, descending, limit, offset)
+
+    def row(self, uid: str, caption_index: int | None = None, shard: str | None = None) -> dict[str, Any] | None:
+        """One row; naming its shard makes it one file to read instead of all."""
+        return rows.row(self.database, uid, caption_index, shard)
+
+    def media(self, row: Mapping[str, Any]) -> bytes:
+        """The original bytes of a row's medium, read from the corpus by offset."""
+        return rows.media(self.database, row)
+
+    def explain(self, key: str, caption_index: int | None = None, *, n: int = 5) -> Explanation:
+        """The evidence behind one row, by key or uid."""
+        return explain(self.database, key, caption_index, n=n)
+
+    def compare(self, other: "Audit", n: int = 20) -> Comparison:
+        """This audit beside another one, row by row."""
+        return compare(self.database, other.database, n)
+
+    # -- distributions -------------------------------------------------------------------------------------------
+
+    def histogram(self, column: str, where: str | None = None, bins: int = 50, log: bool = False) -> Histogram:
+        return histogram(self.database, column, where, bins, log)
+
+    def density(self, x: str, y: str, where: str | None = None, bins: int = 60) -> Density:
+        return density(self.database, x, y, where, bins)
+
+    def percentiles(self, row: Mapping[str, Any] | str) -> dict[str, float]:
+        """For each measurement of a row (or uid) the share of the corpus, of its kind, with a smaller value."""
+        found = self.row(row) if isinstance(row, str) else row
+        return percentiles(self.database, found) if found else {}
+
+    # -- keeping -------------------------------------------------------------------------------------------------
+
+    def keep(self, **rules: Any) -> Subset:
+        """The usable rows that meet all rules: max_p_mismatch=0.1, keep_top="30%", by="similarity", where="...", ..."""
+        return Subset(self.database, Rules.of(rules))
+
+    def rule_effects(self, rules: Rules | Mapping[str, Any]) -> Effects:
+        """What each rule removes alone and all together, with expected precision and loss."""
+        return rule_effects(self.database, Rules.of(rules))
+
+    def nearest_cut(self, rules: Rules | Mapping[str, Any], rule: str, n: int = 10) -> tuple[pa.Table, pa.Table]:
+        """The usable rows nearest the cut of one bound: (just kept, just removed)."""
+        return nearest_cut(self.database, Rules.of(rules), rule, n)
+
+    # -- reviews -------------------------------------------------------------------------------------------------
+
+    def mark(
+        self, uid: str, mark: str, *, caption_index: int = 0, reviewer: str | None = None, note: str = ""
+    ) -> Review:
+        """Keep what a person says of a row: good, bad or unsure."""
+        return self.database.mark(uid, mark, caption_index=caption_index, reviewer=reviewer, note=note)
+
+    def precision(self) -> Precision:
+        """How often people agreed with the flag `mismatch`, beside what its probabilities promised."""
+        return precision(self.database)

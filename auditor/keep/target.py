@@ -1,0 +1,58 @@
+"""What an export is written to: the form that a target's name asks for, and how rows get there."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from auditor.errors import AuditorError
+from auditor.keep.kept_rows import KeptRows
+from auditor.query.sandbox import Sandbox, literal
+from auditor.store.folder import Folder
+
+Progress = Callable[[int], None]
+
+
+class ExportError(AuditorError):
+    """A target that cannot be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    target: str
+    form: str  # npy, parquet, txt, webdataset
+    rows: int  # rows kept; for npy distinct uids, for txt keys, for a folder samples
+    shards: int = 0
+
+
+@contextmanager
+def patient_sandbox(kept: KeptRows, writable: Sequence[str] = ()) -> Iterator[Sandbox]:
+    """A sandbox without a time limit: writing takes as long as it takes."""
+    sandbox = kept.database.open_sandbox(writable, replace(kept.database.limits, seconds=None))
+    try:
+        yield sandbox
+    finally:
+        sandbox.close()
+
+
+def target_form(target: str) -> str:
+    """npy, parquet or txt by the extension; else a folder, unless the name looks like some other kind of file."""
+    form = target.rsplit("/", 1)[-1].rpartition(".")[2].lower() if "." in target.rsplit("/", 1)[-1] else ""
+    if form in {"csv", "json", "jsonl", "npz", "tar", "pkl"}:
+        raise ExportError(f"cannot write .{form}; targets are .npy, .parquet, .txt or a folder for shards")
+    return form if form in {"npy", "parquet", "txt"} else "webdataset"
+
+
+def split_target(target: str) -> tuple[Folder, str]:
+    parent, _, name = target.rpartition("/")
+    if not parent:
+        parent = "/" if target.startswith("/") else "."
+    return Folder(parent), name
+
+
+def copy_parquet(kept: KeptRows, folder: Folder, name: str, sql: str) -> int:
+    """DuckDB writes the file itself, in a sandbox that may write this one path and no other."""
+    with folder.writing(name) as path, patient_sandbox(kept, [str(path)]) as sandbox:
+        return sandbox.rows_of(
+            f"COPY ({sql}) TO {literal(str(path))} "
+            "(FORMAT parquet, COMPRESSION snappy, ROW_GROUP_SIZE 122880, USE_TMP_FILE false)"
+        )

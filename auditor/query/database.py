@@ -1,0 +1,189 @@
+"""An open audit: its files, the DuckDB sandbox over them, columns kept in memory, reviewers' marks, answers kept.
+
+    with AuditDatabase("audit/") as database:            # or s3://bucket/audit
+        page(database, "kind = 'video'", "p_mismatch")   # the functions of query/ and keep/ take it
+
+`Audit` in auditor/audit.py is the same for people: one object with a method for every question.
+"""
+
+import contextlib
+import difflib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from auditor.errors import AuditError
+from auditor.query import reviews
+from auditor.query.cached import Cached
+from auditor.query.in_memory import IN_MEMORY, MOST_ROWS, InMemory
+from auditor.query.rules import Threshold
+from auditor.query.sandbox import Limits, QueryError, Sandbox, name
+from auditor.query.view import view_sql
+from auditor.store.audit_files import AuditFiles, find_files, notes
+
+T = TypeVar("T")
+
+
+class AuditDatabase:
+    """One audit, local or remote, finished or not. Safe to share between threads.
+
+    `corpus` is where the corpus is now, if it has moved. `thresholds` override those of the manifest for the flags.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        corpus: str | Path | None = None,
+        *,
+        thresholds: Mapping[str, Threshold] | None = None,
+        limits: Limits = Limits(),  # noqa: B008 (frozen)
+    ) -> None:
+        self.files: AuditFiles = find_files(path)
+        self.path, self.manifest = self.files.path, self.files.manifest
+        self.state: str = self.manifest.get("state", "unknown")
+        self.old_root: str | None = self.manifest.get("corpus", {}).get("root")
+        self.moved_to = str(corpus) if corpus else None
+        self.thresholds: dict[str, Threshold] = {**self.manifest.get("thresholds", {}), **(thresholds or {})}
+        self.notes = notes(self.files)
+        self.limits = limits
+        self.memory: InMemory | None = None
+        self.reviews_version = reviews.version(self.files.folder)
+        self._lock, self._reviewing = threading.Lock(), threading.Lock()
+        self._cache: dict[str, Cached[Any]] = {}
+        self.sandbox = self.open_sandbox()
+        self.columns: list[str] = self.run("SELECT * FROM samples LIMIT 0").column_names
+
+    def __repr__(self) -> str:
+        return f"AuditDatabase({self.path!r}, state={self.state!r})"
+
+    def open_sandbox(self, writable: Sequence[str] = (), limits: Limits | None = None) -> Sandbox:
+        """One more sandbox over this audit; `writable` are files that a COPY of ours may write."""
+        filesystems = [self.files.filesystem] if self.files.filesystem else []
+        sandbox = Sandbox(self.files.all, limits or self.limits, filesystems, writable)
+        try:
+            sandbox.define(f"CREATE VIEW measured AS {self.view()}")
+        except QueryError as error:
+            raise AuditError(f"{self.path} cannot be read: {error}") from None
+        self._load_reviews(sandbox)
+        return sandbox
+
+    def load_into_memory(self) -> "AuditDatabase":
+        """Keep the columns of a finished audit that are asked most in memory: see auditor/query/in_memory.py.
+
+        What does not fit the memory limit, captions first, is asked of the files as before.
+        """
+        if self.state == "complete" and self.counts["rows"] <= MOST_ROWS:
+            for texts in (True, False):
+                with contextlib.suppress(QueryError):
+                    located, given = self.view(located=True), (self.thresholds, self.columns)
+                    self.memory = self.memory or InMemory(self.sandbox, located, *given, texts=texts)
+        return self
+
+    def close(self) -> None:
+        self.sandbox.close()
+
+    def __enter__(self) -> "AuditDatabase":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- asking --------------------------------------------------------------------------------------------------
+
+    def run(self, sql: str) -> pa.Table:
+        """The result of a query of ours."""
+        return self.sandbox.run(sql)
+
+    def rows(self, sql: str) -> list[dict[str, Any]]:
+        return self.sandbox.rows(sql)
+
+    def cached(self, key: str, compute: Callable[[], T]) -> T:
+        """Computed once: ranges and samples that many questions need."""
+        with self._lock:
+            answer: Cached[T] = self._cache.setdefault(key, Cached())
+        return answer.get(compute)
+
+    @property
+    def counts(self) -> dict[str, Any]:
+        """Rows, keys and rows by status; counted where the manifest of an unfinished audit does not know yet."""
+        known: dict[str, Any] = self.manifest.get("counts") or {}
+        if self.state == "complete" and "status" in known:
+            return known
+        found = self.rows("SELECT status, count(*) AS n FROM measured GROUP BY status ORDER BY n DESC, status")
+        by_status = {row["status"]: row["n"] for row in found}
+        keys = self.rows("SELECT count(*) AS n FROM measured WHERE coalesce(caption_index, 0) = 0")[0]["n"]
+        return {"keys": keys, "rows": sum(by_status.values()), "status": by_status}
+
+    # -- parts of SQL --------------------------------------------------------------------------------------------
+
+    def view(self, files: AuditFiles | None = None, *, located: bool = False) -> str:
+        """SQL of all rows of the audit, or of some of its files; `located` adds the place of each."""
+        return view_sql(files or self.files, self.thresholds, located=located)
+
+    def where(self, condition: str | None) -> str:
+        """A user's condition made safe to stand in our SQL; TRUE where there is none."""
+        if not condition or not condition.strip():
+            return "TRUE"
+        checked = self.sandbox.check_condition(condition)
+        if self.memory:  # whose own columns are nobody else's business
+            self.cached(f"bound {checked}", lambda: self.run(f"SELECT {checked} FROM samples LIMIT 0"))
+        return checked
+
+    def column(self, given: str) -> str:
+        """A column by name, as SQL; names the nearest where there is none."""
+        if given in self.columns:
+            return name(given)
+        near = difflib.get_close_matches(given, self.columns, n=1, cutoff=0.4)
+        hint = f"; did you mean {near[0]}?" if near else f"; columns are {', '.join(self.columns)}"
+        raise QueryError(f"there is no column {given!r}{hint}")
+
+    def stored_table(self, *sql: str) -> str:
+        """The view of the files: marks of reviewers are joined only where SQL asks for them (a join is slow)."""
+        return f"{'reviewed' if any('review' in text.lower() for text in sql) else 'measured'} AS samples"
+
+    def table(self, *sql: str) -> str:
+        """The view to read for the conditions and expressions in `sql`: in memory where it has all they name."""
+        return f"{IN_MEMORY} AS samples" if self.in_memory(*sql) else self.stored_table(*sql)
+
+    def in_memory(self, *sql: str) -> bool:
+        """Are all columns in memory that `sql` names?"""
+        return self.memory is not None and self.memory.covers(*sql)
+
+    def remembered(self, condition: str) -> str | None:
+        """The table of the places of rows that meet a condition on text; not where it names marks, which may change."""
+        if self.memory is None or not self.memory.reads_text(condition) or "review" in condition.lower():
+            return None
+        return self.memory.places(condition)
+
+    # -- reviews -------------------------------------------------------------------------------------------------
+
+    def mark(
+        self, uid: str, mark: str, *, caption_index: int = 0, reviewer: str | None = None, note: str = ""
+    ) -> reviews.Review:
+        """Keep what a person says of a row: good, bad or unsure."""
+        review = reviews.new_review(uid, caption_index, mark, reviewer, note)
+        reviews.append_review(self.files.folder, review)
+        self._read_reviews()
+        return review
+
+    def see_new_marks(self) -> None:
+        """Those that others have made since, where the file of a local audit has changed."""
+        if reviews.version(self.files.folder) != self.reviews_version:
+            self._read_reviews()
+
+    def _read_reviews(self) -> None:
+        with self._reviewing:
+            self.reviews_version = reviews.version(self.files.folder)
+            self._load_reviews(self.sandbox)
+
+    def _load_reviews(self, sandbox: Sandbox) -> None:
+        marks = reviews.read_reviews(self.files.folder)
+        sandbox.define(f"CREATE OR REPLACE TABLE reviews AS {reviews.reviews_sql(marks)}")
+        sandbox.define(f"CREATE OR REPLACE TABLE verdicts AS {reviews.verdicts_sql(marks)}")
+        joined = "SELECT * FROM measured LEFT JOIN verdicts USING (uid, caption_index)"
+        without = "SELECT *, CAST(NULL AS VARCHAR) AS review FROM measured"
+        sandbox.define(f"CREATE OR REPLACE VIEW reviewed AS {joined if marks else without}")
+        sandbox.define("CREATE OR REPLACE VIEW samples AS SELECT * EXCLUDE (uid_order) FROM reviewed")

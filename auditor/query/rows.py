@@ -1,0 +1,120 @@
+"""Rows of an audit: anybody's SELECT, counts, pages in any order, the most suspicious, one row and its medium."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from auditor.corpus.media import read_media
+from auditor.query.database import AuditDatabase
+from auditor.query.in_memory import IN_MEMORY
+from auditor.query.sandbox import literal, name
+from auditor.query.view import UID_ORDER
+from auditor.schema import HIGH_IS_SUSPICIOUS
+
+
+def select(database: AuditDatabase, query: str, limit: int | None = None) -> pa.Table:
+    """The result of anybody's SELECT over the tables `samples` and `reviews`."""
+    database.sandbox.check_select(query)
+    if limit is not None:
+        query = f"SELECT * FROM (\n{query.rstrip().rstrip(';')}\n) LIMIT {int(limit)}"
+    elif not query.lstrip().lower().startswith(("select", "with", "(")):
+        query = f"SELECT * FROM (\n{query.rstrip().rstrip(';')}\n)"  # DESCRIBE, FROM, VALUES, ...
+    return database.run(query)
+
+
+def count(database: AuditDatabase, where: str | None = None) -> int:
+    condition = database.where(where)
+    counted = database.remembered(condition) or f"{database.table(condition)} WHERE {condition}"
+    found: int = database.rows(f"SELECT count(*) AS n FROM {counted}")[0]["n"]
+    return found
+
+
+def errors(database: AuditDatabase, limit: int = 50) -> list[dict[str, Any]]:
+    """What went wrong, most frequent first, each with the key of one example."""
+    return database.rows(
+        "SELECT status, error_message, count(*) AS rows, min(key) AS example FROM measured WHERE status <> 'ok' "
+        f"GROUP BY status, error_message ORDER BY rows DESC, status LIMIT {int(limit)}"
+    )
+
+
+def worst(database: AuditDatabase, by: str = "p_mismatch", n: int = 20, where: str | None = None) -> pa.Table:
+    """The n most suspicious usable rows by a column: its largest values, or smallest where large is good."""
+    column = database.column(by)
+    condition = f"{database.where(where)} AND {column} IS NOT NULL"
+    return fetch(database, condition, f"{column} {'DESC' if by in HIGH_IS_SUSPICIOUS else 'ASC'}", n)
+
+
+def page(
+    database: AuditDatabase,
+    where: str | None = None,
+    order_by: str | None = None,
+    descending: bool = False,
+    limit: int = 50,
+    offset: int = 0,
+) -> pa.Table:
+    """One page of whole rows. Without `order_by`, in corpus order."""
+    order = f"{database.column(order_by)} {'DESC' if descending else 'ASC'} NULLS LAST" if order_by else ""
+    return fetch(database, database.where(where), order, limit, offset, again=True)
+
+
+def fetch(
+    database: AuditDatabase, condition: str, order: str, limit: int, offset: int = 0, *, again: bool = False
+) -> pa.Table:
+    """Whole rows in an order, by finding their places first: wide columns are read only of the files needed.
+
+    `again`: the same condition will be asked for other pages.
+    """
+    ordering = ", ".join(part for part in (order, "file", "file_row_number") if part)
+    places = database.rows(
+        f"SELECT file, file_row_number AS number FROM {_located(database, condition, order, again)} "
+        f"ORDER BY {ordering} LIMIT {int(limit)} OFFSET {int(offset)}"
+    )
+    if not places:
+        return database.run("SELECT * FROM samples LIMIT 0")
+    numbers = sorted({place["file"] for place in places})
+    view = database.view(database.files.only(numbers), located=True)
+    listed = ", ".join(f"({numbers.index(p['file'])}, {p['number']}, {i})" for i, p in enumerate(places))
+    columns = ", ".join(name(column) for column in database.columns)
+    return database.run(
+        f"SELECT {columns} FROM ({view}) "
+        f"JOIN (VALUES {listed}) place(file, file_row_number, position) USING (file, file_row_number) "
+        "LEFT JOIN verdicts USING (uid, caption_index) ORDER BY position"
+    )
+
+
+def _located(database: AuditDatabase, condition: str, order: str, again: bool) -> str:
+    """What stands after FROM for the rows that meet a condition, with their places and what orders them."""
+    if again and database.in_memory(order) and (places := database.remembered(condition)):
+        return f"{IN_MEMORY} SEMI JOIN {places} USING (file, file_row_number)"
+    if database.in_memory(condition, order):
+        return f"{IN_MEMORY} AS samples WHERE {condition}"
+    located = f"({database.view(located=True)})"
+    if "review" in (condition + order).lower():
+        located = f"(SELECT * FROM {located} LEFT JOIN verdicts USING (uid, caption_index))"
+    return f"{located} AS samples WHERE {condition}"
+
+
+def row(
+    database: AuditDatabase, uid: str, caption_index: int | None = None, shard: str | None = None
+) -> dict[str, Any] | None:
+    """One row; naming its shard makes it one file to read instead of all."""
+    same = f" AND caption_index = {int(caption_index)}" if caption_index is not None else ""
+    order = "status <> 'ok', caption_index"
+    if database.memory and not shard:
+        uid_order = UID_ORDER.replace("uid", literal(uid))
+        near = fetch(database, f"uid_order = {uid_order}{same}", order, 10).to_pylist()
+        return next((found for found in near if found["uid"] == uid), None)
+    condition = f"uid = {literal(uid)}{same}"
+    source = f"({database.view(database.files.shard(shard))})" if shard else "measured"
+    rows = database.rows(
+        f"SELECT * FROM {source} LEFT JOIN verdicts USING (uid, caption_index) WHERE {condition} "
+        f"ORDER BY {order} LIMIT 1"
+    )
+    return {column: rows[0][column] for column in database.columns} if rows else None
+
+
+def media(database: AuditDatabase, found: Mapping[str, Any]) -> bytes:
+    """The original bytes of a row's medium, read from the corpus by offset."""
+    place = found["media_path"], found["media_offset"], found["media_size"]
+    return read_media(*place, root=database.moved_to, old_root=database.old_root)

@@ -1,0 +1,48 @@
+"""The view over an audit's files as SQL: every declared column, the flags, and a number that tells equal rows apart."""
+
+from collections.abc import Mapping, Sequence
+
+from auditor.query.rules import Threshold, flag_sql
+from auditor.query.sandbox import literal, name
+from auditor.schema import COLUMNS, FACTS, STORED
+from auditor.store.audit_files import AuditFiles
+
+SQL_TYPES = {"string": "VARCHAR", "int16": "SMALLINT", "int32": "INTEGER", "int64": "BIGINT", "float32": "FLOAT"}
+UID_ORDER = "coalesce(TRY_CAST('0x' || uid[17:] AS UBIGINT), hash(uid))"
+
+
+def source_sql(files: AuditFiles, *, located: bool = False) -> str:
+    """All rows with the stored columns; `located` adds `file` (its place in files.all) and file_row_number."""
+    parts = []
+    for first, group, stored in ((0, files.scored, files.columns), (len(files.scored), files.swept, FACTS)):
+        if group:
+            place = [f"file_index + {first} AS file", "file_row_number"] if located else []
+            listed = ", ".join([*column_list(files, stored), *place])
+            parts.append(f"SELECT {listed} FROM read_parquet({literal(list(group))})")
+    if not parts:
+        place = ["NULL AS file", "NULL AS file_row_number"] if located else []
+        empty = ", ".join([*column_list(files, []), *place])
+        parts = [f"SELECT {empty} WHERE FALSE"]
+    return " UNION ALL ".join(parts)
+
+
+def column_list(files: AuditFiles, stored: Sequence[str]) -> list[str]:
+    """Every column of the view; those an older or unfinished file does not have are NULL of the right type."""
+    wanted = [*STORED, *(column for column in files.columns if column not in STORED)]
+    there = set(stored)
+    return [
+        name(column) if column in there else f"CAST(NULL AS {sql_type(column)}) AS {name(column)}" for column in wanted
+    ]
+
+
+def sql_type(column: str) -> str:
+    return SQL_TYPES[COLUMNS[column].type] if column in COLUMNS else "VARCHAR"
+
+
+def flag_columns(thresholds: Mapping[str, Threshold]) -> str:
+    return ", ".join(f"{sql} AS {flag}" for flag, sql in flag_sql(thresholds).items())
+
+
+def view_sql(files: AuditFiles, thresholds: Mapping[str, Threshold], *, located: bool = False) -> str:
+    """Measurements and flags, and `uid_order`: a number by which rows that are equal otherwise are told apart."""
+    return f"SELECT *, {flag_columns(thresholds)}, {UID_ORDER} AS uid_order FROM ({source_sql(files, located=located)})"

@@ -1,0 +1,88 @@
+"""Which rows are looked at, as SQL, and the ends of the sliders that choose them.
+
+chosen = Selection(kind="video", flags=("mismatch",), ranges={"similarity": (0.1, 0.2)}, text="dog")
+page(database, chosen.condition(database), "p_mismatch", descending=True)
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from auditor.query.database import AuditDatabase
+from auditor.query.distributions import value_range
+from auditor.query.sandbox import literal
+from auditor.schema import FLAGS, MARKS
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which rows are looked at. Everything that is set must hold; `review` may also be 'none' or 'any'."""
+
+    kind: str | None = None
+    status: str | None = None  # None: any; 'not ok' means every other
+    flags: tuple[str, ...] = ()
+    review: str | None = None
+    text: str = ""
+    where: str = ""
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    def condition(self, database: AuditDatabase) -> str | None:
+        """As SQL; a condition of the user's own has passed the sandbox before it stands beside ours."""
+        parts = [*self._facts(), *self._ranges(database)]
+        parts += [flag for flag in self.flags if flag in FLAGS]
+        if self.where.strip():
+            parts.append(database.where(self.where))
+        return " AND ".join(f"({part})" for part in parts) or None
+
+    def _facts(self) -> list[str]:
+        parts = []
+        if self.kind:
+            parts.append(f"kind = {literal(self.kind)}")
+        if self.status:
+            parts.append("status <> 'ok'" if self.status == "not ok" else f"status = {literal(self.status)}")
+        if self.review in MARKS:
+            parts.append(f"review = {literal(self.review)}")
+        elif self.review:
+            parts.append("review IS NULL" if self.review == "none" else "review IS NOT NULL")
+        if self.text.strip():
+            parts.append(f"contains(lower(caption), lower({literal(self.text.strip())}))")
+        return parts
+
+    def _ranges(self, database: AuditDatabase) -> list[str]:
+        # Measurements are 32-bit; the ends of a range were written with a few digits more than people read.
+        return [
+            f"{database.column(column)} BETWEEN {literal(float(low))} AND {literal(float(high))}"
+            for column, (low, high) in self.ranges.items()
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Round numbers that enclose every value of a column, and a sensible step between them."""
+
+    low: float
+    high: float
+    step: float
+
+
+def bounds(database: AuditDatabase, column: str) -> Bounds:
+    low, high = value_range(database, column)
+    width = high - low
+    step = 10.0 ** math.floor(math.log10(width / 200)) if width > 0 else 0.001
+    digits = max(0, -math.floor(math.log10(step)))
+    first, last = math.floor(low / step) * step, math.ceil(high / step) * step
+    return Bounds(round(first, digits), round(last, digits), round(step, digits) or 1.0)
+
+
+def round_steps(database: AuditDatabase, column: str) -> list[int]:
+    """1, 2, 3, 5, 7, 10, 15, ... up to the first that is above every value of the column."""
+    _, high = value_range(database, column)
+    steps: list[int] = []
+    for power in range(8):
+        for lead in (1, 1.5, 2, 3, 5, 7):
+            step = round(lead * 10**power)
+            if lead * 10**power == step:
+                steps.append(step)
+            if step > high:
+                return steps
+    return steps
