@@ -20,10 +20,14 @@ def decode_text(data: bytes) -> str:
     return safe_text(data.decode(encoding, "replace"))
 
 
+def split_lines(text: str) -> list[str]:
+    """Not str.splitlines: form feeds and U+2028 do occur inside captions."""
+    return re.split(r"\r\n|\r|\n", text)
+
+
 def split_captions(text: str, how: Literal["lines", "whole"]) -> tuple[str, ...]:
     """Captions of a .txt: its lines without the blank ones, or all of it."""
-    # not str.splitlines: form feeds and U+2028 do occur inside captions
-    parts = re.split(r"\r\n|\r|\n", text) if how == "lines" else [text]
+    parts = split_lines(text) if how == "lines" else [text]
     return tuple(stripped for part in parts if (stripped := part.strip()))
 
 

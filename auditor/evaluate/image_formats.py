@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from auditor.corpus.captions import decode_text, split_lines
 from auditor.evaluate.listing import (
     BenchmarkError,
     Entry,
@@ -146,10 +147,10 @@ def _read_flickr(root: Path, benchmark: str, token_names: list[str]) -> Listing:
 
 def _caption_lines(path: Path) -> Iterable[tuple[str, str]]:
     """`name.jpg#0<tab>caption` lines, or the `image,caption` table that Kaggle gives out."""
-    lines = path.read_text(encoding="utf-8-sig").splitlines()
+    lines = [line for line in split_lines(decode_text(path.read_bytes())) if line.strip()]
     if lines and lines[0].replace(" ", "").lower() == "image,caption":
         return [(row[0], row[1] if len(row) > 1 else "") for row in csv.reader(lines[1:]) if row]
-    matches: list[Any] = [re.match(r"(.+?)#\d+\s+(.*)", line) for line in lines if line.strip()]
+    matches: list[Any] = [re.match(r"(.+?)#\d+\s+(.*)", line) for line in lines]
     if not matches or any(m is None for m in matches):
         raise BenchmarkError(f"{path} has lines that are not `name.jpg#0<tab>caption`")
     return [(m[1], m[2]) for m in matches]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from auditor.corpus.captions import decode_text, split_captions
 from model.errors import ModelError
 
 SPLITS = ("train", "val", "test", "all")  # all: the source knows no splits
@@ -111,7 +112,8 @@ def load_json(path: Path) -> Any:
 
 
 def load_lines(path: Path) -> list[str]:
-    return [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+    """The lines of a file as the auditor reads captions, without the blank ones."""
+    return list(split_captions(decode_text(path.read_bytes()), "lines"))
 
 
 def one_line(caption: Any) -> str:

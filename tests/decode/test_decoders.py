@@ -94,6 +94,20 @@ def test_content_decides_not_the_name(pool: DecoderPool) -> None:
         assert isinstance(result, Decoded) and result.kind == kind
 
 
+def test_what_has_no_file_comes_back_in_its_turn(pool: DecoderPool) -> None:
+    gone = Problem("missing_media", "gone")
+    files: list[tuple[int, bytes | Problem | None, Kind]] = [
+        (0, photo(), "image"),
+        (1, None, "image"),
+        (2, gone, "video"),
+        (3, photo(), "image"),
+    ]
+    found = list(pool.map(files, lookahead=1))
+    assert [tag for tag, _ in found] == [0, 1, 2, 3]
+    assert found[1][1] is None and found[2][1] is gone
+    assert isinstance(found[0][1], Decoded) and isinstance(found[3][1], Decoded)
+
+
 def test_reading_ahead_is_bounded(pool: DecoderPool) -> None:
     taken = []
 

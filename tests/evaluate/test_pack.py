@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from auditor.commands.pack import command
+from auditor.corpus.reader import open_corpus
 from auditor.evaluate.listing import BenchmarkError
 from auditor.evaluate.pack import PackConfig, pack
 from auditor.evaluate.video_formats import load_captions
@@ -210,6 +211,29 @@ def test_a_token_file_without_split_lists_is_one_split(tmp_path: Path) -> None:
     media(tmp_path / "in", "1.jpg")
     (tmp_path / "in" / "results_20130124.token").write_text("1.jpg#0\tone\n1.jpg#1\ttwo\n")
     assert pack("flickr30k", tmp_path / "in", tmp_path / "out").media == {"all": 1}
+
+
+def test_odd_characters_of_a_token_file_stay_inside_their_caption(tmp_path: Path) -> None:
+    media(tmp_path / "in", "1.jpg")
+    text = "1.jpg#0\tone\u2028line\r\n1.jpg#1\t\n1.jpg#2\ttwo\x0cpages\n"
+    (tmp_path / "in" / "results_20130124.token").write_bytes(text.encode("utf-16"))
+    pack("flickr30k", tmp_path / "in", tmp_path / "out")
+    (shard,) = open_corpus(str(tmp_path / "out")).shards
+    with shard.open() as opened:
+        assert [sample.captions for sample in opened.samples] == [("one line", "two pages")]
+
+
+def test_pack_takes_what_the_audit_decodes_and_nothing_else(tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    msrvtt(source)
+    videos = sorted((source / "videos").iterdir())
+    videos[0].rename(videos[0].with_suffix(".flv"))
+    videos[1].rename(videos[1].with_suffix(".heic"))
+    report = pack("msrvtt", source, tmp_path / "out", PackConfig(max_missing=1.0))
+    assert [name for names in report.missing_media.values() for name in names] == [videos[1].stem]
+    for shard in open_corpus(str(tmp_path / "out")).shards:
+        with shard.open() as opened:
+            assert opened.samples and all(sample.problem is None for sample in opened.samples)
 
 
 def test_losses_are_counted_named_and_refused_above_the_threshold(tmp_path: Path) -> None:

@@ -46,10 +46,23 @@ jsons = st.builds(
     encodings,
     st.booleans() | st.just(True),
 )
-keys = st.sampled_from(["a", "b", "A", "dir/a", "./a", "dir/b", "a b", "é", "__a__", ".hidden", "", "x" * 120])
-extensions = st.sampled_from(["txt", "TXT", "json", "jpg", "png", "PNG", "mp4", "seg.png", "0.txt", "0.png", "cls", ""])
-members = st.tuples(keys, extensions, texts, jsons, st.sampled_from(["file", "file", "file", "link", "folder"]))
-corpora = st.lists(members, max_size=14)
+File = tuple[str, str, bytes, bytes, str]  # key, extension, content of a .txt and of a .json, what it is
+keys = st.sampled_from(["a", "b", "c", "A", "dir/a", "./a", "dir/b", "a b", "é", "__a__", ".hidden", "", "x" * 120])
+media = st.sampled_from(["jpg", "png", "PNG", "mp4", "seg.png", "0.png"])
+sidecars = st.sampled_from(["txt", "TXT", "json", "0.txt"])
+kinds = st.sampled_from(["file", "file", "file", "link", "folder"])
+odd: st.SearchStrategy[File] = st.tuples(keys, media | sidecars | st.sampled_from(["cls", ""]), texts, jsons, kinds)
+
+
+@st.composite
+def corpora(draw: st.DrawFn) -> list[File]:
+    """Whole samples among odd members, in order or in disorder."""
+    files: list[File] = []
+    for key in draw(st.lists(keys, max_size=6)):
+        text, record = draw(texts), draw(jsons)
+        files += [(key, end, text, record, "file") for end in (draw(media), draw(sidecars))]
+    files += draw(st.lists(odd, max_size=4))
+    return draw(st.permutations(files)) if draw(st.booleans()) else files
 
 
 def content(extension: str, text: bytes, record: bytes) -> bytes:
@@ -57,7 +70,7 @@ def content(extension: str, text: bytes, record: bytes) -> bytes:
     return text if last == "txt" else record if last == "json" else PICTURE
 
 
-def write_shard(path: Path, files: Sequence[tuple[str, str, bytes, bytes, str]], packed: bool) -> None:
+def write_shard(path: Path, files: Sequence[File], packed: bool) -> None:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for key, extension, text, record, kind in files:
@@ -70,7 +83,7 @@ def write_shard(path: Path, files: Sequence[tuple[str, str, bytes, bytes, str]],
     path.write_bytes(gzip.compress(buffer.getvalue(), 1) if packed else buffer.getvalue())
 
 
-def write_folder(root: Path, files: Sequence[tuple[str, str, bytes, bytes, str]]) -> None:
+def write_folder(root: Path, files: Sequence[File]) -> None:
     for key, extension, text, record, _ in files:
         path = root / (f"{key}.{extension}" if extension else key or "plain")
         if not path.is_dir() and not any(parent.is_file() for parent in path.parents):
@@ -112,8 +125,8 @@ def trained(spec: str, pool: DecoderPool) -> tuple[list[Row], list[Row]]:
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(first=corpora, second=corpora, packed=st.booleans())
-def test_shards(pool: DecoderPool, first: list, second: list, packed: bool) -> None:  # type: ignore[type-arg]
+@given(first=corpora(), second=corpora(), packed=st.booleans())
+def test_shards(pool: DecoderPool, first: list[File], second: list[File], packed: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         write_shard(Path(folder, "0.tar"), first, packed)
         write_shard(Path(folder, "1.tar"), second, not packed)
@@ -122,8 +135,8 @@ def test_shards(pool: DecoderPool, first: list, second: list, packed: bool) -> N
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(files=corpora)
-def test_a_folder(pool: DecoderPool, files: list) -> None:  # type: ignore[type-arg]
+@given(files=corpora())
+def test_a_folder(pool: DecoderPool, files: list[File]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         write_folder(Path(folder), [*files, ("z", "png", b"", b"", "file"), ("z", "txt", b"one", b"", "file")])
         expected = audited(folder)
