@@ -186,5 +186,5 @@ class Audit:
         return self.database.mark(uid, mark, caption_index=caption_index, reviewer=reviewer, note=note)
 
     def precision(self) -> Precision:
-        """How often people agreed with the flag `mismatch`, beside what its probabilities promised."""
+        """How often people agreed with the flag `mismatch`, beside what its probabilities expect."""
         return precision(self.database)

@@ -1,7 +1,7 @@
 """Checks of an installation: packages, decoders that really decode, GPU, disk, memory, and the way to hub weights.
 
 Each check is a function that returns `Finding`s and never raises. `ok` and `note` are fine (a note says what cannot be
-done here, and how to change that); `broken` is for what has to be mended.
+done here, and how to change that); `broken` is for what has to be repaired.
 """
 
 import contextlib

@@ -84,7 +84,7 @@ STATUSES: dict[Status, Word] = {
 MARKS: dict[Mark, Word] = {
     "good": Word("good", "the caption describes the medium", "green"),
     "bad": Word("bad", "the caption does not describe the medium", "red"),
-    "unsure": Word("unsure", "cannot be told, or reviewers disagree", "gray"),
+    "unsure": Word("unsure", "the reviewer cannot say, or reviewers disagree", "gray"),
 }
 FLAGS: dict[str, Flag] = {
     flag.name: flag

@@ -24,11 +24,12 @@ from ray.train.torch import TorchTrainer, get_device
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works without being installed
 
 from auditor.cli import run
-from auditor.commands.train import TrainProgress, settings_from, show, train_options
+from auditor.commands.train import settings_from, show, train_options
 from auditor.corpus.reader import CorpusError, open_corpus
 from auditor.corpus.spec import absolute_spec
 from auditor.errors import AuditorError
 from auditor.run.distribute import Placement
+from auditor.train.progress import TrainProgress
 from auditor.train.run import check_settings
 from auditor.train.train import StepReport, TrainResult, train
 from jobs.cluster import ADDRESS, await_room, check_out, connect, full_path, visible

@@ -44,7 +44,7 @@ def test_broken_decoders_are_found(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     for name in ("packages", "gpu", "video_decoders"):
         monkeypatch.setattr(doctor, name, lambda: iter(()))
     assert cli.run(["doctor"]) == 1
-    assert "to mend:" in capsys.readouterr().out
+    assert "to repair:" in capsys.readouterr().out
 
 
 def test_missing_packages(monkeypatch: pytest.MonkeyPatch) -> None:

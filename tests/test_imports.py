@@ -1,8 +1,13 @@
-"""The import rules of the design: one direction, and no torch or Ray for those who only read an audit."""
+"""The plan of the house: which folder and which room may import which, no cycle anywhere, and no torch for readers.
+
+Rooms are the folders of auditor/, in the order of their layers: a room imports only those to its left. Imports inside
+functions and behind TYPE_CHECKING count like all others.
+"""
 
 import ast
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,32 +19,113 @@ ALLOWED = {
     "dashboard": {"dashboard", "auditor"},
     "jobs": {"jobs", "auditor", "model"},
 }
+# Modules that stand in auditor/ itself are rooms of their own.
+LAYERS = (
+    *("errors", "schema", "sample", "vectors", "console", "dashboard_settings"),
+    *("corpus", "store", "decode", "measure", "sweep", "score"),
+    *("query", "keep", "report", "retrieval", "train", "evaluate", "run"),
+    *("audit", "__init__", "demo", "doctor", "commands", "cli"),
+)
+# Rooms that read an audit or a corpus: neither torch nor Ray nor `model`, not even inside a function.
+LIGHT = (
+    *("errors", "schema", "sample", "vectors", "console", "dashboard_settings"),
+    *("corpus", "store", "measure", "query", "keep", "report", "retrieval", "audit"),
+)
+HEAVY = {"torch", "ray", "open_clip", "model"}
 RAY_IN_AUDITOR = {"auditor/run/distribute.py"}
-
-
-def imported(path: Path) -> set[str]:
-    """Every module a file imports, at its top or inside functions."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            found.add(node.module)
-    return found
+LARGEST_ROOM = 16  # files; commands/ has one for each command
 
 
 def sources(package: str) -> list[Path]:
     return sorted((ROOT / package).rglob("*.py"))
 
 
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+OURS = {module_of(path): path for package in ALLOWED for path in sources(package)}
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Every module a file imports, wherever; `from auditor import console` names auditor.console."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            assert node.level == 0, f"{path} has a relative import"
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield inner if inner in OURS else node.module
+
+
+def room_of(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+MODULES = {module: sorted({name for name in imported(path) if name in OURS}) for module, path in OURS.items()}
+
+
+def find_cycle(graph: dict[str, list[str]]) -> list[str]:
+    """A cycle of a graph, or nothing."""
+    done: set[str] = set()
+
+    def visit(node: str, way: list[str]) -> list[str]:
+        if node in way:
+            return [*way[way.index(node) :], node]
+        if node in done:
+            return []
+        done.add(node)
+        return next((found for other in graph[node] if (found := visit(other, [*way, node]))), [])
+
+    return next((found for node in graph if (found := visit(node, []))), [])
+
+
+def test_cycles_are_found() -> None:
+    assert find_cycle({"a": ["b"], "b": ["c", "d"], "c": [], "d": ["b"]}) == ["b", "d", "b"]
+    assert find_cycle({"a": ["b", "c"], "b": ["c"], "c": []}) == []
+
+
 @pytest.mark.parametrize("package", sorted(ALLOWED))
 def test_imports_point_one_way(package: str) -> None:
-    ours = set(ALLOWED)
     wrong = {
-        f"{path.relative_to(ROOT)} imports {name}"
-        for path in sources(package)
+        f"{module} imports {name}"
+        for module, names in MODULES.items()
+        for name in names
+        if module.split(".")[0] == package and name.split(".")[0] not in ALLOWED[package]
+    }
+    assert not wrong
+
+
+def test_every_room_has_its_layer() -> None:
+    assert {room_of(module) for module in OURS if module.split(".")[0] == "auditor"} == set(LAYERS)
+
+
+def test_a_room_imports_only_rooms_below_it() -> None:
+    wrong = {
+        f"{module} imports {name}"
+        for module, names in MODULES.items()
+        for name in names
+        if module.startswith("auditor")
+        and name.startswith("auditor")
+        and LAYERS.index(room_of(name)) > LAYERS.index(room_of(module))
+    }
+    assert not wrong
+
+
+def test_modules_import_each_other_in_no_circle() -> None:
+    assert find_cycle(MODULES) == []
+
+
+def test_rooms_that_read_import_nothing_heavy() -> None:
+    wrong = {
+        f"{module} imports {name}"
+        for module, path in OURS.items()
+        if module.startswith("dashboard") or (module.startswith("auditor.") and room_of(module) in LIGHT)
         for name in imported(path)
-        if name.split(".")[0] in ours - ALLOWED[package]
+        if name.split(".")[0] in HEAVY
     }
     assert not wrong
 
@@ -47,44 +133,43 @@ def test_imports_point_one_way(package: str) -> None:
 def test_only_one_module_of_auditor_imports_ray() -> None:
     users = {
         str(path.relative_to(ROOT))
-        for package in ("auditor", "model", "dashboard")
-        for path in sources(package)
-        if any(name.split(".")[0] == "ray" for name in imported(path))
+        for module, path in OURS.items()
+        if module.split(".")[0] != "jobs" and any(name.split(".")[0] == "ray" for name in imported(path))
     }
     assert users <= RAY_IN_AUDITOR
 
 
 def test_no_device_is_hard_coded() -> None:
-    calls = {
-        str(path.relative_to(ROOT))
-        for package in ALLOWED
-        for path in sources(package)
-        if ".cuda()" in path.read_text(encoding="utf-8")
+    assert not {module for module, path in OURS.items() if ".cuda()" in path.read_text(encoding="utf-8")}
+
+
+def folders() -> list[Path]:
+    return sorted({path.parent for path in OURS.values()} - {ROOT / "auditor" / "commands"})
+
+
+@pytest.mark.parametrize("folder", folders(), ids=lambda folder: str(folder.relative_to(ROOT)))
+def test_no_room_is_a_hall(folder: Path) -> None:
+    files = [path.name for path in folder.glob("*.py") if path.name != "__init__.py"]
+    assert len(files) <= LARGEST_ROOM, files
+
+
+def test_tests_stand_in_the_rooms_of_what_they_test() -> None:
+    """tests/ROOM is of auditor/ROOM, tests/model/ROOM of model/ROOM; modules of auditor/ itself: tests/."""
+    helpers = {"support", "bench"}
+    found = {path.parent.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")}
+    rooms = {Path(".")} | {
+        folder.relative_to(ROOT / "auditor") if folder.is_relative_to(ROOT / "auditor") else folder.relative_to(ROOT)
+        for folder in (*folders(), ROOT / "auditor" / "commands")
     }
-    assert not calls
+    assert {room for room in found if room.parts[:1] not in {(helper,) for helper in helpers}} <= rooms
 
 
-READERS = [
-    "auditor",
-    "auditor.cli",
-    "auditor.audit",
-    "auditor.query.rules",
-    "auditor.keep.effects",
-    "auditor.keep.export",
-    "auditor.query.compare",
-    "auditor.query.thresholds",
-    "auditor.query.explain",
-    "auditor.report.report",
-    "auditor.corpus.media",
-    "auditor.corpus.reader",
-]
-
-
-@pytest.mark.parametrize("module", READERS)
+@pytest.mark.parametrize("module", ["auditor", "auditor.cli", *(f"auditor.{room}" for room in LIGHT)])
 def test_reading_an_audit_imports_no_torch_no_ray_and_no_model(module: str) -> None:
+    inner = [name for name in OURS if name == module or name.startswith(f"{module}.")] if module != "auditor" else []
     code = (
-        f"import {module}, sys; from auditor import Audit; "
-        "bad = {'torch', 'ray', 'model', 'open_clip', 'streamlit'} & {m.split('.')[0] for m in sys.modules}; "
+        f"import sys, {', '.join([module, *inner])}; from auditor import Audit; "
+        f"bad = {HEAVY | {'streamlit'}!r} & {{m.split('.')[0] for m in sys.modules}}; "
         "print(sorted(bad)); sys.exit(bool(bad))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
@@ -93,7 +178,7 @@ def test_reading_an_audit_imports_no_torch_no_ray_and_no_model(module: str) -> N
 
 def test_an_audit_can_be_read_beside_a_model_py_of_the_user(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text("raise RuntimeError('the user\\'s own model.py was imported')\n")
-    modules = "auditor.audit, auditor.keep.effects, auditor.keep.export"
+    modules = ", ".join(module for module in OURS if module.startswith("auditor.") and room_of(module) in LIGHT)
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import {modules}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr

@@ -24,6 +24,6 @@ def command(context: click.Context, as_json: bool) -> None:
     emit([asdict(finding) for finding in findings], json=as_json)
     broken = [finding.check for finding in findings if finding.status == "broken"]
     if not as_json:
-        click.echo(f"to mend: {', '.join(broken)}" if broken else "all that is needed works")
+        click.echo(f"to repair: {', '.join(broken)}" if broken else "all that is needed works")
     if broken:
         context.exit(1)

@@ -9,7 +9,7 @@ from auditor.schema import named
 
 if TYPE_CHECKING:
     from auditor.query.explain import Explanation, Fit
-    from auditor.query.prototypes import Belief
+    from auditor.query.prototypes import PrototypeBelief
 
 
 @click.command()
@@ -78,7 +78,7 @@ def fits(found: "list[Fit]") -> list[dict[str, Any]]:
     return [{"similarity": fit.similarity, "key": fit.key, "caption": fit.caption} for fit in found]
 
 
-def evidence(beliefs: "list[Belief]", most: int = 4) -> list[dict[str, Any]]:
+def evidence(beliefs: "list[PrototypeBelief]", most: int = 4) -> list[dict[str, Any]]:
     return [
         {"prototype": belief.prototype, "cosine": belief.cosine, "belief": belief.belief, "like": belief.like}
         for belief in beliefs[:most]

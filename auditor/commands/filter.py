@@ -70,7 +70,7 @@ def command(
 
 
 def chosen_cut(audit: "Audit", lose_at_most: str | None, expect_precision: float | None, given: float | None) -> float:
-    """The cut of p_mismatch that keeps a promise; the stricter of it and a bound that was given too."""
+    """The cut of p_mismatch within the limits; the stricter of it and a bound that was given too."""
     from auditor.query.thresholds import choose_cut
 
     share = parse_loss(lose_at_most) if lose_at_most is not None else None

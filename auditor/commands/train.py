@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 
 import click
 
-from auditor.console import Progress, as_json, table
+from auditor.console import as_json, table
 from model.training.config import TrainConfig, load_config, preset_names
 
 if TYPE_CHECKING:
-    from auditor.train.train import StepReport, TrainResult
+    from auditor.train.train import TrainResult
 
 Command = Callable[..., None]
 
@@ -43,31 +43,6 @@ def settings_from(options: dict[str, Any]) -> TrainConfig:
     """The settings of a run from what the command line gave."""
     flags = dict(options)
     return load_config(flags, preset=flags.pop("preset"), file=flags.pop("config_file"))
-
-
-class TrainProgress:
-    """The bar of a run: pairs, rate, time left and the terms of the loss; a line for each validation."""
-
-    def __init__(self, quiet: bool) -> None:
-        self.quiet = quiet
-        self.bar: Progress | None = None
-
-    def __call__(self, report: "StepReport") -> None:
-        if self.bar is None:
-            total = report.pairs * (report.steps - report.step + 1)
-            self.bar = Progress("train", total, quiet=self.quiet).__enter__()
-        shown = {"epoch": f"{report.epoch}/{report.epochs}", "loss": report.terms["loss"]}
-        shown |= {name: report.terms[name] for name in ("info_nce", "uncertainty", "diversity")}
-        self.bar.advance(report.pairs, **shown)
-        if report.validation and not self.quiet:
-            to_text, to_visual = (report.validation[way]["R@1"] for way in ("visual_to_text", "text_to_visual"))
-            click.echo(
-                f"epoch {report.epoch}: R@1 visual to text {to_text:.1f}, text to visual {to_visual:.1f}", err=True
-            )
-
-    def close(self) -> None:
-        if self.bar is not None:
-            self.bar.__exit__()
 
 
 def show(result: "TrainResult", as_machine: bool) -> None:
@@ -104,6 +79,7 @@ def command(as_machine: bool, quiet: bool, **options: Any) -> None:
     auditor train 'shards/train-{000..099}.tar::more/*.tar' --val shards/val.tar --out run --config run.toml
     """
     config = settings_from(options)
+    from auditor.train.progress import TrainProgress
     from auditor.train.train import train
 
     progress = TrainProgress(quiet)

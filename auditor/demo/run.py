@@ -61,8 +61,8 @@ def generate(config: DemoConfig) -> Path:
 
 def learn(config: DemoConfig, corpus: Path) -> Path:
     """Train, or go on with training; returns the checkpoint."""
-    from auditor.commands.train import TrainProgress
     from auditor.demo.model import train_small
+    from auditor.train.progress import TrainProgress
 
     with closing(TrainProgress(config.quiet)) as progress:
         return train_small(corpus, config.out / "model", epochs=config.epochs, seed=config.seed, progress=progress).best

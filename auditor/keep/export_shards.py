@@ -92,7 +92,7 @@ def clear(folder: Folder) -> None:
     """Remove an earlier export, and nothing that is not one."""
     if not folder.exists(PLAN):
         if folder.exists() and folder.fs.ls(folder.root):
-            raise ExportError(f"{folder.url} exists and is no earlier export; choose another folder")
+            raise ExportError(f"{folder.url} exists and is not an earlier export; choose another folder")
         return
     for name in folder.names("", ".tar"):
         if name.isdecimal():

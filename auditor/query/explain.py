@@ -17,7 +17,7 @@ import pyarrow as pa
 from auditor.errors import AuditorError
 from auditor.query import rows
 from auditor.query.database import AuditDatabase
-from auditor.query.prototypes import Belief, load_head
+from auditor.query.prototypes import PrototypeBelief, load_head
 from auditor.query.sandbox import literal
 from auditor.store.embeddings import Embeddings, file_name, from_table
 from auditor.store.folder import Folder
@@ -66,8 +66,8 @@ class Explanation:
     media_of: int = 0
     frames: list[Frame] = field(default_factory=list)
     best_frame: int | None = None
-    prototypes_visual: list[Belief] = field(default_factory=list)
-    prototypes_text: list[Belief] = field(default_factory=list)
+    prototypes_visual: list[PrototypeBelief] = field(default_factory=list)
+    prototypes_text: list[PrototypeBelief] = field(default_factory=list)
     duplicates: list[dict[str, Any]] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def explain(
     own = float(pair.medium.own_similarity(pair.text)[0])
     for found in candidates(folder, whole):
         compare(row, pair, own, found, best_captions, best_media)
-    prototypes_visual, prototypes_text = beliefs_of(folder, pair)
+    prototypes_visual, prototypes_text = prototype_beliefs(folder, pair)
     frames, best_frame = explain_frames(database, row, pair)
     return Explanation(
         row=row,
@@ -235,7 +235,7 @@ def explain_frames(database: AuditDatabase, row: dict[str, Any], pair: Pair) -> 
     return frames, int(similarity.argmax())
 
 
-def beliefs_of(folder: Folder, pair: Pair) -> tuple[list[Belief], list[Belief]]:
+def prototype_beliefs(folder: Folder, pair: Pair) -> tuple[list[PrototypeBelief], list[PrototypeBelief]]:
     """Which prototypes the medium's and the caption's uncertainty come from."""
     head = load_head(folder)
     if head is None:
@@ -245,7 +245,7 @@ def beliefs_of(folder: Folder, pair: Pair) -> tuple[list[Belief], list[Belief]]:
         reference = from_table(with_frames(folder.read_table(REFERENCE)))
         nearest = reference.rows[(reference.text @ head.text.T).argmax(axis=0)]
         like = reference.facts.column("caption").take(pa.array(nearest)).to_pylist()
-        of_visual = [Belief(b.prototype, b.cosine, b.belief, like[b.prototype]) for b in of_visual]
+        of_visual = [PrototypeBelief(b.prototype, b.cosine, b.belief, like[b.prototype]) for b in of_visual]
     return of_visual, head.of_text(pair.text[0])
 
 

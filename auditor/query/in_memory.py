@@ -62,7 +62,7 @@ class InMemory:
         define(f"CREATE VIEW {IN_MEMORY} AS SELECT *, {flags} FROM in_memory_columns")
 
     def covers(self, *sql: str) -> bool:
-        """Are all columns that are named in memory? A word that only looks like a absent column is no harm but slow."""
+        """Are all columns that are named in memory? A word that only looks like another column costs time, no more."""
         text = " ".join(sql).lower()
         return not self.absent & set(re.findall(r"\w+", text)) and not any(name in text for name in self.absent_odd)
 

@@ -1,4 +1,4 @@
-"""How often people agreed with the flag `mismatch`, beside what its probabilities promised."""
+"""How often people agreed with the flag `mismatch`, beside what its probabilities expect."""
 
 import math
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Precision:
     measured: float | None
     low: float | None
     high: float | None
-    promised: float | None  # the mean p_mismatch of all flagged rows
+    expected: float | None  # the mean p_mismatch of all flagged rows
 
 
 def precision(database: AuditDatabase) -> Precision:
@@ -27,15 +27,15 @@ def precision(database: AuditDatabase) -> Precision:
         mean: float | None = found[0]["p"]
         return mean
 
-    promised = database.cached("promised precision", compute)
+    expected = database.cached("expected precision", compute)
     if not database.rows("SELECT 1 FROM verdicts LIMIT 1"):
-        return measured_precision(0, 0, promised)
+        return measured_precision(0, 0, expected)
     judged = database.rows(
         "SELECT count(*) FILTER (review = 'bad') AS bad, count(*) FILTER (review = 'good') AS good "
         f"FROM {database.table()} JOIN (SELECT *, {UID_ORDER} AS uid_order FROM verdicts) "
         "USING (uid_order, caption_index) WHERE mismatch"
     )[0]
-    return measured_precision(judged["bad"], judged["good"], promised)
+    return measured_precision(judged["bad"], judged["good"], expected)
 
 
 def wilson(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
@@ -49,10 +49,10 @@ def wilson(successes: int, trials: int, z: float = 1.959964) -> tuple[float, flo
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def measured_precision(bad: int, good: int, promised: float | None) -> Precision:
+def measured_precision(bad: int, good: int, expected: float | None) -> Precision:
     """Precision among judged flagged rows; marks of 'unsure' decide nothing."""
     judged = bad + good
     if not judged:
-        return Precision(0, 0, None, None, None, promised)
+        return Precision(0, 0, None, None, None, expected)
     low, high = wilson(bad, judged)
-    return Precision(judged, bad, bad / judged, low, high, promised)
+    return Precision(judged, bad, bad / judged, low, high, expected)

@@ -19,7 +19,7 @@ class HeadFileError(AuditorError):
 
 
 @dataclass(frozen=True, slots=True)
-class Belief:
+class PrototypeBelief:
     """One prototype of the other modality and what it adds: `belief` of all prototypes sums to the uncertainty."""
 
     prototype: int
@@ -36,13 +36,13 @@ class StoredHead:
     text: Floats
     settings: dict[str, Any]
 
-    def of_visual(self, vector: Floats) -> list[Belief]:
+    def of_visual(self, vector: Floats) -> list[PrototypeBelief]:
         """Beliefs of a medium, which faces the text prototypes."""
-        return beliefs(self.text @ vector, self.settings, self.settings.get("center_visual", 0.0))
+        return belief_masses(self.text @ vector, self.settings, self.settings.get("center_visual", 0.0))
 
-    def of_text(self, vector: Floats) -> list[Belief]:
+    def of_text(self, vector: Floats) -> list[PrototypeBelief]:
         """Beliefs of a caption, which faces the visual prototypes."""
-        return beliefs(self.visual @ vector, self.settings, self.settings.get("center_text", 0.0))
+        return belief_masses(self.visual @ vector, self.settings, self.settings.get("center_text", 0.0))
 
 
 def load_head(folder: Folder) -> StoredHead | None:
@@ -65,7 +65,7 @@ def unit(vectors: Any) -> Floats:
     return np.asarray(given / np.maximum(np.linalg.norm(given, axis=-1, keepdims=True), 1e-12), np.float32)
 
 
-def beliefs(cosines: Floats, settings: dict[str, Any], centre: float) -> list[Belief]:
+def belief_masses(cosines: Floats, settings: dict[str, Any], centre: float) -> list[PrototypeBelief]:
     """b_k = e_k / S for each prototype, the strongest first."""
     logits = float(settings.get("scale", 100.0)) * (cosines.astype(np.float64) - centre)
     kind = settings.get("evidence", "exp")
@@ -78,4 +78,4 @@ def beliefs(cosines: Floats, settings: dict[str, Any], centre: float) -> list[Be
         evidence = np.maximum(logits, 0) if kind == "relu" else np.logaddexp(0, logits)
         belief = evidence / (evidence.sum() + len(evidence))
     order = np.argsort(-belief, kind="stable")
-    return [Belief(int(k), float(cosines[k]), float(belief[k])) for k in order]
+    return [PrototypeBelief(int(k), float(cosines[k]), float(belief[k])) for k in order]

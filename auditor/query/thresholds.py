@@ -24,7 +24,7 @@ SCORE_STEPS = 200  # within a step of p pairs are told apart by their score, or 
 
 
 class ThresholdError(AuditorError):
-    """A promise that cannot be understood, or an audit without p_mismatch."""
+    """A limit that makes no sense, or an audit without p_mismatch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,14 +157,14 @@ def cuts(found: PairCounts, at: Sequence[float] | None = None) -> list[Cut]:
 def choose_cut(
     found: PairCounts | AuditDatabase, *, lose_at_most: float | None = None, expect_precision: float | None = None
 ) -> Cut:
-    """The cut-off that removes the most and keeps the promise; where none does, the one that removes nothing.
+    """The cut-off that removes the most within the limits; where none does, the one that removes nothing.
 
     `lose_at_most` is kept with 95% confidence: the upper end of the interval of the share of good pairs lost stays
     below it. `expect_precision` is an expectation, as it says: among the removed pairs that share is mismatched.
     """
-    for promise in (lose_at_most, expect_precision):
-        if promise is not None and not 0 <= promise <= 1:
-            raise ThresholdError(f"{promise:g} is not a share between 0 and 1 (2% is 0.02)")
+    for limit in (lose_at_most, expect_precision):
+        if limit is not None and not 0 <= limit <= 1:
+            raise ThresholdError(f"{limit:g} is not a share between 0 and 1 (2% is 0.02)")
     if lose_at_most is None and expect_precision is None:
         raise ThresholdError("say what the cut must keep: lose_at_most or expect_precision")
     chosen = None

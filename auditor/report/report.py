@@ -136,7 +136,7 @@ def noise(database: AuditDatabase, found: Summary) -> str:
     if not charts:
         return ""
     words = (
-        "Captions paired anew at random show what a mismatched pair looks like (red). Where the observed scores (blue) "
+        "Captions re-paired at random show what a mismatched pair looks like (red). Where the observed scores (blue) "
         "reach into the red, pairs are probably mismatched."
     )
     return section(
@@ -150,10 +150,10 @@ def reviews(database: AuditDatabase) -> str:
     measured = precision(database)
     if measured.measured is None or measured.low is None or measured.high is None:
         return ""
-    promised = f"; the probabilities promised {measured.promised:.0%}" if measured.promised is not None else ""
+    expected = f"; the probabilities expect {measured.expected:.0%}" if measured.expected is not None else ""
     return (
         f"<p>People judged {measured.judged:,} of the flagged pairs and called {measured.measured:.0%} of them bad "
-        f"(95% interval {measured.low:.0%} to {measured.high:.0%}){promised}.</p>"
+        f"(95% interval {measured.low:.0%} to {measured.high:.0%}){expected}.</p>"
     )
 
 

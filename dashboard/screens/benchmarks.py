@@ -68,10 +68,10 @@ with right:
         charts.lines(results.deciles(chosen, direction), "bin", "recall", "tenth, the least uncertain first", "R@1"),
         alt="R@1 by decile",
     )
-st.subheader("Does it foretell success?")
+st.subheader("Does it predict success?")
 left, right = st.columns(2, gap="large")
-left.altair_chart(charts.calibration(results.calibration(chosen, direction)), alt="Foretold against seen recall")
+left.altair_chart(charts.calibration(results.calibration(chosen, direction)), alt="Predicted against observed recall")
 right.dataframe(results.calibration_table(chosen, direction), hide_index=True)
 if passed:
-    with st.expander("Files that are no results"):
+    with st.expander("Files that are not results"):
         st.text("\n".join(passed))

@@ -75,7 +75,7 @@ with left:
             alt="Scores of all pairs, and the part that random re-pairings explain",
         )
         st.caption(
-            "Captions dealt out at random show what mismatched pairs look like; the orange part is what they explain."
+            "Random re-pairings of captions show what mismatched pairs look like; the orange part is what they explain."
         )
     else:
         empty("Not estimated", "Too few pairs to tell, or the audit has not been scored yet.")

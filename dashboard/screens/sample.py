@@ -8,7 +8,7 @@ import streamlit as st
 from auditor.query.distributions import percentiles
 from auditor.query.explain import Explanation, explain
 from auditor.query.precision import Precision, precision
-from auditor.query.prototypes import Belief
+from auditor.query.prototypes import PrototypeBelief
 from auditor.query.rows import row as find_row
 from auditor.schema import MARKS
 from dashboard import charts
@@ -67,13 +67,13 @@ def reviewing(row: dict[str, Any]) -> None:
 
 
 def measured(judged: Precision) -> None:
-    promised = percent(judged.promised, 0)
+    expected = percent(judged.expected, 0)
     if judged.measured is None:
-        st.caption(f"Of all pairs flagged as mismatched {promised} should be; nobody has judged any yet.")
+        st.caption(f"Of all pairs flagged as mismatched {expected} should be; nobody has judged any yet.")
     else:
         interval = f"{percent(judged.low, 0)} to {percent(judged.high, 0)}"
         found_bad = f"**{percent(judged.measured, 0)}** of {judged.judged} ({interval})"
-        st.caption(f"Flagged pairs that reviewers call bad: {found_bad}; expected: **{promised}**.")
+        st.caption(f"Flagged pairs that reviewers call bad: {found_bad}; expected: **{expected}**.")
 
 
 def at_place(by: int) -> dict[str, Any] | None:
@@ -145,7 +145,7 @@ def duplicates(told: Explanation) -> None:
         gallery(database, [row for row in rows if row], columns=5, first=100)
 
 
-def beliefs(title: str, found: list[Belief]) -> None:
+def prototypes(title: str, found: list[PrototypeBelief]) -> None:
     """Which prototypes gave the evidence."""
     if not found:
         return
@@ -175,9 +175,9 @@ def evidence(told: Explanation) -> None:
     media(told)
     left, right = st.columns(2, gap="large")
     with left:
-        beliefs("What makes the medium uncertain", told.prototypes_visual)
+        prototypes("What makes the medium uncertain", told.prototypes_visual)
     with right:
-        beliefs("What makes the caption uncertain", told.prototypes_text)
+        prototypes("What makes the caption uncertain", told.prototypes_text)
     duplicates(told)
 
 

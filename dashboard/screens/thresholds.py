@@ -58,7 +58,7 @@ def chosen_rules() -> Rules:
         key="max_p_mismatch",
         bind="query-params",
     )
-    promise()
+    choose_by_loss()
     given: dict[str, Any] = {
         rule: (matches if column.logarithmic else limit)(rule, column.name)
         for rule, column in RULES.items()
@@ -80,18 +80,18 @@ def chosen_rules() -> Rules:
     return Rules.of(given)
 
 
-def promise() -> None:
+def choose_by_loss() -> None:
     """Set the cut by what it may lose."""
-    with st.popover("Choose it by a promise", icon=":material/handshake:", width="stretch"):
+    with st.popover("Choose it by what it may lose", icon=":material/balance:", width="stretch"):
         share = st.number_input("Good pairs that may be lost, in %", 0.0, 50.0, 2.0, 0.5, key="lose_at_most")
-        st.button("Set the cut", on_click=keep_promise, args=(share / 100,))
+        st.button("Set the cut", on_click=set_cut, args=(share / 100,))
 
 
-def keep_promise(share: float) -> None:
+def set_cut(share: float) -> None:
     try:
         st.session_state["max_p_mismatch"] = float(choose_cut(found.ask("pairs", count_pairs), lose_at_most=share))
     except ThresholdError as error:
-        st.session_state["promise_problem"] = str(error)
+        st.session_state["cut_problem"] = str(error)
 
 
 def show_effects(effects: Effects) -> None:
@@ -153,7 +153,7 @@ def show_interval(p: float | None) -> None:
     if measured.measured is not None:
         interval = f"{percent(measured.low)} to {percent(measured.high)}"
         judged = f"{percent(measured.measured)} of {measured.judged} flagged pairs bad ({interval})"
-        words.append(f"Reviewers call {judged}; promised were {percent(measured.promised)}.")
+        words.append(f"Reviewers call {judged}; {percent(measured.expected)} were expected.")
     st.caption("  \n".join(words))
 
 
@@ -216,7 +216,7 @@ with st.sidebar:
     rules = chosen_rules()
 
 st.title("Thresholds")
-if problem := st.session_state.pop("promise_problem", None):
+if problem := st.session_state.pop("cut_problem", None):
     empty("No cut can be chosen", problem)
 try:
     show_effects(found.ask("effects", rule_effects, rules))

@@ -156,5 +156,5 @@ def test_measured_precision_beside_the_promise(audit: Audit) -> None:
     found = audit.precision()
     assert (found.judged, found.bad) == (9, 7)
     assert found.measured == pytest.approx(7 / 9) and (found.low, found.high) == pytest.approx(wilson(7, 9))
-    promised = audit.sql("SELECT avg(p_mismatch) AS p FROM samples WHERE mismatch")["p"][0].as_py()
-    assert found.promised == pytest.approx(promised)
+    expected = audit.sql("SELECT avg(p_mismatch) AS p FROM samples WHERE mismatch")["p"][0].as_py()
+    assert found.expected == pytest.approx(expected)
