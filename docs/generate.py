@@ -35,6 +35,7 @@ def help_of(name: str) -> str:
     command = cli.get_command(parent, name)
     assert command is not None, name
     context = click.Context(command, info_name=name, parent=parent, max_content_width=WIDTH, terminal_width=WIDTH)
+    command._help_option = None  # click keeps the one of an earlier call, which may have had other names
     return command.get_help(context)
 
 

@@ -22,13 +22,12 @@ import ray
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works without being installed
 
 from auditor.cli import run
-from auditor.commands.evaluate import BENCHMARKS, show
-from auditor.console import as_json
+from auditor.commands.evaluate import benchmark_options, show
 from auditor.corpus.reader import Shard
 from auditor.evaluate.encoding import EncodedShard, Encoder
-from auditor.evaluate.evaluate import EvaluateConfig, evaluate
+from auditor.evaluate.evaluate import EvaluateConfig, evaluate, save_results
 from auditor.run.distribute import Placement, WorkerError, one_line
-from auditor.store.folder import Folder
+from auditor.store.folder import split_target
 from jobs.cluster import await_room, check_out, connect, full_path, share_of_node, visible, worker_options
 from model.checkpoint import load_model
 
@@ -92,32 +91,20 @@ class RayEncoder:
 
 
 @click.command()
-@click.argument("benchmark", type=click.Choice(BENCHMARKS))
-@click.option("--data", required=True, help="Folder or URL of shards that every worker can read.")
-@click.option("--model", required=True, help="An open_clip model or a checkpoint folder.")
-@click.option("--out", required=True, metavar="FILE", help="Where the JSON for the dashboard goes; a path or a URL.")
-@click.option("--split", help="What to report on; the benchmark's own test split by default.")
-@click.option("--validation", help="Split that re-ranking is fitted on; val, or train where there is none.")
+@benchmark_options
 @worker_options
-@click.option("--frames", default=12, show_default=True, help="Frames of a video.")
 @click.option("--decoders", type=int, help="Decoder processes of each worker; one for each of its CPUs by default.")
-@click.option("--max-failed", default=0.01, show_default=True, help="Share of media that may fail to decode.")
-@click.option("--json", "json_", is_flag=True, help="All results as JSON.")
 def command(
-    benchmark: str,
-    data: str,
     model: str,
-    out: str,
-    split: str | None,
-    validation: str | None,
+    out: str | None,
     workers: int | None,
     cpus: float | None,
     gpus: float,
     address: str | None,
     frames: int,
     decoders: int | None,
-    max_failed: float,
     json_: bool,
+    **given: Any,
 ) -> None:
     """Retrieval on a benchmark, encoded on a Ray cluster.
 
@@ -125,29 +112,21 @@ def command(
     Example:
       python jobs/evaluate.py coco --data coco-shards --model ViT-B-32@openai --workers 8 --out results.json
     """
+    if out is None:
+        raise click.MissingParameter(param_type="option", param_hint="--out")
     check_out(out)
-    folder, name = file_at(out)
+    split_target(full_path(out))  # a wrong name is refused before the work, not after it
     loaded = load_model(model, "cpu")
     started = connect(address, Path(__file__).resolve().parents[1], quiet=True)
     placement = Placement(workers, cpus or share_of_node(gpus), gpus)
     await_room(placement, started=started)
     encoder = RayEncoder(visible(model) or model, placement, frames=frames, decoders=decoders)
     try:
-        config = EvaluateConfig(benchmark, data, split, validation, max_failed=max_failed)
-        results = evaluate(config, loaded.backbone, loaded.head, encoder)
+        results = evaluate(EvaluateConfig(**given), loaded.backbone, loaded.head, encoder)
     finally:
         encoder.close()
-    with folder.writing(name) as partial:
-        partial.write_text(as_json(results) + "\n", encoding="utf-8")
+    save_results(results, full_path(out))
     show(results, json_)
-
-
-def file_at(out: str) -> tuple[Folder, str]:
-    """The folder that a file goes into, on disk or behind a URL, and its name there."""
-    folder, _, name = full_path(out).rpartition("/")
-    if not name or folder.endswith(":/"):
-        raise WorkerError(f"--out {out} names no file: give one such as results.json or s3://bucket/results.json")
-    return Folder(folder or "/"), name
 
 
 if __name__ == "__main__":

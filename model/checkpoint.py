@@ -6,10 +6,7 @@ of it. Loading never unpickles, and a folder is written whole under another name
 """
 
 import json
-import shutil
-import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +19,7 @@ from torch import Tensor
 
 from model.backbone import LOCAL, Backbone, BackboneError, backbone_fingerprint, load_backbone, one_line
 from model.errors import ModelError
+from model.files import written_whole
 from model.prototypes import HeadConfig, HeadError, PrototypeHead
 
 FORMAT = 1
@@ -61,11 +59,13 @@ def save_checkpoint(
     backbone_spec: str | None = None,
     backbone_print: str | None = None,
     extra: Mapping[str, Any] | None = None,
+    beside: Callable[[Path], None] | None = None,
 ) -> Path:
     """Write a checkpoint and return its folder; an older one of that name is replaced.
 
     Either `backbone`, or its `backbone_spec` and fingerprint `backbone_print` where only embeddings are at hand.
-    `with_backbone` stores the encoders too (they were trained). `extra` is kept in config.json as it is.
+    `with_backbone` stores the encoders too (they were trained). `extra` is kept in config.json as it is;
+    `beside` writes further files into the folder before it takes its place.
     """
     if backbone is not None:
         backbone_spec = backbone.spec
@@ -82,10 +82,13 @@ def save_checkpoint(
         "backbone": {"spec": absolute(backbone_spec), "fingerprint": backbone_print, "stored": with_backbone},
         "extra": dict(extra or {}),
     }
+    check_replaceable(Path(folder))
     with written_whole(Path(folder)) as draft:
         save_tensors(head.state_dict(), draft / HEAD)
         if with_backbone and backbone is not None:
             save_backbone(backbone, draft)
+        if beside is not None:
+            beside(draft)
         write_json(config, draft / CONFIG)
     return Path(folder)
 
@@ -209,27 +212,12 @@ def write_json(value: Any, path: Path) -> None:
     path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
 
 
-@contextmanager
-def written_whole(folder: Path) -> Iterator[Path]:
-    """A draft folder beside `folder` that takes its place when all is written, and vanishes when something fails."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
+def check_replaceable(folder: Path) -> None:
+    """Refuse to write a checkpoint over what is not one."""
     if folder.exists() and not folder.is_dir():
         raise CheckpointError(f"{folder} is a file; a checkpoint is a folder")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / CONFIG).is_file():
         raise CheckpointError(f"{folder} exists and is not a checkpoint: name another folder")
-    mark = uuid.uuid4().hex[:8]
-    draft, old = (folder.with_name(f".{folder.name}.{mark}.{what}") for what in ("draft", "old"))
-    draft.mkdir()
-    try:
-        yield draft
-        if folder.exists():  # a full folder cannot be replaced in one step; the old one is moved aside, not deleted
-            folder.rename(old)
-        draft.rename(folder)
-    finally:
-        if old.exists() and not folder.exists():
-            old.rename(folder)
-        shutil.rmtree(draft, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
 
 
 def shapes(tensors: Mapping[str, tuple[int, ...]]) -> str:

@@ -1,5 +1,6 @@
 """`auditor evaluate`: retrieval on a benchmark, with and without re-ranking, and what its uncertainty is worth."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,32 +12,40 @@ BENCHMARKS = ["coco", "flickr8k", "flickr30k", "msrvtt", "msvd", "didemo", "shar
 SHORT = {"visual_to_text": "v2t", "text_to_visual": "t2v"}
 
 
+MAX_FAILED = click.option(
+    "--max-failed",
+    type=click.FloatRange(0, 1),
+    default=0.01,
+    show_default=True,
+    help="Share of media that may fail to decode.",
+)
+OPTIONS = (
+    click.argument("benchmark", type=click.Choice(BENCHMARKS)),
+    click.option("--data", required=True, help="Folder or URL of shards: test-*.tar or test/*.tar."),
+    click.option("--model", required=True, help="An open_clip model or a checkpoint folder."),
+    click.option("--out", metavar="FILE", help="Where the JSON for the dashboard goes; a path or a URL."),
+    click.option("--split", help="What to report on; the benchmark's own test split by default."),
+    click.option("--validation", help="Split that re-ranking is fitted on; val, or train where there is none."),
+    click.option("--frames", default=12, show_default=True, help="Frames of a video."),
+    MAX_FAILED,
+    click.option("--json", "json_", is_flag=True, help="All results as JSON."),
+)
+
+
+def benchmark_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What is evaluated, here and on a cluster (jobs/evaluate.py)."""
+    for option in reversed(OPTIONS):
+        command = option(command)
+    return command
+
+
 @click.command()
-@click.argument("benchmark", type=click.Choice(BENCHMARKS))
-@click.option("--data", required=True, help="Folder or URL of shards: test-*.tar or test/*.tar.")
-@click.option("--model", required=True, help="An open_clip model or a checkpoint folder.")
-@click.option("--out", type=click.Path(path_type=Path), help="Where the JSON for the dashboard goes.")
-@click.option("--split", help="What to report on; the benchmark's own test split by default.")
-@click.option("--validation", help="Split that re-ranking is fitted on; val, or train where there is none.")
-@click.option("--frames", default=12, show_default=True, help="Frames of a video.")
+@benchmark_options
 @click.option("--decoders", default=2, show_default=True, help="Decoder processes.")
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, …")
 @click.option("--cache", type=click.Path(path_type=Path), help="Folder of encoded shards, used again next time.")
-@click.option("--max-failed", default=0.01, show_default=True, help="Share of media that may fail to decode.")
-@click.option("--json", "json_", is_flag=True, help="All results as JSON.")
 def command(
-    benchmark: str,
-    data: str,
-    model: str,
-    out: Path | None,
-    split: str | None,
-    validation: str | None,
-    frames: int,
-    decoders: int,
-    device: str,
-    cache: Path | None,
-    max_failed: float,
-    json_: bool,
+    model: str, out: str | None, frames: int, decoders: int, device: str, cache: Path | None, json_: bool, **given: Any
 ) -> None:
     """Retrieval on a benchmark.
 
@@ -53,7 +62,7 @@ def command(
     from model.checkpoint import load_model
 
     loaded = load_model(model, device_named(device))
-    config = EvaluateConfig(benchmark, data, split, validation, max_failed=max_failed)
+    config = EvaluateConfig(**given)
     with Encoder(loaded.backbone, frames, decoders, cache) as encoder:
         results = evaluate(config, loaded.backbone, loaded.head, encoder)
     if out:

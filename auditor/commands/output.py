@@ -36,7 +36,8 @@ def remember_force(context: click.Context, _: click.Parameter, force: bool) -> N
 def refuse_existing(context: click.Context, _: click.Parameter, target: str | None) -> str | None:
     """Before any work is done: --force, being eager, has been read."""
     if target is not None and not context.meta[FORCE]:
-        from auditor.keep.target import ExportError, split_target
+        from auditor.keep.target import ExportError
+        from auditor.store.folder import split_target
 
         folder, name = split_target(target)
         if folder.exists(name):
@@ -99,7 +100,7 @@ def write_parquet(rows: Any, target: str) -> None:
     """Whole or not at all."""
     import pyarrow as pa
 
-    from auditor.keep.target import split_target
+    from auditor.store.folder import split_target
 
     table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist([dict(row) for row in rows])
     folder, name = split_target(target)

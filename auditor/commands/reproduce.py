@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from auditor.commands.evaluate import MAX_FAILED
 from auditor.console import as_json, plain, table
 
 TABLES = {
@@ -32,13 +33,7 @@ TABLES = {
 @click.option("--test-split", default="test", show_default=True, help="Split to report on.")
 @click.option("--seeds", type=click.IntRange(1), default=3, show_default=True, help="Runs that are averaged.")
 @click.option("--epochs", type=click.IntRange(1), default=8, show_default=True, help="Epochs of each training.")
-@click.option(
-    "--max-failed",
-    type=click.FloatRange(0, 1),
-    default=0.01,
-    show_default=True,
-    help="Share of media that may fail to decode.",
-)
+@MAX_FAILED
 @click.option(
     "--out",
     type=click.Path(path_type=Path),

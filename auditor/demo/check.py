@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from auditor.audit import Audit
 from auditor.console import table
 from auditor.demo.corpus import DemoError, read_truth
 from auditor.demo.damage import DEFECTS
+from auditor.retrieval.analyses import auroc
 
 Row = dict[str, Any]
 
@@ -156,15 +156,6 @@ def measured_aurocs(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
             values = np.array([row[measure] for row in compared], dtype=np.float64)
             result.setdefault(defect, {})[measure] = auroc(values, labels)
     return result
-
-
-def auroc(values: npt.NDArray[np.float64], labels: npt.NDArray[np.bool_]) -> float:
-    """The chance that a positive has the higher value, ties counting half; NaN where one side is empty."""
-    positives, negatives = values[labels], np.sort(values[~labels])
-    if not len(positives) or not len(negatives):
-        return float("nan")
-    below = np.searchsorted(negatives, positives, "left") + np.searchsorted(negatives, positives, "right")
-    return float(below.mean() / (2 * len(negatives)))
 
 
 def show(findings: Findings) -> None:

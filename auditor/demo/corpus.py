@@ -20,6 +20,7 @@ from auditor.demo.damage import damaged, encode_image, truncated, undecodable
 from auditor.demo.plan import Specimen, Split, plan
 from auditor.demo.scenes import draw
 from auditor.errors import AuditorError
+from auditor.store.folder import Folder
 
 SHARD = 150  # samples
 SMALLEST = 120  # an audit of fewer samples has no statistics to speak of
@@ -154,9 +155,8 @@ def claim(out: Path, config: CorpusConfig) -> None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    unfinished = path.with_name(f".{path.name}.tmp")
-    unfinished.write_text(text, encoding="utf-8")
-    unfinished.replace(path)
+    with Folder(path.parent).writing(path.name) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
 
 
 def read_truth(out: Path) -> list[dict[str, Any]]:

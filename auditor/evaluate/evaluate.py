@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from auditor.console import as_json
 from auditor.corpus.archive import open_tar
 from auditor.corpus.captions import parse_record
 from auditor.corpus.names import split_key
@@ -27,6 +28,7 @@ from auditor.retrieval.analyses import ItemScores
 from auditor.retrieval.protocols import PROTOCOLS, Protocol, Weights, first_captions, score
 from auditor.retrieval.recall import EmbeddingSet
 from auditor.retrieval.rerank import Rerank, RetrievalSplit, fit_beta
+from auditor.store.folder import split_target
 from auditor.vectors import from_frames
 from model.backbone import Backbone
 from model.prototypes import HeadConfig, PrototypeHead
@@ -282,10 +284,8 @@ def stored_caption_ids(shard: Shard) -> dict[str, list[Any]]:
     return found
 
 
-def save_results(results: dict[str, Any], out: Path) -> None:
+def save_results(results: dict[str, Any], out: str | Path) -> None:
     """Whole or not at all."""
-    from auditor.console import as_json
-    from auditor.store.folder import Folder
-
-    with Folder(out.parent or Path()).writing(out.name) as partial:
+    folder, name = split_target(str(out))
+    with folder.writing(name) as partial:
         partial.write_text(as_json(results) + "\n", encoding="utf-8")

@@ -11,7 +11,7 @@ from auditor.evaluate.encoding import Encode, EvaluationError, split_shards
 from auditor.evaluate.evaluate import VALIDATION_MEDIA, EncodedSplit, check_failed, join, save_results
 from auditor.evaluate.projection_training import FeaturePairs, HeadTraining
 from auditor.evaluate.studies import STUDIES, Findings, Study, complexity
-from auditor.report.line_chart import bar_chart, line_chart
+from auditor.report.svg import bar_chart, line_chart
 from auditor.retrieval import paper
 from auditor.retrieval.protocols import PROTOCOLS
 from auditor.retrieval.recall import EmbeddingSet

@@ -24,11 +24,10 @@ from auditor.keep.target import (
     Progress,
     copy_parquet,
     patient_sandbox,
-    split_target,
     target_form,
 )
 from auditor.query.sandbox import name as quoted
-from auditor.store.folder import Folder
+from auditor.store.folder import Folder, split_target
 
 UID = np.dtype("u8,u8")
 SHARD_SIZE = 10_000

@@ -42,13 +42,6 @@ def target_form(target: str) -> str:
     return form if form in {"npy", "parquet", "txt"} else "webdataset"
 
 
-def split_target(target: str) -> tuple[Folder, str]:
-    parent, _, name = target.rpartition("/")
-    if not parent:
-        parent = "/" if target.startswith("/") else "."
-    return Folder(parent), name
-
-
 def copy_parquet(kept: KeptRows, folder: Folder, name: str, sql: str) -> int:
     """DuckDB writes the file itself, in a sandbox that may write this one path and no other."""
     with folder.writing(name) as path, patient_sandbox(kept, [str(path)]) as sandbox:

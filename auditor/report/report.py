@@ -1,18 +1,21 @@
 """One HTML file that a person can mail: numbers, charts, galleries of the worst pairs, and what made them.
 
-Everything is inside the file, and its content policy lets nothing else be loaded or run. Captions, keys and error
-messages are other people's text: escaped, always.
+This module collects what is said; report.html, a Jinja2 template, says it. Everything is inside the file, and its
+content policy lets nothing else be loaded or run. Captions, keys and error messages are other people's text: the
+template escapes all text, always.
 """
 
 import base64
 import hashlib
-import html
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from markupsafe import Markup
 
 from auditor.errors import AuditorError
 from auditor.query.database import AuditDatabase
@@ -20,11 +23,12 @@ from auditor.query.distributions import density, histogram
 from auditor.query.precision import precision
 from auditor.query.rows import errors, media, worst
 from auditor.query.summary import Summary, summarise
-from auditor.report.charts import compact, density_chart, histogram_chart, null_chart
+from auditor.report.svg import compact, density_chart, histogram_chart, null_chart
 from auditor.report.words import GALLERIES, Gallery
 from auditor.schema import COLUMNS, FLAGS, HEADLINES
-from auditor.store.folder import Folder
+from auditor.store.folder import split_target
 
+HERE = Path(__file__).parent
 THUMBNAIL = 240  # pixels of the longer side
 
 
@@ -40,8 +44,7 @@ class ReportOptions:
 
 def write_report(database: AuditDatabase, out: str | Path, options: ReportOptions, *, force: bool = False) -> int:
     """Write the report; returns its size in bytes."""
-    parent, _, name = str(out).rpartition("/")
-    folder = Folder(parent or ("/" if str(out).startswith("/") else "."))
+    folder, name = split_target(str(out))
     if folder.exists(name) and not force:
         raise ReportError(f"{out} exists; --force replaces it")
     data = render(database, options).encode("utf-8", "replace")
@@ -50,38 +53,104 @@ def write_report(database: AuditDatabase, out: str | Path, options: ReportOption
     return len(data)
 
 
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A number and what it counts; `warm` where it is bad news."""
+
+    value: str
+    label: str
+    warm: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    title: str
+    words: str
+    chart: Markup
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One row of a gallery: a JPEG in base64, or words instead."""
+
+    caption: str
+    shard: str
+    key: str
+    numbers: list[tuple[str, str]]
+    picture: str = ""
+    instead: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    title: str
+    words: str
+    figures: Sequence[Figure] = ()
+    wide: bool = False
+    note: str = ""
+    pairs: Sequence[Pair] = ()
+    tables: Sequence[Table] = ()
+
+
 def render(database: AuditDatabase, options: ReportOptions) -> str:
     """The whole page."""
     found = summarise(database)
-    body = "".join(
-        [
-            header(database, found),
-            cards(found),
-            noise(database, found),
-            distributions(database, found.usable),
-            *(gallery(database, entry, options) for entry in GALLERIES),
-            problems(database, found),
-            made_by(database),
-        ]
-    )
-    style = resources.files("auditor.report").joinpath("report.css").read_text(encoding="utf-8")
+    manifest = database.manifest
+    style = (HERE / "report.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="referrer" content="no-referrer">'
-        f"<title>Audit of {text(corpus_name(database))}</title><style>{style}</style></head><body><main>{body}"
-        "<footer>Written by <b>auditor report</b>. Percentages of mismatched pairs are estimates; a pair shown here "
-        "is a suspicion, not a verdict.</footer></main></body></html>"
+    return template().render(
+        policy=Markup(policy),
+        style=Markup(style),
+        corpus=corpus_name(database),
+        rows=found.rows,
+        model=manifest.get("model", {}).get("spec", "an unknown model"),
+        day=str(manifest.get("finished") or manifest.get("created") or "")[:10],
+        notes=found.notes,
+        cards=cards(found),
+        sections=sections(database, found, options),
     )
 
 
-def text(value: Any) -> str:
-    """Anybody's text as text: no markup, no control characters."""
-    plain = "".join(c if c.isprintable() or c == " " else "\N{REPLACEMENT CHARACTER}" for c in str(value))
-    return html.escape(plain, quote=True)
+def sections(database: AuditDatabase, found: Summary, options: ReportOptions) -> Iterator[Section]:
+    yield from noise(database, found)
+    yield distributions(database, found.usable)
+    yield from filter(None, (gallery(database, entry, options) for entry in GALLERIES))
+    yield problems(database, found)
+    yield made_by(database)
+
+
+@cache
+def template() -> Template:
+    """The page with all text escaped and unknown names refused."""
+    environment = Environment(
+        loader=FileSystemLoader(HERE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=printable,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.tests["number_text"] = is_number
+    return environment.get_template("report.html")
+
+
+def printable(value: Any) -> Any:
+    """Anybody's text without control characters; what is markup stays as it is."""
+    if isinstance(value, Markup) or not isinstance(value, str):
+        return value
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in value)
+
+
+def is_number(value: str) -> bool:
+    return value.replace(",", "").replace("%", "").replace(".", "").isdigit()
 
 
 def corpus_name(database: AuditDatabase) -> str:
@@ -89,42 +158,19 @@ def corpus_name(database: AuditDatabase) -> str:
     return str(corpus.get("spec") or corpus.get("root") or database.path)
 
 
-def header(database: AuditDatabase, found: Summary) -> str:
-    manifest = database.manifest
-    model = manifest.get("model", {}).get("spec", "an unknown model")
-    when = str(manifest.get("finished") or manifest.get("created") or "")[:10]
-    notes = "".join(f'<div class="note">{text(note)}</div>' for note in found.notes)
-    return (
-        f"<h1>Audit of {text(corpus_name(database))}</h1>"
-        f'<p class="quiet">{found.rows:,} rows, seen by {text(model)}{", " + text(when) if when else ""}</p>{notes}'
-    )
-
-
-def cards(found: Summary) -> str:
+def cards(found: Summary) -> list[Card]:
     usable = found.usable or 1
-    shown = [(f"{found.usable:,}", f"usable rows, {found.usable / (found.rows or 1):.1%} of all", False)]
-    for noise_ in found.noise:
-        if found.kinds.get(noise_.kind):
-            interval = f"of {noise_.kind} pairs mismatched ({noise_.low:.1%} to {noise_.high:.1%})"
-            shown.append((f"{noise_.share:.1%}", interval, True))
-    shown += [(f"{count / usable:.1%}", FLAGS[flag].plural, flag == "mismatch") for flag, count in found.flags.items()]
-    shown.append((f"{found.duplicates / usable:.1%}", "duplicates", False))
-    made = (
-        f'<div class="card{" warm" if warm else ""}"><b>{value}</b><span>{text(label)}</span></div>'
-        for value, label, warm in shown
-    )
-    return f'<div class="cards">{"".join(made)}</div>'
+    shown = [Card(f"{found.usable:,}", f"usable rows, {found.usable / (found.rows or 1):.1%} of all")]
+    for entry in found.noise:
+        if found.kinds.get(entry.kind):
+            interval = f"of {entry.kind} pairs mismatched ({entry.low:.1%} to {entry.high:.1%})"
+            shown.append(Card(f"{entry.share:.1%}", interval, warm=True))
+    for flag, count in found.flags.items():
+        shown.append(Card(f"{count / usable:.1%}", FLAGS[flag].plural, flag == "mismatch"))
+    return [*shown, Card(f"{found.duplicates / usable:.1%}", "duplicates")]
 
 
-def section(title: str, words: str, body: str) -> str:
-    return f'<section><h2>{text(title)}</h2><p class="quiet">{text(words)}</p>{body}</section>'
-
-
-def figure(title: str, words: str, chart: str) -> str:
-    return f"<figure><figcaption>{text(title)} <small>{text(words)}</small></figcaption>{chart}</figure>"
-
-
-def noise(database: AuditDatabase, found: Summary) -> str:
+def noise(database: AuditDatabase, found: Summary) -> Iterator[Section]:
     """Observed scores against those of random re-pairings, by kind; and what reviewers said."""
     charts = []
     for entry in found.noise:
@@ -132,18 +178,13 @@ def noise(database: AuditDatabase, found: Summary) -> str:
         if found.kinds.get(entry.kind) and drawn.get("edges"):
             words = f"about {entry.share:.1%} mismatched ({entry.low:.1%} to {entry.high:.1%})"
             chart = null_chart(drawn["edges"], drawn["observed"], drawn["null"], entry.share)
-            charts.append(figure(f"{entry.kind} pairs", words, chart))
-    if not charts:
-        return ""
-    words = (
-        "Captions re-paired at random show what a mismatched pair looks like (red). Where the observed scores (blue) "
-        "reach into the red, pairs are probably mismatched."
-    )
-    return section(
-        "Do captions belong to their media?",
-        words,
-        f'<div class="grid wide">{"".join(charts)}</div>{reviews(database)}',
-    )
+            charts.append(Figure(f"{entry.kind} pairs", words, chart))
+    if charts:
+        words = (
+            "Captions re-paired at random show what a mismatched pair looks like (red). Where the observed scores "
+            "(blue) reach into the red, pairs are probably mismatched."
+        )
+        yield Section("Do captions belong to their media?", words, charts, wide=True, note=reviews(database))
 
 
 def reviews(database: AuditDatabase) -> str:
@@ -152,12 +193,12 @@ def reviews(database: AuditDatabase) -> str:
         return ""
     expected = f"; the probabilities expect {measured.expected:.0%}" if measured.expected is not None else ""
     return (
-        f"<p>People judged {measured.judged:,} of the flagged pairs and called {measured.measured:.0%} of them bad "
-        f"(95% interval {measured.low:.0%} to {measured.high:.0%}){expected}.</p>"
+        f"People judged {measured.judged:,} of the flagged pairs and called {measured.measured:.0%} of them bad "
+        f"(95% interval {measured.low:.0%} to {measured.high:.0%}){expected}."
     )
 
 
-def distributions(database: AuditDatabase, usable: int) -> str:
+def distributions(database: AuditDatabase, usable: int) -> Section:
     charts = []
     bins = int(min(50, max(12, usable**0.5)))  # few rows in many bins are only noise
     for name in HEADLINES:
@@ -167,73 +208,53 @@ def distributions(database: AuditDatabase, usable: int) -> str:
             cut = next((database.thresholds.get(flag.name) for flag in FLAGS.values() if flag.measure == name), None)
             cut = cut if isinstance(cut, float) else None  # one line cannot show a threshold for each kind
             chart = histogram_chart(counted, name, log=column.logarithmic, cut=cut)
-            charts.append(figure(column.label, column.meaning, chart))
+            charts.append(Figure(column.label, column.meaning, chart))
     for side, words in (("text", "captions"), ("visual", "media")):
         counted_cells = density(database, "similarity", f"uncertainty_{side}", "status = 'ok'", bins)
         if counted_cells.counts.any():
             chart = density_chart(counted_cells, "similarity", f"uncertainty_{side}")
-            charts.append(figure("Uncertainty against similarity", words, chart))
-    words = "All usable rows. Dashed lines are the thresholds of the flags."
-    return section("Distributions", words, f'<div class="grid">{"".join(charts)}</div>')
+            charts.append(Figure("Uncertainty against similarity", words, chart))
+    return Section("Distributions", "All usable rows. Dashed lines are the thresholds of the flags.", charts)
 
 
-def gallery(database: AuditDatabase, entry: Gallery, options: ReportOptions) -> str:
+def gallery(database: AuditDatabase, entry: Gallery, options: ReportOptions) -> Section | None:
     rows = worst(database, entry.by, options.per_gallery, entry.where).to_pylist()
-    if not rows:
-        return ""
-    cards_ = "".join(pair(database, row, entry.shown, options) for row in rows)
-    return section(entry.title, entry.words, f'<div class="gallery">{cards_}</div>')
+    pairs = [pair(database, row, entry.shown, options) for row in rows]
+    return Section(entry.title, entry.words, pairs=pairs) if pairs else None
 
 
-def pair(database: AuditDatabase, row: Mapping[str, Any], shown: Sequence[str], options: ReportOptions) -> str:
-    numbers = "".join(
-        f"<dt>{text(column.replace('_', ' '))}</dt><dd>{compact(row[column])}</dd>"
-        for column in shown
-        if row[column] is not None
-    )
-    return (
-        f'<div class="pair">{picture(database, row, options)}<div class="text"><p>{text(row["caption"] or "")}</p>'
-        f"<dl>{numbers}</dl><code>{text(row['shard'])} / {text(row['key'])}</code></div></div>"
-    )
+def pair(database: AuditDatabase, row: Mapping[str, Any], shown: Sequence[str], options: ReportOptions) -> Pair:
+    numbers = [(name.replace("_", " "), compact(row[name])) for name in shown if row[name] is not None]
+    picture, instead = preview(database, row, options)
+    return Pair(row["caption"] or "", row["shard"], row["key"], numbers, picture, instead)
 
 
-def picture(database: AuditDatabase, row: Mapping[str, Any], options: ReportOptions) -> str:
-    """The thumbnail, or words where the medium cannot be had; a report never fails for a picture."""
+def preview(database: AuditDatabase, row: Mapping[str, Any], options: ReportOptions) -> tuple[str, str]:
+    """The thumbnail in base64, or words where the medium cannot be had; a report never fails for a picture."""
     if not options.media:
-        return '<div class="none">no preview</div>'
+        return "", "no preview"
     try:
         from auditor.report.thumbnails import thumbnail
 
         data = thumbnail(media(database, row), row["kind"], THUMBNAIL)
     except AuditorError as error:
-        return f'<div class="none">{text(str(error)[:120])}</div>'
+        return "", str(error)[:120]
     except Exception as error:  # decoders raise anything on hostile bytes
-        return f'<div class="none">no preview: {text(type(error).__name__)}</div>'
-    return f'<img alt="" src="data:image/jpeg;base64,{base64.b64encode(data).decode()}">'
+        return "", f"no preview: {type(error).__name__}"
+    return base64.b64encode(data).decode(), ""
 
 
-def problems(database: AuditDatabase, found: Summary) -> str:
+def problems(database: AuditDatabase, found: Summary) -> Section:
     """What could not be audited, and why."""
     rows = [[status, f"{count:,}", f"{count / (found.rows or 1):.2%}"] for status, count in found.status.items()]
-    tables = table(["status", "rows", "share"], rows)
-    failures = errors(database, 15)
-    if failures:
+    tables = [Table(["status", "rows", "share"], rows)]
+    if failures := errors(database, 15):
         listed = [[e["status"], e["error_message"] or "", f"{e['rows']:,}", e["example"]] for e in failures]
-        tables += table(["status", "message", "rows", "example key"], listed)
-    return section("What could be read", "Every row of the corpus ends in exactly one status.", tables)
+        tables.append(Table(["status", "message", "rows", "example key"], listed))
+    return Section("What could be read", "Every row of the corpus ends in exactly one status.", tables=tables)
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    def cell(value: str) -> str:
-        number = value.replace(",", "").replace("%", "").replace(".", "").isdigit()
-        return f'<td class="number">{text(value)}</td>' if number else f"<td>{text(value)}</td>"
-
-    top = "".join(f"<th>{text(name)}</th>" for name in head)
-    lines = "".join(f"<tr>{''.join(cell(value) for value in row)}</tr>" for row in rows)
-    return f'<div class="panel"><table><tr>{top}</tr>{lines}</table></div>'
-
-
-def made_by(database: AuditDatabase) -> str:
+def made_by(database: AuditDatabase) -> Section:
     """Settings and versions: enough to make the audit again."""
     manifest = database.manifest
     model = {name: value for name, value in manifest.get("model", {}).items() if name != "pixels"}
@@ -245,14 +266,13 @@ def made_by(database: AuditDatabase) -> str:
         "thresholds of the flags": database.thresholds,
         "versions": manifest.get("versions", {}),
     }
-    tables = "".join(
-        f"<h3>{text(title)}</h3>{table(['setting', 'value'], [[name, shown(entry)] for name, entry in part.items()])}"
+    tables = [
+        Table(["setting", "value"], [[name, shown(entry)] for name, entry in part.items()], title)
         for title, part in parts.items()
         if part
-    )
-    return section(
-        "What made this audit", f"{database.path}, begun {manifest.get('created', 'at an unknown time')}", tables
-    )
+    ]
+    words = f"{database.path}, begun {manifest.get('created', 'at an unknown time')}"
+    return Section("What made this audit", words, tables=tables)
 
 
 def shown(value: Any) -> str:

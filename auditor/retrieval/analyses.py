@@ -176,7 +176,7 @@ def recall_by_bin(scores: Array, hit: Array, bins: int = 10) -> list[dict[str, f
 
 
 def auroc(scores: Array, wrong: Array) -> float:
-    """Probability that a failed query has a higher score than a successful one (ties half)."""
+    """Chance that one of the wrong has a higher score than one of the others, ties half; NaN where there is none."""
     _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
     middle = np.cumsum(counts) - (counts - 1) / 2  # mean rank of each value, from 1
     rank = middle[inverse]

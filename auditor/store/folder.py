@@ -146,6 +146,14 @@ class Folder:
                 path.unlink(missing_ok=True)
 
 
+def split_target(target: str) -> tuple[Folder, str]:
+    """The folder that a file goes into, on disk or behind a URL, and its name there."""
+    parent, _, name = target.rpartition("/")
+    if not name or parent.endswith(":/"):
+        raise StorageError(f"{target} names no file: give one such as results.json or s3://bucket/results.json")
+    return Folder(parent or ("/" if target.startswith("/") else ".")), name
+
+
 def reason(error: OSError) -> str:
     if error.errno == errno.ENOSPC:
         return "the disk is full; free some space and run the same command again to resume"

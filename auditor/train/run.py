@@ -31,7 +31,7 @@ from model.training.state import (
     load_last,
     parameters_by_name,
     read_state,
-    recover,
+    recover_last,
 )
 from model.training.trainable import choose_weights, learning_modes, mixes_samples, start_backbone, start_head
 
@@ -126,7 +126,7 @@ def prepare(config: TrainConfig, world: World) -> Run:
 
 def resumable(config: TrainConfig, world: World, out: Path) -> Path | None:
     """The state to go on from; the first process looks, so that all agree."""
-    found = world.share(str(recover(out) or "") if world.first and out.is_dir() else "")[0]
+    found = world.share(str(recover_last(out) or "") if world.first and out.is_dir() else "")[0]
     if not found:
         return None
     saved, state = read_state(Path(found))

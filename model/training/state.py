@@ -1,12 +1,11 @@
 """The state of a run on disk: `last/` is a checkpoint with the state of the optimizer and of the loaders beside it.
 
-Tensors are safetensors, the rest JSON. A new `last/` is written whole as `last.new/` and then put in its place; a kill
-at any moment leaves at least one whole state, which `recover` finds.
+Tensors are safetensors, the rest JSON. A new `last/` is written whole and then put in its place; a kill at any moment
+leaves at least one whole state, which `recover_last` finds.
 """
 
 import json
-import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from model.checkpoint import BACKBONE, load_head, read_tensors, save_checkpoint, save_tensors, write_json
 from model.errors import ModelError
+from model.files import recover
 from model.training.config import TrainConfig, from_saved
 from model.training.objective import Learner
 
@@ -43,47 +43,40 @@ def check_folder(out: Path) -> None:
     """Refuse to write into a folder that is not a run's."""
     if not out.is_dir():
         raise StateError(f"{out} is a file; --out is the folder of a run")
-    known = {BEST, LAST, f"{LAST}.new", f"{LAST}.old", METRICS, "metrics.part", "config.toml"}
+    known = {BEST, LAST, METRICS, "metrics.part", "config.toml"}
     strange = sorted(path.name for path in out.iterdir() if path.name not in known and not path.name.startswith("."))
     if strange:
         raise StateError(f"{out} is not the folder of a run (it holds {strange[0]}): choose another --out")
 
 
-def recover(out: Path) -> Path | None:
+def recover_last(out: Path) -> Path | None:
     """The whole last state of a run, put back in place if a kill came while it was being replaced."""
-    last, new, old = out / LAST, out / f"{LAST}.new", out / f"{LAST}.old"
-    if not last.exists():
-        if (new / STATE).is_file():  # written last: the folder is whole
-            new.rename(last)
-        elif old.exists():
-            old.rename(last)
-    for leftover in (new, old, *out.glob(f".{LAST}.new.*"), *out.glob(f".{BEST}.*")):
-        shutil.rmtree(leftover, ignore_errors=True)
-    return last if (last / STATE).is_file() else None
+    for name in (LAST, BEST):
+        recover(out / name)
+    return out / LAST if (out / LAST / STATE).is_file() else None
 
 
 def save_last(
     out: Path, config: TrainConfig, learner: Learner, optimizer: torch.optim.Optimizer, state: RunState
 ) -> None:
-    last, new, old = out / LAST, out / f"{LAST}.new", out / f"{LAST}.old"
-    shutil.rmtree(new, ignore_errors=True)
-    save_weights(new, config, learner, {"step": state.step})
-    save_tensors({**optimizer_tensors(learner, optimizer), **target_tensors(learner)}, new / TENSORS)
-    record = {"config": config.to_dict(), **vars(state)}
-    draft = new / f"{STATE}.part"
-    write_json(record, draft)
-    draft.rename(new / STATE)
-    if last.exists():
-        last.rename(old)
-    new.rename(last)
-    shutil.rmtree(old, ignore_errors=True)
+    def beside(draft: Path) -> None:
+        save_tensors({**optimizer_tensors(learner, optimizer), **target_tensors(learner)}, draft / TENSORS)
+        write_json({"config": config.to_dict(), **vars(state)}, draft / STATE)
+
+    save_weights(out / LAST, config, learner, {"step": state.step}, beside)
 
 
-def save_weights(folder: Path, config: TrainConfig, learner: Learner, extra: Mapping[str, Any]) -> None:
+def save_weights(
+    folder: Path,
+    config: TrainConfig,
+    learner: Learner,
+    extra: Mapping[str, Any],
+    beside: Callable[[Path], None] | None = None,
+) -> None:
     """A checkpoint of the weights as they are; with the encoders unless they are somebody else's and untouched."""
     stored = config.train != "prototypes" or not learner.backbone.pretrained
     settings = {"train": config.to_dict(), **extra}
-    save_checkpoint(folder, learner.head, learner.backbone, with_backbone=stored, extra=settings)
+    save_checkpoint(folder, learner.head, learner.backbone, with_backbone=stored, extra=settings, beside=beside)
 
 
 def parameters_by_name(learner: Learner) -> dict[str, Tensor]:

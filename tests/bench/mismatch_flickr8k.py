@@ -20,6 +20,7 @@ import numpy.typing as npt
 from auditor.console import table
 from auditor.measure.mismatch import fit_mismatch, fit_scores, repairings
 from auditor.measure.rivals import Measures, Reference, measure
+from auditor.retrieval import analyses
 from auditor.vectors import Floats, MediaVectors
 from tests.bench.flickr8k import Photos, encoder, load_photos, plant
 
@@ -32,10 +33,7 @@ Found = tuple[Doubles, Doubles, float]  # score (low is suspicious), p_mismatch,
 
 def auroc(score: Doubles, spoiled: npt.NDArray[np.bool_]) -> float:
     """Chance that a spoiled pair scores below a good one."""
-    rank = np.empty(len(score))
-    rank[np.argsort(score, kind="stable")] = np.arange(len(score))
-    bad, good = int(spoiled.sum()), int((~spoiled).sum())
-    return float(1 - (rank[spoiled].sum() - bad * (bad - 1) / 2) / (bad * good))
+    return analyses.auroc(-score, spoiled)
 
 
 def average_precision(score: Doubles, spoiled: npt.NDArray[np.bool_]) -> float:

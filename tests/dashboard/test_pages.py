@@ -4,11 +4,12 @@ import json
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import streamlit
 from streamlit.testing.v1 import AppTest
 from streamlit.util import calc_hash
 
@@ -27,6 +28,14 @@ from tests.support.synthetic import write_audit, write_corpus_audit
 APP = Path(__file__).resolve().parents[2] / "dashboard" / "app.py"
 PAGES = ["overview", "browse", "sample", "thresholds", "compare", "benchmarks"]
 Open = Callable[..., AppTest]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def closed_in_the_end() -> Iterator[None]:
+    """Streamlit keeps opened audits until the process ends, when DuckDB reports them as leaks on the terminal."""
+    yield
+    streamlit.cache_resource.clear()
+    streamlit.cache_data.clear()
 
 
 @pytest.fixture(scope="module")

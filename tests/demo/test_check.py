@@ -8,7 +8,7 @@ import pytest
 
 from auditor.audit import Audit
 from auditor.cli import run
-from auditor.demo.check import Findings, auroc, compare, joined_rows
+from auditor.demo.check import Findings, compare, joined_rows
 from auditor.demo.corpus import DemoError
 from tests.support.tiny import SEED, SIZE, tiny
 
@@ -55,15 +55,6 @@ def test_the_truth_of_another_corpus_is_refused() -> None:
         compare(audit, tiny().truth[1:])
 
 
-def test_auroc_is_the_chance_of_ranking_right() -> None:
-    rng = np.random.default_rng(0)
-    values = rng.integers(0, 8, 60).astype(float)  # many ties
-    labels = rng.random(60) < 0.4
-    pairs = [(a > b) + 0.5 * (a == b) for a in values[labels] for b in values[~labels]]
-    assert auroc(values, labels) == pytest.approx(float(np.mean(pairs)))
-    assert np.isnan(auroc(values, np.zeros(60, bool)))
-
-
 def test_the_command_goes_on_with_a_finished_demo(capsys: pytest.CaptureFixture[str], findings: Findings) -> None:
     """The folder of the fixture is a quick demo of the same settings: nothing is drawn, trained or swept again."""
     out = tiny().config.out
@@ -82,3 +73,20 @@ def test_other_settings_in_the_same_folder_are_refused(capsys: pytest.CaptureFix
     assert tiny().shards
     assert run(["demo", "--out", str(tiny().config.out), "--size", "999", "--quiet"]) == 1
     assert f"size {SIZE} and seed {SEED}" in capsys.readouterr().err
+
+
+def above(first: np.ndarray, second: np.ndarray) -> float:  # type: ignore[type-arg]
+    """Chance that one of the first is above one of the second."""
+    return float((first[:, None] > second[None, :]).mean())
+
+
+@pytest.mark.parametrize("measure", ["matches_visual", "frame_spread"])
+def test_clips_of_several_scenes_are_more_ambiguous(measure: str) -> None:
+    """They fit more captions, and their frames agree less with any one."""
+    truth = {(row["key"], row["caption_index"]): row["defect"] for row in tiny().truth}
+    with Audit(tiny().audit) as audit:
+        rows = audit.sql("SELECT * FROM samples WHERE kind = 'video' AND status = 'ok'").to_pylist()
+    several = [row[measure] for row in rows if truth[row["key"], row["caption_index"]] == "multi_scene"]
+    single = [row[measure] for row in rows if truth[row["key"], row["caption_index"]] is None]
+    assert len(several) >= 3 and len(single) >= 20
+    assert above(np.array(several), np.array(single)) > 0.8

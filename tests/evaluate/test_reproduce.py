@@ -16,7 +16,6 @@ from auditor.evaluate.encoding import EncodedShard, EvaluationError
 from auditor.evaluate.projection_training import FeaturePairs, HeadTraining, shuffle_captions, train
 from auditor.evaluate.reproduce import PAPER_DATA, ReproduceConfig, described, prepare, write
 from auditor.evaluate.studies import BASELINE, STUDIES, Findings, Study, sampled_media
-from auditor.report.line_chart import bar_chart, line_chart
 from auditor.retrieval import paper
 from auditor.retrieval.recall import EmbeddingSet, recall_from_embeddings
 from auditor.vectors import MediaVectors
@@ -196,26 +195,6 @@ def test_variants_are_those_of_the_paper(study: Study) -> None:
 
 def test_every_table_is_described_and_has_a_study() -> None:
     assert set(TABLES) == {*STUDIES, "complexity"} and set(PAPER_DATA) <= set(STUDIES)
-
-
-def test_chart_is_well_formed_whatever_the_names() -> None:
-    chart = line_chart("<b>&", "x", "y", {"a<script>": [(0.0, 1.0), (1.0, 1.0)], "b": []})
-    root = ElementTree.fromstring(chart)
-    assert len(root.findall("{http://www.w3.org/2000/svg}polyline")) == 2
-    ElementTree.fromstring(line_chart("", "", "", {}))
-
-
-def test_bars_start_at_zero_and_carry_their_figures() -> None:
-    chart = bar_chart("<b>&", "PCC", {"V": [("a<", 0.8), ("b", -0.4)], "T": [("a<", 0.4), ("b", float("nan"))]})
-    root = ElementTree.fromstring(chart)
-    drawn = root.findall("{http://www.w3.org/2000/svg}rect")[1:]
-    width = [float(r.attrib["width"]) for r in drawn]
-    assert width == pytest.approx([2 * width[1], width[1], width[1], 0], abs=0.2)
-    zero = float(drawn[0].attrib["x"])
-    assert float(drawn[1].attrib["x"]) + width[1] == pytest.approx(zero, abs=0.2)  # to the left of zero
-    texts = [t.text for t in root.findall("{http://www.w3.org/2000/svg}text")]
-    assert {"0.8", "-0.4", "0.4", "not known"} <= set(texts)
-    ElementTree.fromstring(bar_chart("", "", {}))
 
 
 def test_complexity_command_needs_no_data(tmp_path: Path) -> None:

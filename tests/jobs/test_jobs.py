@@ -1,6 +1,5 @@
 """What the jobs decide before and around a cluster: paths, refusals, whom a shard is given to, when to try again."""
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -105,20 +104,6 @@ def test_results_of_a_submitted_job_may_not_vanish_with_it(
         assert "--out here would vanish with the job" in complaint(capsys, command, *arguments, "--out", "here")
     for out in ("/shared//here", "s3://bucket/here"):
         cluster.check_out(out)
-
-
-def test_results_go_to_a_file_on_disk_or_behind_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for out in ("memory://bucket/of/r.json", "memory://bucket/r.json", "r.json", "deep/r.json"):
-        folder, name = evaluate.file_at(out)
-        with folder.writing(name) as partial:
-            partial.write_text('{"a": 1}')
-        assert name == "r.json" and folder.read_json(name) == {"a": 1}
-    assert json.loads((tmp_path / "deep" / "r.json").read_text()) == {"a": 1}
-    assert not list(tmp_path.glob("memory:*"))
-    for out in ("s3://r.json", "s3://bucket/"):
-        with pytest.raises(WorkerError, match="names no file"):
-            evaluate.file_at(out)
 
 
 # -------------------------------------------------------------------------------------------------------- room

@@ -85,7 +85,7 @@ def test_a_tower_that_only_looks_causal_is_not_trimmed(tiny: Backbone) -> None:
 
 
 def test_encoding_leaves_modes_as_they_were(tiny: Backbone) -> None:
-    tiny.auditor.train.train()
+    tiny.model.train()
     tiny.model.visual.eval()
     tiny.encode_texts(["a dog"])
     assert tiny.model.training and tiny.model.transformer.training and not tiny.model.visual.training

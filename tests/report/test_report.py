@@ -15,7 +15,6 @@ from PIL import Image
 
 from auditor.audit import Audit
 from auditor.query.database import AuditDatabase
-from auditor.report.charts import density_chart, histogram_chart, nice_ticks, power_ticks
 from auditor.report.report import ReportError, ReportOptions, render, write_report
 from tests.support.synthetic import write_audit, write_corpus_audit
 
@@ -119,22 +118,3 @@ def test_unfinished_and_empty_audits(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text(json.dumps({"format": 1, "state": "sweeping"}))
     page = Page(render(AuditDatabase(tmp_path), ReportOptions()))
     assert any("this audit is not finished" in words for words in page.words)
-
-
-def test_charts_draw_every_row(tmp_path: Path) -> None:
-    audit = Audit(write_audit(tmp_path / "audit", 500, 250))
-    counted = audit.histogram("similarity", "status = 'ok'", bins=20)
-    drawn = histogram_chart(counted, "a <b> label", cut=0.2)
-    assert drawn.count('class="bar"') == (counted.counts > 0).sum() and "a &lt;b&gt; label" in drawn
-    assert 'class="cut"' in drawn
-    shown = [int(n.replace(",", "")) for n in re.findall(r": ([\d,]+)</title></rect>", drawn)]
-    assert sum(shown) == counted.total
-    cells = audit.density("similarity", "uncertainty_text", bins=10)
-    assert density_chart(cells, "x", "y").count('class="cell"') == (cells.counts > 0).sum()
-
-
-def test_ticks() -> None:
-    assert nice_ticks(0, 1) == [0, 0.2, 0.4, 0.6, 0.8, 1]
-    assert nice_ticks(0, 87_000, 4) == [0, 25000, 50000, 75000]
-    assert nice_ticks(2, 2) == [2]
-    assert power_ticks(0.5, 2000) == [1, 10, 100, 1000]

@@ -114,6 +114,7 @@ def test_auroc_is_the_share_of_ordered_pairs() -> None:
     scores, wrong = rng.integers(0, 6, 60).astype(float), rng.integers(0, 2, 60)
     pairs = [(a > b) + (a == b) / 2 for a in scores[wrong == 1] for b in scores[wrong == 0]]
     assert analyses.auroc(scores, wrong) == pytest.approx(np.mean(pairs))
+    assert np.isnan(analyses.auroc(scores, np.zeros(60)))
 
 
 def test_falling_fit_is_the_best_non_increasing_one() -> None:

@@ -1,5 +1,6 @@
 """Files appear whole or not at all, on disk and on object stores; one writer per audit."""
 
+import json
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import fsspec
 import pyarrow as pa
 import pytest
 
-from auditor.store.folder import TEMPORARY, Folder, StorageError
+from auditor.store.folder import TEMPORARY, Folder, StorageError, split_target
 from auditor.store.lock import LockedError, exclusive
 
 
@@ -105,3 +106,17 @@ def test_a_lock_nobody_renews_is_taken_over() -> None:
     with exclusive(folder):
         assert folder.read_json("lock.json")["pid"] == os.getpid()
     assert not folder.exists("lock.json")
+
+
+def test_a_file_is_named_by_a_path_or_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for out in ("memory://bucket/of/r.json", "memory://bucket/r.json", "r.json", "deep/r.json"):
+        folder, name = split_target(out)
+        with folder.writing(name) as partial:
+            partial.write_text('{"a": 1}')
+        assert name == "r.json" and folder.read_json(name) == {"a": 1}
+    assert json.loads((tmp_path / "deep" / "r.json").read_text()) == {"a": 1}
+    assert not list(tmp_path.glob("memory:*"))
+    for out in ("s3://r.json", "s3://bucket/"):
+        with pytest.raises(StorageError, match="names no file"):
+            split_target(out)

@@ -23,7 +23,7 @@ from model.prototypes import HeadConfig, PrototypeHead
 from model.training.config import ConfigError, load_config
 from model.training.objective import Learner, Pairs, add_gradient
 from model.training.processes import World
-from model.training.state import parameters_by_name, recover
+from model.training.state import parameters_by_name, recover_last
 from model.training.trainable import choose_weights, learning_modes, tokenize
 from tests.model.training.test_objective import gradients, make_pairs
 from tests.support.training import model_file, shards, tiny_config, write_tar
@@ -118,17 +118,16 @@ def metrics(path: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("moment", ["while writing", "before the swap", "in the swap", "after the swap"])
 def test_a_kill_while_saving_leaves_a_whole_state(tmp_path: Path, moment: str) -> None:
-    last, new, old = tmp_path / "last", tmp_path / "last.new", tmp_path / "last.old"
+    last, draft, new, old = (tmp_path / name for name in ("last", ".last.1.draft", ".last.1.new", ".last.1.old"))
     for folder, text in {
-        "while writing": [(last, "old"), (new, None)],
+        "while writing": [(last, "old"), (draft, "half")],
         "before the swap": [(last, "old"), (new, "new")],
         "in the swap": [(old, "old"), (new, "new")],
         "after the swap": [(old, "old"), (last, "new")],
     }[moment]:
         folder.mkdir()
-        if text:
-            (folder / "trainer.json").write_text(text)
-    assert recover(tmp_path) == last
+        (folder / "trainer.json").write_text(text)
+    assert recover_last(tmp_path) == last
     assert (last / "trainer.json").read_text() == ("old" if moment in ("while writing", "before the swap") else "new")
     assert [path.name for path in tmp_path.iterdir()] == ["last"]
 
