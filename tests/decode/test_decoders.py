@@ -22,6 +22,7 @@ from auditor.sample import Kind
 from model.pixels import decode_image, fit_to
 from model.video import decode_frames
 from tests.support.clips import clip, photo
+from tests.support.decoders import strike
 
 SPEC = PixelSpec(size=(32, 32))
 ROOT = Path(__file__).resolve().parents[2]
@@ -198,15 +199,7 @@ def test_a_kill_between_files_is_not_noticed() -> None:
 
 
 def test_a_file_that_crashes_twice_is_corrupt(monkeypatch: pytest.MonkeyPatch) -> None:
-    crash = DecoderProcess.decode
-
-    def decode(self: DecoderProcess, data: bytes, attempt: int, seconds: float) -> Decoded | Problem:
-        if data == b"crasher":  # the signal comes from outside; all that follows is real
-            os.kill(self.child.pid, signal.SIGSEGV)
-            wait_for(lambda: not running(self.child.pid))
-        return crash(self, data, attempt, seconds)
-
-    monkeypatch.setattr(DecoderProcess, "decode", decode)
+    strike(monkeypatch, {b"crasher": signal.SIGSEGV})
     with DecoderPool(SPEC, workers=2) as pool:
         found = dict(pool.map(tasks(photo(), b"crasher", photo(), b"crasher", photo())))
         assert found[1] == found[3] == Problem("corrupt", "decoder died of SIGSEGV")

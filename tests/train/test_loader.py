@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
@@ -17,13 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auditor.decode.decoder_process import DecoderProcess
-from auditor.decode.decoders import Decoded, DecoderPool, Problem
+from auditor.decode.decoders import DecoderPool
 from auditor.train.loader import Batch, MediaLoader, PairLoader
 from auditor.train.reader import LoaderConfig, choose_captions
 from auditor.train.shards import LoaderError, count_shards
 from model.pixels import Limits, PixelSpec
 from model.training.processes import World
+from tests.support.decoders import strike
 from tests.support.training import png, samples, shards, write_tar
 
 CONFIG = LoaderConfig(batch=5, shuffle=7)
@@ -196,16 +195,8 @@ def test_failures_are_counted_once_and_named(tmp_path: Path, pool: DecoderPool) 
 
 
 def test_a_file_that_kills_or_hangs_its_decoder_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The signal comes from outside; all that follows is real."""
-    decode = DecoderProcess.decode
     blows = {b"crasher": signal.SIGSEGV, b"hanger": signal.SIGSTOP}
-
-    def struck(self: DecoderProcess, data: bytes, attempt: int, seconds: float) -> Decoded | Problem:
-        if data in blows:
-            os.kill(self.child.pid, blows[data])
-        return decode(self, data, attempt, seconds)
-
-    monkeypatch.setattr(DecoderProcess, "decode", struck)
+    strike(monkeypatch, blows)
     bad = [(f"{data.decode()}.{end}", data) for data in blows for end in ("png", "txt")]
     path = write_tar(tmp_path / "bad.tar", [*samples(3), *bad, *samples(3, "more")])
     with DecoderPool(PixelSpec(size=(8, 8)), workers=1, limits=Limits(seconds=2.0)) as pool:

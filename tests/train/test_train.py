@@ -1,6 +1,7 @@
 """Runs: resuming after kill -9, what learns, and complaints that leave nothing behind."""
 
 import json
+import signal
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -26,6 +27,7 @@ from model.training.processes import World
 from model.training.state import parameters_by_name, recover_last
 from model.training.trainable import choose_weights, learning_modes, tokenize
 from tests.model.training.test_objective import gradients, make_pairs
+from tests.support.decoders import strike
 from tests.support.training import model_file, shards, tiny_config, write_tar
 
 
@@ -109,6 +111,15 @@ def test_a_killed_run_ends_with_the_weights_of_an_undisturbed_one(tmp_path: Path
     assert a == b and len(lines.splitlines()) < len(a)
     states = [json.loads((tmp_path / name / "last" / "trainer.json").read_text()) for name in ("run", "straight")]
     assert states[0]["loaders"] == states[1]["loaders"]
+
+
+def test_a_file_that_kills_its_decoder_does_not_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    strike(monkeypatch, {b"crasher": signal.SIGSEGV})
+    config = tiny_config(tmp_path, epochs=1)
+    write_tar(Path(config.corpus) / "zz.tar", [("bad.png", b"crasher"), ("bad.txt", b"x"), ("c.png", b"p")])
+    result = train(config)
+    assert result.steps == 4 and result.failures == {"corrupt": 1, "missing_caption": 1}
+    assert result.examples == ["zz: bad: decoder died of SIGSEGV", "zz: c: no .txt and no .json"]
 
 
 def metrics(path: Path) -> list[dict[str, Any]]:

@@ -1,0 +1,22 @@
+"""Files that kill or hang the decoder process they are given to."""
+
+import os
+import signal
+from collections.abc import Mapping
+
+import pytest
+
+from auditor.decode.decoder_process import Decoded, DecoderProcess
+from auditor.sample import Problem
+
+
+def strike(monkeypatch: pytest.MonkeyPatch, blows: Mapping[bytes, signal.Signals]) -> None:
+    """Send the signal to a decoder that gets such a file: it comes from outside, all that follows is real."""
+    decode = DecoderProcess.decode
+
+    def struck(self: DecoderProcess, data: bytes, attempt: int, seconds: float) -> Decoded | Problem:
+        if data in blows:
+            os.kill(self.child.pid, blows[data])
+        return decode(self, data, attempt, seconds)
+
+    monkeypatch.setattr(DecoderProcess, "decode", struck)
