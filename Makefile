@@ -1,6 +1,7 @@
 # Everything below builds .venv by itself; nothing but Python 3.11+ is needed to start.
 PYTHON ?= python3
 BIN := .venv/bin
+WORKERS ?= 2
 SOURCES := auditor model dashboard jobs docs examples tests
 
 .PHONY: help demo test test-cluster lint dashboard bench install browser clean
@@ -8,13 +9,14 @@ SOURCES := auditor model dashboard jobs docs examples tests
 help:
 	@echo "make demo       generate a corpus with known defects, train a small model, audit it, write a report"
 	@echo "make dashboard  browse the demo's audit"
-	@echo "make test       ruff, mypy --strict and all tests"
+	@echo "make test       ruff, mypy --strict and all tests; first installs .venv and, as root, Chromium (WORKERS=2)"
 	@echo "make test-cluster  the tests that start several raylets"
 	@echo "make bench      measure every figure of docs/results.md"
 
 install: .venv/.installed
 
 .venv/.installed: pyproject.toml constraints.txt
+	@echo "Installing Python packages into .venv (torch, open_clip, ray, streamlit and what they need: several GB)"
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[all,dev]'
 	touch $@
@@ -36,11 +38,14 @@ lint: install
 # The browser tests drive a real Chromium; they skip, saying so, where there is none and none can be installed.
 browser:
 	@command -v chromium chromium-browser google-chrome >/dev/null 2>&1 \
-	  || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } \
+	  || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
+	       && echo "Installing Chromium for the browser tests (apt-get install chromium)" \
+	       && apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } \
 	  || echo "no Chromium here: the browser tests will skip"
 
-test: install lint browser
-	$(BIN)/python -m pytest -q -m 'not cluster'
+# Two workers: a file's tests stay in one of them, so what they share is made once (tests/conftest.py).
+test: install browser lint
+	$(BIN)/python -m pytest -q -m 'not cluster' --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 # Several raylets, killed workers and nodes, jobs submitted to a real job server: minutes, and a machine with nothing else to do.
 test-cluster: install

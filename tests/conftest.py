@@ -14,6 +14,36 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 SHARED = Path(os.environ.get("PAU_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 
 
+# What takes longest starts first, so that no core waits at the end for one long file (seconds on an idle core).
+LONGEST = (
+    "demo/test_check.py",  # 45: trains the small model that all of demo/ asks for
+    "run/test_audit.py",  # 40
+    "dashboard/test_browser.py",  # 40
+    "measure/test_mismatch.py",  # 20: encodes 200 photos for all of measure/
+    "dashboard/test_pages.py",
+    "demo/test_corpus.py",
+    "train/test_train.py",
+    "train/test_distributed.py",
+    "keep/test_export.py",
+    "evaluate/test_evaluate.py",
+)
+TOGETHER = {
+    "demo/test_model.py": "demo/test_check.py",
+    "measure/test_ambiguity.py": "measure/test_mismatch.py",
+}
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With several workers a file runs in one of them, together with the files that share what it makes."""
+    here = Path(__file__).parent
+    rank = {name: place for place, name in enumerate(LONGEST)}
+    for item in items:
+        name = item.path.relative_to(here).as_posix()
+        item.add_marker(pytest.mark.xdist_group(TOGETHER.get(name, name)))
+    items.sort(key=lambda item: rank.get(str(item.get_closest_marker("xdist_group").args[0]), len(rank)))  # type: ignore[union-attr]
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of real photos, clips and hostile media."""

@@ -118,7 +118,7 @@ def test_a_hundred_thousand_shards_are_listed_without_looking_at_each(
     assert len(corpus.shards) == 100_000
     assert len(looked) < 50
     assert len({shard.name for shard in corpus.shards}) == 100_000
-    assert len(pickle.dumps(corpus.shards)) < 100 * 100_000
+    assert len(pickle.dumps(corpus.shards)) < (len(corpus.shards[0].path) + 25) * 100_000  # little but the path
 
 
 @pytest.mark.parametrize(
