@@ -127,14 +127,15 @@ def video_decoders() -> Iterator[Finding]:
 
 def by_decord_alone(data: bytes) -> Finding:
     from model.pixels import Limits
-    from model.video import as_path, by_decord, read_header
+    from model.video.decode import Source, by_decord
+    from model.video.formats import as_path, read_header
 
     try:
         with as_path(data) as path:
-            by_decord(path, 2, read_header(path, Limits()), None)
-    except Exception as error:  # PyAV is there in its stead
+            by_decord(Source(path, data[:16], read_header(path, Limits()), None), 2)
+    except Exception as error:
         return Finding(
-            "decode by decord", "note", f"does not decode ({type(error).__name__}); PyAV decodes all videos, slower"
+            "decode by decord", "note", f"does not decode ({type(error).__name__}): PyAV has no second opinion"
         )
     return Finding("decode by decord", "ok", "it works")
 

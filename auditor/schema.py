@@ -144,6 +144,7 @@ _FACTS = (
     Column("height", "int32", "Height", "of the decoded medium", unit="pixels", in_memory=True),
     Column("duration", "float32", "Duration", "of a video; empty for images", unit="seconds", in_memory=True),
     Column("frames", "int32", "Frames", "frames that were encoded, 1 for an image", unit="frames", in_memory=True),
+    Column("decoder", "string", "Decoder", "video: the library that gave the frames, pyav or decord"),
     Column("media_path", "string", "File", "file or URL that holds the bytes of the medium"),
     Column("media_offset", "int64", "Offset", "where in that file they begin", unit="bytes", unique=True),
     Column("media_size", "int64", "Size", "how many there are", unit="bytes", unique=True),

@@ -100,7 +100,7 @@ def decode(data: bytes, spec: Any, frames: int, limits: Any, attempt: int) -> tu
     import numpy as np
 
     from model.pixels import DecodeError, decode_image, fit_to
-    from model.video import is_video
+    from model.video.formats import is_video
 
     try:
         if is_video(data):
@@ -116,13 +116,13 @@ def decode(data: bytes, spec: Any, frames: int, limits: Any, attempt: int) -> tu
 def decode_video(data: bytes, spec: Any, frames: int, limits: Any, attempt: int) -> tuple[Any, dict[str, Any]]:
     import numpy as np
 
-    from model.video import decode_frames
+    from model.video.decode import decode_frames
 
     if "av" not in sys.modules:
         load_video_libraries()
         allow_memory(limits.memory)  # the libraries themselves are no fault of the file
-    found = decode_frames(data, frames, limits, spec, distrust_decord=attempt > 0)
-    facts = {"width": found.width, "height": found.height, "duration": found.duration, "times": found.times}
+    found = decode_frames(data, frames, limits, spec, distrust_pyav=attempt > 0)
+    facts = {name: getattr(found, name) for name in ("width", "height", "duration", "times", "decoder")}
     return np.stack(found.images), facts
 
 

@@ -45,6 +45,7 @@ class Decoded:
     height: int
     duration: float | None = None  # seconds; None for an image
     times: list[float] | None = None  # seconds of each frame
+    decoder: str | None = None  # of a video: the library that gave the frames
 
     @property
     def kind(self) -> Kind:
@@ -108,7 +109,8 @@ class DecoderProcess:
             if "status" in facts:
                 return Problem("too_large" if facts["status"] == "too_large" else "corrupt", str(facts["message"]))
             times = [float(t) for t in facts["times"]] if "times" in facts else None
-            return Decoded(pixels, int(facts["width"]), int(facts["height"]), facts.get("duration"), times)
+            size = int(facts["width"]), int(facts["height"])
+            return Decoded(pixels, *size, facts.get("duration"), times, facts.get("decoder"))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise DeadDecoderError from error
 

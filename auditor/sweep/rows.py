@@ -19,6 +19,7 @@ class Shape:
     duration: float | None
     frames: int
     times: tuple[float, ...] | None = None  # seconds of the encoded frames; None for an image
+    decoder: str | None = None  # the library that gave the frames of a video
 
     @property
     def kind(self) -> Kind:
@@ -94,4 +95,5 @@ def _result(outcome: Shape | Problem) -> dict[str, object]:
         "height": outcome.height,
         "duration": outcome.duration,
         "frames": outcome.frames,
+        "decoder": outcome.decoder,
     }

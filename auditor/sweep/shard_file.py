@@ -159,7 +159,7 @@ def _shape(result: Decoded | Problem) -> Shape | Problem:
     if isinstance(result, Problem):
         return result
     times = None if result.times is None else tuple(result.times)
-    return Shape(result.width, result.height, result.duration, len(result.pixels), times)
+    return Shape(result.width, result.height, result.duration, len(result.pixels), times, result.decoder)
 
 
 def split(frames: Floats, piece: Sequence[Swept]) -> list[Floats]:

@@ -20,7 +20,7 @@ from auditor.decode.decoder_process import Decoder, DecoderProcess
 from auditor.decode.decoders import Decoded, DecoderError, DecoderPool, Limits, PixelSpec, Problem
 from auditor.sample import Kind
 from model.pixels import decode_image, fit_to
-from model.video import decode_frames
+from model.video.decode import decode_frames
 from tests.support.clips import clip, photo
 from tests.support.decoders import strike
 

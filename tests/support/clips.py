@@ -2,6 +2,8 @@
 
 import io
 import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -59,3 +61,67 @@ def photo(width: int = 80, height: int = 60, form: str = "JPEG", colour: tuple[i
     buffer = io.BytesIO()
     Image.new("RGB", (width, height), colour).save(buffer, form)
     return buffer.getvalue()
+
+
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """How one codec is made by PyAV, and the containers it is common in."""
+
+    name: str
+    forms: tuple[str, ...]
+    options: dict[str, str] = field(default_factory=dict)
+    pixels: str = "yuv420p"
+
+
+ENCODERS = {
+    "h264": Encoder("libx264", ("mp4", "mov", "mkv", "avi", "ts", "flv"), {"x264-params": "log-level=none"}),
+    "h264-open": Encoder("libx264", ("mp4", "mkv"), {"x264-params": "bframes=5:keyint=20:open-gop=1:log-level=none"}),
+    "hevc": Encoder("libx265", ("mp4", "mkv", "ts"), {"x265-params": "keyint=20:log-level=none"}),  # open by default
+    "vp8": Encoder("libvpx", ("webm", "avi"), {"deadline": "realtime", "cpu-used": "8"}),
+    "vp9": Encoder("libvpx-vp9", ("webm", "mp4"), {"deadline": "realtime", "cpu-used": "8", "lag-in-frames": "10"}),
+    "av1": Encoder("libsvtav1", ("mp4", "webm"), {"preset": "12", "svtav1-params": "keyint=20"}),
+    "mpeg4": Encoder("mpeg4", ("mp4", "avi", "3gp"), {"bf": "2"}),
+    "mpeg2": Encoder("mpeg2video", ("ts", "mpg", "mkv"), {"bf": "2"}),
+    "mjpeg": Encoder("mjpeg", ("avi", "mov"), {}, "yuvj420p"),
+    "prores": Encoder("prores_ks", ("mov", "mkv"), {}, "yuv422p10le"),
+}
+BITS = 7
+
+
+def numbered_clip(codec: str, form: str, frames: int, *, gop: int = 12, rate: int = 25) -> bytes:
+    """A clip with moving colours whose frames carry their number, modulo 128, as black and white squares."""
+    encoder = ENCODERS[codec]
+    with tempfile.NamedTemporaryFile(suffix=f".{form}") as file:
+        with av.open(file.name, "w", format=MUXERS.get(form, form)) as container:
+            stream: Any = container.add_stream(encoder.name, rate=rate, options=encoder.options)
+            stream.width, stream.height, stream.pix_fmt, stream.gop_size = 96, 64, encoder.pixels, gop
+            for number in range(frames):
+                container.mux(stream.encode(av.VideoFrame.from_ndarray(numbered(number), format="rgb24")))
+            container.mux(stream.encode(None))
+        return file.read()
+
+
+def numbered(number: int) -> Any:
+    down, across = np.mgrid[0:64, 0:96]
+    picture = np.stack([across * 2 + number * 3, down * 3 + number * 5, np.full_like(down, number * 2)], axis=2) % 256
+    for bit in range(BITS):
+        picture[:12, bit * 12 : bit * 12 + 12] = 255 * (number >> bit & 1)
+    return picture.astype(np.uint8)
+
+
+def read_number(image: Any) -> int:
+    return sum(int(image[2:10, bit * 12 + 2 : bit * 12 + 10].mean() > 127) << bit for bit in range(BITS))
+
+
+def film(pictures: Iterable[Any], *, rate: int = 25) -> bytes:
+    """Pictures as an MP4 of good quality."""
+    with tempfile.NamedTemporaryFile(suffix=".mp4") as file:
+        with av.open(file.name, "w") as container:
+            stream: Any = container.add_stream("libx264", rate=rate, options={"crf": "12", "preset": "veryfast"})
+            stream.pix_fmt = "yuv420p"
+            for number, picture in enumerate(pictures):
+                if not number:
+                    stream.height, stream.width = picture.shape[:2]
+                container.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")))
+            container.mux(stream.encode(None))
+        return file.read()

@@ -137,7 +137,8 @@ def samples_table(random: np.random.Generator, shard: str, first: int, rows: int
         **video_columns(random, video & ~bad),
         **{name: pa.array(values, mask=bad) for name, values in scores(random, rows, noise).items()},
     }
-    return pa.table([columns[name].cast(SAMPLES.field(name).type) for name in SAMPLES.names], schema=SAMPLES)
+    columns = {field.name: columns.get(field.name, pa.nulls(rows)).cast(field.type) for field in SAMPLES}
+    return pa.table(list(columns.values()), schema=SAMPLES)
 
 
 def kind_statistics(pairs: int, noise: Noise) -> dict[str, object]:

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from model.pixels import DecodeError, Limits, Pixels, PixelSpec
-from model.video import centres, decode_frames, is_video
+from model.video.decode import decode_frames
+from model.video.formats import is_video
+from model.video.plan import centres
 from tests.support.clips import CODECS, clip
 
-BOTH = pytest.mark.parametrize("distrust_decord", [False, True], ids=["decord", "pyav"])
+BOTH = pytest.mark.parametrize("distrust_pyav", [False, True], ids=["pyav", "decord"])
 
 
 def levels(images: list[Pixels]) -> list[int]:
@@ -30,8 +32,8 @@ def test_centres_of_equal_segments() -> None:
 
 @BOTH
 @pytest.mark.parametrize("form", CODECS)
-def test_every_container(form: str, distrust_decord: bool) -> None:
-    found = decode_frames(clip(form), 6, distrust_decord=distrust_decord)
+def test_every_container(form: str, distrust_pyav: bool) -> None:
+    found = decode_frames(clip(form), 6, distrust_pyav=distrust_pyav)
     assert levels(found.images) == pytest.approx(centres(48, 6), abs=1)
     assert found.times == pytest.approx([i / 24 for i in centres(48, 6)], abs=0.05)
     assert (found.width, found.height) == (64, 48)
@@ -40,7 +42,8 @@ def test_every_container(form: str, distrust_decord: bool) -> None:
 
 def test_decord_and_pyav_agree() -> None:
     data = clip(frames=50)
-    ours, second = decode_frames(data, 7), decode_frames(data, 7, distrust_decord=True)
+    ours, second = decode_frames(data, 7), decode_frames(data, 7, distrust_pyav=True)
+    assert (ours.decoder, second.decoder) == ("pyav", "decord")
     for one, other in zip(ours.images, second.images, strict=True):
         np.testing.assert_array_equal(one, other)
     assert ours.times == pytest.approx(second.times, abs=1e-4)
@@ -49,8 +52,8 @@ def test_decord_and_pyav_agree() -> None:
 
 @BOTH
 @pytest.mark.parametrize(("rotation", "corner"), [(0, (0, 0)), (90, (1, 0)), (180, (1, 1)), (270, (0, 1))])
-def test_rotation(rotation: int, corner: tuple[int, int], distrust_decord: bool) -> None:
-    found = decode_frames(clip(frames=6, rotation=rotation), 2, distrust_decord=distrust_decord)
+def test_rotation(rotation: int, corner: tuple[int, int], distrust_pyav: bool) -> None:
+    found = decode_frames(clip(frames=6, rotation=rotation), 2, distrust_pyav=distrust_pyav)
     assert (found.width, found.height) == ((64, 48) if rotation % 180 == 0 else (48, 64))
     height, width = found.images[0].shape[:2]
     assert (width, height) == (found.width, found.height)
@@ -63,24 +66,24 @@ def test_rotation(rotation: int, corner: tuple[int, int], distrust_decord: bool)
 
 
 @BOTH
-def test_rotation_of_real_clips(shared: Path, distrust_decord: bool) -> None:
+def test_rotation_of_real_clips(shared: Path, distrust_pyav: bool) -> None:
     hostile = shared / "data" / "hostile"
     for name, size in (("0", (568, 320)), ("270", (320, 568))):
         data = (hostile / f"odd__decord__tests__test_data__video_{name}.mov").read_bytes()
-        found = decode_frames(data, 12, distrust_decord=distrust_decord)
+        found = decode_frames(data, 12, distrust_pyav=distrust_pyav)
         assert (found.width, found.height) == size and len(found.images) == 3
 
 
 @BOTH
-def test_pixels_that_are_not_square(distrust_decord: bool) -> None:
-    wide = decode_frames(clip(aspect=Fraction(3, 2)), 2, distrust_decord=distrust_decord)
+def test_pixels_that_are_not_square(distrust_pyav: bool) -> None:
+    wide = decode_frames(clip(aspect=Fraction(3, 2)), 2, distrust_pyav=distrust_pyav)
     assert (wide.width, wide.height) == (96, 48) and wide.images[0].shape == (48, 96, 3)
 
 
 @BOTH
-def test_short_videos_give_the_frames_there_are(distrust_decord: bool) -> None:
+def test_short_videos_give_the_frames_there_are(distrust_pyav: bool) -> None:
     for frames in (1, 2, 5):
-        found = decode_frames(clip(frames=frames), 12, distrust_decord=distrust_decord)
+        found = decode_frames(clip(frames=frames), 12, distrust_pyav=distrust_pyav)
         assert levels(found.images) == pytest.approx(list(range(frames)), abs=1)
 
 
