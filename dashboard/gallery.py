@@ -6,11 +6,12 @@ from typing import Any
 import streamlit as st
 
 from auditor.query.database import AuditDatabase
+from auditor.schema import HEADLINES
 from dashboard.media import SMALL, Shown, thumbnails
 from dashboard.state import SAMPLE, View, sample_query
 from dashboard.words import flag_badges, number, short, shortened
 
-USUAL = ("p_mismatch", "similarity")
+USUAL = HEADLINES[:2]
 
 
 def gallery(

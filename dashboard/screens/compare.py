@@ -6,14 +6,14 @@ from auditor.query.compare import Comparison, compare
 from auditor.query.database import AuditDatabase
 from auditor.query.distributions import common_range, histogram
 from auditor.query.summary import Summary, summarise
-from auditor.schema import FLAGS
+from auditor.schema import FLAGS, HEADLINES
 from dashboard import charts
 from dashboard.records import bars, beside
 from dashboard.source import open_source, source
 from dashboard.state import SAMPLE, sample_query
 from dashboard.words import empty, label, number, percent, shortened
 
-SHOWN = ("p_mismatch", "similarity", "uncertainty_visual", "uncertainty_text")
+SHOWN = HEADLINES[:4]
 NAMES = ("first", "second")
 
 st.title("Compare")
