@@ -147,7 +147,7 @@ def flag_changes(sandbox: Sandbox, joined: str) -> list[FlagChange]:
 def status_changes(sandbox: Sandbox, joined: str) -> list[dict[str, Any]]:
     return sandbox.rows(
         f"SELECT a.status AS first, b.status AS second, count(*) AS rows FROM {joined} WHERE a.status <> b.status "
-        "GROUP BY ALL ORDER BY rows DESC LIMIT 20"
+        "GROUP BY ALL ORDER BY rows DESC, first, second LIMIT 20"
     )
 
 
