@@ -148,7 +148,7 @@ def lines(records: Records, x: str, y: str, x_title: str, y_title: str, *, perce
 def calibration(records: Records) -> Chart:
     """Predicted against observed recall; a calibrated score lies on the diagonal."""
     diagonal = alt.Chart(pd.DataFrame({"x": [0, 1], "y": [0, 1]})).mark_line(color=GREY, strokeDash=[4, 4])
-    drawn = lines(records, "foretold", "seen", "predicted share of hits", "observed share of hits")
+    drawn = lines(records, "predicted", "seen", "predicted share of hits", "observed share of hits")
     return alt.layer(diagonal.encode(x="x:Q", y="y:Q"), drawn)
 
 

@@ -80,8 +80,8 @@ def deciles(results: Results, direction: str) -> list[dict[str, Any]]:
 
 def calibration(results: Results, direction: str) -> list[dict[str, Any]]:
     found = (results.content.get("calibration") or {}).get(direction) or {}
-    return [
-        {"foretold": row["foretold"], "seen": row["seen"], "series": ORDERS[order]}
+    return [  # files of version 0.1 say "foretold"
+        {"predicted": row.get("predicted", row.get("foretold")), "seen": row["seen"], "series": ORDERS[order]}
         for order in found
         for row in found[order]["bins"]
     ]

@@ -53,7 +53,7 @@ def submitted() -> bool:
 def check_out(out: str) -> None:
     """Refuse results that nobody would find."""
     if submitted() and not os.path.isabs(out) and "://" not in out:
-        raise WorkerError(f"--out {out} would vanish with the job: give a full path or a URL")
+        raise WorkerError(f"--out {out} would be lost with the job: give a full path or a URL")
 
 
 def connect(address: str | None, checkout: Path, *, quiet: bool = False, cpus: int | None = None) -> bool:

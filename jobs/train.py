@@ -36,7 +36,7 @@ from jobs.cluster import ADDRESS, await_room, check_out, connect, full_path, vis
 from model.backbone import BackboneError
 from model.errors import ModelError
 from model.training.config import TrainConfig, from_saved
-from model.training.processes import current_world
+from model.training.processes import current_processes
 from model.training.state import check_folder
 
 COMPLAINTS = (AuditorError, ModelError)
@@ -47,10 +47,10 @@ PASSING = (CorpusError, BackboneError)
 
 def worker(values: dict[str, Any]) -> TrainResult:
     """What every process runs. Ray has connected it to the others and given it its device."""
-    world = current_world()
+    processes = current_processes()
     context = ray.train.get_context()
-    print(f"rank {world.rank} of {world.size}: pid {os.getpid()} on node {context.get_node_rank()}", flush=True)
-    shown = TrainProgress(quiet=not world.first)
+    print(f"rank {processes.rank} of {processes.size}: pid {os.getpid()} on node {context.get_node_rank()}", flush=True)
+    shown = TrainProgress(quiet=not processes.first)
 
     def progress(report: StepReport) -> None:
         shown(report)
@@ -61,7 +61,9 @@ def worker(values: dict[str, Any]) -> TrainResult:
     device = get_device()
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    result = train(replace(config, device=str(device) if config.device == "auto" else config.device), progress, world)
+    result = train(
+        replace(config, device=str(device) if config.device == "auto" else config.device), progress, processes
+    )
     shown.close()
     return result
 

@@ -159,7 +159,7 @@ def load_backbone(spec: str, device: str = "cpu", seed: int = 0) -> Backbone:
             )
             tokenizer = open_clip.get_tokenizer(name)
             model_cfg = open_clip.get_model_config(name)
-    except Exception as error:  # open_clip, the hub and torch raise a dozen types, with traces nobody can act upon
+    except Exception as error:  # open_clip, the hub and torch raise a dozen types, with traces nobody can act on
         raise BackboneError(why_not(spec, error)) from error
     if quick:
         model_cfg["quick_gelu"] = True

@@ -134,7 +134,7 @@ def check_backbone(folder: Path, config: Mapping[str, Any], backbone: Backbone) 
     if backbone.dim != width:
         raise CheckpointError(
             f"{folder} is for embeddings of width {width}, but {backbone.spec} gives {backbone.dim}: "
-            "use the backbone it was made with, or fit prototypes anew"
+            "use the backbone it was made with, or fit new prototypes"
         )
     if backbone.fingerprint != config["backbone"]["fingerprint"]:
         raise CheckpointError(

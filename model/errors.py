@@ -1,4 +1,4 @@
-"""The errors of this package that are the user's to mend: the command line prints them as one line."""
+"""Errors whose message is meant for a person: the command line prints them as one line."""
 
 
 class ModelError(Exception):

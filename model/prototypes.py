@@ -113,7 +113,7 @@ class PrototypeHead(nn.Module):
 
     def _logits(self, embeddings: Tensor, bank: Tensor, center: float) -> Tensor:
         if embeddings.ndim != 2 or embeddings.shape[1] != self.config.dim:
-            raise HeadError(f"this head judges embeddings of width {self.config.dim}, not {tuple(embeddings.shape)}")
+            raise HeadError(f"this head is for embeddings of width {self.config.dim}, not {tuple(embeddings.shape)}")
         cosines = F.normalize(embeddings.to(bank.dtype), dim=-1) @ F.normalize(bank, dim=-1).T
         return self.config.scale * (cosines - center)
 

@@ -67,7 +67,7 @@ class SignRaised:
 class NoiseFound:
     """The share of mismatched pairs of one kind, planted and as estimated without the truth.
 
-    `unfit` adds what fits nothing in particular: vague captions, spoilt media. Its pairs are neither right nor wrong.
+    `unfit` adds what fits nothing in particular: vague captions, damaged media. Its pairs are neither right nor wrong.
     """
 
     kind: str
@@ -167,7 +167,7 @@ def show(findings: Findings) -> None:
             {
                 "kind": n.kind,
                 "captions swapped": f"{n.planted:.1%}",
-                "with vague and spoilt": f"{n.unfit:.1%}",
+                "with vague and damaged": f"{n.unfit:.1%}",
                 "estimated": f"{n.estimated:.1%}",
                 "90% interval": f"{n.low:.1%} - {n.high:.1%}",
             }

@@ -120,7 +120,9 @@ def write_corpus(
 ) -> Path:
     """Write what is not there yet and return the folder of the shards; `progress` is told of samples done."""
     if config.size < SMALLEST:
-        raise DemoError(f"a demo of {config.size} samples is too small to say anything: take --size {SMALLEST} or more")
+        raise DemoError(
+            f"a demo of {config.size} samples is too small for meaningful figures: use --size {SMALLEST} or more"
+        )
     folder = out / "corpus"
     claim(out, config)
     with renderer(workers) as draw_all:
@@ -145,7 +147,7 @@ def claim(out: Path, config: CorpusConfig) -> None:
         if theirs != ours:
             raise DemoError(
                 f"{out} holds a demo of size {theirs.get('size')} and seed {theirs.get('seed')}: "
-                "take the same settings, another --out, or remove it"
+                "use the same settings or another --out, or remove it"
             )
         return
     if out.exists() and any(out.iterdir()):

@@ -65,10 +65,10 @@ def still_specimen(split: str, index: int, seed: int) -> Specimen:
     content: Scene | Shot = imagine_shot(rng) if rng.random() < STILLS else imagine(rng)
     clear = split != "train"
     words = tuple(training_caption(content, rng, clear) for _ in range(3))
-    spoilt = (
+    damage = (
         rng.choice(("blurred", "occluded", "near_blank")) if rng.random() < UNCLEAR_PICTURES and not clear else None
     )
-    return Specimen(f"{split}-{index:06d}", "image", content, words, (spoilt,) * 3, "jpg", name)
+    return Specimen(f"{split}-{index:06d}", "image", content, words, (damage,) * 3, "jpg", name)
 
 
 def training_caption(content: Scene | Shot, rng: random.Random, clear: bool) -> str:

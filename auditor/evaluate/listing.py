@@ -18,7 +18,7 @@ SPLITS = ("train", "val", "test", "all")  # all: the source knows no splits
 
 
 class BenchmarkError(ModelError):
-    """Benchmark files that are missing or are not what their name promises."""
+    """Benchmark files that are missing or are not what their name says."""
 
 
 @dataclass(frozen=True, slots=True)

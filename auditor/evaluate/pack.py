@@ -84,7 +84,7 @@ class PackReport:
         return losses + [_line(f"in the unknown split {name!r}", ids) for name, ids in self.unknown_split.items()]
 
     def notes(self) -> list[str]:
-        """What is no loss of a medium, and still to be known."""
+        """What loses no medium, and should still be known."""
         found = [_line(f"of {s} lack some of their captions", ids) for s, ids in self.caption_missing.items()]
         return found + ([_line("annotated but in no split list", self.unlisted)] if self.unlisted else [])
 

@@ -24,7 +24,7 @@ from model.training.objective import weighted_info_nce, without_false_negatives
 
 
 @dataclass(frozen=True, slots=True)
-class HeadTraining:
+class ProjectionTraining:
     """Settings of one run. Both weights zero: the baseline, whose prototypes nobody trains."""
 
     dim: int = 256
@@ -62,7 +62,7 @@ class Projections(nn.Module):
     mean_text: Tensor
     spread: Tensor
 
-    def __init__(self, pairs: FeaturePairs, config: HeadTraining) -> None:
+    def __init__(self, pairs: FeaturePairs, config: ProjectionTraining) -> None:
         super().__init__()
         visual, text = torch.from_numpy(pairs.visual), torch.from_numpy(pairs.text)
         self.register_buffer("mean_visual", visual.mean(dim=0))
@@ -89,7 +89,7 @@ class Projections(nn.Module):
         return EmbeddingSet(MediaVectors(visual), text, np.arange(len(visual)), pairs.owners)
 
 
-def head_config(config: HeadTraining) -> HeadConfig:
+def head_config(config: ProjectionTraining) -> HeadConfig:
     return HeadConfig(
         dim=config.dim,
         prototypes=config.prototypes,
@@ -99,7 +99,7 @@ def head_config(config: HeadTraining) -> HeadConfig:
     )
 
 
-def train(pairs: FeaturePairs, config: HeadTraining, weights: Array | None = None) -> Projections:
+def train(pairs: FeaturePairs, config: ProjectionTraining, weights: Array | None = None) -> Projections:
     """Adam with a warm-up and a cosine decay over all pairs, each seen once an epoch. `weights` (M,) are of InfoNCE."""
     model = Projections(pairs, config)
     target = CorpusTarget(config.dim)
@@ -138,7 +138,7 @@ def multiplier(step: int, total: int) -> float:
 def objective(
     model: Projections,
     target: CorpusTarget,
-    config: HeadTraining,
+    config: ProjectionTraining,
     visual_features: Tensor,  # (B, P)
     text_features: Tensor,  # (B, Q)
     media: Tensor,  # (B,)

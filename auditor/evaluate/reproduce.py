@@ -9,7 +9,7 @@ import numpy as np
 
 from auditor.evaluate.encoding import Encode, EvaluationError, split_shards
 from auditor.evaluate.evaluate import VALIDATION_MEDIA, EncodedSplit, check_failed, join, save_results
-from auditor.evaluate.projection_training import FeaturePairs, HeadTraining
+from auditor.evaluate.projection_training import FeaturePairs, ProjectionTraining
 from auditor.evaluate.studies import STUDIES, Findings, Study, complexity
 from auditor.report.svg import bar_chart, line_chart
 from auditor.retrieval import paper
@@ -78,7 +78,7 @@ def prepare(config: ReproduceConfig, encode: Encode) -> Study:
         similarity="cosine" if test.data.media.frames is None else MEAN_ONLY,
         failed={split.name: split.failed for split in (train, test)},
         seeds=config.seeds,
-        settings=HeadTraining(epochs=config.epochs),
+        settings=ProjectionTraining(epochs=config.epochs),
     )
 
 

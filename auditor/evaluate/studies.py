@@ -14,7 +14,7 @@ import numpy as np
 from auditor.evaluate.complexity import count
 from auditor.evaluate.encoding import EvaluationError
 from auditor.evaluate.evaluate import uncertainty
-from auditor.evaluate.projection_training import FeaturePairs, HeadTraining, Projections, shuffle_captions, train
+from auditor.evaluate.projection_training import FeaturePairs, Projections, ProjectionTraining, shuffle_captions, train
 from auditor.measure.mismatch import fit_mismatch
 from auditor.measure.rivals import Reference, measure
 from auditor.retrieval import analyses
@@ -53,8 +53,8 @@ class Study:
     similarity: str = "cosine"
     failed: dict[str, list[str]] = field(default_factory=dict)  # split -> key and reason of media left out
     seeds: int = 3
-    settings: HeadTraining = field(default_factory=HeadTraining)
-    trained: dict[HeadTraining, Projections] = field(default_factory=dict, repr=False)
+    settings: ProjectionTraining = field(default_factory=ProjectionTraining)
+    trained: dict[ProjectionTraining, Projections] = field(default_factory=dict, repr=False)
 
     def models(self, **changes: Any) -> list[Projections]:
         """One model per seed, trained once however often it is asked for."""
@@ -286,7 +286,7 @@ def noise(study: Study) -> Findings:
     return Findings(rows, series, axes=("share of shuffled captions", "RSum"))
 
 
-def cross_fitted_mismatch(pairs: FeaturePairs, config: HeadTraining) -> tuple[Array, float]:
+def cross_fitted_mismatch(pairs: FeaturePairs, config: ProjectionTraining) -> tuple[Array, float]:
     """p_mismatch of every pair from a model that has not seen it: trained on one half of the media, asked on the other.
 
     No clean pair is needed, and no wrong one can have been learned by heart by the model that judges it.
@@ -315,7 +315,7 @@ def cross_fitted_mismatch(pairs: FeaturePairs, config: HeadTraining) -> tuple[Ar
 def sampled_media(owners: Array, pairs: int, seed: int) -> Array:
     """Rows of random media with all their captions, at most so many; every row where they are no more.
 
-    Whole media: a strayed caption then meets its true medium as often as the sample covers the corpus (`fit_mismatch`).
+    Whole media: a swapped caption then meets its true medium as often as the sample covers the corpus (`fit_mismatch`).
     """
     if len(owners) <= pairs:
         return np.arange(len(owners))

@@ -73,7 +73,9 @@ class WordsOnly(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if module in {"builtins", "__builtin__"} and name in {"dict", "list", "tuple", "set", "frozenset", "str"}:
             return {"dict": dict, "list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "str": str}[name]
-        raise BenchmarkError(f"the pickle wants {module}.{name}; captions are lists of words, nothing else is loaded")
+        raise BenchmarkError(
+            f"the pickle refers to {module}.{name}; captions are lists of words, nothing else is loaded"
+        )
 
 
 def load_captions(path: Path) -> dict[str, tuple[str, ...]]:

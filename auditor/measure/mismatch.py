@@ -112,7 +112,7 @@ def reference_scores(
 ) -> tuple[Floats, Floats, Ints, Ints]:
     """The statistic of the reference's own pairs and of random re-pairings of other groups, and which were drawn.
 
-    A caption that strayed within the corpus meets its true medium in the reference as often as the reference covers
+    A caption swapped within the corpus meets its true medium in the reference as often as the reference covers
     the corpus; that medium is then a strong rival, so re-pairings must meet theirs as often.
     """
     ref = reference
@@ -208,7 +208,7 @@ def curve_edges(observed: Doubles, null: Doubles) -> Doubles:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is decided on the whole sample and kept when it is resampled: else every round would overfit anew."""
+    """What is decided on the whole sample and kept when it is resampled: else every round would overfit again."""
 
     pure: int  # the last bin of those in which all pairs look mismatched
     block: Ints  # (G,) which bins share a value of f / f0

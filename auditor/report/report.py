@@ -271,7 +271,7 @@ def made_by(database: AuditDatabase) -> Section:
         for title, part in parts.items()
         if part
     ]
-    words = f"{database.path}, begun {manifest.get('created', 'at an unknown time')}"
+    words = f"{database.path}, started {manifest.get('created', 'at an unknown time')}"
     return Section("What made this audit", words, tables=tables)
 
 

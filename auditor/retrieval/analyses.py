@@ -201,12 +201,12 @@ def falling_fit(x: Array, y: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Does a score foretell success? Fitted on one half of the queries, judged on the other."""
+    """Does a score predict success? Fitted on one half of the queries, judged on the other."""
 
     auroc: float  # of failing, 0.5: the score says nothing
     brier: float
     brier_constant: float  # of always saying the mean: the score helps where brier is below
-    expected_error: float  # mean distance of foretold and seen recall over ten bins
+    expected_error: float  # mean distance of predicted and seen recall over ten bins
     bins: list[dict[str, float]]
 
     def to_dict(self) -> dict[str, Any]:
@@ -220,16 +220,16 @@ def calibration(scores: Array, hit: Array, seed: int = 0) -> Calibration:
     half = len(shuffled) // 2
     fit, test = shuffled[:half], shuffled[half:]
     knots, values = falling_fit(scores[fit], hit[fit])
-    foretold = values[np.minimum(np.searchsorted(knots, scores[test]), len(values) - 1)]
+    predicted = values[np.minimum(np.searchsorted(knots, scores[test]), len(values) - 1)]
     bins = []
-    for part in np.array_split(np.argsort(foretold, kind="stable"), 10):
+    for part in np.array_split(np.argsort(predicted, kind="stable"), 10):
         if len(part):
             seen = float(hit[test][part].mean())
-            bins.append({"foretold": float(foretold[part].mean()), "seen": seen, "queries": len(part)})
-    error = sum(b["queries"] * abs(b["foretold"] - b["seen"]) for b in bins) / len(test)
+            bins.append({"predicted": float(predicted[part].mean()), "seen": seen, "queries": len(part)})
+    error = sum(b["queries"] * abs(b["predicted"] - b["seen"]) for b in bins) / len(test)
     return Calibration(
         auroc=auroc(scores[known], 1 - hit[known]),
-        brier=float(((foretold - hit[test]) ** 2).mean()),
+        brier=float(((predicted - hit[test]) ** 2).mean()),
         brier_constant=float(((hit[fit].mean() - hit[test]) ** 2).mean()),
         expected_error=error,
         bins=bins,

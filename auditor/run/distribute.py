@@ -35,7 +35,7 @@ from model.checkpoint import load_model
 from model.errors import ModelError
 
 RETRIES = 1  # of a block of shards whose worker died; Ray spends it at once where a whole node is gone
-PASSES = (False, False, True, True)  # then what is missing is handed out anew, in the end each shard alone
+PASSES = (False, False, True, True)  # then what is missing is handed out again, in the end each shard alone
 TOGETHER = 2  # shards a worker has open at once: one is fetched while the other is encoded
 BLOCK = 16  # shards handed out together, at most
 WORTH = 64  # shards that pay for a process of their own where a shard takes milliseconds
@@ -307,7 +307,7 @@ def rows_of(made: "ray.data.Dataset") -> Iterator[dict[str, Any]]:
     try:
         yield from made.iter_rows()
     except ray.exceptions.RayError as error:
-        raise WorkerError(f"the workers cannot work: {one_line(error)}") from error
+        raise WorkerError(f"the workers failed: {one_line(error)}") from error
 
 
 class Counts:

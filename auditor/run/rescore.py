@@ -15,7 +15,7 @@ from model.prototypes import PrototypeHead
 
 
 def rescore(out: str, model: str | None, config: ScoreConfig, *, quiet: bool = False) -> Manifest:
-    """Score every shard of an audit again. Without `model`, the head it was given, or prototypes fitted anew."""
+    """Score every shard of an audit again. Without `model`, the head it was given, or newly fitted prototypes."""
     folder = Folder(out)
     with exclusive(folder):
         manifest = Manifest.load(folder)

@@ -17,7 +17,7 @@ from auditor.decode.decoders import DecoderPool
 from auditor.train.reader import Draw, Failure, LoaderConfig, Position, Reader, Task, draw_forever
 from auditor.train.shards import LoaderError, Shards, assign_slices
 from model.pixels import Pixels
-from model.training.processes import World
+from model.training.processes import ProcessGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +59,15 @@ class PairLoader:
         shards: Shards,
         config: LoaderConfig,
         pool: DecoderPool,
-        world: World = World(),  # noqa: B008 (frozen)
+        processes: ProcessGroup = ProcessGroup(),  # noqa: B008 (frozen)
         state: dict[str, Any] | None = None,
     ) -> None:
         state = state or {"position": (0, 0), "failures": []}
         self.position: Position = (state["position"][0], state["position"][1])
         self.failures = {f["number"]: Failure(**f) for f in state["failures"]}
         self.most = shards.most_captions if config.captions == "all" else 1
-        self.name, self.config = world.rank, config
-        slices = assign_slices(len(shards.shards), world.rank, world.size)
+        self.name, self.config = processes.rank, config
+        slices = assign_slices(len(shards.shards), processes.rank, processes.size)
         self.reader = Reader(shards.shards, slices, pool, config, failed=set(self.failures))
 
     def __iter__(self) -> Generator[Batch, None, None]:
@@ -100,16 +100,16 @@ def nothing_decodes(failures: dict[int, Failure]) -> str:
 
 
 class MediaLoader:
-    """Iterates over the media of a validation corpus; each iteration starts anew."""
+    """Iterates over the media of a validation corpus; each iteration starts from the beginning."""
 
     def __init__(
         self,
         shards: Shards,
         config: LoaderConfig,
         pool: DecoderPool,
-        world: World = World(),  # noqa: B008 (frozen)
+        processes: ProcessGroup = ProcessGroup(),  # noqa: B008 (frozen)
     ) -> None:
-        slices = assign_slices(len(shards.shards), world.rank, world.size)
+        slices = assign_slices(len(shards.shards), processes.rank, processes.size)
         self.reader, self.config = Reader(shards.shards, slices, pool, config), config
         self.failures: dict[int, Failure] = {}
 

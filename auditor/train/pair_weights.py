@@ -69,7 +69,7 @@ class PairWeights:
         if len(mine) != 1:
             raise PairWeightError(
                 f"{self.path} has several pairs of key {sample.key} and none of shard {sample.shard} alone: "
-                "weigh with an audit of this very corpus"
+                "use an audit of this corpus"
             )
         if mine[0].caption not in (None, hash(sample.captions[index])):
             raise PairWeightError(

@@ -23,7 +23,7 @@ from model.backbone import device_named
 from model.training.config import ConfigError, TrainConfig
 from model.training.corpus_mean import CorpusTarget
 from model.training.objective import Learner
-from model.training.processes import World
+from model.training.processes import ProcessGroup
 from model.training.state import (
     RunState,
     StateError,
@@ -47,7 +47,7 @@ class Run:
     """Everything a run works with, ready to start; nothing is written yet."""
 
     config: TrainConfig
-    world: World
+    processes: ProcessGroup
     learner: Learner
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler
@@ -80,21 +80,21 @@ def check_settings(config: TrainConfig, processes: int) -> None:
         raise ConfigError(f"out must be a path that every process sees, not {config.out}")
 
 
-def prepare(config: TrainConfig, world: World) -> Run:
+def prepare(config: TrainConfig, processes: ProcessGroup) -> Run:
     """Read and check all that a run needs."""
-    check_settings(config, world.size)
+    check_settings(config, processes.size)
     out = Path(config.out)
     if out.exists():
         check_folder(out)
-    shards = count_shards(config.corpus, world)
-    held_out = count_shards(config.val, world) if config.val else None
+    shards = count_shards(config.corpus, processes)
+    held_out = count_shards(config.val, processes) if config.val else None
     per_epoch = shards.pairs(config.captions) // pairs_per_step(config)
     if not per_epoch:
         raise ConfigError(
             f"{config.corpus} gives {shards.pairs(config.captions)} pairs an epoch, "
             f"fewer than the {pairs_per_step(config)} of one step: lower batch_size or accumulate"
         )
-    last = resumable(config, world, out)
+    last = resumable(config, processes, out)
     learner = build_learner(config)
     optimizer = build_optimizer(config, learner)
     state = RunState()
@@ -105,17 +105,17 @@ def prepare(config: TrainConfig, world: World) -> Run:
     if state.scaler:
         scaler.load_state_dict(state.scaler)
     weights = PairWeights.read(config.weights) if config.weights else None
-    position = loader_state(state, world)
-    reading = loader_config(config, world)
-    pool = DecoderPool(learner.backbone.pixels, config.frames, decoders(config, world))
+    position = loader_state(state, processes)
+    reading = loader_config(config, processes)
+    pool = DecoderPool(learner.backbone.pixels, config.frames, decoders(config, processes))
     return Run(
         config,
-        world,
+        processes,
         learner,
         optimizer,
         scaler,
-        PairLoader(shards, reading, pool, world, position),
-        MediaLoader(held_out, reading, pool, world) if held_out else None,
+        PairLoader(shards, reading, pool, processes, position),
+        MediaLoader(held_out, reading, pool, processes) if held_out else None,
         weights,
         state,
         [shards, held_out] if held_out else [shards],
@@ -124,9 +124,9 @@ def prepare(config: TrainConfig, world: World) -> Run:
     )
 
 
-def resumable(config: TrainConfig, world: World, out: Path) -> Path | None:
+def resumable(config: TrainConfig, processes: ProcessGroup, out: Path) -> Path | None:
     """The state to go on from; the first process looks, so that all agree."""
-    found = world.share(str(recover_last(out) or "") if world.first and out.is_dir() else "")[0]
+    found = processes.share(str(recover_last(out) or "") if processes.first and out.is_dir() else "")[0]
     if not found:
         return None
     saved, state = read_state(Path(found))
@@ -137,21 +137,21 @@ def resumable(config: TrainConfig, world: World, out: Path) -> Path | None:
             f"{out} holds a run with {name} = {getattr(saved, name)!r}, not {getattr(config, name)!r}: "
             "give the same settings to go on with it, or another --out"
         )
-    if len(state.loaders or []) != world.size:
-        raise StateError(f"{out} holds a run of {len(state.loaders or [])} processes, not {world.size}")
+    if len(state.loaders or []) != processes.size:
+        raise StateError(f"{out} holds a run of {len(state.loaders or [])} processes, not {processes.size}")
     return Path(found)
 
 
-def loader_state(state: RunState, world: World) -> dict[str, Any] | None:
-    found = state.loaders[world.rank] if state.loaders else None
+def loader_state(state: RunState, processes: ProcessGroup) -> dict[str, Any] | None:
+    found = state.loaders[processes.rank] if state.loaders else None
     if found and "position" not in found:
-        raise StateError("the run was begun by an earlier version, which read in another order: give another --out")
+        raise StateError("the run was started by an earlier version, which read in another order: give another --out")
     return found
 
 
-def loader_config(config: TrainConfig, world: World) -> LoaderConfig:
+def loader_config(config: TrainConfig, processes: ProcessGroup) -> LoaderConfig:
     return LoaderConfig(
-        batch=config.batch_size // world.size,
+        batch=config.batch_size // processes.size,
         captions=config.captions,
         shuffle=config.shuffle,
         cache_bytes=int(config.cache_gb * 2**30) if config.cache else 0,
@@ -159,9 +159,9 @@ def loader_config(config: TrainConfig, world: World) -> LoaderConfig:
     )
 
 
-def decoders(config: TrainConfig, world: World) -> int:
+def decoders(config: TrainConfig, processes: ProcessGroup) -> int:
     """As many as asked for; else this process's share of the cores, as if all processes were on this machine."""
-    return config.decoders or max(1, min(MOST_DECODERS, len(os.sched_getaffinity(0)) // world.size))
+    return config.decoders or max(1, min(MOST_DECODERS, len(os.sched_getaffinity(0)) // processes.size))
 
 
 def build_learner(config: TrainConfig) -> Learner:

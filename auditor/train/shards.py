@@ -12,7 +12,7 @@ from typing import Any
 from auditor.corpus.reader import OpenShard, Shard, open_corpus
 from auditor.errors import AuditorError
 from auditor.sample import Sample
-from model.training.processes import World
+from model.training.processes import ProcessGroup
 
 
 class LoaderError(AuditorError):
@@ -83,15 +83,15 @@ def usable(opened: OpenShard) -> Iterator[tuple[int, Sample]]:
     return ((place, sample) for place, sample in enumerate(opened.samples) if sample.problem is None)
 
 
-def count_shards(spec: str, world: World = World()) -> Shards:  # noqa: B008 (frozen)
+def count_shards(spec: str, processes: ProcessGroup = ProcessGroup()) -> Shards:  # noqa: B008 (frozen)
     """List and count the shards of a corpus, each by one of the processes."""
     shards = open_corpus(spec).shards
     try:
-        mine: Any = {i: count_shard(shards[i]) for i in range(world.rank, len(shards), world.size)}
+        mine: Any = {i: count_shard(shards[i]) for i in range(processes.rank, len(shards), processes.size)}
     except AuditorError as error:  # every process must learn of it, or the others would wait for ever
         mine = error
     counted: dict[int, ShardCount] = {}
-    for part in world.share(mine):
+    for part in processes.share(mine):
         if isinstance(part, AuditorError):
             raise part
         counted.update(part)

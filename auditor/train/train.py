@@ -22,7 +22,7 @@ from auditor.train.run import Run, TrainError, prepare
 from auditor.train.validate import validate
 from model.training.config import TrainConfig
 from model.training.objective import Learner, ObjectiveError, Pairs, Terms, add_gradient, derive_seed
-from model.training.processes import World, current_world
+from model.training.processes import ProcessGroup, current_processes
 from model.training.schedule import multiplier
 from model.training.state import BEST, LAST, Metrics, parameters_by_name, save_last, save_weights
 from model.training.trainable import tokenize
@@ -66,18 +66,18 @@ class TrainResult:
 Progress = Callable[[StepReport], None]
 
 
-def train(config: TrainConfig, progress: Progress | None = None, world: World | None = None) -> TrainResult:
+def train(config: TrainConfig, progress: Progress | None = None, processes: ProcessGroup | None = None) -> TrainResult:
     """Train, or go on with training, and return what came of it. Every process calls its `progress` after each step."""
-    world = world or current_world()
+    processes = processes or current_processes()
     out = Path(config.out)
     fresh = not out.exists()
     with torch.random.fork_rng():
         try:
-            run = prepare(config, world)
+            run = prepare(config, processes)
             with run.pool:
                 return work(run, out, progress or (lambda report: None))
         except BaseException:
-            if fresh and world.first and out.exists() and not (out / LAST).exists():
+            if fresh and processes.first and out.exists() and not (out / LAST).exists():
                 shutil.rmtree(out, ignore_errors=True)  # nothing half-written
             raise
 
@@ -99,7 +99,7 @@ def work(run: Run, out: Path, progress: Progress) -> TrainResult:
             if ended or step % run.config.save_every == 0:
                 checkpoint(run, out)
             progress(report(run, terms, measured))
-    run.world.wait()
+    run.processes.wait()
     return result(run, out, first, terms, time.monotonic() - began)
 
 
@@ -111,16 +111,16 @@ def report(run: Run, terms: Terms, validation: dict[str, Any] | None) -> StepRep
 
 def optimizer_step(run: Run, batches: Iterator[Batch]) -> Terms:
     """One step: the gradient of `accumulate` contrastive batches, then the optimizer. Moves the state forward."""
-    config, learner, world = run.config, run.learner, run.world
+    config, learner, processes = run.config, run.learner, run.processes
     factor = run.scaler.get_scale() / config.accumulate
     run.optimizer.zero_grad(set_to_none=True)
     reported = []
     for part in range(config.accumulate):
-        seed = derive_seed(config.seed, run.state.step, part, world.rank)
+        seed = derive_seed(config.seed, run.state.step, part, processes.rank)
         pairs = to_device(run, next(batches))
         with naming_step(run.state.step + 1):
-            reported.append(add_gradient(learner, pairs, world, seed=seed, chunk=config.chunk, factor=factor))
-    share_gradients(learner, world)
+            reported.append(add_gradient(learner, pairs, processes, seed=seed, chunk=config.chunk, factor=factor))
+    share_gradients(learner, processes)
     run.scaler.unscale_(run.optimizer)
     limit = config.clip_norm or math.inf
     norm = torch.nn.utils.clip_grad_norm_(parameters_by_name(learner).values(), limit)
@@ -157,18 +157,18 @@ def to_device(run: Run, batch: Batch) -> Pairs:
     )
 
 
-def share_gradients(learner: Learner, world: World) -> None:
+def share_gradients(learner: Learner, processes: ProcessGroup) -> None:
     """Encoders: the sum over processes, each of which has the part of its own pairs. What the loss itself holds (the
     prototypes, the scale) has its whole gradient everywhere; the mean keeps the copies equal to the last bit."""
-    if world.size == 1:
+    if processes.size == 1:
         return
     named = parameters_by_name(learner)
-    world.sum_gradients(named.values())
+    processes.sum_gradients(named.values())
     for name, parameter in named.items():
         if name.startswith("head.") or name in ("backbone.logit_scale", "backbone.logit_bias"):
             assert parameter.grad is not None
-            parameter.grad.div_(world.size)
-    world.average([b for b in learner.backbone.model.buffers() if b.is_floating_point()])
+            parameter.grad.div_(processes.size)
+    processes.average([b for b in learner.backbone.model.buffers() if b.is_floating_point()])
 
 
 def mean_terms(terms: Iterable[Terms]) -> Terms:
@@ -177,7 +177,7 @@ def mean_terms(terms: Iterable[Terms]) -> Terms:
 
 
 def start_folder(run: Run, out: Path) -> Metrics | None:
-    if not run.world.first:
+    if not run.processes.first:
         return None
     out.mkdir(parents=True, exist_ok=True)
     (out / "config.toml").write_text(run.config.to_toml(), encoding="utf-8")
@@ -186,23 +186,23 @@ def start_folder(run: Run, out: Path) -> Metrics | None:
 
 def finish_epoch(run: Run, out: Path, metrics: Metrics | None) -> dict[str, Any] | None:
     """Validate, and keep the weights if they are the best so far; without validation the last are the best."""
-    found = validate(run.learner, run.validation, run.config.tokens, run.world) if run.validation else None
+    found = validate(run.learner, run.validation, run.config.tokens, run.processes) if run.validation else None
     score = found.rsum if found else float(run.state.step)
     measured = found.to_dict() if found else None
     if metrics and measured:
         metrics.write({"step": run.state.step, "epoch": run.state.step // run.per_epoch, "validation": measured})
     if run.state.best is None or score > run.state.best:
         run.state.best, run.state.validation = score, measured
-        if run.world.first:
+        if run.processes.first:
             save_weights(out / BEST, run.config, run.learner, {"step": run.state.step, "validation": measured})
     return measured
 
 
 def checkpoint(run: Run, out: Path) -> None:
     """Everything that is needed to go on from here."""
-    run.state.loaders = run.world.share(run.pairs.state())
+    run.state.loaders = run.processes.share(run.pairs.state())
     run.state.scaler = run.scaler.state_dict() or None
-    if run.world.first:
+    if run.processes.first:
         save_last(out, run.config, run.learner, run.optimizer, run.state)
 
 
@@ -210,7 +210,7 @@ def result(run: Run, out: Path, first: int, terms: Terms | None, seconds: float)
     mine = list(run.pairs.failures.values())
     if run.validation:
         mine += run.validation.failures.values()
-    failures = [failure for part in run.world.share(mine) for failure in part]
+    failures = [failure for part in run.processes.share(mine) for failure in part]
     left_out = sum((corpus.left_out for corpus in run.corpora), Counter(failure.reason for failure in failures))
     examples = [f"{failure.shard}: {failure.key}: {failure.message}" for failure in failures]
     examples += [example for corpus in run.corpora for example in corpus.examples]

@@ -11,7 +11,7 @@ from auditor.train.loader import MediaLoader
 from auditor.vectors import concatenate, from_frames
 from model.backbone import evaluating
 from model.training.objective import Learner
-from model.training.processes import World
+from model.training.processes import ProcessGroup
 from model.training.trainable import embed_frames, tokenize
 
 TEXT_BATCH = 256
@@ -21,9 +21,9 @@ class ValidationError(AuditorError):
     """A validation corpus of which nothing can be measured."""
 
 
-def validate(learner: Learner, loader: MediaLoader, tokens: int, world: World) -> RetrievalResult:
+def validate(learner: Learner, loader: MediaLoader, tokens: int, processes: ProcessGroup) -> RetrievalResult:
     """Recall over the media of all processes; every process gets the result."""
-    parts = [part for part in world.share(encode_share(learner, loader, tokens)) if part is not None]
+    parts = [part for part in processes.share(encode_share(learner, loader, tokens)) if part is not None]
     if not parts:
         raise ValidationError("no medium of the validation corpus could be decoded")
     return recall_from_embeddings(joined(parts))

@@ -21,7 +21,7 @@ from model.losses import diversity_loss, mean_similarities, uncertainty_loss
 from model.prototypes import PrototypeHead
 from model.similarity import pool_frames, similarity_matrix
 from model.training.corpus_mean import CorpusTarget
-from model.training.processes import World
+from model.training.processes import ProcessGroup
 from model.training.trainable import embed_frames, tower_learns
 
 
@@ -95,10 +95,10 @@ def encode(learner: Learner, pairs: Pairs, rows: slice, seed: int) -> Embedded:
     return Embedded(frames, text)
 
 
-def objective(learner: Learner, pairs: Pairs, embedded: Embedded, world: World) -> tuple[Tensor, Terms]:
+def objective(learner: Learner, pairs: Pairs, embedded: Embedded, processes: ProcessGroup) -> tuple[Tensor, Terms]:
     """The loss over the pairs of all processes; every process computes all of it."""
-    frames, mask = gather_frames(embedded.frames, pairs.mask.to(embedded.frames.device), world)
-    text, numbers, weights = (world.gather(t) for t in (embedded.text, pairs.numbers, pairs.weights))
+    frames, mask = gather_frames(embedded.frames, pairs.mask.to(embedded.frames.device), processes)
+    text, numbers, weights = (processes.gather(t) for t in (embedded.text, pairs.numbers, pairs.weights))
     visual = pool_frames(frames, mask)  # (N, D)
     cosines = similarity_matrix(visual, frames, mask, text)  # (N, N)
     contrast = weighted_info_nce(without_false_negatives(cosines * learner.log_scale.exp(), numbers), weights)
@@ -126,11 +126,11 @@ def weighted_info_nce(logits: Tensor, weights: Tensor) -> Tensor:
     return sum((share * losses).sum() for losses in both) / 2  # type: ignore[return-value]
 
 
-def gather_frames(frames: Tensor, mask: Tensor, world: World) -> tuple[Tensor, Tensor]:
+def gather_frames(frames: Tensor, mask: Tensor, processes: ProcessGroup) -> tuple[Tensor, Tensor]:
     """Frames and mask of all processes, padded to the longest video of any."""
-    longest = max(world.share(frames.shape[1]))
+    longest = max(processes.share(frames.shape[1]))
     missing = longest - frames.shape[1]
-    return world.gather(F.pad(frames, (0, 0, 0, missing))), world.gather(F.pad(mask, (0, missing)))
+    return processes.gather(F.pad(frames, (0, 0, 0, missing))), processes.gather(F.pad(mask, (0, missing)))
 
 
 def without_false_negatives(logits: Tensor, numbers: Tensor) -> Tensor:
@@ -141,13 +141,13 @@ def without_false_negatives(logits: Tensor, numbers: Tensor) -> Tensor:
 
 
 def add_gradient(
-    learner: Learner, pairs: Pairs, world: World, *, seed: int, chunk: int = 0, factor: float = 1.0
+    learner: Learner, pairs: Pairs, processes: ProcessGroup, *, seed: int, chunk: int = 0, factor: float = 1.0
 ) -> Terms:
     """Add `factor` times the gradient of the objective to the weights, encoding `chunk` pairs at a time (0: all)."""
     size = chunk or len(pairs)
     parts = [slice(start, min(start + size, len(pairs))) for start in range(0, len(pairs), size)]
     if len(parts) == 1:
-        total, terms = objective(learner, pairs, encode(learner, pairs, parts[0], derive_seed(seed, 0)), world)
+        total, terms = objective(learner, pairs, encode(learner, pairs, parts[0], derive_seed(seed, 0)), processes)
         check(terms)
         (factor * total).backward()  # type: ignore[no-untyped-call]
         return terms
@@ -156,7 +156,7 @@ def add_gradient(
     whole = Embedded(torch.cat([m.frames for m in made]), torch.cat([m.text for m in made]))
     whole.frames.requires_grad_(tower_learns(learner.backbone.model, visual=True))
     whole.text.requires_grad_(tower_learns(learner.backbone.model, visual=False))
-    total, terms = objective(learner, pairs, whole, world)
+    total, terms = objective(learner, pairs, whole, processes)
     check(terms)
     (factor * total).backward()  # type: ignore[no-untyped-call]
     if whole.frames.requires_grad or whole.text.requires_grad:

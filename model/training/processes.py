@@ -1,4 +1,4 @@
-"""The processes that train together, as little of it as the training loop needs; one process is a world of its own.
+"""The processes that train together, as little of it as the training loop needs; one process alone is a group of one.
 
 Every process computes the whole contrastive loss over the gathered batch. So `gather` need not send gradients back:
 the derivative with respect to a process's own embeddings is already that of the global loss, and summing the
@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class ProcessGroup:
     """One of `size` processes."""
 
     rank: int = 0
@@ -63,8 +63,8 @@ class World:
             dist.barrier()
 
 
-def current_world() -> World:
-    """The world that torch.distributed was started for."""
+def current_processes() -> ProcessGroup:
+    """The processes that torch.distributed was started for."""
     if dist.is_available() and dist.is_initialized():
-        return World(dist.get_rank(), dist.get_world_size())
-    return World()
+        return ProcessGroup(dist.get_rank(), dist.get_world_size())
+    return ProcessGroup()

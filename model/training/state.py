@@ -102,7 +102,7 @@ def read_state(last: Path) -> tuple[TrainConfig, RunState]:
         record = json.loads((last / STATE).read_text(encoding="utf-8"))
         return from_saved(record.pop("config")), RunState(**record)
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise StateError(f"{last / STATE} is damaged ({error}); start anew in another folder") from error
+        raise StateError(f"{last / STATE} is damaged ({error}); start again in another folder") from error
 
 
 def load_last(last: Path, learner: Learner, optimizer: torch.optim.Optimizer) -> None:
@@ -120,7 +120,7 @@ def load_last(last: Path, learner: Learner, optimizer: torch.optim.Optimizer) ->
         if full.startswith("optimizer/"):
             _, name, key = full.split("/")
             if name not in named:
-                raise StateError(f"{last / TENSORS} knows a weight {name} that does not learn in this run")
+                raise StateError(f"{last / TENSORS} has a weight {name} that does not learn in this run")
             optimizer.state[named[name]][key] = tensor if key == "step" else tensor.to(device)
 
 

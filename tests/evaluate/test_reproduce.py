@@ -13,14 +13,14 @@ import auditor.evaluate.reproduce
 from auditor.commands.reproduce import TABLES, command, notes, rounded
 from auditor.evaluate import studies
 from auditor.evaluate.encoding import EncodedShard, EvaluationError
-from auditor.evaluate.projection_training import FeaturePairs, HeadTraining, shuffle_captions, train
+from auditor.evaluate.projection_training import FeaturePairs, ProjectionTraining, shuffle_captions, train
 from auditor.evaluate.reproduce import PAPER_DATA, ReproduceConfig, described, prepare, write
 from auditor.evaluate.studies import BASELINE, STUDIES, Findings, Study, sampled_media
 from auditor.retrieval import paper
 from auditor.retrieval.recall import EmbeddingSet, recall_from_embeddings
 from auditor.vectors import MediaVectors
 
-QUICK = HeadTraining(dim=16, epochs=3, batch=64)
+QUICK = ProjectionTraining(dim=16, epochs=3, batch=64)
 
 
 def feature_pairs(media: int, captions: int = 3, seed: int = 0) -> FeaturePairs:

@@ -298,7 +298,7 @@ def test_a_submitted_job_fails_where_the_audit_does(machines: Machines, random_m
     assert "auditor: 1 of 2 shards could not be read: 00001" in log
     assert rows(tmp_path / "audit").num_rows == 4
     status, log = submit(machines, str(small), "--out", "here", "--model", random_model)
-    assert status == JobStatus.FAILED and "auditor: --out here would vanish with the job" in log
+    assert status == JobStatus.FAILED and "auditor: --out here would be lost with the job" in log
 
 
 def test_a_benchmark_is_submitted_and_encoded_on_the_cluster(
@@ -312,7 +312,7 @@ def test_a_benchmark_is_submitted_and_encoded_on_the_cluster(
     assert status == JobStatus.SUCCEEDED, log
     assert json.loads(out.read_text())["data"]["media"] == 12
     status, log = submit(machines, *given[:-1], "here.json", job="evaluate")
-    assert status == JobStatus.FAILED and "would vanish with the job" in log
+    assert status == JobStatus.FAILED and "would be lost with the job" in log
 
 
 def test_the_script_alone_starts_ray_by_itself(random_model: str, tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_results_of_a_submitted_job_may_not_vanish_with_it(
         (evaluate.command, ["coco", "--data", "d", "--model", "m"]),
     )
     for command, arguments in jobs:
-        assert "--out here would vanish with the job" in complaint(capsys, command, *arguments, "--out", "here")
+        assert "--out here would be lost with the job" in complaint(capsys, command, *arguments, "--out", "here")
     for out in ("/shared//here", "s3://bucket/here"):
         cluster.check_out(out)
 

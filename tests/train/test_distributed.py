@@ -21,7 +21,7 @@ from auditor.train.run import build_learner
 from auditor.train.train import share_gradients, train
 from model.training.config import load_config
 from model.training.objective import Pairs, add_gradient
-from model.training.processes import World, current_world
+from model.training.processes import ProcessGroup, current_processes
 from model.training.state import parameters_by_name
 from tests.model.training.test_objective import gradients, make_pairs
 from tests.support.training import shards, tiny_config
@@ -49,8 +49,8 @@ def worker(rank: int, folder: str, port: int) -> None:
         pairs = Pairs(
             whole.pixels[mine], whole.mask[mine], whole.tokens[mine], whole.numbers[mine], whole.weights[mine]
         )
-        add_gradient(learner, pairs, current_world(), seed=1, chunk=2)
-        share_gradients(learner, current_world())
+        add_gradient(learner, pairs, current_processes(), seed=1, chunk=2)
+        share_gradients(learner, current_processes())
         found = {name: p.grad for name, p in parameters_by_name(learner).items() if p.grad is not None}
         save_file(found, home / f"{target}-{rank}.safetensors")
     result = train(config)
@@ -95,8 +95,8 @@ def test_both_processes_read_their_share_and_the_run_goes_on_alike(together: Pat
 
 def test_a_world_of_one_gathers_itself() -> None:
     x = torch.ones(3, requires_grad=True)
-    assert World().gather(x) is x
-    assert World().share("a") == ["a"]
+    assert ProcessGroup().gather(x) is x
+    assert ProcessGroup().share("a") == ["a"]
 
 
 def test_a_run_of_two_processes_does_not_go_on_in_one(together: Path) -> None:

@@ -21,7 +21,7 @@ from auditor.train.loader import Batch, MediaLoader, PairLoader
 from auditor.train.reader import LoaderConfig, choose_captions
 from auditor.train.shards import LoaderError, count_shards
 from model.pixels import Limits, PixelSpec
-from model.training.processes import World
+from model.training.processes import ProcessGroup
 from tests.support.decoders import strike
 from tests.support.training import png, samples, shards, write_tar
 
@@ -145,14 +145,14 @@ def test_processes_share_the_corpus(tmp_path: Path, pool: DecoderPool) -> None:
     config = replace(CONFIG, batch=6, captions="one")
     seen: Counter[str] = Counter()
     for rank in range(2):
-        seen.update(key for key, _ in names(take(PairLoader(found, config, pool, World(rank, 2)), 2)))
+        seen.update(key for key, _ in names(take(PairLoader(found, config, pool, ProcessGroup(rank, 2)), 2)))
     assert len(seen) == 24 and set(seen.values()) == {1}
 
 
 def test_a_process_without_a_sample_is_an_error_not_a_loop(tmp_path: Path, pool: DecoderPool) -> None:
     found = count_shards(shards(tmp_path, count=1, size=1))
     with pytest.raises(LoaderError, match="a training process has no samples"):
-        take(PairLoader(found, CONFIG, pool, World(1, 2)), 1)
+        take(PairLoader(found, CONFIG, pool, ProcessGroup(1, 2)), 1)
 
 
 # ------------------------------------------------------------------------------------------------------ resume

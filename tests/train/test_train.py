@@ -23,7 +23,7 @@ from model.errors import ModelError
 from model.prototypes import HeadConfig, PrototypeHead
 from model.training.config import ConfigError, load_config
 from model.training.objective import Learner, Pairs, add_gradient
-from model.training.processes import World
+from model.training.processes import ProcessGroup
 from model.training.state import parameters_by_name, recover_last
 from model.training.trainable import choose_weights, learning_modes, tokenize
 from tests.model.training.test_objective import gradients, make_pairs
@@ -150,7 +150,7 @@ def test_accumulated_batches_average_their_gradients(tmp_path: Path) -> None:
     for parameter in parameters_by_name(learner).values():
         parameter.grad = None
     for p in pairs:
-        add_gradient(learner, p, World(), seed=1, factor=0.5)
+        add_gradient(learner, p, ProcessGroup(), seed=1, factor=0.5)
     for name, parameter in parameters_by_name(learner).items():
         assert parameter.grad is not None
         torch.testing.assert_close(parameter.grad, (single[0][name] + single[1][name]) / 2, rtol=1e-4, atol=1e-6)
@@ -206,7 +206,7 @@ def test_batch_statistics_of_a_trained_model_stay(tmp_path: Path, flickr_model: 
     pixels = torch.randint(0, 256, (3, 1, 260, 260, 3), generator=torch.Generator().manual_seed(0)).byte()
     tokens = tokenize(backbone, ["a dog", "a red car on a road", "two people"], 32)
     pairs = Pairs(pixels, torch.ones(3, 1, dtype=torch.bool), tokens, torch.arange(3), torch.ones(3))
-    add_gradient(learner, pairs, World(), seed=0, chunk=2)
+    add_gradient(learner, pairs, ProcessGroup(), seed=0, chunk=2)
     assert not moved(before, backbone.model.visual.trunk.state_dict())
     assert all(p.grad is None for p in backbone.model.visual.trunk.parameters())
     assert backbone.model.visual.head.proj.weight.grad.abs().max() > 0
@@ -245,7 +245,7 @@ def test_complaints_leave_nothing_behind(tmp_path: Path) -> None:
 
 def complaint_in_world(config: TrainConfig) -> str:
     with pytest.raises(ConfigError) as caught:
-        train(config, world=World(0, 3))
+        train(config, processes=ProcessGroup(0, 3))
     return str(caught.value)
 
 

@@ -18,7 +18,7 @@ from model.training.objective import (
     weighted_info_nce,
     without_false_negatives,
 )
-from model.training.processes import World
+from model.training.processes import ProcessGroup
 from model.training.state import parameters_by_name
 from model.training.trainable import tokenize
 from tests.support.training import model_file, tiny_config
@@ -51,7 +51,7 @@ def make_pairs(learner: Learner, count: int = 10, seed: int = 0) -> Pairs:
 def gradients(learner: Learner, pairs: Pairs, chunk: int) -> dict[str, torch.Tensor]:
     for parameter in parameters_by_name(learner).values():
         parameter.grad = None
-    add_gradient(learner, pairs, World(), seed=1, chunk=chunk)
+    add_gradient(learner, pairs, ProcessGroup(), seed=1, chunk=chunk)
     return {name: p.grad.clone() for name, p in parameters_by_name(learner).items() if p.grad is not None}
 
 
@@ -91,7 +91,7 @@ def test_chunks_keep_the_activations_of_one_chunk_only(tmp_path: Path) -> None:
     for chunk in (0, 8):
         Saved.alive = Saved.peak = 0
         with torch.autograd.graph.saved_tensors_hooks(Saved, lambda saved: saved.tensor):
-            add_gradient(learner, pairs, World(), seed=1, chunk=chunk)
+            add_gradient(learner, pairs, ProcessGroup(), seed=1, chunk=chunk)
         peaks[chunk] = Saved.peak
     assert peaks[8] < peaks[0] / 5  # an eighth, and the loss itself
 
@@ -139,7 +139,7 @@ def test_the_paper_recipe_is_the_sum_of_its_parts(tmp_path: Path) -> None:
     learner = build_learner(tiny_config(tmp_path, target="paper", weight_uncertainty=3.0, weight_diversity=0.5))
     pairs = make_pairs(learner)
     with torch.no_grad():
-        total, terms = objective(learner, pairs, encode(learner, pairs, slice(None), 0), World())
+        total, terms = objective(learner, pairs, encode(learner, pairs, slice(None), 0), ProcessGroup())
     assert total.item() == pytest.approx(terms.info_nce + 3.0 * terms.uncertainty + 0.5 * terms.diversity, rel=1e-5)
 
 
