@@ -14,6 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from auditor.certify.estimate import Certificate, certify
+from auditor.certify.sample import Sample, find_sample, judged_strata, marks_of_sample
 from auditor.errors import AuditError
 from auditor.keep.effects import Effects, nearest_cut, rule_effects
 from auditor.keep.subset import Subset
@@ -27,6 +29,7 @@ from auditor.query.reviews import Review
 from auditor.query.rules import Rules, Threshold
 from auditor.query.sandbox import Limits, QueryError
 from auditor.query.summary import Summary, summarise
+from auditor.search.search import Found, search
 
 __all__ = ["Audit", "AuditError", "Limits", "QueryError"]
 
@@ -142,6 +145,21 @@ class Audit:
         """The original bytes of a row's medium, read from the corpus by offset."""
         return rows.media(self.database, row)
 
+    def search(
+        self,
+        text: str | None = None,
+        *,
+        like: str | None = None,
+        caption_index: int | None = None,
+        image: str | Path | None = None,
+        over: str = "media",
+        where: str | None = None,
+        n: int = 20,
+    ) -> list[Found]:
+        """The n rows nearest to a text, a row (`like` its key or uid) or a picture, over "media" or "captions"."""
+        given = {"like": like, "caption_index": caption_index, "image": image, "over": over, "where": where, "n": n}
+        return search(self.database, text, **given)  # type: ignore[arg-type]
+
     def explain(self, key: str, caption_index: int | None = None, *, n: int = 5) -> Explanation:
         """The evidence behind one row, by key or uid."""
         return explain(self.database, key, caption_index, n=n)
@@ -188,3 +206,15 @@ class Audit:
     def precision(self) -> Precision:
         """How often people agreed with the flag `mismatch`, beside what its probabilities expect."""
         return precision(self.database)
+
+    def certification_sample(self, labels: int = 100, *, seed: int = 0, **rules: Any) -> Sample:
+        """Rows to judge for a certificate of the corpus, its flag and, with rules as of `keep`, a filter."""
+        return find_sample(self.database, Rules.of(rules), labels, seed)
+
+    def marks_of(self, sample: Sample) -> list[str | None]:
+        """What reviewers say of each row of a sample."""
+        return marks_of_sample(self.database, sample)
+
+    def certify(self, sample: Sample) -> Certificate:
+        """What the marks of a sample prove, with 90% intervals."""
+        return certify(judged_strata(sample, self.marks_of(sample)), filtered=bool(sample.rules))

@@ -302,6 +302,14 @@ _SCORES = (
         sentence="of pairs with such a score, {percent} do not belong together",
         rule="Keep pairs that are mismatched with at most this probability.",
     ),
+    _score(
+        "p_mismatch_without_labels",
+        "float32",
+        "Probability of a mismatch, without labels",
+        "what p_mismatch was before `auditor certify --recalibrate` corrected it; empty where it has not",
+        suspicious="high",
+        unit="probability",
+    ),
     _score("best_frame", "int32", "Best frame", "video: which encoded frame fits the caption best, from 0"),
     _score(
         "best_frame_time",

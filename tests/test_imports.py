@@ -23,13 +23,13 @@ ALLOWED = {
 LAYERS = (
     *("errors", "schema", "sample", "vectors", "console", "dashboard_settings"),
     *("corpus", "store", "decode", "measure", "sweep", "score"),
-    *("query", "keep", "report", "retrieval", "train", "evaluate", "run"),
+    *("query", "search", "keep", "certify", "report", "retrieval", "train", "evaluate", "run"),
     *("audit", "__init__", "demo", "doctor", "commands", "cli"),
 )
 # Rooms that read an audit or a corpus: neither torch nor Ray nor `model`, not even inside a function.
 LIGHT = (
     *("errors", "schema", "sample", "vectors", "console", "dashboard_settings"),
-    *("corpus", "store", "measure", "query", "keep", "report", "retrieval", "audit"),
+    *("corpus", "store", "measure", "query", "search", "keep", "certify", "report", "retrieval", "audit"),
 )
 HEAVY = {"torch", "ray", "open_clip", "model"}
 RAY_IN_AUDITOR = {"auditor/run/distribute.py"}

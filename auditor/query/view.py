@@ -6,6 +6,7 @@ from auditor.query.rules import Threshold, flag_sql
 from auditor.query.sandbox import literal, name
 from auditor.schema import COLUMNS, FACTS, STORED
 from auditor.store.audit_files import AuditFiles
+from auditor.store.correction import corrected_sql
 
 SQL_TYPES = {"string": "VARCHAR", "int16": "SMALLINT", "int32": "INTEGER", "int64": "BIGINT", "float32": "FLOAT"}
 UID_ORDER = "coalesce(TRY_CAST('0x' || uid[17:] AS UBIGINT), hash(uid))"
@@ -45,4 +46,8 @@ def flag_columns(thresholds: Mapping[str, Threshold]) -> str:
 
 def view_sql(files: AuditFiles, thresholds: Mapping[str, Threshold], *, located: bool = False) -> str:
     """Measurements and flags, and `uid_order`: a number by which rows that are equal otherwise are told apart."""
-    return f"SELECT *, {flag_columns(thresholds)}, {UID_ORDER} AS uid_order FROM ({source_sql(files, located=located)})"
+    source = source_sql(files, located=located)
+    if files.correction:
+        corrected = f"{corrected_sql(files.correction)} AS p_mismatch, p_mismatch AS p_mismatch_without_labels"
+        source = f"SELECT * REPLACE ({corrected}) FROM ({source})"
+    return f"SELECT *, {flag_columns(thresholds)}, {UID_ORDER} AS uid_order FROM ({source})"

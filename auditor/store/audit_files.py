@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from auditor.errors import AuditError
 from auditor.schema import STORED
+from auditor.store.correction import read_correction, with_correction
 from auditor.store.folder import Folder
 from auditor.store.manifest import read_manifest
 
@@ -26,6 +27,7 @@ class AuditFiles:
     scored: tuple[str, ...]  # samples/*.parquet
     swept: tuple[str, ...]  # embeddings/*.parquet of shards that have not been scored yet
     columns: tuple[str, ...]  # of samples/, in stored order
+    correction: dict[str, Any] | None = None  # of p_mismatch, by labels
 
     @property
     def filesystem(self) -> Any:
@@ -58,15 +60,17 @@ def find_files(path: str | Path) -> AuditFiles:
     """Read the manifest and list the shards; raises AuditError where there is no audit."""
     folder = Folder(path)
     manifest = read_manifest(folder)
+    correction = read_correction(folder, manifest)
     samples = folder.names("samples", ".parquet")
     swept = sorted(set(folder.names("embeddings", ".parquet")) - set(samples))
     return AuditFiles(
         path=str(path),
         folder=folder,
-        manifest=manifest,
+        manifest=with_correction(manifest, correction) if correction else manifest,
         scored=tuple(folder.address(f"samples/{shard}.parquet") for shard in samples),
         swept=tuple(folder.address(f"embeddings/{shard}.parquet") for shard in swept),
         columns=read_columns(folder, f"samples/{samples[0]}.parquet") if samples else STORED,
+        correction=correction,
     )
 
 

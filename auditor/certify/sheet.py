@@ -1,0 +1,67 @@
+"""A certification sample on paper: a CSV to fill in, or one HTML page that is judged in any browser and gives the CSV.
+
+Whoever judges needs neither the audit nor this program. The score is not shown: it would lead the eye.
+"""
+
+import base64
+import csv
+import html
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from auditor.certify.sample import CertifyError, Sample
+from auditor.query.database import AuditDatabase
+from auditor.query.rows import row as find_row
+from auditor.schema import MARKS
+
+COLUMNS = ("uid", "caption_index", "key", "caption", "mark", "note")
+
+
+def sample_rows(database: AuditDatabase, sample: Sample) -> list[dict[str, Any]]:
+    """The rows of the sample in its order, whole."""
+    found = [find_row(database, row.uid, row.caption_index, row.shard) for row in sample.rows]
+    return [row for row in found if row is not None]
+
+
+def write_csv(rows: Iterable[Mapping[str, Any]], marks: Sequence[str | None]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore")
+    writer.writeheader()
+    for row, mark in zip(rows, marks, strict=True):
+        writer.writerow({**row, "mark": mark or "", "note": ""})
+    return text.getvalue()
+
+
+def read_marks(path: str) -> list[tuple[str, int, str, str]]:
+    """uid, caption_index, mark and note of every line of a filled sheet that has a mark."""
+    try:
+        lines = list(csv.DictReader(io.StringIO(Path(path).read_text(encoding="utf-8-sig"))))
+        marked = [line for line in lines if (line.get("mark") or "").strip()]
+        found = [
+            (line["uid"], int(line["caption_index"]), line["mark"].strip().lower(), (line.get("note") or "").strip())
+            for line in marked
+        ]
+    except (OSError, KeyError, ValueError) as error:
+        raise CertifyError(f"{path} is not a filled sheet (uid, caption_index, mark): {error}") from None
+    for number, (_, _, mark, _) in enumerate(found):
+        if mark not in MARKS:
+            raise CertifyError(f"{path}: mark {number + 1} is {mark!r}; a mark is one of {', '.join(MARKS)}")
+    return found
+
+
+def write_html(rows: Sequence[Mapping[str, Any]], pictures: Sequence[bytes | None], name: str) -> str:
+    """One page with all pictures inside."""
+    cards = "\n".join(card(row, jpeg) for row, jpeg in zip(rows, pictures, strict=True))
+    page = Path(__file__).with_name("sheet.html").read_text(encoding="utf-8")
+    return page.replace("{{name}}", html.escape(name)).replace("{{cards}}", cards)
+
+
+def card(row: Mapping[str, Any], jpeg: bytes | None) -> str:
+    inline = f"data:image/jpeg;base64,{base64.b64encode(jpeg).decode()}" if jpeg else ""
+    picture = f'<img src="{inline}" alt="">' if jpeg else "<p>no picture</p>"
+    fields = " ".join(f'data-{name.replace("_", "-")}="{html.escape(str(row[name]))}"' for name in COLUMNS[:3])
+    caption = html.escape(row["caption"] or "")
+    buttons = "".join(f'<button data-mark="{mark}">{word.label}</button>' for mark, word in MARKS.items())
+    return f'<article {fields}>{picture}<p class="caption">{caption}</p><div>{buttons}</div></article>'

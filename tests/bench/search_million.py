@@ -1,0 +1,55 @@
+"""How long an exact search takes: the nearest 20 of one million stored vectors of width 512, warm.
+
+    python -m tests.bench.search_million [VECTORS]
+
+Writes the vectors as an audit keeps them (float16, a flat file that is mapped), then times queries one after another,
+and checks each answer against brute force in float32. Writes bench-results/search_million.json.
+"""
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from auditor.console import table
+from auditor.search.scan import THREADS, nearest
+
+WIDTH, QUERIES, BLOCK = 512, 7, 50_000
+RESULTS = Path(__file__).resolve().parents[2] / "bench-results"
+
+
+def write(path: Path, count: int) -> np.memmap:  # type: ignore[type-arg]
+    generator = np.random.default_rng(0)
+    vectors = np.memmap(path, np.float16, "w+", shape=(count, WIDTH))
+    for start in range(0, count, BLOCK):
+        drawn = generator.standard_normal((min(BLOCK, count - start), WIDTH), dtype=np.float32)
+        vectors[start : start + len(drawn)] = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+    return vectors
+
+
+def main() -> None:
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
+    with tempfile.TemporaryDirectory() as folder:
+        vectors = write(Path(folder) / "visual.f16", count)
+        queries = np.random.default_rng(1).standard_normal((QUERIES, WIDTH), dtype=np.float32)
+        queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+        seconds = []
+        for query in queries:
+            start = time.perf_counter()
+            found = nearest(vectors, query, 20)
+            seconds.append(time.perf_counter() - start)
+            whole = np.concatenate(
+                [vectors[at : at + BLOCK].astype(np.float32) @ query for at in range(0, count, BLOCK)]
+            )
+            assert np.allclose(found.similarity, np.sort(whole)[::-1][:20], atol=1e-6)
+    row = {"vectors": count, "threads": THREADS, "median s": float(np.median(seconds[1:])), "worst s": max(seconds[1:])}
+    table([row])
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "search_million.json").write_text(json.dumps(row, indent=1))
+
+
+if __name__ == "__main__":
+    main()
