@@ -26,6 +26,8 @@ PAGES = (
 )
 NO_AUDIT = {"benchmarks"}  # pages that need none
 
+REVIEWER = "Your marks carry it. Without a name they carry one that is made up for this window."
+
 # A filter that changes sets the gallery back to its first page; Streamlit would warn of a default beside such a value.
 logging.getLogger("streamlit.elements.lib.policies").setLevel(logging.ERROR)
 
@@ -79,9 +81,7 @@ def beside(found: Source) -> None:
                 st.markdown(":orange[:material/folder_off:] **Media cannot be shown**")
                 st.text(problem)
                 st.caption("If the corpus has moved, start with `--corpus` and its new place.")
-        st.text_input(
-            "Reviewer", key="reviewer", bind="query-params", placeholder="your name", help="Your marks carry it."
-        )
+        st.text_input("Reviewer", key="reviewer", bind="query-params", placeholder="your name", help=REVIEWER)
 
 
 def unreadable(found: Source) -> str | None:

@@ -11,11 +11,13 @@ import pyarrow.parquet as pq
 
 from auditor.errors import AuditorError
 from auditor.keep.subset import Subset
+from auditor.query.by_medium import count_media, media_page, several_captions
 from auditor.query.database import AuditDatabase
 from auditor.query.distributions import Density, Histogram
-from auditor.query.rows import media, page
+from auditor.query.rows import count, media, page
 from auditor.query.rules import Rules
 from auditor.query.sandbox import literal
+from dashboard.state import View
 
 EXPORT_ROWS = 1_000_000
 
@@ -80,12 +82,29 @@ def corpus_problem(database: AuditDatabase) -> str | None:
     return None
 
 
-def neighbour(
-    database: AuditDatabase, condition: str | None, order_by: str | None, descending: bool, at: int
-) -> dict[str, Any] | None:
-    """The row at a place of a selection, for going from one to the next."""
-    rows = page(database, condition, order_by, descending, limit=1, offset=at).to_pylist() if at >= 0 else []
-    return rows[0] if rows else None
+def cards(
+    database: AuditDatabase, condition: str | None, view: View, limit: int, offset: int
+) -> list[list[dict[str, Any]]]:
+    """The cards of a page: each the rows of a medium, or one row, as the view has it."""
+    if view.grouped and several_captions(database):
+        return media_page(database, condition, view.sort, view.descending, limit, offset)
+    return [[row] for row in page(database, condition, view.sort, view.descending, limit, offset).to_pylist()]
+
+
+def count_cards(database: AuditDatabase, condition: str | None, grouped: bool) -> int:
+    return (count_media if grouped and several_captions(database) else count)(database, condition)
+
+
+def neighbour(database: AuditDatabase, condition: str | None, view: View, at: int) -> dict[str, Any] | None:
+    """The foremost row of the card at a place of a view, for going from one to the next."""
+    found = cards(database, condition, view, limit=1, offset=at) if at >= 0 else []
+    return found[0][0] if found else None
+
+
+def others_say(database: AuditDatabase, row: Mapping[str, Any], reviewer: str, mark: str) -> list[str]:
+    """What other reviewers said of a row, where it is something else: "ann: good"."""
+    found = marks_of(database, row["uid"], row["caption_index"] or 0)
+    return [f"{m['reviewer']}: {m['mark']}" for m in found if m["reviewer"] != reviewer and m["mark"] != mark]
 
 
 def marks_of(database: AuditDatabase, uid: str, caption_index: int) -> list[dict[str, Any]]:

@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from auditor.query.database import AuditDatabase
 from auditor.query.distributions import value_range
 from auditor.query.sandbox import literal
-from auditor.schema import FLAGS, MARKS
+from auditor.schema import COLUMNS, FLAGS, MARKS
+
+DIVIDED = "reviewers disagree"
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Which rows are looked at. Everything that is set must hold; `review` may also be 'none' or 'any'."""
+    """Which rows are looked at. Everything that is set must hold; `review` may also be 'none', 'any' or DIVIDED."""
 
     kind: str | None = None
     status: str | None = None  # None: any; 'not ok' means every other
@@ -40,7 +42,12 @@ class Selection:
             parts.append(f"kind = {literal(self.kind)}")
         if self.status:
             parts.append("status <> 'ok'" if self.status == "not ok" else f"status = {literal(self.status)}")
-        if self.review in MARKS:
+        if self.review == DIVIDED:
+            parts.append(
+                "(uid, caption_index) IN (SELECT uid, caption_index FROM reviews "
+                "GROUP BY uid, caption_index HAVING count(DISTINCT mark) > 1)"
+            )
+        elif self.review in MARKS:
             parts.append(f"review = {literal(self.review)}")
         elif self.review:
             parts.append("review IS NULL" if self.review == "none" else "review IS NOT NULL")
@@ -74,10 +81,22 @@ def bounds(database: AuditDatabase, column: str) -> Bounds:
     return Bounds(round(first, digits), round(last, digits), round(step, digits) or 1.0)
 
 
-def round_steps(database: AuditDatabase, column: str) -> list[int]:
+def steps_of(database: AuditDatabase, column: str) -> list[float]:
+    """The values a limit on a column can take: thousandths of a probability, round numbers of things that are
+    counted, even steps of anything else."""
+    if COLUMNS[column].unit == "probability":
+        return [step / 1000 for step in range(1001)]
+    if COLUMNS[column].logarithmic:
+        return round_steps(database, column)
+    limits = bounds(database, column)
+    steps = round((limits.high - limits.low) / limits.step)
+    return [round(limits.low + limits.step * number, 6) for number in range(steps + 1)]
+
+
+def round_steps(database: AuditDatabase, column: str) -> list[float]:
     """1, 2, 3, 5, 7, 10, 15, ... up to the first that is above every value of the column."""
     _, high = value_range(database, column)
-    steps: list[int] = []
+    steps: list[float] = []
     for power in range(8):
         for lead in (1, 1.5, 2, 3, 5, 7):
             step = round(lead * 10**power)

@@ -4,6 +4,7 @@ The Browse page's parameters are its widgets' keys. A sample carries them in one
 them in `at`, so that previous and next go through the same selection, in the same order.
 """
 
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,13 +15,13 @@ import streamlit as st
 from auditor.query.database import AuditDatabase
 from auditor.query.rows import row
 from auditor.schema import FLAGS, HEADLINES, MARKS, STATUSES
-from dashboard.selection import Bounds, Selection
+from dashboard.selection import DIVIDED, Bounds, Selection
 
 BROWSE, SAMPLE = "screens/browse.py", "screens/sample.py"
 ANY = "any"
 KINDS = (ANY, "image", "video")
 STATES = (ANY, "not ok", *STATUSES)
-REVIEWS = (ANY, "reviewed", "none", *MARKS)
+REVIEWS = (ANY, "reviewed", "none", *MARKS, DIVIDED)
 CORPUS_ORDER = "corpus order"
 SORT = "p_mismatch"
 ORDERS = ("descending", "ascending")
@@ -30,12 +31,13 @@ SIZE = 24
 
 @dataclass(frozen=True)
 class View:
-    """A selection, its order, and how many rows of it stand on a page."""
+    """A selection, its order, how many cards stand on a page, and whether a medium's captions share a card."""
 
     selection: Selection
     sort: str | None = SORT
     descending: bool = True
     size: int = SIZE
+    grouped: bool = True
 
     def query(self, at: int = 0) -> dict[str, list[str]]:
         """As parameters of the Browse page, on the page of the row at a place; what is as usual is left out."""
@@ -51,6 +53,7 @@ class View:
             "sort": [] if self.sort == SORT else [self.sort or CORPUS_ORDER],
             "order": [] if self.descending else ["ascending"],
             "size": [] if self.size == SIZE else [str(self.size)],
+            "grouped": [] if self.grouped else ["false"],
             "page": [] if page == 1 else [str(page)],
             **{column: [f"{low:.9g}", f"{high:.9g}"] for column, (low, high) in chosen.ranges.items()},
         }
@@ -81,6 +84,7 @@ def view_of(given: Mapping[str, list[str]]) -> View:
         sort=None if one("sort") == CORPUS_ORDER else one("sort") or SORT,
         descending=one("order", ORDERS) != "ascending",
         size=int(one("size", tuple(str(size) for size in SIZES)) or SIZE),
+        grouped=one("grouped") != "false",
     )
 
 
@@ -113,11 +117,17 @@ def sample_query(row: Mapping[str, Any], view: View | None = None, at: int | Non
     return query
 
 
+def reviewer() -> str:
+    """Who is looking. A session without a name gets one of its own, so that two people never share their marks."""
+    given = str(st.session_state.get("reviewer") or "").strip()
+    return given or str(st.session_state.setdefault("unnamed", f"unnamed-{secrets.token_hex(2)}"))
+
+
 def wanted_row(database: AuditDatabase) -> dict[str, Any] | None:
     """The row that the URL names."""
     uid, shard = st.query_params.get("uid"), st.query_params.get("shard") or None
     caption = st.query_params.get("caption", "0")
     if not uid:
         return None
-    index = int(caption) if caption.isdigit() and len(caption) < 9 else 0
+    index = int(caption) if caption.isdecimal() and caption.isascii() and len(caption) < 9 else 0
     return row(database, uid, index, shard) or (row(database, uid, index) if shard else None)

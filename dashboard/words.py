@@ -13,6 +13,7 @@ import streamlit as st
 from auditor.schema import COLUMNS, FLAGS, HEADLINES, MARKS, STATUSES
 
 LONGEST = 220
+MARK_ICONS = {"good": ":material/thumb_up:", "bad": ":material/thumb_down:", "unsure": ":material/help:"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def score_words(row: Mapping[str, Any], percentiles: Mapping[str, float]) -> lis
         value = row.get(column.name)
         if value is not None:
             place = percentiles.get(column.name)
-            below = f"; above {int(100 * place)}% of the {kind}s" if place is not None else ""
+            below = f"; above {int(100 * place)}% of the {kind} pairs" if place is not None else ""
             sentence = column.sentence.format(value=number(value), percent=percent(value), kind=kind)
             found.append(Score(column.label, number(value), sentence + below))
     return found
@@ -78,8 +79,8 @@ def empty(title: str, text: str = "", command: str | None = None, icon: str = ":
             st.code(command, language="bash")
 
 
-def flag_badges(row: Mapping[str, Any]) -> None:
-    """Flags, status and review of a row, in words of ours."""
+def flag_badges(row: Mapping[str, Any], *, steady: bool = False) -> None:
+    """Flags, status and review of a row, in words of ours; `steady` takes a line also where there are none."""
     shown = [(flag.label, flag.colour) for flag in FLAGS.values() if row.get(flag.name)]
     if row.get("status") in STATUSES and row["status"] != "ok":
         shown.append((STATUSES[row["status"]].label, "gray"))
@@ -88,5 +89,5 @@ def flag_badges(row: Mapping[str, Any]) -> None:
     if row.get("review") in MARKS:
         mark = MARKS[row["review"]]
         shown.append((f"reviewed: {mark.label}", mark.colour))
-    if shown:
-        st.markdown(" ".join(f":{colour}-badge[{word}]" for word, colour in shown))
+    if shown or steady:
+        st.markdown(" ".join(f":{colour}-badge[{word}]" for word, colour in shown) or "&nbsp;")

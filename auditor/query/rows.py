@@ -1,6 +1,6 @@
 """Rows of an audit: anybody's SELECT, counts, pages in any order, the most suspicious, one row and its medium."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -67,9 +67,14 @@ def fetch(
     """
     ordering = ", ".join(part for part in (order, "file", "file_row_number") if part)
     places = database.rows(
-        f"SELECT file, file_row_number AS number FROM {_located(database, condition, order, again)} "
+        f"SELECT file, file_row_number AS number FROM {located(database, condition, order, again)} "
         f"ORDER BY {ordering} LIMIT {int(limit)} OFFSET {int(offset)}"
     )
+    return at_places(database, places)
+
+
+def at_places(database: AuditDatabase, places: Sequence[Mapping[str, int]]) -> pa.Table:
+    """Whole rows by the number of their file and their number in it, in the order given."""
     if not places:
         return database.run("SELECT * FROM samples LIMIT 0")
     numbers = sorted({place["file"] for place in places})
@@ -83,16 +88,16 @@ def fetch(
     )
 
 
-def _located(database: AuditDatabase, condition: str, order: str, again: bool) -> str:
+def located(database: AuditDatabase, condition: str, order: str, again: bool) -> str:
     """What stands after FROM for the rows that meet a condition, with their places and what orders them."""
     if again and database.in_memory(order) and (places := database.remembered(condition)):
         return f"{IN_MEMORY} SEMI JOIN {places} USING (file, file_row_number)"
     if database.in_memory(condition, order):
         return f"{IN_MEMORY} AS samples WHERE {condition}"
-    located = f"({database.view(located=True)})"
+    every = f"({database.view(located=True)})"
     if "review" in (condition + order).lower():
-        located = f"(SELECT * FROM {located} LEFT JOIN verdicts USING (uid, caption_index))"
-    return f"{located} AS samples WHERE {condition}"
+        every = f"(SELECT * FROM {every} LEFT JOIN verdicts USING (uid, caption_index))"
+    return f"{every} AS samples WHERE {condition}"
 
 
 def row(

@@ -4,13 +4,13 @@ from typing import Any
 
 import streamlit as st
 
+from auditor.query.by_medium import several_captions
 from auditor.query.rows import count as count_rows
-from auditor.query.rows import page as page_of
 from auditor.query.rules import Rules
 from auditor.query.sandbox import QueryError
 from auditor.schema import FLAGS, HEADLINES, MEASUREMENTS
 from dashboard.gallery import USUAL, gallery
-from dashboard.records import EXPORT_ROWS, rows_file, subset_file
+from dashboard.records import EXPORT_ROWS, cards, count_cards, rows_file, subset_file
 from dashboard.selection import Selection, bounds
 from dashboard.source import source
 from dashboard.state import ANY, CORPUS_ORDER, KINDS, ORDERS, REVIEWS, SIZES, SORT, STATES, View, narrowed
@@ -93,6 +93,9 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
     )
     order = st.selectbox("Order", ORDERS, key="order", bind="query-params", on_change=first_page, width=160)
     size = st.selectbox("On a page", SIZES, index=1, key="size", bind="query-params", on_change=first_page, width=120)
+    grouped = found.ask("several captions", several_captions) and st.toggle(
+        "A card for each medium", True, key="grouped", bind="query-params", on_change=first_page
+    )
     with st.popover("Export", icon=":material/download:", disabled=not count):
         st.markdown(f"The selection, **{count:,}** rows")
         st.download_button(
@@ -106,10 +109,11 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
         )
         st.caption(f"Parquet holds at most {EXPORT_ROWS:,} rows; `auditor filter` has no limit.")
 
-view = View(selection, None if sort == CORPUS_ORDER else sort, order == ORDERS[0], size)
-pages = max(1, -(-count // size))
+view = View(selection, None if sort == CORPUS_ORDER else sort, order == ORDERS[0], size, grouped)
+shown_cards = found.ask("cards", count_cards, condition, grouped)
+pages = max(1, -(-shown_cards // size))
 with st.container(key="count"):
-    st.markdown(f"**{count:,}** rows")
+    st.markdown(f"**{count:,}** rows" + (f" of **{shown_cards:,}** media" if grouped else ""))
 if not count:
     empty("No row meets these filters", "Widen a range, or clear the filters in the sidebar.")
     st.stop()
@@ -121,6 +125,6 @@ with footer:
     page = st.pagination(pages, key="page", bind="query-params")
     st.button("Next", on_click=turn, args=(1,), disabled=page >= pages, shortcut="Right", key="next")
 with body:
-    rows = page_of(database, condition, view.sort, view.descending, size, (page - 1) * size).to_pylist()
+    shown = cards(database, condition, view, size, (page - 1) * size)
     extra = (view.sort,) if view.sort in MEASUREMENTS and view.sort not in USUAL else ()
-    gallery(database, rows, view=view, first=(page - 1) * size, shown=(*USUAL, *extra))
+    gallery(database, shown, view=view, first=(page - 1) * size, shown=(*USUAL, *extra))

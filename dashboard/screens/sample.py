@@ -5,6 +5,7 @@ from typing import Any
 
 import streamlit as st
 
+from auditor.query.by_medium import captions_of
 from auditor.query.distributions import percentiles
 from auditor.query.explain import Explanation, explain
 from auditor.query.precision import Precision, precision
@@ -12,16 +13,15 @@ from auditor.query.prototypes import PrototypeBelief
 from auditor.query.rows import row as find_row
 from auditor.schema import MARKS
 from dashboard import charts
-from dashboard.gallery import gallery, show_medium
+from dashboard.gallery import gallery, mark_row, show_medium
 from dashboard.media import LARGE, frame_strip, original, playable, thumbnails
 from dashboard.records import marks_of, neighbour
 from dashboard.source import source
 from dashboard.state import BROWSE, SAMPLE, parse_view, sample_query, wanted_row
-from dashboard.words import empty, flag_badges, number, percent, score_words, shortened
+from dashboard.words import MARK_ICONS, empty, flag_badges, number, percent, score_words, shortened
 
 found = source()
 database = found.database
-ICONS = {"good": ":material/thumb_up:", "bad": ":material/thumb_down:"}
 
 
 def medium(row: dict[str, Any]) -> bytes | None:
@@ -39,31 +39,55 @@ def medium(row: dict[str, Any]) -> bytes | None:
 
 
 def reviewing(row: dict[str, Any]) -> None:
-    """Marks of this pair, and the buttons to add one."""
-    st.subheader("Does the caption describe it?")
-    note = st.text_input(
-        "Note", key=f"note-{row['uid']}-{row['caption_index']}", placeholder="optional", label_visibility="collapsed"
-    )
-    with st.container(horizontal=True):
+    """The buttons that keep a mark: on the first screen, beside the picture."""
+    with st.container(horizontal=True, vertical_alignment="center", key="verdict"):
         for mark in MARKS:
-            icon = ICONS.get(mark, ":material/help:")
-            if st.button(mark, shortcut=mark[0], icon=icon, key=f"mark-{mark}"):
-                database.mark(
-                    row["uid"],
-                    mark,
-                    caption_index=row["caption_index"] or 0,
-                    reviewer=st.session_state.get("reviewer") or None,
-                    note=note,
-                )
-                st.toast(f"marked as {mark}")
+            if st.button(mark, shortcut=mark[0], icon=MARK_ICONS[mark], key=f"mark-{mark}"):
+                mark_row(database, row, mark, note_of(row))
                 after, by = following(row) if st.session_state.get("go_on") else (None, 0)
                 if after:
                     go(after, by)
-        st.toggle("Go on to the next", key="go_on", bind="query-params")
+        with st.popover("Note", icon=":material/edit_note:"):
+            st.text_input("Note", key=note_key(row), placeholder="kept with your next mark")
+        st.toggle("Go on", key="go_on", bind="query-params", help="After a mark, go on to the next.")
+
+
+def note_key(row: dict[str, Any]) -> str:
+    return f"note-{row['uid']}-{row['caption_index']}"
+
+
+def note_of(row: dict[str, Any]) -> str:
+    return str(st.session_state.get(note_key(row)) or "")
+
+
+def reviewed(row: dict[str, Any]) -> None:
+    """What reviewers said of this pair, and of the flagged pairs together."""
     marks = marks_of(database, row["uid"], row["caption_index"] or 0)
+    if len({mark["mark"] for mark in marks}) > 1:
+        st.markdown(":orange-badge[reviewers disagree]")
     if marks:
         st.dataframe(marks, hide_index=True)
     measured(precision(database))
+
+
+def scores(row: dict[str, Any]) -> None:
+    """The numbers, a line each; what one means is told when the pointer rests on it."""
+    with st.container(key="scores", gap=None):
+        for score in score_words(row, found.ask("percentiles", percentiles, row)):
+            st.markdown(f"**{score.value}** :gray[{score.label}]", help=f"{score.label}: {score.words}.")
+
+
+def siblings(row: dict[str, Any]) -> None:
+    """The other captions of this medium."""
+    rows = [other for other in own_captions if other["caption_index"] != row["caption_index"]]
+    if not rows:
+        return
+    st.subheader("Its other captions")
+    for other in rows:
+        score, text, way = st.columns([1, 9, 1], vertical_alignment="center")
+        score.markdown(f"**{number(other['p_mismatch'])}**", help="Probability of a mismatch")
+        text.text(shortened(other["caption"]) or "(no caption)")
+        way.page_link(SAMPLE, label="Open", query_params=sample_query(other, view, at))
 
 
 def measured(judged: Precision) -> None:
@@ -77,11 +101,18 @@ def measured(judged: Precision) -> None:
 
 
 def at_place(by: int) -> dict[str, Any] | None:
-    return None if at is None else neighbour(database, condition, view.sort, view.descending, at + by)
+    return None if at is None else neighbour(database, condition, view, at + by)
 
 
 def following(row: dict[str, Any]) -> tuple[dict[str, Any] | None, int]:
-    """The next row and how far it is: a mark may take this row out of the selection, and the next into its place."""
+    """The next row and how far it is: a mark may take this row out of the selection, and the next into its place.
+
+    Where cards are media, the captions of this one that are not marked yet come first.
+    """
+    if view.grouped and at is not None:
+        left = [other for other in own_captions if (other["caption_index"] or 0) > (row["caption_index"] or 0)]
+        if left:
+            return left[0], 0
     if "review" in (condition or "").lower():
         here = at_place(0)
         if here is None or any(here[name] != row[name] for name in ("uid", "caption_index", "shard")):
@@ -130,7 +161,7 @@ def media(told: Explanation) -> None:
     st.subheader("Media that fit this caption")
     rank(told.medium_rank, told.media_of)
     rows = [find_row(database, fit.uid, fit.caption_index, fit.shard) for fit in told.media]
-    gallery(database, [row for row in rows if row], columns=5)
+    gallery(database, [[row] for row in rows if row], columns=5)
 
 
 def rank(place: int | None, of: int) -> None:
@@ -142,7 +173,7 @@ def duplicates(told: Explanation) -> None:
     if told.duplicates:
         st.subheader("Duplicates")
         rows = [find_row(database, d["uid"], d["caption_index"], d["shard"]) for d in told.duplicates[:10]]
-        gallery(database, [row for row in rows if row], columns=5, first=100)
+        gallery(database, [[row] for row in rows if row], columns=5, first=100)
 
 
 def prototypes(title: str, found: list[PrototypeBelief]) -> None:
@@ -195,8 +226,9 @@ assert row is not None
 
 view = parse_view(st.query_params.get("from", ""))
 place = st.query_params.get("at", "")
-at = int(place) if place.isdigit() and len(place) < 12 else None
+at = int(place) if place.isascii() and place.isdecimal() and len(place) < 12 else None
 condition = view.selection.condition(database) if at is not None else None
+own_captions = captions_of(database, row).to_pylist()
 
 with st.container(horizontal=True, vertical_alignment="center"):
     step("Previous", at_place(-1), -1, "Left")
@@ -208,7 +240,7 @@ with st.container(horizontal=True, vertical_alignment="center"):
     )
 
 left, right = st.columns([3, 2], gap="large")
-with left:
+with left, st.container(key="medium"):
     data = medium(row)
     size = f"{row['width']} × {row['height']}" if row["width"] else ""
     st.caption(
@@ -224,10 +256,11 @@ with right:
     flag_badges(row)
     if row["status"] != "ok":
         empty("This pair could not be measured", row["error_message"] or row["status"], icon=":material/error:")
-    for score in score_words(row, found.ask("percentiles", percentiles, row)):
-        st.markdown(f"{score.label}: **{score.value}**  \n:gray[{score.words}]")
     reviewing(row)
+    scores(row)
+    reviewed(row)
 
+siblings(row)
 if row["status"] == "ok":
     with st.spinner("Looking through the corpus …"):
         told = found.ask("explain", explain, row["uid"], row["caption_index"], row["shard"])

@@ -1,5 +1,6 @@
 """Thresholds: what a filter would keep, what it costs, who stands at the cut, and the file or command that does it."""
 
+import math
 import shlex
 from typing import Any
 
@@ -12,11 +13,11 @@ from auditor.query.precision import precision
 from auditor.query.rules import Rules
 from auditor.query.sandbox import QueryError
 from auditor.query.thresholds import ThresholdError, choose_cut, count_pairs, cuts
-from auditor.schema import COLUMNS, MEASUREMENTS, RULES
+from auditor.schema import COLUMNS, MEASUREMENTS, RULES, Column
 from dashboard import charts
 from dashboard.gallery import gallery
 from dashboard.records import bars, subset_file
-from dashboard.selection import bounds, round_steps
+from dashboard.selection import steps_of
 from dashboard.source import source
 from dashboard.words import empty, label, percent
 
@@ -26,44 +27,33 @@ found = source()
 database = found.database
 
 
-def limit(rule: str, column: str) -> float | None:
-    """A slider from the smallest to the largest value of a column; its far end is no limit."""
-    limits = found.ask("bounds", bounds, column)
-    far, words = (limits.high, "at most") if rule.startswith("max") else (limits.low, "at least")
-    value = st.slider(
-        f"{label(column)}: {words}", limits.low, limits.high, far, limits.step, key=rule, bind="query-params"
-    )
-    return None if value == far else value
-
-
-def matches(rule: str, column: str) -> float | None:
-    steps = [*map(str, found.ask("steps", round_steps, column)), NO_LIMIT]
-    value = st.select_slider(f"{label(column)}: at most", steps, NO_LIMIT, key=rule, bind="query-params")
+def limit(rule: str, column: Column) -> float | None:
+    """A slider over the values of a column; its far end is no limit, for every rule."""
+    steps = [f"{step:g}" for step in found.ask("steps", steps_of, column.name)]
+    options, words = ([*steps, NO_LIMIT], "at most") if rule.startswith("max") else ([NO_LIMIT, *steps], "at least")
+    usual = usual_cut() if rule == "max_p_mismatch" else NO_LIMIT
+    value = st.select_slider(f"{column.label}: {words}", options, usual, key=rule, bind="query-params")
     return None if value == NO_LIMIT else float(value)
+
+
+def usual_cut() -> str:
+    """The threshold of the flag, or no limit where nothing is known of mismatches."""
+    cut = database.thresholds.get("mismatch") if database.manifest.get("statistics") else None
+    return as_step(cut) if isinstance(cut, float) else NO_LIMIT
+
+
+def as_step(cut: float) -> str:
+    """The step of the slider at or just above a cut, so that it never loses more than was asked for."""
+    return f"{math.ceil(round(cut * 1000, 6)) / 1000:g}"
 
 
 def chosen_rules() -> Rules:
     """The widgets of the sidebar."""
-    usual = (
-        database.thresholds.get("mismatch") if database.manifest.get("statistics") else 1.0
-    )  # no limit where none is known
-    usual = usual if isinstance(usual, float) else 0.5
-    p = st.slider(
-        "Probability of a mismatch: at most",
-        0.0,
-        1.0,
-        usual,
-        0.001,
-        format="%.3f",
-        key="max_p_mismatch",
-        bind="query-params",
-    )
-    choose_by_loss()
-    given: dict[str, Any] = {
-        rule: (matches if column.logarithmic else limit)(rule, column.name)
-        for rule, column in RULES.items()
-        if rule != "max_p_mismatch"
-    }
+    given: dict[str, Any] = {}
+    for rule, column in RULES.items():
+        given[rule] = limit(rule, column)
+        if rule == "max_p_mismatch":
+            choose_by_loss()
     top = st.slider("Keep the best", 1, 100, 100, format="%d%%", key="keep_top", bind="query-params")
     by = st.selectbox(
         "… by",
@@ -76,7 +66,7 @@ def chosen_rules() -> Rules:
     where = st.text_input("SQL condition", key="keep_where", bind="query-params", placeholder="width >= 200")
     if top < 100:
         given |= {"keep_top": f"{top}%", "by": by}
-    given |= {"max_p_mismatch": None if p >= 1 else p, "where": where.strip() or None, "no_duplicates": unique}
+    given |= {"where": where.strip() or None, "no_duplicates": unique}
     return Rules.of(given)
 
 
@@ -89,7 +79,7 @@ def choose_by_loss() -> None:
 
 def set_cut(share: float) -> None:
     try:
-        st.session_state["max_p_mismatch"] = float(choose_cut(found.ask("pairs", count_pairs), lose_at_most=share))
+        st.session_state["max_p_mismatch"] = as_step(choose_cut(found.ask("pairs", count_pairs), lose_at_most=share))
     except ThresholdError as error:
         st.session_state["cut_problem"] = str(error)
 
@@ -170,7 +160,13 @@ def at_the_cut(rules: Rules) -> None:
     ):
         with side:
             st.subheader(words)
-            gallery(database, rows.to_pylist(), columns=2, shown=(column,), first=0 if words == "Just kept" else 100)
+            gallery(
+                database,
+                [[row] for row in rows.to_pylist()],
+                columns=2,
+                shown=(column,),
+                first=0 if words == "Just kept" else 100,
+            )
             if not len(rows):
                 st.caption("None.")
 

@@ -251,3 +251,35 @@ def test_every_page_opens_in_both_themes(chromium, tmp_path: Path, url: str, aud
         if child:
             child.terminate()
             child.wait(30)
+
+
+@pytest.mark.parametrize("size", [(1440, 900), (1280, 720)])
+def test_a_pair_and_its_verdict_fit_one_screen(chromium, url: str, audit: Path, size: tuple[int, int]) -> None:  # type: ignore[no-untyped-def]
+    row = Audit(audit).page("kind = 'image' AND status = 'ok'", limit=1, offset=9).to_pylist()[0]
+    context = chromium.new_context(viewport={"width": size[0], "height": size[1]})
+    try:
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE)
+        visit(page, sample_url(url, row))
+        parts = [".st-key-medium img", ".st-key-caption", ".st-key-mark-good", ".st-key-mark-unsure", ".st-key-scores"]
+        for part in parts:
+            box = page.locator(part).first.bounding_box()
+            assert box["y"] >= 0 and box["y"] + box["height"] <= size[1], f"{part} is outside {size}: {box}"
+    finally:
+        context.close()
+
+
+def test_cards_are_of_one_height_and_can_be_marked(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
+    visit(page, f"{url}/browse?kind=image&status=ok&size=12&reviewer=ben")
+    cards = page.locator("[class*=st-key-card-]")
+    heights = {round(cards.nth(i).bounding_box()["height"]) for i in range(8)}
+    assert max(heights) - min(heights) <= 2
+    cards.first.get_by_test_id("stButtonGroup").locator("button").first.click()
+    for _ in range(60):
+        marks = [
+            m for m in Audit(audit).sql("SELECT reviewer, mark FROM reviews").to_pylist() if m["reviewer"] == "ben"
+        ]
+        if marks:
+            break
+        page.wait_for_timeout(500)
+    assert marks == [{"reviewer": "ben", "mark": "good"}]

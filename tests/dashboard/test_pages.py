@@ -233,7 +233,7 @@ def test_scores_in_words() -> None:
     row = {"kind": "video", "p_mismatch": 0.93, "matches_text": 12.3, "similarity": None}
     found = {score.label: score for score in score_words(row, {"p_mismatch": 0.999})}
     assert "93.0% do not belong" in found["Probability of a mismatch"].words
-    assert "above 99% of the videos" in found["Probability of a mismatch"].words
+    assert "above 99% of the video pairs" in found["Probability of a mismatch"].words
     assert "about 12.3 videos" in found["Media that fit the caption"].words
     assert "Similarity" not in found
     assert number(0.00001) == "< 0.001" and number(None) == "–" and number(12345.6) == "12,346"
@@ -291,3 +291,35 @@ def test_the_dashboard_imports_no_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=APP.parents[1], check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_medium_with_two_captions_is_one_card(opened: Open, small: tuple[Path, Path]) -> None:
+    audit = Audit(small[0])
+    keys = audit.sql("SELECT count(DISTINCT (shard, key)) AS n FROM samples")["n"][0].as_py()
+    app = opened("browse", Settings((str(small[0]),)), size="96")
+    assert f"**{audit.count():,}** rows of **{keys:,}** media" in marked(app)
+    app.toggle(key="grouped").set_value(False).run()
+    assert "media" not in marked(app)
+
+
+def test_marks_of_two_reviewers_are_both_kept_and_their_disagreement_shown(opened: Open, tmp_path: Path) -> None:
+    folder, _ = write_corpus_audit(tmp_path)
+    row = Audit(folder).worst(n=1).to_pylist()[0]
+    Audit(folder).mark(row["uid"], "good", caption_index=row["caption_index"], reviewer="ann")
+    query = {"uid": row["uid"], "shard": row["shard"], "caption": str(row["caption_index"])}
+    app = opened("sample", Settings((str(folder),)), **query)
+    app.button(key="mark-bad").click().run()
+    marks = Audit(folder).sql("SELECT reviewer, mark FROM reviews ORDER BY mark").to_pylist()
+    assert [mark["mark"] for mark in marks] == ["bad", "good"]
+    assert marks[0]["reviewer"].startswith("unnamed-") and marks[1]["reviewer"] == "ann"
+    assert "reviewers disagree" in marked(app)
+    assert any("1 said something else" in toast.value for toast in app.toast)
+    divided = opened("browse", Settings((str(folder),)), review="reviewers disagree")
+    assert "**1** rows" in marked(divided)
+
+
+@pytest.mark.parametrize("caption", ["²", "-1", "9" * 40, "x"])
+def test_a_caption_number_that_is_none_opens_the_first(opened: Open, small: tuple[Path, Path], caption: str) -> None:
+    row = Audit(small[0]).worst(n=1).to_pylist()[0]
+    app = opened("sample", Settings((str(small[0]),)), uid=row["uid"], shard=row["shard"], caption=caption, at="²")
+    assert not app.exception

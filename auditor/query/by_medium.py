@@ -1,0 +1,69 @@
+"""Pages of media instead of rows: a photo with five captions is one entry, at the place of its foremost caption.
+
+The rows of a medium follow each other in their file, numbered by caption_index: the file and the number of the first of
+them name the medium, without reading a path.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from auditor.query.database import AuditDatabase
+from auditor.query.rows import at_places, located
+from auditor.query.sandbox import literal
+
+FIRST = "file_row_number - coalesce(caption_index, 0)"
+
+
+def several_captions(database: AuditDatabase) -> bool:
+    """Has any medium more than one caption?"""
+    found = database.cached(
+        "several captions",
+        lambda: database.rows(f"SELECT max(caption_index) AS most FROM {database.table('caption_index')}"),
+    )
+    return bool(found[0]["most"])
+
+
+def count_media(database: AuditDatabase, where: str | None = None) -> int:
+    """Media with a row that meets a condition."""
+    source = located(database, database.where(where), "caption_index", again=True)
+    found: int = database.rows(f"SELECT count(*) AS n FROM (SELECT DISTINCT file, {FIRST} FROM {source})")[0]["n"]
+    return found
+
+
+def media_page(
+    database: AuditDatabase,
+    where: str | None = None,
+    order_by: str | None = None,
+    descending: bool = False,
+    limit: int = 50,
+    offset: int = 0,
+) -> list[list[dict[str, Any]]]:
+    """For each medium of a page its rows that meet the condition, the foremost first."""
+    value = database.column(order_by) if order_by else "NULL"
+    way, foremost = ("DESC", "max") if descending else ("ASC", "min")
+    source = located(
+        database, database.where(where), f"{value} caption_index" if order_by else "caption_index", again=True
+    )
+    places = database.rows(
+        f"WITH found AS (SELECT file, file_row_number AS number, {FIRST} AS medium, {value} AS value FROM {source}), "
+        f"page AS (SELECT file, medium, {foremost}(value) AS best FROM found GROUP BY file, medium "
+        f"ORDER BY best {way} NULLS LAST, file, medium LIMIT {int(limit)} OFFSET {int(offset)}) "
+        "SELECT file, number, medium FROM found JOIN page USING (file, medium) "
+        f"ORDER BY best {way} NULLS LAST, file, medium, value {way} NULLS LAST, number"
+    )
+    grouped: dict[tuple[int, int], list[dict[str, Any]]] = {}
+    for place, row in zip(places, at_places(database, places).to_pylist(), strict=True):
+        grouped.setdefault((place["file"], place["medium"]), []).append(row)
+    return list(grouped.values())
+
+
+def captions_of(database: AuditDatabase, row: Mapping[str, Any]) -> pa.Table:
+    """All rows of the medium of a row, in the order of their captions; reads one file of the audit."""
+    view = database.view(database.files.shard(row["shard"]))
+    return database.run(
+        f"SELECT * FROM ({view}) LEFT JOIN verdicts USING (uid, caption_index) WHERE key = {literal(row['key'])} "
+        f"AND media_path IS NOT DISTINCT FROM {literal(row['media_path'])} "
+        f"AND media_offset IS NOT DISTINCT FROM {literal(row['media_offset'])} ORDER BY caption_index"
+    )

@@ -1,0 +1,60 @@
+"""Media as entries of a page, against grouping all rows in Python."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from auditor.query.by_medium import captions_of, count_media, media_page, several_captions
+from auditor.query.database import AuditDatabase
+from auditor.query.rows import page
+from tests.support.synthetic import write_audit, write_corpus_audit
+
+
+@pytest.fixture(scope="module")
+def audit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every fifth key has two captions."""
+    return write_corpus_audit(tmp_path_factory.mktemp("several"))[0]
+
+
+def medium(row: dict[str, Any]) -> tuple[Any, ...]:
+    return row["shard"], row["media_path"], row["media_offset"], row["key"]
+
+
+def naive(database: AuditDatabase, where: str | None, by: str | None, descending: bool) -> list[list[str]]:
+    """All rows in order, gathered by medium where each first appears."""
+    found: dict[tuple[Any, ...], list[str]] = {}
+    for row in page(database, where, by, descending, limit=10_000).to_pylist():
+        found.setdefault(medium(row), []).append(f"{row['uid']}-{row['caption_index']}")
+    return list(found.values())
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+@pytest.mark.parametrize(
+    ("by", "descending"), [("p_mismatch", True), ("similarity", False), ("key", False), (None, False)]
+)
+@pytest.mark.parametrize("where", [None, "similarity > 0.2", "contains(caption, 'dog')"])
+def test_pages_of_media(audit: Path, in_memory: bool, by: str | None, descending: bool, where: str | None) -> None:
+    with AuditDatabase(audit) as database:
+        if in_memory:
+            database.load_into_memory()
+        wanted = naive(database, where, by, descending)
+        assert count_media(database, where) == len(wanted)
+        shown = [
+            [f"{row['uid']}-{row['caption_index']}" for row in rows]
+            for start in range(0, len(wanted) + 7, 7)
+            for rows in media_page(database, where, by, descending, limit=7, offset=start)
+        ]
+        assert shown == wanted
+
+
+def test_captions_of_a_medium(audit: Path) -> None:
+    with AuditDatabase(audit) as database:
+        assert several_captions(database)
+        row = page(database, "caption_index = 1", limit=1).to_pylist()[0]
+        assert [other["caption_index"] for other in captions_of(database, row).to_pylist()] == [0, 1]
+
+
+def test_one_caption_each(tmp_path: Path) -> None:
+    with AuditDatabase(write_audit(tmp_path / "audit", 50)) as database:
+        assert not several_captions(database)
