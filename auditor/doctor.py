@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 NEEDED = ("click", "duckdb", "fsspec", "numpy", "pillow", "pyarrow", "rich")
 EXTRAS = {
-    "model": ("av", "decord", "faiss-cpu", "open_clip_torch", "safetensors", "torch", "webdataset"),
+    "model": ("av", "decord", "faiss-cpu", "open_clip_torch", "safetensors", "simplejpeg", "torch", "webdataset"),
     "ray": ("ray",),
     "dashboard": ("altair", "pandas", "safetensors", "streamlit"),
     "s3": ("s3fs",),

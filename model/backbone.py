@@ -62,6 +62,10 @@ class Backbone:
     def device(self) -> torch.device:
         return self.model.logit_scale.device  # type: ignore[no-any-return]
 
+    @property
+    def on_gpu(self) -> bool:
+        return self.device.type == "cuda"
+
     @cached_property
     def fingerprint(self) -> str:
         """Of weights, architecture and preprocessing at the time of the first call."""
@@ -69,8 +73,15 @@ class Backbone:
 
     def tokenize(self, captions: Sequence[str]) -> Tensor:
         """Tokens (B, L) on the device of the model; L is the longest caption where the text tower allows it."""
-        tokens: Tensor = self.tokenizer(list(captions))
-        return (trimmed(tokens) if self.trims else tokens).to(self.device)
+        return self.trim(self.tokens(captions))
+
+    def tokens(self, captions: Sequence[str]) -> Tensor:
+        """Tokens (B, L) of captions at full width, on the CPU; any thread may ask for them."""
+        made: Tensor = self.tokenizer(list(captions))
+        return made
+
+    def trim(self, tokens: Tensor) -> Tensor:
+        return (trimmed(tokens) if self.trims else tokens).to(self.device, non_blocking=True)
 
     def embed_tokens(self, tokens: Tensor) -> Tensor:
         """L2-normalised embeddings (B, D) of tokens, with gradients."""
@@ -87,32 +98,34 @@ class Backbone:
         x = ((x - mean) / std).contiguous(memory_format=torch.channels_last)
         return F.normalize(self.model.encode_image(x).float(), dim=-1)
 
-    def encode_images(self, pixels: npt.NDArray[np.uint8]) -> Tensor:
+    def encode_images(self, pixels: npt.NDArray[np.uint8] | Tensor) -> Tensor:
         """Embeddings (B, D), float32 and L2-normalised, of pixels (B, H, W, 3) as `model.pixels.fit_to` makes them."""
+        pixels = torch.from_numpy(np.ascontiguousarray(pixels)) if isinstance(pixels, np.ndarray) else pixels
         expected = (*self.pixels.size, 3)
-        if pixels.ndim != 4 or pixels.shape[1:] != expected or pixels.dtype != np.uint8:
+        if pixels.ndim != 4 or tuple(pixels.shape[1:]) != expected or pixels.dtype != torch.uint8:
             raise BackboneError(
                 f"{self.spec} encodes uint8 pixels of shape (B, {', '.join(map(str, expected))}), "
-                f"not {pixels.dtype} of shape {pixels.shape}"
+                f"not {str(pixels.dtype).removeprefix('torch.')} of shape {tuple(pixels.shape)}"
             )
         if len(pixels) == 0:
             return torch.zeros(0, self.dim, device=self.device)
         with evaluating(self.model):
-            return self.embed_pixels(torch.from_numpy(np.ascontiguousarray(pixels)))
+            return self.embed_pixels(pixels)
 
     def encode_texts(self, captions: Sequence[str], batch: int = 256, *, by_length: bool = True) -> Tensor:
-        """Embeddings (B, D), float32 and L2-normalised, of captions, in their order.
+        """Embeddings (B, D), float32 and L2-normalised, of captions; encoded in order of length, returned in theirs."""
+        if not captions:
+            return torch.zeros(0, self.dim, device=self.device)
+        return self.encode_tokens(self.tokens(captions), batch, by_length=by_length)
 
-        Encoded `by_length` a batch is padded little; a hook on the tower wants them encoded in their order.
-        """
-        result = torch.zeros(len(captions), self.dim, device=self.device)
-        order = list(range(len(captions)))
-        if by_length:
-            order.sort(key=lambda index: len(captions[index]))
+    def encode_tokens(self, tokens: Tensor, batch: int = 256, *, by_length: bool = True) -> Tensor:
+        """The same of tokens (B, L) at full width: batches of like lengths are padded little."""
+        result = torch.zeros(len(tokens), self.dim, device=self.device)
+        order = (tokens != 0).sum(dim=1).argsort(stable=True) if by_length else torch.arange(len(tokens))
         with evaluating(self.model):
             for start in range(0, len(order), batch):
                 chosen = order[start : start + batch]
-                result[chosen] = self.embed_tokens(self.tokenize([captions[index] for index in chosen]))
+                result[chosen.to(self.device)] = self.embed_tokens(self.trim(tokens[chosen]))
         return result
 
 

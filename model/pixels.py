@@ -86,6 +86,12 @@ class PixelSpec:
         if len(self.size) != 2 or min(self.size) < 1:
             raise ModelError(f"a size is (height, width), not {self.size!r}")
 
+    @property
+    def kernel(self) -> Interpolation:
+        """open_clip ignores the interpolation where it crops to a size that is not square."""
+        square = self.size[0] == self.size[1]
+        return self.interpolation if square or self.resize_mode != "shortest" else "bicubic"
+
     @classmethod
     def from_open_clip(cls, config: Mapping[str, Any]) -> "PixelSpec":
         """From open_clip's preprocess dict (`model.visual.preprocess_cfg`); missing keys take open_clip's defaults."""
@@ -130,30 +136,36 @@ def triple(values: float | list[float] | tuple[float, ...]) -> Triple:
 
 def fit_to(spec: PixelSpec, image: Image.Image) -> Pixels:
     """Resize, crop and pad an RGB image to `spec.size`: uint8 (H, W, 3), equal to open_clip's transform."""
-    height, width = spec.size
-    if spec.resize_mode == "squash":
-        fitted = resize(image, (width, height), spec.interpolation)
-    elif spec.resize_mode == "longest":
-        fitted = centre(resize(image, by_ratio(image, spec.size, max), spec.interpolation), spec.size, spec.fill)
-    elif height == width:
-        fitted = cover(image, by_short_edge(image, height), spec.size, spec.interpolation)
-    else:  # open_clip ignores the interpolation here
-        fitted = cover(image, by_ratio(image, spec.size, min), spec.size, "bicubic")
+    resized = resized_size(spec, image.size)
+    if spec.resize_mode == "longest":
+        fitted = centre(resize(image, resized, spec.kernel), spec.size, spec.fill)
+    else:
+        fitted = cover(image, resized, spec.size, spec.kernel)
     return np.asarray(fitted, dtype=np.uint8)
 
 
-def by_short_edge(image: Image.Image, edge: int) -> tuple[int, int]:
+def resized_size(spec: PixelSpec, size: tuple[int, int]) -> tuple[int, int]:
+    """(width, height) that an image of (width, height) `size` is resized to, before it is cut or padded."""
+    height, width = spec.size
+    if spec.resize_mode == "squash":
+        return width, height
+    if spec.resize_mode == "longest":
+        return by_ratio(size, spec.size, max)
+    return by_short_edge(size, height) if height == width else by_ratio(size, spec.size, min)
+
+
+def by_short_edge(size: tuple[int, int], edge: int) -> tuple[int, int]:
     """(width, height) with the short edge at `edge`; torchvision rounds the long edge down."""
-    short, long = sorted(image.size)
+    short, long = sorted(size)
     long_edge = int(edge * long / short)
-    return (edge, long_edge) if image.width <= image.height else (long_edge, edge)
+    return (edge, long_edge) if size[0] <= size[1] else (long_edge, edge)
 
 
-def by_ratio(image: Image.Image, size: tuple[int, int], choose: Any) -> tuple[int, int]:
-    """(width, height) shrunk by the larger (`max`) or smaller (`min`) of the two ratios to (height, width) `size`."""
-    ratio = choose(image.height / size[0], image.width / size[1])
+def by_ratio(size: tuple[int, int], wanted: tuple[int, int], choose: Any) -> tuple[int, int]:
+    """(width, height) shrunk by the larger (`max`) or smaller (`min`) of the two ratios to (height, width) `wanted`."""
+    ratio = choose(size[1] / wanted[0], size[0] / wanted[1])
     # A sliver would round to nothing, where open_clip fails; an audit shows it as one line of pixels.
-    return max(1, round(image.width / ratio)), max(1, round(image.height / ratio))
+    return max(1, round(size[0] / ratio)), max(1, round(size[1] / ratio))
 
 
 def resize(image: Image.Image, size: tuple[int, int], interpolation: Interpolation) -> Image.Image:
@@ -220,6 +232,12 @@ def decode_image(data: bytes, limits: Limits = Limits()) -> Image.Image:  # noqa
         raise DecodeError("corrupt", f"{type(error).__name__}: {error}") from error
 
 
+def decode_and_fit(data: bytes, spec: PixelSpec, limits: Limits) -> tuple[Pixels, tuple[int, int]]:
+    """The fitted pixels (H, W, 3) of a file, and (width, height) as displayed before fitting."""
+    image = decode_image(data, limits)
+    return fit_to(spec, image), image.size
+
+
 def check_size(size: tuple[int, int], limits: Limits) -> None:
     width, height = size
     if width < 1 or height < 1:
@@ -229,17 +247,23 @@ def check_size(size: tuple[int, int], limits: Limits) -> None:
 
 
 def upright(shown: Image.Image, source: Image.Image) -> Image.Image:
-    """Turn `shown` as the EXIF of its source says (Pillow turns TIFF on its own); damaged EXIF turns nothing."""
+    """Turn `shown` as the EXIF of its source says (Pillow turns TIFF on its own)."""
+    turn = TRANSPOSITIONS.get(orientation(source))
+    return shown if turn is None else shown.transpose(turn)
+
+
+def orientation(source: Image.Image) -> int:
+    """1 to 8 as EXIF counts them; 1, upright, where it says nothing or is damaged."""
     block = source.info.get("exif")
     if not block or source.format == "TIFF":
-        return shown
+        return 1
     exif = Image.Exif()
     try:
         exif.load(block)
-        turn = TRANSPOSITIONS.get(exif.get(ORIENTATION, 1))
+        turn = exif.get(ORIENTATION, 1)
+        return turn if turn in TRANSPOSITIONS else 1
     except (OSError, SyntaxError, ValueError, KeyError, TypeError, struct.error):
-        return shown
-    return shown if turn is None else shown.transpose(turn)
+        return 1
 
 
 def flatten(image: Image.Image) -> Image.Image:

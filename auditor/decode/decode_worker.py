@@ -1,13 +1,13 @@
 """One decoder process: takes files over a socket, one at a time, and gives back pixels or a reason.
 
-Started by auditor.decode.decoder_process as `python -m auditor.decode.decode_worker SOCKET PARENT SETTINGS`; nothing
-else runs it. It may crash, hang or be killed at any time. It imports numpy and Pillow, video libraries with the first
-video, never torch.
+Forked by auditor.decode.nursery_process; nothing else runs it. It may crash, hang or be killed at any time. With exact
+pixels it has numpy and Pillow, else torch too; video libraries are imported with the first video.
 
-A request is `REQUEST` (attempt, bytes) and the file; an answer is `ANSWER` (bytes of JSON), the JSON, then the
-pixels. After an answer that says `spent` the process ends.
+A request is `REQUEST` (attempt, bytes, slot) and the file; an answer is `ANSWER` (bytes of JSON), the JSON, then the
+pixels, unless they are in the slot (auditor.decode.slots). After an answer that says `spent` the process ends.
 """
 
+import contextlib
 import ctypes
 import json
 import os
@@ -18,7 +18,7 @@ import struct
 import sys
 from typing import Any
 
-REQUEST = struct.Struct("<BQ")
+REQUEST = struct.Struct("<BQi")
 ANSWER = struct.Struct("<I")
 PR_SET_PDEATHSIG = 1
 KEPT_BYTES = 512 << 20  # a process that holds on to more than this after a file makes way for a fresh one
@@ -68,7 +68,7 @@ def answer(connection: socket.socket, header: dict[str, Any], pixels: memoryview
         connection.sendall(pixels)
 
 
-def serve(connection: socket.socket, settings: dict[str, Any]) -> None:
+def serve(connection: socket.socket, settings: dict[str, Any], slots: Any) -> None:
     from PIL import Image
 
     from model.pixels import Limits, PixelSpec
@@ -79,38 +79,58 @@ def serve(connection: socket.socket, settings: dict[str, Any]) -> None:
     idle = memory()[1]
     answer(connection, {"ready": os.getpid()})
     while (request := receive(connection, REQUEST.size)) is not None:
-        attempt, size = REQUEST.unpack(request)
+        attempt, size, slot = REQUEST.unpack(request)
         allow_memory(limits.memory)
         try:
             data = receive(connection, size)
             if data is None:
                 return
-            header, pixels = decode(bytes(data), spec, settings["frames"], limits, attempt)
+            header, stack = decode(bytes(data), spec, settings, limits, attempt)
+            pixels = hand_over(header, stack, slots, slot)
             spent = memory()[1] - idle > KEPT_BYTES
         except MemoryError:
             header, pixels, spent = {"status": "too_large", "message": "the file does not fit in memory"}, b"", True
-        data = None
+        data = stack = None
         answer(connection, {**header, "spent": spent}, pixels)
         if spent:
             return
 
 
-def decode(data: bytes, spec: Any, frames: int, limits: Any, attempt: int) -> tuple[dict[str, Any], memoryview | bytes]:
-    """The answer to one file. What it is, its content says: extensions lie."""
+def hand_over(header: dict[str, Any], stack: Any, slots: Any, slot: int) -> memoryview | bytes:
+    """Put an image where the reader looks for it; returns what has to go through the socket."""
     import numpy as np
 
-    from model.pixels import DecodeError, decode_image, fit_to
+    if stack is None:
+        return b""
+    if slot >= 0 and len(stack) == 1:
+        slots[slot] = stack[0]
+        header["in_slot"] = True
+        return b""
+    return np.ascontiguousarray(stack).data.cast("B")
+
+
+def decode(data: bytes, spec: Any, settings: dict[str, Any], limits: Any, attempt: int) -> tuple[dict[str, Any], Any]:
+    """The facts about one file and its frames (F, H, W, 3). What it is, its content says: extensions lie."""
+    from model.pixels import DecodeError
     from model.video.formats import is_video
 
     try:
         if is_video(data):
-            stack, facts = decode_video(data, spec, frames, limits, attempt)
+            stack, facts = decode_video(data, spec, settings["frames"], limits, attempt)
         else:
-            image = decode_image(data, limits)
-            stack, facts = fit_to(spec, image)[None], {"width": image.width, "height": image.height}
+            stack, facts = decode_picture(data, spec, settings["exact"], limits)
     except DecodeError as error:
-        return {"status": error.status, "message": str(error)}, b""
-    return {**facts, "shape": stack.shape}, np.ascontiguousarray(stack).data.cast("B")
+        return {"status": error.status, "message": str(error)}, None
+    return {**facts, "shape": stack.shape}, stack
+
+
+def decode_picture(data: bytes, spec: Any, exact: bool, limits: Any) -> tuple[Any, dict[str, Any]]:
+    if exact:
+        from model.pixels import decode_and_fit
+    else:
+        from model.fast_pixels import decode_and_fit
+    pixels, (width, height) = decode_and_fit(data, spec, limits)
+    return pixels[None], {"width": width, "height": height}
 
 
 def decode_video(data: bytes, spec: Any, frames: int, limits: Any, attempt: int) -> tuple[Any, dict[str, Any]]:
@@ -127,26 +147,17 @@ def decode_video(data: bytes, spec: Any, frames: int, limits: Any, attempt: int)
 
 
 def load_video_libraries() -> None:
-    import contextlib
-
     import av  # noqa: F401
 
     with contextlib.suppress(ImportError):  # no wheel on some systems; PyAV then decodes all
         import decord  # noqa: F401
 
 
-def main() -> None:
-    handle, parent, settings = sys.argv[1:]
-    die_with(int(parent))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent says when to end
-    connection = socket.socket(fileno=int(handle))
-    try:
-        serve(connection, json.loads(settings))
-    except (BrokenPipeError, ConnectionResetError):
-        pass
-    except ImportError as error:
-        answer(connection, {"broken": str(error)})
+def run(settings: dict[str, Any], handle: int, shared: int | None = None) -> None:
+    """The life of a decoder: `handle` is its socket, `shared` the memory for pixels."""
+    from auditor.decode.slots import open_slots
 
-
-if __name__ == "__main__":
-    main()
+    connection = socket.socket(fileno=handle)
+    slots = None if shared is None else open_slots(shared, (*settings["pixels"]["size"], 3))
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        serve(connection, settings, slots)

@@ -4,32 +4,24 @@
 one and turns whatever becomes of a file into a result. The pool in auditor.decode.decoders runs several side by side.
 """
 
-import contextlib
 import json
-import os
-import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from auditor.decode.decode_worker import ANSWER, REQUEST
-from auditor.errors import AuditorError
+from auditor.decode.nursery import DecoderError, Nursery, shared_nursery
+from auditor.decode.slots import Slots
 from auditor.sample import Kind, Problem
 from model.pixels import Pixels
 
-START_SECONDS = 120.0  # to import numpy and Pillow, on a machine that is very busy
+START_SECONDS = 120.0  # to say that it is there, on a machine that is very busy
+GRACE = 0.2  # seconds: it may be on its way out, and its own reason is the better one
 LONGEST_ANSWER = 1 << 20  # bytes of JSON
-
-
-class DecoderError(AuditorError):
-    """Decoder processes cannot run at all: a fault of the installation, not of a file."""
 
 
 class DeadDecoderError(Exception):
@@ -54,65 +46,70 @@ class Decoded:
 
 
 class DecoderProcess:
-    """One child process and the socket to it."""
+    """One decoder process and the socket to it."""
 
-    def __init__(self, settings: str, most: tuple[int, int, int, int]) -> None:
-        mine, its = socket.socketpair()
-        root = str(Path(__file__).resolve().parents[2])  # found even where this project is not installed
-        paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-        # Each thread's own malloc arena would reserve address space that counts against the file.
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "MALLOC_ARENA_MAX": "2"}
-        # -P: a model.py in the current folder is not ours.
-        command = [sys.executable, "-P", "-W", "ignore", "-m", "auditor.decode.decode_worker"]
-        with contextlib.ExitStack() as unwind, its:
-            unwind.callback(mine.close)
-            self.child = subprocess.Popen(
-                [*command, str(its.fileno()), str(os.getpid()), settings],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,  # libtiff and ffmpeg write where they like
-                stderr=subprocess.DEVNULL,
-                pass_fds=[its.fileno()],
-                env=environment,
-                start_new_session=True,  # a Ctrl-C in the terminal is the parent's to handle
-            )
-            unwind.pop_all()
-        self.connection = mine
-        self.most = most
+    def __init__(
+        self, settings: dict[str, Any], most: tuple[int, int, int, int], slots: Slots, nursery: Nursery
+    ) -> None:
+        self.most, self.slots, self.nursery = most, slots, nursery
         self.ready = False
         self.spent = False
+        self.connection, its = socket.socketpair()
+        try:
+            with its:
+                self.pid = nursery.fork(settings, [its.fileno(), *([] if slots.handle is None else [slots.handle])])
+        except BaseException:
+            self.connection.close()
+            raise
 
     @property
     def usable(self) -> bool:
-        return not self.spent and self.child.poll() is None
+        """Whether it waits for a file; one that has died has closed its end."""
+        if self.spent:
+            return False
+        try:
+            self.connection.settimeout(0)
+            return bool(self.connection.recv(1, socket.MSG_PEEK))
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
 
     def wait_until_ready(self) -> None:
-        """Raises DecoderError where the child says that it cannot run."""
         if not self.ready:
-            greeting, _ = self._answer(time.monotonic() + START_SECONDS)
-            if "broken" in greeting:
-                raise DecoderError(f"decoders cannot import what they need: {greeting['broken']}; run `auditor doctor`")
+            self._answer(time.monotonic() + START_SECONDS)
             self.ready = True
 
     def decode(self, data: bytes, attempt: int, seconds: float) -> Decoded | Problem:
         """Raises TimeoutError at the deadline and DeadDecoderError where the process ended; both leave it unusable."""
-        deadline = time.monotonic() + seconds
+        slot = self.slots.take()
         try:
-            self.connection.settimeout(seconds)
-            self.connection.sendall(REQUEST.pack(attempt, len(data)))
-            self.connection.sendall(data)
-        except (BrokenPipeError, ConnectionResetError) as error:
-            raise DeadDecoderError from error
-        # A decoder that a file has taken over may say anything; nothing here may depend on its good will.
-        try:
-            facts, pixels = self._answer(deadline)
+            facts, pixels = self._ask(data, attempt, slot, time.monotonic() + seconds)
+            if "in_slot" in facts:
+                if slot is None:
+                    raise DeadDecoderError  # none was offered
+                pixels, slot = self.slots.pixels(slot), None
             self.spent = bool(facts["spent"])
             if "status" in facts:
                 return Problem("too_large" if facts["status"] == "too_large" else "corrupt", str(facts["message"]))
             times = [float(t) for t in facts["times"]] if "times" in facts else None
             size = int(facts["width"]), int(facts["height"])
             return Decoded(pixels, *size, facts.get("duration"), times, facts.get("decoder"))
+        # A decoder that a file has taken over may say anything; nothing here may depend on its good will.
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise DeadDecoderError from error
+        finally:
+            if slot is not None:
+                self.slots.give_back(slot)
+
+    def _ask(self, data: bytes, attempt: int, slot: int | None, deadline: float) -> tuple[dict[str, Any], Pixels]:
+        try:
+            self.connection.settimeout(max(0.001, deadline - time.monotonic()))
+            self.connection.sendall(REQUEST.pack(attempt, len(data), -1 if slot is None else slot))
+            self.connection.sendall(data)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise DeadDecoderError from error
+        return self._answer(deadline)
 
     def _answer(self, deadline: float) -> tuple[dict[str, Any], Pixels]:
         (size,) = ANSWER.unpack(self._receive(ANSWER.size, deadline))
@@ -120,6 +117,8 @@ class DecoderProcess:
         shape = tuple(facts.get("shape", (0, *self.most[1:])))
         if shape[0] > self.most[0] or shape[1:] != self.most[1:]:
             raise DeadDecoderError
+        if "in_slot" in facts:
+            return facts, np.empty((0, *self.most[1:]), np.uint8)
         pixels: Pixels = np.empty(shape, dtype=np.uint8)
         if pixels.size:
             self._receive_into(pixels.data.cast("B"), deadline)
@@ -141,24 +140,26 @@ class DecoderProcess:
                 raise DeadDecoderError
             view = view[count:]
 
-    def kill(self) -> str:
-        """End the process, wait for it, and say what it had died of."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.child.wait(0.2)  # it may be on its way out: its own reason is the better one
-        died_before = self.child.poll() is not None
-        self.child.kill()
-        code = self.child.wait()
+    def kill(self, grace: float = 0.0) -> str:
+        """End the process, wait for it, and say what it had died of: its own reason, if it ends within `grace`."""
+        cause = self.nursery.end(self.pid, grace)
         self.connection.close()
-        if not died_before:
-            return ""
-        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        return cause
 
 
 class Decoder:
     """A decoder process that is replaced when it dies. One thread decodes; any thread may `stop` it."""
 
-    def __init__(self, settings: str, most: tuple[int, int, int, int], seconds: float) -> None:
+    def __init__(
+        self,
+        settings: dict[str, Any],
+        most: tuple[int, int, int, int],
+        seconds: float,
+        nursery: Nursery | None = None,
+    ) -> None:
         self.settings, self.most, self.seconds = settings, most, seconds
+        self.nursery = nursery or shared_nursery()
+        self.slots = Slots(most[1:])
         self.process: DecoderProcess | None = None
         self._stopped = False
         self._lock = threading.Lock()  # between starting a process and stopping for good
@@ -183,10 +184,7 @@ class Decoder:
         with self._lock:
             if self._stopped:
                 raise DecoderError("the decoder pool is closed")
-            try:
-                self.process = DecoderProcess(self.settings, self.most)
-            except OSError as error:
-                raise DecoderError(f"no decoder process could be started: {error}") from error
+            self.process = DecoderProcess(self.settings, self.most, self.slots, self.nursery)
             return self.process
 
     def stop(self) -> None:
@@ -194,12 +192,18 @@ class Decoder:
         with self._lock:
             self._stopped = True
             if self.process is not None:
-                self.process.child.kill()
+                self.nursery.kill(self.process.pid)
+
+    def close(self) -> None:
+        """After `stop`: wait for the process and let go of the shared memory."""
+        self.end()
+        self.slots.close()
 
     def end(self) -> str:
         """Be rid of the process; returns what it had died of."""
-        process, self.process = self.process, None
-        return process.kill() or "a broken answer" if process else ""
+        with self._lock:  # `stop` must not kill a number that is somebody else's by now
+            process, self.process = self.process, None
+            return process.kill(GRACE) or "a broken answer" if process else ""
 
     def _ready(self) -> DecoderProcess:
         """A process that waits for a file: a fresh one where the last is spent or was killed in between."""

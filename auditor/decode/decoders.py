@@ -10,7 +10,6 @@ Each process (auditor.decode.decode_worker) has one file at a time, so nobody el
 """
 
 import contextlib
-import json
 import queue
 import threading
 from collections import deque
@@ -21,7 +20,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from auditor.decode.decoder_process import Decoded, Decoder, DecoderError
+from auditor.decode.decoder_process import Decoded, Decoder
+from auditor.decode.nursery import DecoderError
 from auditor.sample import Kind, Problem
 from model.pixels import Limits, PixelSpec
 
@@ -41,11 +41,12 @@ class DecoderPool:
         frames: int = 12,
         workers: int = 2,
         limits: Limits = Limits(),  # noqa: B008 (frozen)
+        exact: bool = True,  # the pixels of open_clip's own transform, or those of model.fast_pixels
     ) -> None:
         if frames < 1 or workers < 1:
             raise DecoderError(f"a decoder pool needs frames and workers, not {frames} and {workers}")
         self.limits = limits
-        settings = json.dumps({"pixels": pixels.to_dict(), "frames": frames, "limits": asdict(limits)})
+        settings = {"pixels": pixels.to_dict(), "frames": frames, "limits": asdict(limits), "exact": exact}
         self._most = (frames, *pixels.size, 3)
         self._jobs: queue.SimpleQueue[tuple[Future[Decoded | Problem], bytes] | None] = queue.SimpleQueue()
         self._closed = False
@@ -64,7 +65,7 @@ class DecoderPool:
     @property
     def pids(self) -> list[int]:
         """Of the decoder processes that run now."""
-        return [process.child.pid for decoder in self._decoders if (process := decoder.process)]
+        return [process.pid for decoder in self._decoders if (process := decoder.process)]
 
     def map(
         self, tasks: Iterable[tuple[T, bytes | Problem | N, Kind]], lookahead: int = 64
@@ -135,4 +136,4 @@ class DecoderPool:
                 except Exception as error:
                     future.set_exception(error)
             del future, data, job  # not held while waiting
-        decoder.end()
+        decoder.close()

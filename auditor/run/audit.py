@@ -154,6 +154,7 @@ def begin(folder: Folder, corpus: Corpus, loaded: Loaded, config: AuditConfig) -
         "logit_scale": backbone.logit_scale,
         "pixels": backbone.pixels.to_dict(),
         "frames": config.sweep.frames,
+        "exact_pixels": config.sweep.exact_pixels,
     }
     fresh = Manifest(
         corpus={"spec": corpus.spec, "root": corpus.root, "shards": len(corpus.shards), **asdict(config.options)},
@@ -178,6 +179,12 @@ def refuse_other(folder: Folder, old: Manifest, new: Manifest) -> None:
         if name == "fingerprint" and before != after:
             before, after = f"{old.model['spec']} ({before:.8})", f"{new.model['spec']} ({after:.8})"
         _refuse(folder, "model" if name == "fingerprint" else name, before, after)
+    exact = old.model.get("exact_pixels", True)  # audits older than this setting have exact pixels
+    if exact != new.model["exact_pixels"]:
+        raise AuditError(
+            f"{folder.url} was made {'with' if exact else 'without'} --exact-pixels: "
+            f"{'add' if exact else 'leave out'} that option, or use another --out"
+        )
 
 
 def _refuse(folder: Folder, what: str, old: object, new: object) -> None:

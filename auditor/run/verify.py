@@ -53,9 +53,9 @@ def verify(out: str, count: int, *, model: str | None = None, corpus: str | None
     shards = folder.names("embeddings", ".parquet")
     config = ScoreConfig(**manifest.settings["score"])
     context = prepare(folder, shards, stored_head(folder), manifest.model["logit_scale"], config, keep=False)
-    sweep = SweepConfig(frames=manifest.model["frames"])
+    sweep = SweepConfig(manifest.model["frames"], manifest.model.get("exact_pixels", True))
     checks: list[Check] = []
-    with DecoderPool(backbone.pixels, frames=sweep.frames, workers=1, limits=sweep.limits) as decoders:
+    with sweep.decoder_pool(backbone.pixels, workers=1) as decoders:
         for shard, kind, chosen in choose(folder, shards, count, seed):
             checker = Checker(folder, backbone, decoders, context, corpus, manifest.corpus.get("root"))
             checks += checker.check(shard, kind, chosen)

@@ -4,18 +4,23 @@ from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
 from auditor.vectors import Floats
 from model.backbone import Backbone
 
 
 class FrameBatches:
-    """Collects pixels in order; `finish` gives the embeddings of all that came since the last time."""
+    """Collects pixels in order; `finish` gives the embeddings of all that came since the last time.
+
+    Nothing waits for the device before `finish`: while a GPU encodes a batch, the next one is put together.
+    """
 
     def __init__(self, backbone: Backbone, size: int):
         self.backbone, self.size = backbone, size
         self.waiting: list[npt.NDArray[np.uint8]] = []
-        self.encoded: list[Floats] = []
+        self.encoded: list[Tensor] = []
 
     def add(self, pixels: Iterable[npt.NDArray[np.uint8]]) -> None:
         self.waiting.extend(pixels)
@@ -23,12 +28,17 @@ class FrameBatches:
             self._encode()
 
     def _encode(self) -> None:
-        batch = np.stack(self.waiting[: self.size])
-        del self.waiting[: self.size]
-        self.encoded.append(self.backbone.encode_images(batch).float().cpu().numpy())
+        chosen = self.waiting[: self.size]
+        # The one copy on the way from a decoder: into memory that a GPU fetches from by itself.
+        batch = torch.empty(len(chosen), *chosen[0].shape, dtype=torch.uint8, pin_memory=self.backbone.on_gpu)
+        np.stack(chosen, out=batch.numpy())
+        del self.waiting[: self.size], chosen
+        self.encoded.append(self.backbone.encode_images(batch))
 
     def finish(self) -> Floats:  # (frames, D)
         while self.waiting:
             self._encode()
         done, self.encoded = self.encoded, []
-        return np.concatenate(done) if done else np.zeros((0, self.backbone.dim), np.float32)
+        if not done:
+            return np.zeros((0, self.backbone.dim), np.float32)
+        return torch.cat(done).float().cpu().numpy()

@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
+from torch import Tensor
 
 from auditor.decode.decoders import Decoded
 from auditor.errors import AuditorError
@@ -68,6 +70,7 @@ class Outcome:
     sample: Sample
     digest: str | None
     result: Decoded | Problem
+    tokens: Tensor | None = None  # (captions, L) of what was decoded
 
 
 class ShardFile:
@@ -80,6 +83,7 @@ class ShardFile:
         self.keys = 0
         self.status: Counter[str] = Counter()
         self.piece: list[Swept] = []
+        self.tokens: list[Tensor | None] = []  # of each sample of the piece
         self.frames = FrameBatches(backbone, batch_size)
         self.schema = arrow_schema.embeddings(backbone.dim)
         self.cleanup = contextlib.ExitStack()
@@ -91,6 +95,7 @@ class ShardFile:
         if isinstance(result, Decoded):
             self.frames.add(result.pixels)
         self.piece.append(Swept(outcome.sample, outcome.digest, _shape(result)))
+        self.tokens.append(outcome.tokens)
         if len(self.piece) == PIECE:
             self.flush(watch)
 
@@ -104,6 +109,7 @@ class ShardFile:
         self.status.update(found)
         self.keys += len(self.piece)
         self.piece.clear()
+        self.tokens.clear()
         watch(table.num_rows, table.num_rows - found["ok"])
 
     def _table(self, frames: Floats) -> pa.Table:
@@ -117,15 +123,20 @@ class ShardFile:
         has_visual = np.zeros(table.num_rows, dtype=bool)
         has_visual[first[ok]] = True
         good = [(one, span) for one, span in zip(swept, spans, strict=True) if isinstance(one.outcome, Shape)]
-        captions = [caption for one, _ in good for caption in one.sample.captions]
+        tokens = [made for made, fine in zip(self.tokens, ok, strict=True) if fine and made is not None]
         kept = np.concatenate([frames[:0], *(span for _, span in good)])
         media = from_frames(kept, np.array([len(span) for _, span in good], np.int64), keep=False)
         columns = [
             vectors(media.visual, has_visual),
-            vectors(self.backbone.encode_texts(captions).cpu().numpy(), np.repeat(ok, counts)),
+            vectors(self._texts(tokens), np.repeat(ok, counts)),
             *frame_columns(good, has_visual, self.backbone.dim),
         ]
         return pa.Table.from_arrays([*table.columns, *columns], schema=self.schema)
+
+    def _texts(self, tokens: list[Tensor]) -> Floats:
+        if not tokens:
+            return np.zeros((0, self.backbone.dim), np.float32)
+        return self.backbone.encode_tokens(torch.cat(tokens)).cpu().numpy()
 
     def publish(self) -> ShardReport:
         """Check the count, then put the file in its place."""

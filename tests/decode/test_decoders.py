@@ -18,8 +18,9 @@ from PIL import Image
 
 from auditor.decode.decoder_process import Decoder, DecoderProcess
 from auditor.decode.decoders import Decoded, DecoderError, DecoderPool, Limits, PixelSpec, Problem
+from auditor.decode.nursery import Nursery
 from auditor.sample import Kind
-from model.pixels import decode_image, fit_to
+from model import fast_pixels, pixels
 from model.video.decode import decode_frames
 from tests.support.clips import clip, photo
 from tests.support.decoders import strike
@@ -56,8 +57,17 @@ def running(pid: int) -> bool:
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[DecoderPool]:
-    with DecoderPool(SPEC, frames=4, workers=2) as pool:
+    with DecoderPool(SPEC, frames=4, workers=2, exact=False) as pool:
         yield pool
+
+
+@pytest.fixture
+def nursery(monkeypatch: pytest.MonkeyPatch) -> Iterator[Nursery]:
+    """One of its own for a test that breaks it."""
+    fresh = Nursery()
+    monkeypatch.setattr("auditor.decode.decoder_process.shared_nursery", lambda: fresh)
+    yield fresh
+    fresh.close()
 
 
 def only(pool: DecoderPool, data: bytes) -> Decoded | Problem:
@@ -70,13 +80,21 @@ def only(pool: DecoderPool, data: bytes) -> Decoded | Problem:
 
 def test_results_come_in_order_and_equal_decoding_here(pool: DecoderPool) -> None:
     files = [noise(20 + i, 300 - 7 * i, "JPEG" if i % 2 else "PNG") for i in range(30)]
+    check_order(pool, files, fast_pixels.decode_and_fit)
+    with DecoderPool(SPEC, workers=2) as exact:
+        check_order(exact, files, pixels.decode_and_fit)
+
+
+def check_order(
+    pool: DecoderPool, files: list[bytes], decode: Callable[..., tuple[pixels.Pixels, tuple[int, int]]]
+) -> None:
     results = list(pool.map(tasks(*files), lookahead=5))
-    assert [tag for tag, _ in results] == list(range(30))
+    assert [tag for tag, _ in results] == list(range(len(files)))
     for data, (_, result) in zip(files, results, strict=True):
         assert isinstance(result, Decoded) and result.kind == "image" and result.times is None
-        image = decode_image(data)
-        assert (result.width, result.height) == image.size
-        np.testing.assert_array_equal(result.pixels, fit_to(SPEC, image)[None])
+        expected, size = decode(data, SPEC, Limits())
+        assert (result.width, result.height) == size
+        np.testing.assert_array_equal(result.pixels, expected[None])
 
 
 def test_videos(pool: DecoderPool) -> None:
@@ -208,7 +226,7 @@ def test_a_file_that_crashes_twice_is_corrupt(monkeypatch: pytest.MonkeyPatch) -
 
 def test_memory_is_limited_and_given_back() -> None:
     with DecoderPool(SPEC, workers=1, limits=Limits(memory=40 << 20)) as pool:
-        large, small = noise(4000, 4000, "JPEG"), noise(60, 60)
+        large, small = photo(4000, 4000, "PNG"), noise(60, 60)
         found = [r for _, r in pool.map(tasks(small, large, small, large, small))]
         assert [isinstance(r, Decoded) for r in found] == [True, False, True, False, True]
         assert isinstance(found[1], Problem) and found[1].status == "too_large" and "memory" in found[1].message
@@ -226,7 +244,8 @@ def test_files_above_the_limit_are_never_sent() -> None:
     "lie", [b"no json", b"[]", b'{"spent": 0, "shape": [9, 32, 32, 3]}', b'{"shape": [1, 9, 9, 3]}']
 )
 def test_a_decoder_that_talks_nonsense_is_replaced(lie: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    decoder = Decoder('{"pixels": {}, "frames": 1, "limits": {}}', (1, 32, 32, 3), seconds=20)
+    settings = {"pixels": {"size": [32, 32]}, "frames": 1, "limits": {}, "exact": True}
+    decoder = Decoder(settings, (1, 32, 32, 3), seconds=20)
     receive = DecoderProcess._receive
 
     def corrupted(self: DecoderProcess, size: int, deadline: float) -> bytearray:
@@ -235,7 +254,7 @@ def test_a_decoder_that_talks_nonsense_is_replaced(lie: bytes, monkeypatch: pyte
 
     monkeypatch.setattr(DecoderProcess, "_receive", corrupted)
     result = decoder.decode(photo())
-    decoder.end()
+    decoder.close()
     assert isinstance(result, Problem) and result.status == "corrupt"
 
 
@@ -257,8 +276,8 @@ def test_hostile_files(shared: Path) -> None:
 
 def test_close_leaves_nothing_even_in_the_middle_of_work() -> None:
     pool = DecoderPool(SPEC, workers=2)
-    threads = threading.active_count()
     assert isinstance(only(pool, photo()), Decoded)
+    threads = threading.active_count()
     pids = pool.pids
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
@@ -312,19 +331,40 @@ def test_a_script_without_main_guard_and_with_its_own_model_works(tmp_path: Path
     assert parent.returncode == 0 and output.startswith("corrupt"), output
 
 
-def test_decoders_never_import_torch_and_say_nothing(shared: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_exact_decoders_never_import_torch_and_none_says_anything(
+    nursery: Nursery, shared: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     chatty = [file.read_bytes() for file in sorted((shared / "data" / "hostile").glob("bad__pillow__crash*.tif"))]
-    with DecoderPool(SPEC, workers=1) as pool:
-        list(pool.map(tasks(*chatty, clip()[:900], clip(frames=5))))
-        maps = Path(f"/proc/{pool.pids[0]}/maps").read_text()
-    assert "torch" not in maps and "decord" in maps
+    for exact in (True, False):
+        with DecoderPool(SPEC, workers=1, exact=exact) as pool:
+            list(pool.map(tasks(*chatty, clip()[:900], clip(frames=5))))
+            maps = Path(f"/proc/{pool.pids[0]}/maps").read_text()
+        assert "decord" in maps and ("torch" in maps) is not exact
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_broken_installation_is_an_error_not_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", "/bin/false")
-    with DecoderPool(SPEC, workers=1) as pool, pytest.raises(DecoderError, match="doctor"):
+@pytest.mark.parametrize(("executable", "reason"), [("/bin/false", "doctor"), ("/nowhere/python", "started")])
+def test_a_broken_installation_is_an_error_not_a_row(
+    nursery: Nursery, monkeypatch: pytest.MonkeyPatch, executable: str, reason: str
+) -> None:
+    monkeypatch.setattr(sys, "executable", executable)
+    with DecoderPool(SPEC, workers=1) as pool, pytest.raises(DecoderError, match=reason):
         only(pool, photo())
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    with DecoderPool(SPEC, workers=1) as pool, pytest.raises(DecoderError, match="started"):
-        only(pool, photo())
+
+
+def test_a_killed_nursery_is_replaced(nursery: Nursery) -> None:
+    with DecoderPool(SPEC, workers=2, exact=True) as pool:
+        assert isinstance(only(pool, photo()), Decoded)
+        wait_for(lambda: len(pool.pids) == 2)
+        stat = Path(f"/proc/{pool.pids[0]}/stat").read_text()
+        os.kill(int(stat.rsplit(")", 1)[1].split()[1]), signal.SIGKILL)  # the parent of a decoder
+        found = [r for _, r in pool.map(tasks(*[photo()] * 6))]
+        assert all(isinstance(result, Decoded) for result in found)
+
+
+def test_a_decoder_adds_little_memory_of_its_own(pool: DecoderPool) -> None:
+    list(pool.map(tasks(*[noise(1000, 800, "JPEG")] * 20)))
+    for pid in pool.pids:
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        private = sum(int(rollup.split(f"Private_{kind}:")[1].split()[0]) for kind in ("Clean", "Dirty"))
+        assert private < 150 * 1024  # kB

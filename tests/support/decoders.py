@@ -16,7 +16,7 @@ def strike(monkeypatch: pytest.MonkeyPatch, blows: Mapping[bytes, signal.Signals
 
     def struck(self: DecoderProcess, data: bytes, attempt: int, seconds: float) -> Decoded | Problem:
         if data in blows:
-            os.kill(self.child.pid, blows[data])
+            os.kill(self.pid, blows[data])
         return decode(self, data, attempt, seconds)
 
     monkeypatch.setattr(DecoderProcess, "decode", struck)

@@ -1,0 +1,192 @@
+"""How many images a core decodes and fits, by size: Pillow (exact pixels), ours, and bare torchvision, in one run.
+
+Processor time of this process on one thread, the three in turns. Then the cosine of the embeddings to the exact ones
+(with the small real model, where it is), and how many images a second all cores feed to an encoder that takes none.
+
+    python -m tests.bench.pixels
+"""
+
+import io
+import json
+import tarfile
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+from torch import Tensor
+
+from auditor.console import table
+from auditor.corpus.reader import open_corpus
+from auditor.store.folder import Folder
+from auditor.sweep.sweep import SweepConfig, Sweeper
+from model import fast_pixels, pixels
+from model.backbone import Backbone, load_backbone
+from model.pixels import Limits, PixelSpec
+from tests.conftest import SHARED
+from tests.support.corpora import caption, picture, write_random_model, write_tar
+
+RESULTS = Path("bench-results")
+SIZES = {(500, 375): 48, (1024, 768): 24, (2048, 1536): 8, (3264, 2448): 4}  # images of each
+ROUNDS = 5
+SPEC = PixelSpec()
+Decode = Callable[[bytes], npt.NDArray[np.uint8]]
+
+
+def photos() -> Iterator[Image.Image]:
+    """Real photos, over and over: of Flickr8k where it is, else generated ones."""
+    real = SHARED / "data/flickr8k/val-00000.tar"
+    while True:
+        if real.is_file():
+            with tarfile.open(real) as tar:
+                for member in tar:
+                    file = tar.extractfile(member) if member.name.endswith(".jpg") else None
+                    if file is not None:
+                        yield Image.open(io.BytesIO(file.read()))
+        else:
+            yield from (Image.open(io.BytesIO(picture(i, (340, 256)))) for i in range(256))
+
+
+def mosaic(source: Iterator[Image.Image], width: int, height: int) -> bytes:
+    """A JPEG with the detail of real photos at any size: photos side by side, each at the size it has."""
+    canvas = Image.new("RGB", (width, height))
+    top = 0
+    while top < height:
+        left = 0
+        while left < width:
+            photo = next(source)
+            canvas.paste(photo, (left, top))
+            left += photo.width
+        top += 200
+    buffer = io.BytesIO()
+    canvas.save(buffer, "JPEG", quality=90)
+    return buffer.getvalue()
+
+
+def exact(data: bytes) -> npt.NDArray[np.uint8]:
+    return pixels.decode_and_fit(data, SPEC, Limits())[0]
+
+
+def ours(data: bytes) -> npt.NDArray[np.uint8]:
+    return fast_pixels.decode_and_fit(data, SPEC, Limits())[0]
+
+
+def bare_torchvision(data: bytes) -> npt.NDArray[np.uint8]:
+    """No checks, no orientation, no odd modes: the least that gives such pixels."""
+    from torchvision.io import decode_jpeg
+    from torchvision.transforms.v2 import functional
+
+    decoded = decode_jpeg(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+    fitted = functional.center_crop(functional.resize(decoded, [224], interpolation=3, antialias=True), [224, 224])
+    return fitted.permute(1, 2, 0).contiguous().numpy()  # type: ignore[no-any-return]
+
+
+WAYS: dict[str, Decode] = {"pillow": exact, "ours": ours, "torchvision": bare_torchvision}
+
+
+def rates() -> list[dict[str, object]]:
+    source = photos()
+    rows: list[dict[str, object]] = []
+    for (width, height), count in SIZES.items():
+        files = [mosaic(source, width, height) for _ in range(count)]
+        best = {name: float("inf") for name in WAYS}
+        for _ in range(ROUNDS):
+            for name, decode in WAYS.items():
+                started = time.process_time()
+                for data in files:
+                    decode(data)
+                best[name] = min(best[name], time.process_time() - started)
+        levels = np.mean([np.abs(exact(data).astype(int) - ours(data)).mean() for data in files[:4]])
+        row = {name: round(count / seconds) for name, seconds in best.items()}
+        rows.append(
+            {
+                "size": f"{width}x{height}",
+                "kilobytes": round(np.mean([len(data) for data in files]) / 1000),
+                **row,
+                "ours_to_pillow": round(best["pillow"] / best["ours"], 2),
+                "grey_levels_off": round(float(levels), 4),
+            }
+        )
+    return rows
+
+
+def cosines() -> list[dict[str, object]]:
+    """The least cosine between embeddings of exact and of fast pixels."""
+    model = SHARED / "models/flickr8k-lite"
+    if not model.is_dir():
+        return []
+    backbone = load_backbone(f"local-dir:{model}")
+    source = photos()
+    rows: list[dict[str, object]] = []
+    for size in ((1024, 768), (2048, 1638), (3264, 2448)):
+        files = [mosaic(source, *size) for _ in range(16)]
+        slow, fast = (
+            torch.cat([backbone.encode_images(way(data, backbone.pixels, Limits())[0][None].copy()) for data in files])
+            for way in (pixels.decode_and_fit, fast_pixels.decode_and_fit)
+        )
+        found = (slow * fast).sum(dim=1)
+        rows.append(
+            {
+                "size": f"{size[0]}x{size[1]}",
+                "decoded_at_1_to": fast_pixels.reduction(backbone.pixels, size),
+                "least_cosine": float(found.min()),
+                "mean_cosine": float(found.mean()),
+            }
+        )
+    return rows
+
+
+class Instant(Backbone):
+    """An encoder that takes a batch at once, as a fast GPU nearly does."""
+
+    def encode_images(self, pixels: npt.NDArray[np.uint8] | Tensor) -> Tensor:
+        return torch.ones(len(pixels), self.dim)
+
+    def encode_tokens(self, tokens: Tensor, batch: int = 256, *, by_length: bool = True) -> Tensor:
+        return torch.ones(len(tokens), self.dim)
+
+
+def fed(exact_pixels: bool, size: tuple[int, int], count: int = 600) -> dict[str, object]:
+    """Images a second from tar files to an encoder that costs nothing, on all cores of this machine."""
+    source = photos()
+    with tempfile.TemporaryDirectory() as place:
+        root = Path(place)
+        made = load_backbone(write_random_model(root / "model"))
+        backbone = Instant(made.spec, made.model, made.tokenizer, SPEC, made.config, pretrained=True)
+        some = [mosaic(source, *size) for _ in range(12)]
+        rows = ((f"{i:05d}", {"jpg": some[i % 12], "txt": caption(i).encode()}) for i in range(count))
+        write_tar(root / "c/0.tar", rows)
+        with Sweeper(backbone, Folder(root / "out"), SweepConfig(exact_pixels=exact_pixels, batch_size=256)) as sweeper:
+            list(sweeper.pool.map([(None, some[0], "image")] * 8))
+            started = time.perf_counter()
+            (report,) = sweeper.sweep(open_corpus(str(root / "c")).shards)
+            seconds = time.perf_counter() - started
+        assert report.status == {"ok": count}
+    return {
+        "pixels": "exact" if exact_pixels else "fast",
+        "size": f"{size[0]}x{size[1]}",
+        "images_per_s": round(count / seconds),
+    }
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")  # torchvision's decoders are deprecated; they are here to be compared with
+    torch.set_num_threads(1)
+    per_core = rates()
+    table(per_core, "images a second per core, decoded and fitted to 224")
+    near = cosines()
+    table(near, "embeddings of fast pixels against exact ones")
+    feeding = [fed(way, size) for size in ((500, 375), (1024, 768)) for way in (True, False)]
+    table(feeding, "images a second that this machine feeds to an encoder that costs nothing, two decoders")
+    RESULTS.mkdir(exist_ok=True)
+    text = json.dumps({"per_core": per_core, "cosines": near, "fed": feeding}, indent=1)
+    (RESULTS / "pixels.json").write_text(text)
+
+
+if __name__ == "__main__":
+    main()
