@@ -10,7 +10,7 @@ A thin facade: each method is one function of query/ or keep/, over `Audit.datab
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -30,6 +30,10 @@ from auditor.query.rules import Rules, Threshold
 from auditor.query.sandbox import Limits, QueryError
 from auditor.query.summary import Summary, summarise
 from auditor.search.search import Found, search
+from auditor.store.faults import Fault, write_faults
+
+if TYPE_CHECKING:
+    from auditor.faults.repair import Repair
 
 __all__ = ["Audit", "AuditError", "Limits", "QueryError"]
 
@@ -167,6 +171,22 @@ class Audit:
     def compare(self, other: "Audit", n: int = 20) -> Comparison:
         """This audit beside another one, row by row."""
         return compare(self.database, other.database, n)
+
+    # -- patterns ------------------------------------------------------------------------------------------------
+
+    def faults(self, by: str = "shard") -> list[Fault]:
+        """Faults that come in patterns, looked for now and kept in faults.parquet; `by` is the column compared."""
+        from auditor.faults.find import find_faults  # SciPy is imported only by those who look
+
+        found = find_faults(self.database, by)
+        write_faults(self.database.files.folder, found)
+        return found
+
+    def repairs(self, confidence: float = 0.9) -> list["Repair"]:
+        """Which medium displaced captions belong to; only what is right with at least this probability."""
+        from auditor.faults.repair import propose
+
+        return propose(self.database, confidence)
 
     # -- distributions -------------------------------------------------------------------------------------------
 

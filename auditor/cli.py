@@ -26,6 +26,8 @@ COMMANDS = {
     "explain": "The evidence behind one row.",
     "thresholds": "What each cut-off removes, and what it costs.",
     "certify": "What a hundred judgements prove.",
+    "faults": "Faults that come in patterns: shifts, mixed-up blocks, bad shards, boilerplate.",
+    "repair": "Put captions back to the media they belong to.",
     "filter": "Write the part of the corpus that is worth keeping.",
     "compare": "Two audits side by side.",
     "report": "One HTML file to mail.",

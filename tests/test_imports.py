@@ -22,14 +22,15 @@ ALLOWED = {
 # Modules that stand in auditor/ itself are rooms of their own.
 LAYERS = (
     *("errors", "schema", "sample", "vectors", "console", "dashboard_settings"),
-    *("corpus", "store", "decode", "measure", "sweep", "score"),
-    *("query", "search", "keep", "certify", "report", "retrieval", "train", "evaluate", "run"),
+    *("facts", "corpus", "store", "decode", "measure", "sweep", "score"),
+    *("query", "search", "keep", "certify", "faults", "report", "retrieval", "train", "evaluate", "run"),
     *("audit", "__init__", "demo", "doctor", "commands", "cli"),
 )
 # Rooms that read an audit or a corpus: neither torch nor Ray nor `model`, not even inside a function.
 LIGHT = (
     *("errors", "schema", "sample", "vectors", "console", "dashboard_settings"),
-    *("corpus", "store", "measure", "query", "search", "keep", "certify", "report", "retrieval", "audit"),
+    *("facts", "corpus", "store", "measure", "query", "search", "keep", "certify", "faults"),
+    *("report", "retrieval", "audit"),
 )
 HEAVY = {"torch", "ray", "open_clip", "model"}
 RAY_IN_AUDITOR = {"auditor/run/distribute.py"}

@@ -6,6 +6,9 @@ from typing import Any
 from auditor.query.database import AuditDatabase
 from auditor.query.distributions import quantiles, reference_sample, reference_step
 from auditor.schema import FLAGS, HEADLINES
+from auditor.store.faults import read_faults
+
+MOST_FAULTS = 10  # shown
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,7 @@ class Summary:
     noise: list[Noise]
     typical: dict[str, dict[str, float]]  # column -> {"p5", "median", "p95"}
     marks: dict[str, int]
+    faults: list[str] | None  # the patterns that `auditor faults` found, in words; None: nobody has looked
     notes: list[str]
 
     @property
@@ -52,12 +56,20 @@ class Summary:
         for column, values in self.typical.items():
             found.append((column, f"{values['median']:.3g}  ({values['p5']:.3g} - {values['p95']:.3g})"))
         found += [(f"reviewed {mark}", f"{count:,}") for mark, count in self.marks.items()]
+        found += [("fault" if i == 0 else "", words) for i, words in enumerate((self.faults or [])[:MOST_FAULTS])]
+        if self.faults and len(self.faults) > MOST_FAULTS:
+            found.append(("", f"and {len(self.faults) - MOST_FAULTS:,} more: `auditor faults {self.path}`"))
         return found
 
     def __str__(self) -> str:
         width = max(len(label) for label, _ in self.lines())
         text = [f"{label:<{width}}  {value}" for label, value in self.lines()]
         return "\n".join([f"{self.path} ({self.state})", *text, *(f"note: {note}" for note in self.notes)])
+
+
+def fault_words(database: AuditDatabase) -> list[str] | None:
+    faults = read_faults(database.files.folder)
+    return None if faults is None else [fault.sentence for fault in faults]
 
 
 def of(part: int, whole: int) -> str:
@@ -100,6 +112,7 @@ def summarise(database: AuditDatabase) -> Summary:
         noise=noise_estimates(database.manifest.get("statistics", {})),
         typical=typical,
         marks={row["review"]: row["n"] for row in marks},
+        faults=fault_words(database),
         notes=[
             *database.notes,
             *([f"medians are of every {step}th shard"] if (step := reference_step(database)) > 1 else []),

@@ -47,13 +47,22 @@ def from_table(table: pa.Table) -> Embeddings:
     media_rows = np.flatnonzero(has_visual)
     times = table.column("frame_times").take(pa.array(media_rows)).to_pylist()
     return Embeddings(
-        facts=table.select(arrow_schema.FACTS.names),
+        facts=_facts(table),
         rows=rows,
         text=matrix(text, dim)[rows],
         media=MediaVectors(matrix(visual, dim)[media_rows], *_frames(table, media_rows, dim)),
         media_index=media_of_row[rows],
         times=tuple(tuple(t or ()) for t in times),
     )
+
+
+def _facts(table: pa.Table) -> pa.Table:
+    """The facts of all rows; null where an older audit does not have a column."""
+    there = set(table.column_names)
+    for field in arrow_schema.FACTS:
+        if field.name not in there:
+            table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+    return table.select(arrow_schema.FACTS.names)
 
 
 def matrix(vectors: Any, dim: int) -> Floats:

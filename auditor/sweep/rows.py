@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from auditor.facts.captions import caption_hash
 from auditor.sample import Kind, Media, Problem, Sample
 from auditor.store import arrow_schema
 
@@ -68,6 +69,7 @@ def _rows(one: Swept) -> list[dict[str, object]]:
             "caption_index": index,
             "shard": sample.shard,
             "caption": caption,
+            "caption_hash": None if caption is None else caption_hash(caption),
             **shared,
         }
         for index, caption in enumerate(captions)

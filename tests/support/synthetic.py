@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from auditor.facts.captions import caption_hash
 from auditor.store.arrow_schema import SAMPLES, STORAGE
 
 Floats = npt.NDArray[np.floating]
@@ -59,6 +60,7 @@ def captions() -> pa.Array:
 
 
 CAPTIONS = captions()
+CAPTION_HASHES = pa.array([caption_hash(caption) for caption in CAPTIONS.to_pylist()])
 
 
 def hex_column(random: np.random.Generator, rows: int) -> pa.Array:
@@ -116,13 +118,15 @@ def samples_table(random: np.random.Generator, shard: str, first: int, rows: int
     duplicate = (random.random(rows) < 0.05) & ~bad
     duplicate[0] = False
     size = random.integers(20_000, 200_000, rows)
+    chosen = pa.array(random.integers(0, len(CAPTIONS), rows))
     columns: dict[str, pa.Array] = {
         "uid": uid,
         "key": number_column(first, rows),
         "caption_index": pa.array(np.zeros(rows, np.int32)),
         "shard": pa.array([shard] * rows),
         "kind": pc.if_else(pa.array(video), "video", "image"),
-        "caption": CAPTIONS.take(pa.array(random.integers(0, len(CAPTIONS), rows))),
+        "caption": CAPTIONS.take(chosen),
+        "caption_hash": CAPTION_HASHES.take(chosen),
         "width": pa.array(random.choice([224, 320, 480, 640, 1024], rows).astype(np.int32)),
         "height": pa.array(random.choice([224, 240, 360, 480, 768], rows).astype(np.int32)),
         "frames": pa.array(np.where(video, 12, 1).astype(np.int32)),

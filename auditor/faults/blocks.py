@@ -1,0 +1,158 @@
+"""Blocks: captions that lost their medium together. Two that were exchanged, a stretch that was reversed or mixed up.
+
+A caption is lost when the evidence speaks against its own medium and no shift explains it. Exchanged pairs fit each
+other crosswise; a reversed stretch is a run against the reversed media; a mixed-up stretch fits its own media, in
+another order, better than media from elsewhere. All within one shard.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from auditor.faults.evidence import Evidence, Reference, Scene, own_scores, scores
+from auditor.faults.matching import LARGEST, match
+from auditor.faults.runs import Chance, band, climb, increments
+from auditor.vectors import Bools, Floats, Ints
+
+DENSE = 6.0  # lost captions, less those that are not: stretches below are noise
+SOUND_COST = 1.5  # a caption in its place weighs so much against a stretch of lost ones
+P_VALUE = 1e-3
+P_EXCHANGED = 0.01
+FEWEST_REVERSED = 4  # rows: in a mixed-up stretch two or three stand reversed by chance
+SHARPNESS = 40.0  # of the matching that tells a mixed-up stretch from a strange one
+MOST_LOST = LARGEST
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Samples first..last of a shard, and to which of its samples the captions of each belong, where that is clear."""
+
+    pattern: str  # exchanged, reversed, permuted, lost
+    first: int  # in the shard
+    last: int
+    rows: int
+    p_value: float
+    moves: dict[int, int] = field(default_factory=dict)
+
+
+def lost_samples(ratios: Floats, scene: Scene, explained: Bools) -> Bools:
+    """Samples whose captions do not belong to their own medium, and that no run accounts for; (N,)."""
+    own = ratios[:, ratios.shape[1] // 2]
+    return np.asarray((own < 0) & scene.present & ~explained)
+
+
+def find_blocks(
+    scene: Scene, ratios: Floats, explained: Bools, reference: Reference, evidence: Evidence, chance: Chance
+) -> list[Block]:
+    """The blocks of a shard, from its samples, its rows of the band and the rows that runs explain."""
+    lost = lost_samples(ratios, scene, explained)
+    found: list[Block] = []
+    for first, last in dense_stretches(lost, scene.present):
+        block = reversed_block(scene, first, last, reference, evidence, chance)
+        found.append(block or permuted_block(scene, first, last, lost, reference))
+    for block in found:
+        lost[block.first : block.last + 1] = False
+    return [*found, *exchanged_pairs(scene, np.flatnonzero(lost), reference, evidence)]
+
+
+def dense_stretches(lost: Bools, present: Bools) -> Iterator[tuple[int, int]]:
+    """Stretches in which most captions are lost, the longest first."""
+    steps = np.where(present, np.where(lost, 1.0, -SOUND_COST), 0.0)
+    while len(steps):
+        height = climb(steps[:, None].astype(np.float32))[:, 0]
+        last = int(height.argmax())
+        if height[last] < DENSE:
+            return
+        low = np.flatnonzero(height[:last] <= 0)
+        first = int(low[-1]) + 1 if len(low) else 0
+        yield first, last
+        steps[first : last + 1] = -1e6
+
+
+def reversed_block(
+    scene: Scene, first: int, last: int, reference: Reference, evidence: Evidence, chance: Chance
+) -> Block | None:
+    """A stretch whose captions stand in reversed order: a run against its media from last to first."""
+    count = min(last - first + 1, LARGEST)
+    part = scene.take(slice(first, first + count))
+    turned = Scene(part.visual[::-1], part.text, part.present[::-1])
+    own = np.where(part.present, evidence.of(_diagonal(part, reference)), 0).astype(np.float32)
+    added = increments(band(turned, reference, evidence, reach=count), own)
+    height = climb(added)
+    row, column = np.unravel_index(int(height.argmax()), height.shape)
+    low = np.flatnonzero(height[:row, column] <= 0)
+    start = int(low[-1]) + 1 if len(low) else 0
+    tests = count * (2 * count + 1) / 101  # Chance counts rows of 101 offsets
+    p_value = chance.p_value(float(height[row, column]), int(tests) + 1)
+    if p_value > P_VALUE or (added[start : row + 1, column] > 0).sum() < FEWEST_REVERSED:
+        return None
+    mirror = count - 1 - (int(column) - count)  # j belongs to mirror - j
+    begin, end = min(start, mirror - int(row)), max(int(row), mirror - start)
+    begin, end = max(begin, 0), min(end, count - 1)
+    moves = {
+        first + j: first + mirror - j for j in range(begin, end + 1) if 0 <= mirror - j < count and mirror != 2 * j
+    }
+    return Block("reversed", first + begin, first + end, end - begin + 1, p_value, moves)
+
+
+def _diagonal(scene: Scene, reference: Reference) -> Floats:
+    return own_scores(Scene(scene.visual, scene.text, np.ones(len(scene), bool)), reference)
+
+
+def permuted_block(scene: Scene, first: int, last: int, lost: Bools, reference: Reference) -> Block:
+    """A stretch whose captions fit its media in some other order; `lost` where strangers fit as well."""
+    samples = first + np.flatnonzero(lost[first : last + 1])[:LARGEST]
+    text = scene.text[samples]
+    own = _matched(scores(scene.visual[samples], text, reference))
+    strange = [_matched(scores(others, text, reference)) for others in strangers(reference, len(samples))]
+    p_value = greater(own, np.concatenate(strange)) if strange else 1.0
+    pattern = "permuted" if p_value <= P_VALUE else "lost"
+    return Block(pattern, first, last, len(samples), p_value)
+
+
+def _matched(score: Floats) -> Floats:
+    """The statistic of the matched pairs, less what the caption and the medium have with all of the others."""
+    score = score - score.mean(axis=1, keepdims=True) - score.mean(axis=0, keepdims=True) + score.mean()
+    found = match(score, SHARPNESS)
+    return score[np.arange(len(score)), found.medium]
+
+
+def strangers(reference: Reference, count: int, most: int = 4, seed: int = 0) -> Iterator[Floats]:
+    """Media of the reference in groups of `count`; with replacement between groups where they are few."""
+    generator = np.random.default_rng(seed)
+    if len(reference.visual) < count:
+        return
+    for _ in range(most):
+        yield reference.visual[generator.choice(len(reference.visual), count, replace=False)]
+
+
+def greater(values: Floats, others: Floats) -> float:
+    """One-sided p-value of Welch's test that the mean of `values` is not above that of `others`."""
+    from scipy.stats import ttest_ind
+
+    return float(ttest_ind(values, others, equal_var=False, alternative="greater").pvalue)
+
+
+def exchanged_pairs(scene: Scene, lost: Ints, reference: Reference, evidence: Evidence) -> list[Block]:
+    """Two lost samples whose captions fit each other's medium: best for both, and more than chance among so many."""
+    if not 2 <= len(lost) <= MOST_LOST:
+        return []
+    crosswise = evidence.of(scores(scene.visual[lost], scene.text[lost], reference))
+    own = np.maximum(np.diagonal(crosswise), 0)
+    score = crosswise + crosswise.T - own[:, None] - own[None, :]
+    np.fill_diagonal(score, -np.inf)
+    best = score.argmax(axis=1)
+    found = []
+    for i in np.flatnonzero((best[best] == np.arange(len(best))) & (np.arange(len(best)) < best)):
+        first, last = int(lost[i]), int(lost[best[i]])
+        p_value = float(min(1.0, 2 * _pairs_within(lost, last - first) * np.exp(-score[i, best[i]])))
+        if p_value <= P_EXCHANGED:
+            found.append(Block("exchanged", first, last, 2, p_value, {first: last, last: first}))
+    return found
+
+
+def _pairs_within(places: npt.NDArray[np.int64], distance: int) -> int:
+    """How many pairs of lost samples are at most so far apart: what an exchange over this distance competes with."""
+    return int((np.searchsorted(places, places + distance, "right") - np.arange(len(places)) - 1).sum())

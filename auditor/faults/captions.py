@@ -1,0 +1,159 @@
+"""Repeated captions: the same, the same but for case, punctuation and digits, and nearly the same.
+
+Groups are counted by DuckDB over `caption_hash`, a number that equal normalised captions share; near ones are found
+among the most frequent by MinHash of their words and by their embeddings. A caption on media that are as unlike as any
+two of the corpus is boilerplate; on media that are alike it is only a plain description.
+"""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from auditor.facts.captions import normalised
+from auditor.query.database import AuditDatabase
+from auditor.store.faults import Fault
+from auditor.vectors import Floats
+
+SMALLEST = 5  # rows: a caption that occurs less often is no pattern
+MOST_GROUPS = 1000
+MEMBERS = 32  # of a group whose media are compared
+HASHES, BANDS = 64, 16
+ALIKE_TEXT = 0.97  # cosine of two captions that say nearly the same
+Hashes = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class CaptionGroup:
+    """Rows with (nearly) the same caption. `spread`: how unlike their media are, 1 as any two of the corpus, 0 one."""
+
+    captions: tuple[str, ...]  # spellings, the most frequent first
+    rows: int
+    exact: int  # rows with the most frequent spelling
+    members: tuple[str, ...]  # uids of some of them
+    how: str  # exact, normalised, near
+    spread: float | None = None
+
+    @property
+    def boilerplate(self) -> bool:
+        return self.spread is not None and self.spread > 0.7
+
+
+def repeated_captions(database: AuditDatabase, smallest: int = SMALLEST, most: int = MOST_GROUPS) -> list[CaptionGroup]:
+    """The captions that occur most often, the same but for case, punctuation and digits."""
+    table = database.table("caption_hash uid caption")
+    frequent = database.rows(
+        f"SELECT caption_hash AS hash, count(*) AS rows FROM {database.table('caption_hash')} "
+        f"WHERE caption_hash IS NOT NULL GROUP BY hash HAVING count(*) >= {int(smallest)} "
+        f"ORDER BY rows DESC, hash LIMIT {int(most)}"
+    )
+    if not frequent:
+        return []
+    wanted = ", ".join(str(row["hash"]) for row in frequent)
+    spellings = database.rows(
+        f"SELECT caption_hash AS hash, caption, count(*) AS rows, min(uid, {MEMBERS}) AS members "
+        f"FROM {table} WHERE caption_hash IN ({wanted}) GROUP BY hash, caption ORDER BY hash, rows DESC, caption"
+    )
+    by_hash: dict[int, list[Mapping[str, object]]] = {}
+    for row in spellings:
+        by_hash.setdefault(row["hash"], []).append(row)
+    return [_group(by_hash[row["hash"]]) for row in frequent]
+
+
+def _group(spellings: Sequence[Mapping[str, object]]) -> CaptionGroup:
+    rows = [int(str(one["rows"])) for one in spellings]
+    members = [uid for one in spellings for uid in one["members"]]  # type: ignore[attr-defined]
+    how = "exact" if len(spellings) == 1 else "normalised"
+    return CaptionGroup(
+        tuple(str(one["caption"]) for one in spellings), sum(rows), rows[0], tuple(members[:MEMBERS]), how
+    )
+
+
+def signatures(captions: Sequence[str], seed: int = 0) -> Hashes:
+    """MinHash (N, HASHES) of the sets of pairs of neighbouring words."""
+    generator = np.random.default_rng(seed)
+    factor = generator.integers(1, 2**61, HASHES, np.uint64) | np.uint64(1)
+    shift = generator.integers(0, 2**61, HASHES, np.uint64)
+    out = np.empty((len(captions), HASHES), np.uint64)
+    for i, caption in enumerate(captions):
+        words = normalised(caption).split()
+        pairs = {zlib.crc32(" ".join(words[j : j + 2]).encode()) for j in range(max(1, len(words) - 1))}
+        numbers = np.fromiter(pairs, np.uint64, len(pairs))
+        out[i] = (numbers[:, None] * factor + shift).min(axis=0) if len(pairs) else 0
+    return out
+
+
+def near_by_words(captions: Sequence[str]) -> list[tuple[int, int]]:
+    """Pairs of captions that share a band of their MinHash and most of it: a Jaccard of about 0.7 or more."""
+    signature = signatures(captions)
+    width = HASHES // BANDS
+    found = set()
+    for band in range(BANDS):
+        keys = np.ascontiguousarray(signature[:, band * width : (band + 1) * width]).view(f"V{8 * width}").ravel()
+        order = np.argsort(keys, kind="stable")
+        for a, b in pairwise(order.tolist()):
+            if keys[a] == keys[b] and (signature[a] == signature[b]).mean() >= 0.6:
+                found.add((min(a, b), max(a, b)))
+    return sorted(found)
+
+
+def near_by_embedding(text: Floats, alike: float = ALIKE_TEXT) -> list[tuple[int, int]]:
+    """Pairs of captions whose vectors are nearly the same."""
+    first, second = np.nonzero(np.triu(text @ text.T >= alike, k=1))
+    return list(zip(first.tolist(), second.tolist(), strict=True))
+
+
+def merged(groups: Sequence[CaptionGroup], pairs: Sequence[tuple[int, int]]) -> list[CaptionGroup]:
+    """Groups that are near each other as one, the largest first."""
+    root = list(range(len(groups)))
+
+    def find(i: int) -> int:
+        while root[i] != i:
+            root[i] = root[root[i]]
+            i = root[i]
+        return i
+
+    for a, b in pairs:
+        root[max(find(a), find(b))] = min(find(a), find(b))
+    parts: dict[int, list[CaptionGroup]] = {}
+    for i, group in enumerate(groups):
+        parts.setdefault(find(i), []).append(group)
+    return sorted((_together(part) for part in parts.values()), key=lambda group: -group.rows)
+
+
+def _together(part: Sequence[CaptionGroup]) -> CaptionGroup:
+    if len(part) == 1:
+        return part[0]
+    captions = tuple(caption for group in part for caption in group.captions)
+    members = tuple(uid for group in part for uid in group.members)[:MEMBERS]
+    return CaptionGroup(captions, sum(g.rows for g in part), max(g.exact for g in part), members, "near")
+
+
+def with_spread(group: CaptionGroup, vectors: Mapping[str, Floats], unlike: float) -> CaptionGroup:
+    """The group with the spread of its media; `unlike` is the mean distance of two media of the corpus."""
+    known = np.array([vectors[uid] for uid in group.members if uid in vectors])
+    if len(known) < 2 or unlike <= 0:
+        return group
+    return replace(group, spread=float(np.clip(mean_distance(known) / unlike, 0, 2)))
+
+
+def mean_distance(visual: Floats) -> float:
+    """Mean of 1 - cosine over all pairs."""
+    count = len(visual)
+    total = float(np.square(visual.sum(axis=0, dtype=np.float64)).sum()) - count
+    return 1 - total / (count * (count - 1))
+
+
+def caption_fault(group: CaptionGroup, rows: int) -> Fault:
+    """`rows` is the size of the corpus."""
+    how = {"exact": "the same caption", "normalised": "the same caption but for case, punctuation or digits"}
+    media = "unlike media: boilerplate" if group.boilerplate else "media that are alike"
+    text = group.captions[0] if len(group.captions[0]) <= 60 else group.captions[0][:57] + "..."
+    known = f" on {media}" if group.spread is not None else ""
+    said = how.get(group.how, "nearly the same caption")
+    sentence = f"{group.rows:,} rows ({group.rows / max(rows, 1):.1%}) have {said}{known}: {text!r}"
+    pattern = "boilerplate" if group.boilerplate else "repeated"
+    return Fault("caption", pattern, None, None, None, None, group.rows, None, sentence)

@@ -1,0 +1,248 @@
+"""All faults of an audit, from top to bottom: what is looked for, in which order, and how it is said.
+
+    find_faults(AuditDatabase("audit/"))
+
+Reads stored embeddings shard by shard with the neighbours each needs; touches no medium. Runs in turn or, through
+`each`, on a cluster.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from auditor.faults import captions as repeated
+from auditor.faults.blocks import Block, find_blocks
+from auditor.faults.elsewhere import best_fits, origins, some_captions
+from auditor.faults.evidence import Evidence, Reference, Scene, fit_evidence, own_scores, random_scores
+from auditor.faults.passage import (
+    FaultsError,
+    joined_scenes,
+    read_passage,
+    read_reference,
+    stored_shards,
+    with_neighbours,
+)
+from auditor.faults.runs import REACH, Chance, Run, ShardRuns, band, chance_of, joined, shard_runs, significant
+from auditor.faults.shards import shard_faults
+from auditor.query.database import AuditDatabase
+from auditor.score.pair_sample import Each, in_turn
+from auditor.store.faults import Fault
+from auditor.store.folder import Folder
+from auditor.vectors import Bools, Floats
+
+FEWEST = 20  # samples; below, no statement about a corpus is worth making
+CALIBRATION = 8192  # samples that the evidence and its chances are learned from
+WHOLLY_LOST = 0.5  # share of lost samples from which a shard's captions are looked for elsewhere
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What is known of a corpus before its patterns are looked for; picklable."""
+
+    reference: Reference
+    evidence: Evidence
+    chance: Chance
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFindings:
+    """What one shard gives back: a few numbers a run or block, and vectors of media that were asked for."""
+
+    shard: str
+    samples: int
+    media: int
+    runs: ShardRuns
+    blocks: tuple[Block, ...]
+    keys: dict[int, str]  # of the samples that runs and blocks name
+    vectors: dict[str, Floats]
+
+
+@dataclass(frozen=True, slots=True)
+class Patterns:
+    """The runs and blocks of a corpus, by position; what `auditor repair` undoes."""
+
+    calibration: Calibration
+    shards: tuple[str, ...]
+    starts: tuple[int, ...]  # position of each shard's first sample
+    samples: int
+    media: tuple[int, ...]
+    runs: tuple[Run, ...]
+    blocks: dict[str, tuple[Block, ...]]
+    keys: dict[int, str]  # by position
+    vectors: dict[str, Floats]
+
+    def shard_of(self, position: int) -> str:
+        return self.shards[int(np.searchsorted(self.starts, position, "right")) - 1]
+
+
+def find_faults(database: AuditDatabase, by: str = "shard", each: Each = in_turn) -> list[Fault]:
+    """Everything: runs, blocks, shards (or another column), captions; the surest patterns first."""
+    if database.counts["rows"] < FEWEST:
+        raise FaultsError(f"{database.path} has fewer than {FEWEST} rows: too few to tell a pattern from chance")
+    groups = repeated.repeated_captions(database) if "caption_hash" in database.columns else []
+    patterns = find_patterns(database, each, [uid for group in groups for uid in group.members])
+    found = [_shift_fault(run, patterns) for run in patterns.runs]
+    found += [_block_fault(b, s, patterns) for s, some in patterns.blocks.items() for b in some if b.pattern != "lost"]
+    found += _origin_faults(database, patterns, each)
+    found += shard_faults(database, by)
+    return found + _caption_faults(groups, patterns, database.counts["rows"])
+
+
+def find_patterns(database: AuditDatabase, each: Each = in_turn, wanted: Sequence[str] = ()) -> Patterns:
+    """Runs and blocks of all shards; and the vectors of the media of some rows, by uid."""
+    folder = Folder(database.path)
+    shards = stored_shards(folder)
+    calibration = calibrate(folder, shards, float(database.manifest["model"]["logit_scale"]))
+    places = list(range(len(shards)))
+    work = partial(look_at_shard, folder, tuple(shards), calibration, frozenset(wanted))
+    findings = list(each(work, places))
+    samples = [found.samples for found in findings]
+    starts = np.cumsum([0, *samples[:-1]])
+    moved = [_placed(found.runs, int(start)) for found, start in zip(findings, starts, strict=True)]
+    runs = significant(joined(moved), calibration.chance, sum(samples))
+    keys = {int(s) + at: key for found, s in zip(findings, starts, strict=True) for at, key in found.keys.items()}
+    vectors = {uid: vector for found in findings for uid, vector in found.vectors.items()}
+    return Patterns(
+        calibration,
+        tuple(shards),
+        tuple(int(start) for start in starts),
+        sum(samples),
+        tuple(found.media for found in findings),
+        tuple(runs),
+        {found.shard: found.blocks for found in findings if found.blocks},
+        keys,
+        vectors,
+    )
+
+
+def calibrate(folder: Folder, shards: Sequence[str], scale: float) -> Calibration:
+    """The evidence and its chances, from some shards spread over the corpus."""
+    reference = read_reference(folder, scale)
+    chosen: list[Scene] = []
+    for number in np.random.default_rng(0).permutation(len(shards)):
+        chosen.append(read_passage(folder, shards[int(number)]).scene)
+        if sum(map(len, chosen)) >= CALIBRATION:
+            break
+    scene = joined_scenes(chosen).take(slice(0, CALIBRATION))
+    if scene.present.sum() < FEWEST:
+        raise FaultsError(
+            f"{folder.url} has fewer than {FEWEST} encoded samples: too few to tell a pattern from chance"
+        )
+    evidence = fit_evidence(own_scores(scene, reference), random_scores(scene, reference))
+    return Calibration(reference, evidence, chance_of(scene, reference, evidence))
+
+
+def shard_band(folder: Folder, shards: Sequence[str], number: int, calibration: Calibration) -> Floats:
+    """The band of one shard's samples, whose captions may belong to media of the shards before and after."""
+    scenes = [
+        read_passage(folder, shards[i]).scene if 0 <= i < len(shards) else None for i in range(number - 1, number + 2)
+    ]
+    middle = scenes[1]
+    assert middle is not None
+    scene, lead = with_neighbours(scenes[0], middle, scenes[2], REACH)
+    return band(scene, calibration.reference, calibration.evidence)[lead : lead + len(middle)]
+
+
+def look_at_shard(
+    folder: Folder, shards: Sequence[str], calibration: Calibration, wanted: frozenset[str], number: int
+) -> ShardFindings:
+    """The runs and blocks of one shard; a function of it, its neighbours and the calibration alone."""
+    passage = read_passage(folder, shards[number])
+    ratios = shard_band(folder, shards, number, calibration)
+    runs = shard_runs(ratios, 0)
+    explained = explained_by(runs, ratios, calibration.chance)
+    learned = calibration.reference, calibration.evidence, calibration.chance
+    blocks = find_blocks(passage.scene, ratios, explained, *learned)
+    named = {at for run in (*runs.inside, *runs.heads, *runs.tails) for at in (run.first, run.last)}
+    named |= {at for block in blocks for at in (block.first, block.last)}
+    rows = [i for i, uid in enumerate(passage.uids) if uid in wanted] if wanted else []
+    vectors = {passage.uids[i]: passage.scene.visual[passage.sample[i]] for i in rows}
+    media = int(passage.scene.present.sum())
+    return ShardFindings(
+        passage.shard, len(passage), media, runs, tuple(blocks), {at: passage.keys[at] for at in named}, vectors
+    )
+
+
+def explained_by(runs: ShardRuns, ratios: Floats, chance: Chance) -> Bools:
+    """Samples that are lost because of a run: its own, and those next to it whose captions it pushed out of place."""
+    explained = np.zeros(len(ratios), bool)
+    for run in joined([runs]):
+        if chance.p_value(run.score, len(ratios)) <= 0.01:
+            near = slice(max(0, run.first - REACH), run.last + 1 + REACH)
+            explained[near] |= ratios[near, REACH] < 0
+    return explained
+
+
+def _placed(runs: ShardRuns, start: int) -> ShardRuns:
+    """The runs of a shard by their positions in the corpus."""
+
+    def moved(some: tuple[Run, ...]) -> tuple[Run, ...]:
+        return tuple(Run(run.first + start, run.last + start, run.offset, run.score) for run in some)
+
+    return ShardRuns(start, runs.size, moved(runs.inside), moved(runs.heads), moved(runs.tails))
+
+
+def _shift_fault(run: Run, patterns: Patterns) -> Fault:
+    first, last = patterns.keys.get(run.first), patterns.keys.get(run.last)
+    shard, end = patterns.shard_of(run.first), patterns.shard_of(run.last)
+    where = f"shard {shard}" if shard == end else f"shards {shard} to {end}"
+    way = "later" if run.offset > 0 else "earlier"
+    sentence = (
+        f"{where}: the captions of {run.rows:,} samples, {first} to {last}, belong to the medium "
+        f"{abs(run.offset)} {'place' if abs(run.offset) == 1 else 'places'} {way}"
+    )
+    return Fault("shift", "shift", shard, first, last, run.offset, run.rows, run.p_value, sentence)
+
+
+BLOCK_WORDS = {
+    "exchanged": "the captions of {first} and {last} are exchanged",
+    "reversed": "the captions of {rows:,} samples, {first} to {last}, stand in reversed order",
+    "permuted": "the captions of {rows:,} samples, {first} to {last}, are mixed up among each other",
+}
+
+
+def _block_fault(block: Block, shard: str, patterns: Patterns) -> Fault:
+    start = patterns.starts[patterns.shards.index(shard)]
+    first, last = patterns.keys.get(start + block.first), patterns.keys.get(start + block.last)
+    words = BLOCK_WORDS[block.pattern].format(first=first, last=last, rows=block.rows)
+    return Fault("block", block.pattern, shard, first, last, None, block.rows, block.p_value, f"shard {shard}: {words}")
+
+
+def _origin_faults(database: AuditDatabase, patterns: Patterns, each: Each) -> list[Fault]:
+    """Shards most of whose captions are lost: from which shard they are, or from none."""
+    sizes = dict(zip(patterns.shards, patterns.media, strict=True))
+    lost = {s: sum(b.rows for b in some if b.pattern == "lost") for s, some in patterns.blocks.items()}
+    names = [shard for shard, rows in lost.items() if rows >= FEWEST and rows >= WHOLLY_LOST * sizes[shard]]
+    if not names:
+        return []
+    folder = Folder(database.path)
+    texts = [some_captions(read_passage(folder, shard).scene) for shard in names]
+    fits = each(partial(_best_fits, folder, texts, patterns.calibration.reference), list(patterns.shards))
+    found = origins(names, texts, patterns.shards, patterns.media, fits)
+    return [_origin_fault(one.shard, one.source, one.p_value, lost[one.shard]) for one in found]
+
+
+def _best_fits(folder: Folder, texts: list[Floats], reference: Reference, shard: str) -> list[Floats]:
+    return best_fits(texts, read_passage(folder, shard).scene, reference)
+
+
+def _origin_fault(shard: str, source: str | None, p_value: float, rows: int) -> Fault:
+    if source is None:
+        words = f"{rows:,} captions belong to no medium of the corpus"
+        return Fault("block", "nowhere", shard, None, None, None, rows, None, f"shard {shard}: {words}")
+    pattern = "permuted" if source == shard else "elsewhere"
+    words = f"{rows:,} captions belong to " + (
+        "its own media, mixed up" if source == shard else f"media of shard {source}"
+    )
+    return Fault("block", pattern, shard, None, None, None, rows, p_value, f"shard {shard}: {words}")
+
+
+def _caption_faults(groups: Sequence[repeated.CaptionGroup], patterns: Patterns, rows: int) -> list[Fault]:
+    if not groups:
+        return []
+    near = repeated.near_by_words([group.captions[0] for group in groups])
+    unlike = repeated.mean_distance(patterns.calibration.reference.visual)
+    merged = repeated.merged(groups, near)
+    return [repeated.caption_fault(repeated.with_spread(group, patterns.vectors, unlike), rows) for group in merged]

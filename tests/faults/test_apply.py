@@ -1,0 +1,82 @@
+"""Repaired shards: captions stand with their media, nothing else changes, the corpus is never touched."""
+
+import json
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from auditor import Audit
+from auditor.cli import run
+from auditor.corpus.write import write_shard
+from auditor.faults.apply import apply_repairs, with_captions
+from auditor.faults.passage import FaultsError
+from auditor.faults.repair import Repair
+from tests.support.planted import invented, write_planted
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """Two shards of 100 samples with an audit beside them; the captions of s000020 to s000049 are shifted by one."""
+    source = np.arange(200)
+    source[20:50] += 1
+    texts = [f"caption {chr(97 + i % 26)}{chr(97 + i // 26)}" for i in range(200)]
+    folder = tmp_path / "corpus"
+    for shard in range(2):
+        rows = range(shard * 100, shard * 100 + 100)
+        samples = [(f"s{i:06d}", {"jpg": b"medium %d" % i, "txt": texts[source[i]].encode()}) for i in rows]
+        write_shard(folder / f"{shard:05d}.tar", samples)
+    write_planted(tmp_path / "audit", *invented(200, 1), shards=2, source=source, captions=texts, corpus=folder)
+    return tmp_path
+
+
+def members(path: Path) -> dict[str, bytes]:
+    with tarfile.open(path) as tar:
+        return {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
+
+
+def test_repaired_shards_have_the_right_captions(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = members(corpus / "corpus" / "00000.tar")
+    assert run(["repair", str(corpus / "audit"), "--out", str(corpus / "out"), "--apply"]) == 0
+    assert "captions moved in 1 shards" in capsys.readouterr().out
+    after = members(corpus / "out" / "00000.tar")
+    for i in range(22, 50):  # the captions of the media in the middle of the run
+        wanted = f"caption {chr(97 + i % 26)}{chr(97 + i // 26)}"
+        assert after[f"s{i:06d}.txt"].decode() == wanted
+        assert after[f"s{i:06d}.jpg"] == before[f"s{i:06d}.jpg"]
+    assert after["s000005.txt"] == before["s000005.txt"]
+    assert "s000020.txt" not in after  # its caption belongs to the next medium, and none belongs to it
+    assert not (corpus / "out" / "00001.tar").exists()
+    assert members(corpus / "corpus" / "00000.tar") == before
+
+
+def test_the_corpus_itself_is_refused(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for target in (corpus / "corpus", corpus / "corpus" / "repaired", corpus / "audit"):
+        assert run(["repair", str(corpus / "audit"), "--out", str(target), "--apply"]) == 1
+        said = capsys.readouterr().err
+        assert ("is the corpus or a folder of it" in said) or ("is not empty" in said)
+        assert said.count("\n") == 1
+
+
+def test_repairs_can_be_chosen_before_they_are_applied(corpus: Path) -> None:
+    audit = Audit(corpus / "audit")
+    (first, *_) = [repair for repair in audit.repairs() if repair.key == "s000030"]
+    done = apply_repairs(audit.database, [first], str(corpus / "some"))
+    assert (done.shards, done.moved, done.left_out) == (1, 1, 1)
+    assert members(corpus / "some" / "00000.tar")["s000031.txt"] == b"caption fb"
+
+
+def test_captions_in_json_change_too() -> None:
+    given = {"jpg": b"x", "json": json.dumps({"caption": "old", "width": 3}).encode(), "txt": b"old"}
+    found = with_captions(given, ["new"])
+    assert json.loads(found["json"]) == {"caption": "new", "width": 3}
+    assert found["txt"] == b"new" and found["jpg"] == b"x"
+
+
+def test_a_moved_corpus_must_be_named(corpus: Path) -> None:
+    audit = Audit(corpus / "audit")
+    audit.database.old_root = None
+    repair = Repair("0" * 32, "00000", "s000000", 0, "00000", "s000001", "shift", 0.99)
+    with pytest.raises(FaultsError, match="--corpus"):
+        apply_repairs(audit.database, [repair], str(corpus / "out"))

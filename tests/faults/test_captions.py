@@ -1,0 +1,71 @@
+"""Repeated captions: near ones are found by words and by embedding, and spread tells boilerplate."""
+
+from itertools import pairwise
+
+import numpy as np
+
+from auditor.facts.captions import normalised
+from auditor.faults.captions import (
+    CaptionGroup,
+    caption_fault,
+    mean_distance,
+    merged,
+    near_by_embedding,
+    near_by_words,
+    signatures,
+    with_spread,
+)
+from tests.support.planted import invented
+
+
+def group(caption: str, rows: int = 10, members: tuple[str, ...] = ()) -> CaptionGroup:
+    return CaptionGroup((caption,), rows, rows, members, "exact")
+
+
+def test_minhash_is_about_the_jaccard_of_word_pairs() -> None:
+    first = "the quick brown fox jumps over the lazy dog and runs far away into the deep dark wood"
+    second = "the quick brown fox jumps over the lazy dog and runs far away into the deep green wood"
+    sets = []
+    for text in (first, second):
+        words = normalised(text).split()
+        sets.append(set(pairwise(words)))
+    jaccard = len(sets[0] & sets[1]) / len(sets[0] | sets[1])
+    signature = signatures([first, second])
+    assert abs(float((signature[0] == signature[1]).mean()) - jaccard) < 0.2
+
+
+def test_near_captions_are_found_and_others_are_not() -> None:
+    captions = [
+        "buy cheap shoes online now with free shipping from our shop today",
+        "buy cheap shoes online now with free shipping from our shop tomorrow",
+        "a dog runs over the grass in the park",
+        "two people stand at the sea",
+    ]
+    assert near_by_words(captions) == [(0, 1)]
+
+
+def test_captions_with_the_same_vector_are_near() -> None:
+    _, text = invented(20)
+    text[7] = text[3]
+    assert near_by_embedding(text) == [(3, 7)]
+
+
+def test_near_groups_become_one() -> None:
+    groups = [group("a", 5), group("b", 7), group("c", 3), group("d", 2)]
+    assert [(g.rows, g.how) for g in merged(groups, [(0, 1), (1, 2)])] == [(15, "near"), (2, "exact")]
+
+
+def test_unlike_media_are_boilerplate_and_alike_ones_are_not() -> None:
+    visual, _ = invented(200)
+    members = tuple(str(i) for i in range(20))
+    unlike = mean_distance(visual)
+    apart = with_spread(group("x", 20, members), {m: visual[int(m)] for m in members}, unlike)
+    alike = with_spread(group("x", 20, members), dict.fromkeys(members, visual[0]), unlike)
+    assert apart.boilerplate and not alike.boilerplate
+    assert "boilerplate" in caption_fault(apart, 100).sentence and "20.0%" in caption_fault(apart, 100).sentence
+
+
+def test_mean_distance_is_that_of_all_pairs() -> None:
+    visual, _ = invented(30)
+    cosine = visual @ visual.T
+    assert abs(mean_distance(visual) - float(1 - cosine[np.triu_indices(30, 1)].mean())) < 1e-5

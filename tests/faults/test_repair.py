@@ -1,0 +1,75 @@
+"""Repairs: right as often as they say, nothing below the confidence asked for."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from auditor import Audit
+from auditor.cli import run
+from auditor.faults.repair import Move, Repair, _one_each, posterior
+from auditor.vectors import Ints
+from tests.support.planted import invented, write_planted
+
+
+def mixed_up(folder: Path, noise: float) -> Ints:
+    """1,000 samples of which a shard of 500 is permuted and 20 are shifted; where each caption belongs."""
+    source = np.arange(1000)
+    source[500:] = np.random.default_rng(0).permutation(source[500:])
+    source[100:120] += 4
+    source[[300, 301]] = [301, 300]
+    write_planted(folder, *invented(1000, 7, noise=noise), shards=2, source=source)
+    return source
+
+
+def right(repairs: list[Repair], source: Ints) -> list[bool]:
+    return [bool(source[int(repair.key[1:])] == int(repair.new_key[1:])) for repair in repairs]
+
+
+def test_what_was_moved_comes_back(tmp_path: Path) -> None:
+    source = mixed_up(tmp_path / "audit", noise=1.2)
+    repairs = Audit(tmp_path / "audit").repairs()
+    assert len(repairs) >= 0.9 * (source != np.arange(1000)).sum()
+    assert np.mean(right(repairs, source)) >= 0.98
+    assert {"shift", "exchanged", "permuted"} <= {repair.pattern for repair in repairs}
+    assert len({(repair.new_shard, repair.new_key) for repair in repairs}) == len(repairs)
+
+
+def test_probabilities_hold_where_the_model_is_weak(tmp_path: Path) -> None:
+    source = mixed_up(tmp_path / "audit", noise=2.4)
+    repairs = Audit(tmp_path / "audit").repairs(confidence=0.5)
+    wrong = ~np.array(right(repairs, source))
+    assert len(repairs) > 50
+    assert abs(wrong.mean() - np.mean([1 - repair.confidence for repair in repairs])) < 0.1
+    assert all(repair.confidence >= 0.5 for repair in repairs)
+
+
+def test_the_command_writes_the_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mixed_up(tmp_path / "audit", noise=1.2)
+    listed = tmp_path / "list.parquet"
+    assert run(["repair", str(tmp_path / "audit"), "--out", str(tmp_path / "out"), "--parquet", str(listed)]) == 0
+    assert "captions to move" in capsys.readouterr().out
+    table = pq.read_table(tmp_path / "out" / "repairs.parquet")
+    assert table.num_rows > 400 and table.equals(pq.read_table(listed))
+    assert min(table["confidence"].to_pylist()) >= 0.9
+
+
+def test_a_sound_corpus_is_left_alone(tmp_path: Path) -> None:
+    write_planted(tmp_path / "audit", *invented(600, 8), shards=2)
+    assert Audit(tmp_path / "audit").repairs() == []
+
+
+def test_no_medium_gets_the_captions_of_two() -> None:
+    moves = [Move(1, 5, "shift", 0.9), Move(2, 5, "permuted", 0.95), Move(3, 6, "shift", 0.9)]
+    assert _one_each(moves) == [moves[1], moves[2]]
+
+
+def test_posterior_is_bayes() -> None:
+    assert posterior(0.5, 0.0) == pytest.approx(0.5)
+    assert posterior(0.9, np.log(2)) == pytest.approx(0.9 * 2 / (0.9 * 2 + 0.1))
+
+
+def test_a_confidence_that_is_none_is_refused(tmp_path: Path) -> None:
+    assert run(["repair", str(tmp_path), "--out", "x", "--confidence", "2"]) == 2
+    assert run(["repair", str(tmp_path)]) == 2

@@ -1,0 +1,126 @@
+"""Audits over invented embeddings, whose captions can be moved about: what the tests of patterns and repairs look at.
+
+The embeddings are written as the sweep writes them and scored by the real scoring pass; there is no corpus behind them.
+"""
+
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from auditor.facts.captions import caption_hash
+from auditor.score.corpus_statistics import Context, ScoreConfig, prepare
+from auditor.score.score import score_shard
+from auditor.store import arrow_schema
+from auditor.store.embeddings import file_name, vectors
+from auditor.store.folder import Folder
+from auditor.store.manifest import Manifest
+from auditor.vectors import Floats, Ints
+
+SCALE = 20.0
+
+
+def unit(rows: npt.NDArray[np.float64]) -> Floats:
+    return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), np.float32)
+
+
+def invented(samples: int, seed: int = 0, *, dim: int = 64, noise: float = 1.2) -> tuple[Floats, Floats]:
+    """Media and their captions (N, D): with this noise nine captions in ten are nearest to their own medium."""
+    generator = np.random.default_rng(seed)
+    content = generator.normal(size=(samples, dim))
+    gap = generator.normal(size=(2, dim)) * 0.5
+    return unit(content + gap[0]), unit(content + noise * generator.normal(size=(samples, dim)) + gap[1])
+
+
+def words(count: int) -> list[str]:
+    """Captions that all differ, in letters."""
+    return [f"thing {chr(97 + i % 26)}{chr(97 + i // 26 % 26)}{chr(97 + i // 676)}" for i in range(count)]
+
+
+def write_planted(
+    path: Path,
+    visual: Floats,
+    text: Floats,
+    shards: int = 1,
+    *,
+    source: Ints | None = None,
+    captions: Sequence[str] | None = None,
+    broken: Sequence[int] = (),
+    corpus: Path | None = None,
+) -> Context:
+    """An audit of samples s000000, s000001, ...; the caption of sample i is that of sample `source[i]`.
+
+    `broken` are the positions of samples that could not be decoded; `corpus` is a folder with the shards as tars, where
+    there is one.
+    """
+    count = len(visual)
+    moved = np.arange(count) if source is None else source
+    texts = list(captions) if captions is not None else words(count)
+    folder = Folder(path)
+    names = [f"{number:05d}" for number in range(shards)]
+    for name, rows in zip(names, np.array_split(np.arange(count), shards), strict=True):
+        ok = ~np.isin(rows, broken)
+        table = _facts(name, rows, ok, [texts[i] for i in moved[rows]], corpus)
+        columns = [
+            vectors(visual[rows[ok]], ok),
+            vectors(text[moved[rows[ok]]], ok),
+            pa.nulls(len(rows), pa.list_(pa.list_(pa.float16(), visual.shape[1]))),
+            pa.nulls(len(rows), pa.list_(pa.float32())),
+        ]
+        schema = arrow_schema.embeddings(visual.shape[1])
+        folder.write_table(file_name(name), pa.Table.from_arrays([*table.columns, *columns], schema=schema))
+    return _score(folder, names, count, len(broken), str(corpus or "invented"))
+
+
+def _facts(shard: str, rows: Ints, ok: npt.NDArray[np.bool_], captions: Sequence[str], corpus: Path | None) -> pa.Table:
+    known: dict[str, list[Any]] = {
+        "uid": [f"{i:032x}" for i in rows],
+        "key": [f"s{i:06d}" for i in rows],
+        "caption_index": [0] * len(rows),
+        "shard": [shard] * len(rows),
+        "kind": ["image"] * len(rows),
+        "caption": list(captions),
+        "caption_hash": [caption_hash(caption) for caption in captions],
+        "media_digest": [f"{i * 7919 + 1:016x}" * 2 for i in rows.tolist()],
+        "status": ["ok" if good else "corrupt" for good in ok],
+    }
+    if corpus is not None:
+        known |= _places(corpus / f"{shard}.tar", known["key"])
+    columns = [
+        pa.array(known[field.name], field.type) if field.name in known else pa.nulls(len(rows), field.type)
+        for field in arrow_schema.FACTS
+    ]
+    return pa.Table.from_arrays(columns, schema=arrow_schema.FACTS)
+
+
+def _places(path: Path, keys: Sequence[str]) -> dict[str, list[Any]]:
+    """Where the media of these keys stand in a tar."""
+    with tarfile.open(path) as tar:
+        found = {member.name: member for member in tar}
+    media = [found[f"{key}.jpg"] for key in keys]
+    return {
+        "media_path": [str(path)] * len(keys),
+        "media_offset": [member.offset_data for member in media],
+        "media_size": [member.size for member in media],
+    }
+
+
+def _score(folder: Folder, shards: Sequence[str], rows: int, broken: int, root: str) -> Context:
+    context = prepare(folder, shards, None, SCALE, ScoreConfig(fit_pairs=500))
+    for shard in shards:
+        score_shard(folder, shard, context)
+    status = {"ok": rows - broken, **({"corrupt": broken} if broken else {})}
+    Manifest(
+        corpus={"spec": root, "root": root, "shards": len(shards)},
+        model={"spec": "invented", "logit_scale": SCALE},
+        settings={},
+        state="complete",
+        counts={"keys": rows, "rows": rows, "status": status},
+        statistics=context.statistics,
+        thresholds=context.thresholds,
+    ).save(folder)
+    return context
