@@ -40,6 +40,7 @@ class Column:
     sentence: str = ""  # what one value says; may hold {value}, {percent} and {kind}
     rule: str = ""  # help of the option of `auditor filter` that bounds it; empty: there is none
     logarithmic: bool = False  # axis of its histograms
+    ties_by: str = ""  # the column that tells rows apart whose values are equal, as 0 and 1 often are
 
     @property
     def rule_name(self) -> str:
@@ -309,6 +310,7 @@ _SCORES = (
         short="mismatch",
         sentence="of pairs with such a score, {percent} do not belong together",
         rule="Keep pairs that are mismatched with at most this probability.",
+        ties_by="mismatch_score",
     ),
     _score(
         "p_mismatch_without_labels",
@@ -382,6 +384,18 @@ STORED = (*FACTS, *SCORES)  # the columns of samples/; flags and reviews are joi
 HEADLINES = named(use=["headline"])
 HIGH_IS_SUSPICIOUS = frozenset(name for name, column in COLUMNS.items() if column.suspicious == "high")
 MEASUREMENTS = named(use=["headline", "measurement"])
+
+
+def order_sql(column: str, *, suspicious_first: bool, quoted: str | None = None) -> str:
+    """ORDER BY a column; rows with equal values by the one behind it, most suspicious at the same end."""
+    known = COLUMNS.get(column)
+    high = (known is not None and known.suspicious == "high") == suspicious_first
+    order = f"{quoted or column} {'DESC' if high else 'ASC'} NULLS LAST"
+    if known is None or not known.ties_by:
+        return order
+    return f"{order}, {order_sql(known.ties_by, suspicious_first=suspicious_first)}"
+
+
 RULES: dict[str, Column] = {
     column.rule_name: column for column in sorted(COLUMNS.values(), key=lambda column: column.place) if column.rule
 }

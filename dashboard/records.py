@@ -123,6 +123,11 @@ def rows_file(database: AuditDatabase, condition: str | None, most: int = EXPORT
     return buffer.getvalue()
 
 
+def media_kept(database: AuditDatabase, rules: Rules) -> int:
+    """How many media rules keep with at least one caption: as many keys as `subset_file` lists."""
+    return Subset(database, rules).media
+
+
 def subset_file(database: AuditDatabase, rules: Rules, form: str = "npy") -> bytes:
     """What `auditor filter --out kept.FORM` would write."""
     with tempfile.TemporaryDirectory() as folder:

@@ -85,7 +85,7 @@ print(json.dumps({
             == [{"t": "FLOAT", "n": 0}],
     "option": "--min-novelty" in options,
     "help": "novelty" in worst.get_help(worst.make_context("worst", ["a"])),
-    "rule": audit.keep(min_novelty=0.1).count == 0,
+    "rule": audit.keep(min_novelty=0.1, unscored="drop").count == 0,
     "direction": audit.worst("novelty").num_rows == 0,
     "summary": "novelty" not in audit.summary().typical,
     "compare": "novelty" in audit.compare(audit).correlation,

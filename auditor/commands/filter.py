@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from auditor.commands.output import CORPUS_HELP, Function, open_audit, parse_loss
+from auditor.query.rules import CHOICES
 from auditor.schema import RULES
 
 if TYPE_CHECKING:
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from auditor.keep.drift import Drift
     from auditor.keep.effects import Effect, Effects
     from auditor.keep.subset import Subset
+    from auditor.keep.target import Exported
 
 
 def rule_options(function: Function) -> Function:
@@ -29,6 +31,19 @@ def rule_options(function: Function) -> Function:
 @click.option("--by", help="... by this column.")
 @click.option("--where", help="Keep rows that meet this SQL condition.")
 @click.option("--no-duplicates", is_flag=True, help="Of each group of duplicates keep the first.")
+@click.option(
+    "--unscored",
+    type=click.Choice(CHOICES["unscored"]),
+    default="keep",
+    show_default=True,
+    help="What to do with pairs that have no estimate for a limit, such as those of a kind with too few pairs.",
+)
+@click.option(
+    "--per-medium",
+    type=click.Choice(CHOICES["per_medium"]),
+    help="Keep or remove all captions of a medium together: when any or all of them meet the rules, or by the mean or "
+    "the worst of their numbers.",
+)
 @click.option("--lose-at-most", help="Choose the cut of p_mismatch that loses at most this share (2%) of good pairs.")
 @click.option("--expect-precision", type=float, help="Choose the cut at which this share of the removed is mismatched.")
 @click.option("--dry-run", is_flag=True, help="Write nothing: show what each rule removes, how the kept set differs.")
@@ -50,7 +65,8 @@ def command(
 ) -> None:
     """Write the usable rows of AUDIT that meet all the rules given.
 
-    A sample with several captions is kept when any of its rows is; rows that could not be audited never are.
+    Each pair of a medium and a caption is decided on for itself, and new shards hold the kept captions only;
+    --per-medium decides on all captions of a medium together. Pairs that could not be audited are never kept.
 
     \b
     auditor filter audit/ --max-p-mismatch 0.1 --no-duplicates --dry-run
@@ -90,11 +106,31 @@ def write(subset: "Subset", out: str, force: bool, shard_size: int, as_json: boo
     with console.Progress("filter", None, "samples", quiet=quiet) as progress:
         done = export(subset, out, force=force, shard_size=shard_size, progress=progress.advance)
     if as_json:
-        click.echo(console.as_json({**asdict(done), "rules": subset.rules.to_dict()}))
+        unscored = {"unscored": subset.usable_unscored, "unscored_kept": subset.unscored}
+        click.echo(console.as_json({**asdict(done), **unscored, "rules": subset.rules.to_dict()}))
     else:
-        what = {"npy": "uids", "parquet": "rows", "txt": "keys"}.get(done.form, "samples")
-        shards = f" in {done.shards:,} shards" if done.shards else ""
-        click.echo(f"{done.target}: {done.rows:,} {what}{shards} kept")
+        click.echo(f"{done.target}: {written(done)}")
+        if note := unscored_note(subset.usable_unscored, subset.unscored):
+            click.echo(note)
+
+
+def written(done: "Exported") -> str:
+    """What a target holds: "1,092 captions of 231 samples in 1 shard"."""
+    if done.form == "webdataset":
+        shards = f"{done.shards:,} shard{'s' if done.shards != 1 else ''}"
+        return f"{done.captions:,} captions of {done.rows:,} samples kept, in {shards}"
+    if done.form == "txt":
+        left = " (a list of keys cannot leave out captions)" if done.rows != done.captions else ""
+        return f"{done.rows:,} keys, of the media of {done.captions:,} captions kept{left}"
+    return f"{done.rows:,} {'uids' if done.form == 'npy' else 'rows'} kept"
+
+
+def unscored_note(usable: int, kept: int) -> str:
+    """ "no estimate: 3" and what became of them; empty where there are none."""
+    if not usable:
+        return ""
+    became = "kept; --unscored drop removes them" if kept == usable else f"{kept:,} kept" if kept else "removed"
+    return f"no estimate: {usable:,} pairs without p_mismatch, {became}"
 
 
 def show_plan(subset: "Subset", as_json: bool) -> None:
@@ -104,10 +140,17 @@ def show_plan(subset: "Subset", as_json: bool) -> None:
 
     effects, drift = subset.effects(), subset.drift()
     if as_json:
-        plan = {**asdict(effects), "shifts": {**asdict(drift), "topic_distance": drift.topic_distance}}
+        plan = {
+            **asdict(effects),
+            "media_kept": subset.media,
+            "shifts": {**asdict(drift), "topic_distance": drift.topic_distance},
+        }
         click.echo(console.as_json(plan))
         return
-    console.table(effect_rows(effects), f"{effects.kept:,} of {effects.rows:,} rows would be kept")
+    title = f"{effects.kept:,} of {effects.rows:,} pairs would be kept, of {subset.media:,} media"
+    console.table(effect_rows(effects), title)
+    if note := unscored_note(effects.unscored, effects.unscored_kept):
+        click.echo(note)
     console.table(drift_rows(drift), "how the kept rows differ from all usable ones")
     console.table(topic_rows(drift), f"topics: {drift.topic_distance:.1%} of the kept rows moved")
 

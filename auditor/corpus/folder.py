@@ -1,8 +1,8 @@
 """A folder of media with sidecars, `cat.jpg` beside `cat.txt` or `cat.json`, cut into virtual shards.
 
-A key is the path below the folder up to the first dot of its last name. Where that would put several media under one
-key (`clip.0001.mp4`, `clip.0002.mp4`), each keeps its own name up to the last dot instead; `a.jpg` beside `a.png` is a
-repeated key. Hidden files, and files that are neither media nor sidecars, are not part of the corpus.
+A key is the path of the medium below the folder up to its last dot, always: `clip.0001.mp4` is `clip.0001`, alone or
+not. A sidecar is named like the medium, with its extension or without (`a.jpg.txt`, `a.txt`); `a.jpg` beside `a.png` is
+a repeated key. Hidden files, and files that are neither media nor sidecars, are not part of the corpus.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from auditor.corpus import remote
 from auditor.corpus.group import Part, build_sample
 from auditor.corpus.media import media_reader
-from auditor.corpus.names import FOREIGN, kind_of, natural, shard_names, split_key
+from auditor.corpus.names import FOREIGN, kind_of, natural, shard_names, split_key, stem_of
 from auditor.corpus.shard import CorpusOptions, OpenShard
 from auditor.sample import Sample
 
@@ -104,29 +104,38 @@ def list_folder(root: str, options: CorpusOptions) -> list[FolderShard]:
 
 
 def group_files(names: Iterable[str]) -> list[tuple[str, int, list[str]]]:
-    """(key, occurrence, its files) for the files of whole keys."""
-    keys: dict[str, list[str]] = {}
+    """(key, occurrence, its files) for all files that agree up to the first dot, and for several such sets."""
+    sets: dict[str, list[str]] = {}
     for name in names:
-        keys.setdefault(_key(name), []).append(name)
-    groups: list[tuple[str, int, list[str]]] = []
-    for key, files in keys.items():
-        media = [name for name in files if kind_of(name) is not None]
-        stems = {name.rpartition(".")[0] for name in media}
-        if len(stems) < 2:
-            groups += _occurrences(key, files, media)
-            continue
-        for stem in sorted(stems, key=natural):
-            groups += _occurrences(
-                stem,
-                [name for name in files if name.rpartition(".")[0] == stem],
-                [name for name in media if name.rpartition(".")[0] == stem],
-            )
-        if rest := [name for name in files if name.rpartition(".")[0] not in stems]:
-            groups.append((key, 0, rest))
-    return groups
+        sets.setdefault(_before_first_dot(name), []).append(name)
+    return [group for files in sets.values() for group in _group(files)]
 
 
-def _key(name: str) -> str:
+def _group(files: list[str]) -> list[tuple[str, int, list[str]]]:
+    media = [name for name in files if _last(name) not in SIDECARS]
+    stems = {stem_of(name) for name in media}
+    keys: dict[str, list[str]] = {key: [] for key in sorted(stems, key=natural)}
+    for name in files:
+        key = stem_of(name) if name in media else _owner(stem_of(name), stems, media)
+        keys.setdefault(key, []).append(name)
+    return [
+        group
+        for key, mine in keys.items()
+        for group in _occurrences(key, mine, [name for name in mine if kind_of(name) is not None])
+    ]
+
+
+def _owner(stem: str, stems: set[str], media: list[str]) -> str:
+    """The key that a sidecar belongs to: `a` or `a.jpg` of `a.jpg`; `a` of `a.1.jpg` if that is all there is."""
+    if stem in stems:
+        return stem
+    if stem in media:
+        return stem_of(stem)
+    longer = [key for key in stems if key.startswith(f"{stem}.")]
+    return longer[0] if len(longer) == 1 else stem
+
+
+def _before_first_dot(name: str) -> str:
     return name[: len(name) - len(_extension(name)) - 1]
 
 

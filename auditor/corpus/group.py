@@ -56,8 +56,10 @@ def build_sample(
     shard: str, key: str, occurrence: int, parts: Parts, read: Callable[[Part], bytes], options: CorpusOptions
 ) -> Sample:
     """The sample of one group; `read` gives the bytes of a sidecar."""
-    media = _medium(parts)
-    text, record = _sidecar(parts, "txt", media), _sidecar(parts, "json", media)
+    medium, (text_name, record_name) = medium_file(parts), caption_files(parts)
+    media = parts[medium] if medium is not None else None
+    text = parts[text_name] if text_name is not None else None
+    record = parts[record_name] if record_name is not None else None
     captions: tuple[str, ...] = ()
     uid = None
     if text is not None and not _defect(text):
@@ -71,10 +73,17 @@ def build_sample(
     return Sample(shard, safe_text(key), captions, _located(media), uid, occurrence, problem)
 
 
-def _medium(parts: Parts) -> Part | None:
-    ranks = {name: ("." in name, kind == "image") for name in parts if (kind := kind_of(name)) is not None}
-    best = min(ranks, key=lambda name: ranks[name], default=None)
-    return parts[best] if best is not None else None
+def medium_file(extensions: Iterable[str]) -> str | None:
+    """Which of the files of a sample is its medium."""
+    ranks = {name: ("." in name, kind == "image") for name in extensions if (kind := kind_of(name)) is not None}
+    return min(ranks, key=lambda name: ranks[name], default=None)
+
+
+def caption_files(extensions: Iterable[str]) -> tuple[str | None, str | None]:
+    """Which of the files of a sample are its .txt and its .json."""
+    names = list(extensions)
+    medium = medium_file(names)
+    return _sidecar(names, "txt", medium), _sidecar(names, "json", medium)
 
 
 def _located(part: Part | None) -> Media | None:
@@ -82,13 +91,12 @@ def _located(part: Part | None) -> Media | None:
     return Media(part.path, part.offset, part.size, kind) if part is not None and kind is not None else None
 
 
-def _sidecar(parts: Parts, last: str, media: Part | None) -> Part | None:
+def _sidecar(names: list[str], last: str, medium: str | None) -> str | None:
     """The .txt or .json: with nothing before it, else named like the medium (`a.8.png`, `a.8.txt`), else any."""
-    if last in parts:
-        return parts[last]
-    others = [part for extension, part in parts.items() if extension.endswith(f".{last}")]
-    stem = media.name.rpartition(".")[0] if media is not None else ""
-    return next((part for part in others if part.name.rpartition(".")[0] == stem), others[0] if others else None)
+    found = [name for name in names if name.lower() == last or name.lower().endswith(f".{last}")]
+    stem = medium.rpartition(".")[0] if medium is not None else ""
+    ranks = {name: (name.lower() != last, name.rpartition(".")[0] != stem) for name in found}
+    return min(ranks, key=lambda name: ranks[name], default=None)
 
 
 def _defect(part: Part) -> str | None:

@@ -15,6 +15,7 @@ _META = re.compile(r"__[^/]*__($|/)")
 _DIGITS = re.compile(r"[0-9]+")
 _CONTAINER = re.compile(r"\.(tar(\.\w+)?|tgz|parquet|csv|tsv|jsonl|ndjson|json)$", re.IGNORECASE)
 _UNSAFE = re.compile(r"^\.|[^\w.-]")
+_NOT_PORTABLE = re.compile(r'[\x00-\x1f\x7f<>:"\\|?*#]')
 LONGEST_NAME = 150  # of a shard; file systems allow 255 bytes, and a suffix is still to come
 
 
@@ -36,6 +37,24 @@ def split_key(name: str) -> tuple[str, str] | None:
     if not stem or not dot or not extension or _META.match(name):
         return None
     return folder + slash + stem, extension.lower()
+
+
+def stem_of(path: str) -> str:
+    """A path up to the last dot of its last name; all of it where there is none."""
+    folder, slash, base = path.rpartition("/")
+    return folder + slash + (base.rpartition(".")[0] or base)
+
+
+def portable_key(key: str) -> str:
+    """A key as the name of a tar member: relative, without a scheme, without dots in its last name, in all systems.
+
+    `/data/a.v2` -> `data/a_v2`, `https://host/b` -> `host/b`.
+    """
+    names = [name for name in key.rpartition("://")[2].split("/") if name not in ("", ".", "..")]
+    if not names:
+        return "sample"
+    names[-1] = names[-1].replace(".", "_")
+    return "/".join(_NOT_PORTABLE.sub("_", name) for name in names)
 
 
 def natural(name: str) -> tuple[str, str]:

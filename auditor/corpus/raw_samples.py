@@ -1,41 +1,40 @@
-"""Read chosen samples back out of a corpus with all their files, byte for byte.
+"""Read chosen samples back out of a corpus with all their files, and with the captions that were chosen.
 
-From a tar come all members of the sample's key (the medium, txt, json, whatever there is); from a folder or a table,
-which has no members, the medium and the kept captions.
+From a tar come all members of the sample's key (the medium, txt, json, whatever there is), byte for byte but for
+captions that are left out; from a folder or a table, which has no members, the medium and the kept captions.
 """
 
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
 from auditor.corpus.archive import OpenTar, is_tar, open_tar
-from auditor.corpus.captions import safe_text
+from auditor.corpus.captions import safe_text, split_lines
 from auditor.corpus.group import Part
+from auditor.corpus.kept_captions import CorpusChangedError, keep_captions
 from auditor.corpus.media import moved, read_media, without_fragment
-from auditor.corpus.shard import CorpusError
+from auditor.corpus.names import kind_of
+from auditor.corpus.shard import DEFAULTS, CorpusError, CorpusOptions
 from auditor.corpus.tar import group_members
 from auditor.corpus.tarindex import NotATarError
-from auditor.errors import AuditorError
 
 MAGIC = {b"\xff\xd8\xff": "jpg", b"\x89PNG": "png", b"GIF8": "gif", b"BM": "bmp", b"\x1a\x45\xdf\xa3": "webm"}
 
 
-class CorpusChangedError(AuditorError):
-    """The corpus is not where, or not what, it was when it was audited."""
-
-
 @dataclass(frozen=True)
 class KeptShard:
-    """The kept samples of one shard: columns key, media_path, media_offset, media_size, captions, uids."""
+    """The kept samples of one shard: columns key, media_path, media_offset, media_size, and of the kept captions
+    captions, numbers and uids; `of` is how many captions the sample has in all."""
 
     name: str
     table: pa.Table
     moved_to: str | None = None
     old_root: str | None = None
+    options: CorpusOptions = DEFAULTS
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -44,7 +43,7 @@ class KeptShard:
         return moved(path, self.moved_to, self.old_root) if self.moved_to else path
 
     def slice(self, start: int, stop: int) -> "KeptShard":
-        return KeptShard(self.name, self.table.slice(start, stop - start), self.moved_to, self.old_root)
+        return replace(self, table=self.table.slice(start, stop - start))
 
 
 def read_kept(shard: KeptShard) -> Iterator[dict[str, Any]]:
@@ -57,13 +56,13 @@ def read_kept(shard: KeptShard) -> Iterator[dict[str, Any]]:
         while stop < len(rows) and rows[stop]["media_path"] == path:
             stop += 1
         if is_tar(without_fragment(path)):
-            yield from read_from_tar(without_fragment(shard.place(path)), rows[start:stop])
+            yield from read_from_tar(without_fragment(shard.place(path)), rows[start:stop], shard.options)
         else:
             yield from (read_alone(shard, row) for row in rows[start:stop])
         start = stop
 
 
-def read_from_tar(path: str, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def read_from_tar(path: str, rows: list[dict[str, Any]], options: CorpusOptions) -> Iterator[dict[str, Any]]:
     """All members of each sample. A repeated key is told apart by where its medium stands."""
     with reopened(path) as tar:
         groups = tar_groups(tar, path)
@@ -74,11 +73,12 @@ def read_from_tar(path: str, rows: list[dict[str, Any]]) -> Iterator[dict[str, A
                 raise CorpusChangedError(
                     f"{path} has no sample {row['key']} where the audit saw it: the corpus has changed; audit it again"
                 )
-            yield {
+            sample = {
                 "__key__": row["key"],
                 "__url__": path,
                 **{extension(part): tar.read(part.offset, part.size) for part in parts},
             }
+            yield sample if len(row["numbers"]) == row["of"] else keep_captions(sample, row["numbers"], options)
 
 
 def extension(part: Part) -> str:
@@ -117,16 +117,16 @@ def read_alone(shard: KeptShard, row: dict[str, Any]) -> dict[str, Any]:
         "__key__": row["key"],
         "__url__": shard.place(path),
         media_extension(path, data): data,
-        "txt": "\n".join(row["captions"]).encode(),
+        "txt": "\n".join(" ".join(split_lines(caption)) for caption in row["captions"]).encode(),
         "json": json.dumps(record, ensure_ascii=False).encode(),
     }
 
 
 def media_extension(path: str, data: bytes) -> str:
-    """By name, else (a cell of a table) by the first bytes."""
-    name = without_fragment(path).rpartition("/")[2]
-    if "#" not in path and "." in name:
-        return name.rpartition(".")[2].lower()
+    """By name, else (a cell of a table, an address without one) by the first bytes."""
+    name = without_fragment(path).split("?")[0].rpartition(".")[2].lower()
+    if "#" not in path and kind_of(name) is not None:
+        return name
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "webp"
     if data[4:8] == b"ftyp":

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from auditor.corpus.captions import parse_record
+from auditor.corpus.names import portable_key
 from auditor.corpus.raw_samples import KeptShard, read_kept
 from auditor.corpus.write import add_sample, new_tar
 from auditor.faults.passage import FaultsError
@@ -70,7 +71,7 @@ def write_repaired(
             members = {extension: data for extension, data in sample.items() if not extension.startswith("__")}
             if place in arrived:
                 members = with_captions(members, arrived[place])
-            add_sample(tar, sample["__key__"], members)
+            add_sample(tar, portable_key(sample["__key__"]), members)
             count += 1
     return count
 

@@ -11,11 +11,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from auditor.keep.per_medium import media_that, media_with, values_of_media
 from auditor.query.database import AuditDatabase
 from auditor.query.rows import fetch
 from auditor.query.rules import RuleError, Rules, bound_sql, parse_share
 from auditor.query.sandbox import QueryError, literal
-from auditor.schema import HIGH_IS_SUSPICIOUS
+from auditor.schema import COLUMNS, HIGH_IS_SUSPICIOUS, order_sql
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,8 @@ class Effects:
     kept: int
     rules: list[Effect]
     together: Effect
+    unscored: int = 0  # usable rows without p_mismatch
+    unscored_kept: int = 0
 
 
 STATUS = Clause("status", "status = 'ok'")
@@ -52,36 +55,63 @@ STATUS = Clause("status", "status = 'ok'")
 
 def clauses(database: AuditDatabase, rules: Rules) -> list[Clause]:
     """The rules as SQL, the status first; a user's condition has passed the sandbox."""
-    found = [STATUS]
-    for rule, (column, comparison, threshold) in rules.bounds().items():
-        if math.isnan(threshold):
-            raise RuleError(f"{rule} needs a number")
-        database.column(column)
-        found.append(Clause(rule, bound_sql(column, comparison, threshold)))
+    found = [bound_clause(database, rules, rule) for rule in rules.limits]
     if rules.keep_top is not None and rules.by is not None:
-        found.append(Clause("keep_top", top_sql(database, rules.keep_top, rules.by)))
+        found.append(Clause("keep_top", top_sql(database, rules)))
     if rules.where:
         checked = database.where(rules.where)
         database.run(f"SELECT {checked} FROM samples LIMIT 0")  # binds: an unknown column is told here
         found.append(Clause("where", f"coalesce({checked}, FALSE)"))
     if rules.no_duplicates:
         found.append(Clause("no_duplicates", "duplicate_of IS NULL"))
-    return found
+    return [STATUS, *(whole_media(database, rules, found) if rules.per_medium in ("any", "all") else found)]
+
+
+def bound_clause(database: AuditDatabase, rules: Rules, rule: str) -> Clause:
+    column, comparison, threshold = rules.bounds()[rule]
+    if math.isnan(threshold):
+        raise RuleError(f"{rule} needs a number")
+    quoted = database.column(column)
+    bound = bound_sql(column, comparison, threshold, missing=rules.unscored == "keep")
+    if rules.per_medium in ("mean", "worst"):
+        bound = media_with(bound, values_of_media(column, quoted, rules.per_medium))
+    return Clause(rule, bound)
+
+
+def whole_media(database: AuditDatabase, rules: Rules, found: Sequence[Clause]) -> list[Clause]:
+    """Each rule as one on media; with `any`, one caption must meet all rules at once."""
+    together = "bool_and" if rules.per_medium == "all" else "bool_or"
+    whole = [
+        Clause(clause.rule, media_that(f"{together}({clause.sql})", database.stored_table(clause.sql)))
+        for clause in found
+    ]
+    if together == "bool_or" and len(found) > 1:
+        rows = all_of(found)
+        whole.append(Clause("per_medium", media_that(f"bool_or({rows})", database.stored_table(rows))))
+    return whole
 
 
 def all_of(found: Sequence[Clause]) -> str:
     return " AND ".join(f"({clause.sql})" for clause in found)
 
 
-def top_sql(database: AuditDatabase, keep_top: str | float | int, by: str) -> str:
-    """The best share of the usable rows by a column, to the row: ties at the cut are decided by uid."""
-    column = database.column(by)
-    share = parse_share(keep_top)
-    return str(database.cached(f"top {share!r} {by}", lambda: find_top(database, share, by, column)))
+def top_sql(database: AuditDatabase, rules: Rules) -> str:
+    """The best share of the usable rows by a column, or of the media where those are ranked by mean or worst value."""
+    assert rules.keep_top is not None and rules.by is not None
+    by, share, column = rules.by, parse_share(rules.keep_top), database.column(rules.by)
+    values = None
+    if rules.per_medium == "mean" or rules.per_medium == "worst":
+        values = values_of_media(by, column, rules.per_medium)
+    source = f"{values} WHERE TRUE" if values else f"{database.table(column)} WHERE status = 'ok'"
+    usable = f"{source} AND {column} IS NOT NULL"
+    ties = "" if values or by not in COLUMNS else COLUMNS[by].ties_by
+    top = database.cached(f"top {share!r} {usable}", lambda: find_top(database, share, by, column, usable, ties))
+    kept = f"({top} OR {column} IS NULL)" if rules.unscored == "keep" else top
+    return media_with(kept, values) if values else kept
 
 
-def find_top(database: AuditDatabase, share: float | int, by: str, column: str) -> str:
-    usable = f"{database.table(column)} WHERE status = 'ok' AND {column} IS NOT NULL"
+def find_top(database: AuditDatabase, share: float | int, by: str, column: str, usable: str, ties: str) -> str:
+    """To the row: ties at the cut are decided by the column behind this one (`ties`, if any), then by uid."""
     total = database.rows(f"SELECT count(*) AS n FROM {usable}")[0]["n"]
     wanted = share if isinstance(share, int) else round(share * total)
     if wanted >= total:
@@ -91,10 +121,14 @@ def find_top(database: AuditDatabase, share: float | int, by: str, column: str) 
     better, order = ("<", "ASC") if by in HIGH_IS_SUSPICIOUS else (">", "DESC")
     cut = cut_value(database, usable, column, order, wanted, total)
     ahead = database.rows(f"SELECT count(*) AS n FROM {usable} AND {column} {better} {cut}")[0]["n"]
-    ties = f"{usable} AND {column} = {cut}"
-    place = f"ORDER BY uid_order LIMIT 1 OFFSET {wanted - ahead - 1}"
-    last = database.rows(f"SELECT uid_order FROM {ties} {place}")[0]["uid_order"]
-    return f"coalesce({column} {better} {cut} OR ({column} = {cut} AND uid_order <= {last}), FALSE)"
+    order = ", ".join(part for part in (order_sql(ties, suspicious_first=False) if ties else "", "uid_order") if part)
+    chosen = f"{ties or 'NULL'} AS tie, uid_order FROM {usable} AND {column} = {cut}"
+    last = database.rows(f"SELECT {chosen} ORDER BY {order} LIMIT 1 OFFSET {wanted - ahead - 1}")[0]
+    among = f"uid_order <= {last['uid_order']}"
+    if last["tie"] is not None:
+        better_tie, tie = "<" if ties in HIGH_IS_SUSPICIOUS else ">", f"CAST('{last['tie']!r}' AS FLOAT)"
+        among = f"({ties} {better_tie} {tie} OR ({ties} = {tie} AND {among}))"
+    return f"coalesce({column} {better} {cut} OR ({column} = {cut} AND {among}), FALSE)"
 
 
 def cut_value(database: AuditDatabase, usable: str, column: str, order: str, wanted: int, total: int) -> str:
@@ -117,7 +151,8 @@ def rule_effects(database: AuditDatabase, rules: Rules) -> Effects:
     columns = ", ".join(f"({clause.sql}) AS c{i}" for i, clause in enumerate(found))
     groups = database.rows(
         f"SELECT {', '.join(f'c{i}' for i in range(len(found)))}, count(*) AS n, "
-        "coalesce(sum(p_mismatch), 0) AS bad, coalesce(sum(1 - p_mismatch), 0) AS good "
+        "coalesce(sum(p_mismatch), 0) AS bad, coalesce(sum(1 - p_mismatch), 0) AS good, "
+        "count(*) FILTER (p_mismatch IS NULL) AS unscored "
         f"FROM (SELECT {columns}, CAST(p_mismatch AS DOUBLE) AS p_mismatch FROM {database.table(all_of(found))}) "
         "GROUP BY ALL"
     )
@@ -138,7 +173,9 @@ def rule_effects(database: AuditDatabase, rules: Rules) -> Effects:
     ]
     removed = [group for group in usable if not meets(group)]
     together = effect("all together", usable, removed, total(removed, "n"))
-    return Effects(total(groups, "n"), total(usable, "n"), together.kept, each, together)
+    unscored = total(usable, "unscored")
+    unscored_kept = unscored - total(removed, "unscored")
+    return Effects(total(groups, "n"), total(usable, "n"), together.kept, each, together, unscored, unscored_kept)
 
 
 def total(groups: Sequence[dict[str, Any]], what: str) -> int:

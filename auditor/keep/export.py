@@ -5,9 +5,10 @@
 | `kept.npy`     | DataComp's subset file: the sorted uids of the kept rows as an array of dtype u8,u8                |
 | `kept.parquet` | the kept rows with all columns                                                                     |
 | `kept.txt`     | the keys of the kept samples, one per line                                                         |
-| a folder       | WebDataset shards with the original bytes of the kept samples, and removed.parquet with the reasons |
+| a folder       | WebDataset shards with the kept samples and captions, and removed.parquet with the reasons         |
 
-A sample with several captions has several rows; as its bytes stay as they are, it is kept when any of its rows is.
+A sample with several captions has several rows: shards hold it with the captions that are kept, its medium byte for
+byte. A list of keys cannot leave captions out.
 """
 
 from pathlib import Path
@@ -50,7 +51,7 @@ def export(
     if folder.exists(name) and not force:
         raise ExportError(f"{target} exists; --force replaces it")
     write = {"npy": write_npy, "parquet": write_parquet, "txt": write_txt}[form]
-    return Exported(target, form, write(kept, folder, name))
+    return Exported(target, form, write(kept, folder, name), captions=kept.count)
 
 
 def write_npy(kept: KeptRows, folder: Folder, name: str) -> int:

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
+from auditor.corpus.names import portable_key
 from auditor.corpus.raw_samples import read_kept
 from auditor.corpus.write import add_sample, new_tar
 from auditor.keep.kept_rows import KeptRows
@@ -60,12 +61,12 @@ def export_shards(
     removed = f"SELECT {REMOVED_COLUMNS}, {kept.reasons} AS reason FROM reviewed AS samples"
     copy_parquet(kept, folder, REMOVED, f"{removed} WHERE NOT coalesce({kept.condition}, FALSE)")
     folder.write_json(PLAN, {**description, "state": "complete", "samples": total, "shards": plan.shards})
-    return Exported(folder.url, "webdataset", total, plan.shards)
+    return Exported(folder.url, "webdataset", total, plan.shards, kept.count)
 
 
 def describe(kept: KeptRows, sources: list[tuple[str, int]], shard_size: int) -> dict[str, Any]:
     """What this export is, so that another one is never mixed into it."""
-    content = json.dumps([kept.condition, sources]).encode()
+    content = json.dumps([kept.condition, sources, kept.count]).encode()
     return {
         "audit": kept.database.path,
         "rules": kept.rules.to_dict(),
@@ -150,6 +151,7 @@ class ShardWriter:
         self.folder, self.plan = folder, plan
         self.current: int | None = None
         self.tar: tarfile.TarFile | None = None
+        self.taken: set[str] = set()  # keys of the current shard
         self.open_file = ExitStack()
 
     def __enter__(self) -> "ShardWriter":
@@ -171,7 +173,17 @@ class ShardWriter:
             self.finish()
             path = self.open_file.enter_context(self.folder.writing(self.plan.name(shard)))
             self.tar = new_tar(path)
-            self.current = shard
+            self.current, self.taken = shard, set()
         assert self.tar is not None
         members = {extension: data for extension, data in sample.items() if not extension.startswith("__")}
-        add_sample(self.tar, sample["__key__"], members)
+        add_sample(self.tar, self.free_key(sample["__key__"]), members)
+
+    def free_key(self, key: str) -> str:
+        """A portable name that no other sample of the shard has: samples of several shards may share a key."""
+        portable = free = portable_key(key)
+        again = 0
+        while free in self.taken:
+            again += 1
+            free = f"{portable}-{again}"
+        self.taken.add(free)
+        return free

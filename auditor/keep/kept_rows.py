@@ -5,9 +5,13 @@ from functools import cached_property
 import pyarrow as pa
 
 from auditor.corpus.raw_samples import KeptShard
+from auditor.corpus.shard import CorpusOptions
 from auditor.keep.effects import Clause, all_of, clauses, reason_sql
+from auditor.query.by_medium import count_media_that
 from auditor.query.database import AuditDatabase
 from auditor.query.rules import Rules
+
+MEDIUM = "shard, key, media_path, media_offset"
 
 
 class KeptRows:
@@ -24,8 +28,26 @@ class KeptRows:
 
     @cached_property
     def count(self) -> int:
-        """Rows kept."""
-        found: int = self.database.rows(f"SELECT count(*) AS n FROM {self.source} WHERE {self.condition}")[0]["n"]
+        """Rows kept: pairs of a medium and a caption."""
+        return self._counted(f"{self.source} WHERE {self.condition}")
+
+    @cached_property
+    def media(self) -> int:
+        """Media kept, with at least one caption each."""
+        return count_media_that(self.database, self.condition)
+
+    @cached_property
+    def unscored(self) -> int:
+        """Rows kept although they have no p_mismatch."""
+        return self._counted(f"{self.source} WHERE {self.condition} AND p_mismatch IS NULL")
+
+    @cached_property
+    def usable_unscored(self) -> int:
+        """Usable rows without p_mismatch, kept or not."""
+        return self._counted("measured WHERE status = 'ok' AND p_mismatch IS NULL")
+
+    def _counted(self, source: str) -> int:
+        found: int = self.database.rows(f"SELECT count(*) AS n FROM {source}")[0]["n"]
         return found
 
     def __len__(self) -> int:
@@ -52,7 +74,7 @@ class KeptRows:
     def by_shard(self) -> list[tuple[str, int]]:
         """Shards of the audit in order, with how many samples of each are kept (a sample: one key, any caption)."""
         found = self.database.rows(
-            "SELECT shard, count(*) AS n FROM (SELECT DISTINCT shard, key, media_path, media_offset "
+            f"SELECT shard, count(*) AS n FROM (SELECT DISTINCT {MEDIUM} "
             f"FROM {self.source} WHERE {self.condition}) GROUP BY shard ORDER BY shard"
         )
         return [(row["shard"], row["n"]) for row in found]
@@ -63,12 +85,23 @@ class KeptRows:
 
 
 def kept_shard(database: AuditDatabase, condition: str, shard: str) -> KeptShard:
-    view = database.view(database.files.shard(shard))
+    """Rules on media look for their captions in `measured` and `reviewed`: here those are the rows of the shard."""
+    captions = ", ".join(
+        f"list({column} ORDER BY caption_index) FILTER (is_kept) AS {name}"
+        for column, name in (("caption", "captions"), ("caption_index", "numbers"), ("uid", "uids"))
+    )
     table = database.run(
-        "SELECT key, media_path, media_offset, any_value(media_size) AS media_size, "
-        "list(caption ORDER BY caption_index) AS captions, list(uid ORDER BY caption_index) AS uids "
-        f"FROM (SELECT * FROM ({view}) LEFT JOIN verdicts USING (uid, caption_index)) AS samples "
-        f"WHERE {condition} GROUP BY key, media_path, media_offset "
+        f"WITH measured AS ({database.view(database.files.shard(shard))}), "
+        "reviewed AS (SELECT * FROM measured LEFT JOIN verdicts USING (uid, caption_index)), "
+        f"decided AS (SELECT *, coalesce({condition}, FALSE) AS is_kept FROM reviewed AS samples) "
+        f'SELECT key, media_path, media_offset, any_value(media_size) AS media_size, {captions}, count(*) AS "of" '
+        "FROM decided GROUP BY key, media_path, media_offset HAVING bool_or(is_kept) "
         "ORDER BY media_path, media_offset, key"
     )
-    return KeptShard(shard, table, database.moved_to, database.old_root)
+    return KeptShard(shard, table, database.moved_to, database.old_root, reading_options(database))
+
+
+def reading_options(database: AuditDatabase) -> CorpusOptions:
+    """How the corpus was read when it was audited."""
+    given = database.manifest.get("corpus", {})
+    return CorpusOptions(captions=given.get("captions") or "lines")

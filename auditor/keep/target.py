@@ -20,8 +20,9 @@ class ExportError(AuditorError):
 class Exported:
     target: str
     form: str  # npy, parquet, txt, webdataset
-    rows: int  # rows kept; for npy distinct uids, for txt keys, for a folder samples
+    rows: int  # what was written: rows; for npy distinct uids, for txt keys, for a folder samples
     shards: int = 0
+    captions: int = 0  # pairs kept, of which what was written is made
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import pyarrow as pa
 from auditor.query.database import AuditDatabase
 from auditor.query.rows import at_places, located
 from auditor.query.sandbox import literal
+from auditor.schema import COLUMNS, HIGH_IS_SUSPICIOUS
 
 FIRST = "file_row_number - coalesce(caption_index, 0)"
 
@@ -27,7 +28,12 @@ def several_captions(database: AuditDatabase) -> bool:
 
 def count_media(database: AuditDatabase, where: str | None = None) -> int:
     """Media with a row that meets a condition."""
-    source = located(database, database.where(where), "caption_index", again=True)
+    return count_media_that(database, database.where(where), again=True)
+
+
+def count_media_that(database: AuditDatabase, condition: str, *, again: bool = False) -> int:
+    """The same for a condition of ours."""
+    source = located(database, condition, "caption_index", again=again)
     found: int = database.rows(f"SELECT count(*) AS n FROM (SELECT DISTINCT file, {FIRST} FROM {source})")[0]["n"]
     return found
 
@@ -43,15 +49,18 @@ def media_page(
     """For each medium of a page its rows that meet the condition, the foremost first."""
     value = database.column(order_by) if order_by else "NULL"
     way, foremost = ("DESC", "max") if descending else ("ASC", "min")
-    source = located(
-        database, database.where(where), f"{value} caption_index" if order_by else "caption_index", again=True
-    )
+    tie = COLUMNS[order_by].ties_by if order_by in COLUMNS else ""
+    tie_way, tie_foremost = ("ASC", "min") if descending == (order_by in HIGH_IS_SUSPICIOUS) else ("DESC", "max")
+    source = located(database, database.where(where), f"{value} {tie} caption_index", again=True)
     places = database.rows(
-        f"WITH found AS (SELECT file, file_row_number AS number, {FIRST} AS medium, {value} AS value FROM {source}), "
-        f"page AS (SELECT file, medium, {foremost}(value) AS best FROM found GROUP BY file, medium "
-        f"ORDER BY best {way} NULLS LAST, file, medium LIMIT {int(limit)} OFFSET {int(offset)}) "
+        f"WITH found AS (SELECT file, file_row_number AS number, {FIRST} AS medium, {value} AS value, "
+        f"{tie or 'NULL'} AS tie FROM {source}), "
+        f"page AS (SELECT file, medium, {foremost}(value) AS best, {tie_foremost}(tie) AS best_tie FROM found "
+        f"GROUP BY file, medium ORDER BY best {way} NULLS LAST, best_tie {tie_way} NULLS LAST, file, medium "
+        f"LIMIT {int(limit)} OFFSET {int(offset)}) "
         "SELECT file, number, medium FROM found JOIN page USING (file, medium) "
-        f"ORDER BY best {way} NULLS LAST, file, medium, value {way} NULLS LAST, number"
+        f"ORDER BY best {way} NULLS LAST, best_tie {tie_way} NULLS LAST, file, medium, "
+        f"value {way} NULLS LAST, tie {tie_way} NULLS LAST, number"
     )
     grouped: dict[tuple[int, int], list[dict[str, Any]]] = {}
     for place, row in zip(places, at_places(database, places).to_pylist(), strict=True):

@@ -10,7 +10,7 @@ from auditor.query.database import AuditDatabase
 from auditor.query.in_memory import IN_MEMORY
 from auditor.query.sandbox import literal, name
 from auditor.query.view import UID_ORDER
-from auditor.schema import HIGH_IS_SUSPICIOUS
+from auditor.schema import HIGH_IS_SUSPICIOUS, order_sql
 
 
 def select(database: AuditDatabase, query: str, limit: int | None = None) -> pa.Table:
@@ -42,7 +42,7 @@ def worst(database: AuditDatabase, by: str = "p_mismatch", n: int = 20, where: s
     """The n most suspicious usable rows by a column: its largest values, or smallest where large is good."""
     column = database.column(by)
     condition = f"{database.where(where)} AND {column} IS NOT NULL"
-    return fetch(database, condition, f"{column} {'DESC' if by in HIGH_IS_SUSPICIOUS else 'ASC'}", n)
+    return fetch(database, condition, order_sql(by, suspicious_first=True, quoted=column), n)
 
 
 def page(
@@ -54,7 +54,10 @@ def page(
     offset: int = 0,
 ) -> pa.Table:
     """One page of whole rows. Without `order_by`, in corpus order."""
-    order = f"{database.column(order_by)} {'DESC' if descending else 'ASC'} NULLS LAST" if order_by else ""
+    order = ""
+    if order_by:
+        suspicious_first = descending == (order_by in HIGH_IS_SUSPICIOUS)
+        order = order_sql(order_by, suspicious_first=suspicious_first, quoted=database.column(order_by))
     return fetch(database, database.where(where), order, limit, offset, again=True)
 
 

@@ -1,11 +1,11 @@
 """What the flags and the filter rules mean, each defined once, as SQL over the measurements of an audit.
 
-A flag says "suspicious", a rule says "keep"; both are false where a measurement is missing.
+A flag says "suspicious" and is false where a measurement is missing; a rule says "keep", and `unscored` decides then.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Literal
 
 from auditor.errors import AuditorError
 from auditor.query.sandbox import literal, name
@@ -41,21 +41,35 @@ def at_least(column: str, threshold: Threshold) -> str:
     return bound_sql(column, ">=", threshold)
 
 
+Unscored = Literal["keep", "drop"]
+PerMedium = Literal["any", "all", "mean", "worst"]
+CHOICES = {"unscored": ("keep", "drop"), "per_medium": ("any", "all", "mean", "worst")}
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What to keep: all that are given must hold. `keep_top` is a share ('30%', 0.3) of the usable rows or a count."""
+    """What to keep: all that are given must hold. `keep_top` is a share ('30%', 0.3) of the usable rows or a count.
+
+    `unscored` decides on rows that have no value for a limit, as videos of a corpus with too few of them have no
+    p_mismatch. `per_medium` decides on all captions of a medium together: see auditor/keep/per_medium.py.
+    """
 
     limits: Mapping[str, float] = field(default_factory=dict)  # by rule of auditor.schema.RULES: max_p_mismatch, ...
     keep_top: str | float | int | None = None
     by: str | None = None
     where: str | None = None
     no_duplicates: bool = False
+    unscored: Unscored = "keep"
+    per_medium: PerMedium | None = None
 
     def __post_init__(self) -> None:
         if (self.keep_top is None) != (self.by is None):
             raise RuleError("keep_top and by go together: --keep-top 30% --by similarity")
         if self.keep_top is not None:
             parse_share(self.keep_top)
+        for rule, choices in CHOICES.items():
+            if getattr(self, rule) not in (*choices, None):
+                raise RuleError(f"{rule} is one of {', '.join(choices)}, not {getattr(self, rule)!r}")
 
     @classmethod
     def of(cls, given: "Rules | Mapping[str, Any] | None" = None, /, **more: Any) -> "Rules":
@@ -78,8 +92,9 @@ class Rules:
 
     def to_dict(self) -> dict[str, Any]:
         """The rules that are set."""
-        others = {rule: getattr(self, rule) for rule in OTHER_RULES}
-        return {**self.limits, **{rule: value for rule, value in others.items() if value not in (None, False)}}
+        others = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "limits"}
+        defaults = {field.name: field.default for field in fields(self)}
+        return {**self.limits, **{rule: value for rule, value in others.items() if value != defaults[rule]}}
 
     def command_line(self) -> list[str]:
         """The same rules as options of `auditor filter`."""
@@ -94,9 +109,10 @@ class Rules:
 OTHER_RULES = tuple(field.name for field in fields(Rules) if field.name != "limits")
 
 
-def bound_sql(column: str, comparison: str, threshold: float) -> str:
+def bound_sql(column: str, comparison: str, threshold: float, missing: bool = False) -> str:
+    """A comparison that is `missing` where there is no value."""
     # measurements are 32-bit: compared as such, as NumPy does, and so that Parquet statistics can skip row groups
-    return f"coalesce({name(column)} {comparison} CAST('{float(threshold)}' AS FLOAT), FALSE)"
+    return f"coalesce({name(column)} {comparison} CAST('{float(threshold)}' AS FLOAT), {str(missing).upper()})"
 
 
 def parse_share(given: str | float | int) -> float | int:

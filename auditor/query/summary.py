@@ -28,9 +28,11 @@ class Summary:
     state: str
     rows: int
     status: dict[str, int]
-    kinds: dict[str, int]  # of usable rows
+    kinds: dict[str, int]  # usable media
+    captions: dict[str, int]  # usable rows of each kind, one for each caption of a medium
     flags: dict[str, int]  # flag -> usable rows that carry it
     duplicates: int
+    unscored: int  # usable rows without p_mismatch
     noise: list[Noise]
     typical: dict[str, dict[str, float]]  # column -> {"p5", "median", "p95"}
     marks: dict[str, int]
@@ -48,9 +50,11 @@ class Summary:
         """The summary as (what, how much) for people."""
         found = [("rows", f"{self.rows:,}"), ("usable", of(self.usable, self.rows))]
         found += [(f"  {status}", of(count, self.rows)) for status, count in self.status.items() if status != "ok"]
-        found += [(f"{kind}s", f"{count:,}") for kind, count in self.kinds.items()]
+        found += [(f"{kind}s", media_and_captions(count, self.captions[kind])) for kind, count in self.kinds.items()]
         for noise in self.noise:
             found.append((f"mismatched {noise.kind}s", f"about {noise.share:.1%} ({noise.low:.1%} - {noise.high:.1%})"))
+        if self.unscored:
+            found.append(("no estimate", f"{of(self.unscored, self.usable)}: too few pairs of their kind"))
         found += [(f"flagged {flag}", of(count, self.usable)) for flag, count in self.flags.items()]
         found.append(("duplicates", of(self.duplicates, self.usable)))
         for column, values in self.typical.items():
@@ -72,6 +76,10 @@ def fault_words(database: AuditDatabase) -> list[str] | None:
     return None if faults is None else [fault.sentence for fault in faults]
 
 
+def media_and_captions(media: int, captions: int) -> str:
+    return f"{media:,}" if media == captions else f"{media:,} with {captions:,} captions"
+
+
 def of(part: int, whole: int) -> str:
     return f"{part:,} ({part / whole:.1%})" if whole else f"{part:,}"
 
@@ -88,7 +96,8 @@ def noise_estimates(statistics: dict[str, Any]) -> list[Noise]:
 def summarise(database: AuditDatabase) -> Summary:
     flags = ", ".join(f"count(*) FILTER ({flag}) AS {flag}" for flag in FLAGS)
     groups = database.rows(
-        f"SELECT status, kind, count(*) AS n, count(duplicate_of) AS duplicates, {flags} "
+        "SELECT status, kind, count(*) AS n, count(*) FILTER (coalesce(caption_index, 0) = 0) AS media, "
+        f"count(duplicate_of) AS duplicates, count(*) - count(p_mismatch) AS unscored, {flags} "
         "FROM measured GROUP BY status, kind ORDER BY n DESC, status, kind"
     )
     status: dict[str, int] = {}
@@ -106,9 +115,11 @@ def summarise(database: AuditDatabase) -> Summary:
         state=database.state,
         rows=sum(status.values()),
         status=status,
-        kinds={group["kind"]: group["n"] for group in usable},
+        kinds={group["kind"]: group["media"] for group in usable},
+        captions={group["kind"]: group["n"] for group in usable},
         flags={flag: sum(group[flag] for group in usable) for flag in FLAGS},
         duplicates=sum(group["duplicates"] for group in usable),
+        unscored=sum(group["unscored"] for group in usable) if database.state == "complete" else 0,
         noise=noise_estimates(database.manifest.get("statistics", {})),
         typical=typical,
         marks={row["review"]: row["n"] for row in marks},

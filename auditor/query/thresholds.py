@@ -6,7 +6,7 @@ in the manifest. One aggregation of the audit is enough, so ten million rows tak
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,7 @@ class PairCounts:
     pairs: Doubles  # (T,)
     p: Doubles  # (T,) mean p of these pairs
     resampled: Doubles  # (B, T) the same by the resampled curves; B may be 0
+    unscored: int = 0  # usable pairs without p_mismatch, which no cut-off removes
 
 
 def count_pairs(database: AuditDatabase, where: str | None = None) -> PairCounts:
@@ -73,11 +74,13 @@ def count_pairs(database: AuditDatabase, where: str | None = None) -> PairCounts
         f"SELECT kind, CAST(floor(p_mismatch * {STEPS}) AS BIGINT) AS step, "
         f"CAST(floor(mismatch_score / {width!r}) AS BIGINT) AS place, count(*) AS pairs, "
         f"avg(p_mismatch) AS p, avg(mismatch_score) AS score FROM {database.table(condition)} "
-        f"WHERE status = 'ok' AND p_mismatch IS NOT NULL AND {condition} GROUP BY ALL ORDER BY ALL"
+        f"WHERE status = 'ok' AND {condition} GROUP BY ALL ORDER BY ALL"
     )
+    unscored = sum(row["pairs"] for row in rows if row["p"] is None)
+    rows = [row for row in rows if row["p"] is not None]
     if not rows:
         raise ThresholdError("no row of this audit has p_mismatch: too few pairs to tell, or not scored yet")
-    return pair_counts(
+    counted = pair_counts(
         [row["kind"] for row in rows],
         np.array([row["step"] for row in rows], np.int64),
         np.array([row["pairs"] for row in rows], np.float64),
@@ -85,6 +88,7 @@ def count_pairs(database: AuditDatabase, where: str | None = None) -> PairCounts
         np.array([row["score"] if row["score"] is not None else np.nan for row in rows], np.float64),
         models,
     )
+    return replace(counted, unscored=unscored)
 
 
 def count_scores(score: npt.ArrayLike, model: MismatchModel) -> PairCounts:

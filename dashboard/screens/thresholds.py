@@ -16,7 +16,7 @@ from auditor.query.thresholds import ThresholdError, choose_cut, count_pairs, cu
 from auditor.schema import COLUMNS, MEASUREMENTS, RULES, Column
 from dashboard import charts
 from dashboard.gallery import gallery
-from dashboard.records import bars, subset_file
+from dashboard.records import bars, media_kept, subset_file
 from dashboard.selection import steps_of
 from dashboard.source import source
 from dashboard.words import empty, label, percent
@@ -88,7 +88,7 @@ def show_effects(effects: Effects) -> None:
     together = effects.together
     with st.container(horizontal=True):
         st.metric(
-            "Kept",
+            "Kept pairs",
             f"{effects.kept:,}",
             f"{percent(effects.kept / max(effects.usable, 1))} of the usable",
             delta_color="off",
@@ -129,7 +129,9 @@ def show_effects(effects: Effects) -> None:
     if rows:
         st.dataframe(rows, hide_index=True)
     else:
-        st.caption("No rule is set: every usable row is kept.")
+        st.caption("No rule is set: every usable pair is kept.")
+    if effects.unscored:
+        st.caption(f"No estimate: {effects.unscored:,} pairs without a probability, which no limit on it removes.")
 
 
 def show_interval(p: float | None) -> None:
@@ -215,7 +217,8 @@ st.title("Thresholds")
 if problem := st.session_state.pop("cut_problem", None):
     empty("No cut can be chosen", problem)
 try:
-    show_effects(found.ask("effects", rule_effects, rules))
+    effects = found.ask("effects", rule_effects, rules)
+    show_effects(effects)
 except QueryError as error:
     empty("The SQL condition cannot be used", str(error), icon=":material/error:")
     st.stop()
@@ -238,6 +241,8 @@ with st.container(horizontal=True, vertical_alignment="center"):
         icon=":material/download:",
         on_click="ignore",
     )
+media = found.ask("media kept", media_kept, rules)
+st.caption(f"The subset lists {effects.kept:,} pairs by uid, the keys are those of their {media:,} media.")
 st.code(
     shlex.join(["auditor", "filter", database.path, *rules.command_line(), "--out", "kept.npy"]),
     language="bash",

@@ -77,6 +77,20 @@ def test_media_that_share_a_key_are_told_apart(tmp_path: Path) -> None:
     ]
 
 
+def test_a_key_is_the_same_alone_and_among_siblings(tmp_path: Path) -> None:
+    files = {"clip.1.mp4": b"V", "clip.1.txt": b"one"}
+    alone = all_samples(open_corpus(str(fill(tmp_path / "alone", files))))
+    among = all_samples(open_corpus(str(fill(tmp_path / "among", {**files, "clip.2.mp4": b"W"}))))
+    assert statuses(alone) == [("clip.1", 0, "ok")] and statuses(among)[0] == ("clip.1", 0, "ok")
+
+
+def test_sidecars_are_named_like_their_media(tmp_path: Path) -> None:
+    fill(tmp_path, {"a.jpg": b"A", "a.jpg.txt": b"with its extension", "b.1.png": b"B", "b.txt": b"the only one"})
+    samples = all_samples(open_corpus(str(tmp_path)))
+    assert statuses(samples) == [("a", 0, "ok"), ("b.1", 0, "ok")]
+    assert [sample.captions for sample in samples] == [("with its extension",), ("the only one",)]
+
+
 def test_a_key_never_lies_in_two_shards(tmp_path: Path) -> None:
     fill(tmp_path, {f"{n}.{ext}": b"x" for n in range(25) for ext in ("jpg", "txt")})
     corpus = open_corpus(str(tmp_path), CorpusOptions(shard_size=10))

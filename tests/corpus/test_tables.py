@@ -66,15 +66,14 @@ def test_the_same_rows_in_every_form(tmp_path: Path, form: str) -> None:
         ("img/b", "ok"),
         ("c", "ok"),
         ("n", "missing_media"),
-        (f"{tmp_path}/img/a", "ok"),
         ("https://example.org/x/y.mp4?size=1", "ok"),
         ("gone", "missing_media"),
         ("000000009", "missing_media"),
     ]
-    assert samples[0].captions == ('says "hi",\tor\nnot',)
+    assert samples[0].captions == ('says "hi",\tor\nnot', "absolute")  # the same file, however it is named
     assert samples[1].captions == ("two", "of the same picture")
-    assert samples[5].media is not None
-    assert (samples[5].media.kind, samples[5].media.size) == ("video", -1)
+    assert samples[4].media is not None
+    assert (samples[4].media.kind, samples[4].media.size) == ("video", -1)
     assert samples[1].media is not None
     assert read_media(samples[1].media.path, 0, samples[1].media.size) == PNG + b"img/b.jpg"
 
@@ -295,3 +294,16 @@ def test_parquet_fingerprints(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(ShardError, match="does not exist"):
         shard.fingerprint()
+
+
+def test_keys_are_relative_and_keep_their_dots(tmp_path: Path) -> None:
+    """The same file has the same key alone and among siblings; no key begins with a slash."""
+    outside = tmp_path / "elsewhere" / "o.jpg"
+    images(tmp_path, "list/img.v1.jpg", "list/img.v2.jpg", "elsewhere/o.jpg")
+    inside = str(tmp_path / "list" / "img.v1.jpg")
+    alone = write_table(tmp_path / "list" / "alone.csv", ["image", "caption"], [("img.v2.jpg", "alone")])
+    rows = [(inside, "absolute"), ("img.v2.jpg", "relative"), (str(outside), "outside")]
+    several = write_table(tmp_path / "list" / "several.csv", ["image", "caption"], rows)
+    assert [sample.key for sample in samples_of(open_corpus(str(alone)))] == ["img.v2"]
+    keys = [sample.key for sample in samples_of(open_corpus(str(several)))]
+    assert keys == ["img.v1", "img.v2", str(outside.with_suffix("")).lstrip("/")]

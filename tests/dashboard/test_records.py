@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditor.audit import Audit
+from auditor.keep.effects import rule_effects
 from auditor.query.database import AuditDatabase
 from auditor.query.rules import Rules
 from dashboard import records
@@ -56,6 +57,16 @@ def test_files_to_download(audit: Audit) -> None:
     assert pq.read_table(io.BytesIO(records.rows_file(audit.database, None, most=7))).num_rows == 7
     kept = np.load(io.BytesIO(records.subset_file(audit.database, Rules.of(max_p_mismatch=0.1))), allow_pickle=False)
     assert kept.dtype == np.dtype("u8,u8") and len(kept) == audit.keep(max_p_mismatch=0.1).count
+
+
+def test_downloads_agree_with_what_is_shown(tmp_path: Path) -> None:
+    """Keys are those of media, uids those of pairs: both counts stand on the page."""
+    database = AuditDatabase(write_corpus_audit(tmp_path, captions=5)[0])
+    rules = Rules.of(max_p_mismatch=0.05)
+    uids = np.load(io.BytesIO(records.subset_file(database, rules)), allow_pickle=False)
+    keys = records.subset_file(database, rules, "txt").splitlines()
+    assert len(uids) == rule_effects(database, rules).kept
+    assert len(keys) == records.media_kept(database, rules) < len(uids)
 
 
 def test_a_corpus_that_moved_is_told(tmp_path: Path) -> None:

@@ -119,14 +119,24 @@ def test_effects(audit: Audit, table: pa.Table) -> None:
     assert found.together.expected_precision == pytest.approx(p[ok & ~everything].mean())
 
 
-def test_rows_without_a_score_are_removed(folder: Path, tmp_path: Path) -> None:
-    """A measurement that is missing meets no rule."""
+def test_unscored_decides_on_rows_without_an_estimate(tmp_path: Path) -> None:
+    """Neither the strictest nor the mildest limit takes rows without p_mismatch, unless that is asked for."""
     path = write_audit(tmp_path / "audit", 50, 50)
     shard = path / "samples" / "00000.parquet"
     table = pq.read_table(shard)
     place = table.schema.get_field_index("p_mismatch")
     pq.write_table(table.set_column(place, table.schema.field(place), pa.nulls(50, pa.float32())), shard)
-    assert Audit(path).keep(max_p_mismatch=1.0).count == 0
+    audit = Audit(path)
+    usable = audit.counts["status"]["ok"]
+    for rules in ({"max_p_mismatch": 0.0}, {"max_p_mismatch": 1.0}, {"keep_top": "10%", "by": "p_mismatch"}):
+        for per_medium in (None, "any", "all", "mean", "worst"):
+            kept, dropped = (audit.keep(**rules, per_medium=per_medium, unscored=how) for how in ("keep", "drop"))
+            assert (kept.count, kept.unscored, dropped.count) == (usable, usable, 0)
+            effects = audit.rule_effects(dropped.rules)
+            assert (effects.unscored, effects.unscored_kept, effects.kept) == (usable, 0, 0)
+            assert audit.rule_effects(kept.rules).unscored_kept == usable
+    with pytest.raises(RuleError, match="unscored is one of keep, drop, not 'maybe'"):
+        audit.keep(unscored="maybe")
     assert Audit(path).keep().count > 0
 
 

@@ -24,10 +24,11 @@ import torch
 import webdataset as wds
 
 from auditor.audit import Audit, QueryError
-from auditor.corpus.raw_samples import CorpusChangedError
+from auditor.corpus.kept_captions import CorpusChangedError
+from auditor.corpus.names import portable_key
 from auditor.keep.export import export, sort_uids, uid_numbers
 from auditor.keep.export_shards import Plan, stretches
-from auditor.keep.subset import Predicate, UnknownShardError, key_number
+from auditor.keep.predicate import Predicate, UnknownShardError, key_number
 from auditor.keep.target import ExportError
 from tests.support.synthetic import add_member, picture, write_audit, write_corpus_audit
 
@@ -115,7 +116,7 @@ def test_txt_lists_each_key_once(audit: Audit, tmp_path: Path) -> None:
 
 
 def test_shards_hold_the_original_bytes(audit: Audit, made: tuple[Path, Path], tmp_path: Path) -> None:
-    kept = audit.keep(max_p_mismatch=0.3)
+    kept = audit.keep(max_p_mismatch=0.3, per_medium="any")
     done = export(kept, tmp_path / "out", shard_size=7)
     assert members(tmp_path / "out") == expected_members(made[1], set(kept.keys.to_pylist()))
     sizes = []
@@ -146,12 +147,12 @@ def test_removed_rows_have_reasons(audit: Audit, tmp_path: Path) -> None:
         assert row["reason"] == ", ".join(failed) != ""
 
 
-def test_a_sample_is_kept_when_any_of_its_captions_is(audit: Audit) -> None:
-    """Key 000000 has two captions; keeping only the second keeps the sample, whole."""
+def test_a_sample_is_kept_with_its_kept_captions(audit: Audit) -> None:
+    """Key 000000 has two captions; keeping only the second keeps the sample without the first."""
     kept = audit.keep(where="key = '000000' AND caption_index = 1")
     samples = list(kept.samples())
     assert kept.count == 1 and len(samples) == 1
-    assert len(json.loads(samples[0]["json"])["captions"]) == 2
+    assert json.loads(samples[0]["json"])["captions"] == [samples[0]["txt"].decode()]
 
 
 def test_existing_outputs_are_refused(audit: Audit, tmp_path: Path) -> None:
@@ -336,7 +337,7 @@ def test_plan_is_balanced() -> None:
 
 
 def test_webdataset_reads_the_corpus_itself(audit: Audit, made: tuple[Path, Path]) -> None:
-    kept = audit.keep(max_p_mismatch=0.3)
+    kept = audit.keep(max_p_mismatch=0.3, per_medium="any")
     found = list(kept.webdataset())
     expected = expected_members(made[1], set(kept.keys.to_pylist()))
     read = {f"{s['__key__']}.{ext}": data for s in found for ext, data in s.items() if not ext.startswith("__")}
@@ -403,3 +404,36 @@ def test_predicate_drops_a_shard_of_which_nothing_is_kept(audit: Audit, made: tu
 def empty_memory() -> Iterator[None]:
     yield
     fsspec.filesystem("memory").store.clear()
+
+
+@pytest.mark.parametrize(
+    ("key", "portable"),
+    [
+        ("000001", "000001"),
+        ("a/b/c", "a/b/c"),
+        ("/data/my corpus/a.v2", "data/my corpus/a_v2"),
+        ("../../etc/passwd", "etc/passwd"),
+        ("https://host.org/x/y.jpg?a=1#2", "host.org/x/y_jpg_a=1_2"),
+        ("C:\\photos\\a", "C__photos_a"),
+        ("./", "sample"),
+    ],
+)
+def test_keys_become_portable_names(key: str, portable: str) -> None:
+    assert portable_key(key) == portable == portable_key(portable)
+
+
+def test_members_of_an_exported_table_are_portable(tmp_path: Path, random_model: str) -> None:
+    """Absolute paths, dots and a key that two shards share: names that any system unpacks, each of them once."""
+    from auditor.run.audit import AuditConfig, run_audit
+
+    for name in ("a.v1.jpg", "a.v2.jpg", "sub/a_v1.jpg"):
+        (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "photos" / name).write_bytes(picture(len(name)))
+    table = tmp_path / "table.csv"
+    rows = [(tmp_path / "photos" / "a.v1.jpg", "k.1"), (tmp_path / "photos" / "a.v2.jpg", "k_1")]
+    lines = [f"{path},{key},words for {key}" for path, key in [*rows, (tmp_path / "photos/sub/a_v1.jpg", "/k.1")]]
+    table.write_text("\n".join(["image,key,caption", *lines]))
+    run_audit(AuditConfig(str(table), str(tmp_path / "audit"), random_model, allow_random_weights=True, quiet=True))
+    export(Audit(tmp_path / "audit").keep(), tmp_path / "out")
+    names = set(members(tmp_path / "out"))
+    assert names == {f"{key}.{end}" for key in ("k_1", "k_1-1", "k_1-2") for end in ("jpg", "txt", "json")}

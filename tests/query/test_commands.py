@@ -179,7 +179,7 @@ def test_filter_to_shards_of_a_moved_corpus(tmp_path: Path, capsys: pytest.Captu
     moved = ["--corpus", str(tmp_path / "new"), "--shard-size", "10"]
     assert run(["filter", str(path), "--max-p-mismatch", "0.3", "--out", out, *moved]) == 1  # another shard size
     assert run(["filter", str(path), "--max-p-mismatch", "0.3", "--out", out, *moved, "--force"]) == 0
-    assert "samples in" in capsys.readouterr().out and (tmp_path / "clean" / "removed.parquet").exists()
+    assert "samples kept, in" in capsys.readouterr().out and (tmp_path / "clean" / "removed.parquet").exists()
 
 
 def test_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -214,10 +214,13 @@ def add_member(tar: tarfile.TarFile, name: str, data: bytes) -> int:
     return tar.offset - -(-len(data) // 512) * 512
 
 
-def write_corpus_audit(folder: Path, shards: int = 3, per_shard: int = 20, seed: int = 0) -> tuple[Path, Path]:
+def write_corpus_audit(
+    folder: Path, shards: int = 3, per_shard: int = 20, seed: int = 0, captions: int | None = None
+) -> tuple[Path, Path]:
     """A corpus of tars (jpg, txt and json per key) and an audit whose rows point into it: (audit, corpus).
 
-    Every fifth key has two captions, hence two rows; the last key of each shard is a corrupt image.
+    Every fifth key has two captions, hence two rows, unless all have a given number; the last key of each shard is a
+    corrupt image.
     """
     audit, corpus = folder / "audit", folder / "corpus"
     (audit / "samples").mkdir(parents=True)
@@ -228,7 +231,10 @@ def write_corpus_audit(folder: Path, shards: int = 3, per_shard: int = 20, seed:
         shard = f"{number:05d}"
         with tarfile.open(corpus / f"{shard}.tar", "w", format=tarfile.USTAR_FORMAT) as tar:
             table = pa.concat_tables(
-                [corpus_rows(tar, random, shard, number * per_shard + i, i == per_shard - 1) for i in range(per_shard)]
+                [
+                    corpus_rows(tar, random, shard, number * per_shard + i, i == per_shard - 1, captions)
+                    for i in range(per_shard)
+                ]
             )
         pq.write_table(table, audit / "samples" / f"{shard}.parquet", **STORAGE)
         total += len(table)
@@ -240,9 +246,16 @@ def write_corpus_audit(folder: Path, shards: int = 3, per_shard: int = 20, seed:
     return audit, corpus
 
 
-def corpus_rows(tar: tarfile.TarFile, random: np.random.Generator, shard: str, index: int, corrupt: bool) -> pa.Table:
+def corpus_rows(
+    tar: tarfile.TarFile,
+    random: np.random.Generator,
+    shard: str,
+    index: int,
+    corrupt: bool,
+    captions: int | None = None,
+) -> pa.Table:
     key = f"{index:06d}"
-    rows = 2 if index % 5 == 0 and not corrupt else 1
+    rows = 1 if corrupt else captions or (2 if index % 5 == 0 else 1)
     table = samples_table(random, shard, index, rows, Noise())
     data = b"not a picture" if corrupt else picture(index)
     offset = add_member(tar, f"{key}.jpg", data)
@@ -250,7 +263,7 @@ def corpus_rows(tar: tarfile.TarFile, random: np.random.Generator, shard: str, i
     add_member(tar, f"{key}.txt", "\n".join(texts).encode())
     add_member(tar, f"{key}.json", json.dumps({"key": key, "captions": texts}).encode())
     changed: dict[str, list[object]] = {
-        "uid": [f"{2 * index + i + 1:032x}" for i in range(rows)],
+        "uid": [f"{(captions or 2) * index + i + 1:032x}" for i in range(rows)],
         "key": [key] * rows,
         "caption_index": list(range(rows)),
         "kind": ["image"] * rows,

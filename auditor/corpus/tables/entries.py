@@ -1,7 +1,8 @@
 """Virtual shards from lists: rows that say "this file, this caption", as tables and COCO's JSON do.
 
 Rows that name the same medium are one sample with several captions, so that it is decoded once. A key is the row's own
-where it has one; else it is made of the path, up to the first dot of its last name, or all of it where that is taken.
+where it has one; else it is the path below the list, up to the last dot; where two media share that (`a.jpg`, `a.png`),
+the second is called by all of its path.
 """
 
 import hashlib
@@ -13,7 +14,7 @@ from dataclasses import dataclass, replace
 from auditor.corpus import remote
 from auditor.corpus.captions import safe_text
 from auditor.corpus.media import media_reader
-from auditor.corpus.names import kind_of, split_key
+from auditor.corpus.names import kind_of, stem_of
 from auditor.corpus.shard import OpenShard
 from auditor.sample import Kind, Media, Problem, Sample
 
@@ -52,13 +53,13 @@ def samples_of(shard: str, folder: str, entries: Sequence[Entry], default: Kind 
     merged: dict[tuple[str | None, str], Entry] = {}
     for entry in entries:
         # a row without a path, or with its bytes in the table, stands for itself
-        identity = entry.media if entry.media and entry.cell is None else f"\0{entry.row}"
+        identity = locate(folder, entry.media) if entry.media and entry.cell is None else f"\0{entry.row}"
         first = merged.get((entry.key, identity))
         merged[entry.key, identity] = entry if first is None else _joined(first, entry)
     taken: dict[str, int] = {}
     samples: list[Sample] = []
     for entry in merged.values():
-        key = safe_text(entry.key if entry.key is not None else _free_key(entry, taken))
+        key = safe_text(entry.key if entry.key is not None else _free_key(folder, entry, taken))
         occurrence = taken.get(key, 0)
         taken[key] = occurrence + 1
         samples.append(_sample(shard, folder, entry, key, occurrence, default))
@@ -89,13 +90,20 @@ def _joined(first: Entry, again: Entry) -> Entry:
     return replace(first, captions=first.captions + again.captions, uid=first.uid or again.uid)
 
 
-def _free_key(entry: Entry, taken: dict[str, int]) -> str:
+def _free_key(folder: str, entry: Entry, taken: dict[str, int]) -> str:
     number = f"{entry.row:09d}"
     if not entry.media:
         return number
-    split = split_key(entry.media)
-    candidates = [split[0] if split is not None and not remote.is_url(entry.media) else entry.media, entry.media]
-    return next((key for key in candidates if safe_text(key) not in taken), f"{entry.media}#{number}")
+    path = path_below(folder, entry.media)
+    candidates = [path if remote.is_url(path) else stem_of(path), path]
+    return next((key for key in candidates if safe_text(key) not in taken), f"{path}#{number}")
+
+
+def path_below(folder: str, media: str) -> str:
+    """A path relative to the list where it lies below it, else without its leading slash; URLs stay as they are."""
+    if remote.is_url(media):
+        return media
+    return media.removeprefix(f"{folder.rstrip('/')}/").lstrip("/")
 
 
 def _sample(shard: str, folder: str, entry: Entry, key: str, occurrence: int, default: Kind) -> Sample:
