@@ -165,7 +165,7 @@ def begin(folder: Folder, corpus: Corpus, loaded: Loaded, config: AuditConfig) -
         old = Manifest.load(folder)
         refuse_other(folder, old, fresh)
         fresh.created = old.created
-    folder.sweep_temporary("", "embeddings", "samples")
+    folder.sweep_temporary("", "embeddings", "samples", "head")
     fresh.save(folder)
     return fresh
 
@@ -321,6 +321,7 @@ def keep_head(folder: Folder, head: PrototypeHead, manifest: Manifest) -> None:
 
 
 def finish(manifest: Manifest, folder: Folder) -> None:
-    folder.sweep_temporary("", "embeddings", "samples")  # of workers that died in the middle
+    folder.sweep_temporary("", "embeddings", "samples", "head")  # of workers that died in the middle
     manifest.state, manifest.finished, manifest.versions = "complete", now(), versions()
+    manifest.scoring = None
     manifest.save(folder)

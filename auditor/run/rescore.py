@@ -1,6 +1,8 @@
 """Scoring an audit again from its stored embeddings, with another PAU head or other settings; no medium is touched."""
 
+import os
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 
 from auditor.errors import AuditError
@@ -25,12 +27,21 @@ def rescore(out: str, model: str | None, config: ScoreConfig, *, quiet: bool = F
             raise AuditError(f"{out} has no embeddings yet: finish `auditor audit` first")
         if len(shards) + len(manifest.failed_shards) < manifest.corpus["shards"]:
             raise AuditError(f"{out} is not swept to the end yet: run the `auditor audit` command again first")
+        state_intent(folder, manifest, model, config)
         manifest.failed_shards = [failed for failed in manifest.failed_shards if failed["shard"] not in shards]
         engine = LocalEngine(folder, None, SweepConfig())
         context = score_corpus(folder, shards, engine, head, manifest, config, quiet)
         keep_head(folder, context.head, manifest)
         finish(manifest, folder)
     return manifest
+
+
+def state_intent(folder: Folder, manifest: Manifest, model: str | None, config: ScoreConfig) -> None:
+    """Before the first file is replaced: a kill leaves scores of two kinds, and every reader must know."""
+    given = os.path.abspath(model) if model else None
+    manifest.state, manifest.scoring = "scoring", {"model": given, "settings": asdict(config)}
+    manifest.settings["score"] = asdict(config)
+    manifest.save(folder)
 
 
 def given_head(folder: Folder, manifest: Manifest, model: str | None) -> PrototypeHead | None:
@@ -46,7 +57,11 @@ def given_head(folder: Folder, manifest: Manifest, model: str | None) -> Prototy
         return load_head(place)
     if manifest.model.get("head") != "given":
         return None
-    return stored_head(folder)
+    head = stored_head(folder)
+    if head.fingerprint != manifest.model.get("head_fingerprint"):
+        again = (manifest.scoring or {}).get("model") or "CHECKPOINT"
+        raise AuditError(f"the head of {folder.url} was being replaced: finish it with --model {again}")
+    return head
 
 
 def stored_head(folder: Folder) -> PrototypeHead:

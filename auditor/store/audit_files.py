@@ -84,7 +84,13 @@ def read_columns(folder: Folder, name: str) -> tuple[str, ...]:
 def notes(files: AuditFiles) -> list[str]:
     """What a reader must know before believing the numbers: an unfinished audit, shards that failed."""
     manifest, found = files.manifest, []
-    if manifest.get("state") != "complete":
+    if manifest.get("scoring"):
+        model = manifest["scoring"].get("model")
+        found.append(
+            "this audit is being scored again" + (f" with {model}" if model else "") + ": some shards have the new "
+            "scores, some the old; where that was interrupted, `auditor score` with the same options finishes it"
+        )
+    elif manifest.get("state") != "complete":
         shards = manifest.get("corpus", {}).get("shards")
         of = f" of {shards:,}" if isinstance(shards, int) else ""
         found.append(

@@ -39,6 +39,7 @@ class Manifest:
     model: dict[str, Any]
     settings: dict[str, Any]
     state: str = "sweeping"
+    scoring: dict[str, Any] | None = None  # what a finished audit is being scored again with, until that is done
     format: int = FORMAT
     created: str = field(default_factory=lambda: now())
     finished: str | None = None

@@ -27,6 +27,8 @@ from model.pixels import Limits, PixelSpec
 
 AHEAD = 256 * 2**20  # bytes of decoded pixels waiting for the encoder
 PUBLISHING = 2  # finished files on their way to storage at once
+READINGS = 3  # of a shard that changes while it is read, before it counts as failed
+CHANGED = "it changed each time while it was read; wait until nobody writes it and run the same command again"
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,8 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    shard: str
-    fingerprint: str
+    source: Shard
+    fingerprint: str  # taken before a byte was read
     contents: OpenShard
     closing: ExitStack
 
@@ -127,17 +129,33 @@ class Sweeper:
     def _decode(self, opened: Iterable[Opened | Failed]) -> Generator[Event, None, None]:
         """The samples of the shards in order, decoded, with a mark where each shard begins and ends."""
         for one in opened:
-            if isinstance(one, Failed):
-                yield one
-                continue
-            with one.closing:
-                yield Begin(one.shard, one.fingerprint, len(one.contents.samples), tuple(one.contents.problems))
-                try:
-                    yield from map(self._tokenise, decode_shard(one.contents, self.pool))
-                except (AuditorError, OSError) as error:
-                    yield Failed(one.shard, str(error))
-                else:
-                    yield End(one.shard)
+            changed = yield from self._decode_once(one)
+            for _ in range(READINGS - 1):
+                if changed is not None:
+                    changed = yield from self._decode_once(open_shard(changed))
+            if changed is not None:
+                yield Failed(changed.name, CHANGED)
+
+    def _decode_once(self, one: Opened | Failed) -> Generator[Event, None, Shard | None]:
+        """Returns the shard where it is no longer what was opened: all that came of it is to be thrown away."""
+        if isinstance(one, Failed):
+            yield one
+            return None
+        shard = one.source
+        with one.closing:
+            yield Begin(shard.name, one.fingerprint, len(one.contents.samples), tuple(one.contents.problems))
+            end: Event = End(shard.name)
+            try:
+                yield from map(self._tokenise, decode_shard(one.contents, self.pool))
+            except (AuditorError, OSError) as error:
+                end = Failed(shard.name, str(error))
+            try:
+                if shard.fingerprint() != one.fingerprint:
+                    return shard
+            except (AuditorError, OSError) as error:  # gone in the meantime
+                end = Failed(shard.name, str(error))
+            yield end
+        return None
 
     def _tokenise(self, outcome: Outcome) -> Outcome:
         """With the tokens of its captions, made here because the encoder's thread has better things to do."""
@@ -151,6 +169,8 @@ class Sweeper:
         try:
             for event in events:
                 if isinstance(event, Begin):
+                    if file is not None:  # the shard has changed and is read again
+                        file.discard()
                     file = ShardFile(self.folder, self.backbone, self.config.batch_size, event, self.settings)
                 elif isinstance(event, Outcome) and file is not None:
                     file.add(event, watch)
@@ -171,18 +191,23 @@ class Sweeper:
 def open_each(shards: Iterable[Shard]) -> Generator[Opened | Failed, None, None]:
     """Open shards one after another; a remote one is fetched here, while another is being encoded."""
     for shard in shards:
-        closing = ExitStack()
-        try:
-            contents = closing.enter_context(shard.open())
-            opened: Opened | Failed = Opened(shard.name, shard.fingerprint(), contents, closing)
-        except (AuditorError, OSError) as error:
-            closing.close()
-            opened = Failed(shard.name, str(error))
+        opened = open_shard(shard)
         try:
             yield opened
         except GeneratorExit:
-            closing.close()
+            if isinstance(opened, Opened):
+                opened.closing.close()
             raise
+
+
+def open_shard(shard: Shard) -> Opened | Failed:
+    closing = ExitStack()
+    try:
+        fingerprint = shard.fingerprint()  # first: what is written from now on shows when it is taken again
+        return Opened(shard, fingerprint, closing.enter_context(shard.open()), closing)
+    except (AuditorError, OSError) as error:
+        closing.close()
+        return Failed(shard.name, str(error))
 
 
 def decode_shard(opened: OpenShard, pool: DecoderPool) -> Iterator[Outcome]:

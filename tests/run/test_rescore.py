@@ -1,0 +1,66 @@
+"""Scoring again, and being killed while at it: never a mixed audit that calls itself complete."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from auditor.cli import run
+from auditor.run.audit import AuditConfig, run_audit
+from auditor.store.audit_files import find_files, notes
+from auditor.store.folder import Folder
+from auditor.sweep.sweep import SweepConfig
+from tests.support.corpora import write_corpus
+from tests.support.kill_points import kill_everywhere, left_by_kill
+
+
+@pytest.fixture(scope="module")
+def made(random_model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an audit of three shards and another head for it."""
+    place = tmp_path_factory.mktemp("made")
+    corpus = write_corpus(tmp_path_factory.mktemp("corpus"), shards=2, size=6)
+    sweep = SweepConfig(frames=4, batch_size=8, decoders=1)
+    run_audit(AuditConfig(str(corpus), str(place / "audit"), random_model, quiet=True, sweep=sweep))
+    assert run(["fit", str(place / "audit"), "--out", str(place / "head"), "--prototypes", "5"]) == 0
+    return place
+
+
+def scores(audit: Path) -> pa.Table:
+    folder = Folder(audit)
+    return pa.concat_tables(
+        [folder.read_table(f"samples/{name}.parquet") for name in folder.names("samples", ".parquet")]
+    )
+
+
+def test_killed_at_any_file_operation_it_says_so_and_finishes_next_time(made: Path, tmp_path: Path) -> None:
+    before = scores(made / "audit")
+    killed = kill_everywhere(
+        made, tmp_path, "auditor.run.rescore", "score", "{}/audit", "--model", "{}/head", "--quiet"
+    )
+    after = scores(killed[-1].folder / "audit")
+    assert len(killed) > 10 and not after.equals(before)
+    for one in killed:
+        left = left_by_kill(one.folder) / "audit"
+        whole = [scores(left).equals(state) for state in (before, after)]
+        assert any(whole) or notes(find_files(left)), one
+        assert (one.again, scores(one.folder / "audit").equals(after)) == (0, True), one
+        assert not [*one.folder.rglob(".part-*")], one
+
+
+def test_a_reader_of_a_half_scored_audit_is_told(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from auditor.run.rescore import state_intent
+    from auditor.score.corpus_statistics import ScoreConfig
+    from auditor.store.manifest import Manifest
+
+    folder = Folder(made / "audit")
+    kept = Manifest.load(folder)
+    try:
+        state_intent(folder, Manifest.load(folder), "other/head", ScoreConfig())
+        (note,) = notes(find_files(made / "audit"))
+        assert "scored again with" in note and "other/head" in note
+        assert run(["summary", str(made / "audit")]) == 0
+        assert "scored again" in capsys.readouterr().err
+    finally:
+        kept.save(folder)

@@ -1,0 +1,82 @@
+"""A shard that changes while it is swept: what is stored is of one content, and its fingerprint is of that content."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from auditor.corpus.shard import OpenShard
+from auditor.corpus.tar import TarShard
+from auditor.store.embeddings import file_name
+from auditor.store.folder import Folder
+from auditor.sweep.shard_file import ShardReport
+from auditor.sweep.sweep import SweepConfig, Sweeper, earlier
+from model.backbone import Backbone
+from model.checkpoint import load_model
+from tests.support.corpora import sample, write_tar
+
+
+@dataclass
+class Disturbed:
+    """A tar to which something happens each time when it has just been opened, before its media are read."""
+
+    tar: TarShard
+    disturbances: list[Callable[[], object]] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return self.tar.name
+
+    def fingerprint(self) -> str:
+        return self.tar.fingerprint()
+
+    @contextmanager
+    def open(self) -> Iterator[OpenShard]:
+        with self.tar.open() as opened:
+            if self.disturbances:
+                self.disturbances.pop(0)()
+            yield opened
+
+
+@pytest.fixture(scope="module")
+def backbone(random_model: str) -> Backbone:
+    return load_model(random_model).backbone
+
+
+def keys(count: int) -> list[tuple[str, dict[str, bytes]]]:
+    return [(f"{i:04d}", sample(i)) for i in range(count)]
+
+
+def sweep(shard: Disturbed, backbone: Backbone, folder: Folder) -> ShardReport:
+    with Sweeper(backbone, folder, SweepConfig(decoders=1, batch_size=8)) as sweeper:
+        (report,) = sweeper.sweep([shard])
+        again = earlier(folder, shard, sweeper.settings)
+    assert (again is None) == (report.failure is not None)
+    return report
+
+
+@pytest.mark.parametrize("after", [9, 3])  # samples are appended, or the tar is cut
+def test_a_shard_that_changes_while_it_is_open_is_swept_again(after: int, backbone: Backbone, tmp_path: Path) -> None:
+    path, folder = write_tar(tmp_path / "00000.tar", keys(6)), Folder(tmp_path / "audit")
+    shard = Disturbed(TarShard("00000", str(path)), [lambda: write_tar(path, keys(after))])
+    report = sweep(shard, backbone, folder)
+    stored = folder.read_table(file_name("00000"), ["key", "status"]).to_pylist()
+    assert report.keys == after
+    assert stored == [{"key": key, "status": "ok"} for key, _ in keys(after)]
+
+
+def test_a_shard_that_never_rests_fails_with_a_reason(backbone: Backbone, tmp_path: Path) -> None:
+    path, folder = write_tar(tmp_path / "00000.tar", keys(2)), Folder(tmp_path / "audit")
+    writes = [lambda size=size: write_tar(path, keys(size)) for size in (3, 4, 5, 6)]
+    report = sweep(Disturbed(TarShard("00000", str(path)), writes), backbone, folder)
+    assert "changed each time while it was read" in (report.failure or "")
+    assert len(writes) == 1  # three readings, not for ever
+    assert not folder.exists(file_name("00000"))
+
+
+def test_a_shard_that_goes_while_it_is_read_fails(backbone: Backbone, tmp_path: Path) -> None:
+    path, folder = write_tar(tmp_path / "00000.tar", keys(2)), Folder(tmp_path / "audit")
+    report = sweep(Disturbed(TarShard("00000", str(path)), [path.unlink]), backbone, folder)
+    assert "does not exist" in (report.failure or "")
