@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from auditor import cli, doctor
+from auditor.decode import nursery
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -40,6 +41,7 @@ def test_people_get_a_table(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
 
 
 def test_broken_decoders_are_found(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(nursery, "_shared", nursery.Nursery())  # one that runs already would not be started anew
     monkeypatch.setattr(sys, "executable", "/bin/false")
     for name in ("packages", "gpu", "video_decoders"):
         monkeypatch.setattr(doctor, name, lambda: iter(()))

@@ -14,6 +14,7 @@ from auditor.query.database import AuditDatabase
 from auditor.query.rules import Rules
 from dashboard import records
 from dashboard.selection import Selection
+from dashboard.state import View
 from tests.support.synthetic import write_audit, write_corpus_audit
 
 
@@ -44,11 +45,12 @@ def test_null_curves_are_shares(audit: Audit) -> None:
 
 
 def test_neighbours_are_those_of_the_page(audit: Audit) -> None:
+    view = View(Selection(), "similarity", True, grouped=False)
     page = audit.page("kind = 'video'", "similarity", True, limit=3).to_pylist()
-    found = [records.neighbour(audit.database, "kind = 'video'", "similarity", True, at) for at in range(3)]
+    found = [records.neighbour(audit.database, "kind = 'video'", view, at) for at in range(3)]
     assert [row["uid"] for row in found if row] == [row["uid"] for row in page]
-    assert records.neighbour(audit.database, "kind = 'video'", None, False, -1) is None
-    assert records.neighbour(audit.database, "FALSE", None, False, 0) is None
+    assert records.neighbour(audit.database, "kind = 'video'", view, -1) is None
+    assert records.neighbour(audit.database, "FALSE", view, 0) is None
 
 
 def test_files_to_download(audit: Audit) -> None:
