@@ -350,7 +350,7 @@ _SCORES = (
         "duplicate_of",
         "string",
         "Duplicate of",
-        "uid of the first of its group of duplicates; empty for that first one",
+        "uid of the one that stays of its group of duplicates; empty for that one",
         unique=True,
         hexadecimal=True,
     ),

@@ -35,6 +35,9 @@ OPTIONS = [
     click.option("--prototypes", default=8, show_default=True, help="K, where prototypes are fitted."),
     click.option("--reference", default=4096, show_default=True, help="Pairs that every pair is compared with."),
     click.option("--near-duplicate", type=float, help="Cosine of near-duplicates; measured by default."),
+    click.option("--keep-duplicate", type=click.Choice(["first", "pixels", "media_size"]), default="first",
+                 show_default=True, help="Which of a group of duplicates stays: the first, the picture with the most "
+                 "pixels, or the largest file; `duplicate_of` of the others names it."),
     click.option("--seed", default=0, show_default=True, help="Of every random choice."),
     click.option("--allow-random-weights", is_flag=True, help="Accept a model without trained weights (for tests)."),
     click.option("--quiet", is_flag=True, help="No progress."),
@@ -79,6 +82,7 @@ def config_from(values: dict[str, Any]) -> "AuditConfig":
             reference=values["reference"],
             prototypes=values["prototypes"],
             near_duplicate=values["near_duplicate"],
+            keep_duplicate=values["keep_duplicate"],
             seed=values["seed"],
         ),
         device=device_named(values["device"]),

@@ -251,7 +251,7 @@ class ErrorGauge:
 def remove_strangers(folder: Folder, corpus: Corpus) -> None:
     """Drop files of shards that the corpus no longer has: their rows would count as its own."""
     names = {shard.name for shard in corpus.shards}
-    for part in ("embeddings", "samples"):
+    for part in ("embeddings", "samples", "duplicates"):
         for name in folder.names(part, ".parquet"):
             if name not in names:
                 folder.remove(f"{part}/{name}.parquet")
@@ -290,7 +290,6 @@ def score_corpus(
     manifest.statistics, manifest.thresholds = context.statistics, context.thresholds
     manifest.model["head"] = "given" if head else "fitted"
     manifest.model["head_fingerprint"] = context.head.fingerprint
-    manifest.settings["near_duplicates_searched"] = context.near_duplicates
     with Progress("score", manifest.counts["rows"], quiet=quiet) as progress:
         for shard, count, failure in engine.score(shards, context):
             progress.advance(count)

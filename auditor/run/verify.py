@@ -51,7 +51,7 @@ def verify(out: str, count: int, *, model: str | None = None, corpus: str | None
     if backbone.fingerprint != manifest.model["fingerprint"]:
         raise AuditorError(f"{backbone.spec} is not the model that made {out}; pass it with --model")
     shards = folder.names("embeddings", ".parquet")
-    config = ScoreConfig(**manifest.settings["score"])
+    config = ScoreConfig.of(manifest.settings["score"])
     context = prepare(folder, shards, stored_head(folder), manifest.model["logit_scale"], config, keep=False)
     sweep = SweepConfig(manifest.model["frames"], manifest.model.get("exact_pixels", True))
     checks: list[Check] = []

@@ -2,13 +2,12 @@
 
 Prototypes (where no PAU was given), a reference sample per kind, the mismatch model fitted on it, topics, duplicates
 and thresholds. All samples are bounded, so this costs the same for a million pairs and for a billion, but for the
-near-duplicate search, which stops at `near_duplicate_limit` media and says so.
+search for duplicates (auditor.score.duplicate_search), which reads every vector and is spread as the engine can.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,11 +15,10 @@ import pyarrow as pa
 import torch
 
 from auditor.measure.ambiguity import default_thresholds
-from auditor.measure.duplicates import duplicate_groups
 from auditor.measure.mismatch import MismatchModel, fit_mismatch
 from auditor.measure.rivals import Reference, measure
 from auditor.measure.topics import fit_topics
-from auditor.score.exact_duplicates import encoded_media, exact_duplicates
+from auditor.score.duplicate_search import Best, find_duplicates
 from auditor.score.pair_sample import (
     KINDS,
     Each,
@@ -34,7 +32,6 @@ from auditor.score.pair_sample import (
     total,
 )
 from auditor.store import embeddings as stored
-from auditor.store.embeddings import read_embeddings
 from auditor.store.folder import Folder
 from auditor.vectors import Floats
 from model.fit import fit_prototypes
@@ -50,8 +47,13 @@ class ScoreConfig:
     prototypes: int = 8
     topics: int = 16
     near_duplicate: float | None = None  # cosine above which two media are one; None: from the corpus's own spread
-    near_duplicate_limit: int = 500_000  # media; beyond it only exact duplicates are looked for
+    keep_duplicate: Best = "first"  # which of a group of duplicates is the one that the others repeat
     seed: int = 0
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> "ScoreConfig":
+        """The settings of an audit; those of older ones that no longer mean anything are left out."""
+        return cls(**{name: value for name, value in stored.items() if name in cls.__dataclass_fields__})
 
 
 @dataclass(frozen=True)
@@ -71,8 +73,6 @@ class Context:
     head: PrototypeHead
     kinds: dict[str, KindContext]
     topics: Floats  # (T, D)
-    duplicate_of: dict[str, str]  # uid of a medium's first row -> uid of the first row of the medium it repeats
-    near_duplicates: bool  # whether near-duplicates were looked for, or only exact ones
     thresholds: dict[str, Any]
     statistics: dict[str, Any]
     fingerprint: str
@@ -88,7 +88,7 @@ def prepare(
     keep: bool = True,
     each: Each = in_turn,
 ) -> Context:
-    """Compute the corpus-wide numbers from embeddings/*.parquet; `keep` puts the reference sample into the audit."""
+    """Compute the corpus-wide numbers from embeddings/*.parquet; `keep` puts samples and duplicates into the audit."""
     counts = count_pairs(folder, shards, each)
     samples = {kind: draw_pairs(folder, counts, kind, config.reference, config.seed, each=each) for kind in KINDS}
     found = {kind: pairs for kind, pairs in samples.items() if pairs is not None}
@@ -98,13 +98,13 @@ def prepare(
         head = _fit_head(folder, counts, config, each)
     kinds = {kind: _kind(pairs, total(counts, kind), scale, config.seed) for kind, pairs in found.items()}
     topics = fit_topics(np.concatenate([pairs.visual for pairs in found.values()]), config.topics, config.seed)
-    duplicate_of, near = _duplicates(folder, counts, config, each)
     statistics = {kind: _describe(context) for kind, context in kinds.items()}
     thresholds = _thresholds(found, kinds)
     if keep:
         _keep_reference(folder, found)
-    parts = (head.fingerprint, repr(sorted(statistics.items())), repr(sorted(duplicate_of.items())), topics.tobytes())
-    return Context(head, kinds, topics, duplicate_of, near, thresholds, statistics, _fingerprint(*parts))
+        find_duplicates(folder, counts, config.near_duplicate, config.keep_duplicate, seed=config.seed, each=each)
+    parts = (head.fingerprint, repr(sorted(statistics.items())), topics.tobytes())
+    return Context(head, kinds, topics, thresholds, statistics, _fingerprint(*parts))
 
 
 def _fit_head(folder: Folder, counts: Sequence[ShardCounts], config: ScoreConfig, each: Each) -> PrototypeHead:
@@ -122,32 +122,6 @@ def _kind(pairs: Pairs, counts: tuple[int, int], scale: float, seed: int) -> Kin
 def _describe(context: KindContext) -> dict[str, Any]:
     described = {"pairs": context.captions, "media": context.media, "reference": len(context.reference)}
     return {**described, **(context.mismatch.to_dict() if context.mismatch else {"pi0": None})}
-
-
-def _duplicates(
-    folder: Folder, counts: Sequence[ShardCounts], config: ScoreConfig, each: Each
-) -> tuple[dict[str, str], bool]:
-    """Which media repeat an earlier one; near-duplicates too where there are not too many media."""
-    shards = [one.shard for one in counts]
-    media = sum(total(counts, kind)[1] for kind in KINDS)
-    if media > config.near_duplicate_limit:
-        return exact_duplicates(folder, shards, media, each), False
-    uids: list[str] = []
-    digests: list[str] = []
-    visual: list[Floats] = []
-    for one in each(partial(_first_rows, folder), shards):
-        uids += one[0]
-        digests += one[1]
-        visual.append(one[2])
-    first = duplicate_groups(np.concatenate(visual), digests, config.near_duplicate)
-    return {uids[i]: uids[j] for i, j in enumerate(first.tolist()) if i != j}, True
-
-
-def _first_rows(folder: Folder, shard: str) -> tuple[list[str], list[str], Floats]:
-    """uid, digest and vector of each encoded medium of a shard."""
-    embeddings = read_embeddings(folder, shard)
-    chosen = encoded_media(embeddings.facts)
-    return chosen["uid"].to_pylist(), chosen["media_digest"].to_pylist(), embeddings.media.visual
 
 
 def _thresholds(pairs: dict[str, Pairs], kinds: dict[str, KindContext]) -> dict[str, Any]:

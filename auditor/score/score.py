@@ -4,7 +4,7 @@ A function of the shard's embeddings and the context alone: it touches no medium
 rows wherever it runs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import torch
 from auditor.measure.rivals import measure
 from auditor.measure.topics import assign_topics
 from auditor.score.corpus_statistics import Context, KindContext
+from auditor.score.duplicate_search import duplicates_name, read_duplicates
 from auditor.score.pair_sample import KINDS, Pairs, pairs_of_kind
 from auditor.store import arrow_schema
 from auditor.store.embeddings import file_name, read_embeddings
@@ -35,23 +36,26 @@ def is_scored(folder: Folder, shard: str, context: Context) -> bool:
 
 def _mark(folder: Folder, shard: str, context: Context) -> str:
     swept = folder.table_metadata(file_name(shard))
-    return f"{swept.get('fingerprint')}-{swept.get('settings')}-{context.fingerprint}"
+    repeats = folder.table_metadata(duplicates_name(shard)).get("mark", "")
+    return f"{swept.get('fingerprint')}-{swept.get('settings')}-{context.fingerprint}-{repeats}"
 
 
 def score_shard(folder: Folder, shard: str, context: Context) -> int:
     """Score one shard and write its samples; returns the number of rows."""
     embeddings = read_embeddings(folder, shard)
+    repeats = read_duplicates(folder, shard)
     parts: list[tuple[npt.NDArray[np.int64], Columns]] = []
     for kind in KINDS:
         pairs = pairs_of_kind(embeddings, kind)
         if len(pairs):
-            parts.append((pairs.rows, score_pairs(pairs, context.kinds[kind], context)))
+            columns = score_pairs(pairs, context.kinds[kind], context)
+            parts.append((pairs.rows, {**columns, "duplicate_of": _duplicate_of(pairs, repeats)}))
     rows: int = embeddings.facts.num_rows
-    columns = [
+    arrays = [
         scatter(field, [(at, found[field.name]) for at, found in parts if field.name in found], rows)
         for field in arrow_schema.SCORES
     ]
-    table = pa.Table.from_arrays([*embeddings.facts.columns, *columns], schema=arrow_schema.SAMPLES)
+    table = pa.Table.from_arrays([*embeddings.facts.columns, *arrays], schema=arrow_schema.SAMPLES)
     folder.write_table(samples_name(shard), table, {"score": _mark(folder, shard, context)}, arrow_schema.STORAGE)
     return rows
 
@@ -92,7 +96,6 @@ def score_pairs(pairs: Pairs, kind: KindContext, context: Context) -> Columns:
         "matches_text": measured.matches_text,
         "mismatch_score": measured.mismatch_score,
         "topic": assign_topics(pairs.visual, context.topics),
-        "duplicate_of": _duplicate_of(pairs, context),
     }
     if kind.mismatch is not None:
         columns["p_mismatch"] = kind.mismatch.p(measured.mismatch_score)
@@ -104,13 +107,13 @@ def score_pairs(pairs: Pairs, kind: KindContext, context: Context) -> Columns:
     return columns
 
 
-def _duplicate_of(pairs: Pairs, context: Context) -> list[str | None]:
+def _duplicate_of(pairs: Pairs, repeats: Mapping[str, str]) -> list[str | None]:
     """The medium that a row's medium repeats: looked up by the uid of the medium's first row."""
     uids = pairs.facts.column("uid").to_pylist()
     first = pc.equal(pairs.facts.column("caption_index"), 0).to_numpy(zero_copy_only=False)
     of_medium: str | None = None
     found = []
     for uid, is_first in zip(uids, first, strict=True):
-        of_medium = context.duplicate_of.get(uid) if is_first else of_medium
+        of_medium = repeats.get(uid) if is_first else of_medium
         found.append(of_medium)
     return found

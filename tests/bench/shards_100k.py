@@ -14,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +114,7 @@ def measure(place: Path, count: int, workers: int, scored: bool) -> dict[str, fl
 
 
 def score(folder: Folder, names: list[str], engine: RayEngine, manifest: Manifest, config: ScoreConfig) -> None:
-    score_corpus(folder, names, engine, None, manifest, replace(config, near_duplicate_limit=0), True)
+    score_corpus(folder, names, engine, None, manifest, config, True)
 
 
 def per_shard(found: dict[str, float]) -> dict[str, float]:

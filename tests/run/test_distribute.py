@@ -2,29 +2,24 @@
 
 import json
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import ray
 
 from auditor.corpus.reader import Shard, open_corpus
-from auditor.measure.duplicates import duplicate_groups
 from auditor.run import distribute
-from auditor.run.audit import run_audit
 from auditor.run.distribute import Placement, RayEngine, SweepWorker, WorkerError, one_line
-from auditor.score.exact_duplicates import encoded_media, exact_duplicates
 from auditor.store.embeddings import file_name
 from auditor.store.folder import Folder
 from auditor.sweep.shard_file import ShardReport
 from auditor.sweep.sweep import SweepConfig
 from jobs import cluster
 from model.checkpoint import load_model
-from tests.run.test_audit import config
-from tests.support.corpora import sample, write_corpus, write_tar
+from tests.support.corpora import write_corpus
 
 Row = dict[str, Any]
 
@@ -176,25 +171,3 @@ def test_errors_of_workers_fit_into_one_line() -> None:
     assert one_line(WorkerError("no room")) == "no room"
     assert one_line(ValueError("first\nsecond")) == "ValueError: first"
     assert one_line(ray.exceptions.RayError("trace\n  more\nKeyError: 'x'\n")) == "KeyError: 'x'"
-
-
-def reversed_work(work: Callable[[Any], Any], items: Sequence[Any], /) -> Iterator[Any]:
-    """As a cluster does it: worked on in another order, answered in order."""
-    made = {index: work(item) for index, item in reversed(list(enumerate(items)))}
-    return (made[index] for index in range(len(items)))
-
-
-def test_exact_duplicates_are_those_of_the_naive_way(random_model: str, tmp_path: Path) -> None:
-    chance = np.random.default_rng(0)
-    for shard in range(4):
-        picked = chance.integers(0, 9, 8)
-        write_tar(tmp_path / "c" / f"{shard}.tar", [(f"{shard}-{i}", sample(int(n))) for i, n in enumerate(picked)])
-    run_audit(config(tmp_path / "c", tmp_path / "out", random_model))
-    folder = Folder(tmp_path / "out")
-    shards = folder.names("embeddings", ".parquet")
-    tables = [encoded_media(folder.read_table(file_name(shard))) for shard in shards]
-    uids = [uid for table in tables for uid in table["uid"].to_pylist()]
-    first = duplicate_groups(None, [digest for table in tables for digest in table["media_digest"].to_pylist()])
-    naive = {uids[i]: uids[j] for i, j in enumerate(first.tolist()) if i != j}
-    assert len(naive) > 15
-    assert exact_duplicates(folder, shards, len(uids), reversed_work) == naive

@@ -1,0 +1,250 @@
+"""Duplicates of a corpus of any size, found cell by cell (auditor.measure.duplicates) by whatever engine there is.
+
+Vectors go to disk sorted by cell, a file for some shards; then each group of cells is read from all files and searched.
+Memory is bounded by a group of cells. What repeats another medium is written shard by shard, so that a scorer reads of
+its own shard only: duplicates/<shard>.parquet, which a shard without duplicates does not have.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from auditor.measure.duplicates import (
+    SAMPLE_PER_CELL,
+    Components,
+    cell_count,
+    cell_groups,
+    default_threshold,
+    fit_cells,
+    places,
+)
+from auditor.score.pair_sample import KINDS, Each, ShardCounts, groups, in_turn
+from auditor.store.embeddings import file_name, matrix
+from auditor.store.folder import Folder, StorageError
+from auditor.sweep.rows import digest
+from auditor.vectors import Floats, Ints
+
+Best = Literal["first", "pixels", "media_size"]
+PLACE = "duplicates"
+SORTED = "sorted"  # a folder inside, for as long as the search takes
+MEDIA_TOGETHER = 50_000  # whose vectors are sorted into one file, at least
+GROUP_BYTES = 128 << 20  # of vectors, held by a task at once as 32 bits: twice that
+SAMPLE_SHARDS = 256  # that the sample for the cells is drawn from
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What all tasks of a search need to know."""
+
+    folder: Folder
+    cells: Floats  # (C, D)
+    threshold: float
+    groups: int  # of cells, neighbours by number
+
+    def group_of(self, cell: Ints) -> Ints:
+        return cell * self.groups // len(self.cells)
+
+
+def duplicates_name(shard: str) -> str:
+    return f"{PLACE}/{shard}.parquet"
+
+
+def read_duplicates(folder: Folder, shard: str) -> dict[str, str]:
+    """uid of a medium's first row -> uid of the medium it repeats, for the media of a shard."""
+    if not folder.exists(duplicates_name(shard)):
+        return {}
+    table = folder.read_table(duplicates_name(shard))
+    return dict(zip(table["uid"].to_pylist(), table["duplicate_of"].to_pylist(), strict=True))
+
+
+def find_duplicates(
+    folder: Folder,
+    counts: Sequence[ShardCounts],
+    threshold: float | None = None,
+    best: Best = "first",
+    *,
+    seed: int = 0,
+    each: Each = in_turn,
+) -> int:
+    """Write for every shard which of its media repeat another; returns how many do. `best` is the one that stays."""
+    folder.remove(PLACE)
+    sizes = np.array([sum(count.media.get(kind, 0) for kind in KINDS) for count in counts])
+    if sizes.sum() < 2:
+        return 0
+    shards = [count.shard for count in counts]
+    starts = np.cumsum(sizes) - sizes
+    plan = make_plan(folder, shards, int(sizes.sum()), threshold, seed, each)
+    files = list(each(partial(_sort, plan), batches(shards, starts)))
+    edges = np.concatenate(list(each(partial(_search, plan, files), range(plan.groups))))
+    folder.remove(f"{PLACE}/{SORTED}")
+    return write_groups(folder, shards, starts, joined(edges), best, each)
+
+
+def batches(shards: Sequence[str], starts: Ints) -> list[tuple[int, list[tuple[str, int]]]]:
+    """Shards, each with the number of its first medium, in lots of some media."""
+    found: dict[int, list[tuple[str, int]]] = {}
+    for shard, start in zip(shards, starts.tolist(), strict=True):
+        found.setdefault(start // MEDIA_TOGETHER, []).append((shard, start))
+    return list(found.items())
+
+
+def make_plan(
+    folder: Folder, shards: Sequence[str], media: int, threshold: float | None, seed: int, each: Each
+) -> Plan:
+    """Cells and threshold, from a sample of the media."""
+    count = cell_count(media)
+    generator = np.random.default_rng(seed)
+    chosen = np.sort(generator.choice(len(shards), min(SAMPLE_SHARDS, len(shards)), replace=False))
+    most = -(-max(count * SAMPLE_PER_CELL, 20_000) // len(chosen))
+    sample = np.concatenate(list(each(partial(_sample, folder, most, seed), [shards[i] for i in chosen])))
+    cells = fit_cells(sample, count, seed)
+    places_bytes = 2 * media * sample.shape[1] * 2  # with guests, about two places for each medium
+    return Plan(
+        folder,
+        cells,
+        default_threshold(sample) if threshold is None else threshold,
+        max(1, min(len(cells), places_bytes // GROUP_BYTES)),
+    )
+
+
+def _sample(folder: Folder, most: int, seed: int, shard: str) -> Floats:
+    visual = media_of(folder, shard, ["visual"])[1]
+    chosen = np.random.default_rng(seed).choice(len(visual), min(most, len(visual)), replace=False)
+    return visual[np.sort(chosen)]
+
+
+def media_of(folder: Folder, shard: str, columns: Sequence[str]) -> tuple[pa.Table, Floats]:
+    """The first row of each encoded medium of a shard, and its vector."""
+    table = folder.read_table(file_name(shard), [*columns, "status", "caption_index"])
+    media = table.filter(pc.and_(pc.equal(table["status"], "ok"), pc.equal(table["caption_index"], 0)))
+    if "visual" not in columns:
+        return media, np.zeros((0, 0), np.float32)
+    dim = table.schema.field("visual").type.list_size
+    return media.drop_columns(["visual"]), matrix(media["visual"].combine_chunks(), dim)
+
+
+def _sort(plan: Plan, batch: tuple[int, list[tuple[str, int]]]) -> str:
+    """Write the media of some shards with their places, a row group for each group of cells; returns the file."""
+    number, shards = batch
+    parts = [_placed(plan, shard, start) for shard, start in shards]
+    medium, cell, home, mark, vectors = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.argsort(cell, kind="stable")
+    ends = np.searchsorted(plan.group_of(cell[order]), np.arange(plan.groups + 1))
+    name = f"{PLACE}/{SORTED}/{number:06d}.parquet"
+    schema = pa.schema(
+        {
+            "medium": pa.int64(),
+            "cell": pa.int32(),
+            "home": pa.bool_(),
+            "mark": pa.int64(),
+            "vector": pa.binary(vectors.shape[1] * 2),
+        }
+    )
+    with plan.folder.writing(name) as local, pq.ParquetWriter(local, schema, compression="none") as writer:
+        for start, end in pairwise(ends.tolist()):
+            rows = order[start:end]
+            flat = pa.py_buffer(np.ascontiguousarray(vectors[rows]))
+            column = pa.Array.from_buffers(schema.field("vector").type, len(rows), [None, flat])
+            columns = [pa.array(values[rows]) for values in (medium, cell.astype(np.int32), home, mark)]
+            writer.write_table(
+                pa.Table.from_arrays([*columns, column], schema=schema), row_group_size=max(1, len(rows))
+            )
+    return name
+
+
+def _placed(plan: Plan, shard: str, start: int) -> tuple[Any, ...]:
+    media, visual = media_of(plan.folder, shard, ["media_digest", "visual"])
+    number, cell, home = places(visual, plan.cells, plan.threshold)
+    marks = groups(media["media_digest"].to_pylist())
+    return number + start, cell, home, marks[number], visual.astype(np.float16)[number]
+
+
+def _search(plan: Plan, files: Sequence[str], group: int) -> Ints:
+    """Pairs (E, 2) of media that are the same, of one group of cells: one for each that is not the first."""
+    table = pa.concat_tables([_row_group(plan.folder, file, group, plan.groups) for file in files])
+    medium, cell, home, mark = (table[name].to_numpy() for name in ("medium", "cell", "home", "mark"))
+    found = [np.zeros((0, 2), np.int64)]
+    order = np.argsort(cell, kind="stable")
+    width = plan.cells.shape[1]
+    for rows in np.split(order, np.flatnonzero(np.diff(cell[order])) + 1):
+        if len(rows) < 2:
+            continue
+        chosen = table["vector"].take(pa.array(rows)).combine_chunks()
+        chosen = chosen.chunk(0) if isinstance(chosen, pa.ChunkedArray) else chosen
+        vectors = np.frombuffer(chosen.buffers()[1], np.float16, len(rows) * width, chosen.offset * width * 2)
+        visual = vectors.reshape(-1, width).astype(np.float32)
+        first = cell_groups(visual, mark[rows], home[rows], plan.threshold)
+        repeats = np.flatnonzero(first != np.arange(len(rows)))
+        found.append(np.stack([medium[rows[repeats]], medium[rows[first[repeats]]]], axis=1))
+    return np.concatenate(found)
+
+
+def _row_group(folder: Folder, name: str, group: int, count: int) -> pa.Table:
+    """The media of a group of cells in one file."""
+    with folder.fs.open(folder.path(name), "rb") as file:
+        parquet = pq.ParquetFile(file)
+        if parquet.num_row_groups != count:
+            raise StorageError(f"{name} has {parquet.num_row_groups} parts, not {count}")
+        return parquet.read_row_group(group)
+
+
+def joined(edges: Ints) -> dict[int, list[int]]:
+    """Groups of two and more from pairs: the least number -> all numbers, sorted."""
+    numbers, flat = np.unique(edges, return_inverse=True)
+    pairs = flat.reshape(-1, 2)
+    components = Components(len(numbers))
+    components.join(pairs[:, 0], pairs[:, 1])
+    found: dict[int, list[int]] = {}
+    for number, first in zip(numbers.tolist(), numbers[components.first()].tolist(), strict=True):
+        found.setdefault(first, []).append(number)
+    return found
+
+
+def write_groups(
+    folder: Folder, shards: Sequence[str], starts: Ints, found: dict[int, list[int]], best: Best, each: Each
+) -> int:
+    """duplicates/<shard>.parquet for the shards that have any; returns how many media repeat another."""
+    members = np.array(sorted(number for group in found.values() for number in group), np.int64)
+    if not len(members):
+        return 0
+    shard_of = np.searchsorted(starts, members, side="right") - 1
+    wanted = [(shards[at], members[shard_of == at] - starts[at]) for at in np.unique(shard_of)]
+    named = list(each(partial(_named, folder, best), wanted))
+    uids = dict(zip(members.tolist(), (uid for part in named for uid in part[0]), strict=True))
+    worth = dict(zip(members.tolist(), (value for part in named for value in part[1]), strict=True))
+    repeats: dict[int, list[tuple[str, str]]] = {}
+    for group in found.values():
+        kept = max(group, key=lambda number: (worth[number], -number))
+        for number in group:
+            if number != kept:
+                at = int(np.searchsorted(starts, number, side="right") - 1)
+                repeats.setdefault(at, []).append((uids[number], uids[kept]))
+    for at, rows in repeats.items():
+        uid, duplicate_of = zip(*rows, strict=True)
+        table = pa.table({"uid": uid, "duplicate_of": duplicate_of})
+        folder.write_table(duplicates_name(shards[at]), table, {"mark": mark_of(rows)})
+    return sum(map(len, repeats.values()))
+
+
+def mark_of(rows: Sequence[tuple[str, str]]) -> str:
+    return digest(repr(sorted(rows)).encode())
+
+
+def _named(folder: Folder, best: Best, wanted: tuple[str, Ints]) -> tuple[list[str], list[int]]:
+    """uid and worth of some media of a shard."""
+    shard, rows = wanted
+    media, _ = media_of(folder, shard, ["uid", "width", "height", "media_size"])
+    chosen = media.take(pa.array(rows))
+    worth = {
+        "first": pa.array(np.zeros(len(rows), np.int64)),
+        "pixels": pc.multiply(chosen["width"].cast(pa.int64()), chosen["height"].cast(pa.int64())),
+        "media_size": chosen["media_size"],
+    }[best]
+    return chosen["uid"].to_pylist(), pc.fill_null(worth, 0).to_pylist()

@@ -1,0 +1,163 @@
+"""Near-duplicates among millions of media on disk: recall of planted ones, time, and memory that does not grow.
+
+Vectors of width 256 with 40 true dimensions, in clusters, in shards of 10,000; one in a hundred is a near copy of
+another, somewhere else in the corpus. On a part of them the search is compared with brute force.
+
+    python -m tests.bench.duplicates [MEDIA ...]
+"""
+
+import json
+import resource
+import sys
+import tempfile
+import time
+from functools import lru_cache
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from auditor.console import table
+from auditor.measure.duplicates import COPY_DISTANCE
+from auditor.score.duplicate_search import find_duplicates, read_duplicates
+from auditor.score.pair_sample import ShardCounts
+from auditor.store.embeddings import file_name, vectors
+from auditor.store.folder import Folder
+from auditor.vectors import Floats
+
+RESULTS = Path("bench-results")
+WIDTH, TRUE_WIDTH, CLUSTERS, SHARD = 256, 40, 2000, 10_000
+COPIES = 100  # one in so many
+BRUTE = 40_000  # media of the part that is searched by brute force too
+
+
+def unit(rows: Floats) -> Floats:
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+class Generator:
+    """Any shard of the corpus, by its number alone."""
+
+    def __init__(self) -> None:
+        chance = np.random.default_rng(0)
+        self.basis = np.linalg.qr(chance.normal(size=(WIDTH, TRUE_WIDTH)))[0].astype(np.float32)
+        self.centres = chance.normal(size=(CLUSTERS, TRUE_WIDTH)).astype(np.float32)
+
+    @lru_cache(maxsize=2)  # noqa: B019 (one generator, as long as the program)
+    def originals(self, shard: int) -> Floats:
+        chance = np.random.default_rng([1, shard])
+        latent = self.centres[chance.integers(CLUSTERS, size=SHARD)]
+        latent = latent + 0.8 * chance.standard_normal(latent.shape, np.float32)
+        return unit(latent @ self.basis.T + np.float32(0.02) * chance.standard_normal((SHARD, WIDTH), np.float32))
+
+    def shard(self, number: int, count: int) -> tuple[Floats, list[tuple[int, int]]]:
+        """Vectors of a shard, and (medium, medium it copies) of those that are copies of a medium of the next shard."""
+        own, other = self.originals(number).copy(), self.originals((number + 1) % count)
+        chance = np.random.default_rng([2, number])
+        places = np.arange(COPIES - 1, SHARD, COPIES)
+        sources = chance.integers(0, SHARD // COPIES, len(places)) * COPIES  # never copies themselves
+        noise = unit((chance.normal(size=(len(places), TRUE_WIDTH)).astype(np.float32)) @ self.basis.T)
+        cosine = 1 - chance.uniform(0, 0.95 * COPY_DISTANCE, (len(places), 1)).astype(np.float32)
+        source = other[sources]
+        noise = unit(noise - (noise * source).sum(1, keepdims=True) * source)
+        own[places] = cosine * source + np.sqrt(1 - cosine**2) * noise
+        return own, list(zip(places.tolist(), sources.tolist(), strict=True))
+
+
+def uid(shard: int, medium: int) -> str:
+    return f"{shard:08x}{medium:08x}"
+
+
+def write(folder: Folder, generator: Generator, count: int) -> None:
+    for number in range(count):
+        visual, _ = generator.shard(number, count)
+        names = [uid(number, medium) for medium in range(SHARD)]
+        ones = pa.array(np.ones(SHARD, np.int32))
+        columns = {
+            "uid": names,
+            "media_digest": [name.rjust(32, "0")[::-1] for name in names],
+            "status": pa.array(["ok"] * SHARD),
+            "caption_index": pa.array(np.zeros(SHARD, np.int32)),
+            "width": ones,
+            "height": ones,
+            "media_size": pa.array(np.ones(SHARD, np.int64)),
+            "visual": vectors(visual, np.ones(SHARD, bool)),
+        }
+        folder.write_table(file_name(f"{number:05d}"), pa.table(columns), storage={"compression": "none"})
+
+
+def search(place: str, count: int, answer: "list[float]") -> None:
+    started, cpu = time.perf_counter(), time.process_time()
+    counts = [ShardCounts(f"{number:05d}", {"image": SHARD}, {"image": SHARD}) for number in range(count)]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    found = find_duplicates(Folder(place), counts, threshold=1 - COPY_DISTANCE)
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    answer.put([found, time.perf_counter() - started, time.process_time() - cpu, before, after])  # type: ignore[attr-defined]
+
+
+def recall(folder: Folder, generator: Generator, count: int) -> float:
+    """Share of the planted copies that are in one group with what they copy."""
+    hits = total = 0
+    later = read_duplicates(folder, "00000")
+    for number in reversed(range(count)):
+        own = read_duplicates(folder, f"{number:05d}")
+        following = later if number < count - 1 else read_duplicates(folder, "00000")
+        for medium, source in generator.shard(number, count)[1]:
+            left, right = uid(number, medium), uid((number + 1) % count, source)
+            total += 1
+            hits += own.get(left, left) == following.get(right, right)
+        later = own
+    return hits / total
+
+
+def against_brute_force(folder: Folder, generator: Generator, count: int) -> dict[str, float]:
+    """All pairs of the first shards: the share of the near ones that the search put into one group."""
+    shards = min(count, BRUTE // SHARD)
+    visual = np.concatenate([generator.shard(number, count)[0] for number in range(shards)])
+    stored = visual.astype(np.float16).astype(np.float32)
+    repeats = {k: v for number in range(shards) for k, v in read_duplicates(folder, f"{number:05d}").items()}
+    names = [uid(number, medium) for number in range(shards) for medium in range(SHARD)]
+    near = hits = 0
+    for start in range(0, len(stored), 1000):
+        left, right = np.nonzero(stored[start : start + 1000] @ stored.T >= 1 - COPY_DISTANCE)
+        for a, b in zip((left + start).tolist(), right.tolist(), strict=True):
+            if a < b:
+                near += 1
+                hits += repeats.get(names[a], names[a]) == repeats.get(names[b], names[b])
+    return {"brute_force_pairs": near, "recall_of_brute_force": hits / max(1, near)}
+
+
+def measure(media: int) -> dict[str, float]:
+    count, generator = media // SHARD, Generator()
+    with tempfile.TemporaryDirectory() as place:
+        folder = Folder(place)
+        write(folder, generator, count)
+        processes = get_context("spawn")
+        answer = processes.Queue()
+        process = processes.Process(target=search, args=(place, count, answer))
+        process.start()
+        found, seconds, cpu, before, after = answer.get()
+        process.join()
+        return {
+            "media": media,
+            "found": found,
+            "recall_of_planted": recall(folder, generator, count),
+            **against_brute_force(folder, generator, count),
+            "seconds": seconds,
+            "processor_s": cpu,
+            "peak_mib": after,
+            "peak_before_mib": before,
+        }
+
+
+def main() -> None:
+    sizes = [int(size) for size in sys.argv[1:]] or [100_000, 1_000_000]
+    rows = [measure(size) for size in sizes]
+    table(rows, "near-duplicates on disk, width 256")
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "duplicates.json").write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""The search on disk: equal to the one in memory, in any order of work, with many cells, and the best one kept."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from auditor.measure.duplicates import duplicate_groups
+from auditor.score import duplicate_search
+from auditor.score.duplicate_search import duplicates_name, find_duplicates, read_duplicates
+from auditor.score.pair_sample import ShardCounts, groups
+from auditor.store.embeddings import file_name, vectors
+from auditor.store.folder import Folder
+from auditor.vectors import Floats
+from tests.measure.test_duplicates import corpus
+
+SHARDS, MEDIA = 6, 100
+
+
+def write_shards(folder: Folder, visual: Floats, digests: Sequence[str]) -> list[ShardCounts]:
+    """Embeddings of six shards; every fourth row has no vector, because its medium is broken."""
+    for number in range(SHARDS):
+        chosen = slice(number * MEDIA, (number + 1) * MEDIA)
+        rows = MEDIA + MEDIA // 3
+        present = np.ones(rows, bool)
+        present[3::4][: rows - MEDIA] = False
+        digest = np.full(rows, None, object)
+        digest[present] = digests[chosen]
+        table = {
+            "uid": [f"{number}-{row}" for row in range(rows)],
+            "media_digest": pa.array(digest),
+            "status": ["ok" if ok else "corrupt" for ok in present],
+            "caption_index": pa.array(np.zeros(rows, np.int32)),
+            "width": pa.array(np.arange(rows, dtype=np.int32)),
+            "height": pa.array(np.ones(rows, np.int32)),
+            "media_size": pa.array(-np.arange(rows, dtype=np.int64)),
+            "visual": vectors(visual[chosen], present),
+        }
+        folder.write_table(file_name(str(number)), pa.table(table))
+    return [ShardCounts(str(number), {"image": MEDIA}, {"image": MEDIA}) for number in range(SHARDS)]
+
+
+def uids(folder: Folder) -> list[str]:
+    tables = [folder.read_table(file_name(str(number)), ["uid", "status"]) for number in range(SHARDS)]
+    pairs = [zip(t["uid"].to_pylist(), t["status"].to_pylist(), strict=True) for t in tables]
+    return [uid for some in pairs for uid, status in some if status == "ok"]
+
+
+def found(folder: Folder) -> dict[str, str]:
+    return {k: v for number in range(SHARDS) for k, v in read_duplicates(folder, str(number)).items()}
+
+
+def reversed_work(work: Callable[[Any], Any], items: Sequence[Any], /) -> Iterator[Any]:
+    """As a cluster does it: worked on in another order, answered in order."""
+    made = {index: work(item) for index, item in reversed(list(enumerate(items)))}
+    return (made[index] for index in range(len(items)))
+
+
+def media(count: int = SHARDS * MEDIA) -> tuple[Floats, list[str]]:
+    visual, _ = corpus(count, 90, seed=3)
+    digests = [f"{number:032x}"[::-1] for number in range(count)]
+    digests[5], visual[5] = digests[411], visual[411]
+    return visual.astype(np.float16).astype(np.float32), digests
+
+
+@pytest.mark.parametrize("cells", [1, 12])
+def test_the_search_on_disk_is_the_one_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cells: int) -> None:
+    monkeypatch.setattr(duplicate_search, "cell_count", lambda media: cells)
+    monkeypatch.setattr(duplicate_search, "MEDIA_TOGETHER", 150)
+    monkeypatch.setattr(duplicate_search, "GROUP_BYTES", 20_000)
+    folder = Folder(tmp_path)
+    visual, digests = media()
+    counts = write_shards(folder, visual, digests)
+    count = find_duplicates(folder, counts, each=reversed_work)
+    first = duplicate_groups(visual, groups(digests))
+    names = uids(folder)
+    assert found(folder) == {names[i]: names[j] for i, j in enumerate(first.tolist()) if i != j}
+    assert count == len(found(folder)) >= 90
+    assert folder.names("duplicates/sorted", ".parquet") == []
+
+
+def test_the_best_of_a_group_stays(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    visual, digests = media()
+    counts = write_shards(folder, visual, digests)
+    find_duplicates(folder, counts, best="first")
+    plain = found(folder)
+    find_duplicates(folder, counts, best="pixels")
+    largest = found(folder)
+    find_duplicates(folder, counts, best="media_size")
+    smallest_row = found(folder)
+    row = {uid: int(uid.split("-")[1]) for uid in uids(folder)}
+    assert all(row[kept] >= row[uid] for uid, kept in largest.items())  # the wider picture
+    assert all(row[kept] <= row[uid] for uid, kept in smallest_row.items())  # the larger file
+    assert {frozenset(pair) for pair in plain.items()} == {frozenset(pair) for pair in largest.items()}
+
+
+def test_a_shard_without_duplicates_has_no_file_and_old_ones_go(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    visual, digests = media()
+    counts = write_shards(folder, visual, digests)
+    assert find_duplicates(folder, counts) > 0
+    assert folder.exists(duplicates_name("5"))
+    write_shards(folder, np.eye(SHARDS * MEDIA, dtype=np.float32), [f"{n:032x}"[::-1] for n in range(SHARDS * MEDIA)])
+    assert find_duplicates(folder, counts, threshold=0.9) == 0
+    assert not folder.exists(duplicates_name("5")) and read_duplicates(folder, "5") == {}
