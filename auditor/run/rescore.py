@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 
 from auditor.errors import AuditError
@@ -34,6 +34,13 @@ def rescore(out: str, model: str | None, config: ScoreConfig, *, quiet: bool = F
         keep_head(folder, context.head, manifest)
         finish(manifest, folder)
     return manifest
+
+
+def settings_of(out: str) -> ScoreConfig:
+    """How an audit was scored last; settings that have come since are as usual."""
+    stored = Manifest.load(Folder(out)).settings.get("score") or {}
+    known = {field.name for field in fields(ScoreConfig)}
+    return ScoreConfig(**{name: value for name, value in stored.items() if name in known})
 
 
 def state_intent(folder: Folder, manifest: Manifest, model: str | None, config: ScoreConfig) -> None:

@@ -64,3 +64,16 @@ def test_a_reader_of_a_half_scored_audit_is_told(
         assert "scored again" in capsys.readouterr().err
     finally:
         kept.save(folder)
+
+
+def test_what_is_not_given_stays_as_it_was(made: Path, tmp_path: Path) -> None:
+    import shutil
+
+    from auditor.store.manifest import Manifest
+
+    audit = tmp_path / "audit"
+    shutil.copytree(made / "audit", audit)
+    assert run(["score", str(audit), "--near-duplicate", "0.9999", "--prototypes", "3", "--quiet"]) == 0
+    assert run(["score", str(audit), "--prototypes", "4", "--quiet"]) == 0
+    settings = Manifest.load(Folder(audit)).settings["score"]
+    assert (settings["near_duplicate"], settings["prototypes"]) == (0.9999, 4)
