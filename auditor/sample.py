@@ -1,6 +1,6 @@
 """The record that travels: what a corpus says of one sample, before anything is decoded."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from auditor.schema import Status
@@ -22,6 +22,14 @@ class Media:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """The seconds of a video that a caption is about; NaN where the corpus gives what is no time."""
+
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
     """Why a sample cannot be scored: becomes `status` and `error_message` of its rows."""
 
@@ -40,3 +48,17 @@ class Sample:
     uid: str | None = None  # the corpus's own, 32 hex digits
     occurrence: int = 0  # 1, 2, ... for the repetitions of a key
     problem: Problem | None = None
+    spans: tuple[Span | None, ...] = ()  # one for each caption, where any has one; None: of the whole medium
+
+
+def by_span(sample: Sample) -> list[Sample]:
+    """A sample for each span of a video, with the captions of that span; itself where captions have none."""
+    if not sample.spans:
+        return [sample]
+    spans = dict.fromkeys(sample.spans)
+    found = []
+    for span in spans:
+        captions = tuple(text for text, own in zip(sample.captions, sample.spans, strict=True) if own == span)
+        key = sample.key if span is None else f"{sample.key}@{span.start:g}-{span.end:g}"
+        found.append(replace(sample, key=key, captions=captions, uid=None, spans=(span,) * len(captions)))
+    return found

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-Type = Literal["string", "bool", "int16", "int32", "int64", "float32"]
+Type = Literal["string", "bool", "int16", "int32", "int64", "float32", "float64"]
 Group = Literal["fact", "score", "flag", "review"]
-Status = Literal["ok", "corrupt", "missing_media", "missing_caption", "timeout", "duplicate_key", "too_large"]
+Status = Literal[
+    "ok", "corrupt", "missing_media", "missing_caption", "timeout", "duplicate_key", "too_large", "bad_span"
+]
 Mark = Literal["good", "bad", "unsure"]
 # headline: measured for every usable pair and shown wherever there are numbers; measurement: for every usable pair too,
 # with percentiles, but shown only where it is asked for; detail: shown on the page of a row that has it.
@@ -81,6 +83,7 @@ STATUSES: dict[Status, Word] = {
     "timeout": Word("took too long", "decoding was stopped at its time limit"),
     "duplicate_key": Word("key used twice", "the key was seen before in the same shard"),
     "too_large": Word("too large", "more pixels or bytes than the limits allow"),
+    "bad_span": Word("bad span", "the caption's span is empty, reversed, no time at all or outside the video"),
 }
 MARKS: dict[Mark, Word] = {
     "good": Word("good", "the caption describes the medium", "green"),
@@ -149,11 +152,25 @@ _FACTS = (
         unique=True,
         definition="64 bits of the normalised caption",
     ),
+    Column("start", "float64", "Start", "where the span of a timed caption begins; empty: whole clip", unit="seconds"),
+    Column("end", "float64", "End", "where the span of a timed caption ends", unit="seconds"),
     Column("width", "int32", "Width", "of the decoded medium", unit="pixels", in_memory=True),
     Column("height", "int32", "Height", "of the decoded medium", unit="pixels", in_memory=True),
     Column("duration", "float32", "Duration", "of a video; empty for images", unit="seconds", in_memory=True),
     Column("frames", "int32", "Frames", "frames that were encoded, 1 for an image", unit="frames", in_memory=True),
     Column("decoder", "string", "Decoder", "video: the library that gave the frames, pyav or decord"),
+    Column("frame_rate", "float32", "Frame rate", "of a video", unit="frames a second"),
+    Column("constant_rate", "bool", "Constant rate", "video: whether every frame is shown for as long"),
+    Column("audio", "bool", "Audio", "video: whether it has sound"),
+    Column("still_picture", "bool", "Still picture", "video: all frames are the same, a photo sold as a video"),
+    Column("black_share", "float32", "Black", "video: share of the frames that are black", unit="share"),
+    Column("letterbox", "float32", "Bars", "video: share of the picture that is black bars", unit="share"),
+    Column("cuts", "int32", "Cuts", "video: changes of scene in it; only with --motion", suspicious="high"),
+    Column("cut_times", "string", "Times of the cuts", "video: seconds, with blanks between them", unique=True),
+    Column("motion", "float32", "Motion", "video: median change of the picture in a second; only with --motion"),
+    Column("motion_peak", "float32", "Peak of motion", "video: the same where it changes most (99th percentile)"),
+    Column("frozen_share", "float32", "Frozen", "video: share of the time in which nothing changes", unit="share"),
+    Column("slideshow_share", "float32", "Slide show", "video: share of the time in still pictures", unit="share"),
     Column("media_path", "string", "File", "file or URL that holds the bytes of the medium"),
     Column("media_offset", "int64", "Offset", "where in that file they begin", unit="bytes", unique=True),
     Column("media_size", "int64", "Size", "how many there are", unit="bytes", unique=True),
@@ -346,6 +363,27 @@ _SCORES = (
         unit="share",
         use="detail",
     ),
+    _score(
+        "time_shift",
+        "float32",
+        "Shift in time",
+        "video with timed captions: seconds to add to their spans so that they fit best",
+        unit="seconds",
+        use="detail",
+        definition="within 30 s, from the similarities of all its captions and frames",
+    ),
+    _score(
+        "p_time_shift",
+        "float32",
+        "Chance of the shift",
+        "how often such a gain comes by chance; small: the captions are out of step",
+        suspicious="low",
+        unit="probability",
+        use="detail",
+        definition="against captions permuted among the spans of the video",
+    ),
+    _score("best_start", "float32", "True from", "timed caption: where it begins to be true", unit="seconds"),
+    _score("best_end", "float32", "True until", "timed caption: where it ceases to be true", unit="seconds"),
     _score(
         "duplicate_of",
         "string",

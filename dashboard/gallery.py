@@ -87,7 +87,7 @@ def mark_row(database: AuditDatabase, row: Row, mark: str, note: str = "") -> No
 
 def show_medium(medium: Shown, row: Row) -> None:
     if medium.video is not None:
-        st.video(medium.video, format=medium.form)
+        st.video(medium.video, format=medium.form, start_time=row.get("start") or 0, end_time=row.get("end"))
     elif medium.jpeg is not None:
         st.image(medium.jpeg, width="stretch", alt=shortened(row.get("caption"), 120) or "no caption")
     else:

@@ -16,7 +16,7 @@ from auditor.errors import AuditorError
 from auditor.query.database import AuditDatabase
 from auditor.query.rows import media
 from auditor.report.thumbnails import ThumbnailError, Thumbnails
-from auditor.sample import Kind, Problem
+from auditor.sample import Kind, Problem, Span
 
 Row = Mapping[str, Any]
 SMALL, LARGE, STRIP = 360, 1200, 160  # pixels
@@ -53,7 +53,12 @@ def playable(data: bytes) -> str | None:
 
 
 def place(row: Row) -> tuple[Any, ...]:
-    return tuple(row.get(name) for name in ("media_path", "media_offset", "media_size", "kind"))
+    return tuple(row.get(name) for name in ("media_path", "media_offset", "media_size", "kind", "start", "end"))
+
+
+def span_of(row: Row) -> Span | None:
+    """What a timed caption is about; None: the whole medium."""
+    return None if row.get("start") is None else Span(row["start"], row["end"])
 
 
 class ThumbnailCache:
@@ -96,7 +101,8 @@ class ThumbnailCache:
         ]
         with self._decoding:
             self._decoder = self._decoder or Thumbnails(self.size, workers=2)
-            for i, made in self._decoder.map(tasks) if tasks else ():
+            spans = {i: span for i, row in enumerate(rows) if (span := span_of(row)) and row.get("status") == "ok"}
+            for i, made in self._decoder.map(tasks, spans) if tasks else ():
                 read[i] = Shown(problem=made.message) if isinstance(made, Problem) else Shown(jpeg=made)
         return [shown if isinstance(shown, Shown) else NOT_SHOWN for shown in read]
 
@@ -131,17 +137,17 @@ def _strips(frames: int) -> tuple[Thumbnails, threading.Lock]:
 
 @st.cache_data(max_entries=64, show_spinner=False)
 def _strip(
-    path: str, moved_to: str | None, where: tuple[Any, ...], frames: int, _data: bytes
+    path: str, moved_to: str | None, where: tuple[Any, ...], frames: int, _data: bytes, _span: Span | None
 ) -> list[tuple[float | None, bytes]]:
     decoder, lock = _strips(frames)
     with lock:
-        return decoder.frames(_data, "video")
+        return decoder.frames(_data, "video", _span)
 
 
 def frame_strip(database: AuditDatabase, row: Row, data: bytes, frames: int) -> list[tuple[float | None, bytes]]:
     """JPEGs of the frames that were encoded, each with its time; none where they cannot be decoded."""
     try:
-        return _strip(database.path, database.moved_to, place(row), frames, data)
+        return _strip(database.path, database.moved_to, place(row), frames, data, span_of(row))
     except ThumbnailError:
         return []
 

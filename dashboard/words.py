@@ -91,3 +91,9 @@ def flag_badges(row: Mapping[str, Any], *, steady: bool = False) -> None:
         shown.append((f"reviewed: {mark.label}", mark.colour))
     if shown or steady:
         st.markdown(" ".join(f":{colour}-badge[{word}]" for word, colour in shown) or "&nbsp;")
+
+
+def clock(seconds: float) -> str:
+    """75.25 -> 1:15.2"""
+    minutes, rest = divmod(seconds, 60)
+    return f"{minutes:.0f}:{rest:04.1f}"

@@ -20,6 +20,9 @@ OPTIONS = [
     click.option("--frames", default=12, show_default=True, help="Frames sampled from a video."),
     click.option("--exact-pixels", is_flag=True, help="Byte for byte the pixels of open_clip's own transform, at less "
                  "than half the rate; without it an embedding keeps a cosine above 0.999 to the exact one."),
+    click.option("--context", default=30.0, show_default=True, help="Seconds around the spans of timed captions "
+                 "that are looked at, for captions that are early or late; 0: none."),
+    click.option("--motion", is_flag=True, help="Decode videos densely, for their cuts and motion."),
     click.option("--batch-size", default=32, show_default=True, help="Frames encoded at once."),
     click.option("--decoders", type=int, help="Decoder processes; as many as there are cores by default."),
     click.option("--timeout", default=60.0, show_default=True, help="Seconds a file may take to decode."),
@@ -31,6 +34,9 @@ OPTIONS = [
     click.option("--media-column", help="Column of a table that holds paths or bytes."),
     click.option("--caption-column", help="Column of a table that holds captions."),
     click.option("--key-column", help="Column of a table that holds keys."),
+    click.option("--start-column", help="Column of a table with the start of each caption's span, in seconds or "
+                 "HH:MM:SS.mmm; without --end-column, with lists of [start, end]."),
+    click.option("--end-column", help="Column of a table with the end of each caption's span."),
     click.option("--shard-size", default=1000, show_default=True, help="Media per shard of a corpus without shards."),
     click.option("--prototypes", default=8, show_default=True, help="K, where prototypes are fitted."),
     click.option("--reference", default=4096, show_default=True, help="Pairs that every pair is compared with."),
@@ -69,11 +75,15 @@ def config_from(values: dict[str, Any]) -> "AuditConfig":
             media_column=values["media_column"],
             caption_column=values["caption_column"],
             key_column=values["key_column"],
+            start_column=values["start_column"],
+            end_column=values["end_column"],
             shard_size=values["shard_size"],
         ),
         sweep=SweepConfig(
             frames=values["frames"],
             exact_pixels=values["exact_pixels"],
+            context=values["context"],
+            motion=values["motion"],
             batch_size=values["batch_size"],
             decoders=values["decoders"] or len(os.sched_getaffinity(0)),
             limits=Limits(seconds=values["timeout"], max_pixels=values["max_pixels"]),

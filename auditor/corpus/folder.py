@@ -1,4 +1,4 @@
-"""A folder of media with sidecars, `cat.jpg` beside `cat.txt` or `cat.json`, cut into virtual shards.
+"""A folder of media with sidecars, `cat.jpg` beside `cat.txt`, `cat.json` or `cat.vtt`, cut into virtual shards.
 
 A key is the path of the medium below the folder up to its last dot, always: `clip.0001.mp4` is `clip.0001`, alone or
 not. A sidecar is named like the medium, with its extension or without (`a.jpg.txt`, `a.txt`); `a.jpg` beside `a.png` is
@@ -7,6 +7,7 @@ a repeated key. Hidden files, and files that are neither media nor sidecars, are
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,11 +15,12 @@ from dataclasses import dataclass
 from auditor.corpus import remote
 from auditor.corpus.group import Part, build_sample
 from auditor.corpus.media import media_reader
-from auditor.corpus.names import FOREIGN, kind_of, natural, shard_names, split_key, stem_of
+from auditor.corpus.names import FOREIGN, SUBTITLES, kind_of, natural, shard_names, split_key, stem_of
 from auditor.corpus.shard import CorpusOptions, OpenShard
 from auditor.sample import Sample
 
-SIDECARS = frozenset(["txt", "json"])
+_LANGUAGE = re.compile(r"\.[a-z]{2,3}([-_]\w+)*$", re.IGNORECASE)
+SIDECARS = frozenset(["txt", "json", *SUBTITLES])
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ class FolderShard:
         return Part(file.name, self.path(file.name), 0, size)
 
     def sidecars(self) -> dict[str, bytes]:
-        """Name -> content of the .txt and .json files that can be read; remote ones are asked for together."""
+        """Name -> content of the sidecars that can be read; remote ones are asked for together."""
         names = [file.name for file in self.files if _last(file.name) in SIDECARS]
         if remote.is_url(self.root):
             found = remote.read_many([self.path(name) for name in names])
@@ -116,13 +118,19 @@ def _group(files: list[str]) -> list[tuple[str, int, list[str]]]:
     stems = {stem_of(name) for name in media}
     keys: dict[str, list[str]] = {key: [] for key in sorted(stems, key=natural)}
     for name in files:
-        key = stem_of(name) if name in media else _owner(stem_of(name), stems, media)
+        key = stem_of(name) if name in media else _owner(_sidecar_stem(name), stems, media)
         keys.setdefault(key, []).append(name)
     return [
         group
         for key, mine in keys.items()
         for group in _occurrences(key, mine, [name for name in mine if kind_of(name) is not None])
     ]
+
+
+def _sidecar_stem(name: str) -> str:
+    """Without the language of a subtitle: `a.en.vtt` -> `a`."""
+    stem = stem_of(name)
+    return _LANGUAGE.sub("", stem) if _last(name) in SUBTITLES else stem
 
 
 def _owner(stem: str, stems: set[str], media: list[str]) -> str:

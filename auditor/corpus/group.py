@@ -16,8 +16,9 @@ from auditor.corpus.captions import (
     safe_text,
     split_captions,
 )
-from auditor.corpus.names import kind_of, split_key
+from auditor.corpus.names import SUBTITLES, kind_of, split_key
 from auditor.corpus.shard import CorpusOptions
+from auditor.corpus.spans import joined, record_segments, record_subtitles, subtitles
 from auditor.sample import Media, Problem, Sample
 
 
@@ -60,17 +61,21 @@ def build_sample(
     media = parts[medium] if medium is not None else None
     text = parts[text_name] if text_name is not None else None
     record = parts[record_name] if record_name is not None else None
-    captions: tuple[str, ...] = ()
+    timed = [parts[name] for form in SUBTITLES if (name := _sidecar(list(parts), form, medium)) is not None][:1]
+    whole: tuple[str, ...] = ()
+    cues = [cue for part in timed if not _defect(part) for cue in subtitles(decode_text(read(part)))]
     uid = None
     if text is not None and not _defect(text):
-        captions = split_captions(decode_text(read(text)), options.captions)
+        whole = split_captions(decode_text(read(text)), options.captions)
     if record is not None and not _defect(record) and (fields := parse_record(read(record))) is not None:
-        captions = captions or record_captions(fields)
+        whole = whole or record_captions(fields)
+        cues = cues or record_segments(fields) or ([] if whole else record_subtitles(fields))
         uid = record_uid(fields)
-    problem = _problem(parts, media, text or record, captions)
+    captions, spans = joined(whole, cues)
+    problem = _problem(parts, media, text or record or next(iter(timed), None), captions)
     if occurrence:
         problem = Problem("duplicate_key", f"key {safe_text(key)} was seen {occurrence} times before in this shard")
-    return Sample(shard, safe_text(key), captions, _located(media), uid, occurrence, problem)
+    return Sample(shard, safe_text(key), captions, _located(media), uid, occurrence, problem, spans)
 
 
 def medium_file(extensions: Iterable[str]) -> str | None:

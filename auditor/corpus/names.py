@@ -8,6 +8,7 @@ from auditor.sample import Kind
 
 IMAGES = frozenset(["jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff"])
 VIDEOS = frozenset(["mp4", "webm", "mkv", "avi", "mov", "m4v", "mpg", "mpeg", "3gp", "wmv", "flv", "ogv"])
+SUBTITLES = ("vtt", "srt")
 # Media that cannot be decoded here: in a folder they still get a row that says so, unlike a README.
 FOREIGN = frozenset(["heic", "heif", "avif", "jxl", "jp2", "svg", "psd", "ico", "tga", "dng"])
 

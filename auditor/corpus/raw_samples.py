@@ -1,7 +1,8 @@
 """Read chosen samples back out of a corpus with all their files, and with the captions that were chosen.
 
 From a tar come all members of the sample's key (the medium, txt, json, whatever there is), byte for byte but for
-captions that are left out; from a folder or a table, which has no members, the medium and the kept captions.
+captions that are left out; from a folder or a table, which has no members, the medium and the kept captions. A video
+with timed captions comes with those that are kept in its .json, in place of its subtitles.
 """
 
 import json
@@ -13,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from auditor.corpus.archive import OpenTar, is_tar, open_tar
-from auditor.corpus.captions import safe_text, split_lines
+from auditor.corpus.captions import parse_record, safe_text, split_lines
 from auditor.corpus.group import Part
 from auditor.corpus.kept_captions import CorpusChangedError, keep_captions
 from auditor.corpus.media import moved, read_media, without_fragment
@@ -25,10 +26,14 @@ from auditor.corpus.tarindex import NotATarError
 MAGIC = {b"\xff\xd8\xff": "jpg", b"\x89PNG": "png", b"GIF8": "gif", b"BM": "bmp", b"\x1a\x45\xdf\xa3": "webm"}
 
 
+# of a .json: what the kept captions stand for
+TIMED_FIELDS = ("caption", "captions", "segments", "subtitles", "clips", "clip_subtitles", "yt_meta_dict")
+
+
 @dataclass(frozen=True)
 class KeptShard:
     """The kept samples of one shard: columns key, media_path, media_offset, media_size, and of the kept captions
-    captions, numbers and uids; `of` is how many captions the sample has in all."""
+    captions, numbers, uids, starts and ends; `of` is how many captions the sample has in all."""
 
     name: str
     table: pa.Table
@@ -73,12 +78,30 @@ def read_from_tar(path: str, rows: list[dict[str, Any]], options: CorpusOptions)
                 raise CorpusChangedError(
                     f"{path} has no sample {row['key']} where the audit saw it: the corpus has changed; audit it again"
                 )
+            members = {extension(part): tar.read(part.offset, part.size) for part in parts}
             sample = {
                 "__key__": row["key"],
                 "__url__": path,
-                **{extension(part): tar.read(part.offset, part.size) for part in parts},
+                **(with_segments(row, members) if is_timed(row) else members),
             }
-            yield sample if len(row["numbers"]) == row["of"] else keep_captions(sample, row["numbers"], options)
+            whole = is_timed(row) or len(row["numbers"]) == row["of"]
+            yield sample if whole else keep_captions(sample, row["numbers"], options)
+
+
+def is_timed(row: dict[str, Any]) -> bool:
+    return any(start is not None for start in row["starts"])
+
+
+def with_segments(row: dict[str, Any], members: dict[str, bytes]) -> dict[str, bytes]:
+    """The medium and a .json with what is kept: `captions` of the whole video, `segments` with their spans."""
+    records = (parse_record(data) for name, data in members.items() if name.lower().endswith("json"))
+    kept = list(zip(row["captions"], row["starts"], row["ends"], row["uids"], strict=True))
+    timed = [{"start": a, "end": b, "caption": text, "uid": uid} for text, a, b, uid in kept if a is not None]
+    whole = [text for text, start, _, _ in kept if start is None]
+    other = {name: value for name, value in (next(records, None) or {}).items() if name not in TIMED_FIELDS}
+    record = {**other, "captions": whole, "segments": timed}
+    media = {name: data for name, data in members.items() if kind_of(name) is not None}
+    return {**media, "json": json.dumps(record, ensure_ascii=False).encode()}
 
 
 def extension(part: Part) -> str:
@@ -113,10 +136,14 @@ def read_alone(shard: KeptShard, row: dict[str, Any]) -> dict[str, Any]:
     path = row["media_path"]
     data = read_media(path, row["media_offset"], row["media_size"], root=shard.moved_to, old_root=shard.old_root)
     record = {"key": row["key"], "uid": row["uids"][0], "captions": row["captions"], "source": path}
+    medium = {media_extension(path, data): data}
+    if is_timed(row):
+        source = {"json": json.dumps({"key": row["key"], "source": path}, ensure_ascii=False).encode()}
+        return {"__key__": row["key"], "__url__": shard.place(path), **with_segments(row, {**medium, **source})}
     return {
         "__key__": row["key"],
         "__url__": shard.place(path),
-        media_extension(path, data): data,
+        **medium,
         "txt": "\n".join(" ".join(split_lines(caption)) for caption in row["captions"]).encode(),
         "json": json.dumps(record, ensure_ascii=False).encode(),
     }

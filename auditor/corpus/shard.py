@@ -37,6 +37,8 @@ class CorpusOptions:
     media_column: str | None = None  # of a table; guessed from usual names where None
     caption_column: str | None = None
     key_column: str | None = None
+    start_column: str | None = None  # of spans, in seconds or HH:MM:SS.mmm; alone it lists [start, end] pairs
+    end_column: str | None = None
     shard_size: int = 1000  # media per virtual shard of a folder, a table or COCO
 
     def __post_init__(self) -> None:

@@ -3,8 +3,9 @@
 Forked by auditor.decode.nursery_process; nothing else runs it. It may crash, hang or be killed at any time. With exact
 pixels it has numpy and Pillow, else torch too; video libraries are imported with the first video.
 
-A request is `REQUEST` (attempt, bytes, slot) and the file; an answer is `ANSWER` (bytes of JSON), the JSON, then the
-pixels, unless they are in the slot (auditor.decode.slots). After an answer that says `spent` the process ends.
+A request is `REQUEST` (attempt, bytes of JSON, bytes of the file, slot), what is asked as JSON, and the file. An answer
+is `ANSWER` (bytes of JSON), the JSON, then the pixels, unless they are in the slot (auditor.decode.slots). Frames of
+spans come in several answers: all but the last say `more`. After one that says `spent` the process ends.
 """
 
 import contextlib
@@ -16,11 +17,13 @@ import signal
 import socket
 import struct
 import sys
+from dataclasses import asdict, dataclass
 from typing import Any
 
-REQUEST = struct.Struct("<BQi")
+REQUEST = struct.Struct("<BIQi")
 ANSWER = struct.Struct("<I")
 PR_SET_PDEATHSIG = 1
+PART = 64  # frames sent at once
 KEPT_BYTES = 512 << 20  # a process that holds on to more than this after a file makes way for a fresh one
 
 
@@ -79,18 +82,18 @@ def serve(connection: socket.socket, settings: dict[str, Any], slots: Any) -> No
     idle = memory()[1]
     answer(connection, {"ready": os.getpid()})
     while (request := receive(connection, REQUEST.size)) is not None:
-        attempt, size, slot = REQUEST.unpack(request)
+        attempt, asked_size, size, slot = REQUEST.unpack(request)
         allow_memory(limits.memory)
         try:
-            data = receive(connection, size)
-            if data is None:
+            asked, data = receive(connection, asked_size), receive(connection, size)
+            if asked is None or data is None:
                 return
-            header, stack = decode(bytes(data), spec, settings, limits, attempt)
+            header, stack = Job(bytes(data), json.loads(asked), attempt, settings, spec, limits).decode(connection)
             pixels = hand_over(header, stack, slots, slot)
             spent = memory()[1] - idle > KEPT_BYTES
         except MemoryError:
             header, pixels, spent = {"status": "too_large", "message": "the file does not fit in memory"}, b"", True
-        data = stack = None
+        asked = data = stack = None
         answer(connection, {**header, "spent": spent}, pixels)
         if spent:
             return
@@ -109,19 +112,81 @@ def hand_over(header: dict[str, Any], stack: Any, slots: Any, slot: int) -> memo
     return np.ascontiguousarray(stack).data.cast("B")
 
 
-def decode(data: bytes, spec: Any, settings: dict[str, Any], limits: Any, attempt: int) -> tuple[dict[str, Any], Any]:
-    """The facts about one file and its frames (F, H, W, 3). What it is, its content says: extensions lie."""
-    from model.pixels import DecodeError
-    from model.video.formats import is_video
+@dataclass
+class Job:
+    """One file and what is asked of it: `spans` with their `context`, of which `skip` frames were given before."""
 
-    try:
-        if is_video(data):
-            stack, facts = decode_video(data, spec, settings["frames"], limits, attempt)
-        else:
-            stack, facts = decode_picture(data, spec, settings["exact"], limits)
-    except DecodeError as error:
-        return {"status": error.status, "message": str(error)}, None
-    return {**facts, "shape": stack.shape}, stack
+    data: bytes
+    asked: dict[str, Any]
+    attempt: int
+    settings: dict[str, Any]
+    spec: Any
+    limits: Any
+
+    def decode(self, connection: socket.socket) -> tuple[dict[str, Any], Any]:
+        """The facts about the file and its frames (F, H, W, 3). What it is, its content says: extensions lie."""
+        from model.pixels import DecodeError
+        from model.video.formats import is_video
+
+        try:
+            if not is_video(self.data):
+                stack, facts = decode_picture(self.data, self.spec, self.settings["exact"], self.limits)
+            elif "spans" in self.asked:
+                return self.decode_spans(connection), None
+            else:
+                stack, facts = self.decode_whole()
+        except DecodeError as error:
+            return {"status": error.status, "message": str(error)}, None
+        return {**facts, "shape": stack.shape}, stack
+
+    def decode_whole(self) -> tuple[Any, dict[str, Any]]:
+        import numpy as np
+
+        from model.video.decode import decode_frames
+
+        load_video_libraries(self.limits)
+        found = decode_frames(
+            self.data,
+            self.settings["frames"],
+            self.limits,
+            self.spec,
+            distrust_pyav=self.attempt > 0,
+            motion=self.settings["motion"],
+        )
+        facts = {name: getattr(found, name) for name in ("width", "height", "duration", "times", "decoder")}
+        return np.stack(found.images), {**facts, "facts": found.facts and asdict(found.facts)}
+
+    def decode_spans(self, connection: socket.socket) -> dict[str, Any]:
+        """Sends the frames in parts as they are decoded; the last answer says which frames are of which span."""
+        from model.video.decode import Wanted, span_video
+
+        load_video_libraries(self.limits)
+        wanted = Wanted(self.asked["spans"], self.settings["frames"], self.asked["context"], self.asked["skip"])
+        with span_video(self.data, wanted, self.limits, self.spec, motion=self.settings["motion"]) as video:
+            send_parts(connection, video)
+            facts = {"duration": video.index.duration, "decoder": "pyav", "facts": asdict(video.facts())}
+            plan = {"times": video.times(), "of_span": video.plan.of_span, "around": video.plan.around}
+            return {"width": video.size[0], "height": video.size[1], **facts, **plan}
+
+
+def send_parts(connection: socket.socket, video: Any) -> None:
+    """Send frames as they are decoded, `PART` at a time, with their places in the plan."""
+    place = {number: position for position, number in enumerate(video.plan.frames)}
+    waiting: list[tuple[int, Any]] = []
+    for number, image in video.pictures():
+        waiting.append((place[number], image))
+        if len(waiting) == PART:
+            send_part(connection, waiting)
+    if waiting:
+        send_part(connection, waiting)
+
+
+def send_part(connection: socket.socket, waiting: list[tuple[int, Any]]) -> None:
+    import numpy as np
+
+    stack = np.stack([image for _, image in waiting])
+    answer(connection, {"more": [at for at, _ in waiting], "shape": stack.shape}, stack.data.cast("B"))
+    waiting.clear()
 
 
 def decode_picture(data: bytes, spec: Any, exact: bool, limits: Any) -> tuple[Any, dict[str, Any]]:
@@ -133,24 +198,15 @@ def decode_picture(data: bytes, spec: Any, exact: bool, limits: Any) -> tuple[An
     return pixels[None], {"width": width, "height": height}
 
 
-def decode_video(data: bytes, spec: Any, frames: int, limits: Any, attempt: int) -> tuple[Any, dict[str, Any]]:
-    import numpy as np
-
-    from model.video.decode import decode_frames
-
-    if "av" not in sys.modules:
-        load_video_libraries()
-        allow_memory(limits.memory)  # the libraries themselves are no fault of the file
-    found = decode_frames(data, frames, limits, spec, distrust_pyav=attempt > 0)
-    facts = {name: getattr(found, name) for name in ("width", "height", "duration", "times", "decoder")}
-    return np.stack(found.images), facts
-
-
-def load_video_libraries() -> None:
+def load_video_libraries(limits: Any) -> None:
+    """With the first video; the libraries themselves are no fault of the file."""
+    if "av" in sys.modules:
+        return
     import av  # noqa: F401
 
     with contextlib.suppress(ImportError):  # no wheel on some systems; PyAV then decodes all
         import decord  # noqa: F401
+    allow_memory(limits.memory)
 
 
 def run(settings: dict[str, Any], handle: int, shared: int | None = None) -> None:

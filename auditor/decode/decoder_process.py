@@ -8,20 +8,23 @@ import json
 import socket
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from auditor.decode.decode_worker import ANSWER, REQUEST
+from auditor.decode.decode_worker import ANSWER, PART, REQUEST
 from auditor.decode.nursery import DecoderError, Nursery, shared_nursery
 from auditor.decode.slots import Slots
 from auditor.sample import Kind, Problem
 from model.pixels import Pixels
+from model.video.facts import VideoFacts
 
 START_SECONDS = 120.0  # to say that it is there, on a machine that is very busy
 GRACE = 0.2  # seconds: it may be on its way out, and its own reason is the better one
-LONGEST_ANSWER = 1 << 20  # bytes of JSON
+LONGEST_ANSWER = 1 << 24  # bytes of JSON: the plan of a long video
+LOST = "no frame of the span could be decoded"
 
 
 class DeadDecoderError(Exception):
@@ -38,11 +41,54 @@ class Decoded:
     duration: float | None = None  # seconds; None for an image
     times: list[float] | None = None  # seconds of each frame
     decoder: str | None = None  # of a video: the library that gave the frames
+    facts: VideoFacts | None = None  # of a video
+    seen: "Seen | None" = None  # where spans were asked for
 
     @property
     def kind(self) -> Kind:
         """What the content is; the name of the file may say otherwise."""
         return "image" if self.times is None else "video"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Which of the frames that were given are of which span, or why there is none; and which stand around spans."""
+
+    of_span: list[list[int] | str]
+    around: list[int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Task:
+    """A file and what is asked of it. Frames of spans are handed to `deliver` in parts as they come."""
+
+    data: bytes
+    spans: Sequence[tuple[float, float] | None] | None = None
+    context: float = 0.0
+    deliver: Callable[[Pixels], None] = lambda pixels: None
+    given: list[int] = field(default_factory=list)  # places in the plan of the frames that came
+
+    def asked(self) -> bytes:
+        if self.spans is None:
+            return b"{}"
+        skip = self.given[-1] + 1 if self.given else 0
+        return json.dumps({"spans": self.spans, "context": self.context, "skip": skip}).encode()
+
+    def take(self, places: list[int], pixels: Pixels) -> None:
+        self.given.extend(places)
+        self.deliver(pixels)
+
+    def seen(self, facts: dict[str, Any]) -> Seen | None:
+        """With positions among the frames that came, of which some may be lost."""
+        if self.spans is None or "of_span" not in facts:
+            return None
+        position = {place: number for number, place in enumerate(self.given)}
+
+        def there(places: list[int]) -> list[int]:
+            return [position[place] for place in places if place in position]
+
+        spans = [one if isinstance(one, str) else there(one) or LOST for one in facts["of_span"]]
+        return Seen(spans, there(facts["around"]))
 
 
 class DecoderProcess:
@@ -80,33 +126,37 @@ class DecoderProcess:
             self._answer(time.monotonic() + START_SECONDS)
             self.ready = True
 
-    def decode(self, data: bytes, attempt: int, seconds: float) -> Decoded | Problem:
-        """Raises TimeoutError at the deadline and DeadDecoderError where the process ended; both leave it unusable."""
+    def decode(self, task: Task, attempt: int, seconds: float) -> Decoded | Problem:
+        """Raises TimeoutError at the deadline and DeadDecoderError where the process ended; both leave it unusable.
+
+        A part of the frames of spans has as much time as a whole file.
+        """
         slot = self.slots.take()
         try:
-            facts, pixels = self._ask(data, attempt, slot, time.monotonic() + seconds)
+            facts, pixels = self._ask(task, attempt, slot, time.monotonic() + seconds)
+            while "more" in facts:
+                task.take([int(place) for place in facts["more"]], pixels)
+                facts, pixels = self._answer(time.monotonic() + seconds)
             if "in_slot" in facts:
                 if slot is None:
                     raise DeadDecoderError  # none was offered
                 pixels, slot = self.slots.pixels(slot), None
             self.spent = bool(facts["spent"])
-            if "status" in facts:
-                return Problem("too_large" if facts["status"] == "too_large" else "corrupt", str(facts["message"]))
-            times = [float(t) for t in facts["times"]] if "times" in facts else None
-            size = int(facts["width"]), int(facts["height"])
-            return Decoded(pixels, *size, facts.get("duration"), times, facts.get("decoder"))
+            return result_of(task, facts, pixels)
         # A decoder that a file has taken over may say anything; nothing here may depend on its good will.
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise DeadDecoderError from error
         finally:
             if slot is not None:
                 self.slots.give_back(slot)
 
-    def _ask(self, data: bytes, attempt: int, slot: int | None, deadline: float) -> tuple[dict[str, Any], Pixels]:
+    def _ask(self, task: Task, attempt: int, slot: int | None, deadline: float) -> tuple[dict[str, Any], Pixels]:
+        asked = task.asked()
         try:
             self.connection.settimeout(max(0.001, deadline - time.monotonic()))
-            self.connection.sendall(REQUEST.pack(attempt, len(data), -1 if slot is None else slot))
-            self.connection.sendall(data)
+            self.connection.sendall(REQUEST.pack(attempt, len(asked), len(task.data), -1 if slot is None else slot))
+            self.connection.sendall(asked)
+            self.connection.sendall(task.data)
         except (BrokenPipeError, ConnectionResetError) as error:
             raise DeadDecoderError from error
         return self._answer(deadline)
@@ -115,7 +165,7 @@ class DecoderProcess:
         (size,) = ANSWER.unpack(self._receive(ANSWER.size, deadline))
         facts: dict[str, Any] = json.loads(bytes(self._receive(min(size, LONGEST_ANSWER), deadline)))
         shape = tuple(facts.get("shape", (0, *self.most[1:])))
-        if shape[0] > self.most[0] or shape[1:] != self.most[1:]:
+        if shape[0] > max(self.most[0], PART) or shape[1:] != self.most[1:]:
             raise DeadDecoderError
         if "in_slot" in facts:
             return facts, np.empty((0, *self.most[1:]), np.uint8)
@@ -147,6 +197,19 @@ class DecoderProcess:
         return cause
 
 
+def result_of(task: Task, facts: dict[str, Any], pixels: Pixels) -> Decoded | Problem:
+    """The last answer of a decoder, checked as it is read."""
+    if "status" in facts:
+        return Problem("too_large" if facts["status"] == "too_large" else "corrupt", str(facts["message"]))
+    times = [float(t) for t in facts["times"]] if "times" in facts else None
+    seen = task.seen(facts)
+    if seen is not None and times is not None:
+        times = [times[place] for place in task.given]
+    size = int(facts["width"]), int(facts["height"])
+    about = VideoFacts.from_dict(facts["facts"]) if facts.get("facts") else None
+    return Decoded(pixels, *size, facts.get("duration"), times, facts.get("decoder"), about, seen)
+
+
 class Decoder:
     """A decoder process that is replaced when it dies. One thread decodes; any thread may `stop` it."""
 
@@ -164,13 +227,13 @@ class Decoder:
         self._stopped = False
         self._lock = threading.Lock()  # between starting a process and stopping for good
 
-    def decode(self, data: bytes) -> Decoded | Problem:
+    def decode(self, task: Task) -> Decoded | Problem:
         """A result for every file; DecoderError only where decoders cannot run at all."""
         cause = ""
         for attempt in range(2):  # the first death may be nobody's fault: a kill from outside
             process = self._ready()
             try:
-                return process.decode(data, attempt, self.seconds)
+                return process.decode(task, attempt, self.seconds)
             except TimeoutError:
                 self.end()
                 return Problem("timeout", f"not decoded within {self.seconds:g} seconds")

@@ -88,7 +88,13 @@ def kept_shard(database: AuditDatabase, condition: str, shard: str) -> KeptShard
     """Rules on media look for their captions in `measured` and `reviewed`: here those are the rows of the shard."""
     captions = ", ".join(
         f"list({column} ORDER BY caption_index) FILTER (is_kept) AS {name}"
-        for column, name in (("caption", "captions"), ("caption_index", "numbers"), ("uid", "uids"))
+        for column, name in (
+            ("caption", "captions"),
+            ("caption_index", "numbers"),
+            ("uid", "uids"),
+            ('"start"', "starts"),
+            ('"end"', "ends"),
+        )
     )
     table = database.run(
         f"WITH measured AS ({database.view(database.files.shard(shard))}), "

@@ -102,8 +102,10 @@ class Components:
         return np.fromiter((self.root(item) for item in range(len(self.parent))), np.int64, len(self.parent))
 
 
-def cell_groups(visual: Floats, marks: Ints, home: Bools, threshold: float) -> Ints:
+def cell_groups(visual: Floats, marks: Ints, home: Bools, threshold: float, files: Ints | None = None) -> Ints:
     """For each of the N media of a cell the first it is joined with; `marks` are equal for equal bytes.
+
+    Spans of one of the `files` are never near-duplicates: what looks alike a minute later is the same scene, no copy.
 
     Guests are compared with those at home only: two guests meet where one of them is at home.
     """
@@ -117,7 +119,9 @@ def cell_groups(visual: Floats, marks: Ints, home: Bools, threshold: float) -> I
     np.logical_or.at(resident, index.reshape(-1), home)
     ordered = np.concatenate([first[resident], first[~resident]])
     for left, right in near_pairs(np.ascontiguousarray(visual[ordered]), int(resident.sum()), threshold):
-        groups.join(ordered[left], ordered[right])
+        a, b = ordered[left], ordered[right]
+        other = np.ones(len(a), bool) if files is None else files[a] != files[b]
+        groups.join(a[other], b[other])
     return groups.first()
 
 

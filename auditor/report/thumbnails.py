@@ -13,11 +13,11 @@ import atexit
 import functools
 import io
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from auditor.errors import AuditorError
-from auditor.sample import Kind, Problem
+from auditor.sample import Kind, Problem, Span
 
 if TYPE_CHECKING:
     from auditor.decode.decoders import Decoded
@@ -48,14 +48,25 @@ class Thumbnails:
     def close(self) -> None:
         self._pool.close()
 
-    def map(self, media: Iterable[tuple[T, bytes, Kind]]) -> Iterator[tuple[T, bytes | Problem]]:
-        """A JPEG of each, in order; of a video the middle one of its frames."""
-        for tag, result in self._pool.map(media):
+    def map(
+        self, media: Iterable[tuple[T, bytes, Kind]], spans: Mapping[T, Span] | None = None
+    ) -> Iterator[tuple[T, bytes | Problem]]:
+        """A JPEG of each, in order; of a video, or of its span, the middle one of its frames."""
+        for tag, result in self._decoded(media, spans or {}):
             yield tag, result if isinstance(result, Problem) else jpeg(result, len(result.pixels) // 2)
 
-    def frames(self, data: bytes, kind: Kind) -> list[tuple[float | None, bytes]]:
-        """JPEGs of the frames of a video, each with its time in seconds; one without a time for an image."""
-        ((_, result),) = self._pool.map([(None, data, kind)])
+    def _decoded(
+        self, media: Iterable[tuple[T, bytes, Kind]], spans: Mapping[T, Span]
+    ) -> Iterator[tuple[T, "Decoded | Problem"]]:
+        from auditor.decode.decoders import Stream
+
+        tasks = ((tag, Stream(data, [spans[tag]]) if tag in spans else data, kind) for tag, data, kind in media)
+        for tag, result in self._pool.map(tasks):
+            yield tag, result.collected() if isinstance(result, Stream) else result
+
+    def frames(self, data: bytes, kind: Kind, span: Span | None = None) -> list[tuple[float | None, bytes]]:
+        """JPEGs of the frames of a video or a span of it, each with its time; one without a time for an image."""
+        ((_, result),) = self._decoded([(0, data, kind)], {0: span} if span else {})
         if isinstance(result, Problem):
             raise ThumbnailError(f"cannot be shown: {result.message}")
         times: list[Any] = result.times or [None]

@@ -11,14 +11,15 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.corpus.media import read_media
-from auditor.decode.decoders import Decoded, DecoderPool
+from auditor.decode.decoders import Decoded, DecoderPool, Stream
 from auditor.errors import AuditorError
 from auditor.run.rescore import stored_head
+from auditor.sample import Span
 from auditor.score.corpus_statistics import Context, ScoreConfig, prepare
 from auditor.score.pair_sample import KINDS, Pairs, count_pairs, groups, pairs_of_kind
 from auditor.score.score import samples_name, score_pairs
 from auditor.store import arrow_schema
-from auditor.store.embeddings import read_embeddings
+from auditor.store.embeddings import identities, read_embeddings
 from auditor.store.folder import Folder
 from auditor.store.manifest import Manifest
 from auditor.sweep.rows import digest
@@ -103,7 +104,10 @@ class Checker:
             return f"medium cannot be read: {error}"
         if digest(data) != row["media_digest"]:
             return "the medium's bytes have changed"
-        _, result = next(iter(self.decoders.map([(None, data, row["kind"])])))
+        span = None if row.get("start") is None else Span(row["start"], row["end"])
+        task = Stream(data, [span]) if span else data
+        _, found = next(iter(self.decoders.map([(None, task, row["kind"])])))
+        result = found.collected() if isinstance(found, Stream) else found
         if not isinstance(result, Decoded):
             return f"does not decode any more: {result.message}"
         fresh = score_pairs(self._pair(row, result), self.context.kinds[kind], self.context)
@@ -122,13 +126,13 @@ class Checker:
             rows=np.zeros(1, dtype=np.int64),
             media=from_frames(frames, np.array([len(frames)]), keep=result.times is not None),
             text=text,
-            group=groups([row["media_digest"]]),
+            group=groups(identities(_one_row(row))),
             times=(tuple(result.times),) if result.times is not None else (),
         )
 
 
 def _one_row(row: dict[str, Any]) -> Any:
-    return pa.Table.from_pylist([{name: row[name] for name in arrow_schema.FACTS.names}], schema=arrow_schema.FACTS)
+    return pa.Table.from_pylist([{name: row.get(name) for name in arrow_schema.FACTS.names}], schema=arrow_schema.FACTS)
 
 
 def as_rows(checks: Sequence[Check]) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ from auditor.measure.duplicates import (
     places,
 )
 from auditor.score.pair_sample import KINDS, Each, ShardCounts, groups, in_turn
-from auditor.store.embeddings import file_name, matrix
+from auditor.store.embeddings import MEDIUM, begins_medium, file_name, identities, matrix, read_facts
 from auditor.store.folder import Folder, StorageError
 from auditor.sweep.rows import digest
 from auditor.vectors import Floats, Ints
@@ -122,19 +122,19 @@ def _sample(folder: Folder, most: int, seed: int, shard: str) -> Floats:
 
 def media_of(folder: Folder, shard: str, columns: Sequence[str]) -> tuple[pa.Table, Floats]:
     """The first row of each encoded medium of a shard, and its vector."""
-    table = folder.read_table(file_name(shard), [*columns, "status", "caption_index"])
-    media = table.filter(pc.and_(pc.equal(table["status"], "ok"), pc.equal(table["caption_index"], 0)))
+    facts = read_facts(folder, shard, [name for name in columns if name != "visual"] + list(MEDIUM))
+    encoded = pa.array(begins_medium(facts))
     if "visual" not in columns:
-        return media, np.zeros((0, 0), np.float32)
-    dim = table.schema.field("visual").type.list_size
-    return media.drop_columns(["visual"]), matrix(media["visual"].combine_chunks(), dim)
+        return facts.filter(encoded), np.zeros((0, 0), np.float32)
+    visual = folder.read_table(file_name(shard), ["visual"])["visual"].filter(encoded)
+    return facts.filter(encoded), matrix(visual.combine_chunks(), visual.type.list_size)
 
 
 def _sort(plan: Plan, batch: tuple[int, list[tuple[str, int]]]) -> str:
     """Write the media of some shards with their places, a row group for each group of cells; returns the file."""
     number, shards = batch
     parts = [_placed(plan, shard, start) for shard, start in shards]
-    medium, cell, home, mark, vectors = (np.concatenate(column) for column in zip(*parts, strict=True))
+    medium, cell, home, mark, file, vectors = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.argsort(cell, kind="stable")
     ends = np.searchsorted(plan.group_of(cell[order]), np.arange(plan.groups + 1))
     name = f"{PLACE}/{SORTED}/{number:06d}.parquet"
@@ -144,6 +144,7 @@ def _sort(plan: Plan, batch: tuple[int, list[tuple[str, int]]]) -> str:
             "cell": pa.int32(),
             "home": pa.bool_(),
             "mark": pa.int64(),
+            "file": pa.int64(),
             "vector": pa.binary(vectors.shape[1] * 2),
         }
     )
@@ -152,7 +153,7 @@ def _sort(plan: Plan, batch: tuple[int, list[tuple[str, int]]]) -> str:
             rows = order[start:end]
             flat = pa.py_buffer(np.ascontiguousarray(vectors[rows]))
             column = pa.Array.from_buffers(schema.field("vector").type, len(rows), [None, flat])
-            columns = [pa.array(values[rows]) for values in (medium, cell.astype(np.int32), home, mark)]
+            columns = [pa.array(values[rows]) for values in (medium, cell.astype(np.int32), home, mark, file)]
             writer.write_table(
                 pa.Table.from_arrays([*columns, column], schema=schema), row_group_size=max(1, len(rows))
             )
@@ -162,14 +163,15 @@ def _sort(plan: Plan, batch: tuple[int, list[tuple[str, int]]]) -> str:
 def _placed(plan: Plan, shard: str, start: int) -> tuple[Any, ...]:
     media, visual = media_of(plan.folder, shard, ["media_digest", "visual"])
     number, cell, home = places(visual, plan.cells, plan.threshold)
-    marks = groups(media["media_digest"].to_pylist())
-    return number + start, cell, home, marks[number], visual.astype(np.float16)[number]
+    marks, files = groups(identities(media)), groups(media["media_digest"].to_pylist())
+    return number + start, cell, home, marks[number], files[number], visual.astype(np.float16)[number]
 
 
 def _search(plan: Plan, files: Sequence[str], group: int) -> Ints:
     """Pairs (E, 2) of media that are the same, of one group of cells: one for each that is not the first."""
     table = pa.concat_tables([_row_group(plan.folder, file, group, plan.groups) for file in files])
-    medium, cell, home, mark = (table[name].to_numpy() for name in ("medium", "cell", "home", "mark"))
+    names = ("medium", "cell", "home", "mark", "file")
+    medium, cell, home, mark, files_of = (table[name].to_numpy() for name in names)
     found = [np.zeros((0, 2), np.int64)]
     order = np.argsort(cell, kind="stable")
     width = plan.cells.shape[1]
@@ -180,7 +182,7 @@ def _search(plan: Plan, files: Sequence[str], group: int) -> Ints:
         chosen = chosen.chunk(0) if isinstance(chosen, pa.ChunkedArray) else chosen
         vectors = np.frombuffer(chosen.buffers()[1], np.float16, len(rows) * width, chosen.offset * width * 2)
         visual = vectors.reshape(-1, width).astype(np.float32)
-        first = cell_groups(visual, mark[rows], home[rows], plan.threshold)
+        first = cell_groups(visual, mark[rows], home[rows], plan.threshold, files_of[rows])
         repeats = np.flatnonzero(first != np.arange(len(rows)))
         found.append(np.stack([medium[rows[repeats]], medium[rows[first[repeats]]]], axis=1))
     return np.concatenate(found)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.errors import AuditorError
-from auditor.store.embeddings import Embeddings, file_name, read_embeddings
+from auditor.store.embeddings import MEDIUM, Embeddings, begins_medium, identities, read_embeddings, read_facts
 from auditor.store.folder import Folder
 from auditor.vectors import Floats, Ints, MediaVectors
 from auditor.vectors import concatenate as concatenate_media
@@ -70,15 +70,10 @@ def count_pairs(folder: Folder, shards: Sequence[str], each: Each = in_turn) -> 
 
 
 def _count(folder: Folder, shard: str) -> ShardCounts:
-    table = folder.read_table(file_name(shard), ["kind", "status", "caption_index"])
-    ok = [
-        (kind, index)
-        for kind, status, index in zip(*(column.to_pylist() for column in table.columns), strict=True)
-        if status == "ok"
-    ]
-    return ShardCounts(
-        shard, dict(Counter(kind for kind, _ in ok)), dict(Counter(kind for kind, index in ok if index == 0))
-    )
+    table = read_facts(folder, shard, ("kind", *MEDIUM))
+    kinds = np.array(table["kind"].to_pylist(), object)
+    ok = np.array(table["status"].to_pylist(), object) == "ok"
+    return ShardCounts(shard, dict(Counter(kinds[ok])), dict(Counter(kinds[begins_medium(table)])))
 
 
 def total(counts: Sequence[ShardCounts], kind: str) -> tuple[int, int]:
@@ -87,7 +82,7 @@ def total(counts: Sequence[ShardCounts], kind: str) -> tuple[int, int]:
 
 
 def groups(digests: Sequence[str]) -> Ints:
-    """Media with the same bytes share a number."""
+    """Media with the same identity share a number."""
     return np.array([int(digest[:16], 16) for digest in digests], dtype=np.uint64).view(np.int64)
 
 
@@ -105,7 +100,7 @@ def pairs_of_kind(embeddings: Embeddings, kind: str, chosen: Ints | None = None,
         rows=embeddings.rows[places],
         media=media.take(index),
         text=embeddings.text[places],
-        group=groups(facts.column("media_digest").to_pylist()),
+        group=groups(identities(facts)),
         times=tuple(embeddings.times[i] for i in index) if video else (),
     )
 

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 
 from auditor.measure.rivals import measure
 from auditor.measure.topics import assign_topics
+from auditor.score.caption_times import time_scores
 from auditor.score.corpus_statistics import Context, KindContext
 from auditor.score.duplicate_search import duplicates_name, read_duplicates
 from auditor.score.pair_sample import KINDS, Pairs, pairs_of_kind
 from auditor.store import arrow_schema
-from auditor.store.embeddings import file_name, read_embeddings
+from auditor.store.embeddings import begins_medium, file_name, read_embeddings
 from auditor.store.folder import Folder
 
 Columns = dict[str, Any]
@@ -50,6 +50,7 @@ def score_shard(folder: Folder, shard: str, context: Context) -> int:
         if len(pairs):
             columns = score_pairs(pairs, context.kinds[kind], context)
             parts.append((pairs.rows, {**columns, "duplicate_of": _duplicate_of(pairs, repeats)}))
+            parts += time_scores(embeddings, pairs) if kind == "video" else []
     rows: int = embeddings.facts.num_rows
     arrays = [
         scatter(field, [(at, found[field.name]) for at, found in parts if field.name in found], rows)
@@ -110,7 +111,7 @@ def score_pairs(pairs: Pairs, kind: KindContext, context: Context) -> Columns:
 def _duplicate_of(pairs: Pairs, repeats: Mapping[str, str]) -> list[str | None]:
     """The medium that a row's medium repeats: looked up by the uid of the medium's first row."""
     uids = pairs.facts.column("uid").to_pylist()
-    first = pc.equal(pairs.facts.column("caption_index"), 0).to_numpy(zero_copy_only=False)
+    first = begins_medium(pairs.facts)
     of_medium: str | None = None
     found = []
     for uid, is_first in zip(uids, first, strict=True):

@@ -28,7 +28,8 @@ STORAGE: dict[str, Any] = {
 def embeddings(dim: int) -> pa.Schema:
     """Schema of embeddings/<shard>.parquet for a model of embedding width `dim`.
 
-    A medium's `visual` and `frame_embeddings` stand in the row of its first caption and are null in the others.
+    A medium's `visual` and `frame_embeddings` stand in the row of its first caption and are null in the others; a span
+    of a video is a medium of its own. Frames around spans stand in the row of the video's first caption.
     """
     vector = pa.list_(pa.float16(), dim)
     return pa.schema(
@@ -38,5 +39,7 @@ def embeddings(dim: int) -> pa.Schema:
             ("text", vector),
             ("frame_embeddings", pa.list_(vector)),
             ("frame_times", pa.list_(pa.float32())),
+            ("context_embeddings", pa.list_(vector)),
+            ("context_times", pa.list_(pa.float32())),
         ]
     )

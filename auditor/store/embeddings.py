@@ -3,7 +3,9 @@
 A medium's vector stands in the row of its first caption only; `Embeddings.media_index` says which medium a row is of.
 """
 
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,10 +31,55 @@ class Embeddings:
     media: MediaVectors  # M of them
     media_index: Ints  # (P,) which of the media a pair is of
     times: tuple[tuple[float, ...], ...] = ()  # (M) seconds of the frames; empty for images
+    around: dict[str, tuple[Floats, tuple[float, ...]]] = field(default_factory=dict)  # by digest: frames around spans
 
 
 def read_embeddings(folder: Folder, shard: str) -> Embeddings:
     return from_table(folder.read_table(file_name(shard)))
+
+
+def read_facts(folder: Folder, shard: str, columns: Sequence[str]) -> pa.Table:
+    """Some of the facts of a shard; a file from before a column has it empty."""
+    there = set(folder.table_columns(file_name(shard)))
+    return with_columns(folder.read_table(file_name(shard), [name for name in columns if name in there]), columns)
+
+
+def with_columns(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """The columns in their order; what is not there is null."""
+    for name in columns:
+        if name not in table.column_names:
+            table = table.append_column(name, pa.nulls(table.num_rows, arrow_schema.FACTS.field(name).type))
+    return table.select(columns)
+
+
+MEDIUM = ("status", "caption_index", "start", "end")
+
+
+def begins_medium(facts: pa.Table) -> Bools:
+    """The rows in which a medium was encoded: the first of its usable captions. A span is a medium of its own.
+
+    Where some rows were left out, `facts` needs the keys, too.
+    """
+    found = np.zeros(facts.num_rows, dtype=bool)
+    names = (*MEDIUM, "key") if "key" in facts.column_names else (*MEDIUM, "status")
+    before: object = None
+    for row, (status, index, *medium) in enumerate(
+        zip(*(facts.column(name).to_pylist() for name in names), strict=True)
+    ):
+        before = None if index == 0 else before
+        if status == "ok":
+            found[row] = before != medium
+            before = medium
+    return found
+
+
+def identities(facts: pa.Table) -> list[str]:
+    """Equal for media with the same bytes and, where they are spans, the same times: 32 hex digits."""
+    columns = (facts.column(name).to_pylist() for name in ("media_digest", "start", "end"))
+    return [
+        digest if start is None else hashlib.blake2b(f"{digest} {start} {end}".encode(), digest_size=16).hexdigest()
+        for digest, start, end in zip(*columns, strict=True)
+    ]
 
 
 def from_table(table: pa.Table) -> Embeddings:
@@ -47,22 +94,23 @@ def from_table(table: pa.Table) -> Embeddings:
     media_rows = np.flatnonzero(has_visual)
     times = table.column("frame_times").take(pa.array(media_rows)).to_pylist()
     return Embeddings(
-        facts=_facts(table),
+        facts=with_columns(table, arrow_schema.FACTS.names),
         rows=rows,
         text=matrix(text, dim)[rows],
         media=MediaVectors(matrix(visual, dim)[media_rows], *_frames(table, media_rows, dim)),
         media_index=media_of_row[rows],
         times=tuple(tuple(t or ()) for t in times),
+        around=_around(table, dim),
     )
 
 
-def _facts(table: pa.Table) -> pa.Table:
-    """The facts of all rows; null where an older audit does not have a column."""
-    there = set(table.column_names)
-    for field in arrow_schema.FACTS:
-        if field.name not in there:
-            table = table.append_column(field, pa.nulls(table.num_rows, field.type))
-    return table.select(arrow_schema.FACTS.names)
+def _around(table: Any, dim: int) -> dict[str, tuple[Floats, tuple[float, ...]]]:
+    """The frames around the spans of each video."""
+    if "context_times" not in table.column_names:
+        return {}
+    there = table.filter(table["context_times"].is_valid())
+    found = zip(*(there[name] for name in ("media_digest", "context_embeddings", "context_times")), strict=True)
+    return {digest.as_py(): (matrix(frames.values, dim), tuple(times.as_py())) for digest, frames, times in found}
 
 
 def matrix(vectors: Any, dim: int) -> Floats:

@@ -1,14 +1,20 @@
-"""From samples to rows: a sample with five captions is five rows, one with none is one, and each has a uid."""
+"""From samples to rows: a sample with five captions is five rows, one with none is one, and each has a uid.
+
+A row with a span of time has a status of its own: the video may be sound and the span not.
+"""
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from auditor.decode.decoder_process import LOST, Seen
 from auditor.facts.captions import caption_hash
-from auditor.sample import Kind, Media, Problem, Sample
+from auditor.sample import Kind, Media, Problem, Sample, Span
 from auditor.store import arrow_schema
+from model.video.facts import VideoFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +27,8 @@ class Shape:
     frames: int
     times: tuple[float, ...] | None = None  # seconds of the encoded frames; None for an image
     decoder: str | None = None  # the library that gave the frames of a video
+    facts: VideoFacts | None = None  # what moves in a video
+    seen: Seen | None = None  # which frames are of which caption, where captions have spans
 
     @property
     def kind(self) -> Kind:
@@ -34,6 +42,18 @@ class Swept:
     sample: Sample
     digest: str | None
     outcome: Shape | Problem
+    frames: int = 0  # that were decoded, whatever became of the medium in the end
+
+    def frames_of(self, caption_index: int) -> Sequence[int] | Problem:
+        """Which of its frames a caption is about."""
+        if isinstance(self.outcome, Problem):
+            return self.outcome
+        if self.outcome.seen is None:
+            return range(self.outcome.frames)
+        found = self.outcome.seen.of_span[caption_index]
+        if isinstance(found, str):
+            return Problem("corrupt" if found == LOST else "bad_span", found)
+        return found
 
 
 def digest(data: bytes) -> str:
@@ -62,6 +82,7 @@ def _rows(one: Swept) -> list[dict[str, object]]:
     sample = one.sample
     shared = {**_origin(sample.media), **_result(one.outcome), "media_digest": one.digest}
     captions: Sequence[str | None] = sample.captions or (None,)
+    timed = isinstance(one.outcome, Problem) or one.outcome.seen is not None  # an image has no spans
     return [
         {
             "uid": row_uid(one, index, caption),
@@ -71,9 +92,25 @@ def _rows(one: Swept) -> list[dict[str, object]]:
             "caption": caption,
             "caption_hash": None if caption is None else caption_hash(caption),
             **shared,
+            **(_span(one, index) if timed and sample.spans else {}),
         }
         for index, caption in enumerate(captions)
     ]
+
+
+def _span(one: Swept, caption_index: int) -> dict[str, object]:
+    """What is different in the row of a caption with a span: its times, its frames and the cuts in it."""
+    span = one.sample.spans[caption_index]
+    times = {} if span is None else {"start": _finite(span.start), "end": _finite(span.end)}
+    found = one.frames_of(caption_index)
+    if isinstance(found, Problem):
+        return {**times, "status": found.status, "error_message": found.message}
+    facts = one.outcome.facts if isinstance(one.outcome, Shape) else None
+    return {**times, "frames": len(found), **(_cuts(facts, span) if facts else {})}
+
+
+def _finite(time: float) -> float | None:
+    return time if math.isfinite(time) else None
 
 
 def _origin(media: Media | None) -> dict[str, object]:
@@ -98,4 +135,25 @@ def _result(outcome: Shape | Problem) -> dict[str, object]:
         "duration": outcome.duration,
         "frames": outcome.frames,
         "decoder": outcome.decoder,
+        **(_motion(outcome.facts) if outcome.facts else {}),
     }
+
+
+def _motion(facts: VideoFacts) -> dict[str, object]:
+    """The facts of motion as columns."""
+    always = ("frame_rate", "constant_rate", "audio")
+    known: dict[str, object] = {name: getattr(facts, name) for name in always}
+    found = facts.motion
+    if found is None:
+        return known
+    names = ("motion", "motion_peak", "frozen_share", "slideshow_share", "black_share", "letterbox")
+    measured = {name: getattr(found, name) for name in names}
+    return {**known, **measured, "still_picture": found.still, **_cuts(facts, None)}
+
+
+def _cuts(facts: VideoFacts, span: Span | None) -> dict[str, object]:
+    """Cuts in a span, or in all of the video."""
+    if facts.motion is None or facts.motion.cuts is None:
+        return {}
+    inside = [cut for cut in facts.motion.cuts if span is None or span.start < cut < span.end]
+    return {"cuts": len(inside), "cut_times": " ".join(f"{cut:.2f}" for cut in inside)}

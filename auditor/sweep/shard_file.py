@@ -9,11 +9,12 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 from torch import Tensor
@@ -22,14 +23,17 @@ from auditor.decode.decoders import Decoded
 from auditor.errors import AuditorError
 from auditor.sample import Problem, Sample
 from auditor.store import arrow_schema
-from auditor.store.embeddings import file_name, vectors
+from auditor.store.embeddings import begins_medium, file_name, vectors
 from auditor.store.folder import Folder
 from auditor.sweep.frame_batches import FrameBatches
 from auditor.sweep.rows import Shape, Swept, facts, row_counts
+from auditor.sweep.views import View, around_spans, views_of
 from auditor.vectors import Bools, Floats, from_frames
 from model.backbone import Backbone
+from model.pixels import Pixels
 
 PIECE = 1024  # samples encoded and written together
+PIECE_FRAMES = 50_000  # fewer of them where they have more frames than this
 Watch = Callable[[int, int], None]
 
 
@@ -73,6 +77,13 @@ class Outcome:
     tokens: Tensor | None = None  # (captions, L) of what was decoded
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """Some frames of the sample whose outcome comes next."""
+
+    pixels: Pixels
+
+
 class ShardFile:
     """Collects the outcomes of one shard and turns them into its embeddings file."""
 
@@ -84,19 +95,25 @@ class ShardFile:
         self.status: Counter[str] = Counter()
         self.piece: list[Swept] = []
         self.tokens: list[Tensor | None] = []  # of each sample of the piece
+        self.received = 0  # frames of the sample whose outcome is to come
         self.frames = FrameBatches(backbone, batch_size)
         self.schema = arrow_schema.embeddings(backbone.dim)
         self.cleanup = contextlib.ExitStack()
         self.path: Path = self.cleanup.enter_context(folder.writing(file_name(begin.shard)))
         self.writer = self.cleanup.enter_context(pq.ParquetWriter(self.path, self.schema, compression="zstd"))
 
+    def add_part(self, part: Part) -> None:
+        self.frames.add(part.pixels)
+        self.received += len(part.pixels)
+
     def add(self, outcome: Outcome, watch: Watch) -> None:
         result = outcome.result
-        if isinstance(result, Decoded):
-            self.frames.add(result.pixels)
-        self.piece.append(Swept(outcome.sample, outcome.digest, _shape(result)))
+        if isinstance(result, Decoded) and len(result.pixels):
+            self.add_part(Part(result.pixels))
+        self.piece.append(Swept(outcome.sample, outcome.digest, _shape(result, self.received), self.received))
         self.tokens.append(outcome.tokens)
-        if len(self.piece) == PIECE:
+        self.received = 0
+        if len(self.piece) == PIECE or sum(one.frames for one in self.piece) >= PIECE_FRAMES:
             self.flush(watch)
 
     def flush(self, watch: Watch) -> None:
@@ -114,22 +131,25 @@ class ShardFile:
 
     def _table(self, frames: Floats) -> pa.Table:
         """The rows of the piece with their vectors; `frames` are the encoded frames of its media, one after another."""
-        spans = split(frames, self.piece)
-        swept = [_finite(one, span) for one, span in zip(self.piece, spans, strict=True)]
+        mine = split(frames, self.piece)
+        swept = [_finite(one, some) for one, some in zip(self.piece, mine, strict=True)]
         table = facts(swept)
+        usable = pc.equal(table["status"], "ok").to_numpy()
+        encoded = begins_medium(table)
+        views = [view for one, some in zip(swept, mine, strict=True) for view in views_of(one, some)]
+        around = [around_spans(one, some) for one, some in zip(swept, mine, strict=True)]
+        kept = np.concatenate([frames[:0], *(view.vectors for view in views)])
+        media = from_frames(kept, np.array([len(view.vectors) for view in views], np.int64), keep=False)
         counts = np.array(row_counts(swept))
-        ok = np.array([isinstance(one.outcome, Shape) for one in swept])
-        first = np.cumsum(counts) - counts  # the row of each sample's first caption
-        has_visual = np.zeros(table.num_rows, dtype=bool)
-        has_visual[first[ok]] = True
-        good = [(one, span) for one, span in zip(swept, spans, strict=True) if isinstance(one.outcome, Shape)]
-        tokens = [made for made, fine in zip(self.tokens, ok, strict=True) if fine and made is not None]
-        kept = np.concatenate([frames[:0], *(span for _, span in good)])
-        media = from_frames(kept, np.array([len(span) for _, span in good], np.int64), keep=False)
+        first = np.zeros(table.num_rows, dtype=bool)
+        first[np.cumsum(counts) - counts] = True  # the row of each sample's first caption
+        each = zip(self.tokens, np.split(usable, np.cumsum(counts)[:-1]), strict=True)
+        tokens = [made[torch.from_numpy(fine)] for made, fine in each if made is not None and fine.any()]
         columns = [
-            vectors(media.visual, has_visual),
-            vectors(self._texts(tokens), np.repeat(ok, counts)),
-            *frame_columns(good, has_visual, self.backbone.dim),
+            vectors(media.visual, encoded),
+            vectors(self._texts(tokens), usable),
+            *list_columns(views, encoded, self.backbone.dim),
+            *list_columns(around, first, self.backbone.dim),
         ]
         return pa.Table.from_arrays([*table.columns, *columns], schema=self.schema)
 
@@ -166,33 +186,36 @@ class DroppedError(Exception):
     """Goes through the writing context so that nothing is published."""
 
 
-def _shape(result: Decoded | Problem) -> Shape | Problem:
+def _shape(result: Decoded | Problem, frames: int) -> Shape | Problem:
     if isinstance(result, Problem):
         return result
     times = None if result.times is None else tuple(result.times)
-    return Shape(result.width, result.height, result.duration, len(result.pixels), times, result.decoder)
+    about = result.decoder, result.facts, result.seen
+    return Shape(result.width, result.height, result.duration, frames, times, *about)
 
 
 def split(frames: Floats, piece: Sequence[Swept]) -> list[Floats]:
-    """The encoded frames of each sample; none for one that was not decoded."""
-    counts = [one.outcome.frames if isinstance(one.outcome, Shape) else 0 for one in piece]
-    return np.split(frames, np.cumsum(counts)[:-1])
+    """The encoded frames of each sample."""
+    return np.split(frames, np.cumsum([one.frames for one in piece])[:-1])
 
 
 def _finite(one: Swept, frames: Floats) -> Swept:
     if np.isfinite(frames).all():
         return one
-    return Swept(one.sample, one.digest, Problem("corrupt", "the encoder gave numbers that are not finite"))
+    return replace(one, outcome=Problem("corrupt", "the encoder gave numbers that are not finite"))
 
 
-def frame_columns(media: Sequence[tuple[Swept, Floats]], present: Bools, dim: int) -> tuple[pa.Array, pa.Array]:
-    """`frame_embeddings` and `frame_times`: filled in the first row of each video, null everywhere else."""
+def _captions(table: pa.Table, usable: Bools) -> list[str]:
+    return [caption for caption, good in zip(table["caption"].to_pylist(), usable, strict=True) if good]
+
+
+def list_columns(views: Sequence[View], present: Bools, dim: int) -> tuple[pa.Array, pa.Array]:
+    """The frames of views and their times as columns of lists: at the rows that are `present`, null where none is."""
     lengths = np.zeros(len(present), dtype=np.int32)
-    shapes = [one.outcome for one, _ in media if isinstance(one.outcome, Shape)]
-    lengths[present] = [0 if shape.times is None else shape.frames for shape in shapes]
-    videos = [frames for (_, frames), shape in zip(media, shapes, strict=True) if shape.times is not None]
+    lengths[present] = [len(view.times) for view in views]
+    videos = [view.vectors for view in views if view.times]
     values = np.concatenate(videos) if videos else np.zeros((0, dim), np.float32)
-    times = [time for shape in shapes for time in shape.times or ()]
+    times = [time for view in views for time in view.times]
     offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
     absent = pa.array(lengths == 0)
     inner = vectors(values, np.ones(len(values), dtype=bool))

@@ -9,23 +9,24 @@ import json
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from auditor.corpus.shard import OpenShard, Shard
-from auditor.decode.decoders import Decoded, DecoderPool
+from auditor.decode.decoders import Decoded, DecoderPool, Stream
 from auditor.errors import AuditorError
-from auditor.sample import Kind, Problem, Sample
+from auditor.sample import Kind, Problem, Sample, by_span
 from auditor.store.embeddings import file_name
 from auditor.store.folder import Folder
 from auditor.sweep.prefetch import Prefetch
 from auditor.sweep.rows import digest
-from auditor.sweep.shard_file import Begin, Outcome, ShardFile, ShardReport, Watch
+from auditor.sweep.shard_file import Begin, Outcome, Part, ShardFile, ShardReport, Watch
 from model.backbone import Backbone
 from model.pixels import Limits, PixelSpec
 
 AHEAD = 256 * 2**20  # bytes of decoded pixels waiting for the encoder
+CONTEXT = 30.0  # seconds: as far as captions are looked for a shift
 PUBLISHING = 2  # finished files on their way to storage at once
 READINGS = 3  # of a shard that changes while it is read, before it counts as failed
 CHANGED = "it changed each time while it was read; wait until nobody writes it and run the same command again"
@@ -33,20 +34,24 @@ CHANGED = "it changed each time while it was read; wait until nobody writes it a
 
 @dataclass(frozen=True)
 class SweepConfig:
-    """Settings of the sweep. `frames` and `exact_pixels` change what is measured; the rest how fast, what fails."""
+    """Settings of the sweep. The first four change what is measured, the rest how fast, and what fails."""
 
     frames: int = 12
     exact_pixels: bool = False  # byte for byte what open_clip's own transform makes, at less than half the rate
+    context: float = CONTEXT  # seconds around the spans of timed captions that are looked at, too
+    motion: bool = False  # whether videos are decoded densely, for cuts and motion
     batch_size: int = 32
     decoders: int = 2
     limits: Limits = field(default_factory=Limits)
 
     def decoder_pool(self, pixels: PixelSpec, workers: int) -> DecoderPool:
-        return DecoderPool(pixels, self.frames, workers, self.limits, self.exact_pixels)
+        return DecoderPool(pixels, self.frames, workers, self.limits, self.exact_pixels, self.motion)
 
     def meaning(self) -> dict[str, object]:
         """What may not change within an audit."""
-        return {"frames": self.frames} if self.exact_pixels else {"frames": self.frames, "exact_pixels": False}
+        usual = {"exact_pixels": True, "context": CONTEXT, "motion": False}  # without them an old audit goes on
+        chosen = {name: getattr(self, name) for name in usual}
+        return {"frames": self.frames, **{name: value for name, value in chosen.items() if value != usual[name]}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +73,7 @@ class Opened:
     closing: ExitStack
 
 
-Event = Begin | Outcome | End | Failed
+Event = Begin | Part | Outcome | End | Failed
 
 
 def settings(backbone: Backbone, config: SweepConfig) -> str:
@@ -146,7 +151,7 @@ class Sweeper:
             yield Begin(shard.name, one.fingerprint, len(one.contents.samples), tuple(one.contents.problems))
             end: Event = End(shard.name)
             try:
-                yield from map(self._tokenise, decode_shard(one.contents, self.pool))
+                yield from map(self._tokenise, decode_stream(one.contents, self.pool, self.config.context))
             except (AuditorError, OSError) as error:
                 end = Failed(shard.name, str(error))
             try:
@@ -157,11 +162,11 @@ class Sweeper:
             yield end
         return None
 
-    def _tokenise(self, outcome: Outcome) -> Outcome:
+    def _tokenise(self, event: Part | Outcome) -> Part | Outcome:
         """With the tokens of its captions, made here because the encoder's thread has better things to do."""
-        if isinstance(outcome.result, Decoded):
-            return replace(outcome, tokens=self.backbone.tokens(outcome.sample.captions))
-        return outcome
+        if isinstance(event, Outcome) and isinstance(event.result, Decoded):
+            return replace(event, tokens=self.backbone.tokens(event.sample.captions))
+        return event
 
     def _encode(self, events: Iterable[Event], watch: Watch) -> Generator[Callable[[], ShardReport], None, None]:
         """Encode what was decoded; yields for each shard the function that publishes its file and reports."""
@@ -172,6 +177,8 @@ class Sweeper:
                     if file is not None:  # the shard has changed and is read again
                         file.discard()
                     file = ShardFile(self.folder, self.backbone, self.config.batch_size, event, self.settings)
+                elif isinstance(event, Part) and file is not None:
+                    file.add_part(event)
                 elif isinstance(event, Outcome) and file is not None:
                     file.add(event, watch)
                 elif isinstance(event, End) and file is not None:
@@ -210,16 +217,36 @@ def open_shard(shard: Shard) -> Opened | Failed:
         return Failed(shard.name, str(error))
 
 
+def decode_stream(opened: OpenShard, pool: DecoderPool, context: float) -> Iterator[Part | Outcome]:
+    """Every sample of a shard in order, decoded or with its problem; the frames of spans come in parts before it."""
+    for sample, found, result in results_in_order(opened, pool, context):
+        if isinstance(result, Stream):
+            with closing(result):
+                yield from (Part(pixels) for pixels in result)
+                yield Outcome(sample, found, result.result())
+        else:
+            yield Outcome(sample, found, result)
+
+
 def decode_shard(opened: OpenShard, pool: DecoderPool) -> Iterator[Outcome]:
-    """Every sample of a shard in order, decoded or with its problem."""
+    """Every sample of a shard in order, decoded or with its problem; each span of a video is a sample of its own."""
+    samples = [one for sample in opened.samples for one in by_span(sample)]
+    for sample, found, result in results_in_order(replace(opened, samples=samples), pool):
+        yield Outcome(sample, found, result.collected() if isinstance(result, Stream) else result)
+
+
+def results_in_order(
+    opened: OpenShard, pool: DecoderPool, context: float = 0.0
+) -> Iterator[tuple[Sample, str | None, Decoded | Problem | Stream]]:
+    """(sample, digest, result) for every sample of a shard; a stream where it has spans."""
     decodable = (sample for sample in opened.samples if sample.problem is None)
-    results = pool.map(_task(opened, sample) for sample in decodable)
+    results = pool.map(_task(opened, sample, context) for sample in decodable)
     for sample in opened.samples:
         if sample.problem is not None:
-            yield Outcome(sample, None, sample.problem)
+            yield sample, None, sample.problem
             continue
         read, result = next(results)
-        yield Outcome(sample, read.digest, read.problem or result)
+        yield sample, read.digest, read.problem or result
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,14 +257,17 @@ class Read:
     problem: Problem | None = None
 
 
-def _task(opened: OpenShard, sample: Sample) -> tuple[Read, bytes, Kind]:
+def _task(opened: OpenShard, sample: Sample, context: float) -> tuple[Read, bytes | Stream, Kind]:
     assert sample.media is not None  # a sample without a medium has a problem
     try:
         data = opened.read(sample.media)
     except (AuditorError, OSError) as error:
         return Read(problem=Problem("missing_media", str(error))), b"", sample.media.kind
-    return Read(digest(data)), data, sample.media.kind
+    task = Stream(data, sample.spans, context) if sample.spans else data
+    return Read(digest(data)), task, sample.media.kind
 
 
 def _weight(event: Event) -> int:
+    if isinstance(event, Part):
+        return event.pixels.nbytes
     return event.result.pixels.nbytes if isinstance(event, Outcome) and isinstance(event.result, Decoded) else 0

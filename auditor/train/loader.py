@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from auditor.decode.decoders import DecoderPool
+from auditor.sample import by_span
 from auditor.train.reader import Draw, Failure, LoaderConfig, Position, Reader, Task, draw_forever
 from auditor.train.shards import LoaderError, Shards, assign_slices
 from model.pixels import Pixels
@@ -34,7 +35,7 @@ class Batch:
     @property
     def numbers(self) -> list[int]:
         """Equal for pairs of the same medium."""
-        return [draw.number for draw in self.draws]
+        return [draw.medium for draw in self.draws]
 
     @property
     def captions(self) -> list[str]:
@@ -130,12 +131,13 @@ class MediaLoader:
         """Every medium of the share once, in order, with all its captions."""
         for piece in self.reader.slices:
             for number, sample, found in self.reader.samples(piece):
-                yield Draw(number, sample, tuple(range(len(sample.captions)))), found
+                for one in by_span(sample):
+                    yield Draw(number, one, tuple(range(len(one.captions)))), found
 
     def batch(self, media: list[tuple[Draw, Pixels]]) -> MediaBatch:
         join = self.config.captions == "join"
         captions = [(draw.caption,) if join else draw.sample.captions for draw, _ in media]
-        return MediaBatch(*stack([pixels for _, pixels in media]), [draw.number for draw, _ in media], captions)
+        return MediaBatch(*stack([pixels for _, pixels in media]), [draw.medium for draw, _ in media], captions)
 
 
 def stack(media: Sequence[Pixels]) -> tuple[Tensor, Tensor]:

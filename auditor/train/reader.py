@@ -14,8 +14,8 @@ import webdataset
 
 from auditor.corpus.media import MediaError
 from auditor.corpus.reader import OpenShard, Shard
-from auditor.decode.decoders import Decoded, DecoderPool
-from auditor.sample import Kind, Problem, Sample
+from auditor.decode.decoders import Decoded, DecoderPool, Stream
+from auditor.sample import Kind, Problem, Sample, Span
 from auditor.sweep.prefetch import Prefetch
 from auditor.train.shards import LoaderError, Slice
 from model.pixels import Pixels
@@ -23,6 +23,7 @@ from model.pixels import Pixels
 Captions = Literal["all", "one", "join"]
 Position = tuple[int, int]  # (pass, pairs drawn in it)
 AHEAD_BYTES = 64 << 20  # of files that are read ahead of the decoders
+MEDIUM_BITS = (1 << 62) - 1
 DRAW_BYTES = 64 << 10  # what a pair without a file counts for: about a thousand are drawn ahead
 
 
@@ -50,6 +51,17 @@ class Draw:
     def caption(self) -> str:
         return " ".join(self.sample.captions[index] for index in self.captions)
 
+    @property
+    def span(self) -> Span | None:
+        """What its captions are about; the whole medium where they are about different spans."""
+        spans = {self.sample.spans[index] for index in self.captions} if self.sample.spans else {None}
+        return spans.pop() if len(spans) == 1 else None
+
+    @property
+    def medium(self) -> int:
+        """Equal for pairs of the same medium; a span is a medium of its own."""
+        return self.number if self.span is None else -1 - (hash((self.number, self.span)) & MEDIUM_BITS)
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -75,7 +87,7 @@ class Reader:
     slices: Sequence[Slice]
     pool: DecoderPool
     config: LoaderConfig
-    kept: dict[int, Pixels] = field(default_factory=dict)
+    kept: dict[int, Pixels] = field(default_factory=dict)  # by medium
     failed: set[int] = field(default_factory=set)
     contents: dict[Slice, list[tuple[int, Sample]]] = field(default_factory=dict)  # only when caching
     used: int = 0
@@ -103,15 +115,16 @@ class Reader:
         """
         ahead = Prefetch(tasks, weigh, AHEAD_BYTES)
         try:
-            work = ((draw, found, kind_of(draw)) for draw, found in ahead)
+            work = ((draw, asked(draw, found), kind_of(draw)) for draw, found in ahead)
             for draw, result in self.pool.map(work, lookahead=max(64, 2 * self.config.batch)):
-                yield draw, self.settle(draw, result.pixels if isinstance(result, Decoded) else result)
+                done = result.collected() if isinstance(result, Stream) else result
+                yield draw, self.settle(draw, done.pixels if isinstance(done, Decoded) else done)
         finally:
             ahead.close()
 
     def settle(self, draw: Draw, result: Pixels | Problem | None) -> Pixels | Failure | None:
         """What becomes of a draw. Its turn decides, not the moment of decoding: so a resumed run decides alike."""
-        number = draw.number
+        number = draw.medium
         if number in self.failed:
             return None
         if number in self.kept:
@@ -119,11 +132,16 @@ class Reader:
         assert result is not None  # only what is kept, or has failed, is not read
         if isinstance(result, Problem):
             self.failed.add(number)
-            return Failure(number, draw.sample.shard, draw.sample.key, result.status, result.message)
+            return Failure(draw.number, draw.sample.shard, draw.sample.key, result.status, result.message)
         if self.used + result.nbytes <= self.config.cache_bytes:
             self.kept[number] = result
             self.used += result.nbytes
         return result
+
+
+def asked(draw: Draw, found: Found) -> Found | Stream:
+    """The file, or of a timed caption its span."""
+    return Stream(found, [draw.span]) if draw.sample.spans and isinstance(found, bytes) else found
 
 
 def read(opened: OpenShard, sample: Sample) -> bytes | Problem:

@@ -18,7 +18,7 @@ from dashboard.media import LARGE, frame_strip, original, playable, thumbnails
 from dashboard.records import marks_of, neighbour
 from dashboard.source import source
 from dashboard.state import BROWSE, SAMPLE, parse_view, sample_query, wanted_row
-from dashboard.words import MARK_ICONS, empty, flag_badges, number, percent, score_words, shortened
+from dashboard.words import MARK_ICONS, clock, empty, flag_badges, number, percent, score_words, shortened
 
 found = source()
 database = found.database
@@ -29,7 +29,9 @@ def medium(row: dict[str, Any]) -> bytes | None:
     data = original(database, row) if row["kind"] == "video" and row["status"] == "ok" else None
     form = playable(data) if data else None
     if data and form:
-        st.video(data, format=form, start_time=0)
+        st.video(data, format=form, start_time=row["start"] or 0, end_time=row["end"])
+        if row["start"] is not None:
+            st.caption(f"The caption is about {clock(row['start'])} to {clock(row['end'])}; the player stops there.")
     else:
         (shown,) = thumbnails(LARGE).show(database, [row])
         show_medium(shown, row)

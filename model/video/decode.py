@@ -19,7 +19,7 @@ from model.pixels import DecodeError, Limits, Pixels, PixelSpec, check_size, fit
 from model.video.facts import FactFinder, VideoFacts
 from model.video.formats import Header, as_path, has_timestamps, is_video, read_header
 from model.video.index import FrameIndex, read_index
-from model.video.plan import SpanPlan, centres, plan_spans
+from model.video.plan import Span, SpanPlan, centres, plan_spans
 from model.video.seek import SeekError, decoded, sought_frames
 
 EXACT_IN_DECORD = ("h264", "vp8", "vp9", "mjpeg", "prores", "")
@@ -184,7 +184,7 @@ class OpenVideo:
 class Wanted:
     """Spans to see: `count` frames of each and a grid `context` seconds around; `skip` frames were given before."""
 
-    spans: Sequence[tuple[float, float]]
+    spans: Sequence[Span]
     count: int
     context: float = 0.0
     skip: int = 0

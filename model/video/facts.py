@@ -25,6 +25,14 @@ class VideoFacts:
     audio: bool
     motion: Motion | None  # None where no frame came
 
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> "VideoFacts":
+        """Back from `dataclasses.asdict` and JSON."""
+        motion = fields["motion"]
+        if motion is not None:
+            motion = Motion(**{**motion, "cuts": None if motion["cuts"] is None else tuple(motion["cuts"])})
+        return cls(float(fields["frame_rate"]), bool(fields["constant_rate"]), bool(fields["audio"]), motion)
+
 
 class FactFinder:
     """Sees frames go by, a bounded number of them. `also` are those it needs beside what is wanted anyway."""

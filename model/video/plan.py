@@ -23,6 +23,9 @@ class SpanPlan:
     around: list[int]  # positions in `frames` of the grid
 
 
+Span = tuple[float, float] | None  # None: the whole video
+
+
 def centres(total: int, count: int) -> list[int]:
     """Indices at the centres of `count` equal segments of `total` frames; all of them where there are fewer."""
     return list(range(total)) if total <= count else [(2 * j + 1) * total // (2 * count) for j in range(count)]
@@ -46,6 +49,10 @@ def span_frames(index: FrameIndex, start: float, end: float, count: int) -> list
     return sorted({index.at(time) for time in times})
 
 
+def one_span(index: FrameIndex, span: Span, count: int) -> list[int]:
+    return span_frames(index, *span, count) if span else centres(len(index), count)
+
+
 def grid_frames(index: FrameIndex, spans: Sequence[tuple[float, float]], context: float) -> list[int]:
     """Frames every `GRID` seconds of the video, where a span is no further than `context` seconds."""
     if context <= 0:
@@ -58,13 +65,13 @@ def grid_frames(index: FrameIndex, spans: Sequence[tuple[float, float]], context
     return sorted({index.at(step * GRID) for step in near if step * GRID < index.duration})
 
 
-def plan_spans(index: FrameIndex, spans: Sequence[tuple[float, float]], count: int, context: float) -> SpanPlan:
+def plan_spans(index: FrameIndex, spans: Sequence[Span], count: int, context: float) -> SpanPlan:
     """`count` frames of each span, and the grid around them."""
     if not len(index):
         return SpanPlan([], ["no frame could be decoded"] * len(spans), [])
-    reasons = [bad_span(start, end, index.duration) for start, end in spans]
-    good = [span for span, reason in zip(spans, reasons, strict=True) if reason is None]
-    chosen = [reason or span_frames(index, *span, count) for span, reason in zip(spans, reasons, strict=True)]
+    reasons = [bad_span(*span, index.duration) if span else None for span in spans]
+    good = [span for span, reason in zip(spans, reasons, strict=True) if span and reason is None]
+    chosen = [reason or one_span(index, span, count) for span, reason in zip(spans, reasons, strict=True)]
     around = grid_frames(index, good, context)
     numbers = sorted({number for one in chosen if not isinstance(one, str) for number in one} | set(around))
     place = {number: position for position, number in enumerate(numbers)}

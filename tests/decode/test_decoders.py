@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import math
 import os
 import signal
 import subprocess
@@ -16,13 +17,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from auditor.decode.decoder_process import Decoder, DecoderProcess
-from auditor.decode.decoders import Decoded, DecoderError, DecoderPool, Limits, PixelSpec, Problem
+from auditor.decode.decoder_process import Decoder, DecoderProcess, Task
+from auditor.decode.decoders import Decoded, DecoderError, DecoderPool, Limits, PixelSpec, Problem, Stream
 from auditor.decode.nursery import Nursery
-from auditor.sample import Kind
+from auditor.sample import Kind, Span
 from model import fast_pixels, pixels
 from model.video.decode import decode_frames
-from tests.support.clips import clip, photo
+from tests.support.clips import clip, numbered_clip, photo, read_number
 from tests.support.decoders import strike
 
 SPEC = PixelSpec(size=(32, 32))
@@ -241,10 +242,10 @@ def test_files_above_the_limit_are_never_sent() -> None:
 
 
 @pytest.mark.parametrize(
-    "lie", [b"no json", b"[]", b'{"spent": 0, "shape": [9, 32, 32, 3]}', b'{"shape": [1, 9, 9, 3]}']
+    "lie", [b"no json", b"[]", b'{"spent": 0, "shape": [99, 32, 32, 3]}', b'{"shape": [1, 9, 9, 3]}']
 )
 def test_a_decoder_that_talks_nonsense_is_replaced(lie: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"pixels": {"size": [32, 32]}, "frames": 1, "limits": {}, "exact": True}
+    settings = {"pixels": {"size": [32, 32]}, "frames": 1, "limits": {}, "exact": True, "motion": False}
     decoder = Decoder(settings, (1, 32, 32, 3), seconds=20)
     receive = DecoderProcess._receive
 
@@ -253,7 +254,7 @@ def test_a_decoder_that_talks_nonsense_is_replaced(lie: bytes, monkeypatch: pyte
         return true if size == 4 or b"ready" in true else bytearray(lie)
 
     monkeypatch.setattr(DecoderProcess, "_receive", corrupted)
-    result = decoder.decode(photo())
+    result = decoder.decode(Task(photo()))
     decoder.close()
     assert isinstance(result, Problem) and result.status == "corrupt"
 
@@ -368,3 +369,66 @@ def test_a_decoder_adds_little_memory_of_its_own(pool: DecoderPool) -> None:
         rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
         private = sum(int(rollup.split(f"Private_{kind}:")[1].split()[0]) for kind in ("Clean", "Dirty"))
         assert private < 150 * 1024  # kB
+
+
+# ------------------------------------------------------------------------------------------------------------ spans
+
+
+def stream_of(pool: DecoderPool, data: bytes, spans: list[Span | None], context: float = 0.0) -> Stream:
+    ((_, found),) = pool.map([(0, Stream(data, spans, context), "video")])
+    assert isinstance(found, Stream)
+    return found
+
+
+def test_frames_of_spans_come_in_parts() -> None:
+    data = numbered_clip("h264", "mp4", 250)
+    spans = [Span(k / 10, k / 10 + 1.0) for k in range(90)] + [None, Span(5, 4), Span(math.nan, 1)]
+    with DecoderPool(PixelSpec(size=(64, 96), resize_mode="squash"), frames=8, workers=2) as pool:
+        stream = stream_of(pool, data, spans, context=4.0)
+        parts = list(stream)
+        result = stream.result()
+    assert isinstance(result, Decoded) and result.seen is not None and result.times is not None
+    assert len(parts) > 1 and all(len(part) <= 64 for part in parts)
+    pixels = np.concatenate(parts)
+    assert [read_number(image) for image in pixels] == [round(time * 25) % 128 for time in result.times]
+    assert len(set(result.times)) == len(result.times) == len(pixels)  # each once, however many spans share it
+    for span, places in zip(spans[:90], result.seen.of_span[:90], strict=True):
+        assert span is not None and not isinstance(places, str)
+        assert all(span.start - 0.04 <= result.times[place] <= span.end for place in places) and len(places) == 8
+    assert len(result.seen.of_span[90]) == 8 and "reversed" in result.seen.of_span[91]
+    assert "not a time" in result.seen.of_span[92] and len(result.seen.around) == 5
+
+
+def test_one_span_at_once_and_reasons_instead() -> None:
+    data = numbered_clip("h264", "mp4", 100)
+    with DecoderPool(SPEC, frames=3, workers=1) as pool:
+        found = stream_of(pool, data, [Span(1.0, 2.0)]).collected()
+        assert isinstance(found, Decoded) and found.pixels.shape == (3, 32, 32, 3)
+        assert stream_of(pool, data, [Span(9.0, 12.0)]).collected() == Problem(
+            "bad_span", "the span 9 to 12 s is outside the video of 4.00 s"
+        )
+        broken = stream_of(pool, b"junk", [Span(1.0, 2.0)]).collected()
+        assert isinstance(broken, Problem) and broken.status == "corrupt"
+        image = stream_of(pool, photo(), [Span(1.0, 2.0)]).collected()
+        assert isinstance(image, Decoded) and image.kind == "image" and len(image.pixels) == 1
+
+
+def test_a_stream_goes_on_after_its_decoder_was_killed() -> None:
+    data = numbered_clip("h264", "mp4", 250)
+    with DecoderPool(PixelSpec(size=(64, 96), resize_mode="squash"), frames=250, workers=1) as pool:
+        stream = stream_of(pool, data, [None])
+        parts = [next(iter(stream))]
+        os.kill(pool.pids[0], signal.SIGKILL)
+        parts += list(stream)
+        result = stream.result()
+    assert isinstance(result, Decoded) and result.times is not None and len(result.times) == 250
+    assert [read_number(image) for image in np.concatenate(parts)] == [number % 128 for number in range(250)]
+
+
+def test_a_stream_nobody_reads_does_not_hold_the_pool() -> None:
+    data = numbered_clip("h264", "mp4", 250)
+    with DecoderPool(SPEC, frames=250, workers=1) as pool:
+        left = stream_of(pool, data, [None])
+        left.close()
+        assert isinstance(only(pool, photo()), Decoded)
+        stream_of(pool, data, [None])  # closing the pool does not wait for it either

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from auditor.decode.decoder_process import Decoded, DecoderProcess
+from auditor.decode.decoder_process import Decoded, DecoderProcess, Task
 from auditor.sample import Problem
 
 
@@ -14,9 +14,9 @@ def strike(monkeypatch: pytest.MonkeyPatch, blows: Mapping[bytes, signal.Signals
     """Send the signal to a decoder that gets such a file: it comes from outside, all that follows is real."""
     decode = DecoderProcess.decode
 
-    def struck(self: DecoderProcess, data: bytes, attempt: int, seconds: float) -> Decoded | Problem:
-        if data in blows:
-            os.kill(self.pid, blows[data])
-        return decode(self, data, attempt, seconds)
+    def struck(self: DecoderProcess, task: Task, attempt: int, seconds: float) -> Decoded | Problem:
+        if task.data in blows:
+            os.kill(self.pid, blows[task.data])
+        return decode(self, task, attempt, seconds)
 
     monkeypatch.setattr(DecoderProcess, "decode", struck)

@@ -22,6 +22,7 @@ from auditor.train.reader import LoaderConfig, choose_captions
 from auditor.train.shards import LoaderError, count_shards
 from model.pixels import Limits, PixelSpec
 from model.training.processes import ProcessGroup
+from tests.support.clips import numbered_clip, read_number
 from tests.support.decoders import strike
 from tests.support.training import png, samples, shards, write_tar
 
@@ -279,3 +280,28 @@ def test_validation_sees_every_medium_once_each_time(tmp_path: Path, pool: Decod
         for _ in range(2):
             numbers = [number for batch in loader for number in batch.numbers]
             assert len(numbers) == len(set(numbers)) == 15
+
+
+# ------------------------------------------------------------------------------------------------------- timed captions
+
+
+def test_a_timed_caption_comes_with_the_frames_of_its_span(tmp_path: Path) -> None:
+    spans = [(0.0, 1.0), (1.0, 2.0), (2.0, 4.0), (9.0, 12.0)]
+    segments = [{"start": a, "end": b, "caption": f"from {a:g} to {b:g}"} for a, b in spans]
+    record = json.dumps({"segments": segments}).encode()
+    write_tar(tmp_path / "t.tar", [("v.mp4", numbered_clip("h264", "mp4", 100)), ("v.json", record)])
+    counted = count_shards(str(tmp_path / "t.tar"))
+    squash = PixelSpec(size=(64, 96), resize_mode="squash")
+    with DecoderPool(squash, frames=3, workers=2) as decoders:
+        loader = PairLoader(counted, replace(CONFIG, batch=1), decoders)
+        batches = take(loader, 9)  # three passes: the caption outside the video is a failure, the others go on
+        validation = list(MediaLoader(counted, replace(CONFIG, batch=2), decoders))
+    seen: dict[str, set[int]] = {}
+    for batch in batches:
+        numbers = {read_number(image) for image in batch.pixels[0].numpy()}
+        low, high = (float(word) * 25 for word in batch.captions[0].split()[1::2])
+        assert len(numbers) == 3 and all(low <= number < high for number in numbers)
+        seen.setdefault(batch.captions[0], set()).add(batch.numbers[0])
+    assert len(seen) == 3 and len(set.union(*seen.values())) == 3  # each span is a medium of its own
+    assert [failure.reason for failure in loader.failures.values()] == ["bad_span"]
+    assert [text for part in validation for (text,) in part.captions] == [f"from {a:g} to {b:g}" for a, b in spans[:3]]

@@ -14,9 +14,11 @@ from dataclasses import dataclass, replace
 from auditor.corpus import remote
 from auditor.corpus.captions import safe_text
 from auditor.corpus.media import media_reader
-from auditor.corpus.names import kind_of, stem_of
+from auditor.corpus.names import VIDEOS, kind_of, stem_of
 from auditor.corpus.shard import OpenShard
-from auditor.sample import Kind, Media, Problem, Sample
+from auditor.sample import Kind, Media, Problem, Sample, Span
+
+KNOWN = tuple(f".{extension}" for extension in ("mp4", *sorted(VIDEOS - {"mp4"})))  # where a list has ids only
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class Entry:
     uid: str | None = None
     cell: Media | None = None  # where the bytes are in the table itself
     defect: str | None = None  # the row itself cannot be read
+    spans: tuple[Span | None, ...] = ()  # of its captions, where the list has any
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,8 @@ def entries_fingerprint(folder: str, entries: Sequence[Entry]) -> str:
     for entry in entries:
         path = locate(folder, entry.media)
         size, time = (-1, 0) if remote.is_url(path) or not entry.media else _status(path)
-        digest.update(repr((entry.key, entry.media, entry.captions, entry.uid, entry.cell, size, time)).encode())
+        known = (entry.key, entry.media, entry.captions, entry.uid, entry.cell, size, time)
+        digest.update(repr((*known, entry.spans) if entry.spans else known).encode())
     return digest.hexdigest()
 
 
@@ -87,7 +91,8 @@ def locate(folder: str, media: str) -> str:
 
 
 def _joined(first: Entry, again: Entry) -> Entry:
-    return replace(first, captions=first.captions + again.captions, uid=first.uid or again.uid)
+    spans = first.spans + again.spans
+    return replace(first, captions=first.captions + again.captions, uid=first.uid or again.uid, spans=spans)
 
 
 def _free_key(folder: str, entry: Entry, taken: dict[str, int]) -> str:
@@ -116,7 +121,7 @@ def _sample(shard: str, folder: str, entry: Entry, key: str, occurrence: int, de
         problem = Problem("missing_caption", "no caption in its row")
     if occurrence:
         problem = Problem("duplicate_key", f"key {key} was seen {occurrence} times before in this shard")
-    return Sample(shard, key, entry.captions, media, entry.uid, occurrence, problem)
+    return Sample(shard, key, entry.captions, media, entry.uid, occurrence, problem, entry.spans)
 
 
 def _find(folder: str, media: str, default: Kind) -> tuple[Media | None, Problem | None]:
@@ -125,6 +130,7 @@ def _find(folder: str, media: str, default: Kind) -> tuple[Media | None, Problem
     path = locate(folder, media)
     if remote.is_url(path):  # asking for each would cost a request; a missing one shows when it is read
         return Media(path, 0, -1, kind_of(path.split("?")[0]) or default), None
+    path = _with_extension(path)
     size, _ = _status(path)
     if size < 0:
         return None, Problem("missing_media", safe_text(f"{media} does not exist"))
@@ -132,6 +138,15 @@ def _find(folder: str, media: str, default: Kind) -> tuple[Media | None, Problem
     if kind is None:
         return None, Problem("missing_media", safe_text(f"{media} is neither an image nor a video"))
     return Media(safe_text(path), 0, size, kind), None
+
+
+def _with_extension(path: str) -> str:
+    """The path, or where only the id of a video stands there, its file: `abc` -> `abc.mp4` or `videos/abc.mp4`."""
+    if os.path.splitext(path)[1] in KNOWN or os.path.exists(path):
+        return path
+    folder, name = os.path.split(path)
+    places = (f"{root}/{name}{ending}" for root in (folder, f"{folder}/videos") for ending in KNOWN)
+    return next((place for place in places if os.path.isfile(place)), path)
 
 
 def sniff_kind(start: bytes) -> Kind | None:

@@ -11,15 +11,17 @@ from typing import Any
 
 from auditor.corpus.captions import captions_of, safe_text
 from auditor.corpus.shard import CorpusError, CorpusOptions
+from auditor.corpus.spans import BOTH, ENDS, STARTS, cell_spans, listed, matched
 from auditor.corpus.tables.entries import Entry
-from auditor.sample import Media
+from auditor.sample import Media, Span
 
 FORMS = {"csv": "csv", "tsv": "tsv", "jsonl": "jsonl", "ndjson": "jsonl", "parquet": "parquet"}
 MEDIA_NAMES = (
     *("image", "video", "media", "img", "jpg", "jpeg", "png", "webp", "mp4", "image_path", "video_path", "media_path"),
     *("img_path", "image_file", "video_file", "file_name", "filename", "file_path", "filepath", "file", "path"),
-    *("image_url", "video_url", "media_url", "contenturl", "url"),
+    *("image_url", "video_url", "media_url", "contenturl"),
 )
+ID_NAMES = ("videoid", "video_id", "youtubeid", "youtube_id", "vid", "video_name")
 CAPTION_NAMES = (
     *("caption", "captions", "text", "texts", "txt", "title", "sentence", "sentences", "description", "alt_text"),
     *("alt", "prompt", "name", "raw", "comment"),
@@ -36,10 +38,13 @@ class Columns:
     caption: str
     key: str | None
     uid: str | None
+    start: str | None = None
+    end: str | None = None
 
     @property
     def names(self) -> list[str]:
-        return [name for name in (self.media, self.caption, self.key, self.uid) if name is not None]
+        every = (self.media, self.caption, self.key, self.uid, self.start, self.end)
+        return list(dict.fromkeys(name for name in every if name is not None))
 
 
 def form_of(path: str) -> str | None:
@@ -50,16 +55,31 @@ def form_of(path: str) -> str | None:
 def choose_columns(table: str, columns: Sequence[str], options: CorpusOptions) -> Columns:
     """The columns as given, else by their usual names; what is missing is told together with what there is."""
     there = f"{table} has the columns {', '.join(map(repr, columns[:30]))}"
-    for wanted in (options.media_column, options.caption_column, options.key_column):
+    given = (options.media_column, options.caption_column, options.key_column)
+    for wanted in (*given, options.start_column, options.end_column):
         if wanted is not None and wanted not in columns:
             raise CorpusError(f"no column {wanted!r}: {there}")
-    media = options.media_column or _usual(MEDIA_NAMES, columns)
+    start, end = _span_columns(columns, options)
+    # beside spans an id stands for the video and the url is that of a page; elsewhere the url is the better one
+    fallbacks = (*ID_NAMES, "url") if start else ("url", *ID_NAMES)
+    media = options.media_column or _usual((*MEDIA_NAMES, *fallbacks), columns)
     if media is None:
         raise CorpusError(f"which column holds the media? {there}; name it with --media-column")
     caption = options.caption_column or _usual(CAPTION_NAMES, [name for name in columns if name != media])
     if caption is None:
         raise CorpusError(f"which column holds the captions? {there}; name it with --caption-column")
-    return Columns(media, caption, options.key_column or _usual(KEY_NAMES, columns), _usual(("uid",), columns))
+    key = options.key_column or _usual(KEY_NAMES, columns)
+    return Columns(media, caption, key, _usual(("uid",), columns), start, end)
+
+
+def _span_columns(columns: Sequence[str], options: CorpusOptions) -> tuple[str | None, str | None]:
+    """The columns of start and end; the first alone where it lists pairs of both."""
+    if options.start_column or options.end_column:
+        if not options.start_column:
+            raise CorpusError("--end-column needs --start-column")
+        return options.start_column, options.end_column
+    start, end = _usual(STARTS, columns), _usual(ENDS, columns)
+    return (start, end) if start and end else (_usual(BOTH, columns), None)
 
 
 def _usual(names: Sequence[str], columns: Sequence[str]) -> str | None:
@@ -74,11 +94,25 @@ def entry_of(row: int, fields: dict[str, Any], columns: Columns, cell: Media | N
         value = value.get("path")
     key = fields.get(columns.key) if columns.key is not None else None
     uid = fields.get(columns.uid) if columns.uid is not None else None
+    captions, spans = _captions(fields, columns)
     return Entry(
         row=row,
         media=safe_text(value).strip() if isinstance(value, str) else "",
-        captions=captions_of(fields.get(columns.caption)),
+        captions=captions,
         key=None if key is None or key == "" else safe_text(str(key)),
         uid=uid.lower() if isinstance(uid, str) and _UID.fullmatch(uid) else None,
         cell=cell,
+        spans=spans,
     )
+
+
+def _captions(fields: dict[str, Any], columns: Columns) -> tuple[tuple[str, ...], tuple[Span | None, ...]]:
+    """The captions of a row with their spans; a row without times is about the whole video."""
+    text = fields.get(columns.caption)
+    if columns.start is None:
+        return captions_of(text), ()
+    captions = captions_of(listed(text))
+    start, end = fields.get(columns.start), fields.get(columns.end) if columns.end else None
+    if start in (None, "") and end in (None, ""):
+        return captions, (None,) * len(captions)
+    return captions, matched(captions, cell_spans(start, end))

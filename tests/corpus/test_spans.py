@@ -1,0 +1,167 @@
+"""Captions with spans: from subtitles, segments in JSON, video2dataset's fields, and columns of tables."""
+
+import csv
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from auditor.corpus.reader import open_corpus
+from auditor.corpus.shard import CorpusError, CorpusOptions
+from auditor.corpus.spans import parse_time, subtitles
+from auditor.sample import Sample, Span
+from tests.support.clips import clip
+from tests.support.corpora import write_tar
+
+VTT = """WEBVTT - some title
+Kind: captions
+
+STYLE
+::cue { color: red }
+
+NOTE a remark
+00:00:09.000 --> 00:00:10.000
+
+intro
+00:00:00.500 --> 00:00:01.500 align:start position:0%
+<v Ann>A dog &amp; a <c.yellow>cat</c></v>
+
+00:01.500 --> 00:00:02.000
+A dog &amp; a cat
+in the <00:00:01.700>snow
+
+01:00:00.000 --> 01:00:02.000
+far away
+"""
+SRT = "1\r\n00:00:00,500 --> 00:00:01,500\r\nA dog\r\n\r\n2\r\n00:00:03,000 --> 00:00:02,000\r\n{\\an8}Reversed\r\n"
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (12, 12.0),
+        (1.25, 1.25),
+        ("12.5", 12.5),
+        ("12.5s", 12.5),
+        ("1:02", 62.0),
+        ("0:00:16.300", 16.3),
+        ("01:02:03,500", 3723.5),
+        ("-3", -3.0),
+    ],
+)
+def test_times(value: object, seconds: float) -> None:
+    assert parse_time(value) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("value", [None, True, "", "soon", "1:2:3:4", [1]])
+def test_what_is_no_time(value: object) -> None:
+    assert math.isnan(parse_time(value))
+
+
+def test_subtitles() -> None:
+    assert subtitles(VTT) == [
+        ("A dog & a cat", Span(0.5, 1.5)),
+        ("in the snow", Span(1.5, 2.0)),  # the line before rolls on, and comes once
+        ("far away", Span(3600.0, 3602.0)),
+    ]
+    assert subtitles(SRT) == [("A dog", Span(0.5, 1.5)), ("Reversed", Span(3.0, 2.0))]
+    ((text, span),) = subtitles("1\nsoon --> later\nwhen?\n")
+    assert text == "when?" and math.isnan(span.start)
+    assert subtitles("") == subtitles("WEBVTT\n\n\n") == []
+
+
+def only(spec: str, options: CorpusOptions | None = None) -> list[Sample]:
+    found = []
+    for shard in open_corpus(spec, options or CorpusOptions()).shards:
+        with shard.open() as opened:
+            found += opened.samples
+    return found
+
+
+def test_subtitles_beside_the_medium_and_in_a_tar(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "a.mp4").write_bytes(clip(frames=3))
+    (folder / "a.en.vtt").write_text(VTT)
+    (folder / "b.mp4").write_bytes(clip(frames=4))
+    (folder / "b.srt").write_text(SRT)
+    (folder / "b.txt").write_text("a whole film\n")
+    members = {key: {f.name.partition(".")[2]: f.read_bytes() for f in folder.glob(f"{key}.*")} for key in "ab"}
+    write_tar(tmp_path / "s.tar", members.items())
+    for spec in (str(folder), str(tmp_path / "s.tar")):
+        first, second = only(spec)
+        assert first.captions == ("A dog & a cat", "in the snow", "far away") and first.problem is None
+        assert first.spans[2] == Span(3600.0, 3602.0)
+        assert second.captions == ("a whole film", "A dog", "Reversed")
+        assert second.spans == (None, Span(0.5, 1.5), Span(3.0, 2.0))
+
+
+def test_a_changed_subtitle_changes_the_fingerprint(tmp_path: Path) -> None:
+    (tmp_path / "a.mp4").write_bytes(clip(frames=3))
+    (tmp_path / "a.vtt").write_text(VTT)
+    (before,) = open_corpus(str(tmp_path), CorpusOptions()).shards
+    mark = before.fingerprint()
+    (tmp_path / "a.vtt").write_text(VTT.replace("dog", "cow"))
+    (after,) = open_corpus(str(tmp_path), CorpusOptions()).shards
+    assert after.fingerprint() != mark
+
+
+def test_segments_and_video2dataset_in_json(tmp_path: Path) -> None:
+    segments = {
+        "segments": [{"start": 0, "end": "00:00:01.0", "caption": "one"}, {"start": 1, "end": 2, "text": "two"}]
+    }
+    cues = [{"start": "00:00:08.670", "end": "00:00:09.000", "lines": ["a word", "or two"]}]
+    cut = {"clips": [[8.5, 48.5]], "clip_subtitles": cues, "yt_meta_dict": {"subtitles": cues}}
+    records = {"a": segments, "b": cut, "c": {"yt_meta_dict": {"subtitles": cues}}, "d": {**cut, "caption": "a man"}}
+    members = [(key, {"mp4": b"x", "json": json.dumps(record).encode()}) for key, record in records.items()]
+    write_tar(tmp_path / "s.tar", members)
+    a, b, c, d = only(str(tmp_path / "s.tar"))
+    assert (a.captions, a.spans) == (("one", "two"), (Span(0, 1), Span(1, 2)))
+    assert b.captions == ("a word or two",)
+    assert b.spans[0] is not None and b.spans[0].start == pytest.approx(0.17)  # the file begins at 8.5 s
+    assert c.spans == (Span(8.67, 9.0),)
+    assert d.captions == ("a man",) and d.spans == ()  # speech is no caption where there is one
+
+
+def write_table(path: Path, rows: list[list[object]]) -> str:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    return str(path)
+
+
+def test_tables_with_start_and_end(tmp_path: Path) -> None:
+    (tmp_path / "x1.webm").write_bytes(clip(frames=3))
+    rows: list[list[object]] = [["YoutubeID", "Start_timestamp", "End_timestamp", "Caption"]]
+    rows += [["x1", "00:00:00.000", "00:00:01.000", "one"], ["x1", "1.5", "2.5", "two"], ["x1", "", "", "all of it"]]
+    (sample,) = only(write_table(tmp_path / "t.csv", rows))
+    assert sample.media is not None and sample.media.path.endswith("x1.webm")
+    assert sample.captions == ("one", "two", "all of it")
+    assert sample.spans == (Span(0.0, 1.0), Span(1.5, 2.5), None)
+
+
+def test_columns_named_by_hand(tmp_path: Path) -> None:
+    (tmp_path / "x1.mp4").write_bytes(clip(frames=3))
+    path = write_table(tmp_path / "t.csv", [["file", "von", "bis", "text"], ["x1.mp4", 1, 2, "one"]])
+    assert only(path)[0].spans == ()
+    (sample,) = only(path, CorpusOptions(start_column="von", end_column="bis"))
+    assert sample.spans == (Span(1.0, 2.0),)
+    with pytest.raises(CorpusError, match="no column 'begin'"):
+        only(path, CorpusOptions(start_column="begin"))
+    with pytest.raises(CorpusError, match="--end-column needs"):
+        only(path, CorpusOptions(end_column="bis"))
+
+
+def test_columns_that_list_spans_and_captions(tmp_path: Path) -> None:
+    """As Panda-70M has them, in Python's notation."""
+    (tmp_path / "videos").mkdir()
+    (tmp_path / "videos" / "v1.mp4").write_bytes(clip(frames=3))
+    rows: list[list[object]] = [["videoID", "url", "timestamp", "caption", "matching_score"]]
+    spans = "[['0:00:00.300', '0:00:01.566'], ['0:00:02.100', '0:00:03.066'], ['x', '1']]"
+    rows.append(
+        ["v1", "https://example.org/watch?v=v1", spans, "['it\\'s a dog', \"a 'cat'\", 'late']", "[0.4, 0.5, 0.1]"]
+    )
+    (sample,) = only(write_table(tmp_path / "p.csv", rows))
+    assert sample.captions == ("it's a dog", "a 'cat'", "late")
+    assert sample.spans[:2] == (Span(0.3, 1.566), Span(2.1, 3.066))
+    assert sample.spans[2] is not None and math.isnan(sample.spans[2].start)

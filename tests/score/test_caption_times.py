@@ -1,0 +1,144 @@
+"""Timed captions from corpus to columns: a row for each, frames of its span, bad spans told, shifts found."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from auditor import Audit
+from auditor.run.audit import AuditConfig, run_audit
+from auditor.run.rescore import rescore
+from auditor.run.verify import verify
+from auditor.score.corpus_statistics import ScoreConfig
+from auditor.store.embeddings import begins_medium, read_embeddings
+from auditor.store.folder import Folder
+from auditor.sweep.sweep import SweepConfig
+from model.backbone import Backbone
+from model.pixels import fit_to
+from tests.support.clips import film, numbered_clip
+from tests.support.corpora import caption, write_tar
+
+SPANS = [(0.0, 1.0), (0.0, 1.0), (1.0, 3.0), (2.0, 4.0), (3.0, 3.0), (9.0, 12.0), (2.5, 1.0)]
+
+
+def audited(corpus: Path, out: Path, model: str, **sweep: object) -> pa.Table:
+    settings = dataclasses.replace(SweepConfig(frames=4, batch_size=8), **sweep)  # type: ignore[arg-type]
+    run_audit(AuditConfig(str(corpus), str(out), model, quiet=True, sweep=settings))
+    with Audit(out) as audit:
+        return audit.sql("SELECT * FROM samples ORDER BY key, caption_index")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Video a has seven timed captions, four of them good; b a caption of the whole and one of a part; c none timed."""
+    made = tmp_path_factory.mktemp("timed") / "s.tar"
+    timed = [{"start": a, "end": b, "caption": caption(i)} for i, (a, b) in enumerate(SPANS)]
+    vtt = f"WEBVTT\n\n00:01.000 --> 00:02.000\n{caption(21)}\n"
+    members = {
+        "a": {"mp4": numbered_clip("h264", "mp4", 100), "json": json.dumps({"segments": timed}).encode()},
+        "b": {"mp4": numbered_clip("h264", "mp4", 90), "txt": caption(20).encode(), "vtt": vtt.encode()},
+        "c": {"mp4": numbered_clip("h264", "mp4", 80), "txt": caption(30).encode()},
+        "d": {"mp4": b"not a video", "vtt": vtt.encode()},
+    }
+    return write_tar(made, members.items())
+
+
+def test_a_row_for_each_caption_with_the_frames_of_its_span(corpus: Path, tmp_path: Path, random_model: str) -> None:
+    found = audited(corpus, tmp_path / "out", random_model).to_pylist()
+    assert [row["key"] for row in found] == ["a"] * 7 + ["b"] * 2 + ["c", "d"]
+    assert [row["status"] for row in found] == ["ok"] * 4 + ["bad_span"] * 3 + ["ok"] * 3 + ["corrupt"]
+    assert "empty" in found[4]["error_message"] and "outside" in found[5]["error_message"]
+    assert [(row["start"], row["end"]) for row in found[:4]] == SPANS[:4]
+    assert [(row["start"], row["end"]) for row in found[7:10]] == [(None, None), (1.0, 2.0), (None, None)]
+    assert all(row["frames"] == 4 and row["similarity"] is not None for row in found if row["status"] == "ok")
+    stored = read_embeddings(Folder(tmp_path / "out"), "s")
+    assert stored.media_index.tolist() == [0, 0, 1, 2, 3, 4, 5]  # equal spans one after another share a medium
+    assert begins_medium(stored.facts).sum() == len(stored.media)
+    for when, (start, end) in zip(stored.times, SPANS[1:4], strict=False):
+        assert all(start - 0.04 <= time <= end for time in when)
+    with Audit(tmp_path / "out") as audit:
+        assert audit.summary().rows == 11
+    assert {check.differs for check in verify(str(tmp_path / "out"), 20)} == {""}
+
+
+def test_a_span_is_encoded_as_a_clip_cut_from_it(corpus: Path, tmp_path: Path, random_model: str) -> None:
+    audited(corpus, tmp_path / "out", random_model, context=0.0)
+    alone = {"key": {"mp4": numbered_clip("h264", "mp4", 80), "txt": caption(30).encode()}}
+    segments = [{"start": 0, "end": 3.2, "caption": "all of it again"}]
+    whole = {"key": {**alone["key"], "json": json.dumps({"segments": segments}).encode()}}
+    for name, members in (("alone", alone), ("whole", whole)):
+        audited(write_tar(tmp_path / f"{name}.tar", members.items()), tmp_path / name, random_model)
+    first = read_embeddings(Folder(tmp_path / "alone"), "alone").media.visual
+    both = read_embeddings(Folder(tmp_path / "whole"), "whole").media.visual
+    np.testing.assert_array_equal(both, np.repeat(first, 2, axis=0))
+
+
+def scenes(count: int, seed: int) -> list[np.ndarray]:  # type: ignore[type-arg]
+    generator = np.random.default_rng(seed)
+    coarse = generator.integers(0, 256, (count, 3, 4, 3), dtype=np.uint8)
+    return list(np.repeat(np.repeat(coarse, 16, axis=1), 16, axis=2))
+
+
+def test_a_shift_is_found_end_to_end(tmp_path: Path, random_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The encoder is random, so captions are given the vectors of the scenes they are about; all else is real."""
+    pictures, length, late = scenes(12, 0), 3, 6.0
+    words = [caption(40 + number) for number in range(len(pictures))]
+    data = film((picture for picture in pictures for _ in range(10 * length)), rate=10)
+    segments = [
+        {"start": number * length - late, "end": (number + 1) * length - late, "caption": text}
+        for number, text in enumerate(words)
+    ]
+    members = {"v": {"mp4": data, "json": json.dumps({"segments": segments}).encode()}}
+    encode = Backbone.encode_tokens
+
+    def about_scenes(self: Backbone, tokens: Tensor, *options: object, **named: object) -> Tensor:
+        pixels = np.stack([fit_to(self.pixels, Image.fromarray(picture)) for picture in pictures])
+        truth = dict(zip(map(tuple, self.tokens(words).tolist()), self.encode_images(pixels), strict=True))
+        plain = encode(self, tokens, *options, **named)  # type: ignore[arg-type]
+        return torch.stack([truth.get(tuple(row), v) for row, v in zip(tokens.tolist(), plain, strict=True)])
+
+    monkeypatch.setattr(Backbone, "encode_tokens", about_scenes)
+    found = audited(write_tar(tmp_path / "s.tar", members.items()), tmp_path / "out", random_model).to_pylist()
+    usable = [row for row in found if row["status"] == "ok"]
+    assert len(usable) == 10 and [row["status"] for row in found[:2]] == ["bad_span"] * 2  # they begin before the video
+    assert [row["time_shift"] for row in usable] == [pytest.approx(late, abs=0.5)] * 10
+    assert usable[0]["p_time_shift"] <= 0.01
+    overlap = []
+    for number, row in enumerate(usable, start=2):
+        a, b = number * length, (number + 1) * length
+        both = max(0.0, min(row["best_end"], b) - max(row["best_start"], a))
+        overlap.append(both / (row["best_end"] - row["best_start"] + length - both))
+    assert np.mean(np.array(overlap) >= 0.5) >= 0.8, overlap
+
+
+def test_an_audit_from_before_spans_is_scored_again(corpus: Path, tmp_path: Path, random_model: str) -> None:
+    import pyarrow.parquet as pq
+
+    audited(corpus, tmp_path / "out", random_model)
+    file = tmp_path / "out" / "embeddings" / "s.parquet"
+    table = pq.read_table(file)
+    old = table.filter(pa.array([key == "c" for key in table["key"].to_pylist()]))
+    added = ["start", "end", "decoder", "frame_rate", "audio", "context_embeddings", "context_times"]
+    pq.write_table(old.drop_columns(added), file)
+    rescore(str(tmp_path / "out"), None, ScoreConfig(), quiet=True)
+    with Audit(tmp_path / "out") as audit:
+        (row,) = audit.sql("SELECT * FROM samples").to_pylist()
+    assert row["similarity"] is not None and row["start"] is None
+
+
+def test_kept_segments_are_exported_with_their_spans(corpus: Path, tmp_path: Path, random_model: str) -> None:
+    """The shards that come out, audited again, have the kept rows and no others, with the same frames."""
+    table = audited(corpus, tmp_path / "out", random_model)
+    with Audit(tmp_path / "out") as audit:
+        kept = audit.keep(where="caption_index <> 1 OR key <> 'a'")
+        kept.write(tmp_path / "kept")
+    again = audited(tmp_path / "kept" / "00000.tar", tmp_path / "again", random_model).to_pylist()
+    wanted = [r for r in table.to_pylist() if r["status"] == "ok" and (r["key"], r["caption_index"]) != ("a", 1)]
+    columns = ("key", "caption", "start", "end", "frames", "status", "similarity")
+    assert [[row[name] for name in columns] for row in again] == [[row[name] for name in columns] for row in wanted]
