@@ -30,7 +30,8 @@ def rule_options(function: Function) -> Function:
 @click.option("--keep-top", help="Keep the best share (30%) or number (100000) of the usable rows ...")
 @click.option("--by", help="... by this column.")
 @click.option("--where", help="Keep rows that meet this SQL condition.")
-@click.option("--no-duplicates", is_flag=True, help="Of each group of duplicates keep the first.")
+@click.option("--no-duplicates", is_flag=True, help="Of each group of duplicates keep one.")
+@click.option("--no-overlap", metavar="OTHER", help="Leave out media that `auditor overlap` found in OTHER too.")
 @click.option(
     "--unscored",
     type=click.Choice(CHOICES["unscored"]),

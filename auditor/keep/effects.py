@@ -17,6 +17,7 @@ from auditor.query.rows import fetch
 from auditor.query.rules import RuleError, Rules, bound_sql, parse_share
 from auditor.query.sandbox import QueryError, literal
 from auditor.schema import COLUMNS, HIGH_IS_SUSPICIOUS, order_sql
+from auditor.store.overlap import overlapping_digests
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,9 @@ def clauses(database: AuditDatabase, rules: Rules) -> list[Clause]:
         found.append(Clause("where", f"coalesce({checked}, FALSE)"))
     if rules.no_duplicates:
         found.append(Clause("no_duplicates", "duplicate_of IS NULL"))
+    if rules.no_overlap:
+        digests = ", ".join(map(literal, overlapping_digests(database.files.folder, rules.no_overlap)))
+        found.append(Clause("no_overlap", f"coalesce(media_digest NOT IN ({digests}), TRUE)" if digests else "TRUE"))
     return [STATUS, *(whole_media(database, rules, found) if rules.per_medium in ("any", "all") else found)]
 
 

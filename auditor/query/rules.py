@@ -59,6 +59,7 @@ class Rules:
     by: str | None = None
     where: str | None = None
     no_duplicates: bool = False
+    no_overlap: str | None = None  # another corpus, as `auditor overlap` was given it
     unscored: Unscored = "keep"
     per_medium: PerMedium | None = None
 
