@@ -1,5 +1,5 @@
 """Real photos for the benchmarks and tests of mismatch and ambiguity: Flickr8k through the product's own decoder and
-model, and the ways to spoil their captions.
+model; tests/bench/noise.py spoils their captions.
 
 Nouns are found without a tagger: a noun often stands right behind "a", "an" or "the" and right before a preposition, a
 copula, a participle or the end of the sentence. Of the words seen so at least 5 times and in a fifth of their uses,
@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from auditor.vectors import Floats, Ints
 
@@ -128,33 +127,3 @@ def first_noun_phrase(caption: str, known: Sequence[str]) -> str | None:
             short = caption[: found.end()]
             return short if len(words(short)) < len(words(caption)) else None
     return None
-
-
-def plant(photos: Photos, kind: str, rate: float, seed: int, encode: Encode) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Spoil a share of the captions; returns all caption vectors and which pairs are mismatched.
-
-    random: the caption of another photo. similar: one of the 2nd to 6th nearest captions of other photos. noun: one
-    noun swapped for another.
-    """
-    generator = np.random.default_rng(seed)
-    count = len(photos.captions)
-    order = generator.permutation(count)
-    text, wanted = photos.text.copy(), round(rate * count)
-    if kind == "noun":
-        known = nouns(photos.captions)
-        swapped = {int(i): swap_noun(photos.captions[i], known, generator) for i in order}
-        chosen = np.array([i for i in order if swapped[int(i)]][:wanted], np.int64)
-        if len(chosen):
-            text[chosen] = encode([swapped[int(i)] or "" for i in chosen])
-    else:
-        chosen = order[:wanted]
-        for i in chosen:
-            apart = photos.media != photos.media[i]
-            if kind == "similar":
-                near = np.where(apart, photos.text @ photos.text[i], -np.inf)
-                text[i] = photos.text[generator.choice(np.argsort(-near)[1:6])]
-            else:
-                text[i] = photos.text[generator.choice(np.flatnonzero(apart))]
-    spoiled = np.zeros(count, bool)
-    spoiled[chosen] = True
-    return text, spoiled

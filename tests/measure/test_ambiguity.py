@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from auditor.measure.ambiguity import MISMATCH, default_thresholds
+from auditor.measure.evidence import judged
 from auditor.measure.mismatch import fit_mismatch
 from auditor.measure.rivals import Measures, Reference, measure
 from auditor.vectors import MediaVectors
@@ -14,6 +15,12 @@ from tests.support.pairs import planted, unit
 
 def measures_of(ref: Reference, text: np.ndarray | None = None) -> Measures:
     return measure(ref.media, ref.text if text is None else text, ref.group, ref)
+
+
+def p_mismatch(ref: Reference) -> np.ndarray:
+    model = fit_mismatch(ref)
+    assert model is not None and model.judge is not None
+    return model.p(judged(model.judge, ref, measures_of(ref)))
 
 
 def sorts(vague: int = 0) -> Reference:
@@ -40,9 +47,7 @@ def test_swapping_captions_leaves_ambiguity_and_raises_p_mismatch() -> None:
     before, after = measures_of(ref), measures_of(mixed)
     assert np.allclose(before.matches_text[swapped], after.matches_text, rtol=1e-3)
     assert np.allclose(before.matches_visual, after.matches_visual, rtol=1e-3)
-    model = fit_mismatch(mixed)
-    assert model is not None
-    p = model.p(after.mismatch_score)
+    p = p_mismatch(mixed)
     assert p[:80].mean() > 0.8 and p[80:].mean() < 0.1
 
 
@@ -91,9 +96,7 @@ def test_on_real_photos_swapping_captions_moves_p_mismatch_and_no_uncertainty(sh
         after = head.uncertainty_text(torch.from_numpy(photos.text[swapped])).numpy()
     assert np.allclose(after, before[swapped], atol=1e-6)
     mixed = Reference(MediaVectors(photos.visual[photos.media]), photos.text[swapped], photos.media, photos.scale)
-    model = fit_mismatch(mixed)
-    assert model is not None
-    p = model.p(measures_of(mixed).mismatch_score)
+    p = p_mismatch(mixed)
     strayed = photos.media[swapped] != photos.media
     assert p[strayed].mean() > 0.6
     assert p[~strayed].mean() < 0.15

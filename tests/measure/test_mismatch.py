@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from auditor.measure.mismatch import MismatchModel, fit_mismatch, fit_scores, pooled, repairings
-from auditor.measure.rivals import Reference, measure
-from auditor.vectors import MediaVectors
+from auditor.measure.evidence import judged, repairings
+from auditor.measure.mismatch import MismatchModel, fit_mismatch, fit_scores, pooled
+from auditor.measure.rivals import measure
 from tests.bench.mismatch_flickr8k import auroc, average_precision, calibration_error, mixture
 from tests.support.pairs import Planted, planted
 
@@ -18,7 +18,8 @@ def fitted(corpus: Planted, **options: int) -> tuple[MismatchModel, np.ndarray, 
     ref = corpus.reference
     model = fit_mismatch(ref, **options)
     assert model is not None
-    score = measure(ref.media, ref.text, ref.group, ref).mismatch_score
+    assert model.judge is not None
+    score = judged(model.judge, ref, measure(ref.media, ref.text, ref.group, ref))
     return model, score, model.p(score).astype(np.float64)
 
 
@@ -85,8 +86,8 @@ def test_a_sample_of_a_larger_corpus_judges_the_rest() -> None:
     rows = np.sort(np.random.default_rng(0).choice(4000, 800, replace=False))
     sample = ref.take(rows)
     model = fit_mismatch(sample, captions=4000)
-    assert model is not None
-    p = model.p(measure(ref.media, ref.text, ref.group, sample).mismatch_score).astype(float)
+    assert model is not None and model.judge is not None
+    p = model.p(judged(model.judge, ref, measure(ref.media, ref.text, ref.group, sample))).astype(float)
     assert abs(model.pi0 - corpus.spoiled[rows].mean()) < 0.05
     assert calibration_error(p, corpus.spoiled) < 0.04
 
@@ -132,15 +133,16 @@ def test_metrics_of_the_benchmark() -> None:
 def test_real_photos(shared: Path) -> None:
     """200 photos, 1,000 captions, a fifth swapped: better than the cosine, and the probabilities hold."""
     pytest.importorskip("torch")
-    from tests.bench.flickr8k import load_photos, plant
+    from tests.bench.flickr8k import load_photos
+    from tests.bench.noise import reference_of, spoil
 
     photos = load_photos(shared, limit=200)
-    text, spoiled = plant(photos, "random", 0.2, 0, lambda captions: np.empty((0, 0), np.float32))
-    ref = Reference(MediaVectors(photos.visual[photos.media]), text, photos.media, photos.scale)
+    found = spoil(photos, "random", 0.2, 0)
+    ref, spoiled = reference_of(found.photos), found.wrong
     model, score, p = fitted(Planted(ref, spoiled))
-    cosine = np.einsum("nd,nd->n", ref.visual, text).astype(float)
+    cosine = np.einsum("nd,nd->n", ref.visual, ref.text).astype(float)
     assert auroc(score.astype(float), spoiled) > auroc(cosine, spoiled)
     assert abs(model.pi0 - 0.2) < 0.04
     assert calibration_error(p, spoiled) < 0.03
-    clean, _, untouched = fitted(Planted(Reference(ref.media, photos.text, ref.group, ref.scale), spoiled))
+    clean, _, untouched = fitted(Planted(reference_of(photos), spoiled))
     assert clean.pi0 < 0.02 and (untouched >= 0.5).mean() <= 0.005

@@ -37,7 +37,7 @@ def naive_measures(ref: Reference, row: int) -> dict[str, float]:
     return {
         "similarity": own,
         "similarity_normalised": own - (level(of_visual, ref.scale) + level(of_text, ref.scale)) / 2,
-        "mismatch_score": own - rivals.RIVAL_WEIGHT * (level(of_visual, 2 * ref.scale) + level(of_text, 2 * ref.scale)),
+        "rival_margin": own - rivals.RIVAL_WEIGHT * (level(of_visual, 2 * ref.scale) + level(of_text, 2 * ref.scale)),
         "mean_similarity_visual": float(of_visual.mean()),
         "mean_similarity_text": float(of_text.mean()),
         "matches_visual": matches(np.array([similarity(row, j) for j in everyone])),
@@ -62,7 +62,7 @@ def test_a_pair_is_measured_alike_alone_and_among_others() -> None:
     ref = planted(60, 0.2).reference
     together = measure(ref.media, ref.text, ref.group, ref)
     alone = measure(MediaVectors(ref.visual[5:6]), ref.text[5:6], ref.group[5:6], ref)
-    assert alone.mismatch_score[0] == pytest.approx(together.mismatch_score[5], abs=1e-5)
+    assert alone.rival_margin[0] == pytest.approx(together.rival_margin[5], abs=1e-5)
 
 
 def test_the_own_group_never_counts() -> None:
@@ -75,7 +75,7 @@ def test_the_own_group_never_counts() -> None:
         ref.scale,
     )
     copied = measure(MediaVectors(ref.visual[:1]), ref.text[:1], ref.group[:1], crowded)
-    assert copied.mismatch_score[0] == pytest.approx(base.mismatch_score[0], abs=1e-5)
+    assert copied.rival_margin[0] == pytest.approx(base.rival_margin[0], abs=1e-5)
     assert copied.similarity_normalised[0] == pytest.approx(base.similarity_normalised[0], abs=1e-5)
 
 
@@ -114,7 +114,7 @@ def test_matches_scale_to_the_corpus_and_count_what_fits() -> None:
 def test_large_scales_do_not_overflow() -> None:
     ref = replace(planted(50, 0.1).reference, scale=1000.0)
     found = measure(ref.media, ref.text, ref.group, ref)
-    for name in ("similarity_normalised", "mismatch_score", "matches_text", "matches_visual"):
+    for name in ("similarity_normalised", "rival_margin", "matches_text", "matches_visual"):
         assert np.isfinite(getattr(found, name)).all(), name
 
 
@@ -154,4 +154,4 @@ def test_images_have_no_frame_columns() -> None:
 def test_no_pairs_give_empty_measures() -> None:
     ref = planted(30, 0.0).reference
     found = measure(MediaVectors(ref.visual[:0]), ref.text[:0], ref.group[:0], ref)
-    assert len(found.mismatch_score) == 0
+    assert len(found.rival_margin) == 0

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from auditor.measure.rivals import Reference
+from auditor.measure.siblings import siblings_of
 from auditor.vectors import Floats, MediaVectors
 
 
@@ -33,7 +34,9 @@ def planted(
     mixed = text.copy()
     for i in np.flatnonzero(spoiled):
         mixed[i] = text[generator.choice(np.flatnonzero(group != group[i]))]
-    return Planted(Reference(MediaVectors(visual), mixed, group.astype(np.int64), scale), spoiled)
+    group = group.astype(np.int64)
+    siblings = siblings_of(group, mixed, MediaVectors(visual).own_similarity(mixed)) if captions > 1 else None
+    return Planted(Reference(MediaVectors(visual), mixed, group, scale, siblings=siblings), spoiled)
 
 
 def as_video(reference: Reference, frames: int = 4, seed: int = 0) -> Reference:
