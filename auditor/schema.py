@@ -55,6 +55,7 @@ class Flag:
     """A suspicion that the view derives: `measure` is at or above the flag's threshold in the manifest.
 
     A threshold named after `paper_measure` makes the flag go by that column instead: the definition of the PAU paper.
+    Without either, a threshold named after `ranked_by` does; this is how an audit sets its own flags.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Flag:
     measure: str
     colour: str
     paper_measure: str | None = None
+    ranked_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +111,17 @@ FLAGS: dict[str, Flag] = {
             "matches_visual",
             "orange",
             "uncertainty_visual",
+            "ambiguity_visual",
         ),
         Flag(
             "ambiguous_text",
             "ambiguous caption",
             "ambiguous captions",
-            "the caption fits many media of the corpus",
+            "the caption fits many media of the corpus, or says very little",
             "matches_text",
             "violet",
             "uncertainty_text",
+            "ambiguity_text",
         ),
     )
 }
@@ -305,13 +309,89 @@ _SCORES = (
         logarithmic=True,
     ),
     _score(
+        "ambiguity_visual",
+        "float32",
+        "Ambiguity of the medium",
+        "how unclear it is which caption the medium belongs to",
+        suspicious="high",
+        unit="deviations",
+        use="measurement",
+        in_memory=True,
+        definition="entropy of the captions that fit, hubs discounted, in deviations from the corpus's mean",
+    ),
+    _score(
+        "ambiguity_text",
+        "float32",
+        "Ambiguity of the caption",
+        "how unclear it is which medium the caption belongs to, and how little its words say",
+        suspicious="high",
+        unit="deviations",
+        use="measurement",
+        in_memory=True,
+        definition="the same for the media that fit, plus twice what caption_bits falls short of the usual",
+    ),
+    _score(
+        "caption_bits",
+        "float32",
+        "What the words say",
+        "how much the words of the caption narrow down what it may describe",
+        suspicious="low",
+        unit="bits",
+        use="detail",
+        definition="sum over its words of log2(captions / captions with the word)",
+    ),
+    _score(
         "mismatch_score",
         "float32",
         "Mismatch score",
         "the statistic that p_mismatch is computed from",
         suspicious="low",
         in_memory=True,
+        definition="sum of the evidence: similarity, rivals, neighbours, siblings, words (docs/method.md)",
+    ),
+    _score(
+        "rival_margin",
+        "float32",
+        "Margin over rivals",
+        "low where a better partner exists in the corpus, whether or not this one is right",
+        suspicious="low",
+        use="measurement",
+        in_memory=True,
         definition="the pair's similarity less that of the rivals of both its sides",
+    ),
+    _score(
+        "neighbour_agreement",
+        "float32",
+        "Captions of similar media",
+        "how far the captions of the most similar media agree with this one; 0: as with any caption",
+        suspicious="low",
+        unit="deviations",
+        definition="weighted mean similarity to them, in deviations above random re-pairings",
+    ),
+    _score(
+        "sibling_agreement",
+        "float32",
+        "Other captions of the medium",
+        "how far the medium's other captions agree with this one; empty where it has none",
+        suspicious="low",
+        unit="deviations",
+        definition="similarity to them, weighed by how well they fit themselves, above random re-pairings",
+    ),
+    _score(
+        "word_support",
+        "float32",
+        "Support of the weakest word",
+        "how much the medium speaks for the caption's weakest word; empty where there are no words",
+        suspicious="low",
+        unit="deviations",
+        definition="cosine of the word alone with the medium, in deviations over media",
+    ),
+    _score(
+        "weakest_word",
+        "string",
+        "Weakest word",
+        "the word of the caption that the medium speaks for least",
+        use="detail",
     ),
     _score(
         "p_mismatch",

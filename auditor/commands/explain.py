@@ -50,6 +50,8 @@ def show(found: "Explanation") -> None:
             if row.get(name) is not None
         ]
     )
+    for reason in found.reasons:
+        click.echo(f"  {console.plain(reason)}")
     if found.caption_rank is not None and found.medium_rank is not None:
         where = f"of the {found.compared_with}"
         click.echo(f"its caption is number {found.caption_rank:,} of {found.captions_of:,} {where} for this medium")

@@ -48,7 +48,9 @@ def command(
     machine = as_json or as_csv or parquet
     rows = [cut.to_dict() if machine else shown(cut) for cut in listed]
     pairs, mismatched = found.pairs.sum(), (found.pairs * found.p).sum()
-    title = f"{pairs:,.0f} pairs, {mismatched:,.0f} of them ({mismatched / pairs:.1%}) expected to be mismatched"
+    title = (
+        f"{pairs:,.0f} pairs, at least {mismatched:,.0f} of them ({mismatched / pairs:.1%}) expected to be mismatched"
+    )
     if found.unscored:
         title += f"; no estimate: {found.unscored:,}, which no cut removes"
     show(rows, title=title, as_json=as_json, as_csv=as_csv, parquet=parquet)

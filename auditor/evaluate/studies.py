@@ -15,8 +15,10 @@ from auditor.evaluate.complexity import count
 from auditor.evaluate.encoding import EvaluationError
 from auditor.evaluate.evaluate import uncertainty
 from auditor.evaluate.projection_training import FeaturePairs, Projections, ProjectionTraining, shuffle_captions, train
+from auditor.measure.evidence import judged
 from auditor.measure.mismatch import fit_mismatch
 from auditor.measure.rivals import Reference, measure
+from auditor.measure.siblings import siblings_of
 from auditor.retrieval import analyses
 from auditor.retrieval.analyses import DIRECTIONS, Direction, ItemScores, auroc, averaged, deviation
 from auditor.retrieval.protocols import Weights, mean_result
@@ -302,14 +304,22 @@ def cross_fitted_mismatch(pairs: FeaturePairs, config: ProjectionTraining) -> tu
         visual, text = data.visual[owners], data.text[mine]
         rows = sampled_media(owners, REFERENCE_PAIRS, config.seed)
         scale = float(model.log_scale.detach().exp())
-        reference = Reference(MediaVectors(visual[rows]), text[rows], owners[rows], scale)
+        everything = pairs_as_arrays(visual, text, owners, scale)
+        reference = everything.take(rows)
         found = fit_mismatch(reference, seed=config.seed, captions=len(pairs.owners), draws=20_000)
-        if found is None:
+        if found is None or found.judge is None:
             raise EvaluationError(f"{len(owners)} pairs are too few to tell mismatched pairs from others")
-        measured = measure(MediaVectors(visual), text, owners, reference)
-        p[mine] = found.p(measured.mismatch_score)
+        measured = measure(everything.media, text, owners, reference, hubs=found.judge.hubs)
+        p[mine] = found.p(judged(found.judge, everything, measured))
         shares.append(found.pi0)
     return p, float(np.mean(shares))
+
+
+def pairs_as_arrays(visual: Array, text: Array, owners: Array, scale: float) -> Reference:
+    """Pairs with the other captions of their media."""
+    media = MediaVectors(visual)
+    siblings = siblings_of(owners, text, media.own_similarity(text))
+    return Reference(media, text, owners, scale, siblings=siblings)
 
 
 def sampled_media(owners: Array, pairs: int, seed: int) -> Array:

@@ -34,7 +34,8 @@ class Chance:
     def trust(self, similarity: Floats) -> Floats:
         """How surely pairs with these similarities belong together, 0 to 1."""
         z = (similarity - self.pair) / self.pair_deviation
-        return (1 / (1 + np.exp(np.clip(STEEP * (SURE - z), -30, 30)))).astype(np.float32)
+        found: Floats = (1 / (1 + np.exp(np.clip(STEEP * (SURE - z), -30, 30)))).astype(np.float32)
+        return found
 
     @property
     def middle(self) -> float:
@@ -70,15 +71,14 @@ class Profile:
 
 
 def sibling_profile(siblings: Siblings, count: int, dim: int, chance: Chance) -> Profile:
+    """The profile of each of `count` pairs, of width `dim`."""
     trust = chance.trust(siblings.similarity)
     total = np.zeros((count, dim), np.float32)
-    order = np.argsort(siblings.owner, kind="stable")
-    owner = siblings.owner[order]
-    if len(owner):
-        weighted = siblings.text[order] * trust[order, None]
+    for rows in blocks(len(siblings), dim):
+        owner, row = siblings.owner[rows], siblings.row[rows]
         first = np.flatnonzero(np.diff(owner, prepend=-1))
-        total[owner[first]] = np.add.reduceat(weighted, first, axis=0)
-    mass = np.bincount(siblings.owner, trust, count).astype(np.float32)
+        total[owner[first]] += np.add.reduceat(siblings.text[row] * trust[row, None], first, axis=0)
+    mass = np.bincount(siblings.owner, trust[siblings.row], count).astype(np.float32)
     return Profile(total / (mass + np.float32(DOUBT))[:, None], mass / (mass + np.float32(DOUBT)))
 
 

@@ -28,8 +28,8 @@ from auditor.measure.agreement import (
     neighbourhood,
     sibling_profile,
 )
-from auditor.measure.rivals import Measures, Reference, standing_of_text, standing_of_visual
-from auditor.measure.words import Vocabulary, WordRows, Words, word_rows
+from auditor.measure.rivals import Hubs, Measures, Reference, hubs_of, runs, standing_of_text
+from auditor.measure.words import Vocabulary, Weakest, WordRows, Words, word_rows
 from auditor.vectors import Floats, Ints
 
 WEIGHTS = {
@@ -62,24 +62,27 @@ class Judge:
 
     chance: Chance
     around: Neighbourhood
+    hubs: Hubs
     words: Words | None
     spread: Mapping[str, Spread]
 
-    def contributions(self, parts: Parts) -> Parts:
-        """What each kind of evidence adds to the statistic, 0 where there is none."""
-        found = {}
-        for name, spread in self.spread.items():
-            if name in parts:
-                z = (parts[name] - np.float32(spread.mean)) / np.float32(spread.deviation)
-                found[name] = np.nan_to_num(np.float32(spread.weight) * z)
-        return found
+    def standardised(self, parts: Parts) -> Parts:
+        """Evidence in deviations above random re-pairings."""
+        return {
+            name: (parts[name] - np.float32(spread.mean)) / np.float32(spread.deviation)
+            for name, spread in self.spread.items()
+            if name in parts
+        }
 
     def score(self, parts: Parts) -> Floats:
-        """The statistic: low is suspicious."""
-        total: Floats = np.sum(list(self.contributions(parts).values()), axis=0, dtype=np.float32)
+        """The statistic: low is suspicious. Evidence that there is not counts for nothing."""
+        total = np.zeros(len(parts["similarity"]), np.float32)
+        for name, z in self.standardised(parts).items():
+            total += np.nan_to_num(np.float32(self.spread[name].weight) * z)
         return total
 
     def to_dict(self) -> dict[str, Any]:
+        """The weights of each kind of evidence, for the manifest."""
         return {name: {"mean": s.mean, "deviation": s.deviation, "weight": s.weight} for name, s in self.spread.items()}
 
 
@@ -88,7 +91,7 @@ class Evidence:
     """The evidence on N pairs, and the word of each caption that the medium speaks for least."""
 
     parts: Parts
-    weakest_word: Ints  # (N,) row of the judge's words, -1 where there is none
+    weakest: Weakest | None = None  # where there are words
 
 
 def gather(judge: Judge, pairs: Reference, measured: Measures) -> Evidence:
@@ -107,7 +110,7 @@ def gather(judge: Judge, pairs: Reference, measured: Measures) -> Evidence:
         said = sibling_profile(pairs.siblings, len(text), text.shape[1], judge.chance)
         parts["siblings"] = said.agreement(text, judge.chance.middle)
     if judge.words is None:
-        return Evidence(parts, np.full(len(text), -1, np.int64))
+        return Evidence(parts)
     rows = word_rows(pairs.captions, judge.words.index)
     found, weakest = look_up(judge.words, rows, visual, said, np.arange(len(text)))
     return Evidence(parts | found, weakest)
@@ -118,20 +121,14 @@ def judged(judge: Judge, pairs: Reference, measured: Measures) -> Floats:
     return judge.score(gather(judge, pairs, measured).parts)
 
 
-def runs(group: Ints) -> tuple[Ints, Ints]:
-    """First row of every run of equal groups, and the run of each row."""
-    starts = np.diff(group, prepend=group[:1] - 1) != 0
-    return np.flatnonzero(starts), np.cumsum(starts) - 1
-
-
-def look_up(words: Words, rows: WordRows, visual: Floats, said: Profile | None, media: Ints) -> tuple[Parts, Ints]:
+def look_up(words: Words, rows: WordRows, visual: Floats, said: Profile | None, media: Ints) -> tuple[Parts, Weakest]:
     """The evidence of words of N captions; `media` (N,) are the rows of what each is looked for in."""
     seen = words.weakest(rows, visual, words.of_media, media)
     parts = {"words": seen.gap}
     if said is not None and words.of_siblings is not None:
         gap = words.weakest(rows, said.vector, words.of_siblings, media).gap
         parts["sibling_words"] = np.where(said.mass[media] > 0, gap, np.float32(np.nan))
-    return parts, seen.word
+    return parts, seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +163,7 @@ def hold_trial(
         known = found[~np.isnan(found)]
         if len(known) and float(known.std()) > 1e-9:
             spread[name] = Spread(float(known.mean()), float(known.std()), weights[name])
-    judge = Judge(chance, bench.around, bench.words, spread)
+    judge = Judge(chance, bench.around, bench.hubs, bench.words, spread)
     return Trial(judge, judge.score(observed), judge.score(null), i, j)
 
 
@@ -193,9 +190,8 @@ class Bench:
     near: Near
     profile: Floats  # (R, D) of the neighbours' captions
     said: Profile | None  # of the siblings
-    rivals_visual: Floats
-    rivals_text: Floats
-    rivals_text_with_own: Floats
+    hubs: Hubs
+    with_own: Floats  # (R,) what captions reach with their rivals when their own medium is one of them
     words: Words | None
     rows: WordRows | None
     coverage: float
@@ -205,13 +201,13 @@ class Bench:
         around = neighbourhood(ref, chance)
         near = around.near(ref.visual, ref.group)
         said = None
-        if ref.siblings is not None and len(ref.siblings.owner):
+        if ref.siblings is not None:
             said = sibling_profile(ref.siblings, len(ref), ref.text.shape[1], chance)
         words = None
         if vocabulary is not None and vocabulary.names and ref.captions:
             heard = None if said is None else said.vector[said.mass > 0]
             words = Words.of(vocabulary, some(ref.visual[runs(ref.group)[0]]), None if heard is None else some(heard))
-        rivals_text = standing_of_text(ref.text, ref.group, ref).rivals
+        hubs = hubs_of(ref)
         nobody = np.full(len(ref), NO_GROUP)
         return Bench(
             ref,
@@ -220,9 +216,8 @@ class Bench:
             near,
             around.profile(near),
             said,
-            standing_of_visual(ref.media, ref.group, ref).rivals,
-            rivals_text,
-            standing_of_text(ref.text, nobody, ref).rivals if coverage > 0 else rivals_text,
+            hubs,
+            standing_of_text(ref.text, nobody, ref, hubs.visual).rivals if coverage > 0 else hubs.text,
             words,
             None if words is None else word_rows(ref.captions, words.index),
             coverage,
@@ -239,8 +234,8 @@ class Bench:
         text = ref.text[j]
         parts = {
             "similarity": ref.media.take(i).own_similarity(text),
-            "rivals_visual": self.rivals_visual[i],
-            "rivals_text": np.where(met, self.rivals_text_with_own[j], self.rivals_text[j]),
+            "rivals_visual": self.hubs.visual[i],
+            "rivals_text": np.where(met, self.with_own[j], self.hubs.text[j]),
             "neighbours": self._neighbours(i, j, text),
         }
         if self.said is not None:
@@ -254,4 +249,5 @@ class Bench:
         itself = self.around.rows[self.near.rows[i]] == j[:, None]
         weight = (self.near.weight[i] * itself).sum(axis=1)
         agreement: Floats = np.einsum("nd,nd->n", self.profile[i], text)
-        return (agreement - weight) / np.maximum(1 - weight, np.float32(1e-3))
+        without: Floats = (agreement - weight) / np.maximum(1 - weight, np.float32(1e-3))
+        return without

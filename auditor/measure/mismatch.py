@@ -26,7 +26,8 @@ DRAWS = 50_000  # re-pairings at most
 INTERVAL = (0.05, 0.95)
 SMOOTH = 2  # bins by which f0 is smoothed for the curve
 UNSEEN = 0.02  # re-pairings that a bin is thought to hold where none fell into it
-LEAST_SPREAD = 0.15  # of the variance of the resampled shares that is left when the draw of the corpus is taken off
+DRAWN = 0.6  # of the variance of a drawn share that is taken off; all of it covers too little with one caption each
+LEAST_SPREAD = 0.15  # of the variance of the resampled shares that is left in any case
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class MismatchModel:
             },
             "frame_threshold": self.frame_threshold,
             "evidence": self.judge.to_dict() if self.judge else {},
+            "middle": self.judge.chance.middle if self.judge else None,
         }
 
     @classmethod
@@ -182,7 +184,7 @@ def interval(pi0: float, shares: Doubles, pairs: int, coverage: float) -> tuple[
     does the draw matter.
     """
     variance = float(shares.var()) if len(shares) else 0.0
-    rest = max(variance - coverage * pi0 * (1 - pi0) / pairs, LEAST_SPREAD * variance)
+    rest = max(variance - DRAWN * coverage * pi0 * (1 - pi0) / pairs, LEAST_SPREAD * variance)
     factor = np.sqrt(rest / variance) if variance > 0 else 0.0
     low, high = np.quantile(factor * (shares - pi0), INTERVAL) if len(shares) else (0.0, 0.0)
     # resampling never finds what was not seen: without one low score the interval still has a width

@@ -8,7 +8,7 @@ of pairs.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -64,6 +64,8 @@ class Measures:
     mean_similarity_text: Floats
     matches_visual: Floats
     matches_text: Floats
+    confusion_visual: Floats
+    confusion_text: Floats
     rivals_visual: Floats  # what the best captions of others reach with the medium
     rivals_text: Floats
     rival_margin: Floats  # low: a better partner exists
@@ -80,6 +82,17 @@ class Standing:
     rivals: Floats  # the same at half that temperature: closer to the best alternatives
     mean: Floats
     share: Floats  # effective share of the reference that fits as well, in (0, 1]
+    confusion: Floats  # entropy of what fits at twice the scale, where what fits everything counts for less
+
+    def take(self, rows: Ints) -> "Standing":
+        return Standing(*(getattr(self, each.name)[rows] for each in fields(self)))
+
+
+def runs(group: Ints) -> tuple[Ints, Ints]:
+    """First row of every run of equal groups, and the run of each row."""
+    starts = np.ones(len(group), dtype=bool)
+    starts[1:] = group[1:] != group[:-1]
+    return np.flatnonzero(starts), np.cumsum(starts) - 1
 
 
 def blocks(rows: int, columns: int) -> Iterator[slice]:
@@ -104,8 +117,26 @@ class OwnGroup:
         return row, self.order[np.repeat(first, count) + within], count
 
 
-def standing(similarity: Floats, own: tuple[Ints, Ints, Ints], scale: float, whole: bool = True) -> Standing:
-    """Reduce a block of similarities to the reference, (B, R), which is overwritten.
+@dataclass(frozen=True, slots=True)
+class Hubs:
+    """What each medium and each caption of a reference reaches with its best rivals: how much of a hub it is."""
+
+    visual: Floats  # (R,)
+    text: Floats  # (R,)
+
+
+def hubs_of(ref: Reference) -> Hubs:
+    even = np.zeros(len(ref), np.float32)
+    return Hubs(
+        standing_of_visual(ref.media, ref.group, ref, even).rivals,
+        standing_of_text(ref.text, ref.group, ref, even).rivals,
+    )
+
+
+def standing(
+    similarity: Floats, own: tuple[Ints, Ints, Ints], scale: float, hubs: Floats, whole: bool = True
+) -> Standing:
+    """Reduce a block of similarities to the reference, (B, R), which is overwritten; `hubs` (R,) of its items.
 
     The own group is no rival and left out. Where the reference is the `whole` corpus it does count among what fits, so
     that this does not depend on the medium a caption is paired with; where it is a sample it does not count, or rows
@@ -123,29 +154,44 @@ def standing(similarity: Floats, own: tuple[Ints, Ints, Ints], scale: float, who
     weights[row, column] = 0
     mass = np.maximum(weights.sum(axis=1), np.float32(1e-30))
     moment = np.einsum("br,br->b", weights, logits)
-    squares = np.maximum(np.einsum("br,br->b", weights, weights), np.float32(1e-30))
+    near = np.minimum((partner - top[row, 0]) * np.float32(scale), np.float32(40))
+    counted = row, np.float32(whole)
+    count = others + np.float32(whole) * hits
+    fitting = np.exp(entropy(mass, moment, near, counted))
     level = top[:, 0] + np.log(mass / others) / np.float32(scale)
-    rivals = top[:, 0] + np.log(squares / others) / np.float32(2 * scale)
-    near = np.minimum((partner - top[row, 0]) * np.float32(scale), np.float32(60))
-    weight = np.exp(near) * np.float32(whole)
+
+    squares = np.multiply(weights, weights, out=weights)
+    rivals = top[:, 0] + np.log(np.maximum(squares.sum(axis=1), np.float32(1e-30)) / others) / np.float32(2 * scale)
+    penalty = np.clip(np.float32(scale) * (hubs - hubs.mean()), -30, 30)  # (R,)
+    np.multiply(squares, np.exp(-penalty), out=squares)
+    mass = np.maximum(squares.sum(axis=1), np.float32(1e-30))
+    moment = 2 * np.einsum("br,br->b", squares, logits) - squares @ penalty
+    vague = entropy(mass, moment, 2 * near - penalty[column], counted)
+    return Standing(
+        level, rivals, total / others, np.minimum(fitting / count, 1).astype(np.float32), vague.astype(np.float32)
+    )
+
+
+def entropy(mass: Floats, moment: Floats, near: Floats, counted: tuple[Ints, np.float32]) -> npt.NDArray[np.float64]:
+    """Of a distribution with this sum and mean logit of its weights, and further logits `near` where they count."""
+    row, whole = counted
+    weight = np.exp(np.minimum(near, np.float32(80))) * whole
     all_mass = mass + np.bincount(row, weight, len(mass))
     all_moment = moment + np.bincount(row, weight * near, len(mass))
-    count = others + np.float32(whole) * hits
-    fitting = np.exp(np.log(all_mass) - all_moment / all_mass)  # perplexity
-    return Standing(level, rivals, total / others, np.minimum(fitting / count, 1).astype(np.float32))
+    return np.asarray(np.log(all_mass) - all_moment / all_mass)
 
 
-def standing_of_visual(media: MediaVectors, group: Ints, ref: Reference, whole: bool = True) -> Standing:
+def standing_of_visual(media: MediaVectors, group: Ints, ref: Reference, hubs: Floats, whole: bool = True) -> Standing:
     """How media stand against the captions of the reference."""
     own = OwnGroup(ref.group)
     parts = []
     for rows in blocks(len(media), len(ref) if media.frames is None else len(ref) * 4):
         matrix = media.take(rows).similarity(ref.text)
-        parts.append(standing(matrix, own.find(group[rows]), ref.scale, whole))
+        parts.append(standing(matrix, own.find(group[rows]), ref.scale, hubs, whole))
     return joined(parts)
 
 
-def standing_of_text(text: Floats, group: Ints, ref: Reference, whole: bool = True) -> Standing:
+def standing_of_text(text: Floats, group: Ints, ref: Reference, hubs: Floats, whole: bool = True) -> Standing:
     """How captions stand against the media of the reference."""
     own = OwnGroup(ref.group)
     parts = []
@@ -154,19 +200,14 @@ def standing_of_text(text: Floats, group: Ints, ref: Reference, whole: bool = Tr
             matrix = text[rows] @ ref.visual.T
         else:
             matrix = np.ascontiguousarray(ref.media.similarity(text[rows]).T)
-        parts.append(standing(matrix, own.find(group[rows]), ref.scale, whole))
+        parts.append(standing(matrix, own.find(group[rows]), ref.scale, hubs, whole))
     return joined(parts)
 
 
 def joined(parts: list[Standing]) -> Standing:
     if not parts:
-        return Standing(*(np.empty(0, np.float32) for _ in range(4)))
-    return Standing(
-        np.concatenate([part.level for part in parts]),
-        np.concatenate([part.rivals for part in parts]),
-        np.concatenate([part.mean for part in parts]),
-        np.concatenate([part.share for part in parts]),
-    )
+        return Standing(*(np.empty(0, np.float32) for _ in fields(Standing)))
+    return Standing(*(np.concatenate([getattr(part, each.name) for part in parts]) for each in fields(Standing)))
 
 
 def measure(
@@ -178,16 +219,20 @@ def measure(
     media: int | None = None,
     captions: int | None = None,
     frame_threshold: float | None = None,
+    hubs: Hubs | None = None,
 ) -> Measures:
     """Measure N pairs of one kind against the reference.
 
     `media` and `captions` are the corpus's numbers of OK media and captions, to which `matches_*` are scaled (the
-    reference's size where not given). `frame_threshold` is `MismatchModel.frame_threshold` (computed where not given).
+    reference's size where not given). `frame_threshold` is `MismatchModel.frame_threshold` and `hubs` is `hubs_of` the
+    reference; both are computed where not given. A medium whose captions stand together is compared once.
     """
     similarity = vectors.own_similarity(text)
     whole = captions is None or captions <= len(reference)
-    of_visual = standing_of_visual(vectors, group, reference, whole)
-    of_text = standing_of_text(text, group, reference, whole)
+    hubs = hubs_of(reference) if hubs is None else hubs
+    first, which = runs(group)
+    of_visual = standing_of_visual(vectors.take(first), group[first], reference, hubs.text, whole).take(which)
+    of_text = standing_of_text(text, group, reference, hubs.visual, whole)
     normalised = similarity - np.float32(0.5) * (of_visual.level + of_text.level)
     best, spread, share = None, None, None
     if vectors.mask is not None:
@@ -200,6 +245,8 @@ def measure(
         mean_similarity_text=of_text.mean,
         matches_visual=of_visual.share * np.float32(captions or len(reference)),
         matches_text=of_text.share * np.float32(media or len(reference)),
+        confusion_visual=of_visual.confusion,
+        confusion_text=of_text.confusion,
         rivals_visual=of_visual.rivals,
         rivals_text=of_text.rivals,
         rival_margin=rival_margin(similarity, of_visual.rivals, of_text.rivals),

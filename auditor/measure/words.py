@@ -98,9 +98,10 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Weakest:
-    """How far the weakest word of each of N captions stands below the mean of its words; NaN where it has none."""
+    """The weakest word of each of N captions; NaN where it has none."""
 
-    gap: Floats  # (N,) at most 0, in deviations
+    gap: Floats  # (N,) how far it stands below the mean of the caption's words, in deviations
+    support: Floats  # (N,) how much like it the medium is, in deviations over media
     word: Ints  # (N,) row of that word, -1 where there is none
 
 
@@ -127,17 +128,19 @@ class Words:
 
     def weakest(self, rows: WordRows, vectors: Floats, scale: Scale, media: Ints) -> Weakest:
         """Of the words of each caption the one least like its medium: a row of `vectors`, by `media` (N,)."""
-        gap, word = np.full(len(media), np.nan, np.float32), np.full(len(media), -1, np.int64)
+        gap, support = np.full((2, len(media)), np.nan, np.float32)
+        word = np.full(len(media), -1, np.int64)
         some = np.flatnonzero(rows.count)
         if not len(some):
-            return Weakest(gap, word)
+            return Weakest(gap, support, word)
         z = self._standardised(rows.word, vectors, np.repeat(media, rows.count), scale)
         first, size = rows.first[some], rows.count[some]
         lowest = np.minimum.reduceat(z, first)
+        support[some] = lowest
         gap[some] = lowest - np.add.reduceat(z, first) / size
         at = np.flatnonzero(z == np.repeat(lowest, size))[::-1]  # the first of equals is written last
         word[np.repeat(some, size)[at]] = rows.word[at]
-        return Weakest(gap, word)
+        return Weakest(gap, support, word)
 
     def _standardised(self, word: Ints, vectors: Floats, row: Ints, scale: Scale) -> Floats:
         z = np.empty(len(word), np.float32)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from auditor.errors import AuditorError
+from auditor.measure.reasons import SiblingVotes, reasons
 from auditor.query import rows
 from auditor.query.database import AuditDatabase
 from auditor.query.prototypes import PrototypeBelief, load_head
@@ -69,6 +70,7 @@ class Explanation:
     prototypes_visual: list[PrototypeBelief] = field(default_factory=list)
     prototypes_text: list[PrototypeBelief] = field(default_factory=list)
     duplicates: list[dict[str, Any]] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)  # what speaks for the pair and against it, in words
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -81,6 +83,7 @@ class Pair:
     medium: MediaVectors  # one
     text: Floats  # (1, D)
     times: tuple[float, ...]
+    siblings: Floats  # (S, D) the medium's other captions
 
 
 def explain(
@@ -123,7 +126,16 @@ def explain(
         prototypes_visual=prototypes_visual,
         prototypes_text=prototypes_text,
         duplicates=find_duplicates(database, row),
+        reasons=reasons(row, sibling_votes(database, row, pair)),
     )
+
+
+def sibling_votes(database: AuditDatabase, row: dict[str, Any], pair: Pair) -> SiblingVotes | None:
+    """What the medium's other captions say of this one; None where there are none, or nothing to judge them by."""
+    middle = (database.manifest.get("statistics", {}).get(row["kind"]) or {}).get("middle")
+    if middle is None or not len(pair.siblings):
+        return None
+    return SiblingVotes.of_captions(pair.text[0], pair.siblings, middle)
 
 
 def find_row(database: AuditDatabase, key: str, caption_index: int | None) -> dict[str, Any]:
@@ -153,6 +165,7 @@ def load_pair(folder: Folder, row: dict[str, Any]) -> Pair | None:
                 of_kind(found.media.take(slice(medium, medium + 1)), row["kind"]),
                 found.text[place : place + 1],
                 found.times[medium] if found.times else (),
+                found.text[(found.media_index == medium) & (np.arange(len(found.text)) != place)],
             )
     return None
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from auditor.errors import AuditorError
 from auditor.query.sandbox import literal, name
-from auditor.schema import FLAGS, RULES
+from auditor.schema import FLAGS, RULES, Flag
 
 
 class RuleError(AuditorError):
@@ -24,12 +24,17 @@ def flag_sql(thresholds: Mapping[str, Threshold]) -> dict[str, str]:
     """SQL of each flag. A threshold named after a measurement (`uncertainty_text`) cuts that one instead."""
     flags = {}
     for flag in FLAGS.values():
-        paper = flag.paper_measure
-        if paper and thresholds.get(paper) is not None:
-            flags[flag.name] = at_least(paper, thresholds[paper])
-        else:
-            flags[flag.name] = at_least(flag.measure, thresholds.get(flag.name))
+        column, threshold = flag_cut(flag, thresholds)
+        flags[flag.name] = at_least(column, threshold)
     return flags
+
+
+def flag_cut(flag: Flag, thresholds: Mapping[str, Threshold]) -> tuple[str, Threshold]:
+    """The column that a flag goes by, and where it is cut."""
+    for column, named in ((flag.paper_measure, flag.paper_measure), (flag.measure, flag.name), (flag.ranked_by,) * 2):
+        if column and named and thresholds.get(named) is not None:
+            return column, thresholds[named]
+    return flag.measure, None
 
 
 def at_least(column: str, threshold: Threshold) -> str:

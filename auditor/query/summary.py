@@ -10,16 +10,25 @@ from auditor.store.faults import read_faults
 
 MOST_FAULTS = 10  # shown
 
+# What every page that shows the estimated share says of it.
+AT_LEAST = "It is a lower bound: captions of related media look right to the model, and only labels can show them."
+
 
 @dataclass(frozen=True)
 class Noise:
-    """The estimated share of mismatched pairs of one kind, with its interval."""
+    """The estimated share of mismatched pairs of one kind, with its interval.
+
+    Estimated without labels it is a lower bound: captions of related media look right to the model.
+    """
 
     kind: str
     share: float
     low: float
     high: float
     pairs: int
+
+    def words(self) -> str:
+        return f"at least {self.share:.1%} ({self.low:.1%} - {self.high:.1%})"
 
 
 @dataclass(frozen=True)
@@ -52,7 +61,7 @@ class Summary:
         found += [(f"  {status}", of(count, self.rows)) for status, count in self.status.items() if status != "ok"]
         found += [(f"{kind}s", media_and_captions(count, self.captions[kind])) for kind, count in self.kinds.items()]
         for noise in self.noise:
-            found.append((f"mismatched {noise.kind}s", f"about {noise.share:.1%} ({noise.low:.1%} - {noise.high:.1%})"))
+            found.append((f"mismatched {noise.kind}s", noise.words()))
         if self.unscored:
             found.append(("no estimate", f"{of(self.unscored, self.usable)}: too few pairs of their kind"))
         found += [(f"flagged {flag}", of(count, self.usable)) for flag, count in self.flags.items()]

@@ -18,6 +18,7 @@ from auditor.query.database import AuditDatabase
 
 Doubles = npt.NDArray[np.float64]
 
+NORMAL_95 = 1.645
 STEPS = 1000  # cut-offs are multiples of 1/1000
 SHOWN = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 SCORE_STEPS = 200  # within a step of p pairs are told apart by their score, or 0 and 1 would lump too many together
@@ -138,8 +139,10 @@ def cuts(found: PairCounts, at: Sequence[float] | None = None) -> list[Cut]:
         (share(hit[steps], removed), share(removed - hit[steps], total - hit[0]))
         for hit in (above(found.step, found.pairs * curve) for curve in found.resampled)
     ]
-    precision_low, precision_high = interval([one for one, _ in intervals], precision)
-    lost_low, lost_high = interval([two for _, two in intervals], lost)
+    # which of the removed pairs are mismatched is chance too, as p says: little in a large corpus, not in a small one
+    chance = np.sqrt(above(found.step, found.pairs * found.p * (1 - found.p))[steps])
+    precision_low, precision_high = interval([one for one, _ in intervals], precision, share(chance, removed))
+    lost_low, lost_high = interval([two for _, two in intervals], lost, share(chance, total - all_bad))
     caught = share(bad, np.full(len(bad), all_bad))
     return [
         Cut(
@@ -194,12 +197,12 @@ def share(part: Doubles, whole: Doubles | float) -> Doubles:
     return found
 
 
-def interval(resampled: Sequence[Doubles], point: Doubles) -> tuple[Doubles, Doubles]:
-    """Ends of the interval, which always holds the point itself."""
-    if not resampled:
-        return point, point
-    low, high = np.quantile(np.stack(resampled), INTERVAL, axis=0)
-    return np.fmin(low, point), np.fmax(high, point)
+def interval(resampled: Sequence[Doubles], point: Doubles, chance: Doubles) -> tuple[Doubles, Doubles]:
+    """Ends of the 90% interval, which always holds the point itself; `chance` is a deviation that comes on top."""
+    low, high = np.quantile(np.stack(resampled), INTERVAL, axis=0) if resampled else (point, point)
+    more = NORMAL_95 * np.nan_to_num(chance)
+    below, beyond = np.hypot(np.fmin(low - point, 0), more), np.hypot(np.fmax(high - point, 0), more)
+    return np.maximum(point - below, 0), np.minimum(point + beyond, 1)
 
 
 def known(value: float) -> float | None:

@@ -22,7 +22,8 @@ from auditor.query.database import AuditDatabase
 from auditor.query.distributions import density, histogram
 from auditor.query.precision import precision
 from auditor.query.rows import errors, media, worst
-from auditor.query.summary import Summary, summarise
+from auditor.query.rules import flag_cut
+from auditor.query.summary import AT_LEAST, Summary, summarise
 from auditor.report.svg import compact, density_chart, histogram_chart, null_chart
 from auditor.report.words import GALLERIES, Gallery
 from auditor.schema import COLUMNS, FLAGS, HEADLINES
@@ -163,7 +164,7 @@ def cards(found: Summary) -> list[Card]:
     shown = [Card(f"{found.usable:,}", f"usable rows, {found.usable / (found.rows or 1):.1%} of all")]
     for entry in found.noise:
         if found.kinds.get(entry.kind):
-            interval = f"of {entry.kind} pairs mismatched ({entry.low:.1%} to {entry.high:.1%})"
+            interval = f"of {entry.kind} pairs mismatched, at least ({entry.low:.1%} to {entry.high:.1%})"
             shown.append(Card(f"{entry.share:.1%}", interval, warm=True))
     for flag, count in found.flags.items():
         shown.append(Card(f"{count / usable:.1%}", FLAGS[flag].plural, flag == "mismatch"))
@@ -176,13 +177,13 @@ def noise(database: AuditDatabase, found: Summary) -> Iterator[Section]:
     for entry in found.noise:
         drawn = (database.manifest.get("statistics", {}).get(entry.kind) or {}).get("histogram") or {}
         if found.kinds.get(entry.kind) and drawn.get("edges"):
-            words = f"about {entry.share:.1%} mismatched ({entry.low:.1%} to {entry.high:.1%})"
+            words = f"{entry.words()} mismatched"
             chart = null_chart(drawn["edges"], drawn["observed"], drawn["null"], entry.share)
             charts.append(Figure(f"{entry.kind} pairs", words, chart))
     if charts:
         words = (
             "Captions re-paired at random show what a mismatched pair looks like (red). Where the observed scores "
-            "(blue) reach into the red, pairs are probably mismatched."
+            "(blue) reach into the red, pairs are probably mismatched. " + AT_LEAST
         )
         yield Section("Do captions belong to their media?", words, charts, wide=True, note=reviews(database))
 
@@ -205,7 +206,8 @@ def distributions(database: AuditDatabase, usable: int) -> Section:
         column = COLUMNS[name]
         counted = histogram(database, name, "status = 'ok'", bins, column.logarithmic)
         if counted.total:
-            cut = next((database.thresholds.get(flag.name) for flag in FLAGS.values() if flag.measure == name), None)
+            cuts = dict(flag_cut(flag, database.thresholds) for flag in FLAGS.values())
+            cut = cuts.get(name)
             cut = cut if isinstance(cut, float) else None  # one line cannot show a threshold for each kind
             chart = histogram_chart(counted, name, log=column.logarithmic, cut=cut)
             charts.append(Figure(column.label, column.meaning, chart))

@@ -7,8 +7,11 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
+
+import numpy as np
 
 from auditor.console import Progress
 from auditor.corpus.reader import Corpus, CorpusOptions, Shard, open_corpus
@@ -16,11 +19,13 @@ from auditor.errors import AuditError
 from auditor.score.corpus_statistics import Context, ScoreConfig, prepare
 from auditor.score.pair_sample import NothingEncodedError
 from auditor.score.score import is_scored, score_shard
+from auditor.score.vocabulary import Encode
 from auditor.store.folder import Folder
 from auditor.store.lock import exclusive
 from auditor.store.manifest import NAME, Manifest, now, versions
 from auditor.sweep.shard_file import ShardReport
 from auditor.sweep.sweep import SweepConfig, Sweeper, earlier, settings
+from auditor.vectors import Floats
 from model.backbone import Backbone, BackboneError
 from model.checkpoint import Loaded, load_model, save_checkpoint
 from model.prototypes import PrototypeHead
@@ -119,7 +124,8 @@ def run_audit(config: AuditConfig, make_engine: MakeEngine = local_engine, devic
         manifest.state = "scoring"
         manifest.save(folder)
         swept = [report.shard for report in reports if report.failure is None]
-        context = score_corpus(folder, swept, engine, loaded.head, manifest, config.score, config.quiet)
+        encode = partial(encode_captions, loaded.backbone)
+        context = score_corpus(folder, swept, engine, loaded.head, manifest, config.score, config.quiet, encode)
         keep_head(folder, context.head, manifest)
         finish(manifest, folder)
     return manifest
@@ -279,10 +285,20 @@ def score_corpus(
     manifest: Manifest,
     config: ScoreConfig,
     quiet: bool,
+    encode: Encode | None = None,
 ) -> Context:
-    """Score all shards; the manifest gets the corpus-wide numbers."""
+    """Score all shards; the manifest gets the corpus-wide numbers. `encode` is the text tower, where it is at hand."""
     try:
-        context = prepare(folder, shards, head, manifest.model["logit_scale"], config, each=engine.each)
+        context = prepare(
+            folder,
+            shards,
+            head,
+            manifest.model["logit_scale"],
+            config,
+            model=manifest.model["fingerprint"],
+            encode=encode,
+            each=engine.each,
+        )
     except NothingEncodedError as error:
         manifest.state = "failed"
         manifest.save(folder)
@@ -290,12 +306,21 @@ def score_corpus(
     manifest.statistics, manifest.thresholds = context.statistics, context.thresholds
     manifest.model["head"] = "given" if head else "fitted"
     manifest.model["head_fingerprint"] = context.head.fingerprint
+    manifest.settings["words"] = context.words
     with Progress("score", manifest.counts["rows"], quiet=quiet) as progress:
         for shard, count, failure in engine.score(shards, context):
             progress.advance(count)
             if failure:
                 manifest.failed_shards.append({"shard": shard, "message": f"not scored: {failure}"})
     return context
+
+
+def encode_captions(backbone: Backbone, captions: Sequence[str], batch: int = 256) -> Floats:
+    """The vectors of captions by the text tower."""
+    parts = [
+        backbone.encode_texts(captions[at : at + batch]).float().cpu().numpy() for at in range(0, len(captions), batch)
+    ]
+    return np.concatenate(parts) if parts else np.zeros((0, backbone.dim), np.float32)
 
 
 def describe_status(manifest: Manifest) -> str:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from auditor.corpus.media import read_media
 from auditor.decode.decoders import Decoded, DecoderPool, Stream
 from auditor.errors import AuditorError
+from auditor.measure.siblings import Siblings
 from auditor.run.rescore import stored_head
 from auditor.sample import Span
 from auditor.score.corpus_statistics import Context, ScoreConfig, prepare
@@ -53,7 +54,15 @@ def verify(out: str, count: int, *, model: str | None = None, corpus: str | None
         raise AuditorError(f"{backbone.spec} is not the model that made {out}; pass it with --model")
     shards = folder.names("embeddings", ".parquet")
     config = ScoreConfig.of(manifest.settings["score"])
-    context = prepare(folder, shards, stored_head(folder), manifest.model["logit_scale"], config, keep=False)
+    context = prepare(
+        folder,
+        shards,
+        stored_head(folder),
+        manifest.model["logit_scale"],
+        config,
+        model=manifest.model["fingerprint"],
+        keep=False,
+    )
     sweep = SweepConfig(manifest.model["frames"], manifest.model.get("exact_pixels", True))
     checks: list[Check] = []
     with sweep.decoder_pool(backbone.pixels, workers=1) as decoders:
@@ -92,11 +101,12 @@ class Checker:
         checks = []
         for position in chosen:
             row = stored.slice(int(pairs.rows[position]), 1).to_pylist()[0]
-            differs = self._compare(row, kind)
+            siblings = None if pairs.siblings is None else pairs.siblings.take(np.array([position]), len(pairs))
+            differs = self._compare(row, kind, siblings)
             checks.append(Check(shard, row["key"], row["caption_index"], differs))
         return checks
 
-    def _compare(self, row: dict[str, Any], kind: str) -> str:
+    def _compare(self, row: dict[str, Any], kind: str, siblings: Siblings | None) -> str:
         try:
             place = row["media_path"], row["media_offset"], row["media_size"]
             data = read_media(*place, root=self.corpus, old_root=self.old_root)
@@ -110,7 +120,7 @@ class Checker:
         result = found.collected() if isinstance(found, Stream) else found
         if not isinstance(result, Decoded):
             return f"does not decode any more: {result.message}"
-        fresh = score_pairs(self._pair(row, result), self.context.kinds[kind], self.context)
+        fresh = score_pairs(self._pair(row, result, siblings), self.context.kinds[kind], self.context)
         wrong = [
             f"{name} {row[name]:.4f} is now {float(fresh[name][0]):.4f}"
             for name, tolerance in TOLERANCES.items()
@@ -118,7 +128,7 @@ class Checker:
         ]
         return "; ".join(wrong)
 
-    def _pair(self, row: dict[str, Any], result: Decoded) -> Pairs:
+    def _pair(self, row: dict[str, Any], result: Decoded, siblings: Siblings | None) -> Pairs:
         frames = self.backbone.encode_images(result.pixels).float().cpu().numpy()
         text = self.backbone.encode_texts([row["caption"]]).float().cpu().numpy()
         return Pairs(
@@ -127,6 +137,7 @@ class Checker:
             media=from_frames(frames, np.array([len(frames)]), keep=result.times is not None),
             text=text,
             group=groups(identities(_one_row(row))),
+            siblings=siblings,
             times=(tuple(result.times),) if result.times is not None else (),
         )
 

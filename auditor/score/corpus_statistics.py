@@ -7,17 +7,18 @@ search for duplicates (auditor.score.duplicate_search), which reads every vector
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import torch
 
-from auditor.measure.ambiguity import default_thresholds
+from auditor.measure.ambiguity import AmbiguityScale, Frequencies, Level, default_thresholds
 from auditor.measure.mismatch import MismatchModel, fit_mismatch
-from auditor.measure.rivals import Reference, measure
+from auditor.measure.rivals import Hubs, Measures, Reference, hubs_of, measure
 from auditor.measure.topics import fit_topics
+from auditor.measure.words import Vocabulary
 from auditor.score.duplicate_search import Best, find_duplicates
 from auditor.score.pair_sample import (
     KINDS,
@@ -31,6 +32,7 @@ from auditor.score.pair_sample import (
     in_turn,
     total,
 )
+from auditor.score.vocabulary import Encode, draw_captions, vocabulary_of
 from auditor.store import embeddings as stored
 from auditor.store.folder import Folder
 from auditor.vectors import Floats
@@ -64,6 +66,21 @@ class KindContext:
     mismatch: MismatchModel | None  # None where there are too few pairs to tell
     media: int
     captions: int
+    hubs: Hubs
+    ambiguity: AmbiguityScale
+
+    def measure(self, pairs: Pairs) -> Measures:
+        """Pairs of this kind against its reference."""
+        return measure(
+            pairs.media,
+            pairs.text,
+            pairs.group,
+            self.reference,
+            media=self.media,
+            captions=self.captions,
+            frame_threshold=self.mismatch.frame_threshold if self.mismatch else None,
+            hubs=self.hubs,
+        )
 
 
 @dataclass(frozen=True)
@@ -72,6 +89,8 @@ class Context:
 
     head: PrototypeHead
     kinds: dict[str, KindContext]
+    frequencies: Frequencies
+    words: int  # that are looked for in media; 0 where there was no text tower to encode them
     topics: Floats  # (T, D)
     thresholds: dict[str, Any]
     statistics: dict[str, Any]
@@ -85,10 +104,15 @@ def prepare(
     scale: float,
     config: ScoreConfig,
     *,
+    model: str = "",
+    encode: Encode | None = None,
     keep: bool = True,
     each: Each = in_turn,
 ) -> Context:
-    """Compute the corpus-wide numbers from embeddings/*.parquet; `keep` puts samples and duplicates into the audit."""
+    """Compute the corpus-wide numbers from embeddings/*.parquet; `keep` puts samples and duplicates into the audit.
+
+    `model` is the fingerprint of the encoder and `encode` its text tower, for the words of the captions.
+    """
     counts = count_pairs(folder, shards, each)
     samples = {kind: draw_pairs(folder, counts, kind, config.reference, config.seed, each=each) for kind in KINDS}
     found = {kind: pairs for kind, pairs in samples.items() if pairs is not None}
@@ -96,15 +120,25 @@ def prepare(
         raise NothingEncodedError("no pair of this corpus could be encoded, so there is nothing to score")
     if head is None:
         head = _fit_head(folder, counts, config, each)
-    kinds = {kind: _kind(pairs, total(counts, kind), scale, config.seed) for kind, pairs in found.items()}
+    frequencies = Frequencies.of(draw_captions(folder, counts, config.seed, each))
+    vocabulary = vocabulary_of(folder, list(frequencies.counts), model, encode, keep=keep)
+    kinds = {}
+    for kind, pairs in found.items():
+        kinds[kind] = _kind(pairs, total(counts, kind), pairs.reference(scale), frequencies, vocabulary, config.seed)
     topics = fit_topics(np.concatenate([pairs.visual for pairs in found.values()]), config.topics, config.seed)
     statistics = {kind: _describe(context) for kind, context in kinds.items()}
-    thresholds = _thresholds(found, kinds)
+    thresholds = _thresholds(found, kinds, frequencies)
     if keep:
         _keep_reference(folder, found)
         find_duplicates(folder, counts, config.near_duplicate, config.keep_duplicate, seed=config.seed, each=each)
-    parts = (head.fingerprint, repr(sorted(statistics.items())), topics.tobytes())
-    return Context(head, kinds, topics, thresholds, statistics, _fingerprint(*parts))
+    parts = (
+        head.fingerprint,
+        repr(sorted(statistics.items())),
+        repr(sorted(frequencies.counts.items())),
+        topics.tobytes(),
+    )
+    words = len(vocabulary.names) if vocabulary else 0
+    return Context(head, kinds, frequencies, words, topics, thresholds, statistics, _fingerprint(*parts))
 
 
 def _fit_head(folder: Folder, counts: Sequence[ShardCounts], config: ScoreConfig, each: Each) -> PrototypeHead:
@@ -113,31 +147,35 @@ def _fit_head(folder: Folder, counts: Sequence[ShardCounts], config: ScoreConfig
     return fit_prototypes(torch.from_numpy(visual), torch.from_numpy(text), head, seed=config.seed)
 
 
-def _kind(pairs: Pairs, counts: tuple[int, int], scale: float, seed: int) -> KindContext:
-    reference = Reference(pairs.media, pairs.text, pairs.group, scale)
+def _kind(
+    pairs: Pairs,
+    counts: tuple[int, int],
+    reference: Reference,
+    frequencies: Frequencies,
+    vocabulary: Vocabulary | None,
+    seed: int,
+) -> KindContext:
     captions, media = counts
-    return KindContext(reference, fit_mismatch(reference, seed=seed, captions=captions), media, captions)
+    mismatch = fit_mismatch(reference, seed=seed, captions=captions, words=vocabulary)
+    hubs = mismatch.judge.hubs if mismatch and mismatch.judge else hubs_of(reference)
+    usual = AmbiguityScale(Level(0, 0), Level(0, 0), Level(0, 0))
+    context = KindContext(reference, mismatch, media, captions, hubs, usual)
+    return replace(context, ambiguity=AmbiguityScale.of(context.measure(pairs), frequencies.bits(reference.captions)))
 
 
 def _describe(context: KindContext) -> dict[str, Any]:
-    described = {"pairs": context.captions, "media": context.media, "reference": len(context.reference)}
+    described: dict[str, Any] = {"pairs": context.captions, "media": context.media, "reference": len(context.reference)}
+    described["ambiguity"] = context.ambiguity.to_dict()
     return {**described, **(context.mismatch.to_dict() if context.mismatch else {"pi0": None})}
 
 
-def _thresholds(pairs: dict[str, Pairs], kinds: dict[str, KindContext]) -> dict[str, Any]:
-    measured = {
-        kind: measure(
-            one.media,
-            one.text,
-            one.group,
-            kinds[kind].reference,
-            media=kinds[kind].media,
-            captions=kinds[kind].captions,
-        )
-        for kind, one in pairs.items()
-    }
-    thresholds: dict[str, Any] = default_thresholds(measured)
-    return thresholds
+def _thresholds(pairs: dict[str, Pairs], kinds: dict[str, KindContext], frequencies: Frequencies) -> dict[str, Any]:
+    visual, text = {}, {}
+    for kind, one in pairs.items():
+        measured, scale = kinds[kind].measure(one), kinds[kind].ambiguity
+        visual[kind] = scale.of_visual(measured)
+        text[kind] = scale.of_text(measured, frequencies.bits(one.captions))
+    return default_thresholds(visual, text)
 
 
 def _keep_reference(folder: Folder, pairs: dict[str, Pairs]) -> None:

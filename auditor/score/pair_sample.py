@@ -13,6 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.errors import AuditorError
+from auditor.measure.rivals import Reference
+from auditor.measure.siblings import Siblings, sibling_rows
+from auditor.measure.siblings import concatenate as concatenate_siblings
 from auditor.store.embeddings import MEDIUM, Embeddings, begins_medium, identities, read_embeddings, read_facts
 from auditor.store.folder import Folder
 from auditor.vectors import Floats, Ints, MediaVectors
@@ -45,6 +48,7 @@ class Pairs:
     media: MediaVectors  # P of them
     text: Floats  # (P, D)
     group: Ints  # (P,) the same for media with the same bytes
+    siblings: Siblings | None = None  # the other captions of their media in the shard
     times: tuple[tuple[float, ...], ...] = field(default=(), repr=False)  # (P) seconds of the frames
 
     def __len__(self) -> int:
@@ -53,6 +57,14 @@ class Pairs:
     @property
     def visual(self) -> Floats:  # (P, D)
         return self.media.visual
+
+    @property
+    def captions(self) -> list[str]:
+        return [caption or "" for caption in self.facts.column("caption").to_pylist()]
+
+    def reference(self, scale: float) -> Reference:
+        """The same as arrays to measure, or to measure with."""
+        return Reference(self.media, self.text, self.group, scale, self.captions, self.siblings)
 
 
 class Each(Protocol):
@@ -90,19 +102,30 @@ def pairs_of_kind(embeddings: Embeddings, kind: str, chosen: Ints | None = None,
     """The encoded pairs of one kind of a shard, in order; or those `chosen` among them, by position."""
     facts = embeddings.facts.take(pa.array(embeddings.rows))
     places = np.flatnonzero(np.array(facts.column("kind").to_pylist()) == kind)
-    places = places if chosen is None else places[chosen]
-    index = embeddings.media_index[places]
-    facts = facts.take(pa.array(places, pa.int64()))
     video = kind == "video"
     media = embeddings.media if video and frames else embeddings.media.without_frames()
+    index, text = embeddings.media_index[places], embeddings.text[places]
+    facts = facts.take(pa.array(places, pa.int64()))
+    group = groups(identities(facts))
+    siblings = siblings_of(group, text, media, index, chosen)
+    kept = np.arange(len(places)) if chosen is None else chosen
     return Pairs(
-        facts=facts,
-        rows=embeddings.rows[places],
-        media=media.take(index),
-        text=embeddings.text[places],
-        group=groups(identities(facts)),
-        times=tuple(embeddings.times[i] for i in index) if video else (),
+        facts=facts if chosen is None else facts.take(pa.array(chosen, pa.int64())),
+        rows=embeddings.rows[places[kept]],
+        media=media.take(index[kept]),
+        text=text[kept],
+        group=group[kept],
+        siblings=siblings,
+        times=tuple(embeddings.times[i] for i in index[kept]) if video else (),
     )
+
+
+def siblings_of(group: Ints, text: Floats, media: MediaVectors, index: Ints, chosen: Ints | None) -> Siblings | None:
+    """The other captions of the media of all pairs, or of those chosen."""
+    if len(np.unique(group)) == len(group):
+        return None
+    found = Siblings(*sibling_rows(group), text, media.take(index).own_similarity(text))
+    return found if chosen is None else found.take(chosen, len(group))
 
 
 def draw_pairs(
@@ -155,5 +178,6 @@ def concatenate(parts: Sequence[Pairs]) -> Pairs:
         concatenate_media([part.media for part in parts]),
         np.concatenate([part.text for part in parts]),
         np.concatenate([part.group for part in parts]),
+        concatenate_siblings([part.siblings for part in parts], [len(part) for part in parts]),
         tuple(times for part in parts for times in part.times),
     )

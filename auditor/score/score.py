@@ -12,7 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import torch
 
-from auditor.measure.rivals import measure
+from auditor.measure.evidence import Judge, gather
+from auditor.measure.mismatch import MismatchModel
+from auditor.measure.rivals import Measures
 from auditor.measure.topics import assign_topics
 from auditor.score.caption_times import time_scores
 from auditor.score.corpus_statistics import Context, KindContext
@@ -68,21 +70,20 @@ def scatter(field: pa.Field, parts: Sequence[tuple[npt.NDArray[np.int64], Any]],
     absent = np.ones(rows, dtype=bool)
     for at, found in parts:
         values[at] = found
-        absent[at] = False
+        absent[at] = False if text else _missing(found)
     return pa.array(values, field.type) if text else pa.array(values, field.type, mask=absent)
+
+
+def _missing(found: Any) -> npt.NDArray[np.bool_]:
+    """Which numbers are no numbers: there is nothing to say of these rows."""
+    values = np.asarray(found)
+    return np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), dtype=bool)
 
 
 def score_pairs(pairs: Pairs, kind: KindContext, context: Context) -> Columns:
     """The scores of encoded pairs of one kind, by column."""
-    measured = measure(
-        pairs.media,
-        pairs.text,
-        pairs.group,
-        kind.reference,
-        media=kind.media,
-        captions=kind.captions,
-        frame_threshold=kind.mismatch.frame_threshold if kind.mismatch else None,
-    )
+    measured = kind.measure(pairs)
+    bits = context.frequencies.bits(pairs.captions)
     with torch.inference_mode():
         uncertainty_visual = context.head.uncertainty_visual(torch.from_numpy(pairs.visual)).numpy()
         uncertainty_text = context.head.uncertainty_text(torch.from_numpy(pairs.text)).numpy()
@@ -95,17 +96,44 @@ def score_pairs(pairs: Pairs, kind: KindContext, context: Context) -> Columns:
         "mean_similarity_text": measured.mean_similarity_text,
         "matches_visual": measured.matches_visual,
         "matches_text": measured.matches_text,
-        "mismatch_score": measured.mismatch_score,
+        "ambiguity_visual": kind.ambiguity.of_visual(measured),
+        "ambiguity_text": kind.ambiguity.of_text(measured, bits),
+        "caption_bits": bits,
+        "rival_margin": measured.rival_margin,
         "topic": assign_topics(pairs.visual, context.topics),
     }
-    if kind.mismatch is not None:
-        columns["p_mismatch"] = kind.mismatch.p(measured.mismatch_score)
+    if kind.mismatch is not None and kind.mismatch.judge is not None:
+        columns |= _judged(pairs, kind.mismatch, kind.mismatch.judge, measured)
     if measured.best_frame is not None:
         columns["best_frame"] = measured.best_frame
         columns["best_frame_time"] = [t[i] for t, i in zip(pairs.times, measured.best_frame, strict=True)]
         columns["frame_spread"] = measured.frame_spread
         columns["frame_match_share"] = measured.frame_match_share
     return columns
+
+
+def _judged(pairs: Pairs, model: MismatchModel, judge: Judge, measured: Measures) -> Columns:
+    """p_mismatch and what it rests on, in deviations above random re-pairings; NaN where there is no evidence."""
+    evidence = gather(judge, pairs.reference(0.0), measured)
+    score = judge.score(evidence.parts)
+    z = judge.standardised(evidence.parts)
+    columns: Columns = {"mismatch_score": score, "p_mismatch": model.p(score)}
+    if "neighbours" in z:
+        columns["neighbour_agreement"] = z["neighbours"]
+    if "siblings" in z:
+        columns["sibling_agreement"] = np.where(_has_siblings(pairs), z["siblings"], np.float32(np.nan))
+    if judge.words is not None and evidence.weakest is not None:
+        names = judge.words.names
+        columns["word_support"] = evidence.weakest.support
+        columns["weakest_word"] = [names[row] if row >= 0 else None for row in evidence.weakest.word.tolist()]
+    return columns
+
+
+def _has_siblings(pairs: Pairs) -> npt.NDArray[np.bool_]:
+    there = np.zeros(len(pairs), dtype=bool)
+    if pairs.siblings is not None:
+        there[pairs.siblings.owner] = True
+    return there
 
 
 def _duplicate_of(pairs: Pairs, repeats: Mapping[str, str]) -> list[str | None]:

@@ -6,7 +6,7 @@ import streamlit as st
 
 from auditor.query.distributions import density, histogram
 from auditor.query.rows import errors as find_errors
-from auditor.query.summary import summarise
+from auditor.query.summary import AT_LEAST, summarise
 from dashboard import charts
 from dashboard.records import bars, cells, null_curves, statistics_kinds
 from dashboard.source import source
@@ -41,7 +41,7 @@ for column, (words, value) in zip(
 with st.container(horizontal=True):
     for noise in summary.noise:
         interval = f"{percent(noise.low)} to {percent(noise.high)}"
-        words = f"Mismatched {noise.kind}s, estimated"
+        words = f"Mismatched {noise.kind}s, at least"
         st.metric(words, percent(noise.share), interval, delta_color="off", delta_arrow="off", border=True)
     for words, flag in (("Ambiguous captions", "ambiguous_text"), ("Ambiguous media", "ambiguous_visual")):
         share = f"{percent(summary.flags[flag] / max(summary.usable, 1))} of the usable"
@@ -76,6 +76,7 @@ with left:
         )
         st.caption(
             "Random re-pairings of captions show what mismatched pairs look like; the orange part is what they explain."
+            f" {AT_LEAST}"
         )
     else:
         empty("Not estimated", "Too few pairs to tell, or the audit has not been scored yet.")

@@ -204,6 +204,10 @@ def prototypes(title: str, found: list[PrototypeBelief]) -> None:
 
 
 def evidence(told: Explanation) -> None:
+    if told.reasons:
+        st.subheader("What speaks for it and against it")
+        for reason in told.reasons:
+            st.text(f"{reason[0].upper()}{reason[1:]}.")
     captions(told)
     media(told)
     left, right = st.columns(2, gap="large")

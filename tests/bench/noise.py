@@ -119,11 +119,4 @@ def reference_of(photos: Photos) -> Reference:
     """All pairs as the reference of themselves, with siblings where photos have several captions."""
     media = MediaVectors(photos.visual[photos.media])
     siblings = siblings_of(photos.media, photos.text, media.own_similarity(photos.text))
-    return Reference(
-        media,
-        photos.text,
-        photos.media,
-        photos.scale,
-        photos.captions,
-        siblings if len(siblings.owner) else None,
-    )
+    return Reference(media, photos.text, photos.media, photos.scale, photos.captions, siblings)

@@ -120,7 +120,7 @@ def test_unfinished_audit_is_told(audit: str, tmp_path: Path, capsys: pytest.Cap
 
 def test_summary_and_worst(audit: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["summary", audit]) == 0
-    assert "about 7.0% (6.4% - 7.7%)" in capsys.readouterr().out
+    assert "at least 7.0% (6.4% - 7.7%)" in capsys.readouterr().out
     assert run(["worst", audit, "--by", "similarity", "-n", "4", "--json"]) == 0
     found = [row["similarity"] for row in json.loads(capsys.readouterr().out)]
     assert found == sorted(found) and len(found) == 4

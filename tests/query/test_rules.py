@@ -35,6 +35,18 @@ def test_thresholds_can_be_overridden_and_the_papers_used(path: str) -> None:
     assert strict.summary().flags["mismatch"] > Audit(path).summary().flags["mismatch"]
 
 
+def test_an_audit_without_counts_to_cut_goes_by_ambiguity(path: str) -> None:
+    own = {"ambiguous_text": None, "ambiguity_text": 1.2, "ambiguous_visual": None, "ambiguity_visual": 1.0}
+    table = Audit(path, thresholds=own).sql("SELECT * FROM samples")
+    for flag, column, threshold in (
+        ("ambiguous_text", "ambiguity_text", 1.2),
+        ("ambiguous_visual", "ambiguity_visual", 1.0),
+    ):
+        expected = np.nan_to_num(table[column].to_numpy(), nan=-1) >= threshold
+        assert 0 < expected.sum() < len(expected)
+        np.testing.assert_array_equal(table[flag].to_numpy(), expected)
+
+
 def test_a_threshold_of_its_own_for_each_kind(path: str) -> None:
     apart = Audit(path, thresholds={"ambiguous_text": {"image": 60.0, "video": 20.0}})
     table = apart.sql("SELECT kind, matches_text, ambiguous_text FROM samples")

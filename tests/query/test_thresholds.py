@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from auditor.audit import Audit
 from auditor.cli import cli
+from auditor.measure import evidence
 from auditor.measure.mismatch import fit_mismatch
 from auditor.measure.rivals import measure
 from auditor.query.thresholds import PairCounts, ThresholdError, choose_cut, count_pairs, count_scores, cuts
@@ -22,8 +23,8 @@ def judged(rate: float, seed: int, media: int = 600) -> tuple[PairCounts, np.nda
     corpus = planted(media, rate, seed=seed)
     ref = corpus.reference
     model = fit_mismatch(ref, seed=seed)
-    assert model is not None
-    score = measure(ref.media, ref.text, ref.group, ref).mismatch_score
+    assert model is not None and model.judge is not None
+    score = evidence.judged(model.judge, ref, measure(ref.media, ref.text, ref.group, ref))
     return count_scores(score, model), model.p(score), corpus.spoiled
 
 

@@ -35,15 +35,16 @@ def planted(
     for i in np.flatnonzero(spoiled):
         mixed[i] = text[generator.choice(np.flatnonzero(group != group[i]))]
     group = group.astype(np.int64)
-    siblings = siblings_of(group, mixed, MediaVectors(visual).own_similarity(mixed)) if captions > 1 else None
+    siblings = siblings_of(group, mixed, MediaVectors(visual).own_similarity(mixed))
     return Planted(Reference(MediaVectors(visual), mixed, group, scale, siblings=siblings), spoiled)
 
 
 def as_video(reference: Reference, frames: int = 4, seed: int = 0) -> Reference:
     """The same pairs as clips: frames scattered around the medium, the last ones missing in some."""
     generator = np.random.default_rng(seed)
-    clip = unit(reference.visual[:, None] + 0.5 * unit(generator.normal(size=(len(reference), frames, 24))))
-    length = generator.integers(1, frames + 1, len(reference))
-    mask = np.arange(frames)[None] < length[:, None]
-    whole = unit(np.where(mask[..., None], clip, 0).sum(axis=1))
-    return replace(reference, media=MediaVectors(whole, np.where(mask[..., None], clip, 0).astype(np.float32), mask))
+    _, first, of = np.unique(reference.group, return_index=True, return_inverse=True)
+    around = unit(generator.normal(size=(len(first), frames, reference.visual.shape[1])))
+    clip = unit(reference.visual[first][:, None] + 0.5 * around)
+    mask = np.arange(frames)[None] < generator.integers(1, frames + 1, len(first))[:, None]
+    clip = np.where(mask[..., None], clip, 0).astype(np.float32)
+    return replace(reference, media=MediaVectors(unit(clip.sum(axis=1)), clip, mask).take(of))

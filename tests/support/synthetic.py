@@ -90,7 +90,14 @@ def scores(random: np.random.Generator, rows: int, noise: Noise) -> dict[str, Fl
         "mean_similarity_text": 0.1 + 0.1 * vague,
         "matches_visual": np.exp(7 * busy),
         "matches_text": np.exp(8 * vague),
+        "ambiguity_visual": 3 * busy,
+        "ambiguity_text": 3 * vague,
+        "caption_bits": 40 * (1 - vague),
         "mismatch_score": similarity,
+        "rival_margin": similarity - 0.3,
+        "neighbour_agreement": random.normal(size=rows),
+        "sibling_agreement": random.normal(size=rows),
+        "word_support": -random.random(rows),
         "p_mismatch": noise.p_mismatch(similarity),
     }
     return {name: values.astype(np.float32) for name, values in columns.items()}
@@ -137,6 +144,7 @@ def samples_table(random: np.random.Generator, shard: str, first: int, rows: int
         "status": pa.array(status),
         "error_message": pc.if_else(pa.array(bad), "broken data stream when reading image file", None),
         "duplicate_of": pc.if_else(pa.array(duplicate), uid.take(pa.array(np.maximum(np.arange(rows) - 1, 0))), None),
+        "weakest_word": pc.if_else(pa.array(bad), None, "guitar"),
         "topic": pa.array(random.zipf(1.6, rows).clip(1, 32).astype(np.int16), mask=bad),
         **video_columns(random, video & ~bad),
         **{name: pa.array(values, mask=bad) for name, values in scores(random, rows, noise).items()},
