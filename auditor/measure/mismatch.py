@@ -24,7 +24,7 @@ SMALLEST, SMALLEST_MEDIA = 20, 5  # pairs and media; below, no statement about a
 BOOTSTRAPS = 100
 DRAWS = 50_000  # re-pairings at most
 INTERVAL = (0.05, 0.95)
-SMOOTH = 2  # bins by which f0 is smoothed for the curve
+SMOOTH = 3  # bins by which histograms are smoothed for the curve
 UNSEEN = 0.02  # re-pairings that a bin is thought to hold where none fell into it
 DRAWN = 0.6  # of the variance of a drawn share that is taken off; all of it covers too little with one caption each
 LEAST_SPREAD = 0.15  # of the variance of the resampled shares that is left in any case
@@ -159,7 +159,7 @@ def fit_scores(
         again, around = binned.counts(weight[of], None if ends is None else weight[ends[0]] * weight[ends[1]])
         resampled = climb(again, around, at, best.numbers)
         shares.append(resampled.pi0)
-        curves.append(curve_of(resampled, around, at))
+        curves.append(curve_of(resampled, again, around, at))
     low, high = interval(best.pi0, np.array(shares), len(seen), coverage)
     shown = np.linspace(min(seen.min(), drawn.min()), max(seen.max(), drawn.max()), 81)
     return MismatchModel(
@@ -168,7 +168,7 @@ def fit_scores(
         pi0_low=low if is_above_zero(best, counts, density, at) else 0.0,
         pi0_high=high,
         score=at,
-        curve=curve_of(best, density, at),
+        curve=curve_of(best, counts, density, at),
         bootstrap=np.asarray(curves).reshape(-1, len(at)),
         edges=shown,
         observed=np.histogram(seen, shown)[0] / len(seen),
@@ -191,12 +191,24 @@ def interval(pi0: float, shares: Doubles, pairs: int, coverage: float) -> tuple[
     return float(max(0.0, pi0 + min(low, 0.0))), float(min(1.0, max(pi0 + high, pi0, 3 / pairs)))
 
 
-def curve_of(mixture: Mixture, null: Doubles, at: Doubles) -> Doubles:
-    """The local false discovery rate at each bin, smooth and decreasing."""
+def curve_of(mixture: Mixture, counts: Doubles, null: Doubles, at: Doubles) -> Doubles:
+    """The local false discovery rate at each bin, smooth and decreasing.
+
+    Half way, in log odds, between what the mixture says and what the smoothed histogram of the pairs says: the first
+    is steady where pairs are few, the second right where f1 is not skew-normal.
+    """
     bad = mixture.pi0 * smoothed(null, SMOOTH)
     good = (1 - mixture.pi0) * skew_normal(mixture.numbers[1:], at)[0]
-    p = bad / np.maximum(bad + good, 1e-300)
+    there = np.maximum(smoothed(counts / counts.sum(), SMOOTH), 1e-12)
+    odds = [log_odds(bad / np.maximum(bad + good, 1e-300)), log_odds(np.minimum(bad / there, 1.0))]
+    p = 1 / (1 + np.exp(-(odds[0] + odds[1]) / 2))
     return 1 - pooled(1 - p, bad + good + 1e-9)
+
+
+def log_odds(p: Doubles) -> Doubles:
+    inside = np.clip(p, 1e-6, 1 - 1e-6)
+    found: Doubles = np.log(inside / (1 - inside))
+    return found
 
 
 def smoothed(density: Doubles, width: int) -> Doubles:
