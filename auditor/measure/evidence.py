@@ -147,7 +147,7 @@ def hold_trial(
 ) -> Trial:
     """Measure what re-pairings look like, in the same way as pairs are.
 
-    A caption that strayed within the corpus meets its true medium in the reference as often as the reference covers
+    A caption swapped within the corpus meets its true medium in the reference as often as the reference covers
     the corpus; that medium is then a strong rival, so re-pairings must meet theirs as often.
     """
     i, j = repairings(reference.group, generator, min(draws, 200 * len(reference)))
@@ -245,7 +245,7 @@ class Bench:
         return parts
 
     def _neighbours(self, i: Ints, j: Ints, text: Floats) -> Floats:
-        """A caption that strays is not left behind: where it is among the neighbours' own, it does not count."""
+        """A swapped caption is not left behind: where it is among the neighbours' own, it does not count."""
         itself = self.around.rows[self.near.rows[i]] == j[:, None]
         weight = (self.near.weight[i] * itself).sum(axis=1)
         agreement: Floats = np.einsum("nd,nd->n", self.profile[i], text)

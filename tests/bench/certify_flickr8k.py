@@ -19,11 +19,12 @@ from auditor.certify.estimate import certify
 from auditor.certify.recalibrate import fit_correction
 from auditor.certify.strata import divide, draw
 from auditor.console import table
+from auditor.measure.evidence import judged
 from auditor.measure.mismatch import fit_mismatch
-from auditor.measure.rivals import Reference, measure
-from auditor.vectors import MediaVectors
-from tests.bench.flickr8k import Photos, encoder, load_photos, plant
+from auditor.measure.rivals import measure
+from tests.bench.flickr8k import Photos, encoder, load_photos
 from tests.bench.mismatch_flickr8k import calibration_error
+from tests.bench.noise import reference_of, spoil
 
 LABELS, SEEDS, DRAWS = 100, 3, 40
 SORTS = (("similar", 0.0), ("similar", 0.05), ("similar", 0.2), ("similar", 0.4), ("random", 0.2))
@@ -37,11 +38,12 @@ def second_half(photos: Photos) -> Photos:
 
 
 def one_corpus(photos: Photos, kind: str, rate: float, seed: int, encode: Any) -> list[dict[str, float]]:
-    text, bad = plant(photos, kind, rate, seed, encode)
-    reference = Reference(MediaVectors(photos.visual[photos.media]), text, photos.media, photos.scale)
+    spoiled = spoil(photos, kind, rate, seed, encode)
+    reference, bad = reference_of(spoiled.photos), spoiled.wrong
     model = fit_mismatch(reference, seed=seed)
-    assert model is not None
-    score = measure(reference.media, text, reference.group, reference).mismatch_score.astype(np.float64)
+    assert model is not None and model.judge is not None
+    measured = measure(reference.media, reference.text, reference.group, reference)
+    score = judged(model.judge, reference, measured).astype(np.float64)
     p, z = model.p(score).astype(np.float64), (score - score.mean()) / score.std()
     division = divide(p, -score, p >= 0.5, np.zeros(len(p), bool), LABELS)
     return [one_sample(p, z, bad, division, 100 * seed + number) for number in range(DRAWS)]

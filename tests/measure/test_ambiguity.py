@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from auditor.measure.ambiguity import MISMATCH, default_thresholds
+from auditor.measure.ambiguity import MISMATCH, AmbiguityScale, Frequencies, default_thresholds
 from auditor.measure.evidence import judged
 from auditor.measure.mismatch import fit_mismatch
 from auditor.measure.rivals import Measures, Reference, measure
@@ -55,15 +55,38 @@ def test_swapping_captions_leaves_ambiguity_and_raises_p_mismatch() -> None:
 
 def test_default_thresholds_flag_the_tail_and_little_else() -> None:
     found = measures_of(sorts(vague=8))
-    thresholds = default_thresholds({"image": found})
+    bits = np.full(200, 20.0, np.float32)
+    scale = AmbiguityScale.of(found, bits)
+    ambiguity = scale.of_text(found, bits)
+    thresholds = default_thresholds({"image": scale.of_visual(found)}, {"image": ambiguity})
     assert thresholds["mismatch"] == MISMATCH
-    flagged = found.matches_text >= thresholds["ambiguous_text"]
+    flagged = ambiguity >= thresholds["ambiguity_text"]
     assert flagged[:8].all()
     assert flagged[8:].mean() < 0.05
 
 
 def test_no_pairs_give_no_thresholds() -> None:
-    assert default_thresholds({})["ambiguous_text"] is None
+    assert default_thresholds({}, {})["ambiguity_text"] is None
+
+
+def test_a_caption_that_says_little_is_ambiguous_whatever_the_encoder_thinks() -> None:
+    found = measures_of(planted(200, 0.0).reference)
+    captions = [f"a brown dog number{i % 40} catches the frisbee in park{i % 25}" for i in range(200)]
+    captions[:10] = ["A dog"] * 10
+    frequencies = Frequencies.of(captions)
+    bits = frequencies.bits(captions)
+    assert bits[:10].max() < bits[10:].min()
+    scale = AmbiguityScale.of(found, bits)
+    cut = default_thresholds({}, {"image": scale.of_text(found, bits)})["ambiguity_text"]
+    assert (scale.of_text(found, bits) >= cut)[:10].all()
+
+
+def test_captions_without_words_change_nothing() -> None:
+    found = measures_of(planted(50, 0.0).reference)
+    for captions in (["一只狗在公园里接飞盘"] * 50, [""] * 50, ["123 !?"] * 50):
+        bits = Frequencies.of(captions).bits(captions)
+        scale = AmbiguityScale.of(found, bits)
+        assert np.allclose(scale.of_text(found, bits), scale.text.z(found.confusion_text))
 
 
 def test_real_captions_that_fit_much_of_the_corpus_find_their_photo_less_often(shared: Path) -> None:
