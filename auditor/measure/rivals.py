@@ -82,7 +82,7 @@ class Standing:
     rivals: Floats  # the same at half that temperature: closer to the best alternatives
     mean: Floats
     share: Floats  # effective share of the reference that fits as well, in (0, 1]
-    confusion: Floats  # entropy of what fits at twice the scale, where what fits everything counts for less
+    confusion: Floats  # entropy of what fits at 1.5 times the scale, where what fits everything counts for less
 
     def take(self, rows: Ints) -> "Standing":
         return Standing(*(getattr(self, each.name)[rows] for each in fields(self)))
@@ -160,13 +160,15 @@ def standing(
     fitting = np.exp(entropy(mass, moment, near, counted))
     level = top[:, 0] + np.log(mass / others) / np.float32(scale)
 
-    squares = np.multiply(weights, weights, out=weights)
-    rivals = top[:, 0] + np.log(np.maximum(squares.sum(axis=1), np.float32(1e-30)) / others) / np.float32(2 * scale)
-    penalty = np.clip(np.float32(scale) * (hubs - hubs.mean()), -30, 30)  # (R,)
-    np.multiply(squares, np.exp(-penalty), out=squares)
-    mass = np.maximum(squares.sum(axis=1), np.float32(1e-30))
-    moment = 2 * np.einsum("br,br->b", squares, logits) - squares @ penalty
-    vague = entropy(mass, moment, 2 * near - penalty[column], counted)
+    squares = np.maximum(np.einsum("br,br->b", weights, weights), np.float32(1e-30))
+    rivals = top[:, 0] + np.log(squares / others) / np.float32(2 * scale)
+
+    penalty = np.clip(np.float32(0.75 * scale) * (hubs - hubs.mean()), -30, 30)  # (R,)
+    sharp = np.multiply(weights, np.sqrt(weights), out=weights)  # at 1.5 times the scale
+    np.multiply(sharp, np.exp(-penalty), out=sharp)
+    mass = np.maximum(sharp.sum(axis=1), np.float32(1e-30))
+    moment = np.float32(1.5) * np.einsum("br,br->b", sharp, logits) - sharp @ penalty
+    vague = entropy(mass, moment, np.float32(1.5) * near - penalty[column], counted)
     return Standing(
         level, rivals, total / others, np.minimum(fitting / count, 1).astype(np.float32), vague.astype(np.float32)
     )

@@ -29,7 +29,7 @@ def naive_measures(ref: Reference, row: int) -> dict[str, float]:
         return float(np.log(np.mean(np.exp(scale * values))) / scale)
 
     def confusion(values: np.ndarray, hubs: np.ndarray) -> float:
-        p = np.exp(2 * ref.scale * (values - hubs / 2))
+        p = np.exp(1.5 * ref.scale * (values - hubs / 2))
         p /= p.sum()
         return float(-(p * np.log(p)).sum())
 
