@@ -17,8 +17,7 @@ import pyarrow as pa
 
 from auditor.errors import AuditError
 from auditor.query import reviews
-from auditor.query.cached import Cached
-from auditor.query.in_memory import IN_MEMORY, MOST_ROWS, InMemory
+from auditor.query.in_memory import IN_MEMORY, MOST_ROWS, Cached, InMemory
 from auditor.query.rules import Threshold
 from auditor.query.sandbox import Limits, QueryError, Sandbox, name
 from auditor.query.view import view_sql

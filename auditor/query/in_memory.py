@@ -10,9 +10,9 @@ import itertools
 import re
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, TypeVar
 
-from auditor.query.cached import Cached
 from auditor.query.rules import Threshold, flag_sql
 from auditor.query.sandbox import Sandbox, literal
 from auditor.query.view import flag_columns
@@ -25,6 +25,22 @@ WORDS = tuple(column.name for column in _KEPT if column.type == "string" and not
 TEXTS = tuple(column.name for column in _KEPT if column.type == "string" and column.unique)  # where they fit
 NUMBERS = (*(column.name for column in _KEPT if column.type != "string"), "uid_order")
 REMEMBERED = 6  # conditions; as many that were forgotten last may still be in use
+
+T = TypeVar("T")
+
+
+class Cached(Generic[T]):
+    """An answer that is computed once, by whoever asks first; others wait for it. One that fails is asked for again."""
+
+    def __init__(self) -> None:
+        self.answers: list[T] = []  # one, when it is known
+        self._lock = threading.Lock()
+
+    def get(self, compute: Callable[[], T]) -> T:
+        with self._lock:
+            if not self.answers:
+                self.answers.append(compute())
+            return self.answers[0]
 
 
 class InMemory:

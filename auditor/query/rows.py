@@ -20,7 +20,7 @@ def select(database: AuditDatabase, query: str, limit: int | None = None) -> pa.
         query = f"SELECT * FROM (\n{query.rstrip().rstrip(';')}\n) LIMIT {int(limit)}"
     elif not query.lstrip().lower().startswith(("select", "with", "(")):
         query = f"SELECT * FROM (\n{query.rstrip().rstrip(';')}\n)"  # DESCRIBE, FROM, VALUES, ...
-    return database.run(query)
+    return database.sandbox.run_select(query)
 
 
 def count(database: AuditDatabase, where: str | None = None) -> int:

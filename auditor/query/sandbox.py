@@ -2,7 +2,7 @@
 
 The engine itself is locked down (no external access but the audit's own files, no extensions, configuration locked,
 memory limit, no spilling); text written by a user must in addition be a single SELECT whose syntax tree names only the
-audit's tables and harmless functions; and a timer interrupts what runs too long.
+audit's tables and functions of bounded cost (auditor/query/allowed.py); and a timer interrupts what runs too long.
 """
 
 import json
@@ -16,27 +16,12 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from auditor.errors import AuditorError
+from auditor.query.allowed import MOST_COLUMNS, check_tree
+from auditor.query.allowed import QueryError as QueryError
 
-TABLES = frozenset({"samples", "reviews"})
-TABLE_FUNCTIONS = frozenset({"range", "generate_series", "unnest", "json_each"})
-# Functions that look outside the audit, act, wait, or build strings and lists of any size outside the memory limit.
-FORBIDDEN = frozenset(
-    re.findall(
-        r"\w+",
-        """current_setting getvariable getenv json_execute_serialized_sql json_serialize_plan json_deserialize_sql
-        nextval currval setval write_log sleep_ms pg_sleep parse_duckdb_log_message current_query user_agent
-        repeat lpad rpad printf format bar list_resize array_resize range generate_series
-        list_reduce array_reduce reduce enable_profile disable_profile
-        enable_logging disable_logging txid_current""",
-    )
-)
-IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z")
 LONGEST = 100_000  # characters of SQL
-
-
-class QueryError(AuditorError):
-    """A query that cannot be run; the message is DuckDB's or ours, without its drawing of the position."""
+VECTOR = 2048  # rows that DuckDB makes at a time
+UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +107,26 @@ class Sandbox:
         with self._session() as session:
             return session.sql(sql).to_arrow_table()
 
+    def memory_limit(self) -> int:
+        """In bytes, as DuckDB has understood it."""
+        number, unit = str(self.rows("SELECT current_setting('memory_limit') AS most")[0]["most"]).split()
+        return int(float(number) * UNITS[unit])
+
+    def run_select(self, sql: str) -> pa.Table:
+        """The result of a checked query of a user, as far as the memory limit goes: Arrow's is not part of DuckDB's."""
+        with self._session() as session:
+            most = self.memory_limit()
+            reader = session.sql(sql).to_arrow_reader(VECTOR)
+            if len(reader.schema) > MOST_COLUMNS:
+                raise QueryError(f"a query may give {MOST_COLUMNS} columns at most, not {len(reader.schema):,}")
+            batches: list[pa.RecordBatch] = []
+            for batch in reader:
+                most -= batch.nbytes
+                if most < 0:
+                    raise QueryError(f"its rows take more than {self.limits.memory} of memory; LIMIT or aggregate them")
+                batches.append(batch)
+            return pa.Table.from_batches(batches, reader.schema)
+
     def rows(self, sql: str) -> list[dict[str, Any]]:
         result: list[dict[str, Any]] = self.run(sql).to_pylist()
         return result
@@ -182,11 +187,11 @@ class Sandbox:
         """A user's WHERE text as one closed expression, ready to stand between ANDs."""
         closed = f"coalesce(\n{text}\n, FALSE)"
         tree = self._parse(f"SELECT 1 FROM samples WHERE {closed}")
-        check_tree(tree)
         plain = self._parse("SELECT 1 FROM samples WHERE coalesce(TRUE, FALSE)")
         # All but the first argument must be as if that were TRUE: nothing has broken out of the brackets.
         if without_first_argument(tree) != without_first_argument(plain):
             raise QueryError("a condition must be a single expression, like: similarity > 0.3 AND kind = 'video'")
+        check_tree(tree)
         return closed
 
 
@@ -204,46 +209,3 @@ def without_positions(tree: Any) -> Any:
     if isinstance(tree, list):
         return [without_positions(item) for item in tree]
     return tree
-
-
-def nodes(tree: Any) -> Iterator[dict[str, Any]]:
-    """Every object in a syntax tree, without recursion."""
-    waiting = [tree]
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, dict):
-            yield item
-            waiting.extend(item.values())
-        elif isinstance(item, list):
-            waiting.extend(item)
-
-
-def check_tree(tree: dict[str, Any]) -> None:
-    """Only known tables and harmless functions. The locked engine is the second wall behind this one."""
-    known = set(TABLES)
-    for node in nodes(tree):
-        if "cte_map" in node:
-            known.update(entry["key"].lower() for entry in node["cte_map"]["map"] if IDENTIFIER.match(entry["key"]))
-    tabular = {id(node["function"]) for node in nodes(tree) if node.get("type") == "TABLE_FUNCTION"}
-    for node in nodes(tree):
-        kind = node.get("type")
-        if kind == "BASE_TABLE":
-            check_table(node, known)
-        elif kind == "SHOW_REF" and node.get("table_name"):
-            raise QueryError("SHOW is not available; DESCRIBE samples lists the columns")
-        elif kind == "TABLE_FUNCTION":
-            check_function(node["function"], TABLE_FUNCTIONS)
-        elif "function_name" in node and id(node) not in tabular and node["function_name"].lower() in FORBIDDEN:
-            raise QueryError(f"the function {node['function_name']} is not available in a query on an audit")
-
-
-def check_table(node: dict[str, Any], known: set[str]) -> None:
-    table = ".".join(node["qualified_name"]["path"])
-    if table.lower() not in known:
-        raise QueryError(f"there is no table {table!r}; an audit has {' and '.join(sorted(TABLES))}")
-
-
-def check_function(function: dict[str, Any], allowed: frozenset[str]) -> None:
-    called = function.get("function_name", "")
-    if called.lower() not in allowed:
-        raise QueryError(f"the table function {called} is not available: a query can read the audit and nothing else")

@@ -8,7 +8,15 @@ from auditor.schema import COLUMNS, FACTS, STORED
 from auditor.store.audit_files import AuditFiles
 from auditor.store.correction import corrected_sql
 
-SQL_TYPES = {"string": "VARCHAR", "int16": "SMALLINT", "int32": "INTEGER", "int64": "BIGINT", "float32": "FLOAT"}
+SQL_TYPES = {
+    "string": "VARCHAR",
+    "bool": "BOOLEAN",
+    "int16": "SMALLINT",
+    "int32": "INTEGER",
+    "int64": "BIGINT",
+    "float32": "FLOAT",
+    "float64": "DOUBLE",
+}
 UID_ORDER = "coalesce(TRY_CAST('0x' || uid[17:] AS UBIGINT), hash(uid))"
 
 

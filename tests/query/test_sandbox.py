@@ -1,5 +1,7 @@
 """Nothing a user writes reaches beyond the audit: the ways out that are known, tried one by one."""
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -91,6 +93,49 @@ ESCAPES = [
     "SELECT len(range(3000000000))",
     "SELECT list_reduce(['x', 'y'], lambda a, b: a || a || a)",
     "SELECT lpad('x', 1000000000, 'y')",
+    # tables by scope: a WITH is known to what is inside its query, and to what comes after it
+    "SELECT * FROM (WITH pg_settings AS (SELECT 1) SELECT 1) t, pg_settings",
+    "WITH a AS (SELECT * FROM pg_settings), pg_settings AS (SELECT 1) SELECT * FROM a",
+    "WITH pg_settings AS (SELECT * FROM pg_settings) SELECT * FROM pg_settings",
+    "SELECT (WITH measured AS (SELECT 1) SELECT 1), (SELECT max(key) FROM measured)",
+    # texts and lists of any size, outside DuckDB's memory limit
+    "SELECT damerau_levenshtein(caption, caption) FROM samples",
+    "SELECT levenshtein(left(caption, 2000), 'x') FROM samples",
+    "SELECT levenshtein(substr(caption, 1), 'x') FROM samples",
+    "SELECT levenshtein(lower(caption), 'x') FROM samples",
+    "SELECT hex(hex(caption)) FROM samples",
+    "SELECT main.hex(caption) FROM samples",
+    "SELECT bitstring('1', 2000000000)::VARCHAR",
+    "SELECT caption::BIT FROM samples",
+    "SELECT caption::BLOB::VARCHAR FROM samples",
+    "SELECT caption::VARCHAR[] FROM samples",
+    "SELECT replace(caption, 'a', 'aaaaaaaa') FROM samples",
+    "SELECT regexp_replace(caption, '', caption, 'g') FROM samples",
+    "SELECT caption || caption FROM samples",
+    "WITH RECURSIVE t(s) AS (SELECT 'x' UNION ALL SELECT s || s FROM t) SELECT count(*) FROM t",
+    "SELECT " + " || ".join(["left(caption, 200)"] * 60) + " FROM samples",
+    "SELECT string_agg(caption, '') FROM samples",
+    "SELECT list(a.caption) FROM samples a, samples b",
+    "SELECT histogram(caption) FROM samples",
+    "SELECT max(caption, 1000000) FROM samples",
+    "SELECT [caption, caption] FROM samples",
+    "SELECT {{'a': caption}}::VARCHAR FROM samples",
+    "SELECT (caption, caption)::VARCHAR FROM samples",
+    "SELECT t::VARCHAR FROM (SELECT caption AS a, caption AS b FROM samples) t",
+    "SELECT unnamed_subquery::VARCHAR FROM (SELECT caption AS a, caption AS b FROM samples)",
+    "SELECT samples FROM samples UNION ALL SELECT 'x'",
+    "SELECT main.samples FROM samples UNION ALL SELECT 'x'",
+    "SELECT concat(*COLUMNS(*)) FROM samples",
+    "SELECT to_json(samples) FROM samples",
+    "SELECT '" + "x" * 2000 + "' FROM samples",
+    "SELECT " + ", ".join(["caption"] * 400) + " FROM samples",
+    # time that no interrupt ends
+    "SELECT caption LIKE '%_a%_a%_a%_a%_a%_zz' FROM samples",
+    "SELECT caption GLOB '*a*a*a*a*a*a*zz' FROM samples",
+    "SELECT a.caption LIKE b.caption FROM samples a, samples b",
+    "SELECT regexp_matches(caption, caption) FROM samples",
+    "SELECT regexp_matches(caption, '" + "a?" * 150 + "') FROM samples",
+    "SELECT caption COLLATE de FROM samples",
     "SELECT * FROM measured",
     "SELECT * FROM memory.main.samples",
     "SELECT * FROM os",
@@ -145,6 +190,14 @@ def test_the_engine_refuses_too(audit: Audit, statement: str) -> None:
         "SELECT row_number() OVER (ORDER BY similarity) FROM samples LIMIT 3",
         "DESCRIBE samples",
         "SUMMARIZE SELECT similarity FROM samples",
+        "SELECT * FROM samples WHERE caption LIKE '%a%' AND lower(key) <> 'x' AND regexp_matches(caption, '[a-z]+')",
+        "SELECT left(shard, 50) || '/' || left(key, 100) AS place, CAST(topic AS VARCHAR) FROM samples LIMIT 1",
+        "SELECT count(*) FROM samples WHERE levenshtein(left(caption, 200), left(key, 200)) > 3",
+        "WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t WHERE x < 5) SELECT max(x) FROM t",
+        "WITH a AS (SELECT key FROM samples), b AS (SELECT * FROM a) SELECT * FROM b WHERE key IN (FROM a SELECT key)",
+        "SELECT median(similarity), quantile_cont(similarity, [0.1, 0.9]), count(DISTINCT key) FROM samples",
+        "SELECT kind, count(*) FILTER (WHERE similarity > 0.2) FROM samples GROUP BY kind HAVING count(*) > 0",
+        "SELECT CASE WHEN topic > 3 THEN 'many' ELSE 'few' END, coalesce(topic, 0) BETWEEN 1 AND 3 FROM samples",
         "SELECT 'read_text(' AS words, \"key\" FROM samples LIMIT 1",
         "VALUES (1), (2)",
     ],
@@ -201,7 +254,48 @@ def test_time_limit(audit: Audit) -> None:
 
 def test_memory_limit(audit: Audit) -> None:
     with Audit(audit.path, limits=Limits(memory="100MB")) as small, pytest.raises(QueryError, match="100MB of memory"):
-        small.sql("SELECT list(range) FROM range(100000000)")
+        small.sql("SELECT count(DISTINCT range) FROM range(100000000)")
+
+
+HEAVY = [
+    "SELECT median(a.similarity + b.similarity) FROM samples a, samples b, samples c, samples d",
+    "SELECT a.*, b.*, c.* FROM samples a, samples b, samples c",
+    "SELECT max(a.caption) OVER (PARTITION BY b.key) FROM samples a, samples b, samples c",
+    "SELECT count(*) FROM range(1000000000000) WHERE regexp_matches(range::VARCHAR, '(.{1,999}[0-9]{1,999})$')",
+    "SELECT " + ", ".join(["a.caption"] * 300) + " FROM samples a, samples b",
+]
+
+
+@pytest.mark.parametrize("sql", HEAVY)
+def test_what_is_allowed_stays_within_memory_and_time(audit: Audit, sql: str) -> None:
+    """In a process of its own, whose peak is measured: 200 MB allowed, twice that granted to one batch of rows."""
+    script = (
+        "import resource, sys, time\n"
+        "from auditor.audit import Audit\n"
+        "from auditor.query.sandbox import Limits, QueryError\n"
+        "audit = Audit(sys.argv[1], limits=Limits('200MB', 2.0))\n"
+        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "before, start = peak(), time.monotonic()\n"
+        "try: audit.sql(sys.argv[2])\n"
+        "except QueryError: print(peak() - before, time.monotonic() - start)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, audit.path, sql], capture_output=True, text=True, timeout=120)
+    kilobytes, seconds = map(float, done.stdout.split())
+    assert kilobytes < 600_000 and seconds < 30  # two seconds, on a machine that may be busy
+
+
+def test_the_command_ends_where_duckdb_does_not_stop(audit: Audit) -> None:
+    script = (
+        "import sys, time\n"
+        "from auditor.commands import query\n"
+        "query.PATIENCE = 0.1\n"
+        "with query.process_limits(2**28, 0.2): time.sleep(60)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50)
+    assert done.returncode == 1 and done.stderr == "auditor: stopped after 0.2 s, the time limit of a query\n"
+    script = "from auditor.commands import query\nwith query.process_limits(2**20, 60): bytearray(2**31)\n"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50)
+    assert "MemoryError" in done.stderr
 
 
 def test_broken_sql_has_duckdbs_message(audit: Audit) -> None:
