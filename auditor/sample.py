@@ -49,6 +49,8 @@ class Sample:
     occurrence: int = 0  # 1, 2, ... for the repetitions of a key
     problem: Problem | None = None
     spans: tuple[Span | None, ...] = ()  # one for each caption, where any has one; None: of the whole medium
+    encoding: str | None = None  # that its captions were read in, where it is none of Unicode's
+    carried: tuple[str | None, ...] = ()  # JSON of the input's columns that are carried: for each caption, or for all
 
 
 def by_span(sample: Sample) -> list[Sample]:

@@ -195,6 +195,14 @@ _FACTS = (
         in_memory=True,
         definition=", ".join(STATUSES),
     ),
+    Column(
+        "carried",
+        "string",
+        "Carried columns",
+        "columns of the input that were carried into the audit, as JSON",
+        unique=True,
+        definition="named by `--carry`; each is a column of `samples` too, `input_NAME` where the name is taken",
+    ),
     Column("error_message", "string", "What was wrong", "why the row cannot be used; empty where it can"),
 )
 
@@ -469,6 +477,7 @@ _SCORES = (
         "string",
         "Duplicate of",
         "uid of the one that stays of its group of duplicates; empty for that one",
+        definition="the medium is a copy, exact or near, of another one; or the caption repeats one of its own medium",
         unique=True,
         hexadecimal=True,
     ),

@@ -53,9 +53,10 @@ def show(found: "Explanation") -> None:
     for reason in found.reasons:
         click.echo(f"  {console.plain(reason)}")
     if found.caption_rank is not None and found.medium_rank is not None:
-        where = f"of the {found.compared_with}"
-        click.echo(f"its caption is number {found.caption_rank:,} of {found.captions_of:,} {where} for this medium")
-        click.echo(f"its medium is number {found.medium_rank:,} of {found.media_of:,} {where} for this caption")
+        where = f"in the {found.compared_with}"
+        captions, media = f"{found.captions_of:,} captions of {row['kind']}s", f"{found.media_of:,} {row['kind']}s"
+        click.echo(f"its caption is number {found.caption_rank:,} of the {captions} {where} for this medium")
+        click.echo(f"its medium is number {found.medium_rank:,} of the {media} {where} for this caption")
         console.table(fits(found.captions), "captions of other media that fit this medium best")
         console.table(fits(found.media), "other media that fit this caption best")
     if found.frames:
@@ -71,7 +72,8 @@ def show(found: "Explanation") -> None:
         console.table(frames, "frames against the caption")
     for side, beliefs in (("medium", found.prototypes_visual), ("caption", found.prototypes_text)):
         if beliefs:
-            console.table(evidence(beliefs), f"prototypes behind the uncertainty of the {side}")
+            like = "the caption nearest to it" if side == "medium" else "the medium nearest to it"
+            console.table(evidence(beliefs, like), f"prototypes behind the uncertainty of the {side}")
     if found.duplicates:
         console.table(found.duplicates, "duplicates of this medium")
 
@@ -80,8 +82,9 @@ def fits(found: "list[Fit]") -> list[dict[str, Any]]:
     return [{"similarity": fit.similarity, "key": fit.key, "caption": fit.caption} for fit in found]
 
 
-def evidence(beliefs: "list[PrototypeBelief]", most: int = 4) -> list[dict[str, Any]]:
+def evidence(beliefs: "list[PrototypeBelief]", like: str, most: int = 4) -> list[dict[str, Any]]:
     return [
-        {"prototype": belief.prototype, "cosine": belief.cosine, "belief": belief.belief, "like": belief.like}
+        {"prototype": belief.prototype, "cosine": belief.cosine, "belief": belief.belief}
+        | ({like: belief.like} if belief.like is not None else {})
         for belief in beliefs[:most]
     ]

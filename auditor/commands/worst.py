@@ -28,6 +28,10 @@ def command(
     auditor worst audit/
     auditor worst audit/ --by uncertainty_text -n 50 --where "kind = 'video'"
     """
+    from auditor.query.rows import calm_note
+
     rows = open_audit(audit).worst(by, count, where)
     columns = [by, *(name for name in SHOWN if name != by)]
     show(rows, as_json=as_json, as_csv=as_csv, parquet=parquet, columns=columns)
+    if note := calm_note(rows.to_pylist(), by):
+        click.echo(f"note: {note}", err=True)

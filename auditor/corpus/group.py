@@ -6,10 +6,13 @@ video before image, because a picture beside a video is its poster.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from auditor.corpus.captions import (
     TOO_LONG,
+    carried_json,
     decode_text,
+    other_encoding,
     parse_record,
     record_captions,
     record_uid,
@@ -62,12 +65,16 @@ def build_sample(
     text = parts[text_name] if text_name is not None else None
     record = parts[record_name] if record_name is not None else None
     timed = [parts[name] for form in SUBTITLES if (name := _sidecar(list(parts), form, medium)) is not None][:1]
+    texts = {part: read(part) for part in (text, record, *timed) if part is not None and not _defect(part)}
+    encodings = {part: other_encoding(data, options.encoding) for part, data in texts.items()}
     whole: tuple[str, ...] = ()
-    cues = [cue for part in timed if not _defect(part) for cue in subtitles(decode_text(read(part)))]
+    cues = [cue for part in timed if part in texts for cue in subtitles(decode_text(texts[part], options.encoding))]
     uid = None
-    if text is not None and not _defect(text):
-        whole = split_captions(decode_text(read(text)), options.captions)
-    if record is not None and not _defect(record) and (fields := parse_record(read(record))) is not None:
+    fields: dict[str, Any] = {}
+    if text in texts:
+        whole = split_captions(decode_text(texts[text], options.encoding), options.captions)
+    if record in texts and (found := parse_record(texts[record], options.encoding)) is not None:
+        fields = found
         whole = whole or record_captions(fields)
         cues = cues or record_segments(fields) or ([] if whole else record_subtitles(fields))
         uid = record_uid(fields)
@@ -75,7 +82,31 @@ def build_sample(
     problem = _problem(parts, media, text or record or next(iter(timed), None), captions)
     if occurrence:
         problem = Problem("duplicate_key", f"key {safe_text(key)} was seen {occurrence} times before in this shard")
-    return Sample(shard, safe_text(key), captions, _located(media), uid, occurrence, problem, spans)
+    return Sample(
+        shard,
+        safe_text(key),
+        captions,
+        _located(media),
+        uid,
+        occurrence,
+        problem,
+        spans,
+        encoding=next(filter(None, encodings.values()), None),
+        carried=(carried_json(fields, options.carry),),
+    )
+
+
+def encoding_problems(samples: Iterable[Sample]) -> list[str]:
+    """What was done about captions that are not in UTF-8, for the list of a shard's problems."""
+    found: dict[str, list[str]] = {}
+    for sample in samples:
+        if sample.encoding is not None:
+            found.setdefault(sample.encoding, []).append(sample.key)
+    return [
+        f"captions of {len(keys):,} samples are not in UTF-8 and were read as {encoding}, such as those of {keys[0]}; "
+        "--encoding says otherwise"
+        for encoding, keys in found.items()
+    ]
 
 
 def medium_file(extensions: Iterable[str]) -> str | None:

@@ -23,8 +23,8 @@ def keep_captions(members: Mapping[str, Any], kept: Sequence[int], options: Corp
     Members are bytes, or what WebDataset has decoded: str for the .txt, a dict for the .json.
     """
     text, record = caption_files([name for name in members if not name.startswith("__")])
-    lines = split_captions(_text(members[text]), options.captions) if text is not None else ()
-    fields = _fields(members[record]) if record is not None else None
+    lines = split_captions(_text(members[text], options), options.captions) if text is not None else ()
+    fields = _fields(members[record], options) if record is not None else None
     captions = lines or record_captions(fields or {})
     if any(number >= len(captions) for number in kept):
         raise CorpusChangedError(
@@ -51,12 +51,12 @@ def rewritten(fields: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, Any
     return changed
 
 
-def _text(member: Any) -> str:
-    return member if isinstance(member, str) else decode_text(member)
+def _text(member: Any, options: CorpusOptions) -> str:
+    return member if isinstance(member, str) else decode_text(member, options.encoding)
 
 
-def _fields(member: Any) -> dict[str, Any] | None:
-    return dict(member) if isinstance(member, Mapping) else parse_record(_text(member).encode())
+def _fields(member: Any, options: CorpusOptions) -> dict[str, Any] | None:
+    return dict(member) if isinstance(member, Mapping) else parse_record(_text(member, options))
 
 
 def _like(member: Any, value: str | dict[str, Any]) -> Any:

@@ -4,6 +4,7 @@ A `Shard` is light and picklable: it says where its bytes are and reads nothing 
 every key of the shard, each of them once, in a fixed order, and reads the bytes of one medium at a time.
 """
 
+import codecs
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -40,12 +41,28 @@ class CorpusOptions:
     start_column: str | None = None  # of spans, in seconds or HH:MM:SS.mmm; alone it lists [start, end] pairs
     end_column: str | None = None
     shard_size: int = 1000  # media per virtual shard of a folder, a table or COCO
+    encoding: str | None = None  # of text that is not marked as Unicode; found out where None
+    delimiter: str | None = None  # of a CSV; found out where None
+    header: bool | None = None  # whether a CSV begins with names; found out where None
+    carry: tuple[str, ...] = ()  # columns of a table, or fields of .json files, that are carried into the audit
 
     def __post_init__(self) -> None:
         if self.captions not in ("lines", "whole"):
             raise CorpusError(f"captions must be 'lines' or 'whole', not {self.captions!r}")
+        object.__setattr__(self, "carry", tuple(self.carry))
+        if self.delimiter is not None and len(self.delimiter) != 1:
+            raise CorpusError(f"delimiter must be one character, not {self.delimiter!r}")
+        if self.encoding is not None:
+            _check_encoding(self.encoding)
         if self.shard_size < 1:
             raise CorpusError(f"shard_size must be at least 1, not {self.shard_size}")
+
+
+def _check_encoding(encoding: str) -> None:
+    try:
+        codecs.lookup(encoding)
+    except LookupError:
+        raise CorpusError(f"there is no encoding {encoding!r}; usual ones are utf-8, cp1252, utf-16, gb18030") from None
 
 
 DEFAULTS = CorpusOptions()

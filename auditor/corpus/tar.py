@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from auditor.corpus import remote
 from auditor.corpus.archive import OpenTar, open_tar
-from auditor.corpus.group import Part, build_sample, group_parts
+from auditor.corpus.group import Part, build_sample, encoding_problems, group_parts
 from auditor.corpus.media import MediaError
 from auditor.corpus.names import split_key
 from auditor.corpus.shard import DEFAULTS, CorpusError, CorpusOptions, OpenShard, ShardError
@@ -61,7 +61,8 @@ class TarShard:
             build_sample(self.name, key, occurrence, parts, read, self.options)
             for (key, occurrence), parts in group_members(index, tar.path).items()
         ]
-        return OpenShard(samples, tar.problems + index.problems + _unnamed(index), read)
+        problems = tar.problems + index.problems + _unnamed(index) + encoding_problems(samples)
+        return OpenShard(samples, problems, read)
 
     def unreadable(self, error: OSError | CorpusError) -> ShardError:
         if isinstance(error, ShardError):

@@ -1,5 +1,6 @@
 """The usable rows of an audit that meet all rules, as SQL: counted, by shard, and with the reason of those removed."""
 
+from dataclasses import fields
 from functools import cached_property
 
 import pyarrow as pa
@@ -110,4 +111,5 @@ def kept_shard(database: AuditDatabase, condition: str, shard: str) -> KeptShard
 def reading_options(database: AuditDatabase) -> CorpusOptions:
     """How the corpus was read when it was audited."""
     given = database.manifest.get("corpus", {})
-    return CorpusOptions(captions=given.get("captions") or "lines")
+    known = {field.name for field in fields(CorpusOptions)}
+    return CorpusOptions(**{name: value for name, value in given.items() if name in known and value is not None})

@@ -7,7 +7,7 @@ with. Shards are read one at a time, so memory is flat. No torch.
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -253,13 +253,18 @@ def prototype_beliefs(folder: Folder, pair: Pair) -> tuple[list[PrototypeBelief]
     head = load_head(folder)
     if head is None:
         return [], []
-    of_visual = head.of_visual(pair.medium.visual[0])
-    if folder.exists(REFERENCE):  # a text prototype is best described by the caption nearest to it
+    of_visual, of_text = head.of_visual(pair.medium.visual[0]), head.of_text(pair.text[0])
+    if folder.exists(REFERENCE):  # a prototype is best described by what is nearest to it
         reference = from_table(with_frames(folder.read_table(REFERENCE)))
-        nearest = reference.rows[(reference.text @ head.text.T).argmax(axis=0)]
-        like = reference.facts.column("caption").take(pa.array(nearest)).to_pylist()
-        of_visual = [PrototypeBelief(b.prototype, b.cosine, b.belief, like[b.prototype]) for b in of_visual]
-    return of_visual, head.of_text(pair.text[0])
+        captions = (reference.text @ head.text.T).argmax(axis=0)
+        media = np.searchsorted(reference.media_index, (reference.media.visual @ head.visual.T).argmax(axis=0))
+        of_visual = likened(of_visual, reference.facts.column("caption").take(pa.array(reference.rows[captions])))
+        of_text = likened(of_text, reference.facts.column("key").take(pa.array(reference.rows[media])))
+    return of_visual, of_text
+
+
+def likened(beliefs: list[PrototypeBelief], nearest: pa.ChunkedArray) -> list[PrototypeBelief]:
+    return [replace(belief, like=nearest[belief.prototype].as_py()) for belief in beliefs]
 
 
 def find_duplicates(database: AuditDatabase, row: dict[str, Any], most: int = 20) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ class PrototypeBelief:
     prototype: int
     cosine: float
     belief: float
-    like: str | None = None  # the reference caption nearest to a text prototype
+    like: str | None = None  # what is nearest to it: a caption to a text prototype, the key of a medium to a visual one
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,16 @@ def worst(database: AuditDatabase, by: str = "p_mismatch", n: int = 20, where: s
     return fetch(database, condition, order_sql(by, suspicious_first=True, quoted=column), n)
 
 
+def calm_note(found: Sequence[Mapping[str, Any]], by: str) -> str:
+    """Words for a list of the worst rows by p_mismatch of which none is flagged; empty where one is."""
+    if by != "p_mismatch" or any(row["mismatch"] for row in found):
+        return ""
+    if not found:
+        return "no pair has an estimate of p_mismatch: there are too few of their kind"
+    highest = found[0]["p_mismatch"]
+    return f"nothing is suspicious: no p_mismatch is above {highest:.2g}, and none is flagged; these come nearest"
+
+
 def page(
     database: AuditDatabase,
     where: str | None = None,

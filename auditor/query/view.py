@@ -1,5 +1,6 @@
 """The view over an audit's files as SQL: every declared column, the flags, and a number that tells equal rows apart."""
 
+import json
 from collections.abc import Mapping, Sequence
 
 from auditor.query.rules import Threshold, flag_sql
@@ -58,4 +59,18 @@ def view_sql(files: AuditFiles, thresholds: Mapping[str, Threshold], *, located:
     if files.correction:
         corrected = f"{corrected_sql(files.correction)} AS p_mismatch, p_mismatch AS p_mismatch_without_labels"
         source = f"SELECT * REPLACE ({corrected}) FROM ({source})"
-    return f"SELECT *, {flag_columns(thresholds)}, {UID_ORDER} AS uid_order FROM ({source})"
+    carried = "".join(f", {sql}" for sql in carried_columns(files))
+    return f"SELECT *, {flag_columns(thresholds)}, {UID_ORDER} AS uid_order{carried} FROM ({source})"
+
+
+def carried_columns(files: AuditFiles) -> list[str]:
+    """The columns of the input that were carried into the audit, each by its own name unless that is taken."""
+    wanted: list[str] = files.manifest.get("corpus", {}).get("carry") or []
+    return [
+        f"json_extract_string(carried, {literal('$.' + json.dumps(column))}) AS {name(carried_name(column))}"
+        for column in wanted
+    ]
+
+
+def carried_name(column: str) -> str:
+    return f"input_{column}" if column.lower() in COLUMNS else column

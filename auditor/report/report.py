@@ -21,7 +21,7 @@ from auditor.errors import AuditorError
 from auditor.query.database import AuditDatabase
 from auditor.query.distributions import density, histogram
 from auditor.query.precision import precision
-from auditor.query.rows import errors, media, worst
+from auditor.query.rows import calm_note, errors, media, worst
 from auditor.query.rules import flag_cut
 from auditor.query.summary import AT_LEAST, Summary, summarise
 from auditor.report.svg import compact, density_chart, histogram_chart, null_chart
@@ -222,7 +222,7 @@ def distributions(database: AuditDatabase, usable: int) -> Section:
 def gallery(database: AuditDatabase, entry: Gallery, options: ReportOptions) -> Section | None:
     rows = worst(database, entry.by, options.per_gallery, entry.where).to_pylist()
     pairs = [pair(database, row, entry.shown, options) for row in rows]
-    return Section(entry.title, entry.words, pairs=pairs) if pairs else None
+    return Section(entry.title, entry.words, pairs=pairs, note=calm_note(rows, entry.by)) if pairs else None
 
 
 def pair(database: AuditDatabase, row: Mapping[str, Any], shown: Sequence[str], options: ReportOptions) -> Pair:

@@ -178,8 +178,8 @@ def begin(folder: Folder, corpus: Corpus, loaded: Loaded, config: AuditConfig) -
 
 def refuse_other(folder: Folder, old: Manifest, new: Manifest) -> None:
     """An audit is of one corpus by one model; anything else belongs into another folder."""
-    for part, name in [("corpus", "spec"), ("corpus", "captions"), ("corpus", "shard_size")]:
-        _refuse(folder, f"{part} {name}", old.corpus.get(name), new.corpus[name])
+    for name in ("spec", "captions", "shard_size", "encoding", "delimiter", "header", "carry"):
+        _refuse(folder, f"corpus {name}", old.corpus.get(name) or None, new.corpus[name] or None)
     for name in ("fingerprint", "pixels", "frames"):
         before, after = old.model.get(name), new.model[name]
         if name == "fingerprint" and before != after:

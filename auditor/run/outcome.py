@@ -6,7 +6,7 @@ from auditor.console import as_json as to_json
 from auditor.console import table
 from auditor.errors import AuditorError
 from auditor.query.database import AuditDatabase
-from auditor.query.rows import worst
+from auditor.query.rows import calm_note, worst
 from auditor.query.summary import summarise
 from auditor.store.manifest import Manifest
 
@@ -20,12 +20,12 @@ class UnfinishedError(AuditorError):
 def report_outcome(out: str, manifest: Manifest, *, as_json: bool) -> None:
     """Print the summary, name what failed, say what to try next; raises where a shard failed."""
     with AuditDatabase(out) as database:
-        summary, suspects = summarise(database), worst(database, "p_mismatch", 10).select(SHOWN).to_pylist()
+        summary, suspects = summarise(database), worst(database, "p_mismatch", 10).to_pylist()
     if as_json:
         click.echo(to_json({**summary.to_dict(), "failed_shards": manifest.failed_shards}))
     else:
         click.echo(str(summary))
-        table(suspects, "the ten most suspicious pairs")
+        table(suspects, calm_note(suspects, "p_mismatch") or "the ten most suspicious pairs", SHOWN)
         if manifest.shard_problems:
             table(manifest.shard_problems[:10], "damaged shards")
         click.echo(

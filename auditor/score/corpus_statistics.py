@@ -16,7 +16,7 @@ import torch
 
 from auditor.measure.ambiguity import AmbiguityScale, Frequencies, Level, default_thresholds
 from auditor.measure.mismatch import MismatchModel, fit_mismatch
-from auditor.measure.rivals import Hubs, Measures, Reference, hubs_of, measure
+from auditor.measure.rivals import Hubs, Measures, Reference, frame_match_threshold, hubs_of, measure
 from auditor.measure.topics import fit_topics
 from auditor.measure.words import Vocabulary
 from auditor.score.duplicate_search import Best, find_duplicates
@@ -166,7 +166,9 @@ def _kind(
 def _describe(context: KindContext) -> dict[str, Any]:
     described: dict[str, Any] = {"pairs": context.captions, "media": context.media, "reference": len(context.reference)}
     described["ambiguity"] = context.ambiguity.to_dict()
-    return {**described, **(context.mismatch.to_dict() if context.mismatch else {"pi0": None})}
+    if context.mismatch is None:  # the frames of a few videos are measured all the same
+        return {**described, "pi0": None, "frame_threshold": frame_match_threshold(context.reference)}
+    return {**described, **context.mismatch.to_dict()}
 
 
 def _thresholds(pairs: dict[str, Pairs], kinds: dict[str, KindContext], frequencies: Frequencies) -> dict[str, Any]:

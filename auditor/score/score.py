@@ -137,12 +137,17 @@ def _has_siblings(pairs: Pairs) -> npt.NDArray[np.bool_]:
 
 
 def _duplicate_of(pairs: Pairs, repeats: Mapping[str, str]) -> list[str | None]:
-    """The medium that a row's medium repeats: looked up by the uid of the medium's first row."""
-    uids = pairs.facts.column("uid").to_pylist()
-    first = begins_medium(pairs.facts)
+    """What a row repeats: the medium of which its medium is a copy, or an equal caption of its own medium.
+
+    Media are looked up by the uid of their first row.
+    """
+    columns = [pairs.facts.column(name).to_pylist() for name in ("uid", "caption")]
     of_medium: str | None = None
+    captions: dict[str, str] = {}  # of the medium -> uid of the first row
     found = []
-    for uid, is_first in zip(uids, first, strict=True):
-        of_medium = repeats.get(uid) if is_first else of_medium
-        found.append(of_medium)
+    for uid, caption, is_first in zip(*columns, begins_medium(pairs.facts), strict=True):
+        if is_first:
+            of_medium, captions = repeats.get(uid), {}
+        earlier = captions.setdefault(caption, uid)
+        found.append(of_medium or (earlier if earlier != uid else None))
     return found

@@ -91,6 +91,7 @@ def _rows(one: Swept) -> list[dict[str, object]]:
             "shard": sample.shard,
             "caption": caption,
             "caption_hash": None if caption is None else caption_hash(caption),
+            "carried": _carried(sample, index),
             **shared,
             **(_span(one, index) if timed and sample.spans else {}),
         }
@@ -111,6 +112,11 @@ def _span(one: Swept, caption_index: int) -> dict[str, object]:
 
 def _finite(time: float) -> float | None:
     return time if math.isfinite(time) else None
+
+
+def _carried(sample: Sample, index: int) -> str | None:
+    """One for each caption where the input has a row for each, else the same for all."""
+    return sample.carried[min(index, len(sample.carried) - 1)] if sample.carried else None
 
 
 def _origin(media: Media | None) -> dict[str, object]:

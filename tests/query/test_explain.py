@@ -136,7 +136,9 @@ def test_prototypes_add_up_to_the_uncertainty(audit: Path, pictures: Reference) 
         1 - 4 / (evidence + 1).sum(), abs=2e-3
     )
     assert found.prototypes_visual[0].prototype == evidence.argmax()
-    assert found.prototypes_visual[0].like is not None
+    assert found.prototypes_visual[0].like is not None and found.prototypes_text[0].like in {
+        f"image-{number:03d}" for number in range(len(pictures.text))
+    }
     assert found.prototypes_text[0].belief >= found.prototypes_text[-1].belief
 
 
