@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-NEEDED = ("click", "duckdb", "fsspec", "jinja2", "numpy", "pillow", "pyarrow", "rich", "scipy")
+NEEDED = ("charset-normalizer", "click", "duckdb", "fsspec", "jinja2", "numpy", "pillow", "pyarrow", "rich", "scipy")
 EXTRAS = {
     "model": ("av", "decord", "faiss-cpu", "open_clip_torch", "safetensors", "simplejpeg", "torch", "webdataset"),
     "ray": ("ray",),

@@ -37,6 +37,12 @@ OPTIONS = [
     click.option("--start-column", help="Column of a table with the start of each caption's span, in seconds or "
                  "HH:MM:SS.mmm; without --end-column, with lists of [start, end]."),
     click.option("--end-column", help="Column of a table with the end of each caption's span."),
+    click.option("--encoding", help="Of captions that are not in Unicode; found out by default."),
+    click.option("--delimiter", help="Of a CSV; found out by default."),
+    click.option("--header/--no-header", default=None, help="Whether a CSV begins with names; found out by default. "
+                 "Columns without names are called 1, 2, …"),
+    click.option("--carry", default="", metavar="NAMES", help="Columns of a table, or fields of .json files, to carry "
+                 "into the audit: url,license"),
     click.option("--shard-size", default=1000, show_default=True, help="Media per shard of a corpus without shards."),
     click.option("--prototypes", default=8, show_default=True, help="K, where prototypes are fitted."),
     click.option("--reference", default=4096, show_default=True, help="Pairs that every pair is compared with."),
@@ -78,6 +84,10 @@ def config_from(values: dict[str, Any]) -> "AuditConfig":
             start_column=values["start_column"],
             end_column=values["end_column"],
             shard_size=values["shard_size"],
+            encoding=values["encoding"],
+            delimiter={"tab": "\t", "\\t": "\t"}.get(values["delimiter"] or "", values["delimiter"]),
+            header=values["header"],
+            carry=tuple(name.strip() for name in values["carry"].split(",") if name.strip()),
         ),
         sweep=SweepConfig(
             frames=values["frames"],

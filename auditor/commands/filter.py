@@ -25,7 +25,8 @@ def rule_options(function: Function) -> Function:
 
 @click.command()
 @click.argument("audit")
-@click.option("--out", help="kept.npy, kept.parquet, kept.txt, or a folder for new WebDataset shards.")
+@click.option("--out", help="kept.npy, .parquet, .txt, a folder for new shards, or .csv, .tsv, .jsonl of a table.")
+@click.option("--input-columns", is_flag=True, help="A .parquet with the rows and columns of the input table.")
 @rule_options
 @click.option("--keep-top", help="Keep the best share (30%) or number (100000) of the usable rows ...")
 @click.option("--by", help="... by this column.")
@@ -55,6 +56,7 @@ def rule_options(function: Function) -> Function:
 def command(
     audit: str,
     out: str | None,
+    input_columns: bool,
     dry_run: bool,
     shard_size: int,
     corpus: str | None,
@@ -73,6 +75,7 @@ def command(
     auditor filter audit/ --max-p-mismatch 0.1 --no-duplicates --dry-run
     auditor filter audit/ --keep-top 30% --by similarity --out kept.npy
     auditor filter audit/ --lose-at-most 2% --out clean/ --shard-size 5000
+    auditor filter audit/ --where "license = 'cc-by'" --out kept.csv
     """
     if not out and not dry_run:
         raise click.UsageError("say where to with --out, or look first with --dry-run")
@@ -83,7 +86,7 @@ def command(
     if dry_run:
         show_plan(subset, as_json)
     elif out:
-        write(subset, out, force, shard_size, as_json)
+        write(subset, out, as_json, force=force, shard_size=shard_size, input_columns=input_columns)
 
 
 def chosen_cut(audit: "Audit", lose_at_most: str | None, expect_precision: float | None, given: float | None) -> float:
@@ -96,7 +99,7 @@ def chosen_cut(audit: "Audit", lose_at_most: str | None, expect_precision: float
     return cut if given is None else min(cut, given)
 
 
-def write(subset: "Subset", out: str, force: bool, shard_size: int, as_json: bool) -> None:
+def write(subset: "Subset", out: str, as_json: bool, **options: Any) -> None:
     from dataclasses import asdict
 
     from auditor import console
@@ -105,7 +108,7 @@ def write(subset: "Subset", out: str, force: bool, shard_size: int, as_json: boo
 
     quiet = as_json or target_form(out) != "webdataset"
     with console.Progress("filter", None, "samples", quiet=quiet) as progress:
-        done = export(subset, out, force=force, shard_size=shard_size, progress=progress.advance)
+        done = export(subset, out, progress=progress.advance, **options)
     if as_json:
         unscored = {"unscored": subset.usable_unscored, "unscored_kept": subset.unscored}
         click.echo(console.as_json({**asdict(done), **unscored, "rules": subset.rules.to_dict()}))

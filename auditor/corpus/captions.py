@@ -14,6 +14,7 @@ BYTE_ORDER_MARKS = {
     b"\xfe\xff": "utf-16",
 }
 _UNSAFE = re.compile("[\x00\ud800-\udfff]")  # NUL ends strings early in places; lone surrogates are no UTF-8
+_WORD = re.compile(rb"[A-Za-z\x80-\xff]{3,}")
 _UID = re.compile(r"[0-9a-fA-F]{32}")
 
 
@@ -51,14 +52,16 @@ def _utf16(data: bytes) -> str | None:
 
 
 def _guess(data: bytes) -> str:
-    """Where few bytes are beyond ASCII it is some Latin script, and Windows-1252 the usual encoding of it.
+    """Where words have few letters beyond ASCII it is some Latin script, and Windows-1252 the usual encoding of it.
 
     A detector tells these by the statistics of long texts, which captions are not; the scripts it is sure of, such as
     Cyrillic, Chinese or Japanese, are beyond ASCII throughout.
     """
     if found := _utf16(data):
         return found
-    if sum(byte > 127 for byte in data[:LOOKED_AT]) < 0.4 * len(data[:LOOKED_AT]):
+    looked_at = data[:LOOKED_AT]
+    words = [word for word in _WORD.findall(looked_at) if not word.isascii()]
+    if sum(byte > 127 for word in words for byte in word) <= 0.5 * sum(map(len, words)):
         try:
             data.decode("cp1252")
         except UnicodeDecodeError:
@@ -66,7 +69,7 @@ def _guess(data: bytes) -> str:
         return "cp1252"
     from charset_normalizer import from_bytes
 
-    best = from_bytes(data[:LOOKED_AT]).best()
+    best = from_bytes(b"\n".join(line for line in looked_at.splitlines() if not line.isascii())).best()
     return best.encoding if best is not None else "latin-1"
 
 

@@ -5,6 +5,7 @@
 | `kept.npy`     | DataComp's subset file: the sorted uids of the kept rows as an array of dtype u8,u8                |
 | `kept.parquet` | the kept rows with all columns                                                                     |
 | `kept.txt`     | the keys of the kept samples, one per line                                                         |
+| `kept.csv`     | of a corpus that is a table its kept rows, in its own columns; also .tsv, .jsonl, .parquet if asked |
 | a folder       | WebDataset shards with the kept samples and captions, and removed.parquet with the reasons         |
 
 A sample with several captions has several rows: shards hold it with the captions that are kept, its medium byte for
@@ -18,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from auditor.keep.export_shards import export_shards
+from auditor.keep.export_table import write_table
 from auditor.keep.kept_rows import KeptRows
 from auditor.keep.target import (
     Exported,
@@ -40,9 +42,13 @@ def export(
     *,
     force: bool = False,
     shard_size: int = SHARD_SIZE,
+    input_columns: bool = False,
     progress: Progress | None = None,
 ) -> Exported:
-    """Write what is kept; the form follows from the target's name. What exists is replaced only with `force`."""
+    """Write what is kept; the form follows from the target's name. What exists is replaced only with `force`.
+
+    `input_columns` gives a .parquet the rows and columns of the input table, which .csv, .tsv and .jsonl always have.
+    """
     target = str(target)
     form = target_form(target)
     if form == "webdataset":
@@ -50,7 +56,8 @@ def export(
     folder, name = split_target(target)
     if folder.exists(name) and not force:
         raise ExportError(f"{target} exists; --force replaces it")
-    write = {"npy": write_npy, "parquet": write_parquet, "txt": write_txt}[form]
+    own = {"npy": write_npy, "parquet": write_table if input_columns else write_parquet, "txt": write_txt}
+    write = own.get(form, write_table)
     return Exported(target, form, write(kept, folder, name), captions=kept.count)
 
 

@@ -49,9 +49,11 @@ class Subset(KeptRows):
         for shard, _ in self.by_shard():
             yield from read_kept(self.shard(shard))
 
-    def write(self, target: str | Path, *, force: bool = False, shard_size: int = 10_000) -> Exported:
-        """Write kept.npy, kept.parquet, kept.txt or a folder of shards: see auditor.keep.export."""
-        return export(self, target, force=force, shard_size=shard_size)
+    def write(
+        self, target: str | Path, *, force: bool = False, shard_size: int = 10_000, input_columns: bool = False
+    ) -> Exported:
+        """Write kept.npy, .parquet, .txt, .csv, .tsv, .jsonl or a folder of shards: see auditor.keep.export."""
+        return export(self, target, force=force, shard_size=shard_size, input_columns=input_columns)
 
     def webdataset(self) -> Any:
         """Kept samples straight from the corpus: a WebDataset pipeline where that is installed, else a generator.

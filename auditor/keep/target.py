@@ -19,7 +19,7 @@ class ExportError(AuditorError):
 @dataclass(frozen=True, slots=True)
 class Exported:
     target: str
-    form: str  # npy, parquet, txt, webdataset
+    form: str  # npy, parquet, txt, csv, tsv, jsonl, webdataset
     rows: int  # what was written: rows; for npy distinct uids, for txt keys, for a folder samples
     shards: int = 0
     captions: int = 0  # pairs kept, of which what was written is made
@@ -35,12 +35,17 @@ def patient_sandbox(kept: KeptRows, writable: Sequence[str] = ()) -> Iterator[Sa
         sandbox.close()
 
 
+FILES = ("npy", "parquet", "txt", "csv", "tsv", "jsonl")
+
+
 def target_form(target: str) -> str:
-    """npy, parquet or txt by the extension; else a folder, unless the name looks like some other kind of file."""
+    """npy, parquet, txt, csv, … by the extension; else a folder, unless the name looks like some other kind of file."""
     form = target.rsplit("/", 1)[-1].rpartition(".")[2].lower() if "." in target.rsplit("/", 1)[-1] else ""
-    if form in {"csv", "json", "jsonl", "npz", "tar", "pkl"}:
-        raise ExportError(f"cannot write .{form}; targets are .npy, .parquet, .txt or a folder for shards")
-    return form if form in {"npy", "parquet", "txt"} else "webdataset"
+    if form in {"json", "ndjson", "npz", "tar", "pkl"}:
+        raise ExportError(
+            f"cannot write .{form}; targets are {', '.join(f'.{f}' for f in FILES)} or a folder for shards"
+        )
+    return form if form in FILES else "webdataset"
 
 
 def copy_parquet(kept: KeptRows, folder: Folder, name: str, sql: str) -> int:

@@ -27,7 +27,7 @@ def report_outcome(out: str, manifest: Manifest, *, as_json: bool) -> None:
         click.echo(str(summary))
         table(suspects, calm_note(suspects, "p_mismatch") or "the ten most suspicious pairs", SHOWN)
         if manifest.shard_problems:
-            table(manifest.shard_problems[:10], "damaged shards")
+            table(manifest.shard_problems[:10], "notes on shards")
         click.echo(
             f"\nnext: auditor worst {out} --by p_mismatch -n 20\n"
             f"      auditor thresholds {out}\n"

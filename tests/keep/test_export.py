@@ -162,8 +162,8 @@ def test_existing_outputs_are_refused(audit: Audit, tmp_path: Path) -> None:
         with pytest.raises(ExportError, match="--force"):
             export(kept, tmp_path / name)
         export(kept, tmp_path / name, force=True)
-    with pytest.raises(ExportError, match=r"cannot write \.csv"):
-        export(kept, tmp_path / "kept.csv")
+    with pytest.raises(ExportError, match=r"cannot write \.json"):
+        export(kept, tmp_path / "kept.json")
 
 
 def test_force_never_clears_a_folder_that_is_no_export(audit: Audit, tmp_path: Path) -> None:

@@ -76,6 +76,17 @@ class OpenTable:
         rows: list[dict[str, Any]] = table.to_pylist()
         return rows
 
+    def whole_rows(self, start: int, stop: int | None) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The number and all cells of each row, a few in memory at once."""
+        stop = self.edges[-1] if stop is None else stop
+        groups, skipped = self.covering(start, stop)
+        number = start - skipped
+        for batch in self.file.iter_batches(batch_size=BATCH, row_groups=groups):
+            for row in batch.to_pylist():
+                if start <= number < stop:
+                    yield number, row
+                number += 1
+
     def covering(self, start: int, stop: int) -> tuple[list[int], int]:
         """The row groups a range touches, and how many rows of the first come before it."""
         groups = [g for g in range(len(self.edges) - 1) if self.edges[g] < stop and self.edges[g + 1] > start]

@@ -33,6 +33,8 @@ class Entry:
     cell: Media | None = None  # where the bytes are in the table itself
     defect: str | None = None  # the row itself cannot be read
     spans: tuple[Span | None, ...] = ()  # of its captions, where the list has any
+    carried: tuple[str | None, ...] = ()  # of each caption, one where there is none; empty where nothing is carried
+    places: tuple[tuple[int, int], ...] = ()  # of each caption: its row, and which of the captions there
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +55,25 @@ class ListedShard:
 
 def samples_of(shard: str, folder: str, entries: Sequence[Entry], default: Kind = "image") -> list[Sample]:
     """One sample for each medium of the entries, in the order of their first mention."""
-    merged: dict[tuple[str | None, str], Entry] = {}
+    return [
+        _sample(shard, folder, entry, key, occurrence, default) for key, occurrence, entry in merged(folder, entries)
+    ]
+
+
+def merged(folder: str, entries: Sequence[Entry]) -> Iterator[tuple[str, int, Entry]]:
+    """(key, occurrence, entry) of each medium: the entries that name it as one."""
+    found: dict[tuple[str | None, str], Entry] = {}
     for entry in entries:
         # a row without a path, or with its bytes in the table, stands for itself
         identity = locate(folder, entry.media) if entry.media and entry.cell is None else f"\0{entry.row}"
-        first = merged.get((entry.key, identity))
-        merged[entry.key, identity] = entry if first is None else _joined(first, entry)
+        first = found.get((entry.key, identity))
+        found[entry.key, identity] = entry if first is None else _joined(first, entry)
     taken: dict[str, int] = {}
-    samples: list[Sample] = []
-    for entry in merged.values():
+    for entry in found.values():
         key = safe_text(entry.key if entry.key is not None else _free_key(folder, entry, taken))
         occurrence = taken.get(key, 0)
         taken[key] = occurrence + 1
-        samples.append(_sample(shard, folder, entry, key, occurrence, default))
-    return samples
+        yield key, occurrence, entry
 
 
 def entries_fingerprint(folder: str, entries: Sequence[Entry]) -> str:
@@ -75,7 +82,7 @@ def entries_fingerprint(folder: str, entries: Sequence[Entry]) -> str:
     for entry in entries:
         path = locate(folder, entry.media)
         size, time = (-1, 0) if remote.is_url(path) or not entry.media else _status(path)
-        known = (entry.key, entry.media, entry.captions, entry.uid, entry.cell, size, time)
+        known = (entry.key, entry.media, entry.captions, entry.uid, entry.cell, size, time, *entry.carried)
         digest.update(repr((*known, entry.spans) if entry.spans else known).encode())
     return digest.hexdigest()
 
@@ -91,8 +98,15 @@ def locate(folder: str, media: str) -> str:
 
 
 def _joined(first: Entry, again: Entry) -> Entry:
-    spans = first.spans + again.spans
-    return replace(first, captions=first.captions + again.captions, uid=first.uid or again.uid, spans=spans)
+    carried = first.carried[: len(first.captions)] + again.carried[: len(again.captions)]
+    return replace(
+        first,
+        captions=first.captions + again.captions,
+        uid=first.uid or again.uid,
+        carried=carried or first.carried,
+        places=first.places + again.places,
+        spans=first.spans + again.spans,
+    )
 
 
 def _free_key(folder: str, entry: Entry, taken: dict[str, int]) -> str:
@@ -121,7 +135,7 @@ def _sample(shard: str, folder: str, entry: Entry, key: str, occurrence: int, de
         problem = Problem("missing_caption", "no caption in its row")
     if occurrence:
         problem = Problem("duplicate_key", f"key {key} was seen {occurrence} times before in this shard")
-    return Sample(shard, key, entry.captions, media, entry.uid, occurrence, problem, entry.spans)
+    return Sample(shard, key, entry.captions, media, entry.uid, occurrence, problem, entry.spans, carried=entry.carried)
 
 
 def _find(folder: str, media: str, default: Kind) -> tuple[Media | None, Problem | None]:

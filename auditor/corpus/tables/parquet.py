@@ -19,7 +19,7 @@ from auditor.corpus.media import BUFFER
 from auditor.corpus.names import shard_names
 from auditor.corpus.shard import CorpusError, CorpusOptions, OpenShard, ShardError
 from auditor.corpus.tables.cells import OpenTable
-from auditor.corpus.tables.entries import entries_fingerprint, samples_of
+from auditor.corpus.tables.entries import Entry, entries_fingerprint, samples_of
 from auditor.corpus.tables.table import choose_columns
 
 WHOLE_FILES = 256  # more files than this are not opened to be cut
@@ -62,6 +62,32 @@ class ParquetShard:
             except (OSError, CorpusError, pa.ArrowException) as error:
                 raise self.unreadable(error) from error
             yield OpenShard(samples, [], table.read)
+
+    @property
+    def folder(self) -> str:
+        """What its paths are relative to."""
+        return os.path.dirname(self.path)
+
+    @property
+    def caption_column(self) -> str:
+        with self.table() as table:
+            return table.columns.caption
+
+    def schema(self) -> pa.Schema:
+        with self.table() as table:
+            return table.file.schema_arrow
+
+    def column_names(self) -> list[str]:
+        return list(self.schema().names)
+
+    def entries(self) -> list[Entry]:
+        with self.table() as table:
+            return table.entries(self.start, self.stop)
+
+    def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The number and all cells of each row, read in small batches."""
+        with self.table() as table:
+            yield from table.whole_rows(self.start, self.stop)
 
     @contextmanager
     def table(self) -> Iterator[OpenTable]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from auditor.corpus.captions import captions_of, safe_text
+from auditor.corpus.captions import captions_of, carried_json, safe_text
 from auditor.corpus.shard import CorpusError, CorpusOptions
 from auditor.corpus.spans import BOTH, ENDS, STARTS, cell_spans, listed, matched
 from auditor.corpus.tables.entries import Entry
@@ -40,10 +40,11 @@ class Columns:
     uid: str | None
     start: str | None = None
     end: str | None = None
+    carry: tuple[str, ...] = ()
 
     @property
     def names(self) -> list[str]:
-        every = (self.media, self.caption, self.key, self.uid, self.start, self.end)
+        every = (self.media, self.caption, self.key, self.uid, self.start, self.end, *self.carry)
         return list(dict.fromkeys(name for name in every if name is not None))
 
 
@@ -56,7 +57,7 @@ def choose_columns(table: str, columns: Sequence[str], options: CorpusOptions) -
     """The columns as given, else by their usual names; what is missing is told together with what there is."""
     there = f"{table} has the columns {', '.join(map(repr, columns[:30]))}"
     given = (options.media_column, options.caption_column, options.key_column)
-    for wanted in (*given, options.start_column, options.end_column):
+    for wanted in (*given, options.start_column, options.end_column, *options.carry):
         if wanted is not None and wanted not in columns:
             raise CorpusError(f"no column {wanted!r}: {there}")
     start, end = _span_columns(columns, options)
@@ -69,7 +70,7 @@ def choose_columns(table: str, columns: Sequence[str], options: CorpusOptions) -
     if caption is None:
         raise CorpusError(f"which column holds the captions? {there}; name it with --caption-column")
     key = options.key_column or _usual(KEY_NAMES, columns)
-    return Columns(media, caption, key, _usual(("uid",), columns), start, end)
+    return Columns(media, caption, key, _usual(("uid",), columns), start, end, options.carry)
 
 
 def _span_columns(columns: Sequence[str], options: CorpusOptions) -> tuple[str | None, str | None]:
@@ -95,10 +96,13 @@ def entry_of(row: int, fields: dict[str, Any], columns: Columns, cell: Media | N
     key = fields.get(columns.key) if columns.key is not None else None
     uid = fields.get(columns.uid) if columns.uid is not None else None
     captions, spans = _captions(fields, columns)
+    carried = carried_json(fields, columns.carry)
     return Entry(
         row=row,
         media=safe_text(value).strip() if isinstance(value, str) else "",
         captions=captions,
+        carried=(carried,) * max(1, len(captions)) if columns.carry else (),
+        places=tuple((row, number) for number in range(len(captions))),
         key=None if key is None or key == "" else safe_text(str(key)),
         uid=uid.lower() if isinstance(uid, str) and _UID.fullmatch(uid) else None,
         cell=cell,

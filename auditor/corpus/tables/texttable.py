@@ -10,13 +10,14 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 from auditor.corpus import remote
-from auditor.corpus.captions import TOO_LONG, parse_record, safe_text
+from auditor.corpus.captions import parse_record
 from auditor.corpus.media import media_reader
 from auditor.corpus.shard import CorpusError, CorpusOptions, OpenShard, ShardError
+from auditor.corpus.tables.dialect import Dialect, find_dialect, has_header
 from auditor.corpus.tables.entries import Entry, entries_fingerprint, samples_of
 from auditor.corpus.tables.table import Columns, choose_columns, entry_of
 from auditor.sample import Kind
@@ -31,8 +32,7 @@ class TextShard:
 
     name: str
     path: str
-    form: str
-    header: tuple[str, ...]  # of CSV and TSV
+    dialect: Dialect
     columns: Columns
     start: int
     end: int
@@ -40,16 +40,49 @@ class TextShard:
 
     def fingerprint(self) -> str:
         """Of the rows, and of the files they name."""
-        return entries_fingerprint(os.path.dirname(self.path), self.entries())
+        return entries_fingerprint(self.folder, self.entries())
 
     @contextmanager
     def open(self) -> Iterator[OpenShard]:
         default: Kind = "video" if "video" in self.columns.media.lower() else "image"
-        samples = samples_of(self.name, os.path.dirname(self.path), self.entries(), default)
-        yield OpenShard(samples, [], media_reader)
+        samples = samples_of(self.name, self.folder, self.entries(), default)
+        yield OpenShard(samples, self.problems() if self.first == 0 else [], media_reader)
+
+    def problems(self) -> list[str]:
+        """What was found out about the table and may be wrong; said once, by its first shard."""
+        found = []
+        if not self.dialect.encoding.startswith("utf"):
+            found.append(
+                f"{self.path} is not in UTF-8 and was read as {self.dialect.encoding}; --encoding says otherwise"
+            )
+        if self.dialect.numbered:
+            found.append(
+                f"{self.path} has no header: column {self.columns.media} was taken for the media and column "
+                f"{self.columns.caption} for the captions; --media-column and --caption-column say otherwise"
+            )
+        return found
+
+    @property
+    def folder(self) -> str:
+        """What its paths are relative to."""
+        return os.path.dirname(self.path)
+
+    @property
+    def caption_column(self) -> str:
+        return self.columns.caption
+
+    def column_names(self) -> list[str]:
+        """All of them; of JSON lines those of the first row, as others may have others."""
+        return list(self.dialect.names) or list(next((fields for _, fields in self.rows()), {}))
+
+    def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The number and the cells of each row that can be read."""
+        for number, (_, fields) in enumerate(_rows(io.BytesIO(self.content()), self.dialect), self.first):
+            if fields is not None:
+                yield number, fields
 
     def entries(self) -> list[Entry]:
-        rows = _rows(io.BytesIO(self.content()), self.form, self.header)
+        rows = _rows(io.BytesIO(self.content()), self.dialect)
         return [self.entry(self.first + number, fields) for number, (_, fields) in enumerate(rows)]
 
     def entry(self, row: int, fields: Fields) -> Entry:
@@ -89,32 +122,43 @@ def list_text(path: str, form: str, name: str, options: CorpusOptions) -> list[T
 
 
 def _cut(file: BinaryIO, path: str, form: str, name: str, options: CorpusOptions) -> list[TextShard]:
-    header = _header(file, path, form)
-    start = file.tell()
-    rows = ((start + end, fields) for end, fields in _rows(file, form, header))
+    dialect, start = _header(file, path, find_dialect(file, form, options), options)
+    file.seek(start)
+    rows = ((start + end, fields) for end, fields in _rows(file, dialect))
     looked_at = list(itertools.islice(rows, LOOKED_AT))
     if not looked_at:
         raise CorpusError(f"{path} has no rows")
-    names = header or tuple(dict.fromkeys(name for _, fields in looked_at for name in fields or ()))
+    names = dialect.names or tuple(dict.fromkeys(name for _, fields in looked_at for name in fields or ()))
+    if dialect.numbered:
+        options = _guessed([fields or {} for _, fields in looked_at], options)
     columns = choose_columns(path, names, options)
     pieces = list(_pieces(itertools.chain(looked_at, rows), columns.media, start, options.shard_size))
-    return [
-        TextShard(f"{name}-{number:06d}", path, form, header, columns, *piece) for number, piece in enumerate(pieces)
-    ]
+    return [TextShard(f"{name}-{number:06d}", path, dialect, columns, *piece) for number, piece in enumerate(pieces)]
 
 
-def _header(file: BinaryIO, path: str, form: str) -> tuple[str, ...]:
-    """The first record of a CSV or TSV; leaves the file behind it."""
-    if file.read(2) in (b"\xff\xfe", b"\xfe\xff"):
-        raise CorpusError(f"{path} is in UTF-16: convert it to UTF-8 (iconv -f utf-16 -t utf-8)")
+def _header(file: BinaryIO, path: str, dialect: Dialect, options: CorpusOptions) -> tuple[Dialect, int]:
+    """The dialect with the names of the columns, and where the rows begin."""
+    if dialect.form == "jsonl":
+        return dialect, 0
     file.seek(0)
-    if form == "jsonl":
-        return ()
-    end, values = next(_records(file, form), (0, []))
+    end, values = next(dialect.records(dialect.lines(file)), (0, []))
     if not values:
         raise CorpusError(f"{path} is empty: a table begins with the names of its columns")
-    file.seek(end)
-    return tuple(value.removeprefix("\ufeff").strip() for value in values)
+    cells = [value.removeprefix("\ufeff").strip() for value in values]
+    if has_header(cells) if options.header is None else options.header:
+        return replace(dialect, names=tuple(cells)), end
+    return replace(dialect, names=tuple(str(number) for number in range(1, len(cells) + 1)), numbered=True), 0
+
+
+def _guessed(rows: list[dict[str, Any]], options: CorpusOptions) -> CorpusOptions:
+    """Which of the columns without names hold media (paths or URLs) and captions (the longest text of the others)."""
+    names = list(rows[0])
+    media = options.media_column or max(
+        names, key=lambda name: sum(not has_header([str(row.get(name) or "")]) for row in rows)
+    )
+    others = [name for name in names if name not in (media, options.key_column)]
+    longest = max(others, key=lambda name: sum(len(str(row.get(name) or "")) for row in rows), default=None)
+    return replace(options, media_column=media, caption_column=options.caption_column or longest)
 
 
 def _pieces(rows: Iterable[tuple[int, Fields]], media: str, start: int, size: int) -> Iterator[tuple[int, int, int]]:
@@ -131,31 +175,14 @@ def _pieces(rows: Iterable[tuple[int, Fields]], media: str, start: int, size: in
     yield start, end, first
 
 
-def _rows(lines: Iterable[bytes], form: str, header: tuple[str, ...]) -> Iterator[tuple[int, Fields]]:
+def _rows(file: BinaryIO, dialect: Dialect) -> Iterator[tuple[int, Fields]]:
     """Each row with the number of bytes up to its end."""
-    if form != "jsonl":
-        for after, values in _records(lines, form):
-            yield after, dict(zip(header, values, strict=False))
+    if dialect.form != "jsonl":
+        for after, values in dialect.records(dialect.lines(file)):
+            yield after, dict(zip(dialect.names, values, strict=False))
         return
     after = 0
-    for line in lines:
+    for line in dialect.lines(file):
         after += len(line)
-        if line.strip():
-            yield after, parse_record(line)
-
-
-def _records(lines: Iterable[bytes], form: str) -> Iterator[tuple[int, list[str]]]:
-    csv.field_size_limit(TOO_LONG)
-    after = 0
-
-    def texts() -> Iterator[str]:
-        nonlocal after
-        for line in lines:
-            after += len(line)
-            # a lone carriage return is no end of a row; csv refuses it outside quotes
-            yield safe_text(line.decode("utf-8", "replace")).rstrip("\r\n").replace("\r", " ") + "\n"
-
-    # the reader takes a further line only where a quoted field is still open, so `after` is the end of the record
-    for values in csv.reader(texts(), delimiter="\t" if form == "tsv" else ","):
-        if values:
-            yield after, values
+        if text := dialect.text(line).removeprefix("\ufeff").strip():
+            yield after, parse_record(text)

@@ -1,0 +1,138 @@
+"""Tables in, tables out: the kept rows of a table in its own columns, and columns of the input that are sliced by."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from auditor.audit import Audit
+from auditor.cli import run
+from auditor.corpus.shard import CorpusOptions
+from auditor.errors import AuditError
+from auditor.keep.target import ExportError
+from auditor.run.audit import AuditConfig, run_audit
+from tests.support.synthetic import picture, write_corpus_audit
+
+COLUMNS = ["file", "caption", "license", "width"]
+
+
+def rows() -> list[dict[str, Any]]:
+    """Six photos with two rows each, of two licences; `width` is a column that the audit has too."""
+    return [
+        {"file": f"{n}.jpg", "caption": f'photo {n}, "no" {k}', "license": "by" if n % 2 else "cc0", "width": 100 + k}
+        for n in range(6)
+        for k in range(2)
+    ]
+
+
+def write_input(folder: Path, form: str, listed: bool = False) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(6):
+        (folder / f"{number}.jpg").write_bytes(picture(number))
+    given = rows()
+    if listed:
+        given = [
+            {**a, "caption": [a["caption"], "", b["caption"]]} for a, b in zip(given[::2], given[1::2], strict=True)
+        ]
+    path = folder / f"t.{form}"
+    if form == "parquet":
+        pq.write_table(pa.Table.from_pylist(given), path, row_group_size=3)
+    elif form == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in given))
+    else:
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, COLUMNS, delimiter=";" if form == "csv" else "\t")
+            writer.writeheader()
+            writer.writerows(given)
+    return path
+
+
+def audited(table: Path, model: str, **options: Any) -> Audit:
+    out = table.with_name("audit-" + table.name)
+    config = AuditConfig(
+        str(table), str(out), model, CorpusOptions(shard_size=2, **options), allow_random_weights=True, quiet=True
+    )
+    run_audit(config)
+    return Audit(out)
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    if path.suffix == ".parquet":
+        found: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+        return found
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in path.read_text().splitlines()]
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ","))
+
+
+def texts(given: list[dict[str, Any]]) -> list[dict[str, str]]:
+    return [{name: str(value) for name, value in row.items()} for row in given]
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv", "jsonl", "parquet"])
+def test_kept_rows_in_the_shape_of_the_input(tmp_path: Path, form: str, random_model: str) -> None:
+    table = write_input(tmp_path / "in", form)
+    audit = audited(table, random_model, carry=("license", "width"))
+    kept = audit.keep(where="license = 'by' AND input_width = '101'")
+    expected = [row for row in rows() if row["license"] == "by" and row["width"] == 101]
+    assert kept.count == len(expected) == 3
+    for target in ("csv", "tsv", "jsonl", "parquet"):
+        out = tmp_path / f"kept.{target}"
+        assert kept.write(out, input_columns=True).rows == 3
+        assert texts(read(out)) == texts(expected)
+    if form == "parquet":
+        assert pq.read_schema(tmp_path / "kept.parquet").equals(pq.read_schema(table))
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_lists_of_captions_lose_those_removed(tmp_path: Path, form: str, random_model: str) -> None:
+    table = write_input(tmp_path / "in", form, listed=True)
+    kept = audited(table, random_model).keep(where="caption_index = 1 OR key = '0'")
+    kept.write(tmp_path / f"kept.{form}", input_columns=True)
+    found = [row["caption"] for row in read(tmp_path / f"kept.{form}")]
+    assert found == [['photo 0, "no" 0', 'photo 0, "no" 1'], *([f'photo {n}, "no" 1'] for n in range(1, 6))]
+
+
+def test_carried_columns_can_be_sliced_by(tmp_path: Path, random_model: str) -> None:
+    table = write_input(tmp_path / "in", "csv")
+    audit = audited(table, random_model, carry=("license", "width"))
+    assert {"license", "input_width", "width"} <= set(audit.columns)
+    found = audit.sql("SELECT license, count(*) AS n, max(input_width) AS w FROM samples GROUP BY license ORDER BY 1")
+    assert found.to_pylist() == [{"license": "by", "n": 6, "w": "101"}, {"license": "cc0", "n": 6, "w": "101"}]
+    assert audit.keep(where="license = 'cc0'").count == audit.load_into_memory().count("license = 'cc0'") == 6
+    audit.keep().write(tmp_path / "kept.parquet")
+    assert pq.read_table(tmp_path / "kept.parquet")["license"].to_pylist()[:2] == ["cc0", "cc0"]
+    with pytest.raises(AuditError, match="corpus carry"):
+        audited(table, random_model, carry=("license",))
+
+
+def test_fields_of_json_files_are_carried(tmp_path: Path, random_model: str) -> None:
+    (tmp_path / "photos").mkdir()
+    for number in range(3):
+        (tmp_path / "photos" / f"{number}.jpg").write_bytes(picture(number))
+        record = {"caption": f"photo {number}", "url": f"http://x/{number}"} if number else {"caption": "none"}
+        (tmp_path / "photos" / f"{number}.json").write_text(json.dumps(record))
+    audit = audited(tmp_path / "photos", random_model, carry=("url",))
+    assert audit.sql("SELECT url FROM samples ORDER BY key")["url"].to_pylist() == [None, "http://x/1", "http://x/2"]
+    with pytest.raises(ExportError, match="is not a table"):
+        audit.keep().write(tmp_path / "kept.csv")
+
+
+def test_the_command(tmp_path: Path, random_model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    table, out = write_input(tmp_path / "in", "csv"), str(tmp_path / "audit")
+    given = ["audit", str(table), "--out", out, "--model", random_model, "--allow-random-weights", "--quiet"]
+    assert run([*given, "--carry", "license, nothing"]) == 1
+    assert "no column 'nothing'" in capsys.readouterr().err
+    assert run([*given, "--carry", "license"]) == 0
+    assert run(["filter", out, "--where", "license = 'by'", "--out", str(tmp_path / "kept.csv")]) == 0
+    assert "6 rows kept" in capsys.readouterr().out and len(read(tmp_path / "kept.csv")) == 6
+
+
+def test_shards_have_no_rows(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="is not a table"):
+        Audit(write_corpus_audit(tmp_path)[0]).keep().write(tmp_path / "kept.jsonl")
