@@ -13,7 +13,15 @@ from typing import Literal
 Type = Literal["string", "bool", "int16", "int32", "int64", "float32", "float64"]
 Group = Literal["fact", "score", "flag", "review"]
 Status = Literal[
-    "ok", "corrupt", "missing_media", "missing_caption", "timeout", "duplicate_key", "too_large", "bad_span"
+    "ok",
+    "corrupt",
+    "missing_media",
+    "missing_caption",
+    "timeout",
+    "duplicate_key",
+    "too_large",
+    "bad_span",
+    "bad_vector",
 ]
 Mark = Literal["good", "bad", "unsure"]
 # headline: measured for every usable pair and shown wherever there are numbers; measurement: for every usable pair too,
@@ -86,6 +94,7 @@ STATUSES: dict[Status, Word] = {
     "duplicate_key": Word("key used twice", "the key was seen before in the same shard"),
     "too_large": Word("too large", "more pixels or bytes than the limits allow"),
     "bad_span": Word("bad span", "the caption's span is empty, reversed, no time at all or outside the video"),
+    "bad_vector": Word("no usable embedding", "a stored embedding is missing, not finite, zero or of another width"),
 }
 MARKS: dict[Mark, Word] = {
     "good": Word("good", "the caption describes the medium", "green"),

@@ -102,7 +102,7 @@ def draw_sample(database: AuditDatabase, rules: Rules, labels: int, seed: int, n
 def usable_rows(database: AuditDatabase, rules: Rules) -> dict[str, Any]:
     """What the division reads of every usable row, as arrays; z is the score against others of its kind."""
     kept = all_of(clauses(database, rules))
-    source = f"({database.view(located=True)})"
+    source = f"({database.view(located=True, extended=database.extends(kept))})"
     if "review" in kept.lower():
         source = f"(SELECT * FROM {source} LEFT JOIN verdicts USING (uid, caption_index))"
     table = database.run(

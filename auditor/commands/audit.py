@@ -43,6 +43,11 @@ OPTIONS = [
                  "Columns without names are called 1, 2, …"),
     click.option("--carry", default="", metavar="NAMES", help="Columns of a table, or fields of .json files, to carry "
                  "into the audit: url,license"),
+    click.option("--features", metavar="NAME", help="Of DataComp's metadata: l14 (the default) or b32."),
+    click.option("--visual-column", help="Column of a Parquet table that holds embeddings of the media."),
+    click.option("--text-column", help="Column of a Parquet table that holds embeddings of the captions."),
+    click.option("--logit-scale", type=click.FloatRange(0, min_open=True), default=100.0, show_default=True,
+                 help="Of the model that made stored embeddings."),
     click.option("--shard-size", default=1000, show_default=True, help="Media per shard of a corpus without shards."),
     click.option("--prototypes", default=8, show_default=True, help="K, where prototypes are fitted."),
     click.option("--reference", default=4096, show_default=True, help="Pairs that every pair is compared with."),
@@ -83,6 +88,9 @@ def config_from(values: dict[str, Any]) -> "AuditConfig":
             key_column=values["key_column"],
             start_column=values["start_column"],
             end_column=values["end_column"],
+            features=values["features"],
+            visual_column=values["visual_column"],
+            text_column=values["text_column"],
             shard_size=values["shard_size"],
             encoding=values["encoding"],
             delimiter={"tab": "\t", "\\t": "\t"}.get(values["delimiter"] or "", values["delimiter"]),
@@ -105,6 +113,7 @@ def config_from(values: dict[str, Any]) -> "AuditConfig":
             keep_duplicate=values["keep_duplicate"],
             seed=values["seed"],
         ),
+        logit_scale=values["logit_scale"],
         device=device_named(values["device"]),
         max_error_rate=values["max_error_rate"],
         allow_random_weights=values["allow_random_weights"],
@@ -118,11 +127,14 @@ def command(as_json: bool, **values: Any) -> None:
     """Sweep CORPUS and score every pair: broken files, ambiguous samples, mismatched pairs.
 
     CORPUS is WebDataset shards (a path, a folder, a glob, braces; local or s3://, gs://, …), a folder of media with
-    .txt files beside them, a table (CSV, TSV, JSONL, Parquet), or coco:captions.json::images/.
+    .txt files beside them, a table (CSV, TSV, JSONL, Parquet), or coco:captions.json::images/. Embeddings that exist
+    already are audited without media and model: datacomp:FOLDER, clip-retrieval:FOLDER, or Parquet with two columns of
+    vectors.
 
     \b
     auditor audit 'shards/{00000..00099}.tar' --out audit --model ViT-B-32@laion2b_s34b_b79k
     auditor audit photos/ --out audit --model my-pau/best
+    auditor audit datacomp:metadata/ --features l14 --out audit
     """
     from auditor.run.audit import run_audit
     from auditor.run.outcome import report_outcome

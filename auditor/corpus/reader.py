@@ -6,6 +6,7 @@
 | media with sidecars    | a folder with `cat.jpg` and `cat.txt` (or `cat.json`) in it, at any depth                  |
 | tables                 | .csv, .tsv, .jsonl, .parquet; several, or a folder of them                                 |
 | COCO captions          | `coco:captions_val2017.json::val2017`                                                      |
+| embeddings, no media   | `datacomp:FOLDER`, `clip-retrieval:FOLDER`, Parquet with a visual and a text column         |
 
 In a folder tars come first (img2dataset puts a .parquet beside each), then media that have sidecars, then tables
 (`metadata.csv` beside the images it describes).
@@ -19,7 +20,10 @@ from auditor.corpus.archive import is_tar
 from auditor.corpus.folder import list_folder
 from auditor.corpus.names import common_root, natural, shard_names
 from auditor.corpus.shard import DEFAULTS, Corpus, CorpusError, CorpusOptions, OpenShard, Shard, ShardError
-from auditor.corpus.spec import COCO, Place, find_places
+from auditor.corpus.spec import CLIP_RETRIEVAL, COCO, DATACOMP, Place, find_places
+from auditor.corpus.stored.clip_retrieval import open_clip_retrieval
+from auditor.corpus.stored.datacomp import open_datacomp
+from auditor.corpus.stored.vector_parquet import open_vector_parquet
 from auditor.corpus.tables.coco import open_coco
 from auditor.corpus.tables.parquet import list_parquet
 from auditor.corpus.tables.table import form_of
@@ -33,6 +37,8 @@ def open_corpus(spec: str, options: CorpusOptions = DEFAULTS) -> Corpus:
     """List the shards of a corpus without opening any; `CorpusError` says what is wrong with the spec."""
     if spec.startswith(COCO):
         return open_coco(spec, options)
+    if spec.startswith((DATACOMP, CLIP_RETRIEVAL)) or options.visual_column or options.text_column:
+        return _open_stored(spec, options)
     places = find_places(spec)
     files = sorted({path for place in places for path in _files(place)}, key=natural)
     if tars := [path for path in files if is_tar(path)]:
@@ -51,6 +57,14 @@ def open_corpus(spec: str, options: CorpusOptions = DEFAULTS) -> Corpus:
     raise CorpusError(
         f"{spec}: no tar, no image or video and no table (.csv, .tsv, .jsonl, .parquet) there{_hint(files)}"
     )
+
+
+def _open_stored(spec: str, options: CorpusOptions) -> Corpus:
+    if options.carry:
+        raise CorpusError("stored embeddings carry all their plain columns with them: leave out --carry")
+    openers = {DATACOMP: open_datacomp, CLIP_RETRIEVAL: open_clip_retrieval}
+    found = (opener for prefix, opener in openers.items() if spec.startswith(prefix))
+    return next(found, open_vector_parquet)(spec, options)
 
 
 def _hint(files: Sequence[str]) -> str:

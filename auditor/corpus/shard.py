@@ -40,6 +40,9 @@ class CorpusOptions:
     key_column: str | None = None
     start_column: str | None = None  # of spans, in seconds or HH:MM:SS.mmm; alone it lists [start, end] pairs
     end_column: str | None = None
+    features: str | None = None  # of DataComp's metadata: b32 or l14
+    visual_column: str | None = None  # of a table that holds embeddings
+    text_column: str | None = None
     shard_size: int = 1000  # media per virtual shard of a folder, a table or COCO
     encoding: str | None = None  # of text that is not marked as Unicode; found out where None
     delimiter: str | None = None  # of a CSV; found out where None

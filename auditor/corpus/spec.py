@@ -15,6 +15,9 @@ from auditor.corpus import remote
 from auditor.corpus.shard import CorpusError
 
 COCO = "coco:"  # before the path of a JSON in COCO's form
+DATACOMP = "datacomp:"  # before a folder of DataComp's metadata
+CLIP_RETRIEVAL = "clip-retrieval:"  # before a folder that clip-retrieval wrote
+PREFIXES = (COCO, DATACOMP, CLIP_RETRIEVAL)
 MOST_PATHS = 10_000_000
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
@@ -43,7 +46,7 @@ def find_places(spec: str) -> list[Place]:
 
 def absolute_spec(spec: str) -> str:
     """The same corpus for a process in another folder: local paths in full, braces and globs as they are."""
-    prefix = COCO if spec.startswith(COCO) else ""
+    prefix = next((known for known in PREFIXES if spec.startswith(known)), "")
     parts = [part.strip() for part in spec.removeprefix(prefix).split("::")]
     # a brace that a path begins with may hold both paths and URLs
     paths = [path for part in parts for path in (expand_braces(part) if part.startswith("{") else [part])]

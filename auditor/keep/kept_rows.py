@@ -86,7 +86,7 @@ class KeptRows:
 
 
 def kept_shard(database: AuditDatabase, condition: str, shard: str) -> KeptShard:
-    """Rules on media look for their captions in `measured` and `reviewed`: here those are the rows of the shard."""
+    """Rules on media look for their captions in `measured`, `extended` or `reviewed`: here the rows of the shard."""
     captions = ", ".join(
         f"list({column} ORDER BY caption_index) FILTER (is_kept) AS {name}"
         for column, name in (
@@ -98,7 +98,8 @@ def kept_shard(database: AuditDatabase, condition: str, shard: str) -> KeptShard
         )
     )
     table = database.run(
-        f"WITH measured AS ({database.view(database.files.shard(shard))}), "
+        f"WITH measured AS ({database.view(database.files.shard(shard), extended=database.extends(condition))}), "
+        "extended AS (SELECT * FROM measured), "
         "reviewed AS (SELECT * FROM measured LEFT JOIN verdicts USING (uid, caption_index)), "
         f"decided AS (SELECT *, coalesce({condition}, FALSE) AS is_kept FROM reviewed AS samples) "
         f'SELECT key, media_path, media_offset, any_value(media_size) AS media_size, {captions}, count(*) AS "of" '

@@ -84,7 +84,7 @@ def compare(first: AuditDatabase, second: AuditDatabase, n: int = 20) -> Compari
 
 def open_both(first: AuditDatabase, second: AuditDatabase) -> Sandbox:
     stores = {str(fs.protocol): fs for one in (first, second) if (fs := one.files.filesystem) is not None}
-    sandbox = Sandbox([*first.files.all, *second.files.all], first.limits, list(stores.values()))
+    sandbox = Sandbox([*first.files.readable, *second.files.readable], first.limits, list(stores.values()))
     sandbox.define(f"CREATE VIEW first_rows AS {first.view()}")
     sandbox.define(f"CREATE VIEW second_rows AS {second.view()}")
     return sandbox

@@ -20,7 +20,7 @@ from auditor.query import reviews
 from auditor.query.in_memory import IN_MEMORY, MOST_ROWS, Cached, InMemory
 from auditor.query.rules import Threshold
 from auditor.query.sandbox import Limits, QueryError, Sandbox, name
-from auditor.query.view import view_sql
+from auditor.query.view import extended_sql, view_sql
 from auditor.store.audit_files import AuditFiles, find_files, notes
 
 T = TypeVar("T")
@@ -61,9 +61,10 @@ class AuditDatabase:
     def open_sandbox(self, writable: Sequence[str] = (), limits: Limits | None = None) -> Sandbox:
         """One more sandbox over this audit; `writable` are files that a COPY of ours may write."""
         filesystems = [self.files.filesystem] if self.files.filesystem else []
-        sandbox = Sandbox(self.files.all, limits or self.limits, filesystems, writable)
+        sandbox = Sandbox(self.files.readable, limits or self.limits, filesystems, writable)
         try:
             sandbox.define(f"CREATE VIEW measured AS {self.view()}")
+            sandbox.define(f"CREATE VIEW extended AS {self.view(extended=True)}")
         except QueryError as error:
             raise AuditError(f"{self.path} cannot be read: {error}") from None
         self._load_reviews(sandbox)
@@ -77,8 +78,10 @@ class AuditDatabase:
         if self.state == "complete" and self.counts["rows"] <= MOST_ROWS:
             for texts in (True, False):
                 with contextlib.suppress(QueryError):
-                    located, given = self.view(located=True), (self.thresholds, self.columns)
-                    self.memory = self.memory or InMemory(self.sandbox, located, *given, texts=texts)
+                    located, given = self.view(located=True, extended=True), (self.thresholds, self.columns)
+                    self.memory = self.memory or InMemory(
+                        self.sandbox, located, *given, texts=texts, extra=self.extra_numbers
+                    )
         return self
 
     def close(self) -> None:
@@ -116,11 +119,25 @@ class AuditDatabase:
         keys = self.rows("SELECT count(*) AS n FROM measured WHERE coalesce(caption_index, 0) = 0")[0]["n"]
         return {"keys": keys, "rows": sum(by_status.values()), "status": by_status}
 
+    @property
+    def extra_numbers(self) -> tuple[str, ...]:
+        """Columns of others that are numbers."""
+        return tuple(column for column, kind in self.files.extra_columns.items() if kind not in ("string", "bool"))
+
     # -- parts of SQL --------------------------------------------------------------------------------------------
 
-    def view(self, files: AuditFiles | None = None, *, located: bool = False) -> str:
-        """SQL of all rows of the audit, or of some of its files; `located` adds the place of each."""
-        return view_sql(files or self.files, self.thresholds, located=located)
+    def view(self, files: AuditFiles | None = None, *, located: bool = False, extended: bool = False) -> str:
+        """SQL of all rows of the audit, or of some of its files; `located` adds the place of each.
+
+        `extended` adds the columns that others brought, by a join: only where they are wanted.
+        """
+        make = extended_sql if extended and self.files.sources else view_sql
+        return make(files or self.files, self.thresholds, located=located)
+
+    def extends(self, *sql: str) -> bool:
+        """Does SQL name a column that others brought? A word that only looks like one costs time, no more."""
+        text = " ".join(sql).lower()
+        return any(column.lower() in text for column in self.files.extra_columns)
 
     def where(self, condition: str | None) -> str:
         """A user's condition made safe to stand in our SQL; TRUE where there is none."""
@@ -141,7 +158,9 @@ class AuditDatabase:
 
     def stored_table(self, *sql: str) -> str:
         """The view of the files: marks of reviewers are joined only where SQL asks for them (a join is slow)."""
-        return f"{'reviewed' if any('review' in text.lower() for text in sql) else 'measured'} AS samples"
+        if any("review" in text.lower() for text in sql):
+            return "reviewed AS samples"
+        return f"{'extended' if self.extends(*sql) else 'measured'} AS samples"
 
     def table(self, *sql: str) -> str:
         """The view to read for the conditions and expressions in `sql`: in memory where it has all they name."""
@@ -182,7 +201,7 @@ class AuditDatabase:
         marks = reviews.read_reviews(self.files.folder)
         sandbox.define(f"CREATE OR REPLACE TABLE reviews AS {reviews.reviews_sql(marks)}")
         sandbox.define(f"CREATE OR REPLACE TABLE verdicts AS {reviews.verdicts_sql(marks)}")
-        joined = "SELECT * FROM measured LEFT JOIN verdicts USING (uid, caption_index)"
-        without = "SELECT *, CAST(NULL AS VARCHAR) AS review FROM measured"
+        joined = "SELECT * FROM extended LEFT JOIN verdicts USING (uid, caption_index)"
+        without = "SELECT *, CAST(NULL AS VARCHAR) AS review FROM extended"
         sandbox.define(f"CREATE OR REPLACE VIEW reviewed AS {joined if marks else without}")
         sandbox.define("CREATE OR REPLACE VIEW samples AS SELECT * EXCLUDE (uid_order) FROM reviewed")

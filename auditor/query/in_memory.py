@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from auditor.query.rules import Threshold, flag_sql
-from auditor.query.sandbox import Sandbox, literal
+from auditor.query.sandbox import Sandbox, literal, name
 from auditor.query.view import flag_columns
 from auditor.schema import COLUMNS
 
@@ -54,10 +54,12 @@ class InMemory:
         columns: Sequence[str],
         *,
         texts: bool,
+        extra: Sequence[str] = (),  # numbers of others
     ) -> None:
         self.sandbox, self.located = sandbox, located
-        self.plain = (*NUMBERS, *TEXTS) if texts else NUMBERS
-        absent = {column.lower() for column in columns} - {*WORDS, *self.plain, *flag_sql({})} | {"columns"}
+        self.plain = (*NUMBERS, *TEXTS, *extra) if texts else (*NUMBERS, *extra)
+        kept = {column.lower() for column in (*WORDS, *self.plain, *flag_sql({}))}
+        absent = {column.lower() for column in columns} - kept | {"columns"}
         self.absent = {column for column in absent if re.fullmatch(r"\w+", column)}
         self.absent_odd = absent - self.absent  # names that are not words
         self._lock = threading.Lock()
@@ -72,7 +74,11 @@ class InMemory:
             known = self.sandbox.rows(f"SELECT DISTINCT {word} AS word FROM measured")
             values = sorted({row["word"] for row in known} - {None} | {""})  # an ENUM of nothing is an error
             define(f"CREATE OR REPLACE TYPE {word}_word AS ENUM ({', '.join(map(literal, values))})")
-        columns = [*(f"CAST({word} AS {word}_word) AS {word}" for word in WORDS), *self.plain, *place_columns()]
+        columns = [
+            *(f"CAST({word} AS {word}_word) AS {word}" for word in WORDS),
+            *map(name, self.plain),
+            *place_columns(),
+        ]
         chosen = f"SELECT {', '.join(columns)} FROM ({self.located})"
         define(f"CREATE TABLE in_memory_columns AS {chosen}", patient=True)
         define(f"CREATE VIEW {IN_MEMORY} AS SELECT *, {flags} FROM in_memory_columns")
@@ -80,7 +86,7 @@ class InMemory:
     def covers(self, *sql: str) -> bool:
         """Are all columns that are named in memory? A word that only looks like another column costs time, no more."""
         text = " ".join(sql).lower()
-        return not self.absent & set(re.findall(r"\w+", text)) and not any(name in text for name in self.absent_odd)
+        return not self.absent & set(re.findall(r"\w+", text)) and not any(odd in text for odd in self.absent_odd)
 
     def reads_text(self, condition: str) -> bool:
         """Does it look at text, in memory or not?"""

@@ -91,7 +91,7 @@ def at_places(database: AuditDatabase, places: Sequence[Mapping[str, int]]) -> p
     if not places:
         return database.run("SELECT * FROM samples LIMIT 0")
     numbers = sorted({place["file"] for place in places})
-    view = database.view(database.files.only(numbers), located=True)
+    view = database.view(database.files.only(numbers), located=True, extended=True)
     listed = ", ".join(f"({numbers.index(p['file'])}, {p['number']}, {i})" for i, p in enumerate(places))
     columns = ", ".join(name(column) for column in database.columns)
     return database.run(
@@ -107,7 +107,7 @@ def located(database: AuditDatabase, condition: str, order: str, again: bool) ->
         return f"{IN_MEMORY} SEMI JOIN {places} USING (file, file_row_number)"
     if database.in_memory(condition, order):
         return f"{IN_MEMORY} AS samples WHERE {condition}"
-    every = f"({database.view(located=True)})"
+    every = f"({database.view(located=True, extended=database.extends(condition, order))})"
     if "review" in (condition + order).lower():
         every = f"(SELECT * FROM {every} LEFT JOIN verdicts USING (uid, caption_index))"
     return f"{every} AS samples WHERE {condition}"
@@ -124,7 +124,7 @@ def row(
         near = fetch(database, f"uid_order = {uid_order}{same}", order, 10).to_pylist()
         return next((found for found in near if found["uid"] == uid), None)
     condition = f"uid = {literal(uid)}{same}"
-    source = f"({database.view(database.files.shard(shard))})" if shard else "measured"
+    source = f"({database.view(database.files.shard(shard), extended=True)})" if shard else "extended"
     rows = database.rows(
         f"SELECT * FROM {source} LEFT JOIN verdicts USING (uid, caption_index) WHERE {condition} "
         f"ORDER BY {order} LIMIT 1"

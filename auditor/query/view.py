@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from auditor.query.rules import Threshold, flag_sql
 from auditor.query.sandbox import literal, name
 from auditor.schema import COLUMNS, FACTS, STORED
-from auditor.store.audit_files import AuditFiles
+from auditor.store.audit_files import AuditFiles, stem
 from auditor.store.correction import corrected_sql
+from auditor.store.extra_columns import SQL_TYPES as EXTRA_TYPES
+from auditor.store.extra_columns import Source
 
 SQL_TYPES = {
     "string": "VARCHAR",
@@ -26,11 +28,11 @@ def source_sql(files: AuditFiles, *, located: bool = False) -> str:
     parts = []
     for first, group, stored in ((0, files.scored, files.columns), (len(files.scored), files.swept, FACTS)):
         if group:
-            place = [f"file_index + {first} AS file", "file_row_number"] if located else []
+            place = [f"CAST(file_index + {first} AS BIGINT) AS file", "file_row_number"] if located else []
             listed = ", ".join([*column_list(files, stored), *place])
             parts.append(f"SELECT {listed} FROM read_parquet({literal(list(group))})")
     if not parts:
-        place = ["NULL AS file", "NULL AS file_row_number"] if located else []
+        place = ["CAST(NULL AS BIGINT) AS file", "CAST(NULL AS BIGINT) AS file_row_number"] if located else []
         empty = ", ".join([*column_list(files, []), *place])
         parts = [f"SELECT {empty} WHERE FALSE"]
     return " UNION ALL ".join(parts)
@@ -74,3 +76,28 @@ def carried_columns(files: AuditFiles) -> list[str]:
 
 def carried_name(column: str) -> str:
     return f"input_{column}" if column.lower() in COLUMNS else column
+
+
+def extended_sql(files: AuditFiles, thresholds: Mapping[str, Threshold], *, located: bool = False) -> str:
+    """The view with the columns of others beside it: files of the same shard have the same rows in the same order."""
+    joins, nulls = [], []
+    for number, source in enumerate(files.sources):
+        found = beside_sql(files, source)
+        if found:
+            joins.append(f"LEFT JOIN ({found}) beside_{number} USING (file, file_row_number)")
+        else:
+            nulls += [f"CAST(NULL AS {EXTRA_TYPES[kind]}) AS {name(column)}" for column, kind in source.columns.items()]
+    chosen = ", ".join(["*" if located else "* EXCLUDE (file, file_row_number)", *nulls])
+    return f"SELECT {chosen} FROM ({view_sql(files, thresholds, located=True)}) {' '.join(joins)}"
+
+
+def beside_sql(files: AuditFiles, source: Source) -> str:
+    """The columns of a source, each row with its place in the audit; empty where it has none of these shards."""
+    there = [(place, source.files[stem(file)]) for place, file in enumerate(files.all) if stem(file) in source.files]
+    if not there:
+        return ""
+    places = [place for place, _ in there]
+    file = "file_index" if places == list(range(len(places))) else f"{literal(places)}[file_index + 1]"
+    columns = ", ".join(name(column) for column in source.columns)
+    paths = literal([path for _, path in there])
+    return f"SELECT CAST({file} AS BIGINT) AS file, file_row_number, {columns} FROM read_parquet({paths})"

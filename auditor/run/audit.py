@@ -20,14 +20,23 @@ from auditor.score.corpus_statistics import Context, ScoreConfig, prepare
 from auditor.score.pair_sample import NothingEncodedError
 from auditor.score.score import is_scored, score_shard
 from auditor.score.vocabulary import Encode
+from auditor.store.extra_columns import remove_shard
 from auditor.store.folder import Folder
 from auditor.store.lock import exclusive
 from auditor.store.manifest import NAME, Manifest, now, versions
-from auditor.sweep.shard_file import ShardReport
-from auditor.sweep.sweep import SweepConfig, Sweeper, earlier, settings
+from auditor.sweep.embeddings_file import ShardReport
+from auditor.sweep.sweep import SweepConfig, Sweeper, earlier
+from auditor.sweep.vector_sweep import (
+    LOGIT_SCALE,
+    StoredModel,
+    VectorSweeper,
+    publish_carried,
+    repeated_uids,
+    stored_model,
+)
 from auditor.vectors import Floats
 from model.backbone import Backbone, BackboneError
-from model.checkpoint import Loaded, load_model, save_checkpoint
+from model.checkpoint import Loaded, load_head, load_model, save_checkpoint
 from model.prototypes import PrototypeHead
 
 DEFAULT_MODEL = "ViT-B-32@laion2b_s34b_b79k"
@@ -44,6 +53,7 @@ class AuditConfig:
     options: CorpusOptions = field(default_factory=CorpusOptions)
     sweep: SweepConfig = field(default_factory=SweepConfig)
     score: ScoreConfig = field(default_factory=ScoreConfig)
+    logit_scale: float = LOGIT_SCALE  # of stored embeddings, whose files do not tell
     device: str = "cpu"
     max_error_rate: float = 0.5
     allow_random_weights: bool = False
@@ -76,21 +86,21 @@ class LocalEngine:
     """Everything in this process and its decoder processes."""
 
     folder: Folder
-    backbone: Backbone | None  # None where only scoring is wanted
+    backbone: Backbone | StoredModel | None  # None where only scoring is wanted
     config: SweepConfig
 
     def sweep(self, shards: Sequence[Shard], watch: Watch) -> Iterator[ShardReport]:
         if self.backbone is None:
             raise ValueError("this engine has no encoder")
-        wanted = settings(self.backbone, self.config)
+        sweeper = make_sweeper(self.backbone, self.folder, self.config)
         todo: list[Shard] = []
         for shard in shards:
-            done = earlier(self.folder, shard, wanted)
+            done = earlier(self.folder, shard, sweeper.settings)
             if done is None:
                 todo.append(shard)
             else:
                 yield done
-        with Sweeper(self.backbone, self.folder, self.config) as sweeper:
+        with sweeper:
             yield from sweeper.sweep(todo, watch)
 
     def each(self, work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
@@ -101,10 +111,17 @@ class LocalEngine:
             yield shard, 0 if is_scored(self.folder, shard, context) else score_shard(self.folder, shard, context), ""
 
 
-MakeEngine = Callable[[Folder, Backbone, AuditConfig], Engine]
+MakeEngine = Callable[[Folder, Backbone | StoredModel, AuditConfig], Engine]
 
 
-def local_engine(folder: Folder, backbone: Backbone, config: AuditConfig) -> Engine:
+def make_sweeper(backbone: Backbone | StoredModel, folder: Folder, config: SweepConfig) -> Sweeper | VectorSweeper:
+    """What sweeps a shard, in this process or in a worker."""
+    if isinstance(backbone, StoredModel):
+        return VectorSweeper(backbone, folder)
+    return Sweeper(backbone, folder, config)
+
+
+def local_engine(folder: Folder, backbone: Backbone | StoredModel, config: AuditConfig) -> Engine:
     return LocalEngine(folder, backbone, config.sweep)
 
 
@@ -115,20 +132,34 @@ def run_audit(config: AuditConfig, make_engine: MakeEngine = local_engine, devic
     """
     folder = Folder(config.out)
     corpus = open_corpus(config.corpus, config.options)
-    loaded = load_for_audit(config, device or config.device)
+    backbone, head = find_model(config, corpus, device or config.device)
     with exclusive(folder):
-        manifest = begin(folder, corpus, loaded, config)
-        engine = make_engine(folder, loaded.backbone, config)
+        manifest = begin(folder, corpus, backbone, config)
+        engine = make_engine(folder, backbone, config)
         reports = sweep_corpus(folder, corpus, engine, config, manifest)
         account(corpus, reports, manifest)
         manifest.state = "scoring"
         manifest.save(folder)
         swept = [report.shard for report in reports if report.failure is None]
-        encode = partial(encode_captions, loaded.backbone)
-        context = score_corpus(folder, swept, engine, loaded.head, manifest, config.score, config.quiet, encode)
+        if isinstance(backbone, StoredModel) and swept:
+            manifest.shard_problems += repeated_uids(folder, swept)
+        encode = None if isinstance(backbone, StoredModel) else partial(encode_captions, backbone)
+        context = score_corpus(folder, swept, engine, head, manifest, config.score, config.quiet, encode)
         keep_head(folder, context.head, manifest)
         finish(manifest, folder)
     return manifest
+
+
+def find_model(config: AuditConfig, corpus: Corpus, device: str) -> tuple[Backbone | StoredModel, PrototypeHead | None]:
+    """What encodes the corpus, or stands for what did; and the PAU head that was given, if any."""
+    stored = stored_model(corpus, config.logit_scale)
+    if stored is None:
+        loaded = load_for_audit(config, device)
+        return loaded.backbone, loaded.head
+    head = load_head(config.model) if config.model else None
+    if head is not None and head.config.dim != stored.dim:
+        raise AuditError(f"{config.model} is a head for vectors of {head.config.dim} numbers, these have {stored.dim}")
+    return stored, head
 
 
 def load_for_audit(config: AuditConfig, device: str) -> Loaded:
@@ -150,10 +181,13 @@ def load_for_audit(config: AuditConfig, device: str) -> Loaded:
     return loaded
 
 
-def begin(folder: Folder, corpus: Corpus, loaded: Loaded, config: AuditConfig) -> Manifest:
-    """The manifest of a new audit, or of the one to go on with; refuses to mix what must not be mixed."""
-    backbone = loaded.backbone
-    model = {
+def model_facts(backbone: Backbone | StoredModel, config: AuditConfig) -> dict[str, Any]:
+    """What the manifest says of the model; `spec` is empty where only its vectors are known."""
+    if isinstance(backbone, StoredModel):
+        facts = {"spec": "", "origin": backbone.origin, "pixels": None, "frames": 1, "exact_pixels": True}
+        same = {"fingerprint": backbone.fingerprint, "dim": backbone.dim, "logit_scale": backbone.logit_scale}
+        return {**facts, **same}
+    return {
         "spec": backbone.spec,
         "fingerprint": backbone.fingerprint,
         "dim": backbone.dim,
@@ -162,9 +196,13 @@ def begin(folder: Folder, corpus: Corpus, loaded: Loaded, config: AuditConfig) -
         "frames": config.sweep.frames,
         "exact_pixels": config.sweep.exact_pixels,
     }
+
+
+def begin(folder: Folder, corpus: Corpus, backbone: Backbone | StoredModel, config: AuditConfig) -> Manifest:
+    """The manifest of a new audit, or of the one to go on with; refuses to mix what must not be mixed."""
     fresh = Manifest(
         corpus={"spec": corpus.spec, "root": corpus.root, "shards": len(corpus.shards), **asdict(config.options)},
-        model=model,
+        model=model_facts(backbone, config),
         settings={"sweep": asdict(config.sweep), "score": asdict(config.score), "device": config.device},
     )
     if folder.exists(NAME):
@@ -173,6 +211,7 @@ def begin(folder: Folder, corpus: Corpus, loaded: Loaded, config: AuditConfig) -
         fresh.created = old.created
     folder.sweep_temporary("", "embeddings", "samples", "head")
     fresh.save(folder)
+    publish_carried(folder, corpus)
     return fresh
 
 
@@ -261,6 +300,7 @@ def remove_strangers(folder: Folder, corpus: Corpus) -> None:
         for name in folder.names(part, ".parquet"):
             if name not in names:
                 folder.remove(f"{part}/{name}.parquet")
+                remove_shard(folder, name)
 
 
 def account(corpus: Corpus, reports: Sequence[ShardReport], manifest: Manifest) -> None:

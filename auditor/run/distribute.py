@@ -23,13 +23,14 @@ from ray.util.metrics import Counter
 
 from auditor.corpus.reader import Shard
 from auditor.errors import AuditorError
-from auditor.run.audit import DEFAULT_MODEL, AuditConfig, Watch
+from auditor.run.audit import DEFAULT_MODEL, AuditConfig, Watch, make_sweeper
 from auditor.score.corpus_statistics import Context
 from auditor.score.score import is_scored, score_shard
 from auditor.store.embeddings import file_name
 from auditor.store.folder import Folder
-from auditor.sweep.shard_file import ShardReport
-from auditor.sweep.sweep import SweepConfig, Sweeper, earlier
+from auditor.sweep.embeddings_file import ShardReport
+from auditor.sweep.sweep import SweepConfig, earlier
+from auditor.sweep.vector_sweep import StoredModel
 from model.backbone import Backbone
 from model.checkpoint import load_model
 from model.errors import ModelError
@@ -74,15 +75,17 @@ class Placement:
 class SweepWorker:
     """An encoder with its decoder processes; sweeps the shards of a block one by one."""
 
-    def __init__(self, folder: Folder, model: str, fingerprint: str, device: str, config: SweepConfig, threads: int):
+    def __init__(
+        self, folder: Folder, model: str | StoredModel, fingerprint: str, device: str, config: SweepConfig, threads: int
+    ):
         import torch
 
         torch.set_num_threads(threads)
-        backbone = load_model(model, device).backbone
+        backbone = model if isinstance(model, StoredModel) else load_model(model, device).backbone
         if backbone.fingerprint != fingerprint:
             raise WorkerError(f"{model} is another model here ({backbone.fingerprint:.8}, not {fingerprint:.8})")
         self.folder = folder
-        self.sweeper = Sweeper(backbone, folder, config).__enter__()
+        self.sweeper = make_sweeper(backbone, folder, config).__enter__()
 
     def __call__(self, batch: Batch) -> dict[str, list[Any]]:
         node = ray.get_runtime_context().get_node_id() if ray.is_initialized() else ""
@@ -328,12 +331,14 @@ class Counts:
             self.failed.inc(1)
 
 
-def ray_engine(placement: Placement, folder: Folder, backbone: Backbone, config: AuditConfig) -> RayEngine:
+def ray_engine(
+    placement: Placement, folder: Folder, backbone: Backbone | StoredModel, config: AuditConfig
+) -> RayEngine:
     """The engine of an audit; workers load the model themselves and must find the same one."""
     shared = Folder(folder.root) if folder.local else folder  # a relative path means something else to a worker
     arguments = {
         "folder": shared,
-        "model": config.model or DEFAULT_MODEL,
+        "model": backbone if isinstance(backbone, StoredModel) else config.model or DEFAULT_MODEL,
         "fingerprint": backbone.fingerprint,
         "device": config.device,
         "config": config.sweep,

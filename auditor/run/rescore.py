@@ -55,6 +55,8 @@ def given_head(folder: Folder, manifest: Manifest, model: str | None) -> Prototy
     """The head to score with: of a checkpoint made for these very embeddings, or the one the audit was given."""
     if model is not None:
         place = Path(model)
+        if not manifest.model["spec"]:  # stored embeddings: which model made them only their owner knows
+            return fitting_head(place, manifest)
         expected = read_config(place)["backbone"]["fingerprint"]
         if expected != manifest.model["fingerprint"]:
             raise AuditError(
@@ -68,6 +70,15 @@ def given_head(folder: Folder, manifest: Manifest, model: str | None) -> Prototy
     if head.fingerprint != manifest.model.get("head_fingerprint"):
         again = (manifest.scoring or {}).get("model") or "CHECKPOINT"
         raise AuditError(f"the head of {folder.url} was being replaced: finish it with --model {again}")
+    return head
+
+
+def fitting_head(place: Path, manifest: Manifest) -> PrototypeHead:
+    head = load_head(place)
+    if head.config.dim != manifest.model["dim"]:
+        raise AuditError(
+            f"{place} is a head for vectors of {head.config.dim} numbers, these have {manifest.model['dim']}"
+        )
     return head
 
 

@@ -49,6 +49,8 @@ def verify(out: str, count: int, *, model: str | None = None, corpus: str | None
     manifest = Manifest.load(folder)
     if manifest.state != "complete":
         raise AuditorError(f"{out} is not complete ({manifest.state}): finish it first")
+    if not manifest.model["spec"]:
+        raise AuditorError(f"{out} was made from stored embeddings: there is no model to encode its media again with")
     backbone = load_model(model or manifest.model["spec"]).backbone
     if backbone.fingerprint != manifest.model["fingerprint"]:
         raise AuditorError(f"{backbone.spec} is not the model that made {out}; pass it with --model")

@@ -103,7 +103,7 @@ def allowed_places(
     if where is None or not where.strip():
         return None, None
     condition = database.where(where)
-    located = f"({database.view(located=True)})"
+    located = f"({database.view(located=True, extended=database.extends(condition))})"
     if "review" in condition.lower():
         located = f"(SELECT * FROM {located} LEFT JOIN verdicts USING (uid, caption_index))"
     table = database.run(

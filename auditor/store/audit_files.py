@@ -13,6 +13,7 @@ import pyarrow as pa
 from auditor.errors import AuditError
 from auditor.schema import STORED
 from auditor.store.correction import read_correction, with_correction
+from auditor.store.extra_columns import Source, find_sources
 from auditor.store.folder import Folder
 from auditor.store.manifest import read_manifest
 
@@ -28,6 +29,7 @@ class AuditFiles:
     swept: tuple[str, ...]  # embeddings/*.parquet of shards that have not been scored yet
     columns: tuple[str, ...]  # of samples/, in stored order
     correction: dict[str, Any] | None = None  # of p_mismatch, by labels
+    sources: tuple[Source, ...] = ()  # of columns that are not ours
 
     @property
     def filesystem(self) -> Any:
@@ -37,6 +39,16 @@ class AuditFiles:
     @property
     def all(self) -> list[str]:
         return [*self.scored, *self.swept]
+
+    @property
+    def readable(self) -> list[str]:
+        """Every file that a query on the audit may read."""
+        return [*self.all, *(file for source in self.sources for file in source.files.values())]
+
+    @property
+    def extra_columns(self) -> dict[str, str]:
+        """Columns that are not ours -> their Arrow types."""
+        return {name: kind for source in self.sources for name, kind in source.columns.items()}
 
     def shard(self, shard: str) -> "AuditFiles":
         """The same audit with the file of one shard only."""
@@ -71,6 +83,7 @@ def find_files(path: str | Path) -> AuditFiles:
         swept=tuple(folder.address(f"embeddings/{shard}.parquet") for shard in swept),
         columns=read_columns(folder, f"samples/{samples[0]}.parquet") if samples else STORED,
         correction=correction,
+        sources=find_sources(folder),
     )
 
 

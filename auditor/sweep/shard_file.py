@@ -4,27 +4,20 @@ Memory is bounded by a piece, not by the shard. Pieces and batches are cut by po
 gives the same file.
 """
 
-import contextlib
-import json
-import time
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
 from auditor.decode.decoders import Decoded
-from auditor.errors import AuditorError
 from auditor.sample import Problem, Sample
-from auditor.store import arrow_schema
-from auditor.store.embeddings import begins_medium, file_name, vectors
+from auditor.store.embeddings import begins_medium, vectors
 from auditor.store.folder import Folder
+from auditor.sweep.embeddings_file import Begin, EmbeddingsFile, Watch
 from auditor.sweep.frame_batches import FrameBatches
 from auditor.sweep.rows import Shape, Swept, facts, row_counts
 from auditor.sweep.views import View, around_spans, views_of
@@ -34,37 +27,6 @@ from model.pixels import Pixels
 
 PIECE = 1024  # samples encoded and written together
 PIECE_FRAMES = 50_000  # fewer of them where they have more frames than this
-Watch = Callable[[int, int], None]
-
-
-class CountError(AuditorError):
-    """Fewer rows than keys: the one thing an audit must never let pass."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShardReport:
-    """What became of a shard. `failure` is set where it could not be read; then nothing was written."""
-
-    shard: str
-    keys: int = 0
-    status: dict[str, int] = field(default_factory=dict)  # rows by status
-    problems: tuple[str, ...] = ()
-    seconds: float = 0.0
-    failure: str | None = None
-
-    @property
-    def rows(self) -> int:
-        return sum(self.status.values())
-
-
-@dataclass(frozen=True, slots=True)
-class Begin:
-    """A shard was opened: what it is and how many samples must come out of it."""
-
-    shard: str
-    fingerprint: str
-    keys: int
-    problems: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,23 +46,16 @@ class Part:
     pixels: Pixels
 
 
-class ShardFile:
+class ShardFile(EmbeddingsFile):
     """Collects the outcomes of one shard and turns them into its embeddings file."""
 
     def __init__(self, folder: Folder, backbone: Backbone, batch_size: int, begin: Begin, settings: str):
-        self.folder, self.backbone, self.begin = folder, backbone, begin
-        self.settings = settings
-        self.started = time.monotonic()
-        self.keys = 0
-        self.status: Counter[str] = Counter()
+        super().__init__(folder, begin, backbone.dim, settings, {"compression": "zstd"})
+        self.backbone = backbone
         self.piece: list[Swept] = []
         self.tokens: list[Tensor | None] = []  # of each sample of the piece
         self.received = 0  # frames of the sample whose outcome is to come
         self.frames = FrameBatches(backbone, batch_size)
-        self.schema = arrow_schema.embeddings(backbone.dim)
-        self.cleanup = contextlib.ExitStack()
-        self.path: Path = self.cleanup.enter_context(folder.writing(file_name(begin.shard)))
-        self.writer = self.cleanup.enter_context(pq.ParquetWriter(self.path, self.schema, compression="zstd"))
 
     def add_part(self, part: Part) -> None:
         self.frames.add(part.pixels)
@@ -120,14 +75,10 @@ class ShardFile:
         """Encode and write what is waiting."""
         if not self.piece:
             return
-        table = self._table(self.frames.finish())
-        self.writer.write_table(table)
-        found = Counter(table.column("status").to_pylist())
-        self.status.update(found)
-        self.keys += len(self.piece)
+        table, keys = self._table(self.frames.finish()), len(self.piece)
         self.piece.clear()
         self.tokens.clear()
-        watch(table.num_rows, table.num_rows - found["ok"])
+        self.write(table, keys, watch)
 
     def _table(self, frames: Floats) -> pa.Table:
         """The rows of the piece with their vectors; `frames` are the encoded frames of its media, one after another."""
@@ -157,33 +108,6 @@ class ShardFile:
         if not tokens:
             return np.zeros((0, self.backbone.dim), np.float32)
         return self.backbone.encode_tokens(torch.cat(tokens)).cpu().numpy()
-
-    def publish(self) -> ShardReport:
-        """Check the count, then put the file in its place."""
-        if self.keys != self.begin.keys:
-            self.discard()
-            raise CountError(f"shard {self.begin.shard}: {self.begin.keys} keys but {self.keys} samples accounted for")
-        report = ShardReport(
-            self.begin.shard, self.keys, dict(self.status), self.begin.problems, time.monotonic() - self.started
-        )
-        self.writer.add_key_value_metadata(
-            {
-                "fingerprint": self.begin.fingerprint,
-                "settings": self.settings,
-                "report": json.dumps(asdict(report)),
-            }
-        )
-        self.cleanup.close()
-        return report
-
-    def discard(self) -> None:
-        """Leave nothing behind; no effect on a file that was published."""
-        dropped = DroppedError()
-        self.cleanup.__exit__(DroppedError, dropped, None)
-
-
-class DroppedError(Exception):
-    """Goes through the writing context so that nothing is published."""
 
 
 def _shape(result: Decoded | Problem, frames: int) -> Shape | Problem:

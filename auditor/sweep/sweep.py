@@ -19,9 +19,10 @@ from auditor.errors import AuditorError
 from auditor.sample import Kind, Problem, Sample, by_span
 from auditor.store.embeddings import file_name
 from auditor.store.folder import Folder
+from auditor.sweep.embeddings_file import Begin, ShardReport, Watch
 from auditor.sweep.prefetch import Prefetch
 from auditor.sweep.rows import digest
-from auditor.sweep.shard_file import Begin, Outcome, Part, ShardFile, ShardReport, Watch
+from auditor.sweep.shard_file import Outcome, Part, ShardFile
 from model.backbone import Backbone
 from model.pixels import Limits, PixelSpec
 

@@ -28,7 +28,7 @@ from auditor.run.audit import AuditConfig, run_audit
 from auditor.run.distribute import Placement, RayEngine, SweepWorker, ray_engine
 from auditor.store.folder import Folder
 from auditor.store.manifest import Manifest
-from auditor.sweep.shard_file import ShardReport
+from auditor.sweep.embeddings_file import ShardReport
 from tests.run.test_audit import config, rows
 from tests.support.corpora import caption, picture, sample, write_corpus, write_tar
 from tests.support.s3 import Bucket, bucket, s3_endpoint  # noqa: F401

@@ -15,7 +15,7 @@ from auditor.run import distribute
 from auditor.run.distribute import Placement, RayEngine, SweepWorker, WorkerError, one_line
 from auditor.store.embeddings import file_name
 from auditor.store.folder import Folder
-from auditor.sweep.shard_file import ShardReport
+from auditor.sweep.embeddings_file import ShardReport
 from auditor.sweep.sweep import SweepConfig
 from jobs import cluster
 from model.checkpoint import load_model

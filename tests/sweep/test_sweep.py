@@ -11,7 +11,7 @@ from auditor.corpus.shard import OpenShard
 from auditor.corpus.tar import TarShard
 from auditor.store.embeddings import file_name
 from auditor.store.folder import Folder
-from auditor.sweep.shard_file import ShardReport
+from auditor.sweep.embeddings_file import ShardReport
 from auditor.sweep.sweep import SweepConfig, Sweeper, earlier
 from model.backbone import Backbone
 from model.checkpoint import load_model

@@ -63,14 +63,14 @@ def choose_columns(table: str, columns: Sequence[str], options: CorpusOptions) -
     start, end = _span_columns(columns, options)
     # beside spans an id stands for the video and the url is that of a page; elsewhere the url is the better one
     fallbacks = (*ID_NAMES, "url") if start else ("url", *ID_NAMES)
-    media = options.media_column or _usual((*MEDIA_NAMES, *fallbacks), columns)
+    media = options.media_column or usual((*MEDIA_NAMES, *fallbacks), columns)
     if media is None:
         raise CorpusError(f"which column holds the media? {there}; name it with --media-column")
-    caption = options.caption_column or _usual(CAPTION_NAMES, [name for name in columns if name != media])
+    caption = options.caption_column or usual(CAPTION_NAMES, [name for name in columns if name != media])
     if caption is None:
         raise CorpusError(f"which column holds the captions? {there}; name it with --caption-column")
-    key = options.key_column or _usual(KEY_NAMES, columns)
-    return Columns(media, caption, key, _usual(("uid",), columns), start, end, options.carry)
+    key = options.key_column or usual(KEY_NAMES, columns)
+    return Columns(media, caption, key, usual(("uid",), columns), start, end, options.carry)
 
 
 def _span_columns(columns: Sequence[str], options: CorpusOptions) -> tuple[str | None, str | None]:
@@ -79,11 +79,12 @@ def _span_columns(columns: Sequence[str], options: CorpusOptions) -> tuple[str |
         if not options.start_column:
             raise CorpusError("--end-column needs --start-column")
         return options.start_column, options.end_column
-    start, end = _usual(STARTS, columns), _usual(ENDS, columns)
-    return (start, end) if start and end else (_usual(BOTH, columns), None)
+    start, end = usual(STARTS, columns), usual(ENDS, columns)
+    return (start, end) if start and end else (usual(BOTH, columns), None)
 
 
-def _usual(names: Sequence[str], columns: Sequence[str]) -> str | None:
+def usual(names: Sequence[str], columns: Sequence[str]) -> str | None:
+    """The first of some usual names that a column has, however it is written."""
     lower = {column.lower(): column for column in reversed(columns)}
     return next((lower[name] for name in names if name in lower), None)
 

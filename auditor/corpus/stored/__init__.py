@@ -1,0 +1,1 @@
+"""Corpora that are embeddings already: DataComp's metadata, clip-retrieval's output, Parquet with vectors."""

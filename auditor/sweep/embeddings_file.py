@@ -1,0 +1,103 @@
+"""A shard's embeddings file while it is written: piece by piece, counted, and published whole or not at all."""
+
+import contextlib
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from auditor.errors import AuditorError
+from auditor.store import arrow_schema, extra_columns
+from auditor.store.embeddings import file_name
+from auditor.store.folder import Folder
+
+Watch = Callable[[int, int], None]
+
+
+class CountError(AuditorError):
+    """Fewer rows than keys: the one thing an audit must never let pass."""
+
+
+class DroppedError(Exception):
+    """Goes through the writing context so that nothing is published."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardReport:
+    """What became of a shard. `failure` is set where it could not be read; then nothing was written."""
+
+    shard: str
+    keys: int = 0
+    status: dict[str, int] = field(default_factory=dict)  # rows by status
+    problems: tuple[str, ...] = ()
+    seconds: float = 0.0
+    failure: str | None = None
+
+    @property
+    def rows(self) -> int:
+        return sum(self.status.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """A shard was opened: what it is and how many samples must come out of it."""
+
+    shard: str
+    fingerprint: str
+    keys: int
+    problems: tuple[str, ...]
+
+
+class EmbeddingsFile:
+    """embeddings/<shard>.parquet as it grows; nobody sees it before `publish`."""
+
+    def __init__(self, folder: Folder, begin: Begin, dim: int, settings: str, storage: Mapping[str, Any]):
+        self.folder, self.begin, self.settings = folder, begin, settings
+        self.started = time.monotonic()
+        self.keys = 0
+        self.carried: pa.Table | None = None  # columns of the corpus, a row for each row of the shard
+        self.status: Counter[str] = Counter()
+        self.schema = arrow_schema.embeddings(dim)
+        self.cleanup = contextlib.ExitStack()
+        self.path: Path = self.cleanup.enter_context(folder.writing(file_name(begin.shard)))
+        self.writer = self.cleanup.enter_context(pq.ParquetWriter(self.path, self.schema, **storage))
+
+    def write(self, table: pa.Table, keys: int, watch: Watch) -> None:
+        """Rows of `keys` samples with their vectors."""
+        self.writer.write_table(table)
+        found = Counter(table.column("status").to_pylist())
+        self.status.update(found)
+        self.keys += keys
+        watch(table.num_rows, table.num_rows - found["ok"])
+
+    def publish(self) -> ShardReport:
+        """Check the count, then put the file in its place."""
+        if self.keys != self.begin.keys:
+            self.discard()
+            raise CountError(f"shard {self.begin.shard}: {self.begin.keys} keys but {self.keys} samples accounted for")
+        report = ShardReport(
+            self.begin.shard, self.keys, dict(self.status), self.begin.problems, time.monotonic() - self.started
+        )
+        self.writer.add_key_value_metadata(
+            {
+                "fingerprint": self.begin.fingerprint,
+                "settings": self.settings,
+                "report": json.dumps(asdict(report)),
+            }
+        )
+        extra_columns.remove_shard(self.folder, self.begin.shard)  # what stood beside the rows of an earlier sweep
+        if self.carried is not None:
+            extra_columns.write_columns(self.folder, extra_columns.CARRIED, self.begin.shard, self.carried)
+        self.cleanup.close()
+        return report
+
+    def discard(self) -> None:
+        """Leave nothing behind; no effect on a file that was published."""
+        dropped = DroppedError()
+        self.cleanup.__exit__(DroppedError, dropped, None)

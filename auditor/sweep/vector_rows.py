@@ -1,0 +1,200 @@
+"""Rows of stored embeddings: the facts of a shard by columns, unit vectors, and a status where one is unusable."""
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from auditor.corpus import remote
+from auditor.corpus.names import kind_of
+from auditor.corpus.stored.shard import Roles, Vectors, VectorShard
+from auditor.store import arrow_schema
+from auditor.sweep.rows import digest
+from auditor.vectors import Bools, Floats
+
+UID = r"^[0-9a-fA-F]{32}$"
+HEX = r"^[0-9a-fA-F]{32,}$"
+MISSING, OTHER_WIDTH, NOT_FINITE, ZERO = range(1, 5)  # what can be wrong with a vector
+SMALLEST = 1e-6  # length of a vector that still has a direction in float16
+
+Codes = npt.NDArray[np.int8]
+Texts = npt.NDArray[Any]  # of str or None
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Vectors of unit length, and what is wrong with each: 0 where it can be used."""
+
+    vectors: Floats  # (N, D)
+    wrong: Codes  # (N,)
+    widths: npt.NDArray[np.int64]
+
+
+def check_vectors(given: Vectors, dim: int) -> Checked:
+    values = given.values.astype(np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        length = np.sqrt(np.einsum("nd,nd->n", values, values))
+    wrong = np.zeros(len(values), np.int8)
+    wrong[length < SMALLEST] = ZERO
+    wrong[~np.isfinite(length)] = NOT_FINITE
+    wrong[given.widths != dim] = OTHER_WIDTH
+    wrong[given.widths == 0] = MISSING
+    usable = wrong == 0
+    values[usable] /= length[usable, None]
+    return Checked(values, wrong, given.widths)
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What the table alone says of the rows of a shard."""
+
+    keys: Texts
+    occurrence: npt.NDArray[np.int64]  # 1, 2, ... for repetitions of a key
+    captions: Texts  # None where there is none
+    uids: Texts  # the corpus's own, None where it has none
+    digests: Texts  # of the media, None where unknown
+
+
+def name_rows(table: pa.Table, roles: Roles, first: int) -> Named:
+    """`first` is the number of the first row in its file: the key of rows that have no other."""
+    numbers = np.array([f"{first + i:09d}" for i in range(table.num_rows)], object)
+    keys = texts(table, roles.key)
+    keys = np.where(absent(keys), numbers, keys)
+    captions = texts(table, roles.caption)
+    empty = np.array([caption is None or not caption.strip() for caption in captions], bool)
+    captions[empty] = None
+    uids, digests = matching(texts(table, roles.uid), UID), matching(texts(table, roles.digest), HEX)
+    return Named(keys, occurrences(keys), captions, lower(uids), lower(digests, 32))
+
+
+def texts(table: pa.Table, column: str | None) -> Texts:
+    if column is None or column not in table.column_names:
+        return np.full(table.num_rows, None, object)
+    return np.array(table.column(column).cast(pa.string(), safe=False).to_pylist(), object).reshape(-1)
+
+
+def absent(values: Texts) -> Bools:
+    return np.fromiter((value is None for value in values), bool, len(values))
+
+
+def matching(values: Texts, pattern: str) -> Texts:
+    """None in place of what does not have the form."""
+    right = pc.match_substring_regex(pa.array(values, pa.string()), pattern).fill_null(False)
+    found = values.copy()
+    found[~right.to_numpy(zero_copy_only=False)] = None
+    return found
+
+
+def lower(values: Texts, length: int | None = None) -> Texts:
+    return np.array([None if value is None else value[:length].lower() for value in values], object)
+
+
+def occurrences(keys: Texts) -> npt.NDArray[np.int64]:
+    """How often each key came before."""
+    seen: dict[str, int] = {}
+    found = np.zeros(len(keys), np.int64)
+    for place, key in enumerate(keys):
+        found[place] = seen.get(key, 0)
+        seen[key] = int(found[place]) + 1
+    return found
+
+
+def piece_table(
+    shard: VectorShard, table: pa.Table, named: Named, rows: slice, visual: Checked, text: Checked
+) -> tuple[pa.Table, Bools]:
+    """The facts of some rows of a shard, and which of them can be used."""
+    count = len(visual.wrong)
+    status, message = statuses(named, rows, visual, text, shard.dim)
+    digests = media_digests(named.digests[rows], visual)
+    ok = status == "ok"
+    columns: dict[str, Any] = {
+        "uid": row_uids(shard.name, named, rows, digests),
+        "key": named.keys[rows],
+        "caption_index": np.zeros(count, np.int32),
+        "shard": np.full(count, shard.name, object),
+        "kind": kinds(texts(table, shard.roles.path)[rows]),
+        "caption": named.captions[rows],
+        "width": whole_numbers(table, shard.roles.width, rows),
+        "height": whole_numbers(table, shard.roles.height, rows),
+        "frames": pa.array(np.ones(count, np.int32), mask=~ok),
+        **media_places(texts(table, shard.roles.path)[rows], os.path.dirname(shard.path)),
+        "media_digest": digests,
+        "status": status,
+        "error_message": message,
+    }
+    schema = arrow_schema.FACTS
+    filled = [pa.array(columns[f.name], f.type) if f.name in columns else pa.nulls(count, f.type) for f in schema]
+    return pa.Table.from_arrays(filled, schema=schema), ok
+
+
+def statuses(named: Named, rows: slice, visual: Checked, text: Checked, dim: int) -> tuple[Texts, Texts]:
+    """What is wrong with a row, the worst last."""
+    status = np.full(len(visual.wrong), "ok", object)
+    message = np.full(len(visual.wrong), None, object)
+
+    def tell(where: Bools, what: str, why: str) -> None:
+        status[where], message[where] = what, why
+
+    tell(absent(named.captions[rows]), "missing_caption", "no caption in its row")
+    for side, checked in (("text", text), ("visual", visual)):
+        tell(checked.wrong == ZERO, "bad_vector", f"the {side} vector is zero")
+        tell(checked.wrong == NOT_FINITE, "bad_vector", f"the {side} vector holds numbers that are not finite")
+        for width in np.unique(checked.widths[checked.wrong == OTHER_WIDTH]):
+            here = (checked.wrong == OTHER_WIDTH) & (checked.widths == width)
+            tell(here, "bad_vector", f"the {side} vector has {width} numbers, not {dim}")
+        tell(checked.wrong == MISSING, "bad_vector", f"the {side} vector is missing")
+    repeated = named.occurrence[rows] > 0
+    tell(repeated, "duplicate_key", "this key was seen before in this shard")
+    return status, message
+
+
+def media_digests(known: Texts, visual: Checked) -> Texts:
+    """The corpus's own, else of the vector: media with equal vectors are taken for one."""
+    found = known.copy()
+    halves = np.ascontiguousarray(visual.vectors.astype(np.float16))
+    for row in np.flatnonzero(absent(known) & (visual.wrong == 0)):
+        found[row] = digest(halves[row].tobytes())
+    return found
+
+
+def row_uids(shard: str, named: Named, rows: slice, digests: Texts) -> Texts:
+    """The corpus's own for the first row with a key, else from where and what the row is."""
+    found = named.uids[rows].copy()
+    found[named.occurrence[rows] > 0] = None
+    keys, again, captions = named.keys[rows], named.occurrence[rows], named.captions[rows]
+    for row in np.flatnonzero(absent(found)):
+        parts = (shard, keys[row], str(again[row]), digests[row] or "", captions[row] or "")
+        found[row] = digest("\0".join(parts).encode(errors="replace"))
+    return found
+
+
+def whole_numbers(table: pa.Table, column: str | None, rows: slice) -> pa.Array:
+    if column is None or column not in table.column_names:
+        return pa.nulls(len(range(*rows.indices(table.num_rows))), pa.int32())
+    found = table.column(column).slice(rows.start, rows.stop - rows.start)
+    return pa.concat_arrays(found.cast(pa.int32(), safe=False).chunks)
+
+
+def kinds(paths: Texts) -> Texts:
+    return np.array([(path and kind_of(path.split("?")[0])) or "image" for path in paths], object)
+
+
+def media_places(paths: Texts, folder: str) -> dict[str, Any]:
+    """Where media are, as far as a path says so; nothing on the web, which nobody has asked to be read."""
+    found = np.array([place_of(path, folder) for path in paths], object).reshape(-1)
+    known = ~absent(found)
+    return {
+        "media_path": found,
+        "media_offset": pa.array(np.zeros(len(found), np.int64), mask=~known),
+        "media_size": pa.array(np.full(len(found), -1, np.int64), mask=~known),
+    }
+
+
+def place_of(path: str | None, folder: str) -> str | None:
+    if not path or path.startswith(("http://", "https://")):
+        return None
+    return path if remote.is_url(path) or os.path.isabs(path) else f"{folder.rstrip('/')}/{path}"

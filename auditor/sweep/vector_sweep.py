@@ -1,0 +1,125 @@
+"""The sweep of a corpus whose embeddings are stored already: no decoder, no encoder, the same files and reports."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from auditor.corpus.shard import Corpus, Shard, ShardError
+from auditor.corpus.stored.npy import MatrixPlace
+from auditor.corpus.stored.shard import OpenVectors, Stretch, VectorShard
+from auditor.errors import AuditorError
+from auditor.store.embeddings import file_name, vectors
+from auditor.store.extra_columns import CARRIED, Source, cast_columns, publish
+from auditor.store.folder import Folder
+from auditor.sweep.embeddings_file import Begin, EmbeddingsFile, ShardReport, Watch
+from auditor.sweep.rows import digest
+from auditor.sweep.vector_rows import Named, check_vectors, name_rows, piece_table
+
+LOGIT_SCALE = 100.0  # CLIP's, at the end of its training
+# Vectors of float16 hardly shrink, and packing them would take longer than reading them.
+STORAGE = {"compression": {"visual.list.element": "none", "text.list.element": "none"}}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredModel:
+    """What stands in for a backbone where the embeddings came from elsewhere: their name, width and scale."""
+
+    origin: str  # what the vectors are called where they were found
+    dim: int
+    logit_scale: float
+
+    @property
+    def fingerprint(self) -> str:
+        return digest(json.dumps(["stored", self.origin, self.dim]).encode())
+
+
+def stored_model(corpus: Corpus, logit_scale: float) -> StoredModel | None:
+    """Of a corpus of stored embeddings; None where the corpus has media."""
+    shard = next(iter(corpus.shards), None)
+    if not isinstance(shard, VectorShard):
+        return None
+    names = [
+        place.member or "npy" if isinstance(place, MatrixPlace) else place.column
+        for place in (shard.visual, shard.text)
+    ]
+    return StoredModel("/".join(names), shard.dim, logit_scale)
+
+
+def publish_carried(folder: Folder, corpus: Corpus) -> None:
+    """Make the columns that the shards carry visible."""
+    shard = next(iter(corpus.shards), None)
+    if isinstance(shard, VectorShard) and shard.carried:
+        publish(folder, Source(CARRIED, dict(shard.carried), {"from": corpus.spec}))
+
+
+def repeated_uids(folder: Folder, shards: Sequence[str]) -> list[dict[str, str]]:
+    """Shards with uids that an earlier shard has too, each with how many; a uid names one row everywhere else."""
+    halves, numbers = [], []
+    for number, shard in enumerate(shards):
+        uids = folder.read_table(file_name(shard), ["uid"]).column(0).to_pylist()
+        halves.append(np.array([int(uid[:16], 16) ^ int(uid[16:], 16) for uid in uids], np.uint64))
+        numbers.append(np.full(len(uids), number, np.int32))
+    marks, shard_of = np.concatenate(halves), np.concatenate(numbers)
+    order = np.lexsort((shard_of, marks))
+    again = np.flatnonzero(marks[order][1:] == marks[order][:-1]) + 1
+    counts = np.bincount(shard_of[order][again], minlength=len(shards))
+    text = "{:,} of its uids stand in an earlier shard too"
+    found = enumerate(counts.tolist())
+    return [{"shard": shards[number], "message": text.format(count)} for number, count in found if count]
+
+
+class VectorSweeper:
+    """Writes the embeddings files of shards of stored embeddings."""
+
+    def __init__(self, model: StoredModel, folder: Folder):
+        self.model, self.folder = model, folder
+        self.settings = model.fingerprint
+
+    def __enter__(self) -> "VectorSweeper":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def sweep(self, shards: Iterable[Shard], watch: Watch = lambda rows, errors: None) -> Iterator[ShardReport]:
+        """Shard by shard, reporting each when its file is in place."""
+        for shard in shards:
+            try:
+                yield self._sweep(shard, watch)
+            except (AuditorError, OSError, pa.ArrowException) as error:
+                yield ShardReport(shard.name, failure=error.reason if isinstance(error, ShardError) else str(error))
+
+    def _sweep(self, shard: Shard, watch: Watch) -> ShardReport:
+        assert isinstance(shard, VectorShard)  # a corpus is of one kind
+        fingerprint = shard.fingerprint()
+        with shard.open_vectors() as opened:
+            begin = Begin(shard.name, fingerprint, opened.table.num_rows, ())
+            file = EmbeddingsFile(self.folder, begin, shard.dim, self.settings, STORAGE)
+            try:
+                self._fill(file, shard, opened, watch)
+            except BaseException:
+                file.discard()
+                raise
+            return file.publish()
+
+    def _fill(self, file: EmbeddingsFile, shard: VectorShard, opened: OpenVectors, watch: Watch) -> None:
+        named = name_rows(opened.table, shard.roles, shard.start)
+        for stretch in opened.stretches:
+            table = stretch_table(file.schema, shard, opened.table, named, stretch)
+            file.write(table, table.num_rows, watch)
+        if shard.carried:
+            file.carried = cast_columns(opened.table, shard.carried)
+
+
+def stretch_table(schema: pa.Schema, shard: VectorShard, table: pa.Table, named: Named, stretch: Stretch) -> pa.Table:
+    """Rows of the embeddings file."""
+    visual, text = check_vectors(stretch.visual, shard.dim), check_vectors(stretch.text, shard.dim)
+    rows = slice(stretch.first, stretch.first + len(visual.wrong))
+    facts, ok = piece_table(shard, table, named, rows, visual, text)
+    there = dict(zip(facts.column_names, facts.columns, strict=True))
+    there |= {"visual": vectors(visual.vectors[ok], ok), "text": vectors(text.vectors[ok], ok)}
+    columns = [there.get(field.name, pa.nulls(len(ok), field.type)) for field in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
