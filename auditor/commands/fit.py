@@ -42,6 +42,7 @@ def command(audit: str, out: str, recipe: Any, pairs: int, seed: int, as_json: b
 
     from auditor.console import emit
     from auditor.score.pair_sample import count_pairs, draw_to_fit
+    from auditor.store.audit_files import swept_shards
     from auditor.store.folder import Folder
     from auditor.store.manifest import Manifest
     from model.checkpoint import save_checkpoint
@@ -51,7 +52,7 @@ def command(audit: str, out: str, recipe: Any, pairs: int, seed: int, as_json: b
     folder = Folder(audit)
     manifest = Manifest.load(folder)
     config = HeadConfig(dim=int(manifest.model["dim"]), **head_settings)
-    counts = count_pairs(folder, folder.names("embeddings", ".parquet"))
+    counts = count_pairs(folder, swept_shards(folder))
     visual, text = (torch.from_numpy(vectors) for vectors in draw_to_fit(folder, counts, pairs, seed))
     head = fit_prototypes(visual, text, config, recipe=recipe, seed=seed)
     rows = describe(head, visual, text)

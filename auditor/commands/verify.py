@@ -9,15 +9,22 @@ import click
 @click.option("--model", help="The model, where it is not where the audit found it.")
 @click.option("--corpus", metavar="NEW_ROOT", help="Where the corpus is now, if it has moved.")
 @click.option("--seed", default=0, show_default=True, help="Which rows are chosen.")
+@click.option("--files", is_flag=True, help="Check every stored file instead: none missing, foreign or damaged.")
 @click.option("--json", "as_json", is_flag=True, help="Every check as JSON.")
-def command(audit: str, count: int, model: str | None, corpus: str | None, seed: int, as_json: bool) -> None:
+def command(
+    audit: str, count: int, model: str | None, corpus: str | None, seed: int, files: bool, as_json: bool
+) -> None:
     """Read a random sample of the rows of AUDIT from the corpus again, encode, score and compare.
 
     Exits non-zero when a row does not come out as it is stored.
 
     \b
     auditor verify audit -n 100
+    auditor verify audit --files
     """
+    if files:
+        verify_files(audit, as_json)
+        return
     from auditor.console import as_json as to_json
     from auditor.console import table
     from auditor.errors import AuditorError
@@ -34,3 +41,25 @@ def command(audit: str, count: int, model: str | None, corpus: str | None, seed:
         raise AuditorError(f"{len(wrong)} of {len(rows)} rows do not come out as they are stored")
     if not as_json:
         click.echo(f"{len(rows)} rows read, encoded and scored again: all as stored")
+
+
+def verify_files(audit: str, as_json: bool) -> None:
+    """Needs neither the corpus nor the model."""
+    from dataclasses import asdict
+
+    from auditor.console import as_json as to_json
+    from auditor.console import table
+    from auditor.errors import AuditorError
+    from auditor.store.check_files import check_files
+    from auditor.store.folder import Folder
+
+    count, problems = check_files(Folder(audit))
+    rows = [asdict(problem) for problem in problems]
+    if as_json:
+        click.echo(to_json(rows))
+    elif rows:
+        table(rows, "files that are not as they should be")
+    if rows:
+        raise AuditorError(f"{len(rows)} problems with the files of {audit}; run the `auditor audit` command again")
+    if not as_json:
+        click.echo(f"{count:,} files are all here and as they were written")

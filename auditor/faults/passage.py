@@ -11,6 +11,7 @@ import numpy as np
 
 from auditor.errors import AuditorError
 from auditor.faults.evidence import Reference, Scene
+from auditor.store.audit_files import swept_shards
 from auditor.store.embeddings import file_name, matrix
 from auditor.store.folder import Folder
 from auditor.vectors import Floats, Ints
@@ -93,7 +94,7 @@ def read_reference(folder: Folder, scale: float) -> Reference:
 
 def stored_shards(folder: Folder) -> list[str]:
     """The shards with embeddings, in the order of the corpus."""
-    shards = folder.names("embeddings", ".parquet")
+    shards = swept_shards(folder)
     if not shards:
         raise FaultsError(f"{folder.url} has no embeddings: patterns are found in them; run the audit again")
     return shards

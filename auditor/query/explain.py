@@ -20,6 +20,7 @@ from auditor.query import rows
 from auditor.query.database import AuditDatabase
 from auditor.query.prototypes import PrototypeBelief, load_head
 from auditor.query.sandbox import literal
+from auditor.store.audit_files import swept_shards
 from auditor.store.embeddings import Embeddings, file_name, from_table
 from auditor.store.folder import Folder
 from auditor.vectors import Floats, MediaVectors
@@ -179,7 +180,7 @@ def candidates(folder: Folder, whole: bool) -> Iterator[Embeddings]:
     if not whole:
         yield from_table(with_frames(folder.read_table(REFERENCE)))
         return
-    for shard in folder.names("embeddings", ".parquet"):
+    for shard in swept_shards(folder):
         yield from_table(folder.read_table(file_name(shard)))
 
 

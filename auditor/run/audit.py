@@ -313,6 +313,7 @@ def account(corpus: Corpus, reports: Sequence[ShardReport], manifest: Manifest) 
     for report in reports:
         status.update(report.status)
     manifest.counts = {"keys": sum(r.keys for r in reports), "rows": status.total(), "status": dict(status)}
+    manifest.shards = {r.shard: r.rows for r in reports if r.failure is None}
     manifest.failed_shards = [{"shard": r.shard, "message": r.failure} for r in reports if r.failure is not None]
     manifest.shard_problems = [{"shard": r.shard, "message": m} for r in reports for m in r.problems]
 

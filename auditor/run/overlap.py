@@ -19,6 +19,7 @@ from auditor.measure.overlap import Other, matches, plain
 from auditor.run.audit import LocalEngine
 from auditor.score.duplicate_search import media_of
 from auditor.score.pair_sample import Each, groups, in_turn
+from auditor.store.audit_files import swept_shards
 from auditor.store.embeddings import read_embeddings
 from auditor.store.folder import Folder
 from auditor.store.manifest import NAME, Manifest
@@ -46,7 +47,7 @@ def find_overlap(
         known.media_cosine() if media_cosine is None else media_cosine,
         known.caption_cosine() if caption_cosine is None else caption_cosine,
     )
-    shards = folder.names("embeddings", ".parquet")
+    shards = swept_shards(folder)
     parts = list(each(partial(_compare, folder, known, keys, captions, least), shards))
     table = pa.concat_tables([SCHEMA.empty_table(), *parts])
     notes = {"other": other, "media_cosine": str(least[0]), "caption_cosine": str(least[1])}
@@ -80,7 +81,7 @@ def swept(other: str, manifest: Manifest, model: str | None, device: str) -> Ite
 
 def read_other(folder: Folder) -> tuple[Other, list[str], list[str]]:
     """The other corpus in memory: vectors and marks, the keys of its media, and its captions as they are."""
-    shards = folder.names("embeddings", ".parquet")
+    shards = swept_shards(folder)
     media = [media_of(folder, shard, ["key", "media_digest", "visual"]) for shard in shards]
     pairs = [read_embeddings(folder, shard) for shard in shards]
     captions = [c for one in pairs for c in one.facts["caption"].take(pa.array(one.rows)).to_pylist()]

@@ -2,12 +2,15 @@
 
 import os
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 
 from auditor.errors import AuditError
 from auditor.run.audit import LocalEngine, finish, keep_head, score_corpus
 from auditor.score.corpus_statistics import ScoreConfig
+from auditor.store.audit_files import swept_shards
+from auditor.store.embeddings import file_name
 from auditor.store.folder import Folder
 from auditor.store.lock import exclusive
 from auditor.store.manifest import Manifest
@@ -22,11 +25,12 @@ def rescore(out: str, model: str | None, config: ScoreConfig, *, quiet: bool = F
     with exclusive(folder):
         manifest = Manifest.load(folder)
         head = given_head(folder, manifest, model)
-        shards = folder.names("embeddings", ".parquet")
+        shards = swept_shards(folder)
         if not shards:
             raise AuditError(f"{out} has no embeddings yet: finish `auditor audit` first")
         if len(shards) + len(manifest.failed_shards) < manifest.corpus["shards"]:
             raise AuditError(f"{out} is not swept to the end yet: run the `auditor audit` command again first")
+        refuse_damaged(folder, shards)
         state_intent(folder, manifest, model, config)
         manifest.failed_shards = [failed for failed in manifest.failed_shards if failed["shard"] not in shards]
         engine = LocalEngine(folder, None, SweepConfig())
@@ -34,6 +38,13 @@ def rescore(out: str, model: str | None, config: ScoreConfig, *, quiet: bool = F
         keep_head(folder, context.head, manifest)
         finish(manifest, folder)
     return manifest
+
+
+def refuse_damaged(folder: Folder, shards: Sequence[str]) -> None:
+    """Scores of damaged embeddings would look like any others."""
+    for shard in shards if folder.local else ():
+        if folder.is_sound(file_name(shard)) is False:
+            raise AuditError(f"{folder.path(file_name(shard))} is damaged: run the `auditor audit` command again")
 
 
 def settings_of(out: str) -> ScoreConfig:

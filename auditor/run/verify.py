@@ -20,6 +20,7 @@ from auditor.score.corpus_statistics import Context, ScoreConfig, prepare
 from auditor.score.pair_sample import KINDS, Pairs, count_pairs, groups, pairs_of_kind
 from auditor.score.score import samples_name, score_pairs
 from auditor.store import arrow_schema
+from auditor.store.audit_files import swept_shards
 from auditor.store.embeddings import identities, read_embeddings
 from auditor.store.folder import Folder
 from auditor.store.manifest import Manifest
@@ -54,7 +55,7 @@ def verify(out: str, count: int, *, model: str | None = None, corpus: str | None
     backbone = load_model(model or manifest.model["spec"]).backbone
     if backbone.fingerprint != manifest.model["fingerprint"]:
         raise AuditorError(f"{backbone.spec} is not the model that made {out}; pass it with --model")
-    shards = folder.names("embeddings", ".parquet")
+    shards = swept_shards(folder)
     config = ScoreConfig.of(manifest.settings["score"])
     context = prepare(
         folder,

@@ -33,7 +33,10 @@ def samples_name(shard: str) -> str:
 
 def is_scored(folder: Folder, shard: str, context: Context) -> bool:
     """Whether the shard's samples were made from these embeddings and this context."""
-    return folder.table_metadata(samples_name(shard)).get("score") == _mark(folder, shard, context)
+    name = samples_name(shard)
+    if folder.table_metadata(name).get("score") != _mark(folder, shard, context):
+        return False
+    return not folder.local or folder.is_sound(name) is not False
 
 
 def _mark(folder: Folder, shard: str, context: Context) -> str:

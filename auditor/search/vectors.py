@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from auditor.errors import AuditorError
 from auditor.search.scan import Halves
+from auditor.store.audit_files import swept_shards
 from auditor.store.embeddings import file_name
 from auditor.store.folder import Folder, StorageError
 
@@ -46,7 +47,7 @@ class Vectors:
 
 def open_vectors(folder: Folder, side: Side) -> Vectors:
     """The flat file of a side; made first where it is not there or is of other embeddings."""
-    shards = folder.names("embeddings", ".parquet")
+    shards = swept_shards(folder)
     if not shards:
         raise SearchError(f"{folder.url} keeps no embeddings, so it cannot be searched")
     mark = mark_of(folder, shards)

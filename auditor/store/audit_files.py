@@ -3,7 +3,7 @@
 An audit that is still being made has shards that are swept but not yet scored; their facts are shown with empty scores.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,8 @@ class AuditFiles:
     columns: tuple[str, ...]  # of samples/, in stored order
     correction: dict[str, Any] | None = None  # of p_mismatch, by labels
     sources: tuple[Source, ...] = ()  # of columns that are not ours
+    foreign: tuple[str, ...] = ()  # files that the manifest does not know: not read
+    missing: tuple[str, ...] = ()  # shards that the manifest knows and that are not here
 
     @property
     def filesystem(self) -> Any:
@@ -73,8 +75,10 @@ def find_files(path: str | Path) -> AuditFiles:
     folder = Folder(path)
     manifest = read_manifest(folder)
     correction = read_correction(folder, manifest)
-    samples = folder.names("samples", ".parquet")
-    swept = sorted(set(folder.names("embeddings", ".parquet")) - set(samples))
+    listed = listed_shards(manifest)
+    there = {part: folder.names(part, ".parquet") for part in ("samples", "embeddings")}
+    known = {part: [name for name in names if listed is None or name in listed] for part, names in there.items()}
+    samples, swept = known["samples"], sorted(set(known["embeddings"]) - set(known["samples"]))
     return AuditFiles(
         path=str(path),
         folder=folder,
@@ -84,7 +88,21 @@ def find_files(path: str | Path) -> AuditFiles:
         columns=read_columns(folder, f"samples/{samples[0]}.parquet") if samples else STORED,
         correction=correction,
         sources=find_sources(folder),
+        foreign=tuple(f"{part}/{name}.parquet" for part in there for name in there[part] if name not in known[part]),
+        missing=tuple(sorted(set(listed or ()) - {*samples, *swept})),
     )
+
+
+def listed_shards(manifest: Mapping[str, Any]) -> dict[str, int] | None:
+    """The shards that an audit has, and their rows; None while it is swept, and where it is older than the list."""
+    listed = manifest.get("shards")
+    return listed if isinstance(listed, dict) and listed and manifest.get("state") != "sweeping" else None
+
+
+def swept_shards(folder: Folder) -> list[str]:
+    """The shards of an audit whose embeddings are here; a file that is not of the audit is none."""
+    listed = listed_shards(read_manifest(folder))
+    return [name for name in folder.names("embeddings", ".parquet") if listed is None or name in listed]
 
 
 def read_columns(folder: Folder, name: str) -> tuple[str, ...]:
@@ -110,7 +128,24 @@ def notes(files: AuditFiles) -> list[str]:
             f"this audit is not finished (state: {manifest.get('state')}): {len(files.all):,}{of} shards are here"
             + (f", {len(files.swept):,} of them not scored yet" if files.swept else "")
         )
+    found += strange_files(files)
     failed = manifest.get("failed_shards") or []
     if failed:
         found.append(f"{len(failed):,} shards failed, the first of them {failed[0].get('shard')}")
+    return found
+
+
+def strange_files(files: AuditFiles) -> list[str]:
+    """Shards that are gone, and files that have come from elsewhere."""
+    found = []
+    if files.missing:
+        rows = sum((listed_shards(files.manifest) or {}).get(shard, 0) for shard in files.missing)
+        found.append(
+            f"{len(files.missing):,} shards of this audit are missing with their {rows:,} rows, such as "
+            f"{files.missing[0]}: run the same `auditor audit` command again"
+        )
+    failed = {failed.get("shard") for failed in files.manifest.get("failed_shards") or []}
+    foreign = [file for file in files.foreign if stem(file) not in failed]
+    if foreign:
+        found.append(f"{len(foreign):,} files are not of this audit and are left out, such as {foreign[0]}")
     return found

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from auditor.errors import AuditorError
+from auditor.store.seal import KEY, UNSEALED, is_sealed_whole, seal
 
 TEMPORARY = ".part-"
 
@@ -88,9 +89,11 @@ class Folder:
         metadata: Mapping[str, str] | None = None,
         storage: Mapping[str, Any] | None = None,  # pyarrow's options of how columns are stored
     ) -> None:
-        extra = {**(table.schema.metadata or {}), **{k.encode(): v.encode() for k, v in (metadata or {}).items()}}
+        given = {**(metadata or {}), KEY: UNSEALED}
+        extra = {**(table.schema.metadata or {}), **{k.encode(): v.encode() for k, v in given.items()}}
         with self.writing(name) as local:
             pq.write_table(table.replace_schema_metadata(extra), local, **(storage or {"compression": "zstd"}))
+            seal(local)
 
     def read_table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
         with self.fs.open(self.path(name), "rb") as file:
@@ -109,6 +112,14 @@ class Folder:
         except (OSError, pa.ArrowException):
             return {}
         return {key.decode(): value.decode() for key, value in stored.items() if not key.startswith(b"ARROW:")}
+
+    def is_sound(self, name: str) -> bool | None:
+        """Whether a Parquet file is as it was written; None where it has no checksum. Reads all of it."""
+        try:
+            with self.fs.open(self.path(name), "rb") as file:
+                return is_sealed_whole(file)
+        except OSError:
+            return False
 
     def remove(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):

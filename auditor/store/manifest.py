@@ -45,6 +45,7 @@ class Manifest:
     finished: str | None = None
     versions: dict[str, str] = field(default_factory=lambda: versions())
     counts: dict[str, Any] = field(default_factory=dict)
+    shards: dict[str, int] = field(default_factory=dict)  # every shard that was swept, and its rows
     failed_shards: list[dict[str, str]] = field(default_factory=list)
     shard_problems: list[dict[str, str]] = field(default_factory=list)
     statistics: dict[str, Any] = field(default_factory=dict)

@@ -16,6 +16,7 @@ from auditor.errors import AuditorError
 from auditor.store import arrow_schema, extra_columns
 from auditor.store.embeddings import file_name
 from auditor.store.folder import Folder
+from auditor.store.seal import KEY, UNSEALED, seal
 
 Watch = Callable[[int, int], None]
 
@@ -66,6 +67,7 @@ class EmbeddingsFile:
         self.schema = arrow_schema.embeddings(dim)
         self.cleanup = contextlib.ExitStack()
         self.path: Path = self.cleanup.enter_context(folder.writing(file_name(begin.shard)))
+        self.cleanup.push(self._seal)
         self.writer = self.cleanup.enter_context(pq.ParquetWriter(self.path, self.schema, **storage))
 
     def write(self, table: pa.Table, keys: int, watch: Watch) -> None:
@@ -89,6 +91,7 @@ class EmbeddingsFile:
                 "fingerprint": self.begin.fingerprint,
                 "settings": self.settings,
                 "report": json.dumps(asdict(report)),
+                KEY: UNSEALED,
             }
         )
         extra_columns.remove_shard(self.folder, self.begin.shard)  # what stood beside the rows of an earlier sweep
@@ -96,6 +99,11 @@ class EmbeddingsFile:
             extra_columns.write_columns(self.folder, extra_columns.CARRIED, self.begin.shard, self.carried)
         self.cleanup.close()
         return report
+
+    def _seal(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Between the writer's end and the file's new name."""
+        if kind is None:
+            seal(self.path)
 
     def discard(self) -> None:
         """Leave nothing behind; no effect on a file that was published."""

@@ -93,6 +93,8 @@ def earlier(folder: Folder, shard: Shard, wanted: str) -> ShardReport | None:
             return None
     except (AuditorError, OSError):  # it is gone; sweeping it will say so
         return None
+    if folder.local and folder.is_sound(file_name(shard.name)) is False:  # an object store keeps checksums itself
+        return None
     return ShardReport(**json.loads(stored["report"]))
 
 
