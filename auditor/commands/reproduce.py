@@ -69,8 +69,8 @@ def command(
     a held-out part of it, and the test split is reported. Writes TABLE.json and TABLE.svg.
 
     Rows compare with one another, not with auditor evaluate: projections that start at random may end below those the
-    model came with. A video is the mean of its frames here; the paper's similarity adds the best frame, as auditor
-    evaluate does.
+    model came with. The similarity of a video is the paper's, as in auditor evaluate: the mean of those of its frames
+    together and of its best frame.
 
     \b
     Example:
@@ -116,12 +116,10 @@ def show(name: str, results: dict[str, Any], paths: list[Path], json_: bool) -> 
 
 def notes(parts: dict[str, Any]) -> Iterator[str]:
     """What a reader of the table must know about its data and training."""
-    from auditor.evaluate.reproduce import MEAN_ONLY
-
     if parts:
         yield f"trained: {parts['trained']}"
-    if parts.get("similarity") == MEAN_ONLY:
-        yield f"similarity of videos: {MEAN_ONLY}, without the paper's best frame"
+    if parts.get("similarity", "cosine") != "cosine":
+        yield f"similarity of videos: {parts['similarity']}"
     for split, failed in parts.get("failed", {}).items():
         if failed:
             yield f"left out of {split}: {len(failed)} media that cannot be used, such as {plain(failed[0])}"

@@ -21,7 +21,6 @@ from auditor.sample import Problem, Sample
 from auditor.store.folder import Folder
 from auditor.sweep.frame_batches import FrameBatches
 from auditor.sweep.sweep import decode_shard
-from auditor.vectors import mean_over_frames
 from model.backbone import Backbone
 
 BATCH = 32
@@ -43,7 +42,7 @@ class EncodedShard:
     video: Array  # (n,) bool
     frames: Array  # (sum of counts, D)
     text: Array  # (m, D)
-    visual_features: Array  # (n, P), the mean over frames
+    visual_features: Array  # (sum of counts, P)
     text_features: Array  # (m, Q)
     failed: Array  # (f,) str: key and reason of what could not be encoded
 
@@ -69,7 +68,7 @@ class Encoder:
     def __init__(self, backbone: Backbone, frames: int = 12, decoders: int = 2, cache: Path | None = None):
         self.backbone = backbone
         self.frames = frames
-        self.cache = cache and cache / f"{backbone.fingerprint[:16]}-{frames}"
+        self.cache = cache and cache / f"{backbone.fingerprint[:16]}-{frames}-frames"
         self.pool = DecoderPool(backbone.pixels, frames=frames, workers=decoders)
 
     def __enter__(self) -> "Encoder":
@@ -120,7 +119,7 @@ class Encoder:
             video=np.array(video, dtype=bool),
             frames=frames,
             text=texts,
-            visual_features=mean_over_frames(_features(visual, frames), np.array(counts, dtype=np.int64)),
+            visual_features=_features(visual, frames),
             text_features=_features(text, texts),
             failed=np.array(failed, dtype=np.str_),
         )

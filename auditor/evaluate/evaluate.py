@@ -29,7 +29,7 @@ from auditor.retrieval.protocols import PROTOCOLS, Protocol, Weights, first_capt
 from auditor.retrieval.recall import EmbeddingSet
 from auditor.retrieval.rerank import Rerank, RetrievalSplit, fit_beta
 from auditor.store.folder import split_target
-from auditor.vectors import from_frames
+from auditor.vectors import from_frames, mean_over_frames, pad
 from model.backbone import Backbone
 from model.prototypes import HeadConfig, PrototypeHead
 
@@ -55,9 +55,10 @@ class EncodedSplit:
     keys: Array
     captions: Array
     data: EmbeddingSet
-    visual_features: Array
+    visual_features: Array  # (n, P), of a video the mean over its frames
     text_features: Array
     failed: list[str]
+    frame_features: Array | None = None  # (n, J, P) of videos, as many as data.media.mask says
 
 
 def join(name: str, shards: Sequence[EncodedShard], captions: int | None, media: int | None = None) -> EncodedSplit:
@@ -74,6 +75,7 @@ def join(name: str, shards: Sequence[EncodedShard], captions: int | None, media:
     frames = frames[: counts.sum()]
     video = np.concatenate([shard.video for shard in shards])[:limit]
     vectors = from_frames(frames, counts, keep=bool(video.any()))
+    features = np.concatenate([shard.visual_features for shard in shards])[: counts.sum()]
     return EncodedSplit(
         name=name,
         keys=np.concatenate([shard.keys for shard in shards])[:limit],
@@ -81,7 +83,8 @@ def join(name: str, shards: Sequence[EncodedShard], captions: int | None, media:
         data=EmbeddingSet(
             vectors, np.concatenate([s.text for s in shards])[kept], np.arange(len(vectors)), owners[kept]
         ),
-        visual_features=np.concatenate([shard.visual_features for shard in shards])[:limit],
+        visual_features=mean_over_frames(features, counts),
+        frame_features=pad(features, counts)[0] if video.any() else None,
         text_features=np.concatenate([shard.text_features for shard in shards])[kept],
         failed=[str(line) for shard in shards for line in shard.failed],
     )

@@ -3,12 +3,12 @@
 The paper's training analyses at thousands of pairs a second: the objective is that of `model.training.objective`
 (InfoNCE without false negatives, L_uct against h over the corpus, L_div), the towers below their last projection
 stand still and the projections start at random, so recall may end below that of the model the features came from. A
-video is the mean of its frames' features. A pair is (medium, caption); `shuffle_captions` gives a share of the
-captions to other media, as the paper's noisy COCO.
+video's similarity is the paper's: the mean of those of its pooled frames and of its best frame. A pair is (medium,
+caption); `shuffle_captions` gives a share of the captions to other media, as the paper's noisy COCO.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from auditor.retrieval.recall import Array, EmbeddingSet
 from auditor.vectors import MediaVectors
 from model.losses import diversity_loss, uncertainty_loss
 from model.prototypes import HeadConfig, PrototypeHead
+from model.similarity import pool_frames, similarity_matrix
 from model.training.corpus_mean import CorpusTarget
 from model.training.objective import weighted_info_nce, without_false_negatives
 
@@ -49,10 +50,20 @@ class FeaturePairs:
     visual: Array  # (N, P) of a video the mean over its frames
     text: Array  # (M, Q)
     owners: Array  # (M,) row of the medium; wrong for shuffled captions
+    frames: Array | None = None  # (N, J, P) of videos
+    mask: Array | None = None  # (N, J) which frames are there
 
     def take_media(self, start: int, stop: int) -> "FeaturePairs":
         kept = (self.owners >= start) & (self.owners < stop)
-        return FeaturePairs(self.visual[start:stop], self.text[kept], self.owners[kept] - start)
+        frames = None if self.frames is None else self.frames[start:stop]
+        mask = None if self.mask is None else self.mask[start:stop]
+        return FeaturePairs(self.visual[start:stop], self.text[kept], self.owners[kept] - start, frames, mask)
+
+    def media(self) -> tuple[Tensor, Tensor | None]:
+        """What is projected, (N, J, P) with its mask, or (N, P) of images."""
+        if self.frames is None or self.mask is None:
+            return torch.from_numpy(self.visual), None
+        return torch.from_numpy(self.frames), torch.from_numpy(self.mask)
 
 
 class Projections(nn.Module):
@@ -76,17 +87,20 @@ class Projections(nn.Module):
         self.log_scale = nn.Parameter(torch.tensor(math.log(1 / 0.07)))
         self.head = PrototypeHead(head_config(config), seed=config.seed)
 
-    def embed_visual(self, features: Tensor) -> Tensor:
-        return F.normalize(self.visual((features - self.mean_visual) / self.spread[0]), dim=-1)
+    def embed_visual(self, features: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """Media (N, D) and their frames (N, J, D), which images do not have."""
+        each = F.normalize(self.visual((features - self.mean_visual) / self.spread[0]), dim=-1)
+        return (each, None) if mask is None else (pool_frames(each, mask), each)
 
     def embed_text(self, features: Tensor) -> Tensor:
         return F.normalize(self.text((features - self.mean_text) / self.spread[1]), dim=-1)
 
     @torch.no_grad()
     def embed(self, pairs: FeaturePairs) -> EmbeddingSet:
-        visual = self.embed_visual(torch.from_numpy(pairs.visual)).numpy()
+        visual, frames = self.embed_visual(*pairs.media())
         text = self.embed_text(torch.from_numpy(pairs.text)).numpy()
-        return EmbeddingSet(MediaVectors(visual), text, np.arange(len(visual)), pairs.owners)
+        media = MediaVectors(visual.numpy(), None if frames is None else frames.numpy(), pairs.mask)
+        return EmbeddingSet(media, text, np.arange(len(visual)), pairs.owners)
 
 
 def head_config(config: ProjectionTraining) -> HeadConfig:
@@ -103,7 +117,7 @@ def train(pairs: FeaturePairs, config: ProjectionTraining, weights: Array | None
     """Adam with a warm-up and a cosine decay over all pairs, each seen once an epoch. `weights` (M,) are of InfoNCE."""
     model = Projections(pairs, config)
     target = CorpusTarget(config.dim)
-    visual, text = torch.from_numpy(pairs.visual), torch.from_numpy(pairs.text)
+    (visual, mask), text = pairs.media(), torch.from_numpy(pairs.text)
     owners = torch.from_numpy(pairs.owners.astype(np.int64))
     weight = torch.ones(len(text)) if weights is None else torch.from_numpy(weights.astype(np.float32))
     bank = list(model.head.parameters())
@@ -119,7 +133,9 @@ def train(pairs: FeaturePairs, config: ProjectionTraining, weights: Array | None
         rows = order[step % per_epoch * config.batch :][: config.batch]
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
             group["lr"] = rate * multiplier(step, total)
-        loss = objective(model, target, config, visual[owners[rows]], text[rows], owners[rows], weight[rows])
+        media = owners[rows]
+        seen = visual[media], None if mask is None else mask[media]
+        loss = objective(model, target, config, seen, text[rows], media, weight[rows])
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
@@ -139,13 +155,14 @@ def objective(
     model: Projections,
     target: CorpusTarget,
     config: ProjectionTraining,
-    visual_features: Tensor,  # (B, P)
+    visual_features: tuple[Tensor, Tensor | None],  # (B, P), or (B, J, P) and which frames are there
     text_features: Tensor,  # (B, Q)
     media: Tensor,  # (B,)
     weights: Tensor,  # (B,)
 ) -> Tensor:
-    visual, text = model.embed_visual(visual_features), model.embed_text(text_features)
-    logits = without_false_negatives(visual @ text.T * model.log_scale.exp(), media)
+    (visual, frames), text = model.embed_visual(*visual_features), model.embed_text(text_features)
+    similarity = similarity_matrix(visual, frames, visual_features[1], text)
+    logits = without_false_negatives(similarity * model.log_scale.exp(), media)
     loss = weighted_info_nce(logits, weights)
     if config.weight_uncertainty:
         h_visual, h_text = target(visual, text)
@@ -165,4 +182,4 @@ def shuffle_captions(pairs: FeaturePairs, share: float, seed: int) -> tuple[Feat
     chosen = generator.permutation(len(pairs.owners))[:count]
     owners = pairs.owners.copy()
     owners[chosen] = owners[np.roll(chosen, 1)]
-    return FeaturePairs(pairs.visual, pairs.text, owners), np.asarray(owners != pairs.owners)
+    return replace(pairs, owners=owners), np.asarray(owners != pairs.owners)

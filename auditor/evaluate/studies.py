@@ -297,14 +297,14 @@ def cross_fitted_mismatch(pairs: FeaturePairs, config: ProjectionTraining) -> tu
     p = np.zeros(len(pairs.owners))
     shares = []
     for mine in (half, ~half):
-        other = FeaturePairs(pairs.visual, pairs.text[~mine], pairs.owners[~mine])
+        other = replace(pairs, text=pairs.text[~mine], owners=pairs.owners[~mine])
         model = train(other, config)
         data = model.embed(pairs)
         owners = pairs.owners[mine]
-        visual, text = data.visual[owners], data.text[mine]
+        media, text = data.media.take(owners), data.text[mine]
         rows = sampled_media(owners, REFERENCE_PAIRS, config.seed)
         scale = float(model.log_scale.detach().exp())
-        everything = pairs_as_arrays(visual, text, owners, scale)
+        everything = pairs_as_arrays(media, text, owners, scale)
         reference = everything.take(rows)
         found = fit_mismatch(reference, seed=config.seed, captions=len(pairs.owners), draws=20_000)
         if found is None or found.judge is None:
@@ -315,9 +315,8 @@ def cross_fitted_mismatch(pairs: FeaturePairs, config: ProjectionTraining) -> tu
     return p, float(np.mean(shares))
 
 
-def pairs_as_arrays(visual: Array, text: Array, owners: Array, scale: float) -> Reference:
+def pairs_as_arrays(media: MediaVectors, text: Array, owners: Array, scale: float) -> Reference:
     """Pairs with the other captions of their media."""
-    media = MediaVectors(visual)
     siblings = siblings_of(owners, text, media.own_similarity(text))
     return Reference(media, text, owners, scale, siblings=siblings)
 

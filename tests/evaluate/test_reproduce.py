@@ -132,7 +132,7 @@ def encoded(split: str, media: int, frames: int = 1, failed: int = 0) -> Encoded
         video=np.full(media, frames > 1),
         frames=np.repeat(as_embeddings(pairs).visual, frames, axis=0),
         text=as_embeddings(pairs).text,
-        visual_features=pairs.visual,
+        visual_features=np.repeat(pairs.visual, frames, axis=0),
         text_features=pairs.text,
         failed=np.array([f"bad{i}: truncated" for i in range(failed)], dtype=np.str_),
     )
@@ -164,12 +164,38 @@ def test_media_that_failed_are_named_and_too_many_are_refused(monkeypatch: pytes
         prepared(monkeypatch, encoded("train", 60, failed=3), encoded("test", 20))
 
 
-def test_videos_are_said_to_be_means_of_frames(monkeypatch: pytest.MonkeyPatch) -> None:
-    for frames, similarity in ((1, "cosine"), (3, "mean of frames only")):
+def test_videos_keep_their_frames_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    for frames, similarity in ((1, "cosine"), (3, "mean of the whole clip and its best frame")):
         found = prepared(monkeypatch, encoded("train", 60, frames), encoded("test", 20, frames))
         stored = described(ReproduceConfig("pearson"), Findings([]), None, found)["data"]["media_and_captions"]
         assert stored["similarity"] == similarity and "from scratch" in stored["trained"]
-        assert any("mean of frames" in note for note in notes(stored)) == (frames > 1)
+        assert any("best frame" in note for note in notes(stored)) == (frames > 1)
+        assert (found.test.frames is None) == (found.frozen.media.frames is None) == (frames == 1)
+
+
+def test_the_best_frame_counts_in_training_and_ranking() -> None:
+    """Videos of three frames of which one is of the caption: projections that see frames find it, means hardly."""
+    pairs = feature_pairs(240)
+    noise = np.random.default_rng(0).permutation(len(pairs.visual))
+    other = np.random.default_rng(1).permutation(len(pairs.visual))
+    frames = np.stack([pairs.visual[noise], pairs.visual, pairs.visual[other]], axis=1)
+    mask = np.ones(frames.shape[:2], dtype=bool)
+    videos = FeaturePairs(frames.mean(axis=1), pairs.text, pairs.owners, frames, mask)
+    settings = ProjectionTraining(epochs=6, dim=32, batch=64)
+    by_frame = train(videos, settings).embed(videos)
+    by_mean = train(replace(videos, frames=None, mask=None), settings).embed(replace(videos, frames=None, mask=None))
+    assert by_frame.media.frames is not None and by_frame.media.frames.shape == (240, 3, 32)
+    assert recall_from_embeddings(by_frame).rsum > recall_from_embeddings(by_mean).rsum
+
+
+def test_a_video_of_equal_frames_is_an_image() -> None:
+    pairs = feature_pairs(80)
+    frames = np.repeat(pairs.visual[:, None], 2, axis=1)
+    videos = replace(pairs, frames=frames, mask=np.ones((80, 2), dtype=bool))
+    settings = ProjectionTraining(epochs=2, dim=16, batch=32)
+    first, second = train(pairs, settings).embed(pairs), train(videos, settings).embed(videos)
+    np.testing.assert_allclose(first.visual, second.visual, atol=1e-4)
+    assert recall_from_embeddings(first) == recall_from_embeddings(second)
 
 
 @pytest.mark.parametrize("name", sorted(STUDIES))

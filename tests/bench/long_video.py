@@ -1,0 +1,80 @@
+"""Three hours of video with 2,000 timed captions: memory of decoder and reader, and how often each frame is decoded.
+
+    python -m tests.bench.long_video
+
+The frames are those an audit asks for (12 of each span, one every 2 seconds around); they are thrown away here.
+"""
+
+import io
+import resource
+import time
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+
+from auditor.console import table
+from auditor.decode.decoders import Decoded, DecoderPool, PixelSpec, Stream
+from auditor.sample import Span
+from tests.support.clips import numbered_clip
+
+RATE, MINUTE, SECONDS = 10, 600, 3 * 3600
+
+
+def three_hours() -> bytes:
+    """A minute, joined 180 times."""
+    part, whole = io.BytesIO(numbered_clip("h264", "mp4", MINUTE, gop=50, rate=RATE)), io.BytesIO()
+    with av.open(whole, "w", format="mp4") as joined, av.open(part) as template:
+        out = joined.add_stream_from_template(template.streams.video[0])
+        for minute in range(SECONDS // 60):
+            part.seek(0)
+            with av.open(part) as again:
+                for packet in again.demux(video=0):
+                    if packet.size and packet.pts is not None and packet.dts is not None:
+                        offset = round(Fraction(60 * minute) / Fraction(packet.time_base))
+                        packet.stream, packet.pts, packet.dts = out, packet.pts + offset, packet.dts + offset
+                        joined.mux(packet)
+    return whole.getvalue()
+
+
+def resident(pid: int | str, what: str = "VmHWM") -> int:
+    """Megabytes; VmHWM is the most there ever was."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(what)).split()[1]) // 1024
+
+
+def measure(data: bytes, captions: int) -> dict[str, Any]:
+    generator = np.random.default_rng(0)
+    starts = np.sort(generator.uniform(0, SECONDS - 10, captions))
+    spans = [
+        Span(float(start), float(start + length))
+        for start, length in zip(starts, generator.uniform(2, 9, captions), strict=True)
+    ]
+    with DecoderPool(PixelSpec(), frames=12, workers=1) as pool:
+        began = time.monotonic()
+        ((_, stream),) = pool.map([(0, Stream(data, spans, context=30.0), "video")])
+        assert isinstance(stream, Stream)
+        came = sum(len(part) for part in stream)
+        result = stream.result()
+        assert isinstance(result, Decoded) and result.times is not None and result.seen is not None
+        wanted = sum(len(places) for places in result.seen.of_span if not isinstance(places, str))
+        return {
+            "captions": captions,
+            "frames of spans": wanted,
+            "frames decoded and sent": came,
+            "twice": came - len(set(result.times)),
+            "decoder, most MB": resident(pool.pids[0]),
+            "reader, most MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+            "seconds": round(time.monotonic() - began, 1),
+        }
+
+
+def main() -> None:
+    data = three_hours()
+    table([measure(data, captions) for captions in (20, 200, 2000)], f"three hours, {len(data) / 2**20:.0f} MB")
+
+
+if __name__ == "__main__":
+    main()
