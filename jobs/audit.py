@@ -36,6 +36,7 @@ def command(
     python jobs/audit.py 'shards/{00000..00099}.tar' --out audit --model ViT-B-32@laion2b_s34b_b79k --workers 4
     """
     from auditor.run.audit import run_audit
+    from auditor.run.extend import extend_audit
     from auditor.run.outcome import report_outcome
 
     check_out(values["out"])
@@ -46,7 +47,8 @@ def command(
     if values["device"] == "auto":
         values["device"] = "cuda" if gpus else "cpu"
     values["model"] = values["model"] if submitted() else visible(values["model"])
-    manifest = run_audit(config_from(values), partial(ray_engine, placement), device="cpu")
+    work = extend_audit if values["extend"] else run_audit
+    manifest = work(config_from(values), partial(ray_engine, placement), device="cpu")
     report_outcome(values["out"], manifest, as_json=as_json)
 
 

@@ -57,6 +57,8 @@ OPTIONS = [
                  "pixels, or the largest file; `duplicate_of` of the others names it."),
     click.option("--seed", default=0, show_default=True, help="Of every random choice."),
     click.option("--allow-random-weights", is_flag=True, help="Accept a model without trained weights (for tests)."),
+    click.option("--extend", is_flag=True, help="Add the shards that a finished audit does not have, scored against "
+                 "the reference it has; says how far they drift from it. `auditor score --refit` fits all anew."),
     click.option("--quiet", is_flag=True, help="No progress."),
     click.option("--json", "as_json", is_flag=True, help="The summary as JSON."),
 ]  # fmt: skip
@@ -135,9 +137,11 @@ def command(as_json: bool, **values: Any) -> None:
     auditor audit 'shards/{00000..00099}.tar' --out audit --model ViT-B-32@laion2b_s34b_b79k
     auditor audit photos/ --out audit --model my-pau/best
     auditor audit datacomp:metadata/ --features l14 --out audit
+    auditor audit 'shards/{00000..00119}.tar' --out audit --extend
     """
     from auditor.run.audit import run_audit
+    from auditor.run.extend import extend_audit
     from auditor.run.outcome import report_outcome
 
-    manifest = run_audit(config_from(values))
+    manifest = (extend_audit if values["extend"] else run_audit)(config_from(values))
     report_outcome(values["out"], manifest, as_json=as_json)

@@ -17,10 +17,11 @@ import click
     type=click.Choice(["first", "pixels", "media_size"]),
     help="Which of a group of duplicates stays.",
 )
+@click.option("--refit", is_flag=True, help="Fit everything anew on all shards of an audit that was extended.")
 @click.option("--seed", type=int, help="Of every random choice.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as JSON.")
-def command(audit: str, model: str | None, quiet: bool, as_json: bool, **settings: Any) -> None:
+def command(audit: str, model: str | None, refit: bool, quiet: bool, as_json: bool, **settings: Any) -> None:
     """Score AUDIT again from its stored embeddings alone: another PAU head, more prototypes, another reference.
 
     What is not given stays as it was when the audit was scored last.
@@ -32,4 +33,4 @@ def command(audit: str, model: str | None, quiet: bool, as_json: bool, **setting
     from auditor.run.rescore import rescore, settings_of
 
     config = replace(settings_of(audit), **{name: value for name, value in settings.items() if value is not None})
-    report_outcome(audit, rescore(audit, model, config, quiet=quiet), as_json=as_json)
+    report_outcome(audit, rescore(audit, model, config, refit=refit, quiet=quiet), as_json=as_json)

@@ -219,13 +219,18 @@ def refuse_other(folder: Folder, old: Manifest, new: Manifest) -> None:
     """An audit is of one corpus by one model; anything else belongs into another folder."""
     for name in ("spec", "captions", "shard_size", "encoding", "delimiter", "header", "carry"):
         _refuse(folder, f"corpus {name}", old.corpus.get(name) or None, new.corpus[name] or None)
+    refuse_other_model(folder, old, new.model)
+
+
+def refuse_other_model(folder: Folder, old: Manifest, new: dict[str, Any]) -> None:
+    """Embeddings of two models, or of other pixels or frames, must not meet in one audit."""
     for name in ("fingerprint", "pixels", "frames"):
-        before, after = old.model.get(name), new.model[name]
+        before, after = old.model.get(name), new[name]
         if name == "fingerprint" and before != after:
-            before, after = f"{old.model['spec']} ({before:.8})", f"{new.model['spec']} ({after:.8})"
+            before, after = f"{old.model['spec']} ({before:.8})", f"{new['spec']} ({after:.8})"
         _refuse(folder, "model" if name == "fingerprint" else name, before, after)
     exact = old.model.get("exact_pixels", True)  # audits older than this setting have exact pixels
-    if exact != new.model["exact_pixels"]:
+    if exact != new["exact_pixels"]:
         raise AuditError(
             f"{folder.url} was made {'with' if exact else 'without'} --exact-pixels: "
             f"{'add' if exact else 'leave out'} that option, or use another --out"
@@ -345,15 +350,21 @@ def score_corpus(
         manifest.save(folder)
         raise AuditError(f"{error} ({describe_status(manifest)})") from error
     manifest.statistics, manifest.thresholds = context.statistics, context.thresholds
+    manifest.fitted_on, manifest.drift = None, []
     manifest.model["head"] = "given" if head else "fitted"
     manifest.model["head_fingerprint"] = context.head.fingerprint
     manifest.settings["words"] = context.words
+    score_with(context, shards, engine, manifest, quiet)
+    return context
+
+
+def score_with(context: Context, shards: Sequence[str], engine: Engine, manifest: Manifest, quiet: bool) -> None:
+    """Score shards against corpus-wide numbers that are there already."""
     with Progress("score", manifest.counts["rows"], quiet=quiet) as progress:
         for shard, count, failure in engine.score(shards, context):
             progress.advance(count)
             if failure:
                 manifest.failed_shards.append({"shard": shard, "message": f"not scored: {failure}"})
-    return context
 
 
 def encode_captions(backbone: Backbone, captions: Sequence[str], batch: int = 256) -> Floats:

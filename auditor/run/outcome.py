@@ -22,10 +22,12 @@ def report_outcome(out: str, manifest: Manifest, *, as_json: bool) -> None:
     with AuditDatabase(out) as database:
         summary, suspects = summarise(database), worst(database, "p_mismatch", 10).to_pylist()
     if as_json:
-        click.echo(to_json({**summary.to_dict(), "failed_shards": manifest.failed_shards}))
+        click.echo(to_json({**summary.to_dict(), "failed_shards": manifest.failed_shards, "drift": manifest.drift}))
     else:
         click.echo(str(summary))
         table(suspects, calm_note(suspects, "p_mismatch") or "the ten most suspicious pairs", SHOWN)
+        if manifest.drift:
+            table(manifest.drift, "the shards that were added, against the old ones (95% intervals)")
         if manifest.shard_problems:
             table(manifest.shard_problems[:10], "notes on shards")
         click.echo(

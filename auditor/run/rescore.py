@@ -19,11 +19,13 @@ from model.checkpoint import CONFIG, HEAD, load_head, read_config
 from model.prototypes import PrototypeHead
 
 
-def rescore(out: str, model: str | None, config: ScoreConfig, *, quiet: bool = False) -> Manifest:
+def rescore(out: str, model: str | None, config: ScoreConfig, *, refit: bool = False, quiet: bool = False) -> Manifest:
     """Score every shard of an audit again. Without `model`, the head it was given, or newly fitted prototypes."""
     folder = Folder(out)
     with exclusive(folder):
         manifest = Manifest.load(folder)
+        if manifest.fitted_on is not None and not refit:
+            raise AuditError(f"{out} was extended: --refit fits everything anew, on the old and the new shards")
         head = given_head(folder, manifest, model)
         shards = swept_shards(folder)
         if not shards:

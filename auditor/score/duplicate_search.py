@@ -29,7 +29,7 @@ from auditor.score.pair_sample import KINDS, Each, ShardCounts, groups, in_turn
 from auditor.store.embeddings import MEDIUM, begins_medium, file_name, identities, matrix, read_facts
 from auditor.store.folder import Folder, StorageError
 from auditor.sweep.rows import digest
-from auditor.vectors import Floats, Ints
+from auditor.vectors import Bools, Floats, Ints
 
 Best = Literal["first", "pixels", "media_size"]
 PLACE = "duplicates"
@@ -70,11 +70,16 @@ def find_duplicates(
     threshold: float | None = None,
     best: Best = "first",
     *,
+    only: Sequence[str] | None = None,
     seed: int = 0,
     each: Each = in_turn,
 ) -> int:
-    """Write for every shard which of its media repeat another; returns how many do. `best` is the one that stays."""
-    folder.remove(PLACE)
+    """Write for every shard which of its media repeat another; returns how many do. `best` is the one that stays.
+
+    With `only`, files of these shards alone are written: their media repeat those of other shards, never the reverse.
+    """
+    for place in [PLACE] if only is None else [f"{PLACE}/{SORTED}", *map(duplicates_name, only)]:
+        folder.remove(place)
     sizes = np.array([sum(count.media.get(kind, 0) for kind in KINDS) for count in counts])
     if sizes.sum() < 2:
         return 0
@@ -84,7 +89,8 @@ def find_duplicates(
     files = list(each(partial(_sort, plan), batches(shards, starts)))
     edges = np.concatenate(list(each(partial(_search, plan, files), range(plan.groups))))
     folder.remove(f"{PLACE}/{SORTED}")
-    return write_groups(folder, shards, starts, joined(edges), best, each)
+    writable = np.isin(shards, shards if only is None else only)
+    return write_groups(folder, shards, starts, joined(edges), best, writable, each)
 
 
 def batches(shards: Sequence[str], starts: Ints) -> list[tuple[int, list[tuple[str, int]]]]:
@@ -210,7 +216,13 @@ def joined(edges: Ints) -> dict[int, list[int]]:
 
 
 def write_groups(
-    folder: Folder, shards: Sequence[str], starts: Ints, found: dict[int, list[int]], best: Best, each: Each
+    folder: Folder,
+    shards: Sequence[str],
+    starts: Ints,
+    found: dict[int, list[int]],
+    best: Best,
+    writable: Bools,  # which shards may be written
+    each: Each,
 ) -> int:
     """duplicates/<shard>.parquet for the shards that have any; returns how many media repeat another."""
     members = np.array(sorted(number for group in found.values() for number in group), np.int64)
@@ -223,10 +235,11 @@ def write_groups(
     worth = dict(zip(members.tolist(), (value for part in named for value in part[1]), strict=True))
     repeats: dict[int, list[tuple[str, str]]] = {}
     for group in found.values():
-        kept = max(group, key=lambda number: (worth[number], -number))
-        for number in group:
-            if number != kept:
-                at = int(np.searchsorted(starts, number, side="right") - 1)
+        at_of = {number: int(np.searchsorted(starts, number, side="right") - 1) for number in group}
+        # what is written already stays as it is, so one of those is kept where there is one
+        kept = max(group, key=lambda number: (not writable[at_of[number]], worth[number], -number))
+        for number, at in at_of.items():
+            if number != kept and writable[at]:
                 repeats.setdefault(at, []).append((uids[number], uids[kept]))
     for at, rows in repeats.items():
         uid, duplicate_of = zip(*rows, strict=True)

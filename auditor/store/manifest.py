@@ -50,6 +50,8 @@ class Manifest:
     shard_problems: list[dict[str, str]] = field(default_factory=list)
     statistics: dict[str, Any] = field(default_factory=dict)
     thresholds: dict[str, Any] = field(default_factory=dict)
+    fitted_on: list[str] | None = None  # the shards behind the corpus-wide numbers, where others were added later
+    drift: list[dict[str, Any]] = field(default_factory=list)  # of the shards that were added
 
     def save(self, folder: Folder) -> None:
         folder.write_json(NAME, asdict(self))

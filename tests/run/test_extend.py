@@ -1,0 +1,101 @@
+"""A corpus that grows: old files stay as they are, new shards are scored against the old ones, changes are seen."""
+
+from pathlib import Path
+
+import pytest
+
+from auditor import Audit
+from auditor.cli import run
+from auditor.errors import AuditError
+from auditor.run.audit import AuditConfig, run_audit
+from auditor.run.extend import extend_audit
+from auditor.run.rescore import rescore, settings_of
+from auditor.store.folder import Folder
+from auditor.store.manifest import Manifest
+from tests.support.corpora import sample, write_tar
+
+
+def write(folder: Path, number: int, start: int, count: int = 30) -> None:
+    write_tar(folder / f"{number}.tar", [(f"{i}", sample(i)) for i in range(start, start + count)])
+
+
+@pytest.fixture
+def grown(tmp_path: Path, random_model: str) -> AuditConfig:
+    """A finished audit of three shards, to which two were added; one of the new ones repeats ten old media."""
+    corpus = tmp_path / "corpus"
+    for number in range(3):
+        write(corpus, number, 100 * number)
+    config = AuditConfig(str(corpus), str(tmp_path / "audit"), random_model, quiet=True)
+    run_audit(config)
+    write(corpus, 3, 300)
+    write(corpus, 4, 220)  # 220 to 229 are in shard 2
+    return config
+
+
+def contents(out: str, *folders: str) -> dict[str, tuple[int, bytes]]:
+    return {
+        str(path): (path.stat().st_mtime_ns, path.read_bytes())
+        for folder in folders
+        for path in Path(out, folder).glob("[012].parquet")
+    }
+
+
+def test_new_shards_are_scored_and_old_files_not_touched(grown: AuditConfig) -> None:
+    before = contents(grown.out, "embeddings", "samples", "duplicates")
+    old = Manifest.load(Folder(grown.out))
+    manifest = extend_audit(grown)
+    assert contents(grown.out, "embeddings", "samples", "duplicates") == before
+    assert manifest.state == "complete" and manifest.fitted_on == ["0", "1", "2"]
+    assert manifest.statistics == old.statistics and manifest.thresholds == old.thresholds
+    assert manifest.counts["rows"] == 150
+    audit = Audit(grown.out)
+    assert audit.count() == 150 and audit.count("shard = '3' AND similarity IS NULL") == 0
+
+
+def test_new_rows_score_as_if_they_had_been_scored_with_the_old_reference(grown: AuditConfig, tmp_path: Path) -> None:
+    """Shard 4 begins with the bytes and captions of ten rows of shard 2: their scores are equal."""
+    extend_audit(grown)
+    rows = (
+        Audit(grown.out)
+        .sql(
+            "SELECT a.similarity = b.similarity AS same, b.duplicate_of = a.uid AS repeats "
+            "FROM samples a JOIN samples b ON a.key = b.key AND a.shard = '2' AND b.shard = '4'"
+        )
+        .to_pylist()
+    )
+    assert len(rows) == 10 and all(row["same"] and row["repeats"] for row in rows)
+
+
+def test_drift_is_measured_and_told(grown: AuditConfig, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["audit", grown.corpus, "--out", grown.out, "--model", str(grown.model), "--extend", "--quiet"]) == 0
+    assert "against the old ones" in capsys.readouterr().out
+    drift = {one["what"]: one for one in Manifest.load(Folder(grown.out)).drift}
+    assert {"matches of a caption", "topics that differ"} <= set(drift)
+    assert all(one["low"] <= one["difference"] <= one["high"] for one in drift.values())
+
+
+def test_it_can_be_done_again_and_refitted(grown: AuditConfig, tmp_path: Path) -> None:
+    extend_audit(grown)
+    write(Path(grown.corpus), 5, 600)
+    again = extend_audit(grown)
+    assert again.fitted_on == ["0", "1", "2"] and again.counts["rows"] == 180
+    with pytest.raises(AuditError, match="--refit"):
+        rescore(grown.out, None, settings_of(grown.out), quiet=True)
+    rescore(grown.out, None, settings_of(grown.out), refit=True, quiet=True)
+    fresh = AuditConfig(grown.corpus, str(tmp_path / "fresh"), grown.model, quiet=True)
+    run_audit(fresh)
+    refitted = Manifest.load(Folder(grown.out))
+    assert refitted.fitted_on is None and refitted.drift == []
+    ours, theirs = refitted.statistics["image"], Manifest.load(Folder(fresh.out)).statistics["image"]
+    assert (ours["pairs"], ours["reference"]) == (theirs["pairs"], theirs["reference"]) == (180, 180)
+
+
+def test_a_removed_and_a_changed_shard_are_seen(grown: AuditConfig) -> None:
+    write(Path(grown.corpus), 1, 700)
+    with pytest.raises(AuditError, match="1 has changed"):
+        extend_audit(grown)
+    Path(grown.corpus, "1.tar").unlink()
+    with pytest.raises(AuditError, match="1 is gone"):
+        extend_audit(grown)
+    with pytest.raises(AuditError, match="without --extend"):
+        extend_audit(AuditConfig(grown.corpus, grown.out + "-nowhere", grown.model, quiet=True))
