@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from auditor.certify.estimate import Certificate, certify
 from auditor.certify.sample import Sample, find_sample, judged_strata, marks_of_sample
+from auditor.columns.join import Joined, Which, join
 from auditor.errors import AuditError
 from auditor.keep.effects import Effects, nearest_cut, rule_effects
 from auditor.keep.subset import Subset
@@ -214,6 +215,24 @@ class Audit:
     def nearest_cut(self, rules: Rules | Mapping[str, Any], rule: str, n: int = 10) -> tuple[pa.Table, pa.Table]:
         """The usable rows nearest the cut of one bound: (just kept, just removed)."""
         return nearest_cut(self.database, Rules.of(rules), rule, n)
+
+    # -- columns of others ---------------------------------------------------------------------------------------
+
+    def join(
+        self, table: str | Path, on: str, *, prefix: str = "", which: Which | None = None, force: bool = False
+    ) -> Joined:
+        """Add the columns of a Parquet or CSV file by uid or key; they are columns like any other afterwards."""
+        done = join(self.database, str(table), on, prefix=prefix, which=which, force=force)
+        self._reopen()
+        return done
+
+    def _reopen(self) -> None:
+        """See new columns; what was loaded into memory is loaded again."""
+        old = self.database
+        self.database = AuditDatabase(old.path, old.moved_to, thresholds=old.thresholds, limits=old.limits)
+        if old.memory:
+            self.database.load_into_memory()
+        old.close()
 
     # -- reviews -------------------------------------------------------------------------------------------------
 

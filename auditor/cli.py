@@ -29,6 +29,7 @@ COMMANDS = {
     "faults": "Faults that come in patterns: shifts, mixed-up blocks, bad shards, boilerplate.",
     "repair": "Put captions back to the media they belong to.",
     "overlap": "What of a corpus is also in another, such as a test set.",
+    "join": "Add the columns of a file to an audit.",
     "filter": "Write the part of the corpus that is worth keeping.",
     "compare": "Two audits side by side.",
     "report": "One HTML file to mail.",

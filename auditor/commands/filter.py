@@ -28,6 +28,8 @@ def rule_options(function: Function) -> Function:
 @click.option("--out", help="kept.npy, .parquet, .txt, a folder for new shards, or .csv, .tsv, .jsonl of a table.")
 @click.option("--input-columns", is_flag=True, help="A .parquet with the rows and columns of the input table.")
 @rule_options
+@click.option("--max", "at_most", multiple=True, metavar="COLUMN=X", help="Keep rows with at most X in any column.")
+@click.option("--min", "at_least", multiple=True, metavar="COLUMN=X", help="Keep rows with at least X in any column.")
 @click.option("--keep-top", help="Keep the best share (30%) or number (100000) of the usable rows ...")
 @click.option("--by", help="... by this column.")
 @click.option("--where", help="Keep rows that meet this SQL condition.")
@@ -64,6 +66,8 @@ def command(
     as_json: bool,
     lose_at_most: str | None,
     expect_precision: float | None,
+    at_most: tuple[str, ...],
+    at_least: tuple[str, ...],
     **rules: Any,
 ) -> None:
     """Write the usable rows of AUDIT that meet all the rules given.
@@ -82,11 +86,25 @@ def command(
     opened = open_audit(audit, corpus)
     if lose_at_most is not None or expect_precision is not None:
         rules["max_p_mismatch"] = chosen_cut(opened, lose_at_most, expect_precision, rules["max_p_mismatch"])
-    subset = opened.keep(**rules)
+    subset = opened.keep(**rules, **bounds_on_columns("max", at_most), **bounds_on_columns("min", at_least))
     if dry_run:
         show_plan(subset, as_json)
     elif out:
         write(subset, out, as_json, force=force, shard_size=shard_size, input_columns=input_columns)
+
+
+def bounds_on_columns(end: str, given: tuple[str, ...]) -> dict[str, float]:
+    """COLUMN=X as rules: max_COLUMN."""
+    from auditor.query.rules import RuleError
+
+    found = {}
+    for text in given:
+        column, _, value = text.partition("=")
+        try:
+            found[f"{end}_{column.strip()}"] = float(value)
+        except ValueError:
+            raise RuleError(f"--{end} {text!r}: write it like --{end} aesthetics_score=5") from None
+    return found
 
 
 def chosen_cut(audit: "Audit", lose_at_most: str | None, expect_precision: float | None, given: float | None) -> float:

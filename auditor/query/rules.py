@@ -51,6 +51,9 @@ PerMedium = Literal["any", "all", "mean", "worst"]
 CHOICES = {"unscored": ("keep", "drop"), "per_medium": ("any", "all", "mean", "worst")}
 
 
+BOUNDS = ("max_", "min_")  # before the name of any column of numbers: max_aesthetics_score
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """What to keep: all that are given must hold. `keep_top` is a share ('30%', 0.3) of the usable rows or a count.
@@ -84,17 +87,16 @@ class Rules:
             return given
         rules = {**(given or {}), **more}
         known = [*RULES, *OTHER_RULES]
-        if unknown := sorted(set(rules) - set(known)):
+        if unknown := sorted(rule for rule in set(rules) - set(known) if not rule.startswith(BOUNDS)):
             raise RuleError(f"there is no rule {unknown[0]!r}; the rules are {', '.join(sorted(known))}")
-        limits = {rule: float(rules[rule]) for rule in RULES if rules.get(rule) is not None}
+        others = [rule for rule in rules if rule.startswith(BOUNDS) and rule not in RULES]
+        limits = {rule: float(rules[rule]) for rule in (*RULES, *others) if rules.get(rule) is not None}
         return cls(limits, **{rule: rules[rule] for rule in OTHER_RULES if rules.get(rule) is not None})
 
     def bounds(self) -> dict[str, tuple[str, str, float]]:
         """Rule -> (column, comparison that keeps, threshold) for the rules that are plain bounds."""
-        return {
-            rule: (RULES[rule].name, "<=" if RULES[rule].suspicious == "high" else ">=", limit)
-            for rule, limit in self.limits.items()
-        }
+        comparisons = {"max_": "<=", "min_": ">="}
+        return {rule: (rule[4:], comparisons[rule[:4]], limit) for rule, limit in self.limits.items()}
 
     def to_dict(self) -> dict[str, Any]:
         """The rules that are set."""
@@ -106,6 +108,9 @@ class Rules:
         """The same rules as options of `auditor filter`."""
         options = []
         for rule, value in self.to_dict().items():
+            if rule.startswith(BOUNDS) and rule not in RULES:
+                options += [f"--{rule[:3]}", f"{rule[4:]}={value}"]
+                continue
             options.append("--" + rule.replace("_", "-"))
             if value is not True:
                 options.append(str(value))

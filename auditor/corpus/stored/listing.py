@@ -16,7 +16,8 @@ from auditor.corpus.media import open_parquet
 from auditor.corpus.names import common_root, shard_names
 from auditor.corpus.shard import Corpus, CorpusError, Shard
 from auditor.corpus.stored.shard import LARGE, ROWS, Roles, VectorPlace, VectorShard
-from auditor.corpus.stored.vector_column import VectorColumn, first_width, is_list
+from auditor.corpus.stored.vector_column import VectorColumn, first_width
+from auditor.facts.plain_types import plain_type
 from auditor.schema import COLUMNS
 
 TRIED = 20  # files, before a corpus is called unreadable
@@ -94,22 +95,6 @@ def carried_columns(schema: pa.Schema, roles: Roles) -> tuple[tuple[str, str], .
         if kept and field.name not in roles.said_elsewhere and field.name not in COLUMNS:
             found.append((field.name, kept))
     return tuple(found)
-
-
-def plain_type(found: pa.DataType) -> str | None:
-    """The type a column of others is kept as; None for lists, structs and bytes."""
-    if pa.types.is_dictionary(found):
-        return plain_type(found.value_type)
-    if is_list(found) or pa.types.is_nested(found):
-        return None
-    if pa.types.is_boolean(found):
-        return "bool"
-    if pa.types.is_integer(found):
-        return "int64"
-    if pa.types.is_floating(found) or pa.types.is_decimal(found):
-        return "float32" if found in (pa.float16(), pa.float32()) else "float64"
-    text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_temporal)
-    return "string" if any(check(found) for check in text) else None
 
 
 def cut(shard: VectorShard) -> Iterator[VectorShard]:

@@ -1,0 +1,62 @@
+"""How fast stored embeddings are audited, against the bare matrix product that scoring cannot do without.
+
+    python -m tests.bench.stored_embeddings [ROWS]
+
+Writes ROWS (1,000,000) pairs of 2 x 512 float16 as DataComp's metadata in files of 25,000, audits them from disk, and
+multiplies the same shapes with NumPy in the same run: every medium with the captions of the reference and every caption
+with its media. Says pairs/s of both, their ratio, and the largest memory of this process.
+"""
+
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from auditor.run.audit import AuditConfig, run_audit
+from auditor.score.corpus_statistics import ScoreConfig
+from tests.support.stored import datacomp_table, pairs
+
+DIM, FILE = 512, 25_000
+
+
+def write(folder: Path, rows: int) -> None:
+    for number in range(-(-rows // FILE)):
+        count = min(FILE, rows - number * FILE)
+        pq.write_table(datacomp_table(count, number), folder / f"{number:04d}.parquet")
+        visual, text = pairs(count, DIM, seed=number)
+        np.savez(folder / f"{number:04d}.npz", l14_img=visual.astype(np.float16), l14_txt=text.astype(np.float16))
+
+
+def product_seconds(rows: int, reference: int) -> float:
+    random = np.random.default_rng(0)
+    other = random.normal(size=(reference, DIM)).astype(np.float32)
+    block = random.normal(size=(512, DIM)).astype(np.float32)
+    began = time.perf_counter()
+    for _ in range(0, 2 * rows, len(block)):
+        np.matmul(block, other.T)
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    rows = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
+    with tempfile.TemporaryDirectory(prefix="bench-stored-") as place:
+        corpus = Path(place) / "corpus"
+        corpus.mkdir()
+        write(corpus, rows)
+        bare = product_seconds(rows, ScoreConfig().reference)
+        began = time.perf_counter()
+        run_audit(AuditConfig(f"datacomp:{corpus}", f"{place}/audit", quiet=True))
+        took = time.perf_counter() - began
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(
+        f"{rows:,} pairs: audited in {took:.1f} s, {rows / took:,.0f} pairs/s; bare product {rows / bare:,.0f} pairs/s"
+    )
+    print(f"ratio {bare / took:.2f}; largest memory {memory:,.0f} MB")
+
+
+if __name__ == "__main__":
+    main()
