@@ -74,10 +74,11 @@ def join(
     check_new(database, name, columns, force)
     places, counts = find_rows(database.files, given.column(on), on, which, path)
     named = given.select([column for column, kind in kinds.items() if kind]).rename_columns(list(columns))
-    about = {"from": path, "on": on, "rows": len(places), "matched": int((places >= 0).sum())}
+    matched = int((places >= 0).sum())
+    about = {"from": path, "on": on, "rows": len(places), "matched": matched}
     with replace_source(database.files.folder, Source(name, columns, about)):
         write_shards(database.files, name, named, columns, places, counts)
-    return Joined(name, tuple(columns), len(places), about["matched"], left_out)
+    return Joined(name, tuple(columns), len(places), matched, left_out)
 
 
 def read_table(path: str, on: str) -> pa.Table:

@@ -86,22 +86,22 @@ def command(
     opened = open_audit(audit, corpus)
     if lose_at_most is not None or expect_precision is not None:
         rules["max_p_mismatch"] = chosen_cut(opened, lose_at_most, expect_precision, rules["max_p_mismatch"])
-    subset = opened.keep(**rules, **bounds_on_columns("max", at_most), **bounds_on_columns("min", at_least))
+    subset = opened.keep(**rules, max=bounds_on("max", at_most), min=bounds_on("min", at_least))
     if dry_run:
         show_plan(subset, as_json)
     elif out:
         write(subset, out, as_json, force=force, shard_size=shard_size, input_columns=input_columns)
 
 
-def bounds_on_columns(end: str, given: tuple[str, ...]) -> dict[str, float]:
-    """COLUMN=X as rules: max_COLUMN."""
+def bounds_on(end: str, given: tuple[str, ...]) -> dict[str, float]:
+    """What COLUMN=X says, by column."""
     from auditor.query.rules import RuleError
 
     found = {}
     for text in given:
         column, _, value = text.partition("=")
         try:
-            found[f"{end}_{column.strip()}"] = float(value)
+            found[column.strip()] = float(value)
         except ValueError:
             raise RuleError(f"--{end} {text!r}: write it like --{end} aesthetics_score=5") from None
     return found

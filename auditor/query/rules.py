@@ -51,7 +51,7 @@ PerMedium = Literal["any", "all", "mean", "worst"]
 CHOICES = {"unscored": ("keep", "drop"), "per_medium": ("any", "all", "mean", "worst")}
 
 
-BOUNDS = ("max_", "min_")  # before the name of any column of numbers: max_aesthetics_score
+BOUNDS = ("max", "min")  # of any column of numbers, as a mapping: max={"aesthetics_score": 5}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +87,11 @@ class Rules:
             return given
         rules = {**(given or {}), **more}
         known = [*RULES, *OTHER_RULES]
-        if unknown := sorted(rule for rule in set(rules) - set(known) if not rule.startswith(BOUNDS)):
+        bounds = {f"{end}_{column}": x for end in BOUNDS for column, x in (rules.pop(end, None) or {}).items()}
+        if unknown := sorted(set(rules) - set(known)):
             raise RuleError(f"there is no rule {unknown[0]!r}; the rules are {', '.join(sorted(known))}")
-        others = [rule for rule in rules if rule.startswith(BOUNDS) and rule not in RULES]
-        limits = {rule: float(rules[rule]) for rule in (*RULES, *others) if rules.get(rule) is not None}
+        limits = {rule: float(rules[rule]) for rule in RULES if rules.get(rule) is not None}
+        limits |= {rule: float(x) for rule, x in bounds.items()}
         return cls(limits, **{rule: rules[rule] for rule in OTHER_RULES if rules.get(rule) is not None})
 
     def bounds(self) -> dict[str, tuple[str, str, float]]:
@@ -108,7 +109,7 @@ class Rules:
         """The same rules as options of `auditor filter`."""
         options = []
         for rule, value in self.to_dict().items():
-            if rule.startswith(BOUNDS) and rule not in RULES:
+            if rule in self.limits and rule not in RULES:
                 options += [f"--{rule[:3]}", f"{rule[4:]}={value}"]
                 continue
             options.append("--" + rule.replace("_", "-"))

@@ -72,8 +72,8 @@ def test_joined_columns_are_columns_like_any_other(audit: Path, tmp_path: Path) 
         ok = [uid for uid in uids(audit) if uid in usable]
         assert opened.worst("score", 5)["score"].to_pylist() == sorted(values.values())[:5]
         assert opened.count("score > 0.5 AND language = 'en'") > 100
-        assert len(opened.keep(min_score=0.25)) == sum(values[uid] >= 0.25 for uid in ok)
-        assert len(opened.keep(max_score=0.25, where="language = 'de'")) < len(opened.keep(max_score=0.25))
+        assert len(opened.keep(min={"score": 0.25})) == sum(values[uid] >= 0.25 for uid in ok)
+        assert len(opened.keep(max={"score": 0.25}, where="language = 'de'")) < len(opened.keep(max={"score": 0.25}))
         assert len(opened.keep(keep_top="10%", by="score")) == round(len(ok) / 10)
         assert sum(opened.histogram("score").counts) > 0
         page = opened.page("score > 0.9", "score", limit=3).to_pylist()
