@@ -77,6 +77,26 @@ def meant_for_people() -> tuple[type[BaseException], ...]:
     return (AuditorError, loaded.ModelError) if loaded else (AuditorError,)
 
 
+def of_files() -> tuple[type[BaseException], ...]:
+    """Errors of the operating system, of Parquet and of weights: files that are not what they should be."""
+    named = (("pyarrow", "ArrowException"), ("duckdb", "Error"), ("safetensors", "SafetensorError"))
+    return (OSError, *(getattr(sys.modules[module], name) for module, name in named if module in sys.modules))
+
+
+def file_trouble(error: BaseException) -> str:
+    """The file and what was wrong with it."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    return str(error) or type(error).__name__
+
+
+def tell(message: str) -> None:
+    """In one line, without the control characters that a key or a path may hold."""
+    from auditor.console import plain
+
+    click.echo(f"auditor: {plain(message)}", err=True)
+
+
 def run(arguments: Sequence[str] | None = None, command: click.Command = cli) -> int:
     """Run the command line (or a job, which is a command too) and return its exit code."""
     try:
@@ -93,7 +113,10 @@ def run(arguments: Sequence[str] | None = None, command: click.Command = cli) ->
         return 141
     except Exception as error:
         if isinstance(error, meant_for_people()):
-            click.echo(f"auditor: {error}", err=True)
+            tell(str(error))
+            return 1
+        if isinstance(error, of_files()):
+            tell(file_trouble(error))
             return 1
         missing = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None
         if missing and missing.split(".")[0] not in {"auditor", "model", "dashboard", "jobs"}:

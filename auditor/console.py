@@ -93,7 +93,12 @@ def write_csv(rows: Sequence[Row], columns: Sequence[str] = ()) -> None:
     writer = csv.DictWriter(sys.stdout, fieldnames=names, lineterminator="\n")
     if names:
         writer.writeheader()
-    writer.writerows([dict(row) for row in rows])
+    writer.writerows([{name: inert(value) for name, value in row.items()} for row in rows])
+
+
+def inert(value: Any) -> Any:
+    """A cell that no spreadsheet takes for a formula: one that begins like it gets an apostrophe before it."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
 
 
 class Progress:

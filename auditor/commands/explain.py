@@ -39,7 +39,9 @@ def show(found: "Explanation") -> None:
 
     row = found.row
     click.echo(
-        f"{row['key']} caption {row['caption_index']} ({row['kind']}, {row['status']}): {console.plain(row['caption'])}"
+        console.plain(
+            f"{row['key']} caption {row['caption_index']} ({row['kind']}, {row['status']}): {row['caption'] or ''}"
+        )
     )
     if row["status"] != "ok":
         click.echo(f"  {console.plain(row['error_message'])}")

@@ -30,6 +30,9 @@ MAGIC = {b"\xff\xd8\xff": "jpg", b"\x89PNG": "png", b"GIF8": "gif", b"BM": "bmp"
 TIMED_FIELDS = ("caption", "captions", "segments", "subtitles", "clips", "clip_subtitles", "yt_meta_dict")
 
 
+OWN_FIELDS = frozenset({"__key__", "__url__"})  # of a sample as WebDataset has it; members cannot be called so
+
+
 @dataclass(frozen=True)
 class KeptShard:
     """The kept samples of one shard: columns key, media_path, media_offset, media_size, and of the kept captions
@@ -79,10 +82,10 @@ def read_from_tar(path: str, rows: list[dict[str, Any]], options: CorpusOptions)
                     f"{path} has no sample {row['key']} where the audit saw it: the corpus has changed; audit it again"
                 )
             members = {extension(part): tar.read(part.offset, part.size) for part in parts}
-            sample = {
+            sample = {  # last, so that no member called x.__key__ renames it
+                **(with_segments(row, members) if is_timed(row) else members),
                 "__key__": row["key"],
                 "__url__": path,
-                **(with_segments(row, members) if is_timed(row) else members),
             }
             whole = is_timed(row) or len(row["numbers"]) == row["of"]
             yield sample if whole else keep_captions(sample, row["numbers"], options)

@@ -6,6 +6,7 @@ appears under its name only when it is whole. So after a kill the same command g
 
 import hashlib
 import json
+import os
 import tarfile
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,11 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from auditor.corpus.names import portable_key
-from auditor.corpus.raw_samples import read_kept
+from auditor.corpus.raw_samples import OWN_FIELDS, read_kept
 from auditor.corpus.write import add_sample, new_tar
 from auditor.keep.kept_rows import KeptRows
-from auditor.keep.target import Exported, ExportError, Progress, copy_parquet
-from auditor.store.folder import Folder
+from auditor.keep.target import Exported, ExportError, Progress, copy_parquet, patient_sandbox
+from auditor.store.folder import TEMPORARY, Folder
+from auditor.store.lock import LOCK, exclusive
 
 PLAN = "export.json"
 REMOVED = "removed.parquet"
@@ -53,26 +55,71 @@ def export_shards(
     sources = kept.by_shard()
     total = sum(count for _, count in sources)
     plan = Plan(total, -(-total // shard_size))
-    description = describe(kept, sources, shard_size)
-    prepare(folder, description, force)
+    refuse_before_lock(folder)
+    with exclusive(folder):
+        return write_export(kept, folder, plan, sources, describe(kept, sources, shard_size), force, progress)
+
+
+def write_export(
+    kept: KeptRows,
+    folder: Folder,
+    plan: Plan,
+    sources: list[tuple[str, int]],
+    description: dict[str, Any],
+    force: bool,
+    progress: Progress | None,
+) -> Exported:
+    """Start or go on, to the end."""
     folder.sweep_temporary("")
+    prepare(folder, description, force)
     done = {int(name) for name in folder.names("", ".tar") if name.isdecimal()}
     write_missing(kept, folder, plan, sources, done, progress)
     removed = f"SELECT {REMOVED_COLUMNS}, {kept.reasons} AS reason FROM reviewed AS samples"
     copy_parquet(kept, folder, REMOVED, f"{removed} WHERE NOT coalesce({kept.condition}, FALSE)")
-    folder.write_json(PLAN, {**description, "state": "complete", "samples": total, "shards": plan.shards})
-    return Exported(folder.url, "webdataset", total, plan.shards, kept.count)
+    folder.write_json(PLAN, {**description, "state": "complete", "samples": plan.total, "shards": plan.shards})
+    return Exported(folder.url, "webdataset", plan.total, plan.shards, kept.count)
+
+
+def refuse_before_lock(folder: Folder) -> None:
+    """A folder of something else gets no lock file either."""
+    if not folder.exists(PLAN) and not is_free(folder):
+        raise ExportError(f"{folder.url} exists and is not empty; choose another folder")
+
+
+def is_free(folder: Folder) -> bool:
+    """Whether there is nothing in it but what a run that was killed has left."""
+    left = folder.entries()
+    return all(name.startswith((TEMPORARY, LOCK)) for name in left)
 
 
 def describe(kept: KeptRows, sources: list[tuple[str, int]], shard_size: int) -> dict[str, Any]:
     """What this export is, so that another one is never mixed into it."""
-    content = json.dumps([kept.condition, sources, kept.count]).encode()
+    content = json.dumps([kept.condition, sources, kept.count, stamps(kept)]).encode()
     return {
         "audit": kept.database.path,
         "rules": kept.rules.to_dict(),
         "shard_size": shard_size,
         "fingerprint": hashlib.blake2b(content, digest_size=16).hexdigest(),
     }
+
+
+def stamps(kept: KeptRows) -> list[tuple[str, int, int]]:
+    """Size and time of every local file that is read: a corpus that changes in between gives another export."""
+    path = "split_part(media_path, '#', 1)"
+    sql = f"SELECT DISTINCT {path} AS path FROM {kept.source} WHERE {kept.condition} ORDER BY path"
+    found = []
+    with patient_sandbox(kept) as sandbox:
+        for batch in sandbox.stream(sql):
+            found += [stamp(path) for path in batch.column(0).to_pylist() if path and "://" not in path]
+    return found
+
+
+def stamp(path: str) -> tuple[str, int, int]:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return path, -1, -1
+    return path, status.st_size, status.st_mtime_ns
 
 
 def prepare(folder: Folder, description: dict[str, Any], force: bool) -> None:
@@ -83,18 +130,15 @@ def prepare(folder: Folder, description: dict[str, Any], force: bool) -> None:
     if earlier.get("state") == "complete":
         raise ExportError(f"{folder.url} exists; --force replaces it")
     if earlier and any(earlier.get(key) != description[key] for key in ("fingerprint", "shard_size")):
-        raise ExportError(f"{folder.url} holds an unfinished export by other rules; --force replaces it")
-    if not earlier and folder.exists() and folder.fs.ls(folder.root):
-        raise ExportError(f"{folder.url} exists and is not empty; choose another folder")
+        raise ExportError(
+            f"{folder.url} holds an unfinished export by other rules, or of a corpus that has changed since; "
+            "--force replaces it"
+        )
     folder.write_json(PLAN, {**description, "state": "writing"})
 
 
 def clear(folder: Folder) -> None:
     """Remove an earlier export, and nothing that is not one."""
-    if not folder.exists(PLAN):
-        if folder.exists() and folder.fs.ls(folder.root):
-            raise ExportError(f"{folder.url} exists and is not an earlier export; choose another folder")
-        return
     for name in folder.names("", ".tar"):
         if name.isdecimal():
             folder.remove(f"{name}.tar")
@@ -175,7 +219,7 @@ class ShardWriter:
             self.tar = new_tar(path)
             self.current, self.taken = shard, set()
         assert self.tar is not None
-        members = {extension: data for extension, data in sample.items() if not extension.startswith("__")}
+        members = {extension: data for extension, data in sample.items() if extension not in OWN_FIELDS}
         add_sample(self.tar, self.free_key(sample["__key__"]), members)
 
     def free_key(self, key: str) -> str:

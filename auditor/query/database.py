@@ -112,7 +112,7 @@ class AuditDatabase:
     def counts(self) -> dict[str, Any]:
         """Rows, keys and rows by status; counted where the manifest of an unfinished audit does not know yet."""
         known: dict[str, Any] = self.manifest.get("counts") or {}
-        if self.state == "complete" and "status" in known:
+        if self.state == "complete" and known.keys() >= {"keys", "rows", "status"}:
             return known
         found = self.rows("SELECT status, count(*) AS n FROM measured GROUP BY status ORDER BY n DESC, status")
         by_status = {row["status"]: row["n"] for row in found}

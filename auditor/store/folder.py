@@ -70,6 +70,14 @@ class Folder:
         found = [str(path).rsplit("/", 1)[-1] for path in paths]
         return sorted(n.removesuffix(suffix) for n in found if n.endswith(suffix) and not n.startswith("."))
 
+    def entries(self) -> list[str]:
+        """Names of all that is in it, hidden or not; none where it does not exist yet."""
+        self.fs.invalidate_cache()
+        try:
+            return [str(path).rstrip("/").rsplit("/", 1)[-1] for path in self.fs.ls(self.root, detail=False)]
+        except FileNotFoundError:
+            return []
+
     def read_bytes(self, name: str) -> bytes:
         data: bytes = self.fs.cat_file(self.path(name))
         return data
@@ -96,13 +104,26 @@ class Folder:
             seal(local)
 
     def read_table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        with self.fs.open(self.path(name), "rb") as file:
+        with self.reading(name), self.fs.open(self.path(name), "rb") as file:
             return pq.read_table(file, columns=list(columns) if columns else None)
 
     def table_columns(self, name: str) -> list[str]:
-        with self.fs.open(self.path(name), "rb") as file:
+        with self.reading(name), self.fs.open(self.path(name), "rb") as file:
             columns: list[str] = pq.read_schema(file).names
             return columns
+
+    @contextlib.contextmanager
+    def reading(self, name: str) -> Iterator[None]:
+        """What goes wrong with a file says which one it was."""
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except (OSError, pa.ArrowException) as error:
+            what = " ".join(str(error).split())
+            raise StorageError(
+                f"{self.path(name)} cannot be read; run the `auditor audit` command again ({what})"
+            ) from None
 
     def table_metadata(self, name: str) -> dict[str, str]:
         """The key-value metadata of a Parquet file; empty where there is no such file or it cannot be read."""

@@ -28,7 +28,67 @@ def read_manifest(folder: Folder) -> dict[str, Any]:
         raise AuditError(f"{folder.url} is not an audit: its {NAME} is of something else")
     if stored["format"] != FORMAT:
         raise AuditError(f"{folder.url} has format {stored['format']}; this version reads format {FORMAT}")
+    if wrong := first_wrong(stored, SHAPE) or wrong_statistics(stored.get("statistics", {})):
+        raise AuditError(f"the {NAME} of {folder.url} is damaged: {wrong}; run the `auditor audit` command again")
     return stored
+
+
+class Whole(dict[str, Any]):
+    """A shape whose fields must all be there."""
+
+
+# What readers take for granted of a field that is there; `dict[str, X]` is written {"": X}, a list [X].
+NUMBER = (int, float)
+NUMBERS = [NUMBER]
+SHAPE: dict[str, Any] = {
+    "corpus": {"spec": str, "shards": int},
+    "model": {"spec": str, "fingerprint": str, "dim": int, "logit_scale": NUMBER, "frames": int},
+    "settings": {},
+    "state": str,
+    "counts": {"keys": int, "rows": int, "status": {"": int}},
+    "shards": {"": int},
+    "failed_shards": [{"shard": str}],
+    "shard_problems": [{"shard": str}],
+    "statistics": {"": {}},
+    "thresholds": {"": (int, float, dict)},
+}
+
+
+ESTIMATED = Whole(
+    pi0=NUMBER,
+    pi0_low=NUMBER,
+    pi0_high=NUMBER,
+    pairs=int,
+    curve=Whole(score=NUMBERS, p=NUMBERS),
+    histogram=Whole(edges=NUMBERS, observed=NUMBERS, null=NUMBERS),
+)
+
+
+def wrong_statistics(statistics: dict[str, Any]) -> str:
+    """Of the kinds of media whose share of mismatched pairs was estimated."""
+    estimated = {kind: found for kind, found in statistics.items() if found.get("pi0") is not None}
+    return first_wrong(estimated, {"": ESTIMATED}, "statistics")
+
+
+def first_wrong(stored: Any, shape: Any, where: str = "") -> str:
+    """Where a manifest is not as `shape` says; empty where it is. Fields that are absent are not wrong."""
+    if isinstance(shape, dict):
+        if not isinstance(stored, dict):
+            return f"{where} is not an object"
+        if isinstance(shape, Whole) and (absent := next((name for name in shape if name not in stored), None)):
+            return f"{where}.{absent} is missing"
+        parts = [(name, inner) for name, inner in shape.items() if name] + [
+            (name, shape[""]) for name in stored if "" in shape
+        ]
+        found = (
+            first_wrong(stored[name], inner, f"{where}.{name}".lstrip(".")) for name, inner in parts if name in stored
+        )
+        return next(filter(None, found), "")
+    if isinstance(shape, list):
+        if not isinstance(stored, list) or (shape is NUMBERS and not stored):
+            return f"{where} is not a list" if shape is not NUMBERS else f"{where} is not a list of numbers"
+        return next(filter(None, (first_wrong(item, shape[0], where) for item in stored)), "")
+    return "" if isinstance(stored, shape) else f"{where} is {stored!r}"
 
 
 @dataclass
@@ -59,7 +119,13 @@ class Manifest:
     @classmethod
     def load(cls, folder: Folder) -> "Manifest":
         known = {f.name for f in fields(cls)}
-        return cls(**{name: value for name, value in read_manifest(folder).items() if name in known})
+        stored = {name: value for name, value in read_manifest(folder).items() if name in known}
+        for part in ("corpus", "model", "settings"):
+            absent = [name for name in SHAPE[part] if name not in stored.get(part, {})]
+            if part not in stored or absent:
+                missing = ".".join([part, *absent[:1]])
+                raise AuditError(f"the {NAME} of {folder.url} is damaged: it has no {missing}")
+        return cls(**stored)
 
 
 def now() -> str:

@@ -10,13 +10,15 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from auditor.store.folder import Folder
+from auditor.store.lock import exclusive
 from auditor.train.loader import Batch
 from auditor.train.run import Run, TrainError, prepare
 from auditor.train.validate import validate
@@ -71,7 +73,7 @@ def train(config: TrainConfig, progress: Progress | None = None, processes: Proc
     processes = processes or current_processes()
     out = Path(config.out)
     fresh = not out.exists()
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(), alone(config, processes):
         try:
             run = prepare(config, processes)
             with run.pool:
@@ -80,6 +82,11 @@ def train(config: TrainConfig, progress: Progress | None = None, processes: Proc
             if fresh and processes.first and out.exists() and not (out / LAST).exists():
                 shutil.rmtree(out, ignore_errors=True)  # nothing half-written
             raise
+
+
+def alone(config: TrainConfig, processes: ProcessGroup) -> AbstractContextManager[None]:
+    """Two runs in one folder would mix their metrics and delete each other's files."""
+    return exclusive(Folder(config.out)) if processes.first and "://" not in config.out else nullcontext()
 
 
 def work(run: Run, out: Path, progress: Progress) -> TrainResult:

@@ -1,0 +1,91 @@
+"""Exports that are killed, doubled, or overtaken by the corpus; names of members that WebDataset keeps for itself."""
+
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from auditor.audit import Audit
+from auditor.cli import run
+from auditor.keep.target import ExportError
+from auditor.run.audit import AuditConfig, run_audit
+from auditor.store.folder import Folder
+from auditor.store.lock import LockedError, exclusive
+from auditor.sweep.sweep import SweepConfig
+from tests.support.corpora import sample, write_tar
+from tests.support.kill_points import kill_everywhere
+
+
+@pytest.fixture(scope="module")
+def made(random_model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an audit; its corpus is beside it and has a sample with members of odd names."""
+    place = tmp_path_factory.mktemp("made")
+    odd = {**sample(0), "__key__": b"renamed", "cls.__meta": b"kept", "__note": b"kept too"}
+    write_tar(place.parent / "corpus" / "00000.tar", [("odd", odd), *((f"k{i}", sample(i)) for i in range(1, 12))])
+    sweep = SweepConfig(frames=4, batch_size=8, decoders=1)
+    run_audit(AuditConfig(str(place.parent / "corpus"), str(place / "audit"), random_model, quiet=True, sweep=sweep))
+    return place
+
+
+def members(folder: Path) -> dict[str, bytes]:
+    found = {}
+    for path in sorted(folder.glob("*.tar")):
+        with tarfile.open(path) as tar:
+            for info in tar:
+                file = tar.extractfile(info)
+                assert file is not None
+                found[f"{path.name}/{info.name}"] = file.read()
+    return found
+
+
+def test_no_member_renames_its_sample_and_none_is_dropped(made: Path, tmp_path: Path) -> None:
+    assert run(["filter", str(made / "audit"), "--out", str(tmp_path / "clean")]) == 0
+    found = members(tmp_path / "clean")
+    assert {name: found.get(f"00000.tar/odd.{name}") for name in ("cls.__meta", "__note")} == {
+        "cls.__meta": b"kept",
+        "__note": b"kept too",
+    }
+    assert not any("renamed" in name for name in found)
+
+
+def test_killed_at_any_file_operation_it_goes_on_next_time(made: Path, tmp_path: Path) -> None:
+    killed = kill_everywhere(
+        made, tmp_path, "auditor.keep.export", "filter", "{}/audit", "--out", "{}/clean", "--shard-size", "6"
+    )
+    whole = members(killed[0].folder / "clean")
+    assert len(killed) > 8 and len(whole) > 20
+    for one in killed:
+        assert members(one.folder / "clean") == whole, one
+        assert one.again == 0 or "clean exists; --force replaces it" in one.said, one  # killed when all was done
+    assert sum(one.again for one in killed) <= 3
+    assert all(not [*one.folder.rglob(".part-*")] for one in killed if one.again == 0)
+
+
+def test_a_corpus_that_changes_in_the_middle_is_not_mixed(made: Path, tmp_path: Path) -> None:
+    kept = Audit(made / "audit").keep()
+    from auditor.keep import export_shards
+
+    target = Folder(tmp_path / "clean")
+    sources = kept.by_shard()
+    export_shards.prepare(target, export_shards.describe(kept, sources, 6), force=False)
+    tar = made.parent / "corpus" / "00000.tar"
+    os.utime(tar, ns=(1, 1))
+    with pytest.raises(ExportError, match="a corpus that has changed"):
+        export_shards.export_shards(kept, target, shard_size=6)
+
+
+def test_two_exports_into_one_folder(made: Path, tmp_path: Path) -> None:
+    kept = Audit(made / "audit").keep()
+    from auditor.keep.export import export
+
+    with exclusive(Folder(tmp_path / "clean")), pytest.raises(LockedError):
+        export(kept, tmp_path / "clean")
+    export(kept, tmp_path / "clean")
+
+
+def test_a_folder_of_something_else_stays_as_it_is(made: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    for force in ([], ["--force"]):
+        assert run(["filter", str(made / "audit"), "--out", str(tmp_path), *force]) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
