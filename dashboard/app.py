@@ -21,6 +21,7 @@ PAGES = (
     ("browse", "Browse", ":material/photo_library:"),
     ("sample", "Sample", ":material/search:"),
     ("thresholds", "Thresholds", ":material/tune:"),
+    ("faults", "Faults", ":material/report:"),
     ("compare", "Compare", ":material/compare_arrows:"),
     ("benchmarks", "Benchmarks", ":material/leaderboard:"),
 )

@@ -80,6 +80,17 @@ class Backbone:
         made: Tensor = self.tokenizer(list(captions))
         return made
 
+    def token_counts(self, tokens: Tensor, captions: Sequence[str]) -> list[tuple[int, bool]]:
+        """Of each caption, how many tokens (with start and end) the tower sees of these, and whether it has more."""
+        width = tokens.shape[1]
+        padding = (tokens.flip(1) == tokens[:, -1:].flip(1)).int().cumprod(dim=1).sum(dim=1)  # equal ones at the end
+        counts = torch.where(padding > 1, width - padding, width).tolist()
+        encode = getattr(self.tokenizer, "encode", None)
+        return [
+            (count, count >= width and (encode is None or len(encode(caption)) + 2 > width))
+            for count, caption in zip(counts, captions, strict=True)
+        ]
+
     def trim(self, tokens: Tensor) -> Tensor:
         return (trimmed(tokens) if self.trims else tokens).to(self.device, non_blocking=True)
 

@@ -125,6 +125,7 @@ class Job:
 
     def decode(self, connection: socket.socket) -> tuple[dict[str, Any], Any]:
         """The facts about the file and its frames (F, H, W, 3). What it is, its content says: extensions lie."""
+        from auditor.facts.pixels import pixel_facts
         from model.pixels import DecodeError
         from model.video.formats import is_video
 
@@ -137,6 +138,8 @@ class Job:
                 stack, facts = self.decode_whole()
         except DecodeError as error:
             return {"status": error.status, "message": str(error)}, None
+        if self.settings["measure"]:
+            facts["measured"] = asdict(pixel_facts(stack))
         return {**facts, "shape": stack.shape}, stack
 
     def decode_whole(self) -> tuple[Any, dict[str, Any]]:

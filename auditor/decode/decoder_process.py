@@ -17,6 +17,7 @@ import numpy as np
 from auditor.decode.decode_worker import ANSWER, PART, REQUEST
 from auditor.decode.nursery import DecoderError, Nursery, shared_nursery
 from auditor.decode.slots import Slots
+from auditor.facts.pixels import PixelFacts
 from auditor.sample import Kind, Problem
 from model.pixels import Pixels
 from model.video.facts import VideoFacts
@@ -43,6 +44,7 @@ class Decoded:
     decoder: str | None = None  # of a video: the library that gave the frames
     facts: VideoFacts | None = None  # of a video
     seen: "Seen | None" = None  # where spans were asked for
+    measured: PixelFacts | None = None  # where they were asked for; not of spans
 
     @property
     def kind(self) -> Kind:
@@ -207,7 +209,8 @@ def result_of(task: Task, facts: dict[str, Any], pixels: Pixels) -> Decoded | Pr
         times = [times[place] for place in task.given]
     size = int(facts["width"]), int(facts["height"])
     about = VideoFacts.from_dict(facts["facts"]) if facts.get("facts") else None
-    return Decoded(pixels, *size, facts.get("duration"), times, facts.get("decoder"), about, seen)
+    measured = PixelFacts(**facts["measured"]) if "measured" in facts else None
+    return Decoded(pixels, *size, facts.get("duration"), times, facts.get("decoder"), about, seen, measured)
 
 
 class Decoder:

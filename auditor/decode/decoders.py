@@ -96,11 +96,12 @@ class DecoderPool:
         limits: Limits = Limits(),  # noqa: B008 (frozen)
         exact: bool = True,  # the pixels of open_clip's own transform, or those of model.fast_pixels
         motion: bool = False,  # whether to look at videos densely
+        measure: bool = False,  # whether to find the facts of auditor.facts.pixels
     ) -> None:
         if frames < 1 or workers < 1:
             raise DecoderError(f"a decoder pool needs frames and workers, not {frames} and {workers}")
         self.limits = limits
-        asked = {"frames": frames, "exact": exact, "motion": motion}
+        asked = {"frames": frames, "exact": exact, "motion": motion, "measure": measure}
         settings = {"pixels": pixels.to_dict(), "limits": asdict(limits), **asked}
         self._most = (frames, *pixels.size, 3)
         self._jobs: queue.SimpleQueue[tuple[Future[Decoded | Problem], Task] | None] = queue.SimpleQueue()

@@ -16,16 +16,17 @@ from auditor.console import table
 from auditor.demo.corpus import DemoError, read_truth
 from auditor.demo.damage import DEFECTS
 from auditor.retrieval.analyses import auroc
+from auditor.schema import HIGH_IS_SUSPICIOUS
 
 Row = dict[str, Any]
 
-# Which measurement should rise with which defects; the first of each is what the flag is cut from.
+# Which measurement should tell which defects; the first of each is what the sign is cut from.
 MEASURES = {
     "swapped": ("p_mismatch",),
     "vague": ("matches_text", "uncertainty_text"),
-    "blurred": ("matches_visual", "uncertainty_visual"),
-    "occluded": ("matches_visual", "uncertainty_visual"),
-    "near_blank": ("matches_visual", "uncertainty_visual"),
+    "blurred": ("sharpness", "matches_visual"),
+    "occluded": ("entropy", "matches_visual"),
+    "near_blank": ("contrast", "matches_visual"),
     "multi_scene": ("matches_visual", "uncertainty_visual", "frame_spread"),
 }
 
@@ -154,6 +155,7 @@ def measured_aurocs(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
         labels = np.array([row["defect"] == defect for row in compared])
         for measure in measures:
             values = np.array([row[measure] for row in compared], dtype=np.float64)
+            values *= 1 if measure in HIGH_IS_SUSPICIOUS else -1
             result.setdefault(defect, {})[measure] = auroc(values, labels)
     return result
 

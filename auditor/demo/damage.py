@@ -21,9 +21,9 @@ class Defect:
 DEFECTS = {
     "swapped": Defect(0.08, ("image", "video"), "mismatch", "the caption of another sample"),
     "vague": Defect(0.03, ("image", "video"), "ambiguous_text", "a caption that fits everything"),
-    "blurred": Defect(0.015, ("image",), "ambiguous_visual", "blurred beyond recognition"),
-    "occluded": Defect(0.015, ("image",), "ambiguous_visual", "mostly covered"),
-    "near_blank": Defect(0.01, ("image",), "ambiguous_visual", "almost nothing to see"),
+    "blurred": Defect(0.015, ("image",), "sharpness < 0.15", "blurred beyond recognition"),
+    "occluded": Defect(0.015, ("image",), "entropy < 3", "mostly covered"),
+    "near_blank": Defect(0.01, ("image",), "contrast < 0.02", "almost nothing to see"),
     "multi_scene": Defect(0.08, ("video",), "ambiguous_visual", "three scenes cut together"),
     "undecodable": Defect(0.008, ("image", "video"), "status = 'corrupt'", "not a picture or video at all"),
     "truncated": Defect(0.008, ("image", "video"), "status = 'corrupt'", "cut off in the middle of the file"),

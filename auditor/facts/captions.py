@@ -72,6 +72,18 @@ def looks_like(caption: str) -> Likeness | None:
     return "mojibake" if _MOJIBAKE.search(text) else None
 
 
+def caption_facts(caption: str) -> dict[str, Any]:
+    """By the names of their columns; tokens are the encoder's business."""
+    return {
+        "caption_hash": caption_hash(caption),
+        "words": word_count(caption),
+        "repeated_words": repeated_share(caption),
+        "non_letters": non_letter_share(caption),
+        "looks_like": looks_like(caption),
+        "language": language(caption),
+    }
+
+
 @lru_cache(maxsize=1)
 def _identifier() -> Any:
     """None where the detector is not installed."""

@@ -3,7 +3,7 @@
 Measured on what is decoded anyway, at the encoder's size, in the decoder process. NumPy only.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +11,8 @@ import numpy.typing as npt
 Pixels = npt.NDArray[np.uint8]
 
 DARK, BRIGHT = 0.06, 0.94  # luma of what counts as black and as white
-BLACK_FRAME = 0.98  # share of dark pixels of a black frame
 FLAT = 10  # of 255: range of the luma along an edge that is a uniform border
-FROZEN = 1.0  # of 255: mean difference of two frames that are one
+MOST_FRAMES = 4
 EDGE = 0.995  # quantile of the gradient: the sharpest edges decide, however few there are
 
 
@@ -29,19 +28,13 @@ class PixelFacts:
     entropy: float
     colourfulness: float
     border_share: float
-    frozen_share: float | None = None
-    black_share: float | None = None
 
 
-def pixel_facts(frames: Pixels, video: bool = False) -> PixelFacts:
-    """Of a medium's frames (F, H, W, 3): the median of a video's frames, an image's own."""
-    luma = to_luma(frames)
-    measured = np.array([_of_frame(frame, light) for frame, light in zip(frames, luma, strict=True)])
-    facts = PixelFacts(*np.median(measured, axis=0).tolist())
-    if not video:
-        return facts
-    black = float(((luma < DARK * 255).mean(axis=(1, 2)) >= BLACK_FRAME).mean())
-    return replace(facts, frozen_share=frozen_share(luma), black_share=black)
+def pixel_facts(frames: Pixels) -> PixelFacts:
+    """Of a medium's frames (F, H, W, 3): an image's own, the median over some frames of a video."""
+    frames = frames[:: -(-len(frames) // MOST_FRAMES)]
+    measured = [_of_frame(frame, light) for frame, light in zip(frames, to_luma(frames), strict=True)]
+    return PixelFacts(*np.median(measured, axis=0).tolist())
 
 
 def to_luma(frames: Pixels) -> Pixels:
@@ -105,11 +98,3 @@ def border_share(luma: Pixels) -> float:
 def _leading(flat: npt.NDArray[np.bool_]) -> int:
     """How many of the first values are true."""
     return int(np.argmin(flat)) if not flat.all() else len(flat)
-
-
-def frozen_share(luma: Pixels) -> float:
-    """Share of the steps from frame to frame that change nothing; 0 where there is one frame."""
-    if len(luma) < 2:
-        return 0.0
-    steps = np.abs(np.diff(luma.astype(np.int16), axis=0))
-    return float((steps.mean(axis=(1, 2)) < FROZEN).mean())

@@ -7,7 +7,7 @@ Reads stored embeddings shard by shard with the neighbours each needs; touches n
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -179,7 +179,7 @@ def _placed(runs: ShardRuns, start: int) -> ShardRuns:
     """The runs of a shard by their positions in the corpus."""
 
     def moved(some: tuple[Run, ...]) -> tuple[Run, ...]:
-        return tuple(Run(run.first + start, run.last + start, run.offset, run.score) for run in some)
+        return tuple(replace(run, first=run.first + start, last=run.last + start) for run in some)
 
     return ShardRuns(start, runs.size, moved(runs.inside), moved(runs.heads), moved(runs.tails))
 

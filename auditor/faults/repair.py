@@ -7,7 +7,7 @@ or lost one by one, by the best assignment among those of their shard (auditor/f
 likely right than `confidence` is left out.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -24,9 +24,11 @@ from auditor.faults.runs import REACH, Run
 from auditor.query.database import AuditDatabase
 from auditor.score.pair_sample import Each, in_turn
 from auditor.store.folder import Folder
+from auditor.store.repair_marks import Verdict, mark_name, read_marks
 from auditor.vectors import Floats, Ints
 
 CONFIDENCE = 0.9
+ACCEPTABLE = 0.5  # what people are shown, and may accept
 INSIDE, EDGE = 0.98, 0.8  # how likely a sample of a run follows it, before its own evidence is heard
 CLEARLY_WRONG = -2.0  # nats: reference pairs below are not taken for sound
 MISSING = 0.9  # the larger share of captions without a medium that matching is tried with
@@ -42,6 +44,7 @@ class Repair:
     caption_index: int
     new_shard: str
     new_key: str
+    new_uid: str  # of the first row of that medium
     pattern: str  # shift, reversed, exchanged, permuted, lost
     confidence: float
 
@@ -52,7 +55,7 @@ class Repair:
 SCHEMA = pa.schema(
     [(name, pa.string()) for name in ("uid", "shard", "key")]
     + [("caption_index", pa.int32())]
-    + [(name, pa.string()) for name in ("new_shard", "new_key", "pattern")]
+    + [(name, pa.string()) for name in ("new_shard", "new_key", "new_uid", "pattern")]
     + [("confidence", pa.float64())]
 )
 
@@ -71,13 +74,27 @@ def to_table(repairs: Sequence[Repair]) -> pa.Table:
     return pa.Table.from_pylist([repair.to_dict() for repair in repairs], schema=SCHEMA)
 
 
-def propose(database: AuditDatabase, confidence: float = CONFIDENCE, each: Each = in_turn) -> list[Repair]:
-    """The repairs that are expected to be right with at least this probability, in corpus order."""
+def propose(
+    database: AuditDatabase, confidence: float = CONFIDENCE, each: Each = in_turn, *, heed_marks: bool = True
+) -> list[Repair]:
+    """The repairs that are expected to be right with at least this probability, in corpus order.
+
+    Those that a person accepted on the dashboard are among them, those that were refused are not.
+    """
     if not 0 < confidence < 1:
         raise FaultsError(f"--confidence is a probability between 0 and 1, not {confidence:g}")
     patterns = find_patterns(database, each)
-    work = partial(shard_repairs, Folder(database.path), patterns, confidence)
-    return [repair for some in each(work, range(len(patterns.shards))) for repair in some]
+    marks = read_marks(database.files.folder) if heed_marks else {}
+    lowest = min(confidence, ACCEPTABLE) if "accepted" in marks.values() else confidence
+    work = partial(shard_repairs, Folder(database.path), patterns, lowest)
+    found = [repair for some in each(work, range(len(patterns.shards))) for repair in some]
+    return [repair for repair in found if _wanted(repair, marks, confidence)]
+
+
+def _wanted(repair: Repair, marks: Mapping[str, Verdict], confidence: float) -> bool:
+    """What a person said counts; of the rest the sure ones are."""
+    verdict = marks.get(mark_name(repair.uid, repair.caption_index))
+    return verdict == "accepted" or (verdict is None and repair.confidence >= confidence)
 
 
 def shard_repairs(folder: Folder, patterns: Patterns, confidence: float, number: int) -> list[Repair]:
@@ -169,7 +186,8 @@ def _repairs(folder: Folder, patterns: Patterns, passage: Passage, start: int, m
     """The rows of a sample's captions with the sample they belong to."""
     number = int(np.searchsorted(patterns.starts, move.to, "right")) - 1
     target = passage if patterns.shards[number] == passage.shard else read_passage(folder, patterns.shards[number])
-    new_key = target.keys[move.to - patterns.starts[number]]
+    place = move.to - patterns.starts[number]
+    first = int(np.searchsorted(target.sample, place))
     for row in np.flatnonzero(passage.sample == move.sample - start):
         yield Repair(
             passage.uids[row],
@@ -177,7 +195,8 @@ def _repairs(folder: Folder, patterns: Patterns, passage: Passage, start: int, m
             passage.keys[move.sample - start],
             int(passage.caption_index[row]),
             target.shard,
-            new_key,
+            target.keys[place],
+            target.uids[first],
             move.pattern,
             move.confidence,
         )

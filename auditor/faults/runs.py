@@ -19,7 +19,7 @@ REACH = 50  # the largest offset looked for
 CHUNK = 128  # samples compared with their neighbours at once
 ROW_MOST = 10.0  # nats that one row may add to the sum
 PRIOR_NONE = -3.0  # nats: a caption at the edge of a run belongs to nothing at all
-SHORTEST = 3  # rows
+FEWEST = 4  # rows that speak for a run: where captions are mixed up, two or three in a row are shifted alike by chance
 NOTABLE = 8.0  # nats: runs below are nobody's business, unless they touch an end of the shard
 P_VALUE = 1e-3
 LOOK = 8  # rows beyond the ends of a run in which its true ends are looked for
@@ -35,6 +35,7 @@ class Run:
     last: int
     offset: int
     score: float  # nats
+    support: int  # rows that speak for it
     p_value: float = 1.0
 
     @property
@@ -165,11 +166,12 @@ def _column_runs(added: Floats, ratios: Floats, column: int) -> Iterator[Run]:
             return
         low = np.flatnonzero(height[:last] <= 0)
         first = int(low[-1]) + 1 if len(low) else 0
-        yield refined(ratios, first, last, column, float(height[last]))
+        support = int((left[first : last + 1] > 0).sum())
+        yield refined(ratios, first, last, column, float(height[last]), support)
         left[first : last + 1] = -ROW_MOST
 
 
-def refined(ratios: Floats, first: int, last: int, column: int, score: float) -> Run:
+def refined(ratios: Floats, first: int, last: int, column: int, score: float, support: int) -> Run:
     """The run with its likeliest ends: the rows nearby that rather belong `offset` away than where they are."""
     reach = ratios.shape[1] // 2
     low, high = max(0, first - LOOK), min(len(ratios), last + LOOK + 1)
@@ -177,7 +179,8 @@ def refined(ratios: Floats, first: int, last: int, column: int, score: float) ->
     middle = (first + last) // 2 - low
     after = np.cumsum(gain[middle:])
     before = np.cumsum(gain[middle::-1])
-    return Run(low + middle - int(before.argmax()), low + middle + int(after.argmax()), column - reach, score)
+    ends = low + middle - int(before.argmax()), low + middle + int(after.argmax())
+    return Run(*ends, column - reach, score, support)
 
 
 def _ending(added: Floats, ratios: Floats, column: int, head: bool) -> Run | None:
@@ -188,7 +191,7 @@ def _ending(added: Floats, ratios: Floats, column: int, head: bool) -> Run | Non
     if not len(sums) or sums[far] <= 0:
         return None
     ends = (0, far) if head else (len(values) - 1 - far, len(values) - 1)
-    run = refined(ratios, *ends, column, float(sums[far]))
+    run = refined(ratios, *ends, column, float(sums[far]), int((values[: far + 1] > 0).sum()))
     return replace(run, first=0) if head else replace(run, last=len(values) - 1)
 
 
@@ -201,7 +204,7 @@ def joined(shards: Iterable[ShardRuns]) -> list[Run]:
         going: dict[int, Run] = {}
         for head in shard.heads:
             before = open_runs.get(head.offset)
-            run = Run(before.first, head.last, head.offset, before.score + head.score) if before else head
+            run = _continued(before, head) if before else head
             if head.last == shard.start + shard.size - 1:
                 going[head.offset] = run
             elif before:
@@ -212,7 +215,12 @@ def joined(shards: Iterable[ShardRuns]) -> list[Run]:
         found += [run for offset, run in open_runs.items() if not any(h.offset == offset for h in shard.heads)]
         open_runs = going
     found += open_runs.values()
-    return strongest(run for run in found if run.score >= NOTABLE and run.rows >= SHORTEST)
+    return strongest(run for run in found if run.score >= NOTABLE and run.support >= FEWEST)
+
+
+def _continued(before: Run, head: Run) -> Run:
+    """A run that ends with a shard and one that begins with the next, as one."""
+    return Run(before.first, head.last, head.offset, before.score + head.score, before.support + head.support)
 
 
 def strongest(runs: Iterable[Run]) -> list[Run]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from auditor.query.rules import Threshold, flag_sql
 from auditor.query.sandbox import literal, name
-from auditor.schema import COLUMNS, FACTS, STORED
+from auditor.schema import COLUMNS, STORED
 from auditor.store.audit_files import AuditFiles, stem
 from auditor.store.correction import corrected_sql
 from auditor.store.extra_columns import SQL_TYPES as EXTRA_TYPES
@@ -26,7 +26,8 @@ UID_ORDER = "coalesce(TRY_CAST('0x' || uid[17:] AS UBIGINT), hash(uid))"
 def source_sql(files: AuditFiles, *, located: bool = False) -> str:
     """All rows with the stored columns; `located` adds `file` (its place in files.all) and file_row_number."""
     parts = []
-    for first, group, stored in ((0, files.scored, files.columns), (len(files.scored), files.swept, FACTS)):
+    groups = (0, files.scored, files.columns), (len(files.scored), files.swept, files.swept_columns)
+    for first, group, stored in groups:
         if group:
             place = [f"CAST(file_index + {first} AS BIGINT) AS file", "file_row_number"] if located else []
             listed = ", ".join([*column_list(files, stored), *place])

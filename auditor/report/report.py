@@ -27,6 +27,7 @@ from auditor.query.summary import AT_LEAST, Summary, summarise
 from auditor.report.svg import compact, density_chart, histogram_chart, null_chart
 from auditor.report.words import GALLERIES, Gallery
 from auditor.schema import COLUMNS, FLAGS, HEADLINES
+from auditor.store.faults import read_faults
 from auditor.store.folder import split_target
 
 HERE = Path(__file__).parent
@@ -122,6 +123,7 @@ def render(database: AuditDatabase, options: ReportOptions) -> str:
 
 def sections(database: AuditDatabase, found: Summary, options: ReportOptions) -> Iterator[Section]:
     yield from noise(database, found)
+    yield from patterns(database)
     yield distributions(database, found.usable)
     yield from filter(None, (gallery(database, entry, options) for entry in GALLERIES))
     yield problems(database, found)
@@ -186,6 +188,16 @@ def noise(database: AuditDatabase, found: Summary) -> Iterator[Section]:
             "(blue) reach into the red, pairs are probably mismatched. " + AT_LEAST
         )
         yield Section("Do captions belong to their media?", words, charts, wide=True, note=reviews(database))
+
+
+def patterns(database: AuditDatabase, most: int = 20) -> Iterator[Section]:
+    """What went wrong with the corpus as a whole, where anybody has looked and something was found."""
+    faults = read_faults(database.files.folder) or []
+    if faults:
+        rows = [[fault.kind, f"{fault.rows:,}", fault.sentence] for fault in faults[:most]]
+        note = f"And {len(faults) - most:,} more." if len(faults) > most else ""
+        words = "Faults that come in patterns, found in the order of the corpus."
+        yield Section("What went wrong as a whole?", words, note=note, tables=[Table(("kind", "rows", "what"), rows)])
 
 
 def reviews(database: AuditDatabase) -> str:

@@ -3,6 +3,7 @@
 `run_audit` is the whole of `auditor audit` and of jobs/audit.py; they differ only in the engine that places the work.
 """
 
+import contextlib
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -16,11 +17,15 @@ import numpy as np
 from auditor.console import Progress
 from auditor.corpus.reader import Corpus, CorpusOptions, Shard, open_corpus
 from auditor.errors import AuditError
+from auditor.query.database import AuditDatabase
+from auditor.query.sandbox import Limits
 from auditor.score.corpus_statistics import Context, ScoreConfig, prepare
 from auditor.score.pair_sample import NothingEncodedError
 from auditor.score.score import is_scored, score_shard
 from auditor.score.vocabulary import Encode
 from auditor.store.extra_columns import remove_shard
+from auditor.store.faults import FILE as FAULTS
+from auditor.store.faults import write_faults
 from auditor.store.folder import Folder
 from auditor.store.lock import exclusive
 from auditor.store.manifest import NAME, Manifest, now, versions
@@ -147,6 +152,7 @@ def run_audit(config: AuditConfig, make_engine: MakeEngine = local_engine, devic
         context = score_corpus(folder, swept, engine, head, manifest, config.score, config.quiet, encode)
         keep_head(folder, context.head, manifest)
         finish(manifest, folder)
+        look_for_faults(folder, engine)
     return manifest
 
 
@@ -394,6 +400,16 @@ def keep_head(folder: Folder, head: PrototypeHead, manifest: Manifest) -> None:
         for file in sorted(saved.iterdir()):
             with folder.writing(f"head/{file.name}") as local:
                 local.write_bytes(file.read_bytes())
+
+
+def look_for_faults(folder: Folder, engine: Engine) -> None:
+    """faults.parquet: the patterns of a finished audit, where there is enough of it to tell any."""
+    from auditor.faults.find import find_faults
+    from auditor.faults.passage import FaultsError
+
+    folder.remove(FAULTS)
+    with contextlib.suppress(FaultsError), AuditDatabase(folder.url, limits=Limits(seconds=None)) as database:
+        write_faults(folder, find_faults(database, each=engine.each))
 
 
 def finish(manifest: Manifest, folder: Folder) -> None:

@@ -7,7 +7,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 
 from auditor.errors import AuditError
-from auditor.run.audit import LocalEngine, finish, keep_head, score_corpus
+from auditor.run.audit import LocalEngine, finish, keep_head, look_for_faults, score_corpus
 from auditor.score.corpus_statistics import ScoreConfig
 from auditor.store.audit_files import swept_shards
 from auditor.store.embeddings import file_name
@@ -39,6 +39,7 @@ def rescore(out: str, model: str | None, config: ScoreConfig, *, refit: bool = F
         context = score_corpus(folder, shards, engine, head, manifest, config, quiet)
         keep_head(folder, context.head, manifest)
         finish(manifest, folder)
+        look_for_faults(folder, engine)
     return manifest
 
 

@@ -19,6 +19,7 @@ from auditor.measure.mismatch import MismatchModel, fit_mismatch
 from auditor.measure.rivals import Hubs, Measures, Reference, frame_match_threshold, hubs_of, measure
 from auditor.measure.topics import fit_topics
 from auditor.measure.words import Vocabulary
+from auditor.score.caption_counts import CaptionCounts, count_captions
 from auditor.score.duplicate_search import Best, find_duplicates
 from auditor.score.pair_sample import (
     KINDS,
@@ -92,6 +93,7 @@ class Context:
     frequencies: Frequencies
     words: int  # that are looked for in media; 0 where there was no text tower to encode them
     topics: Floats  # (T, D)
+    captions: CaptionCounts
     thresholds: dict[str, Any]
     statistics: dict[str, Any]
     fingerprint: str
@@ -126,19 +128,17 @@ def prepare(
     for kind, pairs in found.items():
         kinds[kind] = _kind(pairs, total(counts, kind), pairs.reference(scale), frequencies, vocabulary, config.seed)
     topics = fit_topics(np.concatenate([pairs.visual for pairs in found.values()]), config.topics, config.seed)
+    captions = count_captions(folder, shards, each)
     statistics = {kind: _describe(context) for kind, context in kinds.items()}
     thresholds = _thresholds(found, kinds, frequencies)
     if keep:
         _keep_reference(folder, found)
         find_duplicates(folder, counts, config.near_duplicate, config.keep_duplicate, seed=config.seed, each=each)
-    parts = (
-        head.fingerprint,
-        repr(sorted(statistics.items())),
-        repr(sorted(frequencies.counts.items())),
-        topics.tobytes(),
-    )
+    counted = captions.hashes.tobytes(), captions.counts.tobytes()
+    known = repr(sorted(statistics.items())), repr(sorted(frequencies.counts.items()))
     words = len(vocabulary.names) if vocabulary else 0
-    return Context(head, kinds, frequencies, words, topics, thresholds, statistics, _fingerprint(*parts))
+    fingerprint = _fingerprint(head.fingerprint, *known, topics.tobytes(), *counted)
+    return Context(head, kinds, frequencies, words, topics, captions, thresholds, statistics, fingerprint)
 
 
 def _fit_head(folder: Folder, counts: Sequence[ShardCounts], config: ScoreConfig, each: Each) -> PrototypeHead:

@@ -105,6 +105,8 @@ def score_pairs(pairs: Pairs, kind: KindContext, context: Context) -> Columns:
         "rival_margin": measured.rival_margin,
         "topic": assign_topics(pairs.visual, context.topics),
     }
+    if not (hashes := pairs.facts.column("caption_hash")).null_count:  # else the audit is older than it
+        columns["caption_count"] = context.captions.of(hashes.to_numpy())
     if kind.mismatch is not None and kind.mismatch.judge is not None:
         columns |= _judged(pairs, kind.mismatch, kind.mismatch.judge, measured)
     if measured.best_frame is not None:

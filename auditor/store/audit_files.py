@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from auditor.errors import AuditError
-from auditor.schema import STORED
+from auditor.schema import FACTS, STORED
 from auditor.store.correction import read_correction, with_correction
 from auditor.store.extra_columns import Source, find_sources
 from auditor.store.folder import Folder
@@ -28,6 +28,7 @@ class AuditFiles:
     scored: tuple[str, ...]  # samples/*.parquet
     swept: tuple[str, ...]  # embeddings/*.parquet of shards that have not been scored yet
     columns: tuple[str, ...]  # of samples/, in stored order
+    swept_columns: tuple[str, ...] = FACTS  # of embeddings/, vectors aside
     correction: dict[str, Any] | None = None  # of p_mismatch, by labels
     sources: tuple[Source, ...] = ()  # of columns that are not ours
     foreign: tuple[str, ...] = ()  # files that the manifest does not know: not read
@@ -90,6 +91,7 @@ def find_files(path: str | Path) -> AuditFiles:
         sources=find_sources(folder),
         foreign=tuple(f"{part}/{name}.parquet" for part in there for name in there[part] if name not in known[part]),
         missing=tuple(sorted(set(listed or ()) - {*samples, *swept})),
+        swept_columns=read_columns(folder, f"embeddings/{swept[0]}.parquet") if swept else FACTS,
     )
 
 

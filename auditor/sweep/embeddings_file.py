@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from auditor.errors import AuditorError
 from auditor.store import arrow_schema, extra_columns
 from auditor.store.embeddings import file_name
-from auditor.store.folder import Folder
+from auditor.store.folder import Folder, StorageError, reason
 from auditor.store.seal import KEY, UNSEALED, seal
 
 Watch = Callable[[int, int], None]
@@ -72,7 +72,10 @@ class EmbeddingsFile:
 
     def write(self, table: pa.Table, keys: int, watch: Watch) -> None:
         """Rows of `keys` samples with their vectors."""
-        self.writer.write_table(table)
+        try:
+            self.writer.write_table(table)
+        except OSError as error:
+            raise StorageError(f"cannot write {self.path}: {reason(error)}") from error
         found = Counter(table.column("status").to_pylist())
         self.status.update(found)
         self.keys += keys

@@ -6,15 +6,18 @@ A row with a span of time has a status of its own: the video may be sound and th
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import pyarrow as pa
 
 from auditor.decode.decoder_process import LOST, Seen
-from auditor.facts.captions import caption_hash
+from auditor.facts.captions import caption_facts
+from auditor.facts.pixels import PixelFacts
 from auditor.sample import Kind, Media, Problem, Sample, Span
 from auditor.store import arrow_schema
 from model.video.facts import VideoFacts
+
+Tokens = tuple[int, bool]  # how many the text tower saw, and whether there were more
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,7 @@ class Shape:
     decoder: str | None = None  # the library that gave the frames of a video
     facts: VideoFacts | None = None  # what moves in a video
     seen: Seen | None = None  # which frames are of which caption, where captions have spans
+    measured: PixelFacts | None = None
 
     @property
     def kind(self) -> Kind:
@@ -43,6 +47,7 @@ class Swept:
     digest: str | None
     outcome: Shape | Problem
     frames: int = 0  # that were decoded, whatever became of the medium in the end
+    tokens: tuple[Tokens, ...] = ()  # of each caption of what was decoded
 
     def frames_of(self, caption_index: int) -> Sequence[int] | Problem:
         """Which of its frames a caption is about."""
@@ -90,8 +95,9 @@ def _rows(one: Swept) -> list[dict[str, object]]:
             "caption_index": index,
             "shard": sample.shard,
             "caption": caption,
-            "caption_hash": None if caption is None else caption_hash(caption),
             "carried": _carried(sample, index),
+            **({} if caption is None else caption_facts(caption)),
+            **(_token_facts(one.tokens[index]) if one.tokens else {}),
             **shared,
             **(_span(one, index) if timed and sample.spans else {}),
         }
@@ -119,6 +125,10 @@ def _carried(sample: Sample, index: int) -> str | None:
     return sample.carried[min(index, len(sample.carried) - 1)] if sample.carried else None
 
 
+def _token_facts(tokens: Tokens) -> dict[str, object]:
+    return {"tokens": tokens[0], "truncated_caption": tokens[1]}
+
+
 def _origin(media: Media | None) -> dict[str, object]:
     if media is None:
         return {"kind": None}
@@ -141,6 +151,8 @@ def _result(outcome: Shape | Problem) -> dict[str, object]:
         "duration": outcome.duration,
         "frames": outcome.frames,
         "decoder": outcome.decoder,
+        "aspect": outcome.width / max(1, outcome.height),
+        **(asdict(outcome.measured) if outcome.measured else {}),
         **(_motion(outcome.facts) if outcome.facts else {}),
     }
 

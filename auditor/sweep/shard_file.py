@@ -65,7 +65,9 @@ class ShardFile(EmbeddingsFile):
         result = outcome.result
         if isinstance(result, Decoded) and len(result.pixels):
             self.add_part(Part(result.pixels))
-        self.piece.append(Swept(outcome.sample, outcome.digest, _shape(result, self.received), self.received))
+        counts = () if outcome.tokens is None else self.backbone.token_counts(outcome.tokens, outcome.sample.captions)
+        shape = _shape(result, self.received)
+        self.piece.append(Swept(outcome.sample, outcome.digest, shape, self.received, tuple(counts)))
         self.tokens.append(outcome.tokens)
         self.received = 0
         if len(self.piece) == PIECE or sum(one.frames for one in self.piece) >= PIECE_FRAMES:
@@ -114,7 +116,7 @@ def _shape(result: Decoded | Problem, frames: int) -> Shape | Problem:
     if isinstance(result, Problem):
         return result
     times = None if result.times is None else tuple(result.times)
-    about = result.decoder, result.facts, result.seen
+    about = result.decoder, result.facts, result.seen, result.measured
     return Shape(result.width, result.height, result.duration, frames, times, *about)
 
 

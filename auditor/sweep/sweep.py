@@ -46,7 +46,8 @@ class SweepConfig:
     limits: Limits = field(default_factory=Limits)
 
     def decoder_pool(self, pixels: PixelSpec, workers: int) -> DecoderPool:
-        return DecoderPool(pixels, self.frames, workers, self.limits, self.exact_pixels, self.motion)
+        asked = self.exact_pixels, self.motion, True
+        return DecoderPool(pixels, self.frames, workers, self.limits, *asked)
 
     def meaning(self) -> dict[str, object]:
         """What may not change within an audit."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import streamlit
 from streamlit.testing.v1 import AppTest
@@ -22,11 +23,12 @@ from dashboard.results import read_results, table
 from dashboard.selection import Selection
 from dashboard.state import View, parse_view, sample_query
 from dashboard.words import number, score_words, shortened
+from tests.support.planted import invented, write_planted
 from tests.support.results import write_results
 from tests.support.synthetic import write_audit, write_corpus_audit
 
 APP = Path(__file__).resolve().parents[2] / "dashboard" / "app.py"
-PAGES = ["overview", "browse", "sample", "thresholds", "compare", "benchmarks"]
+PAGES = ["overview", "browse", "sample", "thresholds", "faults", "compare", "benchmarks"]
 Open = Callable[..., AppTest]
 
 
@@ -323,3 +325,21 @@ def test_a_caption_number_that_is_none_opens_the_first(opened: Open, small: tupl
     row = Audit(small[0]).worst(n=1).to_pylist()[0]
     app = opened("sample", Settings((str(small[0]),)), uid=row["uid"], shard=row["shard"], caption=caption, at="²")
     assert not app.exception
+
+
+def test_repairs_are_shown_before_and_after_to_accept_or_refuse(opened: Open, tmp_path: Path) -> None:
+    source = np.arange(120)
+    source[40:60] += 1
+    write_planted(tmp_path / "audit", *invented(120, 2), shards=2, source=source)
+    settings = Settings((str(tmp_path / "audit"),))
+    assert "Nobody has looked" in " ".join(text.value for text in opened("faults", settings).markdown)
+    audit = Audit(tmp_path / "audit")
+    audit.faults()
+    before = audit.repairs()
+    page = opened("faults", settings)
+    assert "belong to the medium 1 place later" in page.dataframe[0].value["what"][0]
+    refuse = next(button for button in page.button if button.label == "Refuse")
+    refuse.click().run()
+    after = audit.repairs()
+    assert len(after) == len(before) - 1 and f"refused-{before[0].uid}-0" == refuse.key
+    assert before[0].uid not in {repair.uid for repair in after}

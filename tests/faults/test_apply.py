@@ -77,6 +77,6 @@ def test_captions_in_json_change_too() -> None:
 def test_a_moved_corpus_must_be_named(corpus: Path) -> None:
     audit = Audit(corpus / "audit")
     audit.database.old_root = None
-    repair = Repair("0" * 32, "00000", "s000000", 0, "00000", "s000001", "shift", 0.99)
+    repair = Repair("0" * 32, "00000", "s000000", 0, "00000", "s000001", "1" * 32, "shift", 0.99)
     with pytest.raises(FaultsError, match="--corpus"):
         apply_repairs(audit.database, [repair], str(corpus / "out"))

@@ -104,6 +104,13 @@ def test_mismatched_captions_are_no_run() -> None:
     assert found_runs(*scene_of(800, 7, source=source), cuts=[]) == []
 
 
+def test_captions_that_are_mixed_up_are_no_run() -> None:
+    for seed in range(10):
+        source = np.arange(400)
+        source[100:130] = np.random.default_rng(seed).permutation(source[100:130])
+        assert found_runs(*scene_of(400, 30 + seed, source=source), cuts=[]) == []
+
+
 def test_neighbours_that_are_alike_are_no_run() -> None:
     """Frames of a film: every caption fits the next medium nearly as well as its own."""
     visual, text = invented(600, 8)
@@ -124,7 +131,7 @@ def test_samples_that_are_not_there_do_not_break_a_run() -> None:
 
 
 def test_of_runs_that_overlap_the_strongest_stays() -> None:
-    runs = [Run(0, 10, 1, 20.0), Run(5, 20, 2, 30.0), Run(21, 30, 1, 10.0)]
+    runs = [Run(0, 10, 1, 20.0, 5), Run(5, 20, 2, 30.0, 5), Run(21, 30, 1, 10.0, 5)]
     assert strongest(runs) == [runs[1], runs[2]]
 
 

@@ -65,13 +65,10 @@ def write_planted(
     for name, rows in zip(names, np.array_split(np.arange(count), shards), strict=True):
         ok = ~np.isin(rows, broken)
         table = _facts(name, rows, ok, [texts[i] for i in moved[rows]], corpus)
-        columns = [
-            vectors(visual[rows[ok]], ok),
-            vectors(text[moved[rows[ok]]], ok),
-            pa.nulls(len(rows), pa.list_(pa.list_(pa.float16(), visual.shape[1]))),
-            pa.nulls(len(rows), pa.list_(pa.float32())),
-        ]
         schema = arrow_schema.embeddings(visual.shape[1])
+        known = {"visual": vectors(visual[rows[ok]], ok), "text": vectors(text[moved[rows[ok]]], ok)}
+        more = [field for field in schema if field.name not in arrow_schema.FACTS.names]
+        columns = [known.get(field.name, pa.nulls(len(rows), field.type)) for field in more]
         folder.write_table(file_name(name), pa.Table.from_arrays([*table.columns, *columns], schema=schema))
     return _score(folder, names, count, len(broken), str(corpus or "invented"))
 
@@ -86,6 +83,9 @@ def _facts(shard: str, rows: Ints, ok: npt.NDArray[np.bool_], captions: Sequence
         "caption": list(captions),
         "caption_hash": [caption_hash(caption) for caption in captions],
         "media_digest": [f"{i * 7919 + 1:016x}" * 2 for i in rows.tolist()],
+        "media_path": [f"/nowhere/{shard}.tar"] * len(rows),
+        "media_offset": [0] * len(rows),
+        "media_size": [1] * len(rows),
         "status": ["ok" if good else "corrupt" for good in ok],
     }
     if corpus is not None:

@@ -1,0 +1,22 @@
+"""repair_marks.json: what people said of proposed repairs, by the caption's uid and number."""
+
+from typing import Literal
+
+from auditor.store.folder import Folder
+
+FILE = "repair_marks.json"
+Verdict = Literal["accepted", "refused"]
+
+
+def mark_name(uid: str, caption_index: int) -> str:
+    return f"{uid}-{caption_index}"
+
+
+def read_marks(folder: Folder) -> dict[str, Verdict]:
+    marks: dict[str, Verdict] = folder.read_json(FILE) if folder.exists(FILE) else {}
+    return marks
+
+
+def mark_repair(folder: Folder, uid: str, caption_index: int, verdict: Verdict) -> None:
+    """Keep one verdict; a later one replaces it."""
+    folder.write_json(FILE, {**read_marks(folder), mark_name(uid, caption_index): verdict})

@@ -1,0 +1,154 @@
+"""How many planted faults are found, with which ends, and how right repairs are: generated corpora and Flickr8k photos.
+
+    python -m tests.bench.planted_faults --shared ../shared
+
+Photos are those of the validation shard, one caption each unless --captions 5; faults are planted in their stored
+embeddings. Half of the photos served to choose the settings (seeds below 100), all seeds here are others.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import numpy as np
+
+from auditor.faults.blocks import find_blocks
+from auditor.faults.evidence import Reference, Scene, fit_evidence, own_scores, random_scores
+from auditor.faults.find import explained_by
+from auditor.faults.passage import mean_captions
+from auditor.faults.repair import matched
+from auditor.faults.runs import Run, band, chance_of, joined, shard_runs, significant
+from auditor.vectors import Floats, Ints
+from tests.support.planted import SCALE, invented
+
+LENGTHS = (8, 12, 20, 50)
+Pairs = tuple[Floats, Floats]
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Media, the mean of their captions, and the scale of the model."""
+
+    name: str
+    visual: Floats
+    text: Floats
+    scale: float
+
+    def shuffled(self, seed: int) -> "Corpus":
+        order = np.random.default_rng([seed, 7]).permutation(len(self.visual))
+        return Corpus(self.name, self.visual[order], self.text[order], self.scale)
+
+
+def photos(shared: Path, captions: int) -> Corpus:
+    from tests.bench.flickr8k import load_photos
+
+    found = load_photos(shared)
+    rank = np.arange(len(found.media)) - np.searchsorted(found.media, found.media)
+    chosen = rank < captions
+    text = mean_captions(found.text[chosen], found.media[chosen], len(found.visual))
+    return Corpus(f"photos, {captions} caption(s) each", found.visual, text, found.scale)
+
+
+def look(corpus: Corpus, source: Ints) -> tuple[list[Run], list[tuple[str, int, int]]]:
+    """Runs and blocks of the corpus as one shard, with the captions of sample i those of source[i]."""
+    scene = Scene(corpus.visual, corpus.text[source], np.ones(len(source), bool))
+    reference = Reference(scene.visual, scene.text, corpus.scale)
+    evidence = fit_evidence(own_scores(scene, reference), random_scores(scene, reference))
+    chance = chance_of(scene, reference, evidence, times=4)
+    ratios = band(scene, reference, evidence)
+    shard = shard_runs(ratios, 0)
+    blocks = find_blocks(scene, ratios, explained_by(shard, ratios, chance), reference, evidence, chance)
+    runs = significant(joined([shard]), chance, len(scene))
+    return runs, [(block.pattern, block.first, block.last) for block in blocks]
+
+
+def planted(kind: str, size: int, generator: np.random.Generator) -> tuple[Ints, list[tuple[int, int, int]]]:
+    """Where captions come from, and (first, last, offset) of what was planted: three of a kind in a corpus."""
+    source = np.arange(size)
+    placed = []
+    for start in (size // 8, 3 * size // 8, 5 * size // 8):
+        first = start + int(generator.integers(0, size // 10))
+        length = 2 if kind == "exchanged" else 30 if kind in ("reversed", "permuted") else int(kind)
+        offset = int(generator.integers(1, 51)) * int(generator.choice([-1, 1])) if kind.isdigit() else 0
+        rows = np.arange(first, first + length)
+        if kind == "permuted":
+            source[rows] = generator.permutation(rows)
+        else:
+            source[rows] = rows + offset if offset else rows[::-1]
+        placed.append((first, first + length - 1, offset))
+    return source, placed
+
+
+def score_runs(corpus: Corpus, length: int, trials: int) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for seed in range(100, 100 + trials):
+        source, placed = planted(str(length), len(corpus.visual), np.random.default_rng([seed, length]))
+        runs, _ = look(corpus.shuffled(seed), source)
+        hits = [[r for r in runs if r.offset == k and r.first <= b and r.last >= a] for a, b, k in placed]
+        found["planted"] += len(placed)
+        found["found"] += sum(map(bool, hits))
+        ends = zip(placed, hits, strict=True)
+        found["ends"] += sum(any(abs(r.first - a) <= 1 and abs(r.last - b) <= 1 for r in h) for (a, b, _), h in ends)
+        found["false"] += len(runs) - sum(map(len, hits))
+    return found
+
+
+def score_blocks(corpus: Corpus, kind: str, trials: int) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for seed in range(100, 100 + trials):
+        source, placed = planted(kind, len(corpus.visual), np.random.default_rng([seed, len(kind)]))
+        _, blocks = look(corpus.shuffled(seed), source)
+        hits = [any(p == kind and f <= b and last >= a for p, f, last in blocks) for a, b, _ in placed]
+        found["planted"] += len(placed)
+        found["found"] += sum(hits)
+        right = [any(f <= b and last >= a for a, b, _ in placed) and p == kind for p, f, last in blocks]
+        found["false"] += sum(1 for (p, _, _), good in zip(blocks, right, strict=True) if not good and p != "lost")
+    return found
+
+
+def score_repair(corpus: Corpus, sizes: tuple[int, ...]) -> Iterator[dict[str, object]]:
+    """Half of the samples teach the probabilities, blocks of the other half are mixed up."""
+    half = len(corpus.visual) // 2
+    for size in sizes:
+        mixed = corpus.shuffled(123)
+        scene = Scene(mixed.visual, mixed.text, np.ones(len(mixed.visual), bool))
+        reference = Reference(scene.visual[:half], scene.text[:half], corpus.scale)
+        block = scene.take(slice(half, half + size))
+        found, sure = matched(block, scene.take(slice(0, half)), reference)
+        right = found.medium == np.arange(len(block))
+        kept = sure >= 0.9
+        yield {
+            "corpus": corpus.name, "block": len(block), "right of all": float(right.mean()),
+            "expected": float(sure.mean()), "kept at 0.9": float(kept.mean()),
+            "right of kept": float(right[kept].mean()) if kept.any() else None,
+            "expected of kept": float(sure[kept].mean()) if kept.any() else None,
+        }  # fmt: skip
+
+
+@click.command()
+@click.option("--shared", type=click.Path(path_type=Path, exists=True))
+@click.option("--trials", default=10, show_default=True, help="Corpora of each kind, three faults in each.")
+def main(shared: Path | None, trials: int) -> None:
+    """Print one JSON object a line."""
+    corpora = [
+        Corpus("generated", *invented(1000, 50), SCALE),
+        Corpus("generated, hard", *invented(1000, 51, noise=2.0), SCALE),
+    ]
+    corpora += [photos(shared, captions) for captions in (1, 5)] if shared else []
+    for corpus in corpora:
+        clean = [look(corpus.shuffled(seed), np.arange(len(corpus.visual))) for seed in range(100, 120)]
+        runs, blocks = sum(len(runs) for runs, _ in clean), Counter(p for _, some in clean for p, _, _ in some)
+        print(json.dumps({"corpus": corpus.name, "clean corpora": 20, "runs": runs, "blocks": blocks}), flush=True)
+        for length in LENGTHS:
+            print(json.dumps({"corpus": corpus.name, "run": length, **score_runs(corpus, length, trials)}), flush=True)
+        for kind in ("exchanged", "reversed", "permuted"):
+            print(json.dumps({"corpus": corpus.name, "block": kind, **score_blocks(corpus, kind, trials)}), flush=True)
+        for row in score_repair(corpus, (50, 200, 500)):
+            print(json.dumps(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""Facts of captions: what counts as the same, what looks like something else, languages."""
+
+import pytest
+
+from auditor.facts.captions import (
+    caption_facts,
+    caption_hash,
+    language,
+    looks_like,
+    non_letter_share,
+    normalised,
+    repeated_share,
+    word_count,
+)
+from auditor.schema import FACTS
+
+
+def test_the_same_but_for_case_punctuation_and_digits() -> None:
+    assert normalised("  A Dog, no. 12!") == normalised("a dog no 345")
+    assert caption_hash("A Dog, no. 12!") == caption_hash("a dog no 345")
+    assert caption_hash("a dog") != caption_hash("a cat")
+    assert normalised("ＣＡＦÉ") == normalised("café")
+    assert -(2**63) <= caption_hash("x") < 2**63
+
+
+@pytest.mark.parametrize(
+    ("caption", "seen"),
+    [
+        ("IMG_2034.jpg", "file name"),
+        ("holiday-03.PNG", "file name"),
+        ("DSC01234", "file name"),
+        ("photo 12", "file name"),
+        ("see https://example.org/a?b=c for more", "url"),
+        ("www.example.com", "url"),
+        ("<b>A dog</b> runs", "html"),
+        ("cats &amp; dogs", "html"),
+        ("A cafÃ© in Paris", "mojibake"),
+        ("donâ€™t look", "mojibake"),
+        ("broken � text", "mojibake"),
+        ("A dog runs over the grass.", None),
+        ("un café à Paris", None),
+        ("Two men, one of them (left) in a T-shirt: 5 < 7", None),
+        ("a photo of 12 people", None),
+        ("", None),
+    ],
+)
+def test_what_a_caption_looks_like(caption: str, seen: str | None) -> None:
+    assert looks_like(caption) == seen
+
+
+def test_repetition_is_the_share_of_word_pairs_seen_before() -> None:
+    assert repeated_share("dog dog dog dog") == pytest.approx(2 / 3)
+    assert repeated_share("a dog runs over the grass") == 0
+    assert repeated_share("") == repeated_share("dog") == 0
+
+
+def test_letters_of_all_scripts_are_letters() -> None:
+    assert non_letter_share("犬が走る") == non_letter_share("собака бежит") == non_letter_share("é") == 0
+    assert non_letter_share("a1 !?") == pytest.approx(3 / 4)
+    assert non_letter_share("   ") == 0
+    assert word_count("Two dogs, one cat") == 4
+
+
+def test_languages_are_told_where_there_is_enough_text() -> None:
+    pytest.importorskip("py3langid", reason="the language detector is not installed")
+    assert language("A brown dog runs over the green grass") == "en"
+    assert language("Ein brauner Hund läuft über die grüne Wiese") == "de"
+    assert language("Un chien brun court dans l'herbe verte") == "fr"
+    assert language("a man") is None
+
+
+def test_every_fact_is_a_column() -> None:
+    assert set(caption_facts("A dog")) <= set(FACTS)
