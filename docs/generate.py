@@ -2,7 +2,7 @@
 
     python docs/generate.py        # after a change to a command or column; a test compares
 
-Nothing here is written by hand twice: the text is what `auditor COMMAND --help` prints and auditor/schema.py declares.
+Nothing here is written by hand twice: the text is what `auditor COMMAND --help` prints and auditor/schema/ declares.
 """
 
 import sys
@@ -49,7 +49,7 @@ def columns_page() -> str:
     """docs/columns.md."""
     parts = [
         "# Columns of an audit",
-        "Written by `python docs/generate.py` from the declarations in auditor/schema.py; a test compares the two.",
+        "Written by `python docs/generate.py` from the declarations in auditor/schema/; a test compares the two.",
         "One row for every key and caption of the corpus, in the table `samples`: `auditor query AUDIT "
         '"SELECT ... FROM samples"`, `Audit(...).sql(...)`. Scores are empty where `status` is not `ok`.',
         "## What the sweep finds out",

@@ -1,4 +1,4 @@
-"""The columns of auditor/schema.py as Arrow schemas: of samples/, of embeddings/, and how Parquet stores them."""
+"""The columns of auditor/schema/ as Arrow schemas: of samples/, of embeddings/, and how Parquet stores them."""
 
 from typing import Any
 

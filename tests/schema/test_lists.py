@@ -13,7 +13,7 @@ from auditor.audit import Audit
 from auditor.store import arrow_schema
 from tests.support.synthetic import write_audit
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_every_column_says_what_it_is() -> None:
@@ -53,17 +53,18 @@ def test_an_audit_from_before_a_column_opens_with_the_column_empty(tmp_path: Pat
 
 
 NEW_COLUMN = """
-import sys, types, json
-import auditor
-from pathlib import Path
-source = Path(auditor.__file__).with_name("schema.py").read_text()
-entry = ('_score("novelty", "float32", "Novelty", "how new the pair is", suspicious="low", use="headline", '
-         'in_memory=True, short="new", sentence="{value} new", rule="Keep pairs at least this new."),')
-changed = source.replace("_SCORES = (", "_SCORES = (" + entry, 1)
-assert changed != source
-module = types.ModuleType("auditor.schema")
-sys.modules["auditor.schema"] = auditor.schema = module
-exec(compile(changed, "schema.py", "exec"), module.__dict__)
+import sys, importlib, json
+from auditor import schema
+
+schema.ambiguity.AMBIGUITY = (
+    schema.Column(
+        "novelty", "float32", "Novelty", "how new the pair is", "score", suspicious="low", use="headline",
+        in_memory=True, short="new", sentence="{value} new", rule="Keep pairs at least this new.",
+    ),
+    *schema.ambiguity.AMBIGUITY,
+)
+importlib.reload(schema.lists)
+importlib.reload(schema)
 
 from auditor.audit import Audit
 from docs.generate import columns_page
@@ -99,7 +100,7 @@ print(json.dumps({
 
 
 def test_a_new_column_is_one_entry(tmp_path: Path) -> None:
-    """Declared in a copy of schema.py, it appears wherever columns are listed; the audit here is older than it."""
+    """Declared in the file of its topic, it appears wherever columns are listed; the audit here is older than it."""
     folder = write_audit(tmp_path, 60, 20)
     done = subprocess.run(
         [sys.executable, "-c", NEW_COLUMN, str(folder)], capture_output=True, text=True, cwd=ROOT, check=False

@@ -1,0 +1,78 @@
+"""What the sweep finds out about a caption, without looking at the medium."""
+
+from auditor.schema.column import Column
+
+CAPTIONS = (
+    Column("caption", "string", "Caption", "the text", unique=True, in_memory=True),
+    Column(
+        "caption_hash",
+        "int64",
+        "Caption hash",
+        "equal for captions that differ in case, punctuation and digits at most",
+        unique=True,
+        definition="64 bits of the normalised caption",
+    ),
+    Column("start", "float64", "Start", "where the span of a timed caption begins; empty: whole clip", unit="seconds"),
+    Column("end", "float64", "End", "where the span of a timed caption ends", unit="seconds"),
+    Column(
+        "words",
+        "int32",
+        "Words",
+        "of the caption",
+        suspicious="low",
+        unit="words",
+        in_memory=True,
+        rule="Keep captions of at least this many words.",
+    ),
+    Column(
+        "tokens",
+        "int32",
+        "Tokens",
+        "of the caption that the text tower saw, with its start and end",
+        unit="tokens",
+        in_memory=True,
+        definition="at most the tower's context",
+    ),
+    Column(
+        "truncated_caption",
+        "bool",
+        "Caption cut off",
+        "whether the caption is longer than the text tower's context: its end was never seen",
+        in_memory=True,
+    ),
+    Column(
+        "repeated_words",
+        "float32",
+        "Repeated words",
+        "share of the caption's pairs of neighbouring words that occurred before in it",
+        suspicious="high",
+        unit="share",
+        in_memory=True,
+        rule="Keep captions that repeat at most this share of their word pairs.",
+    ),
+    Column(
+        "non_letters",
+        "float32",
+        "Non-letters",
+        "share of the caption's characters, blanks aside, that are not letters",
+        suspicious="high",
+        unit="share",
+        in_memory=True,
+        rule="Keep captions with at most this share of characters that are not letters.",
+    ),
+    Column(
+        "looks_like",
+        "string",
+        "Looks like",
+        "file name, url, html or mojibake, where the caption looks like one; else empty",
+        in_memory=True,
+    ),
+    Column(
+        "language",
+        "string",
+        "Language",
+        "of the caption, as ISO 639-1 code; empty where it is too short to tell",
+        in_memory=True,
+        definition="py3langid at a probability of 0.9 or more",
+    ),
+)
