@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auditor.commands.filter import rule_options
 from auditor.commands.output import CORPUS_HELP, open_audit
+from auditor.commands.selection import rule_options
 
 if TYPE_CHECKING:
     from auditor.audit import Audit

@@ -4,52 +4,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auditor.commands.output import CORPUS_HELP, Function, open_audit, parse_loss
-from auditor.query.rules import CHOICES
-from auditor.schema import RULES
+from auditor.commands.output import CORPUS_HELP, open_audit
+from auditor.commands.selection import selected, selection_options
 
 if TYPE_CHECKING:
-    from auditor.audit import Audit
     from auditor.keep.drift import Drift
     from auditor.keep.effects import Effect, Effects
     from auditor.keep.subset import Subset
     from auditor.keep.target import Exported
 
 
-def rule_options(function: Function) -> Function:
-    """One option for each column that declares a rule, in the order of the columns."""
-    for rule, column in reversed(RULES.items()):
-        function = click.option("--" + rule.replace("_", "-"), rule, type=float, help=column.rule)(function)
-    return function
-
-
 @click.command()
 @click.argument("audit")
 @click.option("--out", help="kept.npy, .parquet, .txt, a folder for new shards, or .csv, .tsv, .jsonl of a table.")
 @click.option("--input-columns", is_flag=True, help="A .parquet with the rows and columns of the input table.")
-@rule_options
-@click.option("--max", "at_most", multiple=True, metavar="COLUMN=X", help="Keep rows with at most X in any column.")
-@click.option("--min", "at_least", multiple=True, metavar="COLUMN=X", help="Keep rows with at least X in any column.")
+@selection_options
 @click.option("--keep-top", help="Keep the best share (30%) or number (100000) of the usable rows ...")
 @click.option("--by", help="... by this column.")
-@click.option("--where", help="Keep rows that meet this SQL condition.")
-@click.option("--no-duplicates", is_flag=True, help="Of each group of duplicates keep one.")
-@click.option("--no-overlap", metavar="OTHER", help="Leave out media that `auditor overlap` found in OTHER too.")
-@click.option(
-    "--unscored",
-    type=click.Choice(CHOICES["unscored"]),
-    default="keep",
-    show_default=True,
-    help="What to do with pairs that have no estimate for a limit, such as those of a kind with too few pairs.",
-)
-@click.option(
-    "--per-medium",
-    type=click.Choice(CHOICES["per_medium"]),
-    help="Keep or remove all captions of a medium together: when any or all of them meet the rules, or by the mean or "
-    "the worst of their numbers.",
-)
-@click.option("--lose-at-most", help="Choose the cut of p_mismatch that loses at most this share (2%) of good pairs.")
-@click.option("--expect-precision", type=float, help="Choose the cut at which this share of the removed is mismatched.")
 @click.option("--dry-run", is_flag=True, help="Write nothing: show what each rule removes, how the kept set differs.")
 @click.option("--shard-size", type=click.IntRange(min=1), default=10_000, show_default=True, help="Samples per shard.")
 @click.option("--corpus", help=CORPUS_HELP)
@@ -64,10 +35,6 @@ def command(
     corpus: str | None,
     force: bool,
     as_json: bool,
-    lose_at_most: str | None,
-    expect_precision: float | None,
-    at_most: tuple[str, ...],
-    at_least: tuple[str, ...],
     **rules: Any,
 ) -> None:
     """Write the usable rows of AUDIT that meet all the rules given.
@@ -83,38 +50,11 @@ def command(
     """
     if not out and not dry_run:
         raise click.UsageError("say where to with --out, or look first with --dry-run")
-    opened = open_audit(audit, corpus)
-    if lose_at_most is not None or expect_precision is not None:
-        rules["max_p_mismatch"] = chosen_cut(opened, lose_at_most, expect_precision, rules["max_p_mismatch"])
-    subset = opened.keep(**rules, max=bounds_on("max", at_most), min=bounds_on("min", at_least))
+    subset = selected(open_audit(audit, corpus), rules)
     if dry_run:
         show_plan(subset, as_json)
     elif out:
         write(subset, out, as_json, force=force, shard_size=shard_size, input_columns=input_columns)
-
-
-def bounds_on(end: str, given: tuple[str, ...]) -> dict[str, float]:
-    """What COLUMN=X says, by column."""
-    from auditor.query.rules import RuleError
-
-    found = {}
-    for text in given:
-        column, _, value = text.partition("=")
-        try:
-            found[column.strip()] = float(value)
-        except ValueError:
-            raise RuleError(f"--{end} {text!r}: write it like --{end} aesthetics_score=5") from None
-    return found
-
-
-def chosen_cut(audit: "Audit", lose_at_most: str | None, expect_precision: float | None, given: float | None) -> float:
-    """The cut of p_mismatch within the limits; the stricter of it and a bound that was given too."""
-    from auditor.query.thresholds import choose_cut
-
-    share = parse_loss(lose_at_most) if lose_at_most is not None else None
-    cut = float(choose_cut(audit.database, lose_at_most=share, expect_precision=expect_precision))
-    click.echo(f"cut: p_mismatch <= {cut:.4g}", err=True)
-    return cut if given is None else min(cut, given)
 
 
 def write(subset: "Subset", out: str, as_json: bool, **options: Any) -> None:

@@ -26,6 +26,7 @@ from auditor.keep.export import export
 from auditor.keep.kept_rows import KeptRows, kept_shard
 from auditor.keep.predicate import CaptionFilter, Predicate, make_caption_filter, make_predicate
 from auditor.keep.target import Exported
+from auditor.keep.weights import Weighed, Weighing, weigh
 from auditor.query.database import AuditDatabase
 from auditor.query.rules import Threshold
 from auditor.query.sandbox import Limits
@@ -54,6 +55,12 @@ class Subset(KeptRows):
     ) -> Exported:
         """Write kept.npy, .parquet, .txt, .csv, .tsv, .jsonl or a folder of shards: see auditor.keep.export."""
         return export(self, target, force=force, shard_size=shard_size, input_columns=input_columns)
+
+    def weigh(
+        self, target: str | Path, how: Weighing | None = None, *, spread: bool = False, force: bool = False
+    ) -> Weighed:
+        """Write weights.parquet or weights.npy: see auditor.keep.weights."""
+        return weigh(self, str(target), how or Weighing(), spread=spread, force=force)
 
     def webdataset(self) -> Any:
         """Kept samples straight from the corpus: a WebDataset pipeline where that is installed, else a generator.

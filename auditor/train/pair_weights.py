@@ -1,20 +1,26 @@
 """Weights of pairs for training on noisy corpora: what an audit thinks of a pair decides how much it counts.
 
-A pair is found by key and caption_index, as the audit and training count captions alike. Where the table also tells the
-caption (an audit does) it must be the same one, and keys that several shards share are told apart by the shard.
+They come from an audit, local or remote, corrected by people's labels where it has any; from the table that `auditor
+weigh` writes; or from any Parquet with p_mismatch, where a pair weighs 1 - p_mismatch. A pair is found by key and
+caption_index, as the audit and training count captions alike. Where the table also tells the caption (an audit does) it
+must be the same one, and keys that several shards share are told apart by the shard.
 """
 
+import math
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
 from auditor.errors import AuditorError
+from auditor.query.database import AuditDatabase
+from auditor.query.sandbox import Limits
+from auditor.store.folder import Folder
+from auditor.store.manifest import NAME as MANIFEST
 from auditor.train.reader import Draw
 
-COLUMNS = ("key", "caption_index", "p_mismatch")
+PAIR = ("key", "caption_index")
 TELLING = ("shard", "caption")  # columns that an audit has besides
 
 
@@ -25,17 +31,13 @@ class PairWeightError(AuditorError):
 class Rating(NamedTuple):
     """What the table says of one pair."""
 
-    p_mismatch: float | None  # None: it was never scored
+    weight: float | None  # None: it was never scored, and weighs 1
     shard: str | None
     caption: int | None  # its hash
 
-    @property
-    def weight(self) -> float:
-        return 1.0 if self.p_mismatch is None else 1.0 - self.p_mismatch
-
 
 class PairWeights:
-    """1 - p_mismatch of each (key, caption_index); 1 for pairs that the table does not know."""
+    """The weight of each (key, caption_index); 1 for pairs that the table does not know."""
 
     def __init__(self, ratings: dict[tuple[str, int], list[Rating]], path: str) -> None:
         self.ratings, self.path = ratings, path
@@ -44,16 +46,14 @@ class PairWeights:
     def read(cls, path: str) -> "PairWeights":
         """From a Parquet file, a folder of them, or an audit."""
         ratings: dict[tuple[str, int], list[Rating]] = {}
-        for key, index, p, shard, caption in rows(path):
-            if p is not None and not 0.0 <= p <= 1.0:
-                raise PairWeightError(f"p_mismatch of {path} must lie between 0 and 1")
+        for key, index, weight, shard, caption in rows(path):
             known = ratings.setdefault((key, index), [])
-            unscored = [rating for rating in known if rating.shard == shard and rating.p_mismatch is None]
-            if p is None and any(rating.shard == shard for rating in known):
+            unscored = [rating for rating in known if rating.shard == shard and rating.weight is None]
+            if weight is None and any(rating.shard == shard for rating in known):
                 continue  # a repetition of the key, which is not trained on either
             for rating in unscored:
                 known.remove(rating)
-            known.append(Rating(p, shard, None if caption is None else hash(caption)))
+            known.append(Rating(weight, shard, None if caption is None else hash(caption)))
         return cls(ratings, path)
 
     def of(self, draws: Iterable[Draw]) -> list[float]:
@@ -76,24 +76,53 @@ class PairWeights:
                 f"{self.path} has another caption {index} for key {sample.key} than the corpus: "
                 "audit it again as it is now, each line of a .txt as a caption"
             )
-        return mine[0].weight
+        return 1.0 if mine[0].weight is None else mine[0].weight
 
 
 def rows(path: str) -> Iterator[tuple[str, int, float | None, str | None, str | None]]:
-    """Key, caption_index, p_mismatch, shard and caption, the last two as far as they are there."""
-    for batch in read_columns(path).to_batches():
+    """Key, caption_index, weight, shard and caption, the last two as far as they are there."""
+    for batch in batches(path):
         absent = [None] * batch.num_rows
-        columns = [batch[name].to_pylist() if name in batch.schema.names else absent for name in (*COLUMNS, *TELLING)]
-        yield from zip(*columns, strict=True)
+        names = batch.schema.names
+        measure = "weight" if "weight" in names else "p_mismatch"
+        weights = [None if x is None else weight_of(measure, x, path) for x in batch[measure].to_pylist()]
+        pairs = [batch[name].to_pylist() for name in PAIR]
+        told = [batch[name].to_pylist() if name in names else absent for name in TELLING]
+        yield from zip(*pairs, weights, *told, strict=True)
 
 
-def read_columns(path: str) -> pa.Table:
-    samples = Path(path) / "samples"
+def weight_of(measure: str, x: float, path: str) -> float:
+    weight = x if measure == "weight" else 1.0 - x
+    if not 0.0 <= weight < math.inf or (measure == "p_mismatch" and weight > 1.0):
+        bounds = "be a number from 0 up" if measure == "weight" else "lie between 0 and 1"
+        raise PairWeightError(f"{measure} of {path} must {bounds}, not {x:g}")
+    return weight
+
+
+def batches(path: str) -> Iterator[pa.RecordBatch]:
+    """What there is of PAIR, a weight and TELLING: from an audit, a Parquet file or a folder of them."""
+    folder = Folder(path)
+    if folder.exists(MANIFEST):
+        yield from audit_batches(path)
+        return
     try:
-        source = ds.dataset(str(samples if samples.is_dir() else path), format="parquet")
-        missing = [name for name in COLUMNS if name not in source.schema.names]
-        if missing:
-            raise PairWeightError(f"{path} has no column {missing[0]}; weights need {', '.join(COLUMNS)}")
-        return source.to_table(columns=[*COLUMNS, *(name for name in TELLING if name in source.schema.names)])
+        source = ds.dataset(folder.root, format="parquet", filesystem=None if folder.local else folder.fs)
+        yield from source.to_batches(columns=wanted_columns(path, source.schema.names))
     except (OSError, pa.ArrowInvalid) as error:
         raise PairWeightError(f"cannot read the weights of {path}: {error}") from error
+
+
+def audit_batches(path: str) -> Iterator[pa.RecordBatch]:
+    with AuditDatabase(path, limits=Limits(seconds=None)) as database:
+        if database.state != "complete":
+            raise PairWeightError(f"{path} is not finished (state: {database.state}): finish the audit first")
+        yield from database.sandbox.stream(f"SELECT {', '.join((*PAIR, 'p_mismatch', *TELLING))} FROM measured")
+
+
+def wanted_columns(path: str, names: list[str]) -> list[str]:
+    measure = "weight" if "weight" in names else "p_mismatch"
+    if missing := [name for name in (*PAIR, measure) if name not in names]:
+        raise PairWeightError(
+            f"{path} has no column {missing[0]}; weights need {', '.join(PAIR)}, weight or p_mismatch"
+        )
+    return [*PAIR, measure, *(name for name in TELLING if name in names)]

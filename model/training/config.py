@@ -56,7 +56,9 @@ class TrainConfig:
     target_momentum: float = setting(0.95, "of the running corpus means that h is taken against")
     weight_uncertainty: float = setting(1.0, "weight of L_uct (equation 6)")
     weight_diversity: float = setting(1.0, "weight of L_div (equation 7)")
-    weights: str | None = setting(None, "Parquet of key, caption_index, p_mismatch: pairs weigh 1 - p_mismatch")
+    weights: str | None = setting(
+        None, "an audit, what `auditor weigh` wrote, or Parquet of key, caption_index, weight"
+    )
 
     optimizer: Literal["adam", "adamw"] = setting("adamw", "optimizer")
     lr_encoders: float = setting(1e-5, "peak learning rate of the backbone")

@@ -1,5 +1,6 @@
 """Weights of pairs: the right caption of the right sample, or a complaint; never another's."""
 
+import json
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -9,7 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from auditor.audit import Audit
 from auditor.decode.decoders import DecoderPool
+from auditor.keep.weights import Weighing
 from auditor.run.audit import AuditConfig, run_audit
 from auditor.sample import Sample
 from auditor.train.loader import PairLoader
@@ -18,6 +21,7 @@ from auditor.train.reader import Draw, LoaderConfig
 from auditor.train.shards import count_shards
 from model.pixels import PixelSpec
 from tests.support.corpora import picture
+from tests.support.synthetic import write_corpus_audit
 from tests.support.training import write_tar
 
 
@@ -30,11 +34,11 @@ def table(path: Path, rows: Sequence[dict[str, Any]]) -> PairWeights:
     return PairWeights.read(str(path))
 
 
-def test_weights_come_from_an_audit_or_a_table(tmp_path: Path) -> None:
+def test_weights_come_from_a_table_or_a_folder_of_them(tmp_path: Path) -> None:
     rows = {"key": ["a", "a", "b"], "caption_index": [0, 1, 0], "p_mismatch": [0.9, 0.25, None]}
-    (tmp_path / "audit" / "samples").mkdir(parents=True)
-    pq.write_table(pa.table(rows), tmp_path / "audit" / "samples" / "0.parquet")
-    for path in (tmp_path / "audit", tmp_path / "audit" / "samples" / "0.parquet"):
+    (tmp_path / "tables").mkdir()
+    pq.write_table(pa.table(rows), tmp_path / "tables" / "0.parquet")
+    for path in (tmp_path / "tables", tmp_path / "tables" / "0.parquet"):
         found = PairWeights.read(str(path)).of([draw("a", 0), draw("a", 1), draw("b", 0), draw("c", 0)])
         assert found == pytest.approx([0.1, 0.75, 1.0, 1.0])
     pq.write_table(pa.table({"key": ["a"]}), tmp_path / "short.parquet")
@@ -42,6 +46,31 @@ def test_weights_come_from_an_audit_or_a_table(tmp_path: Path) -> None:
         PairWeights.read(str(tmp_path / "short.parquet"))
     with pytest.raises(PairWeightError, match="cannot read the weights"):
         PairWeights.read(str(tmp_path / "absent.parquet"))
+
+
+def test_weights_come_from_an_audit_itself_and_from_what_weigh_writes(tmp_path: Path) -> None:
+    audit, _ = write_corpus_audit(tmp_path)
+    with Audit(audit) as opened:
+        rows = opened.sql("SELECT * FROM samples WHERE status = 'ok'").to_pylist()
+        opened.keep(max_p_mismatch=0.1).weigh(tmp_path / "w.parquet", Weighing(temperature=0.5))
+    draws = [
+        Draw(0, Sample(row["shard"], row["key"], (row["caption"],) * 2, None), (row["caption_index"],)) for row in rows
+    ]
+    p = [row["p_mismatch"] for row in rows]
+    assert PairWeights.read(str(audit)).of(draws) == pytest.approx([1 - x for x in p])
+    assert PairWeights.read(str(tmp_path / "w.parquet")).of(draws) == pytest.approx(
+        [(1 - x) ** 2 if x <= 0.1 else 0.0 for x in p]
+    )
+    manifest = json.loads((audit / "manifest.json").read_text())
+    (audit / "manifest.json").write_text(json.dumps({**manifest, "state": "scoring"}))
+    with pytest.raises(PairWeightError, match="not finished"):
+        PairWeights.read(str(audit))
+
+
+@pytest.mark.parametrize(("column", "value"), [("weight", -0.1), ("weight", float("nan")), ("p_mismatch", 1.5)])
+def test_a_weight_that_cannot_be_is_one_line(tmp_path: Path, column: str, value: float) -> None:
+    with pytest.raises(PairWeightError, match=f"{column} of .* must"):
+        table(tmp_path / "w.parquet", [{"key": "a", "caption_index": 0, column: value}])
 
 
 def test_joined_captions_weigh_the_mean_of_theirs(tmp_path: Path) -> None:
