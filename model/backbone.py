@@ -21,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from model.arithmetic import Arithmetic, Precision
 from model.errors import ModelError
 from model.fetching import fetching
 from model.fingerprint import fingerprint
@@ -49,6 +50,7 @@ class Backbone:
     config: dict[str, Any]  # {"model_cfg": ..., "preprocess_cfg": ...}, as open_clip_config.json holds it
     pretrained: bool  # False: random weights, good for training from scratch only
     trims: bool = field(default=False)
+    arithmetic: Arithmetic = field(default_factory=Arithmetic)  # of encoding; training has its own
 
     @property
     def dim(self) -> int:
@@ -71,6 +73,18 @@ class Backbone:
         """Of weights, architecture and preprocessing at the time of the first call."""
         return backbone_fingerprint(self)
 
+    def compute_in(self, precision: Precision, *, compiled: bool = False) -> None:
+        """Encode in this arithmetic from now on; the first samples are checked against float32."""
+        self.arithmetic = Arithmetic(precision, compiled)
+        if self.on_gpu:
+            self.model.to(memory_format=torch.channels_last)  # what its convolutions like best
+
+    @cached_property
+    def _normal(self) -> tuple[Tensor, Tensor]:
+        """Mean and deviation of pixels (1, 3, 1, 1), on the device once: a copy for every batch would wait for it."""
+        mean, std = (torch.tensor(v, device=self.device).view(1, 3, 1, 1) for v in (self.pixels.mean, self.pixels.std))
+        return mean, std
+
     def tokenize(self, captions: Sequence[str]) -> Tensor:
         """Tokens (B, L) on the device of the model; L is the longest caption where the text tower allows it."""
         return self.trim(self.tokens(captions))
@@ -92,7 +106,8 @@ class Backbone:
         ]
 
     def trim(self, tokens: Tensor) -> Tensor:
-        return (trimmed(tokens) if self.trims else tokens).to(self.device, non_blocking=True)
+        cut = trimmed(tokens) if self.trims else tokens
+        return (cut.pin_memory() if self.on_gpu else cut).to(self.device, non_blocking=True)
 
     def embed_tokens(self, tokens: Tensor) -> Tensor:
         """L2-normalised embeddings (B, D) of tokens, with gradients."""
@@ -105,7 +120,7 @@ class Backbone:
     def embed_pixels(self, pixels: Tensor) -> Tensor:
         """L2-normalised embeddings (B, D) of uint8 pixels (B, H, W, 3) on any device, with gradients."""
         x = pixels.to(self.device, non_blocking=True).permute(0, 3, 1, 2).float().div(255.0)
-        mean, std = (torch.tensor(v, device=x.device).view(1, 3, 1, 1) for v in (self.pixels.mean, self.pixels.std))
+        mean, std = self._normal
         x = ((x - mean) / std).contiguous(memory_format=torch.channels_last)
         return F.normalize(self.model.encode_image(x).float(), dim=-1)
 
@@ -121,7 +136,7 @@ class Backbone:
         if len(pixels) == 0:
             return torch.zeros(0, self.dim, device=self.device)
         with evaluating(self.model):
-            return self.embed_pixels(pixels)
+            return self.arithmetic.run("images", self.embed_pixels, pixels, self.device)
 
     def encode_texts(self, captions: Sequence[str], batch: int = 256, *, by_length: bool = True) -> Tensor:
         """Embeddings (B, D), float32 and L2-normalised, of captions; encoded in order of length, returned in theirs."""
@@ -136,7 +151,8 @@ class Backbone:
         with evaluating(self.model):
             for start in range(0, len(order), batch):
                 chosen = order[start : start + batch]
-                result[chosen.to(self.device)] = self.embed_tokens(self.trim(tokens[chosen]))
+                some = self.trim(tokens[chosen])
+                result[chosen.to(self.device)] = self.arithmetic.run("captions", self.embed_tokens, some, self.device)
         return result
 
 

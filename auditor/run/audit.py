@@ -191,6 +191,7 @@ def model_facts(backbone: Backbone | StoredModel, config: AuditConfig) -> dict[s
     """What the manifest says of the model; `spec` is empty where only its vectors are known."""
     if isinstance(backbone, StoredModel):
         facts = {"spec": "", "origin": backbone.origin, "pixels": None, "frames": 1, "exact_pixels": True}
+        facts |= {"precision": "float32"}
         same = {"fingerprint": backbone.fingerprint, "dim": backbone.dim, "logit_scale": backbone.logit_scale}
         return {**facts, **same}
     return {
@@ -201,6 +202,7 @@ def model_facts(backbone: Backbone | StoredModel, config: AuditConfig) -> dict[s
         "pixels": backbone.pixels.to_dict(),
         "frames": config.sweep.frames,
         "exact_pixels": config.sweep.exact_pixels,
+        "precision": config.sweep.precision,
     }
 
 
@@ -241,6 +243,9 @@ def refuse_other_model(folder: Folder, old: Manifest, new: dict[str, Any]) -> No
             f"{folder.url} was made {'with' if exact else 'without'} --exact-pixels: "
             f"{'add' if exact else 'leave out'} that option, or use another --out"
         )
+    precision = old.model.get("precision", "float32")
+    if precision != new["precision"]:
+        raise AuditError(f"{folder.url} was encoded in {precision}: pass --precision {precision}, or use another --out")
 
 
 def _refuse(folder: Folder, what: str, old: object, new: object) -> None:

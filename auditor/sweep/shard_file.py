@@ -19,7 +19,7 @@ from auditor.store.embeddings import begins_medium, vectors
 from auditor.store.folder import Folder
 from auditor.sweep.embeddings_file import Begin, EmbeddingsFile, Watch
 from auditor.sweep.frame_batches import FrameBatches
-from auditor.sweep.rows import Shape, Swept, facts, row_counts
+from auditor.sweep.rows import Shape, Swept, Tokens, facts, row_counts
 from auditor.sweep.views import View, around_spans, views_of
 from auditor.vectors import Bools, Floats, from_frames
 from model.backbone import Backbone
@@ -37,6 +37,7 @@ class Outcome:
     digest: str | None
     result: Decoded | Problem
     tokens: Tensor | None = None  # (captions, L) of what was decoded
+    counts: Sequence[Tokens] = ()  # of each of its captions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,6 +56,7 @@ class ShardFile(EmbeddingsFile):
         self.piece: list[Swept] = []
         self.tokens: list[Tensor | None] = []  # of each sample of the piece
         self.received = 0  # frames of the sample whose outcome is to come
+        self.held = 0  # frames of the piece
         self.frames = FrameBatches(backbone, batch_size)
 
     def add_part(self, part: Part) -> None:
@@ -65,12 +67,12 @@ class ShardFile(EmbeddingsFile):
         result = outcome.result
         if isinstance(result, Decoded) and len(result.pixels):
             self.add_part(Part(result.pixels))
-        counts = () if outcome.tokens is None else self.backbone.token_counts(outcome.tokens, outcome.sample.captions)
         shape = _shape(result, self.received)
-        self.piece.append(Swept(outcome.sample, outcome.digest, shape, self.received, tuple(counts)))
+        self.piece.append(Swept(outcome.sample, outcome.digest, shape, self.received, tuple(outcome.counts)))
         self.tokens.append(outcome.tokens)
+        self.held += self.received
         self.received = 0
-        if len(self.piece) == PIECE or sum(one.frames for one in self.piece) >= PIECE_FRAMES:
+        if len(self.piece) == PIECE or self.held >= PIECE_FRAMES:
             self.flush(watch)
 
     def flush(self, watch: Watch) -> None:
@@ -80,6 +82,7 @@ class ShardFile(EmbeddingsFile):
         table, keys = self._table(self.frames.finish()), len(self.piece)
         self.piece.clear()
         self.tokens.clear()
+        self.held = 0
         self.write(table, keys, watch)
 
     def _table(self, frames: Floats) -> pa.Table:

@@ -23,6 +23,7 @@ from auditor.sweep.embeddings_file import Begin, ShardReport, Watch
 from auditor.sweep.prefetch import Prefetch
 from auditor.sweep.rows import digest
 from auditor.sweep.shard_file import Outcome, Part, ShardFile
+from model.arithmetic import Precision
 from model.backbone import Backbone
 from model.pixels import Limits, PixelSpec
 
@@ -35,12 +36,14 @@ CHANGED = "it changed each time while it was read; wait until nobody writes it a
 
 @dataclass(frozen=True)
 class SweepConfig:
-    """Settings of the sweep. The first four change what is measured, the rest how fast, and what fails."""
+    """Settings of the sweep. The first five change what is measured, the rest how fast, and what fails."""
 
     frames: int = 12
     exact_pixels: bool = False  # byte for byte what open_clip's own transform makes, at less than half the rate
     context: float = CONTEXT  # seconds around the spans of timed captions that are looked at, too
     motion: bool = False  # whether videos are decoded densely, for cuts and motion
+    precision: Precision = "float32"  # of the encoder
+    compiled: bool = False  # by torch.compile
     batch_size: int = 32
     decoders: int = 2
     limits: Limits = field(default_factory=Limits)
@@ -51,7 +54,8 @@ class SweepConfig:
 
     def meaning(self) -> dict[str, object]:
         """What may not change within an audit."""
-        usual = {"exact_pixels": True, "context": CONTEXT, "motion": False}  # without them an old audit goes on
+        # as before there were such settings: without them an old audit goes on
+        usual = {"exact_pixels": True, "context": CONTEXT, "motion": False, "precision": "float32"}
         chosen = {name: getattr(self, name) for name in usual}
         return {"frames": self.frames, **{name: value for name, value in chosen.items() if value != usual[name]}}
 
@@ -105,6 +109,7 @@ class Sweeper:
     def __init__(self, backbone: Backbone, folder: Folder, config: SweepConfig):
         self.backbone, self.folder, self.config = backbone, folder, config
         self.settings = settings(backbone, config)
+        backbone.compute_in(config.precision, compiled=config.compiled)
         self.pool = config.decoder_pool(backbone.pixels, config.decoders)
 
     def __enter__(self) -> "Sweeper":
@@ -169,7 +174,8 @@ class Sweeper:
     def _tokenise(self, event: Part | Outcome) -> Part | Outcome:
         """With the tokens of its captions, made here because the encoder's thread has better things to do."""
         if isinstance(event, Outcome) and isinstance(event.result, Decoded):
-            return replace(event, tokens=self.backbone.tokens(event.sample.captions))
+            tokens = self.backbone.tokens(event.sample.captions)
+            return replace(event, tokens=tokens, counts=self.backbone.token_counts(tokens, event.sample.captions))
         return event
 
     def _encode(self, events: Iterable[Event], watch: Watch) -> Generator[Callable[[], ShardReport], None, None]:
