@@ -61,6 +61,8 @@ OPTIONS = [
     click.option("--keep-duplicate", type=click.Choice(["first", "pixels", "media_size"]), default="first",
                  show_default=True, help="Which of a group of duplicates stays: the first, the picture with the most "
                  "pixels, or the largest file; `duplicate_of` of the others names it."),
+    click.option("--ambiguous-top", type=click.FloatRange(0, 1, max_open=True), help="Flag this share as ambiguous, "
+                 "0.05 for the top 5%, instead of what fits a fifth of the corpus or says nothing."),
     click.option("--seed", default=0, show_default=True, help="Of every random choice."),
     click.option("--allow-random-weights", is_flag=True, help="Accept a model without trained weights (for tests)."),
     click.option("--extend", is_flag=True, help="Add the shards that a finished audit does not have, scored against "
@@ -122,6 +124,7 @@ def config_from(values: dict[str, Any]) -> "AuditConfig":
             reference=values["reference"],
             prototypes=values["prototypes"],
             near_duplicate=values["near_duplicate"],
+            ambiguous_top=values["ambiguous_top"],
             keep_duplicate=values["keep_duplicate"],
             seed=values["seed"],
         ),

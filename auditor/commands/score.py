@@ -17,6 +17,11 @@ import click
     type=click.Choice(["first", "pixels", "media_size"]),
     help="Which of a group of duplicates stays.",
 )
+@click.option(
+    "--ambiguous-top",
+    type=click.FloatRange(0, 1, max_open=True),
+    help="Flag this share as ambiguous; 0: what fits a fifth of the corpus or says nothing.",
+)
 @click.option("--refit", is_flag=True, help="Fit everything anew on all shards of an audit that was extended.")
 @click.option("--seed", type=int, help="Of every random choice.")
 @click.option("--quiet", is_flag=True, help="No progress.")

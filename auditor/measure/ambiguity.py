@@ -1,10 +1,13 @@
 """Ambiguity in words a person understands: when does a caption or a medium fit too much of the corpus?
 
-`matches_*` is the effective number of corpus items that fit as well; `ambiguity_*` ranks by the entropy of what fits,
-with hubs discounted, and adds for a caption how little its words say. The first predicts retrieval errors, the second
-finds captions such as "A man", which every encoder takes for a clear statement (tests/bench/ambiguity_flickr8k.py).
+`matches_*` is the effective number of corpus items that fit as well; `caption_share` is the share of the captions that
+would hold all the words of one. Flags go by these two, at cuts that do not depend on what else is in the corpus: a
+corpus without ambiguity has none, one full of it has many. `ambiguity_*` ranks by the entropy of what fits, with hubs
+discounted, and adds for a caption how little its words say: it finds captions such as "A man", which every encoder
+takes for a clear statement (tests/bench/ambiguity_flickr8k.py).
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,11 +15,14 @@ from typing import Any
 import numpy as np
 
 from auditor.measure.rivals import Measures
-from auditor.measure.words import content_words, document_frequencies
+from auditor.measure.words import content_words, count_words, telling
 from auditor.vectors import Floats
 
+_FOREIGN = re.compile(r"[^\W\d_a-zA-Z]")
 MISMATCH = 0.5  # more likely mismatched than not
-OUTLYING = 0.95  # of every twenty captions, the one that fits the most
+FITS_MUCH = 0.2  # of the corpus: what an encoder says of a clear caption or medium stays below (docs/results.md)
+SAYS_NOTHING = 0.01  # of the captions: "a black dog" holds for so many photos of Flickr8k
+FEWEST = 10  # items: in a small corpus a fifth is nothing
 VAGUE, SAYS_LITTLE = 2.0, 0.5  # weight of vagueness, from so many deviations above the mean
 
 
@@ -29,8 +35,12 @@ class Frequencies:
 
     @staticmethod
     def of(captions: Iterable[str]) -> "Frequencies":
-        known = list(captions)
-        return Frequencies(document_frequencies(known), max(1, len(known)))
+        counts, found = count_words(captions)
+        return Frequencies(counts, max(1, found))
+
+    def telling(self) -> list[str]:
+        """The words that may say something about a picture."""
+        return list(telling(self.counts, self.captions))
 
     def bits(self, captions: Sequence[str]) -> Floats:
         """How much the words of captions narrow down what is meant: the sum of log2(captions / captions with it)."""
@@ -38,6 +48,15 @@ class Frequencies:
         rare = float(np.log2(max(2, self.captions)))
         found = [sum(information.get(word, rare) for word in content_words(caption)) for caption in captions]
         return np.array(found, np.float32)
+
+    def share(self, captions: Sequence[str]) -> Floats:
+        """Share of the corpus's captions that hold all words of these, were words independent: 2^-bits.
+
+        NaN where a caption has no words but letters of a script in which they cannot be told apart.
+        """
+        found = np.exp2(-self.bits(captions)).astype(np.float32)
+        strange = [not content_words(caption) and bool(_FOREIGN.search(caption)) for caption in captions]
+        return np.where(strange, np.float32(np.nan), found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +104,31 @@ class AmbiguityScale:
         return asdict(self)
 
 
-def default_thresholds(visual: Mapping[str, Floats], text: Mapping[str, Floats]) -> dict[str, Any]:
-    """The thresholds of the flags, from the ambiguity of a random sample of each kind."""
-    return {"mismatch": MISMATCH, "ambiguity_visual": by_kind(visual), "ambiguity_text": by_kind(text)}
+def absolute_thresholds(media: Mapping[str, int], captions: Mapping[str, int]) -> dict[str, Any]:
+    """The cuts of the flags for corpora with so many media and captions of each kind."""
+    return {
+        "mismatch": MISMATCH,
+        "ambiguous_visual": by_kind({kind: much_of(count) for kind, count in captions.items()}),
+        "ambiguous_text": by_kind({kind: much_of(count) for kind, count in media.items()}),
+        "caption_share": max(SAYS_NOTHING, min(1.0, FEWEST / max(1, sum(captions.values())))),
+    }
 
 
-def by_kind(ambiguity: Mapping[str, Floats]) -> float | dict[str, float] | None:
+def much_of(count: int) -> float:
+    """How many of so many items have to fit for a flag."""
+    return max(float(FEWEST), FITS_MUCH * count)
+
+
+def top_thresholds(visual: Mapping[str, Floats], text: Mapping[str, Floats], top: float) -> dict[str, Any]:
+    """Cuts that flag the most ambiguous share of each kind, from the ambiguity of a random sample."""
+    flagged = {"ambiguity_visual": visual, "ambiguity_text": text}
+    cuts = {
+        name: by_kind({kind: float(np.quantile(values, 1 - top)) for kind, values in found.items() if len(values)})
+        for name, found in flagged.items()
+    }
+    return {"mismatch": MISMATCH, **cuts}
+
+
+def by_kind(cuts: Mapping[str, float]) -> float | dict[str, float] | None:
     """The cut of each kind; a plain number where the corpus has only one."""
-    cuts = {kind: float(np.quantile(values, OUTLYING)) for kind, values in ambiguity.items() if len(values)}
-    return next(iter(cuts.values()), None) if len(cuts) < 2 else cuts
+    return next(iter(cuts.values()), None) if len(cuts) < 2 else dict(cuts)

@@ -36,14 +36,24 @@ def content_words(caption: str) -> list[str]:
     return [word for word in dict.fromkeys(_WORD.findall(caption.lower())) if word not in EMPTY]
 
 
-def document_frequencies(captions: Iterable[str], most: int = MOST_WORDS) -> dict[str, int]:
-    """Number of captions that hold each word, most frequent first; words that are everywhere are left out."""
+def count_words(captions: Iterable[str], most: int = MOST_WORDS) -> tuple[dict[str, int], int]:
+    """Number of captions that hold each word, most frequent first, and of all captions."""
     seen: Counter[str] = Counter()
     count = 0
     for caption in captions:
         seen.update(content_words(caption))
         count += 1
-    return dict(pair for pair in seen.most_common(most) if pair[1] <= max(1.0, EVERYWHERE * count))
+    return dict(seen.most_common(most)), count
+
+
+def document_frequencies(captions: Iterable[str], most: int = MOST_WORDS) -> dict[str, int]:
+    """Number of captions that hold each word, most frequent first; words that are everywhere are left out."""
+    return telling(*count_words(captions, most))
+
+
+def telling(counts: Mapping[str, int], captions: int) -> dict[str, int]:
+    """The words that are not in so many of the captions that they say nothing about a picture."""
+    return {word: count for word, count in counts.items() if count <= max(1.0, EVERYWHERE * captions)}
 
 
 @dataclass(frozen=True, slots=True)

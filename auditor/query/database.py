@@ -18,7 +18,7 @@ import pyarrow as pa
 from auditor.errors import AuditError
 from auditor.query import reviews
 from auditor.query.in_memory import IN_MEMORY, MOST_ROWS, Cached, InMemory
-from auditor.query.rules import Threshold
+from auditor.query.rules import Threshold, overridden
 from auditor.query.sandbox import Limits, QueryError, Sandbox, name
 from auditor.query.view import extended_sql, view_sql
 from auditor.store.audit_files import AuditFiles, find_files, notes
@@ -45,7 +45,7 @@ class AuditDatabase:
         self.state: str = self.manifest.get("state", "unknown")
         self.old_root: str | None = self.manifest.get("corpus", {}).get("root")
         self.moved_to = str(corpus) if corpus else None
-        self.thresholds: dict[str, Threshold] = {**self.manifest.get("thresholds", {}), **(thresholds or {})}
+        self.thresholds: dict[str, Threshold] = overridden(self.manifest.get("thresholds", {}), thresholds or {})
         self.notes = notes(self.files)
         self.limits = limits
         self.memory: InMemory | None = None

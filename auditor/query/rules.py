@@ -20,12 +20,24 @@ class RuleError(AuditorError):
 Threshold = float | Mapping[str, float] | None
 
 
+def overridden(saved: Mapping[str, Threshold], given: Mapping[str, Threshold]) -> dict[str, Threshold]:
+    """The thresholds of an audit with those that were given; whatever else raised the same flag counts no more."""
+    kept = dict(saved)
+    for flag in FLAGS.values():
+        names = {name for name in (flag.name, flag.paper_measure, flag.ranked_by, flag.also) if name}
+        if names & set(given):
+            kept = {name: cut for name, cut in kept.items() if name not in names}
+    return {**kept, **given}
+
+
 def flag_sql(thresholds: Mapping[str, Threshold]) -> dict[str, str]:
     """SQL of each flag. A threshold named after a measurement (`uncertainty_text`) cuts that one instead."""
     flags = {}
     for flag in FLAGS.values():
         column, threshold = flag_cut(flag, thresholds)
-        flags[flag.name] = at_least(column, threshold)
+        also = thresholds.get(flag.also) if flag.also and column == flag.measure else None
+        raised = at_least(column, threshold)
+        flags[flag.name] = f"({raised} OR {at_least(flag.also, also)})" if flag.also and also is not None else raised
     return flags
 
 

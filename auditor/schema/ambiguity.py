@@ -146,4 +146,16 @@ AMBIGUITY = (
         use="detail",
         definition="sum over its words of log2(captions / captions with the word)",
     ),
+    _score(
+        "caption_share",
+        "float32",
+        "Captions that say as much",
+        "share of the corpus's captions that hold all words of this one, were words independent",
+        suspicious="high",
+        unit="share",
+        in_memory=True,
+        definition="2^-caption_bits; empty in scripts whose words cannot be told apart",
+        rule="Keep captions whose words at most this share of the captions hold.",
+        logarithmic=True,
+    ),
 )

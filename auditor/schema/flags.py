@@ -8,7 +8,8 @@ class Flag:
     """A suspicion that the view derives: `measure` is at or above the flag's threshold in the manifest.
 
     A threshold named after `paper_measure` makes the flag go by that column instead: the definition of the PAU paper.
-    Without either, a threshold named after `ranked_by` does; this is how an audit sets its own flags.
+    Without either, a threshold named after `ranked_by` does: the flag of a given share of the corpus. `also` is a
+    column that raises the flag too, at the threshold named after it, where the flag goes by its own `measure`.
     """
 
     name: str
@@ -19,6 +20,7 @@ class Flag:
     colour: str
     paper_measure: str | None = None
     ranked_by: str | None = None
+    also: str | None = None
 
 
 FLAGS: dict[str, Flag] = {
@@ -36,7 +38,7 @@ FLAGS: dict[str, Flag] = {
             "ambiguous_visual",
             "ambiguous medium",
             "ambiguous media",
-            "many captions of the corpus fit the medium",
+            "a fifth of the captions of the corpus, or more, fit the medium",
             "matches_visual",
             "orange",
             "uncertainty_visual",
@@ -46,11 +48,12 @@ FLAGS: dict[str, Flag] = {
             "ambiguous_text",
             "ambiguous caption",
             "ambiguous captions",
-            "the caption fits many media of the corpus, or says very little",
+            "the caption fits a fifth of the media of the corpus, or its words hold for one caption in a hundred",
             "matches_text",
             "violet",
             "uncertainty_text",
             "ambiguity_text",
+            "caption_share",
         ),
     )
 }

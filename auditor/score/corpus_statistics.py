@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from auditor.measure.ambiguity import AmbiguityScale, Frequencies, Level, default_thresholds
+from auditor.measure.ambiguity import AmbiguityScale, Frequencies, Level, absolute_thresholds, top_thresholds
 from auditor.measure.mismatch import MismatchModel, fit_mismatch
 from auditor.measure.rivals import Hubs, Measures, Reference, frame_match_threshold, hubs_of, measure
 from auditor.measure.topics import fit_topics
@@ -50,6 +50,7 @@ class ScoreConfig:
     prototypes: int = 8
     topics: int = 16
     near_duplicate: float | None = None  # cosine above which two media are one; None: from the corpus's own spread
+    ambiguous_top: float | None = None  # share that the flags of ambiguity take; None or 0: whatever fits too much
     keep_duplicate: Best = "first"  # which of a group of duplicates is the one that the others repeat
     seed: int = 0
 
@@ -123,14 +124,14 @@ def prepare(
     if head is None:
         head = _fit_head(folder, counts, config, each)
     frequencies = Frequencies.of(draw_captions(folder, counts, config.seed, each))
-    vocabulary = vocabulary_of(folder, list(frequencies.counts), model, encode, keep=keep)
+    vocabulary = vocabulary_of(folder, frequencies.telling(), model, encode, keep=keep)
     kinds = {}
     for kind, pairs in found.items():
         kinds[kind] = _kind(pairs, total(counts, kind), pairs.reference(scale), frequencies, vocabulary, config.seed)
     topics = fit_topics(np.concatenate([pairs.visual for pairs in found.values()]), config.topics, config.seed)
     captions = count_captions(folder, shards, each)
     statistics = {kind: _describe(context) for kind, context in kinds.items()}
-    thresholds = _thresholds(found, kinds, frequencies)
+    thresholds = _thresholds(found, kinds, frequencies, config.ambiguous_top or None)
     if keep:
         _keep_reference(folder, found)
         find_duplicates(folder, counts, config.near_duplicate, config.keep_duplicate, seed=config.seed, each=each)
@@ -171,13 +172,18 @@ def _describe(context: KindContext) -> dict[str, Any]:
     return {**described, **context.mismatch.to_dict()}
 
 
-def _thresholds(pairs: dict[str, Pairs], kinds: dict[str, KindContext], frequencies: Frequencies) -> dict[str, Any]:
+def _thresholds(
+    pairs: dict[str, Pairs], kinds: dict[str, KindContext], frequencies: Frequencies, top: float | None
+) -> dict[str, Any]:
+    """Where the flags are cut: by what fits, or where a share `top` is wanted, by rank."""
+    if top is None:
+        return absolute_thresholds({k: c.media for k, c in kinds.items()}, {k: c.captions for k, c in kinds.items()})
     visual, text = {}, {}
     for kind, one in pairs.items():
         measured, scale = kinds[kind].measure(one), kinds[kind].ambiguity
         visual[kind] = scale.of_visual(measured)
         text[kind] = scale.of_text(measured, frequencies.bits(one.captions))
-    return default_thresholds(visual, text)
+    return top_thresholds(visual, text, top)
 
 
 def _keep_reference(folder: Folder, pairs: dict[str, Pairs]) -> None:

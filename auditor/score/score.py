@@ -102,6 +102,7 @@ def score_pairs(pairs: Pairs, kind: KindContext, context: Context) -> Columns:
         "ambiguity_visual": kind.ambiguity.of_visual(measured),
         "ambiguity_text": kind.ambiguity.of_text(measured, bits),
         "caption_bits": bits,
+        "caption_share": context.frequencies.share(pairs.captions),
         "rival_margin": measured.rival_margin,
         "topic": assign_topics(pairs.visual, context.topics),
     }

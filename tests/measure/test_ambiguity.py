@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from auditor.measure.ambiguity import MISMATCH, AmbiguityScale, Frequencies, default_thresholds
+from auditor.measure.ambiguity import MISMATCH, AmbiguityScale, Frequencies, absolute_thresholds, top_thresholds
 from auditor.measure.evidence import judged
 from auditor.measure.mismatch import fit_mismatch
 from auditor.measure.rivals import Measures, Reference, measure
@@ -53,12 +53,12 @@ def test_swapping_captions_leaves_ambiguity_and_raises_p_mismatch() -> None:
     assert p[:80].mean() > 0.8 and p[80:].mean() < 0.1
 
 
-def test_default_thresholds_flag_the_tail_and_little_else() -> None:
+def test_a_share_that_is_asked_for_is_flagged() -> None:
     found = measures_of(sorts(vague=8))
     bits = np.full(200, 20.0, np.float32)
     scale = AmbiguityScale.of(found, bits)
     ambiguity = scale.of_text(found, bits)
-    thresholds = default_thresholds({"image": scale.of_visual(found)}, {"image": ambiguity})
+    thresholds = top_thresholds({"image": scale.of_visual(found)}, {"image": ambiguity}, 0.05)
     assert thresholds["mismatch"] == MISMATCH
     flagged = ambiguity >= thresholds["ambiguity_text"]
     assert flagged[:8].all()
@@ -66,7 +66,8 @@ def test_default_thresholds_flag_the_tail_and_little_else() -> None:
 
 
 def test_no_pairs_give_no_thresholds() -> None:
-    assert default_thresholds({}, {})["ambiguity_text"] is None
+    assert top_thresholds({}, {}, 0.05)["ambiguity_text"] is None
+    assert absolute_thresholds({}, {})["ambiguous_text"] is None
 
 
 def test_a_caption_that_says_little_is_ambiguous_whatever_the_encoder_thinks() -> None:
@@ -77,8 +78,48 @@ def test_a_caption_that_says_little_is_ambiguous_whatever_the_encoder_thinks() -
     bits = frequencies.bits(captions)
     assert bits[:10].max() < bits[10:].min()
     scale = AmbiguityScale.of(found, bits)
-    cut = default_thresholds({}, {"image": scale.of_text(found, bits)})["ambiguity_text"]
+    cut = top_thresholds({}, {"image": scale.of_text(found, bits)}, 0.05)["ambiguity_text"]
     assert (scale.of_text(found, bits) >= cut)[:10].all()
+
+
+SIGHTS = [
+    f"a {look} {thing} beside the {place}"
+    for look in ("brown", "tall", "old", "wet")
+    for thing in ("dog", "horse", "bench", "tram")
+    for place in ("river", "church", "kiosk", "harbour", "tunnel", "meadow", "quarry", "terminal")
+]
+
+
+def test_words_that_most_captions_hold_say_little_however_many_they_are() -> None:
+    """Once such words counted as unknown ones, which say most."""
+    captions = ["a photo of something"] * 96 + SIGHTS[:32]
+    frequencies = Frequencies.of(captions)
+    share = frequencies.share(captions)
+    cut = absolute_thresholds({"image": 128}, {"image": 128})["caption_share"]
+    assert (share[:96] >= cut).all() and share[:96].max() == pytest.approx(0.75**2)
+    assert not (share[96:] >= cut).any()
+    assert frequencies.bits(["zebra"])[0] == 7.0  # one of 128
+
+
+def test_a_corpus_without_ambiguity_has_no_flags() -> None:
+    shares = Frequencies.of(SIGHTS).share(SIGHTS)
+    found = measures_of(sorts())
+    cuts = absolute_thresholds({"image": 200}, {"image": 200})
+    assert not (shares >= cuts["caption_share"]).any()
+    assert not (found.matches_text >= cuts["ambiguous_text"]).any()
+    assert not (found.matches_visual >= cuts["ambiguous_visual"]).any()
+
+
+def test_a_caption_without_words_says_nothing_but_other_scripts_have_no_share() -> None:
+    shares = Frequencies.of(SIGHTS).share(["the", "1234", "狗", "一只狗在公园里接飞盘"])
+    assert shares[:2].tolist() == [1.0, 1.0]
+    assert np.isnan(shares[2]) and shares[3] < 0.01
+
+
+def test_cuts_grow_with_the_corpus_and_are_never_a_handful() -> None:
+    cuts = absolute_thresholds({"image": 1000, "video": 20}, {"image": 5000, "video": 20})
+    assert cuts["ambiguous_text"] == {"image": 200, "video": 10} and cuts["ambiguous_visual"]["image"] == 1000
+    assert cuts["caption_share"] == 0.01 and absolute_thresholds({}, {"image": 100})["caption_share"] == 0.1
 
 
 def test_captions_without_words_change_nothing() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from auditor.audit import Audit
-from auditor.query.rules import RuleError, Rules, flag_sql, parse_share
+from auditor.query.rules import RuleError, Rules, flag_sql, overridden, parse_share
 from auditor.schema import FLAGS
 from tests.support.synthetic import write_audit
 
@@ -36,7 +36,7 @@ def test_thresholds_can_be_overridden_and_the_papers_used(path: str) -> None:
 
 
 def test_an_audit_without_counts_to_cut_goes_by_ambiguity(path: str) -> None:
-    own = {"ambiguous_text": None, "ambiguity_text": 1.2, "ambiguous_visual": None, "ambiguity_visual": 1.0}
+    own = {"ambiguity_text": 1.2, "ambiguity_visual": 1.0}
     table = Audit(path, thresholds=own).sql("SELECT * FROM samples")
     for flag, column, threshold in (
         ("ambiguous_text", "ambiguity_text", 1.2),
@@ -54,6 +54,14 @@ def test_a_threshold_of_its_own_for_each_kind(path: str) -> None:
     expected = np.nan_to_num(table["matches_text"].to_numpy(), nan=-1) >= cut
     assert {kind for kind, flag in zip(table["kind"].to_pylist(), expected, strict=True) if flag} == {"image", "video"}
     np.testing.assert_array_equal(table["ambiguous_text"].to_numpy(), expected)
+
+
+def test_words_raise_a_flag_too_unless_something_else_is_asked_for() -> None:
+    saved = {"mismatch": 0.5, "ambiguous_text": 60.0, "caption_share": 0.01}
+    assert "caption_share" in flag_sql(saved)["ambiguous_text"] and "matches_text" in flag_sql(saved)["ambiguous_text"]
+    for given in ({"ambiguous_text": 5.0}, {"uncertainty_text": 0.5}, {"ambiguity_text": 1.0}, {"caption_share": None}):
+        assert "caption_share" not in flag_sql(overridden(saved, given))["ambiguous_text"]
+    assert overridden(saved, {"mismatch": 0.1}) == {**saved, "mismatch": 0.1}
 
 
 def test_no_threshold_no_flag() -> None:
