@@ -8,7 +8,7 @@
 A thin facade: each method is one function of query/ or keep/, over `Audit.database`. No torch, no Ray.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from auditor.certify.estimate import Certificate, certify
 from auditor.certify.sample import Sample, find_sample, judged_strata, marks_of_sample
+from auditor.columns.apply import Applied, Function, apply, make_work
 from auditor.columns.join import Joined, Which, join
 from auditor.errors import AuditError
 from auditor.keep.effects import Effects, nearest_cut, rule_effects
@@ -223,6 +224,27 @@ class Audit:
     ) -> Joined:
         """Add the columns of a Parquet or CSV file by uid or key; they are columns like any other afterwards."""
         done = join(self.database, str(table), on, prefix=prefix, which=which, force=force)
+        self._reopen()
+        return done
+
+    def apply(
+        self,
+        function: Function,
+        columns: Sequence[str],
+        *,
+        name: str | None = None,
+        prefix: str = "",
+        batch_size: int = 256,
+        image_size: int = 224,
+        force: bool = False,
+    ) -> Applied:
+        """Call a function with batches of the usable rows and keep what it gives as columns like any other.
+
+        `columns` are its arguments by name: columns of the audit, `visual` and `text` (embeddings), `image` (decoded
+        pictures), `media` (bytes). A class is made once. The same call after a kill goes on: auditor.columns.apply.
+        """
+        options = {"name": name, "prefix": prefix, "batch_size": batch_size, "image_size": image_size}
+        done = apply(self.database, function, make_work(function, columns, **options), force=force)
         self._reopen()
         return done
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 @click.option("--input-columns", is_flag=True, help="A .parquet with the rows and columns of the input table.")
 @selection_options
 @click.option("--keep-top", help="Keep the best share (30%) or number (100000) of the usable rows ...")
-@click.option("--by", help="... by this column.")
+@click.option("--by", help="... by this column; of --tiers p_mismatch by default.")
+@click.option("--tiers", type=click.IntRange(min=2), help="Shards in this many tiers of quality, OUT/tier-1 the best.")
 @click.option("--dry-run", is_flag=True, help="Write nothing: show what each rule removes, how the kept set differs.")
 @click.option("--shard-size", type=click.IntRange(min=1), default=10_000, show_default=True, help="Samples per shard.")
 @click.option("--corpus", help=CORPUS_HELP)
@@ -35,6 +36,7 @@ def command(
     corpus: str | None,
     force: bool,
     as_json: bool,
+    tiers: int | None,
     **rules: Any,
 ) -> None:
     """Write the usable rows of AUDIT that meet all the rules given.
@@ -46,13 +48,19 @@ def command(
     auditor filter audit/ --max-p-mismatch 0.1 --no-duplicates --dry-run
     auditor filter audit/ --keep-top 30% --by similarity --out kept.npy
     auditor filter audit/ --lose-at-most 2% --out clean/ --shard-size 5000
+    auditor filter audit/ --lose-at-most 2% --tiers 3 --out tiers/
     auditor filter audit/ --where "license = 'cc-by'" --out kept.csv
     """
     if not out and not dry_run:
         raise click.UsageError("say where to with --out, or look first with --dry-run")
+    by = rules["by"] or "p_mismatch"
+    if tiers and not rules["keep_top"]:
+        rules["by"] = None  # it ranks the tiers
     subset = selected(open_audit(audit, corpus), rules)
     if dry_run:
         show_plan(subset, as_json)
+    elif out and tiers:
+        write_tiers(subset, out, tiers, by, as_json, force=force, shard_size=shard_size)
     elif out:
         write(subset, out, as_json, force=force, shard_size=shard_size, input_columns=input_columns)
 
@@ -74,6 +82,32 @@ def write(subset: "Subset", out: str, as_json: bool, **options: Any) -> None:
         click.echo(f"{done.target}: {written(done)}")
         if note := unscored_note(subset.usable_unscored, subset.unscored):
             click.echo(note)
+
+
+def write_tiers(subset: "Subset", out: str, count: int, by: str, as_json: bool, **options: Any) -> None:
+    from dataclasses import asdict
+
+    from auditor import console
+    from auditor.keep.tiers import export_tiers
+
+    with console.Progress("filter", None, "samples", quiet=as_json) as progress:
+        done = export_tiers(subset, out, count, by, progress=progress.advance, **options)
+    if as_json:
+        click.echo(console.as_json({**asdict(done), "open_clip": done.open_clip}))
+        return
+    rows = [
+        {
+            "tier": tier.folder.rsplit("/", 1)[-1],
+            "pairs": tier.pairs,
+            "samples": tier.samples,
+            "shards": tier.shards,
+            "expected to match": percent(tier.expected_good),
+            "factor": f"{tier.factor:.3g}",
+        }
+        for tier in done.tiers
+    ]
+    console.table(rows, f"{done.target}: tiers by {done.by}")
+    click.echo(f"open_clip: python -m open_clip_train.main {done.open_clip} …")
 
 
 def written(done: "Exported") -> str:

@@ -23,6 +23,7 @@ from auditor.store.lock import LOCK, exclusive
 
 PLAN = "export.json"
 REMOVED = "removed.parquet"
+SAME = ("fingerprint", "shard_size")  # of a description: two exports with these alike are one
 REMOVED_COLUMNS = (
     "uid, key, caption_index, shard, kind, caption, status, error_message, similarity, "
     "uncertainty_visual, uncertainty_text, p_mismatch, duplicate_of"
@@ -47,9 +48,18 @@ class Plan:
 
 
 def export_shards(
-    kept: KeptRows, folder: Folder, *, shard_size: int, force: bool = False, progress: Progress | None = None
+    kept: KeptRows,
+    folder: Folder,
+    *,
+    shard_size: int,
+    force: bool = False,
+    progress: Progress | None = None,
+    part: bool = False,
 ) -> Exported:
-    """New shards in `folder`, and removed.parquet with the reason of every row that is not kept."""
+    """New shards in `folder`, and removed.parquet with the reason of every row that is not kept.
+
+    As `part` of a larger export they are shards alone, and where they are complete already that is not refused.
+    """
     if shard_size < 1:
         raise ExportError("--shard-size must be at least 1")
     sources = kept.by_shard()
@@ -57,27 +67,28 @@ def export_shards(
     plan = Plan(total, -(-total // shard_size))
     refuse_before_lock(folder)
     with exclusive(folder):
-        return write_export(kept, folder, plan, sources, describe(kept, sources, shard_size), force, progress)
+        description = describe(kept, sources, shard_size)
+        if not part or not is_complete(folder, description):
+            folder.sweep_temporary("")
+            prepare(folder, description, force)
+            done = {int(name) for name in folder.names("", ".tar") if name.isdecimal()}
+            write_missing(kept, folder, plan, sources, done, progress)
+            if not part:
+                write_removed(kept, folder)
+            folder.write_json(PLAN, {**description, "state": "complete", "samples": plan.total, "shards": plan.shards})
+    return Exported(folder.url, "webdataset", plan.total, plan.shards, kept.count)
 
 
-def write_export(
-    kept: KeptRows,
-    folder: Folder,
-    plan: Plan,
-    sources: list[tuple[str, int]],
-    description: dict[str, Any],
-    force: bool,
-    progress: Progress | None,
-) -> Exported:
-    """Start or go on, to the end."""
-    folder.sweep_temporary("")
-    prepare(folder, description, force)
-    done = {int(name) for name in folder.names("", ".tar") if name.isdecimal()}
-    write_missing(kept, folder, plan, sources, done, progress)
+def write_removed(kept: KeptRows, folder: Folder) -> None:
+    """The rows that are not kept, each with its reason."""
     removed = f"SELECT {REMOVED_COLUMNS}, {kept.reasons} AS reason FROM reviewed AS samples"
     copy_parquet(kept, folder, REMOVED, f"{removed} WHERE NOT coalesce({kept.condition}, FALSE)")
-    folder.write_json(PLAN, {**description, "state": "complete", "samples": plan.total, "shards": plan.shards})
-    return Exported(folder.url, "webdataset", plan.total, plan.shards, kept.count)
+
+
+def is_complete(folder: Folder, description: dict[str, Any]) -> bool:
+    """Whether this very export is there, whole."""
+    earlier: dict[str, Any] = folder.read_json(PLAN) if folder.exists(PLAN) else {}
+    return earlier.get("state") == "complete" and all(earlier.get(key) == description[key] for key in SAME)
 
 
 def refuse_before_lock(folder: Folder) -> None:
@@ -129,7 +140,7 @@ def prepare(folder: Folder, description: dict[str, Any], force: bool) -> None:
     earlier: dict[str, Any] = folder.read_json(PLAN) if folder.exists(PLAN) else {}
     if earlier.get("state") == "complete":
         raise ExportError(f"{folder.url} exists; --force replaces it")
-    if earlier and any(earlier.get(key) != description[key] for key in ("fingerprint", "shard_size")):
+    if earlier and any(earlier.get(key) != description[key] for key in SAME):
         raise ExportError(
             f"{folder.url} holds an unfinished export by other rules, or of a corpus that has changed since; "
             "--force replaces it"

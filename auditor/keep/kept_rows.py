@@ -23,6 +23,13 @@ class KeptRows:
         self.clauses: list[Clause] = clauses(database, rules)
         self.condition = all_of(self.clauses)
 
+    def narrowed(self, clause: Clause) -> "KeptRows":
+        """Those of them that meet one more clause."""
+        other = KeptRows(self.database, self.rules)
+        other.clauses = [*self.clauses, clause]
+        other.condition = all_of(other.clauses)
+        return other
+
     @property
     def source(self) -> str:
         return self.database.stored_table(self.condition)  # an export reads it in a sandbox of its own

@@ -57,9 +57,11 @@ def publish(folder: Folder, source: Source) -> None:
     folder.write_json(about_name(source.name), {**source.about, "columns": dict(source.columns)})
 
 
-def write_columns(folder: Folder, source: str, shard: str, table: pa.Table) -> None:
+def write_columns(
+    folder: Folder, source: str, shard: str, table: pa.Table, metadata: Mapping[str, str] | None = None
+) -> None:
     """The columns of one shard, a row for each of its rows."""
-    folder.write_table(file_name(source, shard), table, storage={"compression": "lz4"})
+    folder.write_table(file_name(source, shard), table, metadata, storage={"compression": "lz4"})
 
 
 def remove_source(folder: Folder, source: str) -> None:

@@ -107,10 +107,14 @@ class Folder:
         with self.reading(name), self.fs.open(self.path(name), "rb") as file:
             return pq.read_table(file, columns=list(columns) if columns else None)
 
-    def table_columns(self, name: str) -> list[str]:
+    def table_schema(self, name: str) -> pa.Schema:
+        """Names and types of the columns, without metadata."""
         with self.reading(name), self.fs.open(self.path(name), "rb") as file:
-            columns: list[str] = pq.read_schema(file).names
-            return columns
+            return pq.read_schema(file).remove_metadata()
+
+    def table_columns(self, name: str) -> list[str]:
+        columns: list[str] = self.table_schema(name).names
+        return columns
 
     @contextlib.contextmanager
     def reading(self, name: str) -> Iterator[None]:

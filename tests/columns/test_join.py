@@ -45,7 +45,7 @@ def scores(found: list[str], seed: int = 0) -> pa.Table:
         {
             "uid": [found[i].upper() for i in order],
             "score": random.random(len(found)),
-            "language": [("en", "de")[int(i) % 2] for i in order],
+            "tongue": [("en", "de")[int(i) % 2] for i in order],
             "boxes": [[1.0]] * len(found),
         }
     )
@@ -54,13 +54,13 @@ def scores(found: list[str], seed: int = 0) -> pa.Table:
 def test_every_row_has_the_value_of_its_uid(audit: Path) -> None:
     table = scores(uids(audit)[:800])
     done = joined(audit, table, prefix="a_")
-    assert (done.columns, done.rows, done.matched, done.missing) == (("a_score", "a_language"), 900, 800, 100)
+    assert (done.columns, done.rows, done.matched, done.missing) == (("a_score", "a_tongue"), 900, 800, 100)
     assert done.left_out == ("boxes",)
     expected = {row["uid"].lower(): row for row in table.to_pylist()}
     with Audit(audit) as opened:
-        for row in opened.sql("SELECT uid, a_score, a_language FROM samples").to_pylist():
-            known = expected.get(row["uid"], {"score": None, "language": None})
-            assert (row["a_score"], row["a_language"]) == (known["score"], known["language"])
+        for row in opened.sql("SELECT uid, a_score, a_tongue FROM samples").to_pylist():
+            known = expected.get(row["uid"], {"score": None, "tongue": None})
+            assert (row["a_score"], row["a_tongue"]) == (known["score"], known["tongue"])
 
 
 def test_joined_columns_are_columns_like_any_other(audit: Path, tmp_path: Path) -> None:
@@ -71,16 +71,16 @@ def test_joined_columns_are_columns_like_any_other(audit: Path, tmp_path: Path) 
         usable = set(opened.sql("SELECT uid FROM samples WHERE status = 'ok'")["uid"].to_pylist())
         ok = [uid for uid in uids(audit) if uid in usable]
         assert opened.worst("score", 5)["score"].to_pylist() == sorted(values.values())[:5]
-        assert opened.count("score > 0.5 AND language = 'en'") > 100
+        assert opened.count("score > 0.5 AND tongue = 'en'") > 100
         assert len(opened.keep(min={"score": 0.25})) == sum(values[uid] >= 0.25 for uid in ok)
-        assert len(opened.keep(max={"score": 0.25}, where="language = 'de'")) < len(opened.keep(max={"score": 0.25}))
+        assert len(opened.keep(max={"score": 0.25}, where="tongue = 'de'")) < len(opened.keep(max={"score": 0.25}))
         assert len(opened.keep(keep_top="10%", by="score")) == round(len(ok) / 10)
         assert sum(opened.histogram("score").counts) > 0
         page = opened.page("score > 0.9", "score", limit=3).to_pylist()
         assert [row["score"] for row in page] == sorted(value for value in values.values() if value > 0.9)[:3]
         assert opened.row(page[0]["uid"])["score"] == page[0]["score"]  # type: ignore[index]
         opened.load_into_memory()
-        assert opened.database.in_memory("score > 0.5") and not opened.database.in_memory("language = 'en'")
+        assert opened.database.in_memory("score > 0.5") and not opened.database.in_memory("tongue = 'en'")
         assert [row["score"] for row in opened.page("score > 0.9", "score", limit=3).to_pylist()] == [
             row["score"] for row in page
         ]
