@@ -19,8 +19,11 @@ from dashboard.words import empty
 PAGES = (
     ("overview", "Overview", ":material/insights:"),
     ("browse", "Browse", ":material/photo_library:"),
+    ("review", "Review", ":material/checklist:"),
     ("sample", "Sample", ":material/search:"),
     ("thresholds", "Thresholds", ":material/tune:"),
+    ("map", "Map", ":material/scatter_plot:"),
+    ("shards", "Shards", ":material/grid_on:"),
     ("faults", "Faults", ":material/report:"),
     ("compare", "Compare", ":material/compare_arrows:"),
     ("benchmarks", "Benchmarks", ":material/leaderboard:"),

@@ -48,7 +48,7 @@ def histogram(records: Records, title: str, *, log: bool = False, cut: float | N
 
 
 def null_chart(records: Records) -> Chart:
-    """All pairs by score, and the share of them that random re-pairings explain."""
+    """All pairs by score, and the share of them that random re-pairings explain; on a root, or nobody sees a few %."""
     data = frame(records).melt(["low", "high"], var_name="which", value_name="share")
     colours = alt.Scale(domain=["all pairs", "mismatched"], range=[BLUE, ORANGE])
     return (
@@ -63,7 +63,13 @@ def null_chart(records: Records) -> Chart:
                 axis=alt.Axis(grid=False),
             ),
             x2="high:Q",
-            y=alt.Y("share:Q", title="share of pairs", stack=None, axis=alt.Axis(format="%")),
+            y=alt.Y(
+                "share:Q",
+                title="share of pairs (square-root axis)",
+                stack=None,
+                scale=alt.Scale(type="sqrt"),
+                axis=alt.Axis(format=".2~%", tickCount=6),
+            ),
             color=alt.Color("which:N", title=None, scale=colours, legend=alt.Legend(orient="top")),
             tooltip=[
                 alt.Tooltip("low:Q", title="score from", format=".3~g"),

@@ -9,7 +9,7 @@ from auditor.query.database import AuditDatabase
 from auditor.schema import HEADLINES, MARKS
 from dashboard.media import SMALL, Shown, thumbnails
 from dashboard.records import others_say
-from dashboard.state import SAMPLE, View, reviewer, sample_query
+from dashboard.state import BROWSE, SAMPLE, View, reviewer, sample_query
 from dashboard.words import MARK_ICONS, flag_badges, number, short, shortened
 
 USUAL = HEADLINES[:2]
@@ -54,6 +54,8 @@ def card(
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         st.page_link(SAMPLE, label=label, query_params=dict(query))
         if row.get("status") == "ok":
+            like = {"like": f"{row['uid']}-{row.get('caption_index') or 0}"}
+            st.page_link(BROWSE, label="≈", help="More like this", query_params=like)
             marking(database, row)
 
 

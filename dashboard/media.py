@@ -19,7 +19,7 @@ from auditor.report.thumbnails import ThumbnailError, Thumbnails
 from auditor.sample import Kind, Problem, Span
 
 Row = Mapping[str, Any]
-SMALL, LARGE, STRIP = 360, 1200, 160  # pixels
+SMALL, REVIEW, LARGE, STRIP = 360, 800, 1200, 160  # pixels
 KEPT_BYTES = 200 * 2**20
 INLINE_VIDEO = 24 * 2**20  # a gallery plays videos up to this size, the page of a sample all
 READERS = 8  # at once: remote corpora answer slowly, not rarely

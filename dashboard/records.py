@@ -15,11 +15,14 @@ from auditor.query.by_medium import count_media, media_page, several_captions
 from auditor.query.database import AuditDatabase
 from auditor.query.distributions import Density, Histogram
 from auditor.query.rows import count, media, page
+from auditor.query.rows import row as row_of
 from auditor.query.rules import Rules
 from auditor.query.sandbox import literal
-from dashboard.state import View
+from auditor.search.search import Found, search
+from dashboard.state import View, Wanted
 
 EXPORT_ROWS = 1_000_000
+SEARCHED = 120  # nearest rows that a search shows
 
 
 def bars(found: Histogram) -> list[dict[str, float]]:
@@ -85,10 +88,29 @@ def corpus_problem(database: AuditDatabase) -> str | None:
 def cards(
     database: AuditDatabase, condition: str | None, view: View, limit: int, offset: int
 ) -> list[list[dict[str, Any]]]:
-    """The cards of a page: each the rows of a medium, or one row, as the view has it."""
+    """The cards of a page: each the rows of a medium, or one row, as the view has it.
+
+    Rows that were searched for have their similarity to what was asked in `nearness`.
+    """
+    if view.wanted:
+        nearest = searched(database, condition, view.wanted)[offset : offset + limit]
+        rows = [row_of(database, one.uid, one.caption_index, one.shard) for one in nearest]
+        return [[{**row, "nearness": one.similarity}] for row, one in zip(rows, nearest, strict=True) if row]
     if view.grouped and several_captions(database):
         return media_page(database, condition, view.sort, view.descending, limit, offset)
     return [[row] for row in page(database, condition, view.sort, view.descending, limit, offset).to_pylist()]
+
+
+def searched(database: AuditDatabase, condition: str | None, wanted: Wanted) -> list[Found]:
+    """The nearest rows, best first; asked once, but for conditions on marks, which change."""
+
+    def compute() -> list[Found]:
+        uid, index = wanted.row
+        asked: dict[str, Any] = {"like": uid, "caption_index": index} if wanted.like else {"text": wanted.text.strip()}
+        return search(database, **asked, over=wanted.over, where=condition, n=SEARCHED)
+
+    changing = "review" in (condition or "").lower()
+    return compute() if changing else database.cached(f"search {wanted} {condition}", compute)
 
 
 def count_cards(database: AuditDatabase, condition: str | None, grouped: bool) -> int:
@@ -121,6 +143,12 @@ def rows_file(database: AuditDatabase, condition: str | None, most: int = EXPORT
     buffer = io.BytesIO()
     pq.write_table(table, buffer, compression="zstd")
     return buffer.getvalue()
+
+
+def uids_file(database: AuditDatabase, condition: str) -> bytes:
+    """The uids of a selection, a line each."""
+    table = database.run(f"SELECT DISTINCT uid FROM samples WHERE {database.where(condition)} ORDER BY uid")
+    return "".join(f"{uid}\n" for uid in table["uid"].to_pylist()).encode()
 
 
 def media_kept(database: AuditDatabase, rules: Rules) -> int:

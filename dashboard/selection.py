@@ -44,8 +44,8 @@ class Selection:
             parts.append("status <> 'ok'" if self.status == "not ok" else f"status = {literal(self.status)}")
         if self.review == DIVIDED:
             parts.append(
-                "(uid, caption_index) IN (SELECT uid, caption_index FROM reviews "
-                "GROUP BY uid, caption_index HAVING count(DISTINCT mark) > 1)"
+                "EXISTS (SELECT 1 FROM reviews WHERE reviews.uid = samples.uid "
+                "AND reviews.caption_index = samples.caption_index HAVING count(DISTINCT mark) > 1)"
             )
         elif self.review in MARKS:
             parts.append(f"review = {literal(self.review)}")

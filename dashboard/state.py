@@ -13,11 +13,13 @@ from urllib.parse import parse_qs, urlencode
 import streamlit as st
 
 from auditor.query.database import AuditDatabase
-from auditor.query.rows import row
+from auditor.query.rows import row, worst
 from auditor.schema import FLAGS, HEADLINES, MARKS, STATUSES
+from auditor.search.vectors import SIDES
 from dashboard.selection import DIVIDED, Bounds, Selection
 
-BROWSE, SAMPLE = "screens/browse.py", "screens/sample.py"
+BROWSE, SAMPLE, THRESHOLDS = "screens/browse.py", "screens/sample.py", "screens/thresholds.py"
+FAULTS, MAP, REVIEW = "screens/faults.py", "screens/map.py", "screens/review.py"
 ANY = "any"
 KINDS = (ANY, "image", "video")
 STATES = (ANY, "not ok", *STATUSES)
@@ -30,14 +32,39 @@ SIZE = 24
 
 
 @dataclass(frozen=True)
+class Wanted:
+    """What is searched for: a text, or rows like one (its uid and caption_index); over media or captions."""
+
+    text: str = ""
+    like: str = ""  # uid-caption_index
+    over: str = "media"
+
+    def __bool__(self) -> bool:
+        return bool(self.text.strip() or self.like)
+
+    @property
+    def row(self) -> tuple[str, int]:
+        uid, _, index = self.like.rpartition("-")
+        return (uid, int(index)) if index.isdecimal() and index.isascii() and len(index) < 9 else (self.like, 0)
+
+    def query(self) -> dict[str, list[str]]:
+        over = [] if self.over == "media" else [self.over]
+        return {"search": [self.text] * bool(self.text), "like": [self.like] * bool(self.like), "over": over}
+
+
+@dataclass(frozen=True)
 class View:
-    """A selection, its order, how many cards stand on a page, and whether a medium's captions share a card."""
+    """A selection, its order, how many cards stand on a page, and whether a medium's captions share a card.
+
+    Where something is searched for, the order is that of the search.
+    """
 
     selection: Selection
     sort: str | None = SORT
     descending: bool = True
     size: int = SIZE
     grouped: bool = True
+    wanted: Wanted = Wanted()
 
     def query(self, at: int = 0) -> dict[str, list[str]]:
         """As parameters of the Browse page, on the page of the row at a place; what is as usual is left out."""
@@ -55,6 +82,7 @@ class View:
             "size": [] if self.size == SIZE else [str(self.size)],
             "grouped": [] if self.grouped else ["false"],
             "page": [] if page == 1 else [str(page)],
+            **self.wanted.query(),
             **{column: [f"{low:.9g}", f"{high:.9g}"] for column, (low, high) in chosen.ranges.items()},
         }
         return {name: values for name, values in found.items() if values}
@@ -85,6 +113,7 @@ def view_of(given: Mapping[str, list[str]]) -> View:
         descending=one("order", ORDERS) != "ascending",
         size=int(one("size", tuple(str(size) for size in SIZES)) or SIZE),
         grouped=one("grouped") != "false",
+        wanted=Wanted(one("search") or "", one("like") or "", one("over", tuple(SIDES)) or "media"),
     )
 
 
@@ -124,10 +153,10 @@ def reviewer() -> str:
 
 
 def wanted_row(database: AuditDatabase) -> dict[str, Any] | None:
-    """The row that the URL names."""
+    """The row that the URL names, or the most suspicious where it names none."""
     uid, shard = st.query_params.get("uid"), st.query_params.get("shard") or None
     caption = st.query_params.get("caption", "0")
     if not uid:
-        return None
+        return next(iter(worst(database, n=1).to_pylist()), None)
     index = int(caption) if caption.isdecimal() and caption.isascii() and len(caption) < 9 else 0
     return row(database, uid, index, shard) or (row(database, uid, index) if shard else None)

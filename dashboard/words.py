@@ -4,7 +4,8 @@ Captions, keys and messages come from the corpus: they go through `st.text`, `st
 anything that reads Markdown (labels, captions of images, alerts).
 """
 
-from collections.abc import Mapping
+import html
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ import streamlit as st
 from auditor.schema import COLUMNS, FLAGS, HEADLINES, MARKS, STATUSES
 
 LONGEST = 220
+AGAINST, FOR = "232, 116, 59", "76, 139, 217"  # colours
 MARK_ICONS = {"good": ":material/thumb_up:", "bad": ":material/thumb_down:", "unsure": ":material/help:"}
 
 
@@ -35,6 +37,8 @@ def status_label(status: str) -> str:
 
 def short(column: str) -> str:
     """The label where there is little room."""
+    if column == "nearness":
+        return "near"
     return (COLUMNS[column].short if column in COLUMNS else "") or label(column)
 
 
@@ -67,6 +71,18 @@ def score_words(row: Mapping[str, Any], percentiles: Mapping[str, float]) -> lis
             sentence = column.sentence.format(value=number(value), percent=percent(value), kind=kind)
             found.append(Score(column.label, number(value), sentence + below))
     return found
+
+
+def weighed_html(words: Sequence[tuple[str, float]]) -> str:
+    """Words with the background of what they say: orange against the medium, blue for it. The text is escaped."""
+    strongest = max((abs(gain) for _, gain in words), default=0) or 1.0
+    spans = [
+        f'<span class="weighed" data-against="{str(gain > 0).lower()}" title="{gain:+.3f}" '
+        f'style="background: rgba({AGAINST if gain > 0 else FOR}, {0.6 * abs(gain) / strongest:.2f})">'
+        f"{html.escape(word)}</span>"
+        for word, gain in words
+    ]
+    return f'<p class="weighed-words">{" ".join(spans)}</p>'
 
 
 def empty(title: str, text: str = "", command: str | None = None, icon: str = ":material/info:") -> None:

@@ -28,6 +28,7 @@ LONGEST = (
     "evaluate/test_evaluate.py",
 )
 TOGETHER = {
+    "dashboard/test_browser_explore.py": "dashboard/test_browser.py",
     "demo/test_model.py": "demo/test_check.py",
     "measure/test_ambiguity.py": "measure/test_mismatch.py",
 }

@@ -23,13 +23,14 @@ ALLOWED = {
 LAYERS = (
     *("errors", "schema", "sample", "vectors", "console", "dashboard_settings"),
     *("facts", "corpus", "store", "decode", "measure", "sweep", "score"),
-    *("query", "search", "keep", "columns", "certify", "faults", "report", "retrieval", "train", "evaluate", "run"),
+    *("query", "search", "keep", "columns", "certify", "faults", "explore"),
+    *("report", "retrieval", "train", "evaluate", "run"),
     *("audit", "__init__", "demo", "doctor", "commands", "cli"),
 )
 # Rooms that read an audit or a corpus: neither torch nor Ray nor `model`, not even inside a function.
 LIGHT = (
     *("errors", "schema", "sample", "vectors", "console", "dashboard_settings"),
-    *("facts", "corpus", "store", "measure", "query", "search", "keep", "columns", "certify", "faults"),
+    *("facts", "corpus", "store", "measure", "query", "search", "keep", "columns", "certify", "faults", "explore"),
     *("report", "retrieval", "audit"),
 )
 HEAVY = {"torch", "ray", "open_clip", "model"}

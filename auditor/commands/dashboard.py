@@ -92,6 +92,7 @@ def start(settings: Settings, host: str, port: int, *, open_browser: bool) -> "s
         "server.showEmailPrompt": False,
         "browser.gatherUsageStats": False,
         "client.toolbarMode": "viewer",
+        "logger.hideWelcomeMessage": True,  # Streamlit's own advertisement would lie over the pages
         "client.showErrorDetails": "type",
         **flat(tomllib.loads((FOLDER / "theme.toml").read_text(encoding="utf-8"))),
     }

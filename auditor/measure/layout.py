@@ -34,7 +34,7 @@ class Layout:
         return np.concatenate([np.empty((0, 2), np.float32), *parts])
 
     def _place(self, vectors: Floats) -> Floats:
-        near, similarity = nearest(vectors, self.vectors, min(PLACING, len(self.vectors)))
+        near, similarity = few_nearest(vectors @ self.vectors.T, min(PLACING, len(self.vectors)))
         weight = np.exp(SHARPNESS * (similarity - similarity.max(axis=1, keepdims=True)))
         weight /= weight.sum(axis=1, keepdims=True)
         placed: Floats = np.einsum("nk,nkd->nd", weight, self.position[near]).astype(np.float32)
@@ -76,6 +76,21 @@ def nearest(vectors: Floats, among: Floats, count: int) -> tuple[Ints, Floats]:
     found = np.take_along_axis(similarity, near, 1)
     order = np.lexsort((near, -found), axis=1)
     return np.take_along_axis(near, order, 1), np.take_along_axis(found, order, 1)
+
+
+def few_nearest(similarity: Floats, count: int) -> tuple[Ints, Floats]:
+    """The `count` largest of each row, best first, by looking for the largest so often; `similarity` is used up.
+
+    For a handful this takes a third of the time of a partition, and equal ones always come in the same order.
+    """
+    rows = np.arange(len(similarity))
+    near = np.empty((len(similarity), count), np.int64)
+    found = np.empty((len(similarity), count), np.float32)
+    for one in range(count):
+        near[:, one] = similarity.argmax(axis=1)
+        found[:, one] = similarity[rows, near[:, one]]
+        similarity[rows, near[:, one]] = -np.inf
+    return near, found
 
 
 def edges(vectors: Floats, neighbours: int) -> tuple[Ints, Ints, npt.NDArray[np.float64]]:

@@ -1,5 +1,7 @@
 """Topics: a corpus's media in a few clusters of their embeddings, so that a filter can show what it shifts."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -29,3 +31,17 @@ def fit_topics(visual: Floats, count: int, seed: int) -> Floats:
 def assign_topics(visual: Floats, centres: Floats) -> npt.NDArray[np.int16]:
     nearest: npt.NDArray[np.int16] = (visual @ centres.T).argmax(axis=1).astype(np.int16)
     return nearest
+
+
+def typical_captions(
+    text: Floats, topic: npt.NDArray[np.int16], captions: Sequence[str], topics: int, count: int = 3
+) -> list[list[str]]:
+    """For each topic the captions that lie furthest towards its own and away from those of all others."""
+    middle = text.mean(axis=0)
+    found = []
+    for one in range(topics):
+        members = np.flatnonzero(topic == one)
+        towards = (text[members].mean(axis=0) if len(members) else middle) - middle
+        order = members[np.argsort(-(text[members] @ towards), kind="stable")]
+        found.append(list(dict.fromkeys(" ".join(captions[row].split()) for row in order.tolist()))[:count])
+    return found

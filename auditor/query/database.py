@@ -183,9 +183,13 @@ class AuditDatabase:
     ) -> reviews.Review:
         """Keep what a person says of a row: good, bad or unsure."""
         review = reviews.new_review(uid, caption_index, mark, reviewer, note)
-        reviews.append_review(self.files.folder, review)
-        self._read_reviews()
+        self.keep_reviews([review])
         return review
+
+    def keep_reviews(self, made: Sequence[reviews.Review]) -> None:
+        """Many marks at once."""
+        reviews.append_reviews(self.files.folder, made)
+        self._read_reviews()
 
     def see_new_marks(self) -> None:
         """Those that others have made since, where the file of a local audit has changed."""

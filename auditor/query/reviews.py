@@ -1,7 +1,8 @@
 """What people said of pairs: marks kept beside the audit, append-only, safe with two reviewers at once.
 
 On a local disk a mark is one line of `reviews.jsonl`, appended by a single write; on an object store, which cannot
-append, it is one small object under `reviews/`. The latest mark of each reviewer on a row counts.
+append, it is one small object under `reviews/`. The latest mark of each reviewer on a row counts; one that is taken
+back is followed by a line that says so.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from auditor.errors import AuditorError
 from auditor.query.sandbox import literal
@@ -23,6 +24,7 @@ from auditor.schema import MARKS, Mark
 from auditor.store.folder import Folder
 
 FILE = "reviews.jsonl"
+WITHDRAWN: Literal["withdrawn"] = "withdrawn"  # in place of a mark: the reviewer has taken it back
 
 
 class ReviewError(AuditorError):
@@ -34,7 +36,7 @@ class Review:
     uid: str
     caption_index: int
     reviewer: str
-    mark: Mark
+    mark: Mark | Literal["withdrawn"]
     note: str
     time: str  # ISO, UTC
 
@@ -50,15 +52,15 @@ def reviewer_name() -> str:
 
 
 def new_review(uid: str, caption_index: int, mark: str, reviewer: str | None, note: str) -> Review:
-    if mark not in MARKS:
+    if mark not in MARKS and mark != WITHDRAWN:
         raise ReviewError(f"a mark is one of {', '.join(MARKS)}, not {mark!r}")
     now = datetime.now(UTC).isoformat(timespec="microseconds")
     return Review(uid, caption_index, reviewer or reviewer_name(), mark, note, now)
 
 
-def append_review(folder: Folder, review: Review) -> None:
-    """Keep a mark. Nothing that is there is ever rewritten, so writers need not know of each other."""
-    line = (json.dumps(asdict(review), ensure_ascii=False) + "\n").encode()
+def append_reviews(folder: Folder, reviews: Sequence[Review]) -> None:
+    """Keep marks. Nothing that is there is ever rewritten, so writers need not know of each other."""
+    line = "".join(json.dumps(asdict(review), ensure_ascii=False) + "\n" for review in reviews).encode()
     try:
         if folder.local:
             append_line(Path(folder.path(FILE)), line)
@@ -120,7 +122,7 @@ def sound(review: Review) -> bool:
     texts = (review.uid, review.reviewer, review.mark, review.note, review.time)
     return (
         all(isinstance(text, str) and storable(text) for text in texts)
-        and review.mark in MARKS
+        and (review.mark in MARKS or review.mark == WITHDRAWN)
         and type(review.caption_index) is int
         and 0 <= review.caption_index < 2**31
     )
@@ -132,11 +134,11 @@ def storable(text: str) -> bool:
 
 
 def latest(reviews: Sequence[Review]) -> list[Review]:
-    """The latest mark of each reviewer on each row."""
+    """The latest mark of each reviewer on each row, but for those taken back."""
     kept: dict[tuple[str, int, str], Review] = {}
     for review in reviews:
         kept[review.uid, review.caption_index, review.reviewer] = review
-    return list(kept.values())
+    return [review for review in kept.values() if review.mark != WITHDRAWN]
 
 
 def verdicts(reviews: Sequence[Review]) -> dict[tuple[str, int], str]:

@@ -1,4 +1,4 @@
-"""Scores of the row among all others: its copies, how often its caption occurs, its topic."""
+"""Scores of the row among all others: its copies, how often its caption occurs, its topic, its place on the map."""
 
 from functools import partial
 
@@ -28,4 +28,15 @@ COPIES = (
         logarithmic=True,
     ),
     _score("topic", "int16", "Topic", "cluster of the medium's embedding", in_memory=True),
+    _score(
+        "map_x",
+        "float32",
+        "Map of media, across",
+        "place of the medium on the map, -1 to 1",
+        in_memory=True,
+        definition="a sample laid out by its neighbours as UMAP does, the rest placed among it",
+    ),
+    _score("map_y", "float32", "Map of media, up", "place of the medium on the map, -1 to 1", in_memory=True),
+    _score("map_text_x", "float32", "Map of captions, across", "the same for the caption", in_memory=True),
+    _score("map_text_y", "float32", "Map of captions, up", "the same for the caption", in_memory=True),
 )

@@ -1,8 +1,8 @@
 """The corpus-wide numbers that scoring needs, computed once from stored embeddings and handed to every scorer.
 
-Prototypes (where no PAU was given), a reference sample per kind, the mismatch model fitted on it, topics, duplicates
-and thresholds. All samples are bounded, so this costs the same for a million pairs and for a billion, but for the
-search for duplicates (auditor.score.duplicate_search), which reads every vector and is spread as the engine can.
+Prototypes (where no PAU was given), a reference sample per kind, the mismatch model fitted on it, topics, the map,
+duplicates and thresholds. All samples are bounded, so this costs the same for a million pairs and a billion, but for
+the search for duplicates (auditor.score.duplicate_search), which reads every vector and is spread as the engine can.
 """
 
 import hashlib
@@ -17,9 +17,10 @@ import torch
 from auditor.measure.ambiguity import AmbiguityScale, Frequencies, Level, absolute_thresholds, top_thresholds
 from auditor.measure.mismatch import MismatchModel, fit_mismatch
 from auditor.measure.rivals import Hubs, Measures, Reference, frame_match_threshold, hubs_of, measure
-from auditor.measure.topics import fit_topics
+from auditor.measure.topics import assign_topics, fit_topics, typical_captions
 from auditor.measure.words import Vocabulary
 from auditor.score.caption_counts import CaptionCounts, count_captions
+from auditor.score.corpus_map import CorpusMap, lay_out
 from auditor.score.duplicate_search import Best, find_duplicates
 from auditor.score.pair_sample import (
     KINDS,
@@ -36,6 +37,7 @@ from auditor.score.pair_sample import (
 from auditor.score.vocabulary import Encode, draw_captions, vocabulary_of
 from auditor.store import embeddings as stored
 from auditor.store.folder import Folder
+from auditor.store.topics import write_topics
 from auditor.vectors import Floats
 from model.fit import fit_prototypes
 from model.prototypes import HeadConfig, PrototypeHead
@@ -94,6 +96,7 @@ class Context:
     frequencies: Frequencies
     words: int  # that are looked for in media; 0 where there was no text tower to encode them
     topics: Floats  # (T, D)
+    map: CorpusMap
     captions: CaptionCounts
     thresholds: dict[str, Any]
     statistics: dict[str, Any]
@@ -129,17 +132,19 @@ def prepare(
     for kind, pairs in found.items():
         kinds[kind] = _kind(pairs, total(counts, kind), pairs.reference(scale), frequencies, vocabulary, config.seed)
     topics = fit_topics(np.concatenate([pairs.visual for pairs in found.values()]), config.topics, config.seed)
+    laid_out = lay_out(folder, list(found.values()), config.seed, keep=keep)
     captions = count_captions(folder, shards, each)
     statistics = {kind: _describe(context) for kind, context in kinds.items()}
     thresholds = _thresholds(found, kinds, frequencies, config.ambiguous_top or None)
     if keep:
         _keep_reference(folder, found)
+        _name_topics(folder, list(found.values()), topics)
         find_duplicates(folder, counts, config.near_duplicate, config.keep_duplicate, seed=config.seed, each=each)
     counted = captions.hashes.tobytes(), captions.counts.tobytes()
     known = repr(sorted(statistics.items())), repr(sorted(frequencies.counts.items()))
     words = len(vocabulary.names) if vocabulary else 0
-    fingerprint = _fingerprint(head.fingerprint, *known, topics.tobytes(), *counted)
-    return Context(head, kinds, frequencies, words, topics, captions, thresholds, statistics, fingerprint)
+    fingerprint = _fingerprint(head.fingerprint, *known, topics.tobytes(), laid_out.fingerprint, *counted)
+    return Context(head, kinds, frequencies, words, topics, laid_out, captions, thresholds, statistics, fingerprint)
 
 
 def _fit_head(folder: Folder, counts: Sequence[ShardCounts], config: ScoreConfig, each: Each) -> PrototypeHead:
@@ -194,6 +199,14 @@ def _keep_reference(folder: Folder, pairs: dict[str, Pairs]) -> None:
         table = one.facts.append_column("visual", stored.vectors(one.visual, everywhere))
         tables.append(table.append_column("text", stored.vectors(one.text, everywhere)))
     folder.write_table("reference.parquet", pa.concat_tables(tables))
+
+
+def _name_topics(folder: Folder, pairs: Sequence[Pairs], centres: Floats) -> None:
+    """topics.json: the captions that tell each topic from the others."""
+    topic = np.concatenate([assign_topics(one.visual, centres) for one in pairs])
+    text = np.concatenate([one.text for one in pairs])
+    captions = [caption for one in pairs for caption in one.captions]
+    write_topics(folder, typical_captions(text, topic, captions, len(centres)))
 
 
 def _fingerprint(*parts: str | bytes) -> str:

@@ -105,6 +105,7 @@ def score_pairs(pairs: Pairs, kind: KindContext, context: Context) -> Columns:
         "caption_share": context.frequencies.share(pairs.captions),
         "rival_margin": measured.rival_margin,
         "topic": assign_topics(pairs.visual, context.topics),
+        **context.map.place(pairs),
     }
     if not (hashes := pairs.facts.column("caption_hash")).null_count:  # else the audit is older than it
         columns["caption_count"] = context.captions.of(hashes.to_numpy())

@@ -1,4 +1,8 @@
-"""Browse: a gallery of the rows that meet every filter of the sidebar; each filter is a parameter of the URL."""
+"""Browse: a gallery of the rows that meet every filter of the sidebar; each filter is a parameter of the URL.
+
+A search orders them by how near they are to a text, or to a row (*more like this*). The compact gallery selects and
+marks many rows at once.
+"""
 
 from typing import Any
 
@@ -9,15 +13,33 @@ from auditor.query.rows import count as count_rows
 from auditor.query.rules import Rules
 from auditor.query.sandbox import QueryError
 from auditor.schema import FLAGS, HEADLINES, MEASUREMENTS
+from auditor.search.vectors import SIDES, SearchError
+from dashboard.compact import compact
 from dashboard.gallery import USUAL, gallery
-from dashboard.records import EXPORT_ROWS, cards, count_cards, rows_file, subset_file
+from dashboard.records import EXPORT_ROWS, SEARCHED, cards, count_cards, rows_file, searched, subset_file
 from dashboard.selection import Selection, bounds
 from dashboard.source import source
-from dashboard.state import ANY, CORPUS_ORDER, KINDS, ORDERS, REVIEWS, SIZES, SORT, STATES, View, narrowed
+from dashboard.state import (
+    ANY,
+    CORPUS_ORDER,
+    KINDS,
+    MAP,
+    ORDERS,
+    REVIEW,
+    REVIEWS,
+    SIZES,
+    SORT,
+    STATES,
+    THRESHOLDS,
+    View,
+    Wanted,
+    narrowed,
+)
 from dashboard.words import empty, label
 
 found = source()
 database = found.database
+LOOKS = ("compact", "cards")
 FILTERS = ("kind", "status", "flag", "review", "text", "where", *HEADLINES)
 
 
@@ -38,6 +60,41 @@ def clear() -> None:
         limits = found.ask("bounds", bounds, column)
         st.session_state[column] = (limits.low, limits.high)
     first_page()
+
+
+def forget_example() -> None:
+    st.query_params.pop("like", None)
+    first_page()
+
+
+def searching() -> Wanted:
+    """The search box; a row that others should be like comes with the URL, and a text takes its place."""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        text = st.text_input(
+            "Search",
+            key="search",
+            placeholder="a dog on a beach",
+            bind="query-params",
+            on_change=forget_example,
+            help="The nearest by the audit's own model, which is loaded on the first search.",
+        )
+        sides = list(SIDES)
+        over = st.segmented_control("Over", sides, default=sides[0], key="over", bind="query-params", required=True)
+        like = "" if text.strip() else st.query_params.get("like", "")
+        if like:
+            st.button("Stop looking for more like this", on_click=forget_example, icon=":material/close:")
+    return Wanted(text, like, over or sides[0])
+
+
+def nearest_of(condition: str | None, wanted: Wanted) -> int:
+    """How many rows a search finds; says why where it cannot be done."""
+    try:
+        with st.spinner("Searching …"):
+            return len(searched(database, condition, wanted))
+    except SearchError as error:
+        words = "Search by example still works: the button ≈ (more like this) of any card."
+        empty("This cannot be searched", f"{error}\n{words}", icon=":material/error:")
+        st.stop()
 
 
 def filters() -> Selection:
@@ -75,13 +132,16 @@ with st.sidebar:
     selection = filters()
 
 st.title("Browse")
+wanted = searching()
 try:
     condition = selection.condition(database)
     count = found.ask("count", count_rows, condition)
 except QueryError as error:
     empty("The SQL condition cannot be used", str(error), icon=":material/error:")
     st.stop()
+nearest = nearest_of(condition, wanted) if wanted else 0
 with st.container(horizontal=True, vertical_alignment="bottom"):
+    look = st.segmented_control("Gallery", LOOKS, default=LOOKS[0], key="look", bind="query-params", required=True)
     sort = st.selectbox(
         "Sort by",
         [CORPUS_ORDER, *database.columns],
@@ -89,10 +149,13 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
         key="sort",
         bind="query-params",
         on_change=first_page,
-        width=260,
+        width=220,
+        disabled=bool(wanted),
     )
-    order = st.selectbox("Order", ORDERS, key="order", bind="query-params", on_change=first_page, width=160)
-    size = st.selectbox("On a page", SIZES, index=1, key="size", bind="query-params", on_change=first_page, width=120)
+    order = st.selectbox(
+        "Order", ORDERS, key="order", bind="query-params", on_change=first_page, width=150, disabled=bool(wanted)
+    )
+    size = st.selectbox("On a page", SIZES, index=1, key="size", bind="query-params", on_change=first_page, width=100)
     grouped = found.ask("several captions", several_captions) and st.toggle(
         "A card for each medium", True, key="grouped", bind="query-params", on_change=first_page
     )
@@ -109,12 +172,21 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
         )
         st.caption(f"Parquet holds at most {EXPORT_ROWS:,} rows; `auditor filter` has no limit.")
 
-view = View(selection, None if sort == CORPUS_ORDER else sort, order == ORDERS[0], size, grouped)
-shown_cards = found.ask("cards", count_cards, condition, grouped)
+view = View(selection, None if sort == CORPUS_ORDER else sort, order == ORDERS[0], size, grouped, wanted)
+shown_cards = nearest if wanted else found.ask("cards", count_cards, condition, grouped)
 pages = max(1, -(-shown_cards // size))
-with st.container(key="count"):
-    st.markdown(f"**{count:,}** rows" + (f" of **{shown_cards:,}** media" if grouped else ""))
-if not count:
+with st.container(horizontal=True, key="count", vertical_alignment="center"):
+    if wanted:
+        st.markdown(
+            f"the **{nearest:,}** nearest of **{count:,}** rows" + (f" (at most {SEARCHED})" if nearest else "")
+        )
+    else:
+        st.markdown(f"**{count:,}** rows" + (f" of **{shown_cards:,}** media" if grouped else ""))
+    if condition:
+        st.page_link(MAP, label="On the map", icon=":material/scatter_plot:", query_params={"map_where": condition})
+        st.page_link(THRESHOLDS, label="Filter", icon=":material/tune:", query_params={"keep_where": condition})
+        st.page_link(REVIEW, label="Review", icon=":material/checklist:", query_params={"queue_where": condition})
+if not count or not shown_cards:
     empty("No row meets these filters", "Widen a range, or clear the filters in the sidebar.")
     st.stop()
 
@@ -125,6 +197,10 @@ with footer:
     page = st.pagination(pages, key="page", bind="query-params")
     st.button("Next", on_click=turn, args=(1,), disabled=page >= pages, shortcut="Right", key="next")
 with body:
-    shown = cards(database, condition, view, size, (page - 1) * size)
+    first = (page - 1) * size
     extra = (view.sort,) if view.sort in MEASUREMENTS and view.sort not in USUAL else ()
-    gallery(database, shown, view=view, first=(page - 1) * size, shown=(*USUAL, *extra))
+    numbers = ("nearness", *USUAL[:1]) if wanted else (*extra, *USUAL)
+    if look == LOOKS[0]:
+        compact(found, condition, view, first, numbers[:1])
+    else:
+        gallery(database, cards(database, condition, view, size, first), view=view, first=first, shown=numbers)

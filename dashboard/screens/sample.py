@@ -5,6 +5,7 @@ from typing import Any
 
 import streamlit as st
 
+from auditor.explore.words import weigh_words
 from auditor.query.by_medium import captions_of
 from auditor.query.distributions import percentiles
 from auditor.query.explain import Explanation, explain
@@ -12,13 +13,18 @@ from auditor.query.precision import Precision, precision
 from auditor.query.prototypes import PrototypeBelief
 from auditor.query.rows import row as find_row
 from auditor.schema import MARKS
+from auditor.search.vectors import SearchError
 from dashboard import charts
 from dashboard.gallery import gallery, mark_row, show_medium
 from dashboard.media import LARGE, frame_strip, original, playable, thumbnails
 from dashboard.records import marks_of, neighbour
 from dashboard.source import source
 from dashboard.state import BROWSE, SAMPLE, parse_view, sample_query, wanted_row
-from dashboard.words import MARK_ICONS, clock, empty, flag_badges, number, percent, score_words, shortened
+from dashboard.words import MARK_ICONS, clock, empty, flag_badges, number, percent, score_words, shortened, weighed_html
+
+WEIGHING = (
+    "The similarity with each word, or two or three together, left out. Orange speaks against the medium, blue for it."
+)
 
 found = source()
 database = found.database
@@ -77,6 +83,35 @@ def scores(row: dict[str, Any]) -> None:
     with st.container(key="scores", gap=None):
         for score in score_words(row, found.ask("percentiles", percentiles, row)):
             st.markdown(f"**{score.value}** :gray[{score.label}]", help=f"{score.label}: {score.words}.")
+
+
+def weighed(row: dict[str, Any]) -> None:
+    """On demand: which words of the caption speak against the medium."""
+    if not st.toggle("Which words speak against it?", key="words", bind="query-params", help=WEIGHING):
+        return
+    try:
+        with st.spinner("Asking the audit's text tower …"):
+            told = found.ask(f"words of {row['uid']} {row['caption_index']}", weigh_words, row)
+    except SearchError as error:
+        empty("The words cannot be weighed", str(error), icon=":material/error:")
+        return
+    st.html(weighed_html([(word.word, word.gain) for word in told.words]))
+    if told.phrase_gain > 0:
+        st.caption(f"Without the phrase below the similarity would be {number(told.phrase_gain)} higher:")
+        st.text(told.phrase)
+    else:
+        st.caption("No word or phrase makes it fit worse.")
+
+
+def best_of_corpus(told: Explanation) -> None:
+    """The caption of the corpus that fits this medium best, beside its own."""
+    if told.captions and told.caption_rank is not None:
+        best = told.captions[0]
+        own = row["similarity"] if row else None
+        st.caption(f"The best caption of the corpus for it: **{number(best.similarity)}**, its own **{number(own)}**")
+        text, way = st.columns([5, 1], vertical_alignment="center")
+        text.text(shortened(best.caption))
+        way.page_link(SAMPLE, label="Open", query_params=sample_query(asdict(best)))
 
 
 def siblings(row: dict[str, Any]) -> None:
@@ -223,7 +258,7 @@ if row is None:
     missing = "uid" in st.query_params
     st.title("Sample")
     empty(
-        "There is no such row" if missing else "No row is chosen",
+        "There is no such row" if missing else "There is no pair to look at",
         "Open one from the gallery, or from a chart of the overview.",
     )
     st.page_link(BROWSE, label="Browse", icon=":material/photo_library:", query_params={})
@@ -231,7 +266,7 @@ if row is None:
 assert row is not None
 
 view = parse_view(st.query_params.get("from", ""))
-place = st.query_params.get("at", "")
+place = st.query_params.get("at", "" if "uid" in st.query_params else "0")  # without a row: the first of all
 at = int(place) if place.isascii() and place.isdecimal() and len(place) < 12 else None
 condition = view.selection.condition(database) if at is not None else None
 own_captions = captions_of(database, row).to_pylist()
@@ -260,16 +295,21 @@ with right:
     with st.container(key="caption"):
         st.text(row["caption"] or "(no caption)")
     flag_badges(row)
+    beside = st.container(key="best")
     if row["status"] != "ok":
         empty("This pair could not be measured", row["error_message"] or row["status"], icon=":material/error:")
     reviewing(row)
     scores(row)
+    if row["status"] == "ok":
+        weighed(row)
     reviewed(row)
 
 siblings(row)
 if row["status"] == "ok":
     with st.spinner("Looking through the corpus …"):
         told = found.ask("explain", explain, row["uid"], row["caption_index"], row["shard"])
+    with beside:
+        best_of_corpus(told)
     over_time(told, row, data)
     if told.compared_with == "nothing":
         empty("No evidence was kept", "The embeddings of this audit are not here, so nothing can be compared.")

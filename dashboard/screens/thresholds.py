@@ -79,7 +79,7 @@ def choose_by_loss() -> None:
 
 def set_cut(share: float) -> None:
     try:
-        st.session_state["max_p_mismatch"] = as_step(choose_cut(found.ask("pairs", count_pairs), lose_at_most=share))
+        st.session_state["max_p_mismatch"] = as_step(choose_cut(found.ask("pairs", count_pairs), lose_at_most=share).p)
     except ThresholdError as error:
         st.session_state["cut_problem"] = str(error)
 

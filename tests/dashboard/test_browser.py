@@ -8,95 +8,19 @@ Pictures of every page in both themes go to DASHBOARD_PICTURES where that is set
 
 import os
 import shutil
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from auditor.audit import Audit
-from tests.support.dashboard_audit import HOSTILE, HOSTILE_KEY, write_audit
-from tests.support.results import write_results
+from tests.support.browser import PATIENCE, ROOT, serve, settled, visit
+from tests.support.dashboard_audit import HOSTILE, HOSTILE_KEY
 
 pytestmark = [pytest.mark.browser]
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
-PAGES = ["overview", "browse", "sample", "thresholds", "compare", "benchmarks"]
-ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 120_000  # milliseconds
-SWITCHES = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[object]:
-    path = next((p for name in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(name))), None)
-    if path is None:
-        pytest.skip("there is no Chromium on this machine")
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=path, args=SWITCHES)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(scope="module")
-def audit(tmp_path_factory: pytest.TempPathFactory, random_model: str) -> Path:
-    return write_audit(tmp_path_factory.mktemp("dashboard"), random_model)
-
-
-def serve(audits: list[Path], folder: Path) -> tuple[subprocess.Popen[bytes], str]:
-    """The real command; returns when it answers."""
-    write_results(folder / "results" / "flickr8k.json")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "auditor.cli", "dashboard", *map(str, audits), "--port", str(port), "--no-open"]
-    child = subprocess.Popen([*command, "--results", str(folder / "results")], cwd=ROOT)
-    url = f"http://127.0.0.1:{port}"
-    for _ in range(600):
-        assert child.poll() is None, "the dashboard ended"
-        try:
-            urllib.request.urlopen(f"{url}/_stcore/health", timeout=5).close()
-            return child, url
-        except OSError:
-            time.sleep(0.2)
-    raise AssertionError("the dashboard does not answer")
-
-
-@pytest.fixture(scope="module")
-def url(audit: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    child, address = serve([audit, audit], tmp_path_factory.mktemp("served"))
-    yield address
-    child.terminate()
-    child.wait(30)
-
-
-@pytest.fixture
-def page(chromium: object, request: pytest.FixtureRequest) -> Iterator[object]:
-    context = chromium.new_context(viewport={"width": 1440, "height": 1000}, accept_downloads=True)  # type: ignore[attr-defined]
-    opened = context.new_page()
-    opened.set_default_timeout(PATIENCE)
-    yield opened
-    context.close()
-
-
-def visit(page: object, address: str) -> None:
-    page.goto(address)  # type: ignore[attr-defined]
-    settled(page)
-
-
-def settled(page: object) -> None:
-    """Until the script has run; an error box is an error."""
-    page.wait_for_selector("[data-testid=stMain] :is(h1, h4, [data-testid=stText])")  # type: ignore[attr-defined]
-    idle = "[data-testid=stApp][data-test-script-state=notRunning]"
-    for _ in range(2):  # a rerun may start just after the first
-        page.wait_for_timeout(400)  # type: ignore[attr-defined]
-        page.wait_for_selector(idle)  # type: ignore[attr-defined]
-    assert page.locator("[data-testid=stException]").count() == 0  # type: ignore[attr-defined]
+PAGES = ["overview", "browse", "review", "sample", "thresholds", "map", "shards", "faults", "compare", "benchmarks"]
 
 
 def rows_shown(page: object) -> int:
@@ -116,7 +40,7 @@ def sample_url(url: str, row: dict[str, object]) -> str:
 
 def test_filters_change_the_gallery_and_the_url(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
     found = Audit(audit)
-    visit(page, f"{url}/browse")
+    visit(page, f"{url}/browse?look=cards")
     expect_rows(page, found.count())
     page.get_by_label("In the caption").fill("dog")
     page.get_by_label("In the caption").press("Enter")
@@ -125,7 +49,7 @@ def test_filters_change_the_gallery_and_the_url(page, url: str, audit: Path) -> 
     some = found.count("contains(lower(caption), 'dog')")
     assert 0 < some < found.count()
     expect_rows(page, some)
-    visit(page, f"{url}/browse?kind=video&size=12")
+    visit(page, f"{url}/browse?kind=video&size=12&look=cards")
     expect_rows(page, found.count("kind = 'video'"))
     first = page.locator("[class*=st-key-card-]").first.inner_text()
     page.keyboard.press("ArrowRight")
@@ -136,7 +60,7 @@ def test_filters_change_the_gallery_and_the_url(page, url: str, audit: Path) -> 
 
 def test_a_card_leads_to_its_sample_and_on_to_the_next(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
     rows = Audit(audit).page("kind = 'video'", "p_mismatch", True, 2).to_pylist()
-    visit(page, f"{url}/browse?kind=video")
+    visit(page, f"{url}/browse?kind=video&look=cards")
     card = page.locator(f"[class*=st-key-card-0-0-{rows[0]['uid']}]")  # while a page is drawn, others may be first
     card.get_by_role("link", name="Open").click()
     page.wait_for_url(f"**/sample?*{rows[0]['uid']}*")
@@ -158,7 +82,7 @@ def test_a_video_plays(page, url: str, audit: Path) -> None:  # type: ignore[no-
 def test_hostile_text_stays_text(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    visit(page, f"{url}/browse?sort=key&order=ascending&where=key%20%3C%20%27000003%27")
+    visit(page, f"{url}/browse?look=cards&sort=key&order=ascending&where=key%20%3C%20%27000003%27")
     for text in HOSTILE:
         playwright.expect(page.get_by_text(text, exact=True)).to_have_count(1, timeout=PATIENCE)
     row = next(row for row in Audit(audit).page(limit=5).to_pylist() if row["key"] == HOSTILE_KEY)
@@ -270,7 +194,7 @@ def test_a_pair_and_its_verdict_fit_one_screen(chromium, url: str, audit: Path, 
 
 
 def test_cards_are_of_one_height_and_can_be_marked(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
-    visit(page, f"{url}/browse?kind=image&status=ok&size=12&reviewer=ben")
+    visit(page, f"{url}/browse?look=cards&kind=image&status=ok&size=12&reviewer=ben")
     cards = page.locator("[class*=st-key-card-]")
     heights = {round(cards.nth(i).bounding_box()["height"]) for i in range(8)}
     assert max(heights) - min(heights) <= 2

@@ -18,17 +18,22 @@ from auditor.audit import Audit
 from auditor.cli import run
 from auditor.commands.dashboard import flat
 from auditor.dashboard_settings import Settings, read_settings
+from auditor.explore.queues import marks_by
+from auditor.query.reviews import read_reviews
+from auditor.query.thresholds import choose_cut
+from dashboard.deck import identity, parts, take
+from dashboard.heat import shades
 from dashboard.media import ThumbnailCache, playable
 from dashboard.results import read_results, table
 from dashboard.selection import Selection
-from dashboard.state import View, parse_view, sample_query
+from dashboard.state import View, Wanted, parse_view, sample_query
 from dashboard.words import number, score_words, shortened
 from tests.support.planted import invented, write_planted
 from tests.support.results import write_results
 from tests.support.synthetic import write_audit, write_corpus_audit
 
 APP = Path(__file__).resolve().parents[2] / "dashboard" / "app.py"
-PAGES = ["overview", "browse", "sample", "thresholds", "faults", "compare", "benchmarks"]
+PAGES = ["overview", "browse", "review", "sample", "thresholds", "map", "shards", "faults", "compare", "benchmarks"]
 Open = Callable[..., AppTest]
 
 
@@ -75,7 +80,7 @@ def marked(app: AppTest) -> str:
 def test_every_page_opens(opened: Open, small: tuple[Path, Path], tmp_path: Path, page: str) -> None:
     write_results(tmp_path / "results.json")
     app = opened(page, Settings((str(small[0]), str(small[0])), None, str(tmp_path)))
-    assert app.title
+    assert app.text if page == "sample" else app.title
 
 
 def test_filters_change_the_gallery(opened: Open, small: tuple[Path, Path]) -> None:
@@ -87,6 +92,7 @@ def test_filters_change_the_gallery(opened: Open, small: tuple[Path, Path]) -> N
     assert 0 < some < audit.count() and f"**{some:,}** rows" in marked(app)
     app.text_input(key="text").set_value("").run()
     app.selectbox(key="status").select("corrupt").run()
+    app.segmented_control(key="look").set_value("cards").run()
     assert "**3** rows" in marked(app) and "cannot identify image file" in texts(app)
     app.text_input(key="where").set_value("no_such_column = 1").run()
     assert not app.exception and any("no_such_column" in text for text in texts(app))
@@ -106,6 +112,14 @@ def test_threshold_counts_are_those_of_sql(opened: Open, small: tuple[Path, Path
     ].as_py()
     assert app.metric[0].value == f"{kept:,}"
     assert any("--max-p-mismatch 0.2 --out kept.npy" in code.value for code in app.code)
+
+
+def test_a_cut_is_chosen_by_what_it_may_lose(opened: Open, small: tuple[Path, Path]) -> None:
+    app = opened("thresholds", Settings((str(small[0]),)))
+    next(button for button in app.button if button.label == "Set the cut").click().run()
+    assert not app.exception
+    cut = choose_cut(Audit(small[0]).database, lose_at_most=0.02).p
+    assert 0 <= float(app.select_slider(key="max_p_mismatch").value) - cut < 0.001
 
 
 def test_a_sample_is_shown_and_marked(opened: Open, tmp_path: Path) -> None:
@@ -130,7 +144,7 @@ def test_reviewing_skips_no_row(opened: Open, tmp_path: Path, review: str, place
     rows = audit.page(None, "p_mismatch", True, limit=4).to_pylist()
     for row in rows if review == "reviewed" else ():
         audit.mark(row["uid"], "good", caption_index=row["caption_index"], reviewer="ann")
-    view = View(Selection(review={"reviewed": "any"}.get(review, review) or None))
+    view = View(Selection(review={"reviewed": "any"}.get(review, review) or None), grouped=False)
     app = opened("sample", Settings((str(folder),)), **sample_query(rows[0], view, 0), go_on="true")
     for row, place in zip(rows[1:3], places, strict=True):
         app.button(key="mark-bad").click().run()
@@ -156,7 +170,7 @@ def test_text_of_the_corpus_is_never_markdown(opened: Open, tmp_path: Path) -> N
     pq.write_table(stored, file)
     settings = Settings((str(folder), str(folder)))
     uid = stored["uid"][-1].as_py()
-    for page in ("overview", "browse", "thresholds", "compare", "sample"):
+    for page in ("overview", "browse", "review", "thresholds", "map", "shards", "compare", "sample"):
         app = opened(page, settings, **({"uid": uid} if page == "sample" else {}))
         assert "evil" not in marked(app), page
         labels = [
@@ -297,7 +311,7 @@ def test_the_dashboard_imports_no_torch() -> None:
 
 def test_a_medium_with_two_captions_is_one_card(opened: Open, small: tuple[Path, Path]) -> None:
     audit = Audit(small[0])
-    keys = audit.sql("SELECT count(DISTINCT (shard, key)) AS n FROM samples")["n"][0].as_py()
+    keys = audit.sql("SELECT count(*) AS n FROM (SELECT DISTINCT shard, key FROM samples)")["n"][0].as_py()
     app = opened("browse", Settings((str(small[0]),)), size="96")
     assert f"**{audit.count():,}** rows of **{keys:,}** media" in marked(app)
     app.toggle(key="grouped").set_value(False).run()
@@ -343,3 +357,95 @@ def test_repairs_are_shown_before_and_after_to_accept_or_refuse(opened: Open, tm
     after = audit.repairs()
     assert len(after) == len(before) - 1 and f"refused-{before[0].uid}-0" == refuse.key
     assert before[0].uid not in {repair.uid for repair in after}
+
+
+def test_a_sample_without_a_row_is_the_most_suspicious(opened: Open, small: tuple[Path, Path]) -> None:
+    row = Audit(small[0]).worst(n=1).to_pylist()[0]
+    assert row["caption"] in texts(opened("sample", Settings((str(small[0]),))))
+
+
+def test_shards_are_lines_of_a_heat_table(opened: Open, small: tuple[Path, Path]) -> None:
+    audit = Audit(small[0])
+    counts = audit.sql("SELECT shard, count(*) AS n FROM samples GROUP BY shard ORDER BY shard").to_pylist()
+    app = opened("shards", Settings((str(small[0]),)), first="name")
+    shown = app.dataframe[0].value
+    assert list(zip(shown["part"], shown["rows"], strict=True)) == [(row["shard"], row["n"]) for row in counts]
+    assert (shown["at least"] <= shown["mismatched"]).all() and (shown["mismatched"] <= shown["at most"]).all()
+    app.selectbox(key="by").select("status").run()
+    assert set(app.dataframe[0].value["part"]) == set(audit.counts["status"])
+
+
+def test_heat_is_deeper_where_numbers_are_worse() -> None:
+    import pandas as pd
+
+    assert [depth(style) for style in shades(pd.Series([1.0, 21, 41]), False)] == [0, 0.375, 0.75]
+    assert [depth(style) for style in shades(pd.Series([0.4, 0.2]), True)] == [0, 0.75]
+    assert depth(shades(pd.Series([2.0, 2.1]), False)[1]) < 0.01  # parts that hardly differ
+
+
+def depth(style: str) -> float:
+    return float(style.rpartition(",")[2].rstrip(")")) if style else 0.0
+
+
+def test_a_shape_on_the_map_is_a_condition(opened: Open, tmp_path: Path) -> None:
+    write_planted(tmp_path / "audit", *invented(120), shards=2)
+    audit = Audit(tmp_path / "audit")
+    settings = Settings((str(tmp_path / "audit"),))
+    for over, columns in {"media": ("map_x", "map_y"), "captions": ("map_text_x", "map_text_y")}.items():
+        app = opened("map", settings, over=over, shape="-0.4,-1;0.5,1")
+        some = audit.count(f"{columns[0]} BETWEEN -0.4 AND 0.5 AND {columns[1]} BETWEEN -1 AND 1")
+        assert 0 < some < audit.count() and f"**{some:,}** rows" in marked(app)
+        condition = next(code.value for code in app.code if "--where" in code.value)
+        assert columns[0] in condition
+    app = opened("map", settings, map_where="nonsense(")
+    assert "cannot be used" in marked(app)
+    kept = opened("thresholds", settings, keep_where="map_x BETWEEN -0.4 AND 0.5")
+    some = audit.count("status = 'ok' AND map_x BETWEEN -0.4 AND 0.5 AND p_mismatch <= 1")
+    assert kept.metric[0].value != f"{audit.count():,}" and int(kept.metric[0].value.replace(",", "")) <= some
+    old = opened("map", Settings((str(write_audit(tmp_path / "old", rows=60)),)))
+    assert "has no map" in marked(old) or old.get("plotly_chart")
+
+
+def test_decisions_are_kept_once_and_undone(
+    small: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, _ = write_corpus_audit(tmp_path)
+    state: dict[str, Any] = {}
+    monkeypatch.setattr("dashboard.deck.st.session_state", state)
+    with Audit(folder) as audit:
+        first, second = (identity(row) for row in audit.worst(n=2).to_pylist())
+        audit.mark(parts(first)[0], "good", caption_index=parts(first)[1], reviewer="ann")
+        sent = [{"n": 1, "ids": [first, second], "mark": "bad"}, {"n": 2, "ids": [second], "mark": "skip"}]
+        state["deck-many"] = {"decisions": {"nonce": "x", "list": sent}}
+        state["reviewer"] = "ann"
+        monkeypatch.setattr("dashboard.deck.reviewer", lambda: "ann")
+        for _ in range(2):  # the browser sends again what it does not know to be seen
+            take(audit.database, many=True)
+        assert marks_by(audit.database, "ann") == {parts(first): "bad", parts(second): "bad"}
+        assert len(read_reviews(audit.database.files.folder)) == 3 and state["skipped"] == {second}
+        sent.append({"n": 3, "ids": [first, second], "mark": "undo"})
+        take(audit.database, many=True)
+        assert marks_by(audit.database, "ann") == {parts(first): "good"}  # what it had before, or nothing
+        sent.append({"n": 4, "ids": [first], "mark": "undo"})
+        take(audit.database, many=True)
+        assert marks_by(audit.database, "ann") == {parts(first): "good"}  # there is nothing more to undo
+
+
+def test_a_search_orders_the_gallery(opened: Open, tmp_path: Path) -> None:
+    write_planted(tmp_path / "audit", *invented(80), shards=2)
+    settings = Settings((str(tmp_path / "audit"),))
+    with Audit(tmp_path / "audit") as audit:
+        row = audit.page("status = 'ok'", limit=1).to_pylist()[0]
+        nearest = audit.search(like=row["uid"], n=24)
+    app = opened("browse", settings, like=f"{row['uid']}-0", look="cards")
+    shown = [text for text in texts(app) if text in {one.caption for one in nearest}]
+    assert shown[:5] == [one.caption for one in nearest[:5]]
+    assert f"the **{min(79, 120)}** nearest of **80** rows" in marked(app)
+    narrowed = opened("browse", settings, like=f"{row['uid']}-0", where="shard = '00001'")
+    assert "the **40** nearest of **40** rows" in marked(narrowed)
+    unknown = opened("browse", settings, search="a dog")
+    assert "This cannot be searched" in marked(unknown) and any(
+        "by example still works" in text for text in texts(unknown)
+    )
+    view = View(Selection(), wanted=Wanted("a dog", over="captions"))
+    assert parse_view(view.encoded()) == view and not Wanted("  ")

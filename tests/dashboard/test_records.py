@@ -97,5 +97,5 @@ def test_marks_of_a_row(tmp_path: Path) -> None:
 def test_an_audit_without_statistics_has_no_curves(tmp_path: Path) -> None:
     folder = write_audit(tmp_path, 50)
     manifest = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").write_text(json.dumps({**manifest, "statistics": {"image": None}}))
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "statistics": {"image": {"pi0": None}}}))
     assert records.statistics_kinds(AuditDatabase(folder)) == []

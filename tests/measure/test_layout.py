@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from auditor.measure.layout import fit_layout, nearest, nearest_others
+from auditor.measure.layout import few_nearest, fit_layout, nearest, nearest_others
 
 
 def clustered(rows: int = 600, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -45,3 +45,10 @@ def test_neighbours_are_the_nearest_and_never_oneself() -> None:
     np.fill_diagonal(similarity, -2)
     assert (np.sort(near, axis=1) == np.sort(np.argsort(-similarity, axis=1)[:, :7], axis=1)).all()
     assert nearest(vectors[:2], vectors, 1)[0].tolist() == [[0], [1]]
+
+
+def test_a_few_of_the_nearest_are_those_of_a_partition() -> None:
+    vectors, _ = clustered(300)
+    near, similarity = nearest(vectors[:50], vectors, 5)
+    few, found = few_nearest(vectors[:50] @ vectors.T, 5)
+    assert (few == near).all() and np.allclose(found, similarity)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from auditor.measure.topics import assign_topics, fit_topics
+from auditor.measure.topics import assign_topics, fit_topics, typical_captions
 from tests.support.pairs import unit
 
 
@@ -38,3 +38,14 @@ def test_few_media_have_few_topics(media: int, topics: int) -> None:
 
 def test_equal_media_give_finite_centres() -> None:
     assert np.isfinite(fit_topics(np.repeat(clusters(1)[0][:1], 60, axis=0), 4, seed=0)).all()
+
+
+def test_a_topic_is_named_by_captions_that_tell_it_from_the_others() -> None:
+    text, label = clusters(20)
+    captions = [f"{'abcd'[one]} {number % 5}" for number, one in enumerate(label.tolist())]
+    found = typical_captions(text, label.astype(np.int16), captions, 5)
+    assert [{caption[0] for caption in some} for some in found] == [{"a"}, {"b"}, {"c"}, {"d"}, set()]
+    assert all(len(set(some)) == 3 for some in found[:4])
+    towards = text[label == 1].mean(axis=0) - text.mean(axis=0)
+    best = max(np.flatnonzero(label == 1), key=lambda row: float(text[row] @ towards))
+    assert found[1][0] == captions[best]

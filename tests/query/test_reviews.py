@@ -11,7 +11,7 @@ from scipy.stats import binomtest
 
 from auditor.audit import Audit
 from auditor.query.precision import wilson
-from auditor.query.reviews import Review, ReviewError, append_review, latest, read_reviews, verdicts
+from auditor.query.reviews import Review, ReviewError, append_reviews, latest, read_reviews, verdicts
 from auditor.store.folder import Folder
 from tests.support.synthetic import write_audit
 
@@ -125,7 +125,7 @@ def test_a_mark_that_is_written_in_part_is_told(audit: Audit, monkeypatch: pytes
 def write_many(path: str, reviewer: str, count: int) -> None:
     for number in range(count):
         time = f"2026-01-01T00:00:00.{number:06d}"
-        append_review(Folder(path), Review(f"{number:032x}", 0, reviewer, "good", "n" * 500, time))
+        append_reviews(Folder(path), [Review(f"{number:032x}", 0, reviewer, "good", "n" * 500, time)])
 
 
 def test_two_writers_lose_nothing(tmp_path: Path) -> None:

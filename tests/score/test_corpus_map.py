@@ -1,0 +1,57 @@
+"""The map: every usable row has its place among the sample, and what is kept is used again."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from auditor import Audit
+from auditor.measure import layout
+from auditor.score import corpus_map
+from auditor.store.folder import Folder
+from auditor.store.topics import read_topics
+from tests.support.planted import invented, words, write_planted
+
+PLACES = ("map_x", "map_y", "map_text_x", "map_text_y")
+
+
+@pytest.fixture(scope="module")
+def audit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("map") / "audit"
+    write_planted(folder, *invented(90), shards=2, captions=words(90), broken=[5])
+    return folder
+
+
+def test_usable_rows_lie_where_the_layout_places_them(audit: Path) -> None:
+    rows = Audit(audit).sql(f"SELECT key, status, {', '.join(PLACES)} FROM samples ORDER BY key").to_pylist()
+    assert [row["key"] for row in rows if row["map_x"] is None] == [row["key"] for row in rows if row["status"] != "ok"]
+    media, _ = invented(90)
+    usable = [i for i in range(90) if rows[i]["status"] == "ok"]
+    fitted = layout.fit_layout(media[usable].astype(np.float16).astype(np.float32))
+    naive = fitted.place(media[usable].astype(np.float16).astype(np.float32))
+    found = np.array([[rows[i]["map_x"], rows[i]["map_y"]] for i in usable])
+    assert np.abs(found).max() <= 1 and np.ptp(found, axis=0).min() > 0.5
+    assert np.corrcoef(np.ravel(distances(naive)), np.ravel(distances(found)))[0, 1] > 0.5
+    assert len(read_topics(Folder(audit))) == 8 and all(read_topics(Folder(audit)))
+
+
+def distances(position: np.ndarray) -> np.ndarray:
+    return np.linalg.norm(position[:, None] - position[None], axis=-1)
+
+
+def test_a_map_that_is_kept_is_used_again(audit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Folder(audit)
+    pairs = [one for kind in ("image",) if (one := draw(folder, kind))]
+    kept = corpus_map.lay_out(folder, pairs, 0, keep=False)
+    monkeypatch.setattr(corpus_map, "fit_layout", lambda *_: pytest.fail("it was laid out again"))
+    assert corpus_map.lay_out(folder, pairs, 0, keep=False).fingerprint == kept.fingerprint
+
+
+def draw(folder: Folder, kind: str) -> corpus_map.Pairs | None:
+    from auditor.score.pair_sample import count_pairs, draw_pairs
+
+    return draw_pairs(folder, count_pairs(folder, folder.names("embeddings", ".parquet")), kind, 4096, 0)
+
+
+def test_the_sample_is_bounded_and_even() -> None:
+    assert len(corpus_map.spread(10**6)) == corpus_map.SAMPLE and corpus_map.spread(3).tolist() == [0, 1, 2]
