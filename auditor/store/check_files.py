@@ -31,8 +31,9 @@ def check_files(folder: Folder) -> tuple[int, list[FileProblem]]:
 
 
 def _against_list(there: dict[str, list[str]], listed: dict[str, int] | None) -> Iterator[FileProblem]:
-    for part, names in there.items() if listed is not None else ():
-        yield from (FileProblem(f"{part}/{name}.parquet", "missing") for name in sorted(set(listed) - set(names)))
-        yield from (
-            FileProblem(f"{part}/{name}.parquet", "not of this audit") for name in sorted(set(names) - set(listed))
-        )
+    if listed is None:
+        return
+    known = set(listed)
+    for part, names in there.items():
+        yield from (FileProblem(f"{part}/{name}.parquet", "missing") for name in sorted(known - set(names)))
+        yield from (FileProblem(f"{part}/{name}.parquet", "not of this audit") for name in sorted(set(names) - known))
