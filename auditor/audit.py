@@ -185,10 +185,21 @@ class Audit:
         return found
 
     def repairs(self, confidence: float = 0.9) -> list["Repair"]:
-        """Which medium displaced captions belong to; only what is right with at least this probability."""
-        from auditor.faults.repair import propose
+        """Which medium displaced captions belong to, and which span; only what is right with at least this probability.
 
-        return propose(self.database, confidence)
+        Spans are looked at video by video, so they are found where there are too few samples for patterns, too.
+        """
+        from auditor.faults.passage import FaultsError
+        from auditor.faults.repair import propose
+        from auditor.faults.spans import propose_spans
+
+        spans = propose_spans(self.database, confidence)
+        try:
+            return [*propose(self.database, confidence), *spans]
+        except FaultsError:
+            if not spans:
+                raise
+            return spans
 
     # -- distributions -------------------------------------------------------------------------------------------
 

@@ -21,7 +21,15 @@ def frame(records: Records) -> pd.DataFrame:
     return pd.DataFrame(list(records))
 
 
-def histogram(records: Records, title: str, *, log: bool = False, cut: float | None = None, height: int = 220) -> Chart:
+def histogram(
+    records: Records,
+    title: str,
+    *,
+    log: bool = False,
+    cut: float | None = None,
+    height: int = 220,
+    of: str = "rows",
+) -> Chart:
     """Bars of equal width, or of equal ratio; a dashed line at a threshold."""
     scale = alt.Scale(type="log", nice=False) if log else alt.Scale(zero=False, nice=False)
     bars = (
@@ -32,11 +40,11 @@ def histogram(records: Records, title: str, *, log: bool = False, cut: float | N
                 "low:Q", bin="binned", title=title, scale=scale, axis=alt.Axis(grid=False, format="~s" if log else "~g")
             ),
             x2="high:Q",
-            y=alt.Y("rows:Q", title="rows", axis=alt.Axis(format="~s")),
+            y=alt.Y("rows:Q", title=of, axis=alt.Axis(format="~s")),
             tooltip=[
                 alt.Tooltip("low:Q", title="from", format=".3~g"),
                 alt.Tooltip("high:Q", title="to", format=".3~g"),
-                alt.Tooltip("rows:Q", format=","),
+                alt.Tooltip("rows:Q", title=of, format=","),
             ],
         )
         .properties(height=height)

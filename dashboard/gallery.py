@@ -7,7 +7,7 @@ import streamlit as st
 
 from auditor.query.database import AuditDatabase
 from auditor.schema import HEADLINES, MARKS
-from dashboard.media import SMALL, Shown, thumbnails
+from dashboard.media import SMALL, Shown, played, thumbnails
 from dashboard.records import others_say
 from dashboard.state import BROWSE, SAMPLE, View, reviewer, sample_query
 from dashboard.words import MARK_ICONS, flag_badges, number, short, shortened
@@ -89,7 +89,8 @@ def mark_row(database: AuditDatabase, row: Row, mark: str, note: str = "") -> No
 
 def show_medium(medium: Shown, row: Row) -> None:
     if medium.video is not None:
-        st.video(medium.video, format=medium.form, start_time=row.get("start") or 0, end_time=row.get("end"))
+        start, end = played(row)
+        st.video(medium.video, format=medium.form, start_time=start, end_time=end)
     elif medium.jpeg is not None:
         st.image(medium.jpeg, width="stretch", alt=shortened(row.get("caption"), 120) or "no caption")
     else:

@@ -3,6 +3,7 @@
 Only rows of the audit are shown: a page asks by row, never by path. Thumbnails are kept up to a number of bytes.
 """
 
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -59,6 +60,12 @@ def place(row: Row) -> tuple[Any, ...]:
 def span_of(row: Row) -> Span | None:
     """What a timed caption is about; None: the whole medium."""
     return None if row.get("start") is None else Span(row["start"], row["end"])
+
+
+def played(row: Row) -> tuple[int, int | None]:
+    """What a player shows of a timed caption: the whole seconds around its span; Streamlit's knows no others."""
+    span = span_of(row) if row.get("status") == "ok" else None
+    return (math.floor(max(span.start, 0.0)), math.ceil(span.end)) if span else (0, None)
 
 
 class ThumbnailCache:

@@ -1,4 +1,4 @@
-"""`auditor repair`: put captions back to the media they belong to."""
+"""`auditor repair`: put captions back to the media and the spans they belong to."""
 
 from typing import TYPE_CHECKING
 
@@ -29,8 +29,9 @@ def command(
 ) -> None:
     """Propose which medium the displaced captions of AUDIT belong to, and how sure that is.
 
-    Shifted, reversed, exchanged and mixed-up captions are found as by `auditor faults`. --apply writes the shards with
-    such captions anew, repaired, and never touches the corpus.
+    Shifted, reversed, exchanged and mixed-up captions are found as by `auditor faults`. Timed captions that are out of
+    step with their video get a new span. --apply writes the shards with such captions anew, repaired, and never touches
+    the corpus.
 
     \b
     auditor repair audit/ --out repairs/
@@ -52,7 +53,8 @@ def command(
     if out and write:
         done = apply_repairs(opened.database, found, out)
         said = f"{done.target}: {done.moved:,} captions moved in {done.shards:,} shards of {done.samples:,} samples"
-        click.echo(f"{said}, {done.left_out:,} media without a caption left out", err=as_json)
+        spans = f", {done.shifted:,} spans shifted" if done.shifted else ""
+        click.echo(f"{said}, {done.left_out:,} media without a caption left out{spans}", err=as_json)
     elif out:
         write_list(out, found)
     if as_json:
@@ -71,4 +73,4 @@ def show_patterns(repairs: "list[Repair]", confidence: float) -> None:
     if not rows:
         click.echo(f"nothing to repair that is right with a probability of {confidence:g}")
         return
-    console.table(rows, f"{len(repairs):,} captions to move")
+    console.table(rows, f"{len(repairs):,} captions to move in the corpus or in time")

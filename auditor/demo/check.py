@@ -27,7 +27,7 @@ MEASURES = {
     "blurred": ("sharpness", "matches_visual"),
     "occluded": ("entropy", "matches_visual"),
     "near_blank": ("contrast", "matches_visual"),
-    "multi_scene": ("frame_spread", "matches_visual", "uncertainty_visual"),
+    "multi_scene": ("cuts", "frame_spread", "matches_visual", "uncertainty_visual"),
 }
 
 

@@ -24,7 +24,7 @@ DEFECTS = {
     "blurred": Defect(0.015, ("image",), "sharpness < 0.15", "blurred beyond recognition"),
     "occluded": Defect(0.015, ("image",), "entropy < 3", "mostly covered"),
     "near_blank": Defect(0.01, ("image",), "contrast < 0.02", "almost nothing to see"),
-    "multi_scene": Defect(0.08, ("video",), "frame_spread > 0.1", "three scenes cut together"),
+    "multi_scene": Defect(0.08, ("video",), "cuts > 0", "three scenes cut together"),
     "undecodable": Defect(0.008, ("image", "video"), "status = 'corrupt'", "not a picture or video at all"),
     "truncated": Defect(0.008, ("image", "video"), "status = 'corrupt'", "cut off in the middle of the file"),
     "missing_caption": Defect(0.008, ("image", "video"), "status = 'missing_caption'", "no caption"),

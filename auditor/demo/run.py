@@ -79,7 +79,7 @@ def audit(config: DemoConfig, corpus: Path, model: Path) -> Path:
             corpus=str(corpus / "audit"),
             out=str(out),
             model=str(model),
-            sweep=SweepConfig(decoders=workers()),
+            sweep=SweepConfig(decoders=workers(), motion=True),
             score=ScoreConfig(near_duplicate=COPIES),
             quiet=config.quiet,
         )

@@ -1,4 +1,4 @@
-"""Write shards in which the captions stand with the media they belong to.
+"""Write shards in which the captions stand with the media, and the spans, they belong to.
 
 Every shard that a repair touches is written anew, with all its usable samples. A medium whose captions belong elsewhere
 and that got none in return is left out: what it had was wrong. The corpus itself is never written to.
@@ -15,6 +15,7 @@ from auditor.corpus.captions import parse_record
 from auditor.corpus.names import portable_key
 from auditor.corpus.raw_samples import KeptShard, read_kept
 from auditor.corpus.write import add_sample, new_tar
+from auditor.faults import spans
 from auditor.faults.passage import FaultsError
 from auditor.faults.repair import Repair, to_table
 from auditor.keep.kept_rows import kept_shard
@@ -28,34 +29,36 @@ AT_ONCE = 5000  # uids in one query
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What was written: shards, samples in them, captions that moved, and media left without a caption."""
+    """What was written: shards, samples in them, captions that moved, media left without a caption, shifted spans."""
 
     target: str
     shards: int
     samples: int
     moved: int
     left_out: int
+    shifted: int = 0
 
 
 def apply_repairs(database: AuditDatabase, repairs: Sequence[Repair], target: str) -> Applied:
     """New shards in `target`, which must not be the corpus, and repairs.parquet with what was done."""
     refuse_target(database, target)
     folder = Folder(target)
-    captions = captions_of(database, repairs)
-    gone = {(one.shard, one.key) for one in repairs}
+    moves = [one for one in repairs if one.pattern != spans.PATTERN]
+    captions = captions_of(database, moves)
+    gone = {(one.shard, one.key) for one in moves}
     arrived: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for one in repairs:
+    for one in moves:
         arrived[one.new_shard, one.new_key].append(captions[one.uid, one.caption_index])
     samples = left_out = 0
     shards = sorted({one.shard for one in repairs} | {one.new_shard for one in repairs})
     for shard in shards:
-        kept = kept_shard(database, "status = 'ok'", shard)
+        kept = spans.with_spans(kept_shard(database, spans.condition(repairs), shard), repairs)
         with folder.writing(f"{shard}.tar") as path:
             written = write_repaired(path, kept, gone, arrived)
         samples += written
         left_out += len(kept) - written
     write_list(target, repairs)
-    return Applied(target, len(shards), samples, len(repairs), left_out)
+    return Applied(target, len(shards), samples, len(moves), left_out, len(repairs) - len(moves))
 
 
 def write_repaired(

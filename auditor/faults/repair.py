@@ -36,7 +36,7 @@ MISSING = 0.9  # the larger share of captions without a medium that matching is 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """A caption, where it stands, and the medium it belongs to."""
+    """A caption, where it stands, and the medium or the span it belongs to."""
 
     uid: str  # of the caption's row
     shard: str
@@ -45,8 +45,12 @@ class Repair:
     new_shard: str
     new_key: str
     new_uid: str  # of the first row of that medium
-    pattern: str  # shift, reversed, exchanged, permuted, lost
+    pattern: str  # shift, reversed, exchanged, permuted, lost, time_shift
     confidence: float
+    start: float | None = None  # seconds, of a timed caption whose span is shifted
+    end: float | None = None
+    new_start: float | None = None
+    new_end: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -56,7 +60,7 @@ SCHEMA = pa.schema(
     [(name, pa.string()) for name in ("uid", "shard", "key")]
     + [("caption_index", pa.int32())]
     + [(name, pa.string()) for name in ("new_shard", "new_key", "new_uid", "pattern")]
-    + [("confidence", pa.float64())]
+    + [(name, pa.float64()) for name in ("confidence", "start", "end", "new_start", "new_end")]
 )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from auditor.measure.timing import REACH, SURE
 from auditor.query.database import AuditDatabase
 from auditor.query.sandbox import QueryError, literal
 from auditor.schema import COLUMNS, MEASUREMENTS, STORED
@@ -134,6 +135,43 @@ def density(database: AuditDatabase, x: str, y: str, where: str | None = None, b
     counts = np.zeros((bins, bins), np.int64)
     counts[found["y"].to_numpy(), found["x"].to_numpy()] = found["n"].to_numpy()
     return Density(x, y, x_edges, y_edges, counts)
+
+
+@dataclass(frozen=True)
+class TimeShifts:
+    """How far timed captions are out of step with the pictures: of the videos that have enough of them."""
+
+    videos: int
+    shifted: int  # whose shift is not chance
+    median: float  # seconds to add to the spans, of those that are shifted
+    p5: float
+    p95: float
+    edges: list[float]
+    counts: list[int]  # shifted videos between two edges
+
+    def words(self) -> str:
+        """In words; a positive shift says that captions come too early."""
+        if not self.shifted:
+            return f"none of {self.videos:,} videos"
+        spread = f"{self.median:+.1f} s (median; {self.p5:+.1f} to {self.p95:+.1f})"
+        return f"{self.shifted:,} of {self.videos:,} videos; their spans fit when shifted by {spread}"
+
+    def histogram(self) -> Histogram:
+        return Histogram("time_shift", np.array(self.edges), np.array(self.counts), self.videos - self.shifted)
+
+
+def time_shifts(database: AuditDatabase, bins: int = 30) -> TimeShifts | None:
+    """Over the videos, not their captions; None where no video has timed captions enough."""
+    found = database.run(
+        "SELECT any_value(time_shift) AS shift, any_value(p_time_shift) AS p FROM measured "
+        "WHERE time_shift IS NOT NULL GROUP BY shard, media_digest"
+    )
+    if not found.num_rows:
+        return None
+    shift = found["shift"].to_numpy()[found["p"].to_numpy() <= SURE].astype(np.float64)
+    p5, median, p95 = np.quantile(shift, (0.05, 0.5, 0.95)).tolist() if len(shift) else (0.0, 0.0, 0.0)
+    counts, edges = np.histogram(shift, bins, (-REACH, REACH))
+    return TimeShifts(found.num_rows, len(shift), median, p5, p95, edges.tolist(), counts.tolist())
 
 
 Reference = dict[str, dict[str, Floats]]

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from auditor.query.database import AuditDatabase
-from auditor.query.distributions import quantiles, reference_sample, reference_step
+from auditor.query.distributions import TimeShifts, quantiles, reference_sample, reference_step, time_shifts
 from auditor.schema import FLAGS, HEADLINES
 from auditor.store.faults import read_faults
 
@@ -44,6 +44,7 @@ class Summary:
     unscored: int  # usable rows without p_mismatch
     noise: list[Noise]
     typical: dict[str, dict[str, float]]  # column -> {"p5", "median", "p95"}
+    time_shifts: TimeShifts | None  # None: no video has timed captions enough
     marks: dict[str, int]
     faults: list[str] | None  # the patterns that `auditor faults` found, in words; None: nobody has looked
     notes: list[str]
@@ -66,6 +67,8 @@ class Summary:
             found.append(("no estimate", f"{of(self.unscored, self.usable)}: too few pairs of their kind"))
         found += [(f"flagged {flag}", of(count, self.usable)) for flag, count in self.flags.items()]
         found.append(("duplicates", of(self.duplicates, self.usable)))
+        if self.time_shifts:
+            found.append(("out of step", self.time_shifts.words()))
         for column, values in self.typical.items():
             found.append((column, f"{values['median']:.3g}  ({values['p5']:.3g} - {values['p95']:.3g})"))
         found += [(f"reviewed {mark}", f"{count:,}") for mark, count in self.marks.items()]
@@ -102,6 +105,17 @@ def noise_estimates(statistics: dict[str, Any]) -> list[Noise]:
     ]
 
 
+def count_by_usable_captions(database: AuditDatabase, usable: list[dict[str, Any]]) -> None:
+    """The first caption of a video stands for it; where its span is bad, the next usable one does."""
+    found = database.rows(
+        "SELECT kind, count(*) AS n FROM (SELECT kind, min(caption_index) AS first FROM measured WHERE status = 'ok' "
+        "GROUP BY kind, shard, key) WHERE first > 0 GROUP BY kind"
+    )
+    more = {row["kind"]: row["n"] for row in found}
+    for group in usable:
+        group["media"] += more.get(group["kind"], 0)
+
+
 def summarise(database: AuditDatabase) -> Summary:
     flags = ", ".join(f"count(*) FILTER ({flag}) AS {flag}" for flag in FLAGS)
     groups = database.rows(
@@ -113,6 +127,8 @@ def summarise(database: AuditDatabase) -> Summary:
     for group in groups:
         status[group["status"]] = status.get(group["status"], 0) + group["n"]
     usable = [group for group in groups if group["status"] == "ok"]
+    if "bad_span" in status:
+        count_by_usable_captions(database, usable)
     typical = {}
     for column in HEADLINES:
         found = quantiles(reference_sample(database), column, (0.05, 0.5, 0.95))
@@ -131,6 +147,7 @@ def summarise(database: AuditDatabase) -> Summary:
         unscored=sum(group["unscored"] for group in usable) if database.state == "complete" else 0,
         noise=noise_estimates(database.manifest.get("statistics", {})),
         typical=typical,
+        time_shifts=time_shifts(database) if any(group["kind"] == "video" for group in usable) else None,
         marks={row["review"]: row["n"] for row in marks},
         faults=fault_words(database),
         notes=[

@@ -43,6 +43,15 @@ MOMENTS = (
         definition="within 30 s, from the similarities of all its captions and frames",
     ),
     _score(
+        "time_shift_gain",
+        "float32",
+        "Gain of the shift",
+        "how much better captions and frames agree once the spans are shifted",
+        suspicious="high",
+        use="detail",
+        definition="in mean similarity, without what a caption or a frame has in common with all others",
+    ),
+    _score(
         "p_time_shift",
         "float32",
         "Chance of the shift",

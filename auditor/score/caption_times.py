@@ -1,4 +1,4 @@
-"""Where in time the captions of a video fit: columns time_shift, p_time_shift, best_start and best_end.
+"""Where in time the captions of a video fit: columns time_shift, time_shift_gain, p_time_shift, best_start, best_end.
 
 From the frames that were encoded anyway: those of the video's spans, and those around them.
 """
@@ -53,7 +53,7 @@ def video_scores(pairs: Pairs, places: Ints, frames: Floats, times: tuple[float,
     columns: dict[str, Any] = {"best_start": [one[0] for one in best], "best_end": [one[1] for one in best]}
     shift = find_shift(similarity, times, [(float(start), float(end)) for start, end in spans])
     if shift is not None:
-        columns |= {"time_shift": shift.shift, "p_time_shift": shift.p}
+        columns |= {"time_shift": shift.shift, "time_shift_gain": shift.gain, "p_time_shift": shift.p}
     return [(pairs.rows[places], columns)]
 
 

@@ -4,6 +4,7 @@ import json
 
 import streamlit as st
 
+from auditor.measure.timing import SURE
 from auditor.query.distributions import density, histogram
 from auditor.query.rows import errors as find_errors
 from auditor.query.summary import AT_LEAST, summarise
@@ -101,6 +102,17 @@ for column, side in zip(st.columns(2, gap="large"), SIDES.values(), strict=True)
             charts.histogram(bars(found.ask("histogram", histogram, side)), label(side)),
             alt=f"Histogram of {label(side)}",
         )
+
+if summary.time_shifts:
+    st.subheader("In step with the picture?")
+    st.altair_chart(
+        charts.histogram(bars(summary.time_shifts.histogram()), "seconds to add to the spans", of="videos"),
+        alt="Shifts of the videos whose timed captions are out of step",
+    )
+    st.caption(f"Out of step: {summary.time_shifts.words()}.")
+    if summary.time_shifts.shifted:
+        out_of_step = {"where": f"p_time_shift <= {SURE}", "sort": "time_shift_gain"}
+        st.page_link(BROWSE, label="Captions out of step", icon=":material/arrow_forward:", query_params=out_of_step)
 
 st.subheader("Ambiguity against similarity")
 side = st.segmented_control(

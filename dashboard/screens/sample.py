@@ -16,7 +16,7 @@ from auditor.schema import MARKS
 from auditor.search.vectors import SearchError
 from dashboard import charts
 from dashboard.gallery import gallery, mark_row, show_medium
-from dashboard.media import LARGE, frame_strip, original, playable, thumbnails
+from dashboard.media import LARGE, frame_strip, original, playable, played, thumbnails
 from dashboard.records import marks_of, neighbour
 from dashboard.source import source
 from dashboard.state import BROWSE, SAMPLE, parse_view, sample_query, wanted_row
@@ -35,9 +35,10 @@ def medium(row: dict[str, Any]) -> bytes | None:
     data = original(database, row) if row["kind"] == "video" and row["status"] == "ok" else None
     form = playable(data) if data else None
     if data and form:
-        st.video(data, format=form, start_time=row["start"] or 0, end_time=row["end"])
+        start, end = played(row)
+        st.video(data, format=form, start_time=start, end_time=end)
         if row["start"] is not None:
-            st.caption(f"The caption is about {clock(row['start'])} to {clock(row['end'])}; the player stops there.")
+            st.caption(f"The caption is about {clock(row['start'])} to {clock(row['end'])}; the player stops after it.")
     else:
         (shown,) = thumbnails(LARGE).show(database, [row])
         show_medium(shown, row)

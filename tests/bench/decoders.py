@@ -28,6 +28,7 @@ from model.video.formats import read_header
 from model.video.index import read_index
 from model.video.plan import centres
 from model.video.seek import Reach
+from tests.support.clips import joined
 
 FRAMES, RATE, LOOP = 12, 25, 10
 SIZES = {"480p": (854, 480), "1080p": (1920, 1080)}
@@ -51,16 +52,7 @@ def make(path: Path, size: tuple[int, int], loops: int) -> None:
         for number in range(LOOP * RATE):
             container.mux(stream.encode(av.VideoFrame.from_ndarray(picture(*size, number), format="rgb24")))
         container.mux(stream.encode(None))
-    with av.open(str(path), "w") as joined, av.open(buffer) as template:
-        out = joined.add_stream_from_template(template.streams.video[0])
-        for loop in range(loops):
-            buffer.seek(0)
-            with av.open(buffer) as part:
-                for packet in part.demux(video=0):
-                    if packet.size and packet.pts is not None and packet.dts is not None:
-                        offset = round(loop * LOOP / packet.time_base)
-                        packet.stream, packet.pts, packet.dts = out, packet.pts + offset, packet.dts + offset
-                        joined.mux(packet)
+    path.write_bytes(joined([buffer.getvalue()] * loops))
 
 
 def source(path: str) -> Source:

@@ -5,38 +5,24 @@
 The frames are those an audit asks for (12 of each span, one every 2 seconds around); they are thrown away here.
 """
 
-import io
 import resource
 import time
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import av
 import numpy as np
 
 from auditor.console import table
 from auditor.decode.decoders import Decoded, DecoderPool, PixelSpec, Stream
 from auditor.sample import Span
-from tests.support.clips import numbered_clip
+from tests.support.clips import joined, numbered_clip
 
 RATE, MINUTE, SECONDS = 10, 600, 3 * 3600
 
 
 def three_hours() -> bytes:
     """A minute, joined 180 times."""
-    part, whole = io.BytesIO(numbered_clip("h264", "mp4", MINUTE, gop=50, rate=RATE)), io.BytesIO()
-    with av.open(whole, "w", format="mp4") as joined, av.open(part) as template:
-        out = joined.add_stream_from_template(template.streams.video[0])
-        for minute in range(SECONDS // 60):
-            part.seek(0)
-            with av.open(part) as again:
-                for packet in again.demux(video=0):
-                    if packet.size and packet.pts is not None and packet.dts is not None:
-                        offset = round(Fraction(60 * minute) / Fraction(packet.time_base))
-                        packet.stream, packet.pts, packet.dts = out, packet.pts + offset, packet.dts + offset
-                        joined.mux(packet)
-    return whole.getvalue()
+    return joined([numbered_clip("h264", "mp4", MINUTE, gop=50, rate=RATE)] * (SECONDS // 60))
 
 
 def resident(pid: int | str, what: str = "VmHWM") -> int:

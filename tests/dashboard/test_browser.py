@@ -79,6 +79,22 @@ def test_a_video_plays(page, url: str, audit: Path) -> None:  # type: ignore[no-
     assert page.locator("[class*=st-key-strip-] img").count() == row["frames"]
 
 
+def test_a_timed_caption_plays_its_segment(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
+    """From the whole second before it to the one after it, and no further."""
+    row = Audit(audit).sql("SELECT * FROM samples WHERE key = 'timed' AND caption_index = 0").to_pylist()[0]
+    assert (row["start"], row["end"]) == (2.4, 4.6)
+    visit(page, sample_url(url, row))
+    playwright.expect(page.get_by_text("The caption is about 0:02.4 to 0:04.6")).to_be_visible(timeout=PATIENCE)
+    began = page.locator("video").first.evaluate(
+        "video => { video.muted = true; return video.play().then(() => video.currentTime); }"
+    )
+    assert 2.0 <= began < 3.0
+    page.wait_for_function("() => document.querySelector('video').paused")
+    assert 5.0 <= page.locator("video").first.evaluate("video => video.currentTime") < 6.0
+    visit(page, f"{url}/browse?where=key%20%3D%20%27timed%27")  # also the one whose span is outside
+    expect_rows(page, 3)
+
+
 def test_hostile_text_stays_text(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))

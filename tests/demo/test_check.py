@@ -39,6 +39,12 @@ def test_statuses_are_given_to_nothing_else(findings: Findings) -> None:
             assert sign.precision == 1.0
 
 
+def test_clips_of_several_scenes_have_cuts_and_others_have_none(findings: Findings) -> None:
+    several = next(d for d in findings.defects if d.defect == "multi_scene")
+    sign = next(s for s in findings.signs if s.sign == several.sign == "cuts > 0")
+    assert several.planted >= 3 and several.recall == 1.0 and sign.sound == 0
+
+
 def test_a_briefly_trained_model_tells_swapped_and_vague_captions_apart(findings: Findings) -> None:
     assert findings.auroc["swapped"]["p_mismatch"] > 0.9
     assert findings.auroc["vague"]["matches_text"] > 0.9

@@ -1,11 +1,22 @@
 """Shifts in time and true spans, planted in similarities that are as noisy as an encoder's."""
 
 import itertools
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
-from auditor.measure.timing import ENOUGH, Floats, best_span, find_shift, largest_sum, sampling_step
+from auditor.measure.timing import (
+    ENOUGH,
+    PERMUTATIONS,
+    REACHED,
+    Floats,
+    best_span,
+    chance,
+    find_shift,
+    largest_sum,
+    sampling_step,
+)
 
 Video = tuple[Floats, list[float], list[tuple[float, float]], list[tuple[float, float]]]
 
@@ -46,6 +57,21 @@ def test_chance_is_called_chance() -> None:
     """Captions that have nothing to do with the frames: p is uniform."""
     p = [one.p for seed in range(100) if (one := find_shift(*video(seed, 0.0, signal=0.0)[:3])) is not None]
     assert 0.35 < np.mean(p) < 0.65 and np.mean(np.array(p) <= 0.05) <= 0.11
+
+
+def test_the_chance_is_found_with_as_few_permutations_as_it_takes() -> None:
+    drawn: list[float] = []
+
+    def permuted() -> Iterator[float]:
+        generator = np.random.default_rng(0)
+        for _ in range(PERMUTATIONS):
+            drawn.append(float(generator.uniform()))
+            yield drawn[-1]
+
+    assert chance(0.0, permuted()) == 1.0 and len(drawn) == REACHED
+    drawn.clear()
+    assert chance(0.9, permuted()) == pytest.approx(0.1, abs=0.05) and len(drawn) < PERMUTATIONS / 2
+    assert chance(1.0, permuted()) == 1 / (PERMUTATIONS + 1)
 
 
 def test_too_little_is_not_judged() -> None:

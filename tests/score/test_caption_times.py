@@ -7,9 +7,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-import torch
-from PIL import Image
-from torch import Tensor
 
 from auditor import Audit
 from auditor.run.audit import AuditConfig, run_audit
@@ -19,10 +16,9 @@ from auditor.score.corpus_statistics import ScoreConfig
 from auditor.store.embeddings import begins_medium, read_embeddings
 from auditor.store.folder import Folder
 from auditor.sweep.sweep import SweepConfig
-from model.backbone import Backbone
-from model.pixels import fit_to
-from tests.support.clips import film, numbered_clip
+from tests.support.clips import numbered_clip
 from tests.support.corpora import caption, write_tar
+from tests.support.timed import LATE, SCENE, timed_corpus
 
 SPANS = [(0.0, 1.0), (0.0, 1.0), (1.0, 3.0), (2.0, 4.0), (3.0, 3.0), (9.0, 12.0), (2.5, 1.0)]
 
@@ -79,36 +75,16 @@ def test_a_span_is_encoded_as_a_clip_cut_from_it(corpus: Path, tmp_path: Path, r
     np.testing.assert_array_equal(both, np.repeat(first, 2, axis=0))
 
 
-def scenes(count: int, seed: int) -> list[np.ndarray]:  # type: ignore[type-arg]
-    generator = np.random.default_rng(seed)
-    coarse = generator.integers(0, 256, (count, 3, 4, 3), dtype=np.uint8)
-    return list(np.repeat(np.repeat(coarse, 16, axis=1), 16, axis=2))
-
-
 def test_a_shift_is_found_end_to_end(tmp_path: Path, random_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The encoder is random, so captions are given the vectors of the scenes they are about; all else is real."""
-    pictures, length, late = scenes(12, 0), 3, 6.0
-    words = [caption(40 + number) for number in range(len(pictures))]
-    data = film((picture for picture in pictures for _ in range(10 * length)), rate=10)
-    segments = [
-        {"start": number * length - late, "end": (number + 1) * length - late, "caption": text}
-        for number, text in enumerate(words)
-    ]
-    members = {"v": {"mp4": data, "json": json.dumps({"segments": segments}).encode()}}
-    encode = Backbone.encode_tokens
-
-    def about_scenes(self: Backbone, tokens: Tensor, *options: object, **named: object) -> Tensor:
-        pixels = np.stack([fit_to(self.pixels, Image.fromarray(picture)) for picture in pictures])
-        truth = dict(zip(map(tuple, self.tokens(words).tolist()), self.encode_images(pixels), strict=True))
-        plain = encode(self, tokens, *options, **named)  # type: ignore[arg-type]
-        return torch.stack([truth.get(tuple(row), v) for row, v in zip(tokens.tolist(), plain, strict=True)])
-
-    monkeypatch.setattr(Backbone, "encode_tokens", about_scenes)
-    found = audited(write_tar(tmp_path / "s.tar", members.items()), tmp_path / "out", random_model).to_pylist()
+    corpus = timed_corpus(tmp_path, monkeypatch, shifts=[LATE])
+    found = audited(corpus, tmp_path / "out", random_model).to_pylist()
+    length, late = SCENE, LATE
     usable = [row for row in found if row["status"] == "ok"]
     assert len(usable) == 10 and [row["status"] for row in found[:2]] == ["bad_span"] * 2  # they begin before the video
     assert [row["time_shift"] for row in usable] == [pytest.approx(late, abs=0.5)] * 10
-    assert usable[0]["p_time_shift"] <= 0.01
+    with Audit(tmp_path / "out") as audit:
+        assert audit.summary().kinds == {"video": 1}  # although its first caption has a bad span
+    assert usable[0]["p_time_shift"] <= 0.01 and usable[0]["time_shift_gain"] > 0
     overlap = []
     for number, row in enumerate(usable, start=2):
         a, b = number * length, (number + 1) * length

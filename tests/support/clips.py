@@ -125,3 +125,24 @@ def film(pictures: Iterable[Any], *, rate: int = 25) -> bytes:
                 container.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")))
             container.mux(stream.encode(None))
         return file.read()
+
+
+def joined(parts: Iterable[bytes], *, form: str = "mp4") -> bytes:
+    """Clips of one encoder one after another, by copying packets."""
+    with tempfile.NamedTemporaryFile(suffix=f".{form}") as file:
+        with av.open(file.name, "w", format=MUXERS.get(form, form)) as whole:
+            out: Any = None
+            begins = Fraction(0)
+            for part in parts:
+                with av.open(io.BytesIO(part)) as source:
+                    stream = source.streams.video[0]
+                    out = out or whole.add_stream_from_template(stream)
+                    ends = begins
+                    for packet in source.demux(stream):
+                        if packet.size and packet.pts is not None and packet.dts is not None:
+                            offset = round(begins / packet.time_base)
+                            ends = max(ends, begins + (packet.pts + (packet.duration or 0)) * packet.time_base)
+                            packet.stream, packet.pts, packet.dts = out, packet.pts + offset, packet.dts + offset
+                            whole.mux(packet)
+                    begins = ends
+        return file.read()

@@ -14,6 +14,7 @@ HOSTILE = (
     "# heading www.example.invalid https://example.invalid/ <b>not bold</b> :material/home:",
 )
 HOSTILE_KEY = "000000-**key**"
+TIMED = (("00:02.400", "00:04.600"), ("00:06.000", "00:07.500"), ("00:40.000", "00:50.000"))
 
 
 def photo(seed: int) -> bytes:
@@ -25,7 +26,8 @@ def photo(seed: int) -> bytes:
 
 
 def write_corpus(folder: Path, images: int = 60, clips: int = 25) -> Path:
-    """Two shards; a clip of another length each, the first captions hostile, one image corrupt, one without caption."""
+    """Two shards; a clip of another length each, the first captions hostile, one image corrupt, one without caption,
+    and a video with timed captions."""
     from tests.support.clips import clip
 
     samples: list[tuple[str, dict[str, bytes]]] = []
@@ -45,8 +47,16 @@ def write_corpus(folder: Path, images: int = 60, clips: int = 25) -> Path:
         )
         for number in range(clips)
     ]
-    write_tar(folder / "00001.tar", moving)
+    write_tar(folder / "00001.tar", [*moving, ("timed", timed())])
     return folder
+
+
+def timed() -> dict[str, bytes]:
+    """A video of ten seconds with captions of parts of it, one of them outside."""
+    from tests.support.clips import clip
+
+    cues = "".join(f"{a} --> {b}\n{caption(700 + n)}\n\n" for n, (a, b) in enumerate(TIMED))
+    return {"mp4": clip(frames=50, size=(128, 96), rate=5), "vtt": f"WEBVTT\n\n{cues}".encode()}
 
 
 def write_audit(folder: Path, model: str) -> Path:
