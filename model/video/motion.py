@@ -30,6 +30,8 @@ SPIKE = 1.4  # times the changes right before and after it: what passes close by
 AROUND = 6  # pictures before and after that a change is compared with
 QUIET = 0.004  # of full scale: a change that coding alone can make
 SAME = 1  # of 255: pictures that nowhere differ by more are the same; a talking head in the dark differs by 2
+FAINT, FEW = 3, 0.05  # of 255: those that nowhere differ by more, and on average by so little, are, too
+STILL = 20  # of 255: how far a still picture strays from itself, by coding alone; real ones by 80 and more
 BLACK = 20  # of 255: a picture whose brightest hundredth is below is black
 BAR = 24  # of 255: a row or column whose brightest tenth never exceeds it is a bar
 HELD = 1.0  # seconds without change that make a slide
@@ -64,7 +66,7 @@ def measure_motion(pictures: Pixels, times: Sequence[float]) -> Motion:
     """Facts of motion from small pictures (N, SIDE, SIDE, 3) at `times`."""
     when, grey = np.asarray(times, np.float64), luma(pictures)
     black = np.quantile(grey.reshape(len(grey), -1), 0.99, axis=1) < BLACK
-    still = bool(same(np.repeat(grey[:1], len(grey) - 1, axis=0), grey[1:]).all())
+    still = bool(np.abs(grey - np.median(grey, axis=0)).max() <= STILL)
     facts = float(black.mean()), bars(grey[~black]), still
     step = np.diff(when)
     if len(when) < 3 or float(np.median(step)) > CLOSE:
@@ -90,7 +92,9 @@ def luma(pictures: Pixels) -> Grey:
 
 def same(one: Grey, other: Grey) -> npt.NDArray[np.bool_]:
     """Whether nothing changes between pictures, (N,)."""
-    return np.asarray(np.abs(one - other).max(axis=(1, 2), initial=0) <= SAME)
+    change = np.abs(one - other)
+    most, mean = change.max(axis=(1, 2), initial=0), change.mean(axis=(1, 2))
+    return np.asarray((most <= SAME) | ((most <= FAINT) & (mean <= FEW)))
 
 
 def changes(one: Grey, other: Grey) -> Doubles:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from model.pixels import Pixels
 from model.video.decode import decode_frames
@@ -70,6 +71,26 @@ def test_a_photo_sold_as_a_video() -> None:
     assert still is not None and still.still and still.frozen_share == 1.0 and still.slideshow_share == 0.0
     few = decode_frames(film(scenes((panned(1, 0), 40))), 4).facts
     assert few is not None and few.motion is not None and few.motion.still and few.motion.cuts is None
+
+
+@pytest.mark.parametrize("options", [{"crf": "18"}, {"crf": "36"}, {"codec": "mpeg4", "qscale": "8"}], ids=str)
+def test_a_photo_is_still_however_it_is_coded(options: dict[str, str]) -> None:
+    """Coders refine a still picture from frame to frame, poor ones visibly."""
+    soft = np.asarray(Image.fromarray(texture(1)[:96:16, :128:16]).resize((256, 192), Image.Resampling.BICUBIC))
+    data = film([soft] * 40, **options)
+    for motion in (False, True):
+        found = decode_frames(data, 12, motion=motion).facts
+        assert found is not None and found.motion is not None and found.motion.still
+
+
+def test_a_small_thing_that_moves_is_no_still_picture() -> None:
+    def passing(i: int) -> Pixels:
+        picture = panned(1, 0)(i).copy()
+        picture[40:52, i : i + 12] = 255 - picture[40:52, i : i + 12]
+        return picture
+
+    found = facts((passing, 40)).motion
+    assert found is not None and not found.still and found.frozen_share == pytest.approx(0, abs=0.05)
 
 
 def test_a_slide_show() -> None:
