@@ -76,7 +76,7 @@ def statistics_kinds(database: AuditDatabase) -> list[str]:
 
 def corpus_problem(database: AuditDatabase) -> str | None:
     """Why no medium can be shown; None where the first usable one can be read."""
-    rows = page(database, "status = 'ok'", limit=1).to_pylist()
+    rows = database.rows("SELECT * FROM measured WHERE status = 'ok' LIMIT 1")  # any: nothing is sorted
     try:
         if rows:
             media(database, rows[0])

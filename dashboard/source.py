@@ -42,7 +42,7 @@ def _kept(identity: str, name: str, arguments: str, _question: Callable[[], Any]
 
 @st.cache_resource(max_entries=3, show_spinner="Opening the audit …")
 def _open(path: str, corpus: str | None, state: str) -> AuditDatabase:
-    return AuditDatabase(path, corpus, limits=LIMITS).load_into_memory()
+    return AuditDatabase(path, corpus, limits=LIMITS).load_into_memory(later=True)
 
 
 def state_of(path: str) -> str:

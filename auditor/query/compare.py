@@ -1,10 +1,10 @@
 """Two audits side by side: of one corpus with two models, or of two versions of a corpus.
 
 Rows are matched by uid; where the two share none (another version of the shards), by shard, key and caption. Rank
-correlations of very large audits are computed on about a million of the matched rows, all counts on every row.
+correlations of very large audits are computed on some 300,000 of the matched rows, all counts on every row.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,13 +13,29 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from auditor.query.database import AuditDatabase
+from auditor.query.rows import at_places
 from auditor.query.sandbox import Sandbox
 from auditor.query.summary import Noise, noise_estimates
 from auditor.schema import FLAGS, HEADLINES
 
-SAMPLE = 1_000_000
+SAMPLE = 300_000
 # 64 bits of the identity are enough to match ten million rows, and a fraction of the memory of the text
 IDENTITIES = {"uid": "hash(uid)", "shard, key and caption": "hash(shard, key, coalesce(caption_index, 0))"}
+
+MOST_CHANGES = 20  # of a status, shown
+SHOWN = ["uid", "shard", "key", "caption_index", "caption"]  # of a row that moved
+# Of the rows of a pair of statuses.
+COUNTED = ", ".join(
+    [
+        "a.status AS first, b.status AS second, count(*) AS rows",
+        *(f"count(*) FILTER (a.{flag} AND b.{flag}) AS {flag}_both" for flag in FLAGS),
+        *(f"count(*) FILTER (NOT a.{flag} AND b.{flag}) AS {flag}_newly" for flag in FLAGS),
+        *(f"count(*) FILTER (a.{flag} AND NOT b.{flag}) AS {flag}_gone" for flag in FLAGS),
+        "max_by(struct_pack(file := file, number := number, p_first := a.p_mismatch, p_second := b.p_mismatch, "
+        "similarity_first := a.similarity, similarity_second := b.similarity), "
+        "abs(b.p_mismatch - a.p_mismatch), {n}) AS moved",
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +70,10 @@ def compare(first: AuditDatabase, second: AuditDatabase, n: int = 20) -> Compari
     sandbox = open_both(first, second)
     try:
         rows_first, rows_second = (count(sandbox, table) for table in ("first_rows", "second_rows"))
-        identity = find_identity(sandbox)
+        identity, groups = matched_rows(sandbox, n)
         key = IDENTITIES[identity]
-        columns = ", ".join(["status", *HEADLINES, *FLAGS])
-        joined = (
-            f"(SELECT {key} AS k, {columns} FROM first_rows) a "
-            f"JOIN (SELECT {key} AS k, {columns} FROM second_rows) b USING (k)"
-        )
-        matched = count(sandbox, joined)
-        correlation, used = correlations(sandbox, joined, matched)
+        matched = sum(group["rows"] for group in groups)
+        correlation, used = correlations(sandbox, key, matched)
         return Comparison(
             first=first.path,
             second=second.path,
@@ -72,9 +83,9 @@ def compare(first: AuditDatabase, second: AuditDatabase, n: int = 20) -> Compari
             only_second=max(rows_second - matched, 0),
             correlation=correlation,
             correlation_rows=used,
-            flags=flag_changes(sandbox, joined),
-            status_changes=status_changes(sandbox, joined),
-            moved=moved_most(sandbox, joined, key, n),
+            flags=flag_changes(groups),
+            status_changes=status_changes(groups),
+            moved=moved_most(first, groups),
             noise_first=noise_estimates(first.manifest.get("statistics", {})),
             noise_second=noise_estimates(second.manifest.get("statistics", {})),
         )
@@ -85,7 +96,7 @@ def compare(first: AuditDatabase, second: AuditDatabase, n: int = 20) -> Compari
 def open_both(first: AuditDatabase, second: AuditDatabase) -> Sandbox:
     stores = {str(fs.protocol): fs for one in (first, second) if (fs := one.files.filesystem) is not None}
     sandbox = Sandbox([*first.files.readable, *second.files.readable], first.limits, list(stores.values()))
-    sandbox.define(f"CREATE VIEW first_rows AS {first.view()}")
+    sandbox.define(f"CREATE VIEW first_rows AS {first.view(located=True)}")
     sandbox.define(f"CREATE VIEW second_rows AS {second.view()}")
     return sandbox
 
@@ -95,18 +106,30 @@ def count(sandbox: Sandbox, source: str) -> int:
     return found
 
 
-def find_identity(sandbox: Sandbox) -> str:
-    """By uid if the audits share any."""
-    shared = "SELECT 1 AS one FROM first_rows WHERE hash(uid) IN (SELECT hash(uid) FROM second_rows) LIMIT 1"
-    return "uid" if sandbox.rows(shared) else "shard, key and caption"
+def matched_rows(sandbox: Sandbox, n: int) -> tuple[str, list[dict[str, Any]]]:
+    """What the rows are matched by, uid if the audits share any, and all that is counted of them: in one join.
+
+    A group for each pair of statuses, with how many carry each flag in both or in one, and the rows that moved most.
+    """
+    groups: list[dict[str, Any]] = []
+    for identity, key in IDENTITIES.items():
+        groups = sandbox.rows(f"SELECT {COUNTED.format(n=int(n))} FROM {joined(key, 'TRUE')} GROUP BY ALL")
+        if groups:
+            return identity, groups
+    return identity, groups
 
 
-def correlations(sandbox: Sandbox, joined: str, matched: int) -> tuple[dict[str, float | None], int]:
+def joined(key: str, condition: str) -> str:
+    columns = ", ".join([f"{key} AS k", "status", *HEADLINES, *FLAGS])
+    first = f"SELECT {columns}, file, file_row_number AS number FROM first_rows WHERE {condition}"
+    return f"({first}) a JOIN (SELECT {columns} FROM second_rows WHERE {condition}) b USING (k)"
+
+
+def correlations(sandbox: Sandbox, key: str, matched: int) -> tuple[dict[str, float | None], int]:
     step = max(1, round(matched / SAMPLE))
     columns = ", ".join(f"a.{column} AS a_{column}, b.{column} AS b_{column}" for column in HEADLINES)
-    table = sandbox.run(
-        f"SELECT {columns} FROM {joined} WHERE a.status = 'ok' AND b.status = 'ok' AND (k >> 8) % {step} = 0"
-    )
+    some = joined(key, f"status = 'ok' AND ({key} >> 8) % {step} = 0")  # before they are joined
+    table = sandbox.run(f"SELECT {columns} FROM {some}")
     return {column: spearman(*both(table, column)) for column in HEADLINES}, table.num_rows
 
 
@@ -133,40 +156,23 @@ def ranks(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     return middle
 
 
-def flag_changes(sandbox: Sandbox, joined: str) -> list[FlagChange]:
-    parts = ", ".join(
-        f"count(*) FILTER (a.{flag} AND b.{flag}) AS {flag}_both, "
-        f"count(*) FILTER (NOT a.{flag} AND b.{flag}) AS {flag}_newly, "
-        f"count(*) FILTER (a.{flag} AND NOT b.{flag}) AS {flag}_gone"
+def flag_changes(groups: Sequence[Mapping[str, Any]]) -> list[FlagChange]:
+    return [
+        FlagChange(flag, *(sum(group[f"{flag}_{change}"] for group in groups) for change in ("both", "newly", "gone")))
         for flag in FLAGS
-    )
-    found = sandbox.rows(f"SELECT {parts} FROM {joined}")[0]
-    return [FlagChange(flag, found[f"{flag}_both"], found[f"{flag}_newly"], found[f"{flag}_gone"]) for flag in FLAGS]
+    ]
 
 
-def status_changes(sandbox: Sandbox, joined: str) -> list[dict[str, Any]]:
-    return sandbox.rows(
-        f"SELECT a.status AS first, b.status AS second, count(*) AS rows FROM {joined} WHERE a.status <> b.status "
-        "GROUP BY ALL ORDER BY rows DESC, first, second LIMIT 20"
-    )
+def status_changes(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    found = [{name: group[name] for name in ("first", "second", "rows")} for group in groups]
+    changed = [one for one in found if one["first"] != one["second"]]
+    return sorted(changed, key=lambda one: (-one["rows"], one["first"], one["second"]))[:MOST_CHANGES]
 
 
-def moved_most(sandbox: Sandbox, joined: str, key: str, n: int) -> list[dict[str, Any]]:
-    """The largest changes of p_mismatch; captions are read afterwards, for these rows only."""
-    found = sandbox.rows(
-        "SELECT k, a.p_mismatch AS p_first, b.p_mismatch AS p_second, a.similarity AS similarity_first, "
-        f"b.similarity AS similarity_second FROM {joined} WHERE a.status = 'ok' AND b.status = 'ok' "
-        f"ORDER BY abs(b.p_mismatch - a.p_mismatch) DESC NULLS LAST, k LIMIT {int(n)}"
-    )
-    names = identities(sandbox, key, [row["k"] for row in found])
-    return [{**names.get(row.pop("k"), {}), **row} for row in found]
-
-
-def identities(sandbox: Sandbox, key: str, wanted: Sequence[int]) -> dict[int, dict[str, Any]]:
-    if not wanted:
-        return {}
-    listed = ", ".join(str(k) for k in wanted)
-    rows = sandbox.rows(
-        f"SELECT {key} AS k, uid, shard, key, caption_index, caption FROM first_rows WHERE {key} IN ({listed})"
-    )
-    return {row.pop("k"): row for row in rows}
+def moved_most(first: AuditDatabase, groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The largest changes of p_mismatch; captions are read afterwards, by the places of these rows."""
+    found = [row for group in groups if group["first"] == group["second"] == "ok" for row in group["moved"] or ()]
+    found.sort(key=lambda row: (-abs(row["p_second"] - row["p_first"]), row["file"], row["number"]))
+    rows = at_places(first, found).select(SHOWN).to_pylist()
+    scores = [{name: value for name, value in row.items() if name not in ("file", "number")} for row in found]
+    return [{**row, **score} for row, score in zip(rows, scores, strict=True)]

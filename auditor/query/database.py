@@ -9,6 +9,7 @@
 import contextlib
 import difflib
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +25,7 @@ from auditor.query.view import extended_sql, view_sql
 from auditor.store.audit_files import AuditFiles, find_files, notes
 
 T = TypeVar("T")
+QUIET_SECONDS = 3.0  # without a question, before columns are read into memory
 
 
 class AuditDatabase:
@@ -70,19 +72,34 @@ class AuditDatabase:
         self._load_reviews(sandbox)
         return sandbox
 
-    def load_into_memory(self) -> "AuditDatabase":
+    def load_into_memory(self, *, later: bool = False) -> "AuditDatabase":
         """Keep the columns of a finished audit that are asked most in memory: see auditor/query/in_memory.py.
 
-        What does not fit the memory limit, captions first, is asked of the files as before.
+        What does not fit the memory limit, captions first, is asked of the files as before. `later` returns at once and
+        reads them when nothing has been asked for a moment; until then the files answer.
         """
+        if later:
+            thread = threading.Thread(target=self._load_when_quiet, daemon=True, name="load")
+            weakref.finalize(self, stop_loading, self.sandbox, thread)  # also where the program ends
+            thread.start()
+        else:
+            self._load()
+        return self
+
+    def _load_when_quiet(self) -> None:
+        if self.sandbox.wait_until_quiet(QUIET_SECONDS):
+            self._load()
+
+    def _load(self) -> None:
         if self.state == "complete" and self.counts["rows"] <= MOST_ROWS:
             for texts in (True, False):
+                if self.sandbox.stopped:
+                    return
                 with contextlib.suppress(QueryError):
                     located, given = self.view(located=True, extended=True), (self.thresholds, self.columns)
                     self.memory = self.memory or InMemory(
                         self.sandbox, located, *given, texts=texts, extra=self.extra_numbers
                     )
-        return self
 
     def close(self) -> None:
         self.sandbox.close()
@@ -209,3 +226,9 @@ class AuditDatabase:
         without = "SELECT *, CAST(NULL AS VARCHAR) AS review FROM extended"
         sandbox.define(f"CREATE OR REPLACE VIEW reviewed AS {joined if marks else without}")
         sandbox.define("CREATE OR REPLACE VIEW samples AS SELECT * EXCLUDE (uid_order) FROM reviewed")
+
+
+def stop_loading(sandbox: Sandbox, thread: threading.Thread) -> None:
+    """A thread that is inside DuckDB when Python ends would bring the program down."""
+    sandbox.stop()
+    thread.join()

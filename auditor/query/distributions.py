@@ -13,7 +13,7 @@ import numpy.typing as npt
 from auditor.measure.timing import REACH, SURE
 from auditor.query.database import AuditDatabase
 from auditor.query.sandbox import QueryError, literal
-from auditor.schema import COLUMNS, MEASUREMENTS, STORED
+from auditor.schema import COLUMNS, HEADLINES, MEASUREMENTS, STORED
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
@@ -61,16 +61,24 @@ def numeric(database: AuditDatabase, column: str) -> str:
 
 def value_range(database: AuditDatabase, column: str) -> tuple[float, float]:
     """Smallest and largest value in the whole audit."""
-    value = numeric(database, column)
+    if column in HEADLINES:  # whoever asks for one asks for others next, and reading many files costs most
+        return database.cached("ranges", lambda: find_ranges(database, HEADLINES))[column]
+    return database.cached(f"range {column}", lambda: find_ranges(database, [column]))[column]
 
-    def compute() -> tuple[float, float]:
-        found = database.rows(f"SELECT min({value}) AS low, max({value}) AS high FROM {database.table(value)}")[0]
-        if found["low"] is None:
-            return 0.0, 1.0
-        low, high = float(found["low"]), float(found["high"])
-        return (low, high) if high > low else (low - 0.5, high + 0.5)
 
-    return database.cached(f"range {column}", compute)
+def find_ranges(database: AuditDatabase, columns: Sequence[str]) -> dict[str, tuple[float, float]]:
+    """The smallest and largest values of some columns, in one pass."""
+    values = [numeric(database, column) for column in columns]
+    asked = ", ".join(f"min({value}) AS low_{i}, max({value}) AS high_{i}" for i, value in enumerate(values))
+    found = database.rows(f"SELECT {asked} FROM {database.table(*values)}")[0]
+    return {column: apart(found[f"low_{i}"], found[f"high_{i}"]) for i, column in enumerate(columns)}
+
+
+def apart(low: float | None, high: float | None) -> tuple[float, float]:
+    """A range that has a width, whatever was found."""
+    if low is None or high is None:
+        return 0.0, 1.0
+    return (float(low), float(high)) if high > low else (float(low) - 0.5, float(high) + 0.5)
 
 
 def bin_sql(value: str, low: float, high: float, bins: int) -> str:

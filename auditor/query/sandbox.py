@@ -8,6 +8,7 @@ audit's tables and functions of bounded cost (auditor/query/allowed.py); and a t
 import json
 import re
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -70,6 +71,8 @@ class Sandbox:
         writable: Sequence[str] = (),
     ) -> None:
         self.limits = limits
+        self._running: set[duckdb.DuckDBPyConnection] = set()  # questions
+        self._last, self.stopped = time.monotonic(), False  # when one began or ended; whether there will be no more
         self._connection = duckdb.connect(":memory:")
         for filesystem in filesystems:
             self._connection.register_filesystem(filesystem)
@@ -95,7 +98,22 @@ class Sandbox:
             raise QueryError(f"{setting} cannot be {value!r}: {in_words(error)}") from None
 
     def close(self) -> None:
+        self.stop()
         self._connection.close()
+
+    def stop(self) -> None:
+        """Interrupt what runs; whoever waits for quiet waits no longer."""
+        self.stopped = True
+        for session in list(self._running):
+            session.interrupt()
+
+    def wait_until_quiet(self, seconds: float) -> bool:
+        """Until nobody has asked anything for so long; False where it was stopped in the meantime."""
+        while not self.stopped:
+            if not self._running and time.monotonic() - self._last >= seconds:
+                return True
+            time.sleep(min(seconds, 0.1))
+        return False
 
     def define(self, statement: str, *, patient: bool = False) -> None:
         """Run a statement of ours that makes a view or table; `patient` takes as long as it takes."""
@@ -146,6 +164,8 @@ class Sandbox:
     def _session(self, patient: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
         """A connection of its own (threads of a dashboard share the database) that is interrupted when time is up."""
         session = self._connection.cursor()
+        self._running.add(session)
+        self._last = time.monotonic()
         timer = threading.Timer(self.limits.seconds or 0, session.interrupt)
         timer.daemon = True
         if self.limits.seconds is not None and not patient:
@@ -153,6 +173,8 @@ class Sandbox:
         try:
             yield session
         except duckdb.InterruptException:
+            if self.stopped:
+                raise QueryError("the audit was closed") from None
             raise QueryError(f"stopped after {self.limits.seconds:g} s, the time limit of a query") from None
         except duckdb.OutOfMemoryException:
             raise QueryError(f"needs more than {self.limits.memory} of memory, the limit of a query") from None
@@ -160,6 +182,8 @@ class Sandbox:
             raise QueryError(in_words(error)) from None
         finally:
             timer.cancel()
+            self._running.discard(session)
+            self._last = time.monotonic()
             session.close()
 
     def _parse(self, sql: str) -> dict[str, Any]:

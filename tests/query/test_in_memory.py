@@ -1,6 +1,8 @@
 """Columns in memory answer as the files do."""
 
 import json
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
 from pathlib import Path
@@ -11,7 +13,9 @@ import pytest
 
 from auditor.audit import Audit, Limits, QueryError
 from auditor.keep.drift import find_drift
+from auditor.query.database import AuditDatabase
 from auditor.query.in_memory import InMemory
+from auditor.query.rows import count
 from auditor.query.rules import Rules
 from tests.support.synthetic import write_audit
 
@@ -94,6 +98,25 @@ def test_columns_of_others_are_asked_of_the_files(tmp_path: Path) -> None:
     assert held.database.memory
     assert held.count("CLIP_score < 10") == held.count("clip_SCORE < 10") == 10
     assert held.count('"odd name" < 20 AND samples.width > 0') == 20
+
+
+def test_columns_are_read_later_once_nothing_is_asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("auditor.query.database.QUIET_SECONDS", 0.3)
+    database = AuditDatabase(folder).load_into_memory(later=True)
+    assert database.memory is None and count(database, "width > 300") == Audit(folder).count("width > 300")
+    deadline = time.monotonic() + 60
+    while database.memory is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert database.memory is not None and count(database, "width > 300") == Audit(folder).count("width > 300")
+
+
+def test_an_audit_that_is_closed_is_not_read_later(folder: Path) -> None:
+    database = AuditDatabase(folder).load_into_memory(later=True)
+    database.close()
+    assert not database.sandbox.wait_until_quiet(0.0)
+    (thread,) = (one for one in threading.enumerate() if one.name == "load" and one.is_alive())
+    thread.join(10)
+    assert not thread.is_alive() and database.memory is None
 
 
 def test_ten_threads_search_at_once(folder: Path) -> None:
