@@ -13,6 +13,7 @@ import click
 
 from auditor import __version__
 from auditor.errors import AuditorError
+from auditor.say import say
 
 # name -> what it is for, in the order the help shows them
 COMMANDS = {
@@ -93,9 +94,7 @@ def file_trouble(error: BaseException) -> str:
 
 def tell(message: str) -> None:
     """In one line, without the control characters that a key or a path may hold."""
-    from auditor.console import plain
-
-    click.echo(f"auditor: {plain(message)}", err=True)
+    say(f"auditor: {message}", err=True)
 
 
 def run(arguments: Sequence[str] | None = None, command: click.Command = cli) -> int:
@@ -107,7 +106,7 @@ def run(arguments: Sequence[str] | None = None, command: click.Command = cli) ->
         error.show()
         return error.exit_code
     except click.Abort:
-        click.echo("auditor: stopped", err=True)
+        say("auditor: stopped", err=True)
         return 130
     except BrokenPipeError:  # the reader (head, less) went away
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -121,7 +120,7 @@ def run(arguments: Sequence[str] | None = None, command: click.Command = cli) ->
             return 1
         missing = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None
         if missing and missing.split(".")[0] not in {"auditor", "model", "dashboard", "jobs"}:
-            click.echo(f"auditor: {missing} is not installed; pip install 'pau-auditor[all]'", err=True)
+            say(f"auditor: {missing} is not installed; pip install 'pau-auditor[all]'", err=True)
             return 1
         raise
 

@@ -1,38 +1,25 @@
 """What people and machines see: tables, JSON and CSV from the same rows, and progress on long work.
 
-Captions and keys are untrusted: they are printed as plain text, never as rich markup, and without control characters.
+Captions and keys are untrusted: they are printed as plain text (auditor/say.py), never as rich markup.
 """
 
 import csv
-import json
 import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
+from auditor.say import escaped, inert, plain, say, say_json
+
 Row = Mapping[str, Any]
 WIDTH = 160  # of a table in a file or a pipe, where nobody has said how wide a line may be
-
-
-def plain(value: Any) -> str:
-    """A value as people read it: four significant digits, no control characters."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    if isinstance(value, int):
-        return f"{value:,}"
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(value).replace("\n", " "))
 
 
 def table(rows: Sequence[Row], title: str | None = None, columns: Sequence[str] | None = None) -> None:
@@ -44,30 +31,13 @@ def table(rows: Sequence[Row], title: str | None = None, columns: Sequence[str] 
         if any(isinstance(row.get(name), int | float) for row in rows)
         and not any(isinstance(row.get(name), str) for row in rows)
     }
-    shown = Table(title=title, title_justify="left", header_style="bold")
+    shown = Table(title=Text(plain(title)) if title else None, title_justify="left", header_style="bold")
     for name in names:
-        shown.add_column(name, justify="right" if name in numeric else "left", overflow="fold")
+        shown.add_column(Text(plain(name)), justify="right" if name in numeric else "left", overflow="fold")
     for row in rows:
         shown.add_row(*(Text(plain(row.get(name))) for name in names))
     on_paper = not sys.stdout.isatty() and "COLUMNS" not in os.environ
     Console(width=WIDTH if on_paper else None).print(shown)
-
-
-def as_json(value: Any) -> str:
-    """JSON that every reader takes: dates and paths as text, NaN as null."""
-    return json.dumps(_finite(value), indent=2, default=str, ensure_ascii=False)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(k): _finite(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return None
-    if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:  # a NumPy scalar
-        return _finite(value.item())
-    return value
 
 
 def emit(
@@ -80,7 +50,7 @@ def emit(
 ) -> None:
     """Write rows in the form that was asked for; a rich table where none was. `columns` are those of no rows."""
     if json:
-        click.echo(as_json(list(rows)))
+        say_json(list(rows))
     elif csv:
         write_csv(rows, columns)
     else:
@@ -90,15 +60,13 @@ def emit(
 def write_csv(rows: Sequence[Row], columns: Sequence[str] = ()) -> None:
     """A header, of `columns` where there are no rows, and a line for each row."""
     names = list(rows[0]) if rows else list(columns)
-    writer = csv.DictWriter(sys.stdout, fieldnames=names, lineterminator="\n")
+    shown = [[inert(row.get(name)) for name in names] for row in rows]
+    if sys.stdout.isatty():
+        shown = [[escaped(cell) if isinstance(cell, str) else cell for cell in row] for row in shown]
+    writer = csv.writer(sys.stdout, lineterminator="\n")
     if names:
-        writer.writeheader()
-    writer.writerows([{name: inert(value) for name, value in row.items()} for row in rows])
-
-
-def inert(value: Any) -> Any:
-    """A cell that no spreadsheet takes for a formula: one that begins like it gets an apostrophe before it."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+        writer.writerow([escaped(inert(name)) for name in names])
+    writer.writerows(shown)
 
 
 class Progress:
@@ -157,4 +125,4 @@ class Progress:
         if self.total and 0 < self.done < self.total:
             left = f", {(self.total - self.done) / self.rate():,.0f} s left"
         of = f" of {self.total:,}" if self.total else ""
-        click.echo(f"{self.label}: {self.done:,}{of}, {self._rate()}{left}  {self._notes()}".rstrip(), err=True)
+        say(f"{self.label}: {self.done:,}{of}, {self._rate()}{left}  {self._notes()}".rstrip(), err=True)

@@ -13,6 +13,7 @@ class Settings:
     audits: tuple[str, ...] = ()
     corpus: str | None = None  # where the corpus of the first audit is now
     results: str | None = None  # folder of results of `auditor evaluate`
+    password: str | None = None  # without it no page is shown
 
     def environment(self) -> dict[str, str]:
         return {VARIABLE: json.dumps(asdict(self))}
@@ -20,4 +21,4 @@ class Settings:
 
 def read_settings(environment: Mapping[str, str] = os.environ) -> Settings:
     given = json.loads(environment.get(VARIABLE) or "{}")
-    return Settings(tuple(given.get("audits") or ()), given.get("corpus"), given.get("results"))
+    return Settings(tuple(given.get("audits") or ()), given.get("corpus"), given.get("results"), given.get("password"))

@@ -12,6 +12,7 @@ from PIL import Image, ImageDraw
 from auditor.dashboard_settings import read_settings
 from auditor.errors import AuditorError
 from auditor.query.database import AuditDatabase
+from dashboard.admission import admitted
 from dashboard.records import corpus_problem
 from dashboard.source import Source, open_source
 from dashboard.words import empty
@@ -43,7 +44,10 @@ def main() -> None:
         st.Page(f"screens/{name}.py", title=title, icon=icon, url_path=name, default=name == "overview")
         for name, title, icon in PAGES
     ]
-    page = st.navigation(pages)
+    may_look = admitted()
+    page = st.navigation(pages, position="sidebar" if may_look else "hidden")
+    if not may_look:
+        return
     try:
         found = open_source()
     except AuditorError as error:

@@ -27,6 +27,7 @@ from auditor.columns.source import ColumnError
 from auditor.query.database import AuditDatabase
 from auditor.query.sandbox import Limits
 from auditor.run.distribute import PASSES, Placement, one_line, stream
+from auditor.say import say
 from jobs.cluster import await_room, connect, full_path, share_of_node, worker_options
 
 
@@ -131,7 +132,7 @@ def command(
         await_room(placement, started=started)
         work = make_work(found, given, decoders=placement.threads, **options)
         done = spread(database, function, work, placement, force)
-    click.echo(json.dumps(done.to_dict()) if as_json else in_words(done))
+    say(json.dumps(done.to_dict()) if as_json else in_words(done))
 
 
 def in_words(done: Applied) -> str:

@@ -11,6 +11,7 @@ import click
 import ray
 
 from auditor.run.distribute import Placement, WorkerError, one_line
+from auditor.say import say
 
 ADDRESS = click.option(
     "--address", help="Of a running cluster; RAY_ADDRESS, one on this machine, or a new one by default."
@@ -94,7 +95,7 @@ def await_room(placement: Placement, *, started: bool, together: int = 1) -> Non
     wanted = f"a worker with {each}" if together == 1 else f"{together} workers with {each} each"
     if started:
         raise WorkerError(f"this machine has no room for {wanted}: ask for less, or for a cluster with --address")
-    click.echo(f"waiting for nodes with room for {wanted}", err=True)
+    say(f"waiting for nodes with room for {wanted}", err=True)
 
 
 def share_of_node(gpus: float) -> float:

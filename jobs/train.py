@@ -29,6 +29,7 @@ from auditor.corpus.reader import CorpusError, open_corpus
 from auditor.corpus.spec import absolute_spec
 from auditor.errors import AuditorError
 from auditor.run.distribute import Placement
+from auditor.say import say
 from auditor.train.progress import TrainProgress
 from auditor.train.run import check_settings
 from auditor.train.train import StepReport, TrainResult, train
@@ -49,7 +50,7 @@ def worker(values: dict[str, Any]) -> TrainResult:
     """What every process runs. Ray has connected it to the others and given it its device."""
     processes = current_processes()
     context = ray.train.get_context()
-    print(f"rank {processes.rank} of {processes.size}: pid {os.getpid()} on node {context.get_node_rank()}", flush=True)
+    say(f"rank {processes.rank} of {processes.size}: pid {os.getpid()} on node {context.get_node_rank()}")
     shown = TrainProgress(quiet=not processes.first)
 
     def progress(report: StepReport) -> None:
@@ -100,7 +101,7 @@ def fit(config: TrainConfig, placement: Placement, retries: int) -> TrainResult:
             if not retries or is_final(error):
                 raise
             retries -= 1
-            click.echo(f"{reason(error)}; starting again, with {retries} retries left", err=True)
+            say(f"{reason(error)}; starting again, with {retries} retries left", err=True)
 
 
 def attempt(config: TrainConfig, placement: Placement) -> TrainResult:

@@ -193,12 +193,15 @@ def load_backbone(spec: str, device: str = "cpu", seed: int = 0) -> Backbone:
             torch.manual_seed(seed)
             # The factory does not take over the activation a tag was trained with; without it the model is another.
             quick = bool(tag and open_clip.get_pretrained_cfg(name, tag).get("quick_gelu"))
+            refuse_code(spec, open_clip.get_model_config(name))
             named = tag is not None or name.startswith((LOCAL, HUB))
             model = open_clip.create_model(
                 name, tag, force_quick_gelu=quick, pretrained_text=False, require_pretrained=named
             )
             tokenizer = open_clip.get_tokenizer(name)
             model_cfg = open_clip.get_model_config(name)
+    except BackboneError:
+        raise
     except Exception as error:  # open_clip, the hub and torch raise a dozen types, with traces nobody can act on
         raise BackboneError(why_not(spec, error)) from error
     if quick:
@@ -252,6 +255,18 @@ def check_folder(folder: Path) -> None:
         raise BackboneError(f"{path} has no model_cfg with an embed_dim")
     if not any(next(folder.glob(f"*.{ending}"), None) for ending in ("safetensors", "bin", "pth")):
         raise BackboneError(f"{folder} has no weights (open_clip_model.safetensors)")
+
+
+def refuse_code(spec: str, config: Any) -> None:
+    """Refuse a configuration that has the tokenizer or the text tower run Python of its own from the model's folder."""
+    if isinstance(config, dict):
+        if config.get("trust_remote_code"):
+            raise BackboneError(f"{spec} asks for trust_remote_code, to run code of its own: it is not loaded")
+        for value in config.values():
+            refuse_code(spec, value)
+    elif isinstance(config, list):
+        for value in config:
+            refuse_code(spec, value)
 
 
 def without_fetch_settings(config: Any) -> Any:

@@ -15,6 +15,7 @@ from auditor.query.database import AuditDatabase
 from auditor.query.sandbox import literal
 from auditor.query.thresholds import models_of
 from auditor.store.correction import FILE, mark_of
+from auditor.store.folder import Folder
 
 
 def recalibrate(database: AuditDatabase, sample: Sample, marks: list[str | None]) -> Correction | None:
@@ -39,8 +40,9 @@ def recalibrate(database: AuditDatabase, sample: Sample, marks: list[str | None]
     return correction
 
 
-def undo(database: AuditDatabase) -> None:
-    database.files.folder.remove(FILE)
+def undo(audit: str) -> None:
+    """Also of a correction that cannot be read."""
+    Folder(audit).remove(FILE)
 
 
 def judged_rows(database: AuditDatabase, sample: Sample, marks: list[str | None]) -> list[dict[str, Any]]:

@@ -20,8 +20,11 @@ from auditor.query.database import AuditDatabase
 from auditor.query.rules import Rules
 from auditor.query.sandbox import literal
 from auditor.store.folder import Folder
+from auditor.store.shape import Whole, read_shaped
 
 FOLDER = "certify"
+ROW = Whole(uid=str, caption_index=int, shard=str, key=str, stratum=int)
+SHAPE = Whole(name=str, rules={}, labels=int, seed=int, strata=[Whole(rows=int)], rows=[ROW])
 
 
 class CertifyError(AuditorError):
@@ -77,7 +80,11 @@ def name_of(database: AuditDatabase, rules: Rules, labels: int, seed: int) -> st
 
 
 def read_sample(folder: Folder, name: str) -> Sample:
-    return Sample.from_dict(folder.read_json(f"{FOLDER}/{name}.json"))
+    file = f"{FOLDER}/{name}.json"
+    try:
+        return Sample.from_dict(read_shaped(folder, file, SHAPE, "remove it, and it is drawn again"))
+    except (TypeError, ValueError):
+        raise CertifyError(f"{folder.path(file)} is damaged; remove it, and it is drawn again") from None
 
 
 def list_samples(folder: Folder) -> list[Sample]:

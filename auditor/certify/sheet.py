@@ -14,6 +14,7 @@ from typing import Any
 from auditor.certify.sample import CertifyError, Sample
 from auditor.query.database import AuditDatabase
 from auditor.query.rows import row as find_row
+from auditor.say import inert
 from auditor.schema import MARKS
 
 COLUMNS = ("uid", "caption_index", "key", "caption", "mark", "note")
@@ -30,7 +31,8 @@ def write_csv(rows: Iterable[Mapping[str, Any]], marks: Sequence[str | None]) ->
     writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore")
     writer.writeheader()
     for row, mark in zip(rows, marks, strict=True):
-        writer.writerow({**row, "mark": mark or "", "note": ""})
+        cells = {name: inert(value) for name, value in row.items()}
+        writer.writerow({**cells, "mark": mark or "", "note": ""})
     return text.getvalue()
 
 
@@ -43,7 +45,7 @@ def read_marks(path: str) -> list[tuple[str, int, str, str]]:
             (line["uid"], int(line["caption_index"]), line["mark"].strip().lower(), (line.get("note") or "").strip())
             for line in marked
         ]
-    except (OSError, KeyError, ValueError) as error:
+    except (OSError, KeyError, ValueError, TypeError, csv.Error) as error:
         raise CertifyError(f"{path} is not a filled sheet (uid, caption_index, mark): {error}") from None
     for number, (_, _, mark, _) in enumerate(found):
         if mark not in MARKS:

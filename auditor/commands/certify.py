@@ -6,6 +6,7 @@ import click
 
 from auditor.commands.output import CORPUS_HELP, open_audit
 from auditor.commands.selection import rule_options
+from auditor.say import say, say_json
 
 if TYPE_CHECKING:
     from auditor.audit import Audit
@@ -55,14 +56,13 @@ def command(
     auditor certify audit/ --max-p-mismatch 0.2 --labels 200 --sheet judge.html
     auditor certify audit/ --marks judge.csv --recalibrate
     """
-    from auditor import console
     from auditor.certify.correct import undo as take_back
 
-    opened = open_audit(audit, corpus)
     if undo:
-        take_back(opened.database)
-        click.echo("p_mismatch is again what it was without labels")
+        take_back(audit)
+        say("p_mismatch is again what it was without labels")
         return
+    opened = open_audit(audit, corpus)
     if marks:
         keep_marks(opened, marks, reviewer)
     sample = opened.certification_sample(labels, seed=seed, **rules)
@@ -71,7 +71,7 @@ def command(
     judged = opened.marks_of(sample)
     found = opened.certify(sample)
     if as_json:
-        click.echo(console.as_json({"sample": sample.name, "drawn": len(sample.rows), **found.to_dict()}))
+        say_json({"sample": sample.name, "drawn": len(sample.rows), **found.to_dict()})
     else:
         show(opened, sample, found)
     if recalibrate:
@@ -84,7 +84,7 @@ def keep_marks(audit: "Audit", path: str, reviewer: str | None) -> None:
     marks = read_marks(path)
     for uid, caption_index, mark, note in marks:
         audit.mark(uid, mark, caption_index=caption_index, reviewer=reviewer, note=note)
-    click.echo(f"{len(marks):,} marks read from {path}", err=True)
+    say(f"{len(marks):,} marks read from {path}", err=True)
 
 
 def write_sheet(audit: "Audit", sample: "Sample", target: str) -> None:
@@ -92,7 +92,11 @@ def write_sheet(audit: "Audit", sample: "Sample", target: str) -> None:
 
     from auditor.certify.sheet import sample_rows, write_csv, write_html
     from auditor.errors import AuditorError
+    from auditor.store.folder import split_target
 
+    folder, name = split_target(target)
+    if folder.exists(name):
+        raise AuditorError(f"{target} exists and may hold marks: read it with --marks, or name another sheet")
     rows = sample_rows(audit.database, sample)
     if target.endswith(".csv"):
         text = write_csv(rows, audit.marks_of(sample))
@@ -100,8 +104,9 @@ def write_sheet(audit: "Audit", sample: "Sample", target: str) -> None:
         text = write_html(rows, pictures(audit, rows), Path(target).stem)
     else:
         raise AuditorError(f"a sheet is a .csv or .html file, not {target}")
-    Path(target).write_text(text, encoding="utf-8")
-    click.echo(f"{target}: {len(rows):,} rows to judge", err=True)
+    with folder.writing(name) as path:
+        path.write_text(text, encoding="utf-8")
+    say(f"{target}: {len(rows):,} rows to judge", err=True)
 
 
 def pictures(audit: "Audit", rows: list[dict[str, Any]]) -> list[bytes | None]:
@@ -125,9 +130,9 @@ def pictures(audit: "Audit", rows: list[dict[str, Any]]) -> list[bytes | None]:
 def show(audit: "Audit", sample: "Sample", found: "Certificate") -> None:
     from auditor import console
 
-    click.echo(f"sample {sample.name}: {found.labels:,} of {len(sample.rows):,} rows judged, {found.unsure:,} unsure")
+    say(f"sample {sample.name}: {found.labels:,} of {len(sample.rows):,} rows judged, {found.unsure:,} unsure")
     if not found.labels:
-        click.echo(
+        say(
             f"judge them on the Review page of `auditor dashboard {audit.path}` (queue: certification {sample.name}),\n"
             "or write a sheet with --sheet judge.html and read it back with --marks judge.csv"
         )
@@ -162,6 +167,6 @@ def correct(audit: "Audit", sample: "Sample", marks: list[str | None]) -> None:
 
     found = recalibrate(audit.database, sample, marks)
     if found is None:
-        click.echo("p_mismatch stays as it is: the labels agree with it, or are too few to say more")
+        say("p_mismatch stays as it is: the labels agree with it, or are too few to say more")
     else:
-        click.echo(f"p_mismatch is corrected by {found.labels:,} labels; p_mismatch_without_labels keeps what it was")
+        say(f"p_mismatch is corrected by {found.labels:,} labels; p_mismatch_without_labels keeps what it was")

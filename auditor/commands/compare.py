@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from auditor.commands.output import open_audit, output_options, show
+from auditor.say import say_json
 
 if TYPE_CHECKING:
     from auditor.query.compare import Comparison
@@ -26,11 +27,10 @@ def command(first: str, second: str, count: int, as_json: bool, as_csv: bool, pa
     auditor compare audit-b32/ audit-l14/
     auditor compare audit-monday/ audit-friday/ -n 100 --csv
     """
-    from auditor.console import as_json as json_text
 
     found = open_audit(first).compare(open_audit(second), count)
     if as_json:
-        click.echo(json_text(found.to_dict()))
+        say_json(found.to_dict())
     elif as_csv or parquet:
         show(found.moved, as_csv=as_csv, parquet=parquet)
     else:

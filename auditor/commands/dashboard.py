@@ -1,6 +1,7 @@
 """`auditor dashboard`: serve the pages of dashboard/ in a child process, on this machine only unless told otherwise."""
 
 import importlib.util
+import ipaddress
 import os
 import signal
 import socket
@@ -17,6 +18,7 @@ import click
 from auditor.commands.output import CORPUS_HELP
 from auditor.dashboard_settings import Settings
 from auditor.errors import AuditorError
+from auditor.say import say
 
 FOLDER = Path(__file__).resolve().parents[2] / "dashboard"
 
@@ -32,8 +34,9 @@ class DashboardError(AuditorError):
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="Whoever reaches it sees the corpus.",
+    help="Whoever reaches it sees the corpus, unless there is a --password.",
 )
+@click.option("--password", envvar="AUDITOR_PASSWORD", show_envvar=True, help="Ask for it before any page is shown.")
 @click.option("--port", type=click.IntRange(1, 65535), default=8501, show_default=True, help="Port to listen on.")
 @click.option("--corpus", help=CORPUS_HELP)
 @click.option("--results", help="Folder of results of `auditor evaluate`, for the Benchmarks page.")
@@ -42,6 +45,7 @@ def command(
     audit: str,
     audit2: str | None,
     host: str,
+    password: str | None,
     port: int,
     corpus: str | None,
     results: str | None,
@@ -54,6 +58,7 @@ def command(
     \b
     auditor dashboard demo/audit
     auditor dashboard audit/ audit-new/ --results results/ --port 8600
+    AUDITOR_PASSWORD=... auditor dashboard audit/ --host 0.0.0.0
     """
     from auditor.audit import Audit
 
@@ -66,9 +71,26 @@ def command(
         raise DashboardError("streamlit is not installed; pip install 'pau-auditor[dashboard]'")
     check_port(host, port)
     local = [path if "://" in path else os.path.abspath(path) for path in audits]
-    settings = Settings(tuple(local), corpus, os.path.abspath(results) if results else None)
+    settings = Settings(tuple(local), corpus, os.path.abspath(results) if results else None, password)
+    if not password and not is_this_machine(host):
+        say(f"note: {exposure(host, port)}", err=True)
     child = start(settings, host, port, open_browser=not no_open)
     sys.exit(wait(child))
+
+
+def is_this_machine(host: str) -> bool:
+    """Whether only processes of this machine can reach what listens there."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def exposure(host: str, port: int) -> str:
+    return (
+        f"whoever can reach {host} port {port} sees every caption, picture and video of the corpus, may ask the audit "
+        "in SQL and mark rows: add --password, or leave --host out and forward the port"
+    )
 
 
 def check_port(host: str, port: int) -> None:

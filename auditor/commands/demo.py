@@ -4,6 +4,8 @@ from pathlib import Path
 
 import click
 
+from auditor.say import say_json, say_lines
+
 
 @click.command()
 @click.option("--out", required=True, metavar="DIR", help="Folder of the demo; the same command again goes on with it.")
@@ -23,7 +25,6 @@ def command(out: str, size: int | None, seed: int, quick: bool, quiet: bool, as_
     auditor demo --out demo
     """
     from auditor.audit import Audit
-    from auditor.console import as_json as to_json
     from auditor.demo.check import compare, show
     from auditor.demo.corpus import read_truth
     from auditor.demo.run import FULL, DemoConfig, quick_config, run_demo
@@ -37,10 +38,10 @@ def command(out: str, size: int | None, seed: int, quick: bool, quiet: bool, as_
         findings = compare(audit, read_truth(place))
         write_report(audit.database, report, ReportOptions(), force=True)
     if as_json:
-        click.echo(to_json(findings.to_dict()))
+        say_json(findings.to_dict())
         return
     show(findings)
-    click.echo(next_steps(place, audited, report))
+    say_lines(next_steps(place, audited, report))
 
 
 def next_steps(place: Path, audit: Path, report: Path) -> str:

@@ -2,6 +2,8 @@
 
 import click
 
+from auditor.say import say
+
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
@@ -24,6 +26,6 @@ def command(context: click.Context, as_json: bool) -> None:
     emit([asdict(finding) for finding in findings], json=as_json)
     broken = [finding.check for finding in findings if finding.status == "broken"]
     if not as_json:
-        click.echo(f"to repair: {', '.join(broken)}" if broken else "all that is needed works")
+        say(f"to repair: {', '.join(broken)}" if broken else "all that is needed works")
     if broken:
         context.exit(1)

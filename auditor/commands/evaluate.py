@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from auditor.console import as_json, table
+from auditor.console import table
+from auditor.say import say, say_json
 
 BENCHMARKS = ["coco", "flickr8k", "flickr30k", "msrvtt", "msvd", "didemo", "shards"]
 SHORT = {"visual_to_text": "v2t", "text_to_visual": "t2v"}
@@ -72,27 +73,27 @@ def command(
 
 def show(results: dict[str, Any], json_: bool) -> None:
     if json_:
-        click.echo(as_json(results))
+        say_json(results)
         return
     data = results["data"]
     rows = [*results["tables"], *({"reranked": None, **row} for row in results["paper"])]
     title = f"{results['benchmark']} {data['split']}: {data['media']:,} media, {data['captions']:,} captions"
     table([flat(row) for row in rows], title=title)
     if not data["complete"]:
-        click.echo(f"not the benchmark's own test split ({data['expected_media']:,} media): not to be compared with it")
+        say(f"not the benchmark's own test split ({data['expected_media']:,} media): not to be compared with it")
     if data["failed"]:
-        click.echo(f"{len(data['failed'])} media could not be used, such as {data['failed'][0]}")
+        say(f"{len(data['failed'])} media could not be used, such as {data['failed'][0]}")
     if rerank := results["rerank"]:
-        click.echo(
+        say(
             f"re-ranked with beta {rerank['beta_visual']} (visual) and {rerank['beta_text']} (text), "
             f"fitted on {rerank['media']:,} media of {rerank['fitted_on']}"
         )
     pearson = results["pearson"]
-    click.echo(f"Pearson of u and h: {pearson['PCC_V']:.3f} visual, {pearson['PCC_T']:.3f} text")
+    say(f"Pearson of u and h: {pearson['PCC_V']:.3f} visual, {pearson['PCC_T']:.3f} text")
     if figures := results["eccv_caption"]:
-        click.echo(f"ECCV Caption: {eccv_line(figures)}")
+        say(f"ECCV Caption: {eccv_line(figures)}")
     elif reason := results["eccv_skipped"]:
-        click.echo(f"no figures of ECCV Caption: {reason}")
+        say(f"no figures of ECCV Caption: {reason}")
 
 
 def eccv_line(figures: dict[str, dict[str, float]]) -> str:

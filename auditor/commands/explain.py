@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from auditor.commands.output import open_audit
+from auditor.say import say, say_json
 from auditor.schema import named
 
 if TYPE_CHECKING:
@@ -25,11 +26,10 @@ def command(audit: str, key: str, caption_index: int | None, count: int, as_json
     auditor explain audit/ 000000123
     auditor explain audit/ 000000123 --caption 2 --json
     """
-    from auditor import console
 
     found = open_audit(audit).explain(key, caption_index, n=count)
     if as_json:
-        click.echo(console.as_json(found.to_dict()))
+        say_json(found.to_dict())
     else:
         show(found)
 
@@ -38,13 +38,9 @@ def show(found: "Explanation") -> None:
     from auditor import console
 
     row = found.row
-    click.echo(
-        console.plain(
-            f"{row['key']} caption {row['caption_index']} ({row['kind']}, {row['status']}): {row['caption'] or ''}"
-        )
-    )
+    say(f"{row['key']} caption {row['caption_index']} ({row['kind']}, {row['status']}): {row['caption'] or ''}")
     if row["status"] != "ok":
-        click.echo(f"  {console.plain(row['error_message'])}")
+        say(f"  {row['error_message']}")
     console.table(
         [
             {"measure": name, "value": row[name]}
@@ -53,12 +49,12 @@ def show(found: "Explanation") -> None:
         ]
     )
     for reason in found.reasons:
-        click.echo(f"  {console.plain(reason)}")
+        say(f"  {reason}")
     if found.caption_rank is not None and found.medium_rank is not None:
         where = f"in the {found.compared_with}"
         captions, media = f"{found.captions_of:,} captions of {row['kind']}s", f"{found.media_of:,} {row['kind']}s"
-        click.echo(f"its caption is number {found.caption_rank:,} of the {captions} {where} for this medium")
-        click.echo(f"its medium is number {found.medium_rank:,} of the {media} {where} for this caption")
+        say(f"its caption is number {found.caption_rank:,} of the {captions} {where} for this medium")
+        say(f"its medium is number {found.medium_rank:,} of the {media} {where} for this caption")
         console.table(fits(found.captions), "captions of other media that fit this medium best")
         console.table(fits(found.media), "other media that fit this caption best")
     if found.frames:

@@ -3,6 +3,7 @@
 import click
 
 from auditor.commands.output import open_audit, output_options, show
+from auditor.say import say
 
 SHOWN = ("kind", "rows", "p_value", "sentence")
 
@@ -25,6 +26,6 @@ def command(audit: str, by: str, as_json: bool, as_csv: bool, parquet: str | Non
     found = open_audit(audit).faults(by)
     rows = [fault.to_dict() for fault in found]
     if not rows and not (as_json or as_csv or parquet):
-        click.echo("no faults found")
+        say("no faults found")
         return
     show(rows, title=f"{len(rows)} faults", as_json=as_json, as_csv=as_csv, parquet=parquet, columns=SHOWN)

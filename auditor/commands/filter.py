@@ -6,6 +6,7 @@ import click
 
 from auditor.commands.output import CORPUS_HELP, open_audit
 from auditor.commands.selection import selected, selection_options
+from auditor.say import say, say_json
 
 if TYPE_CHECKING:
     from auditor.keep.drift import Drift
@@ -77,11 +78,11 @@ def write(subset: "Subset", out: str, as_json: bool, **options: Any) -> None:
         done = export(subset, out, progress=progress.advance, **options)
     if as_json:
         unscored = {"unscored": subset.usable_unscored, "unscored_kept": subset.unscored}
-        click.echo(console.as_json({**asdict(done), **unscored, "rules": subset.rules.to_dict()}))
+        say_json({**asdict(done), **unscored, "rules": subset.rules.to_dict()})
     else:
-        click.echo(f"{done.target}: {written(done)}")
+        say(f"{done.target}: {written(done)}")
         if note := unscored_note(subset.usable_unscored, subset.unscored):
-            click.echo(note)
+            say(note)
 
 
 def write_tiers(subset: "Subset", out: str, count: int, by: str, as_json: bool, **options: Any) -> None:
@@ -93,7 +94,7 @@ def write_tiers(subset: "Subset", out: str, count: int, by: str, as_json: bool, 
     with console.Progress("filter", None, "samples", quiet=as_json) as progress:
         done = export_tiers(subset, out, count, by, progress=progress.advance, **options)
     if as_json:
-        click.echo(console.as_json({**asdict(done), "open_clip": done.open_clip}))
+        say_json({**asdict(done), "open_clip": done.open_clip})
         return
     rows = [
         {
@@ -107,7 +108,7 @@ def write_tiers(subset: "Subset", out: str, count: int, by: str, as_json: bool, 
         for tier in done.tiers
     ]
     console.table(rows, f"{done.target}: tiers by {done.by}")
-    click.echo(f"open_clip: python -m open_clip_train.main {done.open_clip} …")
+    say(f"open_clip: python -m open_clip_train.main {done.open_clip} …")
 
 
 def written(done: "Exported") -> str:
@@ -141,12 +142,12 @@ def show_plan(subset: "Subset", as_json: bool) -> None:
             "media_kept": subset.media,
             "shifts": {**asdict(drift), "topic_distance": drift.topic_distance},
         }
-        click.echo(console.as_json(plan))
+        say_json(plan)
         return
     title = f"{effects.kept:,} of {effects.rows:,} pairs would be kept, of {subset.media:,} media"
     console.table(effect_rows(effects), title)
     if note := unscored_note(effects.unscored, effects.unscored_kept):
-        click.echo(note)
+        say(note)
     console.table(drift_rows(drift), "how the kept rows differ from all usable ones")
     console.table(topic_rows(drift), f"topics: {drift.topic_distance:.1%} of the kept rows moved")
 

@@ -3,6 +3,7 @@
 import click
 
 from auditor.commands.output import open_audit
+from auditor.say import say, say_json
 
 
 @click.command()
@@ -24,13 +25,12 @@ def command(audit: str, table: str, on: str, prefix: str, which: str | None, for
     auditor join audit/ aesthetics.parquet --on uid --prefix aesthetics_
     auditor filter audit/ --min aesthetics_score=5 --out kept.npy
     """
-    from auditor import console
     from auditor.columns.join import join
 
     done = join(open_audit(audit).database, table, on, prefix=prefix, which=which, force=force)  # type: ignore[arg-type]
     if as_json:
-        click.echo(console.as_json(done.to_dict()))
+        say_json(done.to_dict())
         return
-    click.echo(f"{', '.join(done.columns)}: {done.matched:,} of {done.rows:,} rows, {done.missing:,} without a value")
+    say(f"{', '.join(done.columns)}: {done.matched:,} of {done.rows:,} rows, {done.missing:,} without a value")
     if done.left_out:
-        click.echo(f"left out, being lists, structs or bytes: {', '.join(done.left_out)}")
+        say(f"left out, being lists, structs or bytes: {', '.join(done.left_out)}")

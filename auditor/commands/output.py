@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from auditor.say import say
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -68,7 +70,7 @@ def open_audit(path: str, corpus: str | None = None, limits: "Limits | None" = N
     audit = Audit(path, corpus, limits=limits or Limits(seconds=None))
     click.get_current_context().call_on_close(audit.close)
     for note in audit.notes:
-        click.echo(f"note: {note}", err=True)
+        say(f"note: {note}", err=True)
     return audit
 
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import click
 
-from auditor.console import as_json, table
+from auditor.console import table
+from auditor.say import say, say_json
 
 
 @click.command()
@@ -32,7 +33,7 @@ def command(benchmark: str, source: Path, out: Path, max_missing: float, samples
 
     report = pack(benchmark, source, out, PackConfig(samples_per_shard=samples_per_shard, max_missing=max_missing))
     if json_:
-        click.echo(as_json(asdict(report)))
+        say_json(asdict(report))
         return
     rows = [
         {"split": split, "media": n, "captions": report.captions[split], "shards": report.shards[split]}
@@ -40,6 +41,6 @@ def command(benchmark: str, source: Path, out: Path, max_missing: float, samples
     ]
     table(rows, title=f"{benchmark} in {out}")
     for problem in report.problems():
-        click.echo(f"left out: {problem}")
+        say(f"left out: {problem}")
     for known in report.notes():
-        click.echo(f"note: {known}")
+        say(f"note: {known}")

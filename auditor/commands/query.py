@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from auditor.commands.output import open_audit, output_options, show
+from auditor.say import say
 
 SHOWN = 100
 SPARE = 2**30  # bytes of address space beside the query's: stacks, arenas, what is printed
@@ -52,7 +53,7 @@ def command(
     cut = not machine and limit is None and len(rows) > SHOWN
     show(rows.slice(0, SHOWN) if cut else rows, as_json=as_json, as_csv=as_csv, parquet=parquet)
     if cut:
-        click.echo(f"only the first {SHOWN} rows are shown; --limit N, --csv, --json and --parquet show more", err=True)
+        say(f"only the first {SHOWN} rows are shown; --limit N, --csv, --json and --parquet show more", err=True)
 
 
 @contextmanager
@@ -80,5 +81,5 @@ def address_space() -> int | None:
 
 
 def end(seconds: float) -> None:
-    click.echo(f"auditor: stopped after {seconds:g} s, the time limit of a query", err=True)
+    say(f"auditor: stopped after {seconds:g} s, the time limit of a query", err=True)
     os._exit(1)

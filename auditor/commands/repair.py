@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from auditor.commands.output import CORPUS_HELP, open_audit
+from auditor.say import say, say_json
 
 if TYPE_CHECKING:
     from auditor.faults.repair import Repair
@@ -37,7 +38,6 @@ def command(
     auditor repair audit/ --out repairs/
     auditor repair audit/ --out repaired/ --apply --confidence 0.95
     """
-    from auditor import console
     from auditor.commands.output import write_parquet
     from auditor.faults.apply import apply_repairs, refuse_target, write_list
     from auditor.faults.repair import to_table
@@ -54,11 +54,11 @@ def command(
         done = apply_repairs(opened.database, found, out)
         said = f"{done.target}: {done.moved:,} captions moved in {done.shards:,} shards of {done.samples:,} samples"
         spans = f", {done.shifted:,} spans shifted" if done.shifted else ""
-        click.echo(f"{said}, {done.left_out:,} media without a caption left out{spans}", err=as_json)
+        say(f"{said}, {done.left_out:,} media without a caption left out{spans}", err=as_json)
     elif out:
         write_list(out, found)
     if as_json:
-        click.echo(console.as_json([repair.to_dict() for repair in found]))
+        say_json([repair.to_dict() for repair in found])
     else:
         show_patterns(found, confidence)
 
@@ -71,6 +71,6 @@ def show_patterns(repairs: "list[Repair]", confidence: float) -> None:
         sure = [repair.confidence for repair in repairs if repair.pattern == pattern]
         rows.append({"pattern": pattern, "captions": len(sure), "expected right": f"{sum(sure) / len(sure):.1%}"})
     if not rows:
-        click.echo(f"nothing to repair that is right with a probability of {confidence:g}")
+        say(f"nothing to repair that is right with a probability of {confidence:g}")
         return
     console.table(rows, f"{len(repairs):,} captions to move in the corpus or in time")

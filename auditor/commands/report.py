@@ -3,6 +3,7 @@
 import click
 
 from auditor.commands.output import CORPUS_HELP, open_audit
+from auditor.say import say
 
 
 @click.command()
@@ -22,4 +23,4 @@ def command(audit: str, out: str, per_gallery: int, no_media: bool, corpus: str 
 
     opened = open_audit(audit, corpus)
     size = write_report(opened.database, out, ReportOptions(per_gallery, not no_media), force=force)
-    click.echo(f"{out}: {size / 1e6:.1f} MB")
+    say(f"{out}: {size / 1e6:.1f} MB")

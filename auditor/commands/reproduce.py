@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from auditor.commands.evaluate import MAX_FAILED
-from auditor.console import as_json, plain, table
+from auditor.console import table
+from auditor.say import say, say_json
 
 TABLES = {
     "pearson": "correlation of u and h",
@@ -101,17 +102,17 @@ def command(
 
 def show(name: str, results: dict[str, Any], paths: list[Path], json_: bool) -> None:
     if json_:
-        click.echo(as_json(results))
+        say_json(results)
         return
     table([rounded(row) for row in results["rows"]], title=f"{name}: {TABLES[name]}")
     printed = results["paper"]
     if isinstance(printed, list) and printed:
         table([rounded(row) for row in printed], title="the paper's figures")
     elif isinstance(printed, dict):
-        click.echo(f"the paper, {printed['data']}: {printed['text']}")
+        say(f"the paper, {printed['data']}: {printed['text']}")
     for note in notes(results["data"]["media_and_captions"] or {}):
-        click.echo(note)
-    click.echo("written: " + ", ".join(str(path) for path in paths))
+        say(note)
+    say("written: " + ", ".join(str(path) for path in paths))
 
 
 def notes(parts: dict[str, Any]) -> Iterator[str]:
@@ -122,7 +123,7 @@ def notes(parts: dict[str, Any]) -> Iterator[str]:
         yield f"similarity of videos: {parts['similarity']}"
     for split, failed in parts.get("failed", {}).items():
         if failed:
-            yield f"left out of {split}: {len(failed)} media that cannot be used, such as {plain(failed[0])}"
+            yield f"left out of {split}: {len(failed)} media that cannot be used, such as {failed[0]}"
 
 
 def rounded(row: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import click
 
 from auditor.commands.output import Function, parse_loss
 from auditor.query.rules import CHOICES
+from auditor.say import say
 from auditor.schema import RULES
 
 if TYPE_CHECKING:
@@ -80,5 +81,5 @@ def chosen_cut(audit: "Audit", lose_at_most: str | None, expect_precision: float
 
     share = parse_loss(lose_at_most) if lose_at_most is not None else None
     cut = float(choose_cut(audit.database, lose_at_most=share, expect_precision=expect_precision))
-    click.echo(f"cut: p_mismatch <= {cut:.4g}", err=True)
+    say(f"cut: p_mismatch <= {cut:.4g}", err=True)
     return cut if given is None else min(cut, given)

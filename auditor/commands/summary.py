@@ -3,6 +3,7 @@
 import click
 
 from auditor.commands.output import open_audit, output_options, show
+from auditor.say import say_json
 
 
 @click.command()
@@ -15,11 +16,9 @@ def command(audit: str, as_json: bool, as_csv: bool, parquet: str | None) -> Non
     auditor summary audit/
     auditor summary s3://bucket/audit --json
     """
-    from auditor.console import as_json as json_text
-
     found = open_audit(audit).summary()
     if as_json:
-        click.echo(json_text(found.to_dict()))
+        say_json(found.to_dict())
         return
     rows = [{"what": what, "value": value} for what, value in found.lines()]
     show(rows, title=f"{found.path} ({found.state})", as_csv=as_csv, parquet=parquet)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 
 import click
 
-from auditor.console import as_json, table
+from auditor.console import table
+from auditor.say import say, say_json
 from model.training.config import TrainConfig, load_config, preset_names
 
 if TYPE_CHECKING:
@@ -48,20 +49,20 @@ def settings_from(options: dict[str, Any]) -> TrainConfig:
 def show(result: "TrainResult", as_machine: bool) -> None:
     """What a run has given, failures included."""
     if as_machine:
-        click.echo(as_json(result.to_dict()))
+        say_json(result.to_dict())
         return
     if result.validation:
         ways = [(way, result.validation[way]) for way in ("visual_to_text", "text_to_visual")]
         columns = ("R@1", "R@5", "R@10", "MdR", "MnR")
         table([{"direction": way.replace("_", " ")} | {c: found[c] for c in columns} for way, found in ways], "best/")
-    click.echo(f"{result.steps:,} steps, {result.pairs_per_second:,.1f} pairs/s; best in {result.best}")
+    say(f"{result.steps:,} steps, {result.pairs_per_second:,.1f} pairs/s; best in {result.best}")
     for problem in result.problems:
-        click.echo(f"shard problem: {problem}")
+        say(f"shard problem: {problem}")
     if result.failures:
         counted = ", ".join(f"{count:,} {reason}" for reason, count in sorted(result.failures.items()))
-        click.echo(f"left out: {counted}; for example")
+        say(f"left out: {counted}; for example")
         for example in result.examples:
-            click.echo(f"  {example}")
+            say(f"  {example}")
 
 
 @click.command()

@@ -2,6 +2,8 @@
 
 import click
 
+from auditor.say import say, say_json
+
 
 @click.command()
 @click.argument("audit")
@@ -25,7 +27,6 @@ def command(
     if files:
         verify_files(audit, as_json)
         return
-    from auditor.console import as_json as to_json
     from auditor.console import table
     from auditor.errors import AuditorError
     from auditor.run.verify import as_rows, verify
@@ -34,20 +35,19 @@ def command(
     rows = as_rows(checks)
     wrong = [row for row in rows if row["differs"]]
     if as_json:
-        click.echo(to_json(rows))
+        say_json(rows)
     elif wrong:
         table(wrong, "rows that differ")
     if wrong:
         raise AuditorError(f"{len(wrong)} of {len(rows)} rows do not come out as they are stored")
     if not as_json:
-        click.echo(f"{len(rows)} rows read, encoded and scored again: all as stored")
+        say(f"{len(rows)} rows read, encoded and scored again: all as stored")
 
 
 def verify_files(audit: str, as_json: bool) -> None:
     """Needs neither the corpus nor the model."""
     from dataclasses import asdict
 
-    from auditor.console import as_json as to_json
     from auditor.console import table
     from auditor.errors import AuditorError
     from auditor.store.check_files import check_files
@@ -56,10 +56,10 @@ def verify_files(audit: str, as_json: bool) -> None:
     count, problems = check_files(Folder(audit))
     rows = [asdict(problem) for problem in problems]
     if as_json:
-        click.echo(to_json(rows))
+        say_json(rows)
     elif rows:
         table(rows, "files that are not as they should be")
     if rows:
         raise AuditorError(f"{len(rows)} problems with the files of {audit}; run the `auditor audit` command again")
     if not as_json:
-        click.echo(f"{count:,} files are all here and as they were written")
+        say(f"{count:,} files are all here and as they were written")

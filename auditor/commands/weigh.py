@@ -6,6 +6,7 @@ import click
 
 from auditor.commands.output import open_audit
 from auditor.commands.selection import selected, selection_options
+from auditor.say import say_json, say_lines
 
 if TYPE_CHECKING:
     from auditor.keep.weights import Weighed
@@ -66,12 +67,14 @@ def command(
     """
     from dataclasses import asdict
 
-    from auditor import console
     from auditor.keep.weights import Weighing
 
     how = Weighing(tuple(by), temperature, cap, size, seed)
     done = selected(open_audit(audit), rules).weigh(out, how, spread=spread, force=force)
-    click.echo(console.as_json(asdict(done)) if as_json else in_words(done, spread))
+    if as_json:
+        say_json(asdict(done))
+    else:
+        say_lines(in_words(done, spread))
 
 
 def in_words(done: "Weighed", spread: bool) -> str:

@@ -3,6 +3,7 @@
 import click
 
 from auditor.commands.output import open_audit, output_options, show
+from auditor.say import say
 from auditor.schema import HEADLINES
 
 SHOWN = ("uid", "key", "caption")
@@ -34,4 +35,4 @@ def command(
     columns = [by, *(name for name in SHOWN if name != by)]
     show(rows, as_json=as_json, as_csv=as_csv, parquet=parquet, columns=columns)
     if note := calm_note(rows.to_pylist(), by):
-        click.echo(f"note: {note}", err=True)
+        say(f"note: {note}", err=True)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from auditor.corpus import remote
-from auditor.corpus.group import Part, build_sample, encoding_problems
+from auditor.corpus.group import Part, build_sample, sample_problems
 from auditor.corpus.media import media_reader
 from auditor.corpus.names import FOREIGN, SUBTITLES, kind_of, natural, shard_names, split_key, stem_of
 from auditor.corpus.shard import CorpusOptions, OpenShard
@@ -63,7 +63,7 @@ class FolderShard:
         for key, occurrence, names in group_files(file.name for file in self.files):
             mine = {_extension(name): parts[name] for name in names if name in parts}
             samples.append(build_sample(self.name, key, occurrence, mine, read, self.options))
-        yield OpenShard(samples, encoding_problems(samples), media_reader)
+        yield OpenShard(samples, sample_problems(samples), media_reader)
 
     def path(self, name: str) -> str:
         return f"{self.root.rstrip('/')}/{name}"

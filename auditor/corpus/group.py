@@ -4,7 +4,7 @@ Used for tars and folders alike. Of several media the plain extension (`jpg`) co
 video before image, because a picture beside a video is its poster.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from auditor.corpus.captions import (
     safe_text,
     split_captions,
 )
-from auditor.corpus.names import SUBTITLES, kind_of, split_key
+from auditor.corpus.names import SUBTITLES, as_text, from_text, kind_of, split_key
 from auditor.corpus.shard import CorpusOptions
 from auditor.corpus.spans import joined, record_segments, record_subtitles, subtitles
 from auditor.sample import Media, Problem, Sample
@@ -81,10 +81,10 @@ def build_sample(
     captions, spans = joined(whole, cues)
     problem = _problem(parts, media, text or record or next(iter(timed), None), captions)
     if occurrence:
-        problem = Problem("duplicate_key", f"key {safe_text(key)} was seen {occurrence} times before in this shard")
+        problem = Problem("duplicate_key", f"key {as_text(key)} was seen {occurrence} times before in this shard")
     return Sample(
         shard,
-        safe_text(key),
+        as_text(key),
         captions,
         _located(media),
         uid,
@@ -96,8 +96,19 @@ def build_sample(
     )
 
 
+def sample_problems(samples: Sequence[Sample]) -> list[str]:
+    """What was done about names and captions that are not in UTF-8, for the list of a shard's problems."""
+    return changed_keys([sample.key for sample in samples]) + encoding_problems(samples)
+
+
+def changed_keys(keys: Iterable[str]) -> list[str]:
+    changed = [key for key in keys if from_text(key) != key]
+    if not changed:
+        return []
+    return [f"{len(changed):,} keys hold bytes that are no text, and are written with escapes, such as {changed[0]}"]
+
+
 def encoding_problems(samples: Iterable[Sample]) -> list[str]:
-    """What was done about captions that are not in UTF-8, for the list of a shard's problems."""
     found: dict[str, list[str]] = {}
     for sample in samples:
         if sample.encoding is not None:
@@ -124,7 +135,7 @@ def caption_files(extensions: Iterable[str]) -> tuple[str | None, str | None]:
 
 def _located(part: Part | None) -> Media | None:
     kind = kind_of(part.name) if part is not None else None
-    return Media(part.path, part.offset, part.size, kind) if part is not None and kind is not None else None
+    return Media(as_text(part.path), part.offset, part.size, kind) if part is not None and kind is not None else None
 
 
 def _sidecar(names: list[str], last: str, medium: str | None) -> str | None:
@@ -148,14 +159,14 @@ def _list(parts: Parts) -> str:
 def _problem(parts: Parts, media: Part | None, sidecar: Part | None, captions: tuple[str, ...]) -> Problem | None:
     """The first thing that keeps the sample from being scored."""
     if media is None:
-        return Problem("missing_media", safe_text(f"no image or video, only {_list(parts)}"))
+        return Problem("missing_media", as_text(f"no image or video, only {_list(parts)}"))
     if media.defect is not None:
         return Problem("corrupt", safe_text(media.defect))
     if media.size == 0:
-        return Problem("corrupt", safe_text(f"{media.name} is empty"))
+        return Problem("corrupt", as_text(f"{media.name} is empty"))
     if sidecar is not None and (defect := _defect(sidecar)) is not None:
         return Problem("corrupt", safe_text(defect))
     if not captions:
         without = f"no caption in {sidecar.name}" if sidecar is not None else "no .txt and no .json"
-        return Problem("missing_caption", safe_text(without))
+        return Problem("missing_caption", as_text(without))
     return None

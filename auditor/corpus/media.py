@@ -7,6 +7,7 @@ that in the unpacked tar.
 
 import os
 import re
+from functools import partial
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 
 from auditor.corpus import remote
 from auditor.corpus.archive import read_packed, split_compression
+from auditor.corpus.names import as_text, real_path
 from auditor.corpus.shard import CorpusError
 from auditor.errors import AuditorError
 from auditor.sample import Media
@@ -42,7 +44,8 @@ def read_media(path: str, offset: int, size: int, root: str | None = None, old_r
         if cell := parse_cell(path):
             return read_cell(*cell)
         tar, compression = split_compression(path)
-        data = read_packed(tar, compression, offset, size) if compression else _read_file(path, offset, size)
+        read = partial(read_packed, real_path(tar), compression) if compression else partial(_read_file, path)
+        data = read(offset, size)
     except FileNotFoundError:
         raise MediaError(f"{path} does not exist") from None
     except (OSError, CorpusError, pa.ArrowException) as error:
@@ -61,7 +64,7 @@ def moved(path: str, root: str, old_root: str | None = None) -> str:
     """Where a path of the corpus is after the corpus has moved to `root`; paths outside the old root stay."""
     root = remote.absolute(root)
     if old_root is not None:
-        old = remote.absolute(old_root).rstrip("/")
+        old = as_text(remote.absolute(old_root).rstrip("/"))
         return root.rstrip("/") + path[len(old) :] if path.startswith(old + "/") else path
     names = path.split("/")
     for start in range(1, len(names)):
@@ -91,7 +94,7 @@ def read_cell(table: str, column: str, row: int) -> bytes:
 def open_parquet(path: str) -> pq.ParquetFile:
     """A Parquet file, local or remote."""
     if not remote.is_url(path):
-        return pq.ParquetFile(path, buffer_size=BUFFER)
+        return pq.ParquetFile(real_path(path), buffer_size=BUFFER)
     return pq.ParquetFile(remote.open_url(path), buffer_size=BUFFER)
 
 
@@ -123,13 +126,13 @@ def _read_file(path: str, offset: int, size: int) -> bytes:
         if path.split("://")[0].lower() not in PROTOCOLS:
             raise MediaError(f"{path}: media are not read over this protocol")
         return remote.read_range(path, offset, size)
-    with open(path, "rb") as file:
+    with open(real_path(path), "rb") as file:
         file.seek(offset)
         return file.read(size) if size >= 0 else file.read()
 
 
 def _exists(path: str) -> bool:
-    return remote.exists(path) if remote.is_url(path) else os.path.exists(path)
+    return remote.exists(path) if remote.is_url(path) else os.path.exists(real_path(path))
 
 
 def without_fragment(path: str) -> str:

@@ -1,6 +1,12 @@
-"""Names: which extensions are media, where a key ends, the natural order of shards and what they are called."""
+r"""Names: which extensions are media, where a key ends, the natural order of shards and what they are called.
+
+Names of files and tar members are bytes, decoded with surrogateescape. What is not UTF-8 (Latin-1 of old archives), a
+NUL, and half a surrogate pair cannot stand in a column and are escaped there, `caf\xe9`; a real backslash before what
+looks like such an escape is escaped too. So names that differ stay apart, and a path finds its file again.
+"""
 
 import hashlib
+import os
 import re
 from collections.abc import Iterable, Sequence
 
@@ -17,6 +23,8 @@ _DIGITS = re.compile(r"[0-9]+")
 _CONTAINER = re.compile(r"\.(tar(\.\w+)?|tgz|parquet|csv|tsv|jsonl|ndjson|json)$", re.IGNORECASE)
 _UNSAFE = re.compile(r"^\.|[^\w.-]")
 _NOT_PORTABLE = re.compile(r'[\x00-\x1f\x7f<>:"\\|?*#]')
+_NO_TEXT = re.compile(r"[\x00\ud800-\udfff]|\\(?=x[0-9a-f]{2}|ud[89a-f][0-9a-f]{2})")
+_ESCAPE = re.compile(r"\\x([0-9a-f]{2})|\\u(d[89a-f][0-9a-f]{2})")
 LONGEST_NAME = 150  # of a shard; file systems allow 255 bytes, and a suffix is still to come
 
 
@@ -56,6 +64,40 @@ def portable_key(key: str) -> str:
         return "sample"
     names[-1] = names[-1].replace(".", "_")
     return "/".join(_NOT_PORTABLE.sub("_", name) for name in names)
+
+
+def portable_extension(extension: str) -> str:
+    """What follows the first dot of a member's name, in all systems."""
+    return _NOT_PORTABLE.sub("_", as_text(extension)).replace("/", "_")
+
+
+def as_text(name: str) -> str:
+    """A name as a column can hold it; nearly always itself."""
+    return _NO_TEXT.sub(_escape, name) if _NO_TEXT.search(name) else name
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    byte = code - 0xDC00 if 0xDC80 <= code <= 0xDCFF else code
+    return f"\\x{byte:02x}" if byte < 256 else f"\\u{code:04x}"
+
+
+def from_text(text: str) -> str:
+    """The name that `as_text` was given."""
+    return _ESCAPE.sub(_unescape, text) if "\\" in text else text
+
+
+def _unescape(found: re.Match[str]) -> str:
+    if found[2]:
+        return chr(int(found[2], 16))
+    byte = int(found[1], 16)
+    return chr(byte) if byte < 128 else chr(0xDC00 + byte)
+
+
+def real_path(path: str) -> str:
+    """Where the file of a stored path is; audits of earlier versions hold paths that were never escaped."""
+    found = from_text(path)
+    return found if found == path or ("\0" not in found and os.path.exists(found)) else path
 
 
 def natural(name: str) -> tuple[str, str]:

@@ -14,11 +14,11 @@ from typing import Any
 import pyarrow as pa
 
 from auditor.corpus.archive import OpenTar, is_tar, open_tar
-from auditor.corpus.captions import parse_record, safe_text, split_lines
+from auditor.corpus.captions import parse_record, split_lines
 from auditor.corpus.group import Part
 from auditor.corpus.kept_captions import CorpusChangedError, keep_captions
 from auditor.corpus.media import moved, read_media, without_fragment
-from auditor.corpus.names import kind_of
+from auditor.corpus.names import as_text, kind_of, real_path
 from auditor.corpus.shard import DEFAULTS, CorpusError, CorpusOptions
 from auditor.corpus.tar import group_members
 from auditor.corpus.tarindex import NotATarError
@@ -117,7 +117,7 @@ def tar_groups(tar: OpenTar, path: str) -> list[tuple[str, list[Part]]]:
     except NotATarError:
         raise CorpusChangedError(f"{path} is no longer a tar") from None
     groups = group_members(index, path).items()
-    return [(safe_text(key), [part for part in parts.values() if part.defect is None]) for (key, _), parts in groups]
+    return [(as_text(key), [part for part in parts.values() if part.defect is None]) for (key, _), parts in groups]
 
 
 @contextmanager
@@ -125,7 +125,7 @@ def reopened(path: str) -> Iterator[OpenTar]:
     """The tar of an audit; a damaged end is told when a sample of it is looked for."""
     with ExitStack() as stack:
         try:
-            tar = stack.enter_context(open_tar(path))
+            tar = stack.enter_context(open_tar(real_path(path)))
         except (OSError, CorpusError) as error:
             why = error.strerror if isinstance(error, OSError) else error
             raise CorpusChangedError(

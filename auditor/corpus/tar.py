@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from auditor.corpus import remote
 from auditor.corpus.archive import OpenTar, open_tar
-from auditor.corpus.group import Part, build_sample, encoding_problems, group_parts
+from auditor.corpus.group import Part, build_sample, group_parts, sample_problems
 from auditor.corpus.media import MediaError
-from auditor.corpus.names import split_key
+from auditor.corpus.names import as_text, split_key
 from auditor.corpus.shard import DEFAULTS, CorpusError, CorpusOptions, OpenShard, ShardError
 from auditor.corpus.tarindex import Member, NotATarError, TarIndex
 from auditor.sample import Media
@@ -61,7 +61,7 @@ class TarShard:
             build_sample(self.name, key, occurrence, parts, read, self.options)
             for (key, occurrence), parts in group_members(index, tar.path).items()
         ]
-        problems = tar.problems + index.problems + _unnamed(index) + encoding_problems(samples)
+        problems = tar.problems + index.problems + _unnamed(index) + sample_problems(samples)
         return OpenShard(samples, problems, read)
 
     def unreadable(self, error: OSError | CorpusError) -> ShardError:
@@ -80,9 +80,9 @@ def group_members(index: TarIndex, path: str) -> dict[tuple[str, int], dict[str,
 def _part(member: Member, path: str) -> Part:
     defect = None
     if not member.regular:
-        defect = f"{member.name} is a link or a sparse file, not a regular member"
+        defect = f"{as_text(member.name)} is a link or a sparse file, not a regular member"
     elif member.present < member.size:
-        defect = f"{member.name} is cut off: {member.present} of {member.size} bytes are there"
+        defect = f"{as_text(member.name)} is cut off: {member.present} of {member.size} bytes are there"
     return Part(member.name, path, member.offset, member.size, defect)
 
 
@@ -91,4 +91,4 @@ def _unnamed(index: TarIndex) -> list[str]:
     names = [member.name for member in index.members if split_key(member.name) is None]
     if not names:
         return []
-    return [f"{len(names)} members without a key (no extension, hidden or meta), such as {names[0]}"]
+    return [f"{len(names)} members without a key (no extension, hidden or meta), such as {as_text(names[0])}"]

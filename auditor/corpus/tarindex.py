@@ -8,6 +8,8 @@ import os
 import re
 from dataclasses import dataclass, field, replace
 
+from auditor.corpus.names import as_text
+
 BLOCK = 512
 CHUNK = 2048 * BLOCK
 LONGEST_EXTENSION = 2**20  # of a long name or a pax header: more is damage, not a name
@@ -98,8 +100,7 @@ def _checksums(block: bytes) -> tuple[int, int]:
 
 
 def _text(field_: bytes) -> str:
-    # backslashes keep two names apart that differ in undecodable bytes only
-    return field_.split(b"\0", 1)[0].decode("utf-8", "backslashreplace")
+    return field_.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")  # names that differ in any byte stay apart
 
 
 def _padded(size: int) -> int:
@@ -167,7 +168,7 @@ class _Walk:
     def note(self, name: str, start: int, size: int, *, regular: bool) -> None:
         present = max(0, min(size, self.size - start))
         if present < size:
-            self.problem(f"the shard ends inside {name}: {size - present} of its {size} bytes are missing")
+            self.problem(f"the shard ends inside {as_text(name)}: {size - present} of its {size} bytes are missing")
         self.index.members.append(Member(name, start, size, present, regular))
 
     def extend(self, header: Header, start: int) -> None:
@@ -258,6 +259,6 @@ def _pax_records(data: bytes) -> dict[str, str]:
         if length <= match.end() - position or position + length > len(data):
             break
         value = data[match.end() : position + length - 1]
-        records[match[2].decode("utf-8", "backslashreplace")] = value.decode("utf-8", "backslashreplace")
+        records[match[2].decode("utf-8", "backslashreplace")] = value.decode("utf-8", "surrogateescape")
         position += length
     return records

@@ -3,8 +3,10 @@
 import io
 import os
 import tarfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
+
+from auditor.corpus.names import portable_extension, portable_key
 
 Members = Mapping[str, bytes | Path]  # by extension; of a file its content
 
@@ -32,6 +34,41 @@ def write_shard(path: str | Path, samples: Iterable[tuple[str, Members]]) -> int
 def new_tar(path: Path) -> tarfile.TarFile:
     """An empty tar to add samples to; close it."""
     return tarfile.open(path, "w", format=tarfile.PAX_FORMAT)
+
+
+class PortableTar:
+    """A tar of samples whose members every system takes: no two of one name, and none that leads out of its folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.tar = new_tar(path)
+        self.taken: set[str] = set()
+
+    def __enter__(self) -> "PortableTar":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.tar.close()
+
+    def add(self, key: str, members: Members) -> None:
+        """A sample; where another one of the tar has its key, under a key of its own."""
+        named: dict[str, bytes | Path] = {}
+        for extension, content in members.items():
+            named[free(portable_extension(extension), named)] = content
+        own = free(portable_key(key), self.taken)
+        self.taken.add(own)
+        add_sample(self.tar, own, named)
+
+
+def free(name: str, taken: Container[str]) -> str:
+    """The name, or one like it that is not taken."""
+    found, again = name, 0
+    while found in taken:
+        again += 1
+        found = f"{name}-{again}"
+    return found
 
 
 def add_sample(tar: tarfile.TarFile, key: str, members: Members) -> None:

@@ -146,6 +146,7 @@ class Job:
         import numpy as np
 
         from model.video.decode import decode_frames
+        from model.video.truncation import truncation
 
         load_video_libraries(self.limits)
         found = decode_frames(
@@ -157,11 +158,13 @@ class Job:
             motion=self.settings["motion"],
         )
         facts = {name: getattr(found, name) for name in ("width", "height", "duration", "times", "decoder")}
-        return np.stack(found.images), {**facts, "facts": found.facts and asdict(found.facts)}
+        facts |= {"facts": found.facts and asdict(found.facts), "note": truncation(self.data)}
+        return np.stack(found.images), facts
 
     def decode_spans(self, connection: socket.socket) -> dict[str, Any]:
         """Sends the frames in parts as they are decoded; the last answer says which frames are of which span."""
         from model.video.decode import Wanted, span_video
+        from model.video.truncation import truncation
 
         load_video_libraries(self.limits)
         wanted = Wanted(self.asked["spans"], self.settings["frames"], self.asked["context"], self.asked["skip"])
@@ -169,7 +172,8 @@ class Job:
             send_parts(connection, video)
             facts = {"duration": video.index.duration, "decoder": "pyav", "facts": asdict(video.facts())}
             plan = {"times": video.times(), "of_span": video.plan.of_span, "around": video.plan.around}
-            return {"width": video.size[0], "height": video.size[1], **facts, **plan}
+            note = {"note": truncation(self.data)}
+            return {"width": video.size[0], "height": video.size[1], **facts, **plan, **note}
 
 
 def send_parts(connection: socket.socket, video: Any) -> None:

@@ -45,6 +45,7 @@ class Decoded:
     facts: VideoFacts | None = None  # of a video
     seen: "Seen | None" = None  # where spans were asked for
     measured: PixelFacts | None = None  # where they were asked for; not of spans
+    note: str | None = None  # what is not whole about it, though it gave frames
 
     @property
     def kind(self) -> Kind:
@@ -210,7 +211,9 @@ def result_of(task: Task, facts: dict[str, Any], pixels: Pixels) -> Decoded | Pr
     size = int(facts["width"]), int(facts["height"])
     about = VideoFacts.from_dict(facts["facts"]) if facts.get("facts") else None
     measured = PixelFacts(**facts["measured"]) if "measured" in facts else None
-    return Decoded(pixels, *size, facts.get("duration"), times, facts.get("decoder"), about, seen, measured)
+    return Decoded(
+        pixels, *size, facts.get("duration"), times, facts.get("decoder"), about, seen, measured, facts.get("note")
+    )
 
 
 class Decoder:

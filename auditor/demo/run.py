@@ -8,10 +8,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-import click
-
 from auditor.console import Progress
 from auditor.demo.corpus import CorpusConfig, write_corpus
+from auditor.say import say
 
 FULL, QUICK = 1500, 400  # samples to audit
 COPIES = 0.9999  # cosine: the drawn scenes are of one world, and many are nearly alike to so small a model
@@ -40,17 +39,17 @@ def quick_config(out: Path, size: int | None, seed: int, quiet: bool) -> DemoCon
 
 def run_demo(config: DemoConfig) -> Path:
     """Generate, train and audit; returns the folder of the audit."""
-    say(config, "1. drawing a corpus of scenes and clips, and hiding defects in it")
+    tell(config, "1. drawing a corpus of scenes and clips, and hiding defects in it")
     corpus = generate(config)
-    say(config, f"2. training a small open_clip model on the sound part ({config.epochs} epochs, from scratch)")
+    tell(config, f"2. training a small open_clip model on the sound part ({config.epochs} epochs, from scratch)")
     model = learn(config, corpus)
-    say(config, "3. auditing the part with the defects")
+    tell(config, "3. auditing the part with the defects")
     return audit(config, corpus, model)
 
 
-def say(config: DemoConfig, words: str) -> None:
+def tell(config: DemoConfig, words: str) -> None:
     if not config.quiet:
-        click.echo(words, err=True)
+        say(words, err=True)
 
 
 def generate(config: DemoConfig) -> Path:

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from auditor.console import as_json
 from auditor.corpus.archive import open_tar
 from auditor.corpus.captions import parse_record
 from auditor.corpus.names import split_key
@@ -28,6 +27,7 @@ from auditor.retrieval.analyses import ItemScores
 from auditor.retrieval.protocols import PROTOCOLS, Protocol, Weights, first_captions, score
 from auditor.retrieval.recall import EmbeddingSet
 from auditor.retrieval.rerank import Rerank, RetrievalSplit, fit_beta
+from auditor.say import as_json
 from auditor.store.folder import split_target
 from auditor.vectors import from_frames, mean_over_frames, pad
 from model.backbone import Backbone

@@ -6,6 +6,7 @@ above a threshold in any split nothing is written, because recall on half a test
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -170,14 +171,35 @@ def key_of(identifier: str) -> str:
 @contextlib.contextmanager
 def appearing(out: Path) -> Iterator[Path]:
     """A folder that is written under another name and appears when everything in it is finished."""
-    partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.part-", dir=out.parent))
+    prefix = f".{out.name}.part-"
+    sweep_abandoned_folders(out.parent, prefix)
+    partial = Path(tempfile.mkdtemp(prefix=prefix, dir=out.parent))
+    with held(partial):
+        try:
+            yield partial
+            os.chmod(partial, 0o755)
+            os.replace(partial, out)  # an empty folder of that name gives way
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+
+
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Locked, so that others see that its writer is alive; BlockingIOError where it is."""
+    handle = os.open(folder, os.O_RDONLY)
     try:
-        yield partial
-        os.chmod(partial, 0o755)
-        os.replace(partial, out)  # an empty folder of that name gives way
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
+
+
+def sweep_abandoned_folders(parent: Path, prefix: str) -> None:
+    """Remove what runs that were killed left beside the folder."""
+    for left in parent.glob(f"{prefix}*"):
+        with contextlib.suppress(OSError), held(left):
+            shutil.rmtree(left)
 
 
 def _write_split(

@@ -4,6 +4,7 @@ Every shard that a repair touches is written anew, with all its usable samples. 
 and that got none in return is left out: what it had was wrong. The corpus itself is never written to.
 """
 
+import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -12,16 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from auditor.corpus.captions import parse_record
-from auditor.corpus.names import portable_key
-from auditor.corpus.raw_samples import KeptShard, read_kept
-from auditor.corpus.write import add_sample, new_tar
+from auditor.corpus.media import moved, without_fragment
+from auditor.corpus.raw_samples import OWN_FIELDS, KeptShard, read_kept
+from auditor.corpus.write import PortableTar
 from auditor.faults import spans
 from auditor.faults.passage import FaultsError
 from auditor.faults.repair import Repair, to_table
 from auditor.keep.kept_rows import kept_shard
+from auditor.keep.plan_file import PLAN, prepare, read_plan, refuse_before_lock, stamp
 from auditor.query.database import AuditDatabase
 from auditor.query.sandbox import literal
 from auditor.store.folder import Folder
+from auditor.store.lock import exclusive
 
 REPAIRS = "repairs.parquet"
 AT_ONCE = 5000  # uids in one query
@@ -40,43 +43,72 @@ class Applied:
 
 
 def apply_repairs(database: AuditDatabase, repairs: Sequence[Repair], target: str) -> Applied:
-    """New shards in `target`, which must not be the corpus, and repairs.parquet with what was done."""
+    """New shards in `target`, which must not be the corpus, and repairs.parquet with what was done.
+
+    The same call again goes on with what a kill has left.
+    """
     refuse_target(database, target)
     folder = Folder(target)
-    moves = [one for one in repairs if one.pattern != spans.PATTERN]
-    captions = captions_of(database, moves)
-    gone = {(one.shard, one.key) for one in moves}
-    arrived: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for one in moves:
-        arrived[one.new_shard, one.new_key].append(captions[one.uid, one.caption_index])
-    samples = left_out = 0
     shards = sorted({one.shard for one in repairs} | {one.new_shard for one in repairs})
-    for shard in shards:
-        kept = spans.with_spans(kept_shard(database, spans.condition(repairs), shard), repairs)
-        with folder.writing(f"{shard}.tar") as path:
-            written = write_repaired(path, kept, gone, arrived)
-        samples += written
-        left_out += len(kept) - written
-    write_list(target, repairs)
-    return Applied(target, len(shards), samples, len(moves), left_out, len(repairs) - len(moves))
+    moving = [one for one in repairs if one.pattern != spans.PATTERN]
+    moves = Moves.of(moving, captions_of(database, moving))
+    samples = left_out = 0
+    with exclusive(folder):
+        folder.sweep_temporary("")
+        description = describe(database, repairs, shards)
+        prepare(folder, description, force=False)
+        done = set(folder.names("", ".tar"))
+        for shard in shards:
+            kept = spans.with_spans(kept_shard(database, spans.condition(repairs), shard), repairs)
+            if shard not in done:
+                with folder.writing(f"{shard}.tar") as path:
+                    write_repaired(path, kept, moves)
+            without = sum(moves.leaves_out(shard, key) for key in kept.table["key"].to_pylist())
+            samples, left_out = samples + len(kept) - without, left_out + without
+        folder.write_table(REPAIRS, to_table(repairs))
+        folder.write_json(PLAN, {**description, "state": "complete"})
+    return Applied(target, len(shards), samples, len(moving), left_out, len(repairs) - len(moving))
 
 
-def write_repaired(
-    path: Path, kept: KeptShard, gone: set[tuple[str, str]], arrived: Mapping[tuple[str, str], list[str]]
-) -> int:
-    """The samples of a shard with their new captions; returns how many there are."""
-    count = 0
-    with new_tar(path) as tar:
+@dataclass(frozen=True)
+class Moves:
+    """Which samples, by shard and key, lose their captions, and which captions come to which."""
+
+    gone: set[tuple[str, str]]
+    arrived: dict[tuple[str, str], list[str]]
+
+    @classmethod
+    def of(cls, repairs: Sequence[Repair], captions: Mapping[tuple[str, int], str]) -> "Moves":
+        arrived: dict[tuple[str, str], list[str]] = defaultdict(list)
+        for one in repairs:
+            arrived[one.new_shard, one.new_key].append(captions[one.uid, one.caption_index])
+        return cls({(one.shard, one.key) for one in repairs}, dict(arrived))
+
+    def leaves_out(self, shard: str, key: str) -> bool:
+        return (shard, key) in self.gone and (shard, key) not in self.arrived
+
+
+def describe(database: AuditDatabase, repairs: Sequence[Repair], shards: Sequence[str]) -> dict[str, Any]:
+    """What this export is: the repairs, and the files that are read."""
+    sql = f"SELECT DISTINCT media_path AS path FROM measured WHERE shard IN (SELECT unnest({literal(list(shards))}))"
+    found = {without_fragment(row["path"]) for row in database.rows(sql) if row["path"]} if shards else set()
+    now = [moved(path, database.moved_to, database.old_root) if database.moved_to else path for path in sorted(found)]
+    content = json.dumps([[one.to_dict() for one in repairs], [stamp(path) for path in now if "://" not in path]])
+    fingerprint = hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
+    return {"audit": database.path, "repairs": len(repairs), "fingerprint": fingerprint}
+
+
+def write_repaired(path: Path, kept: KeptShard, moves: Moves) -> None:
+    """The samples of a shard with their new captions."""
+    with PortableTar(path) as tar:
         for sample in read_kept(kept):
-            place = kept.name, sample["__key__"]
-            if place in gone and place not in arrived:
+            key = sample["__key__"]
+            if moves.leaves_out(kept.name, key):
                 continue
-            members = {extension: data for extension, data in sample.items() if not extension.startswith("__")}
-            if place in arrived:
-                members = with_captions(members, arrived[place])
-            add_sample(tar, portable_key(sample["__key__"]), members)
-            count += 1
-    return count
+            members = {extension: data for extension, data in sample.items() if extension not in OWN_FIELDS}
+            if (kept.name, key) in moves.arrived:
+                members = with_captions(members, moves.arrived[kept.name, key])
+            tar.add(key, members)
 
 
 def with_captions(members: Mapping[str, bytes], captions: Sequence[str]) -> dict[str, bytes]:
@@ -114,5 +146,6 @@ def refuse_target(database: AuditDatabase, target: str) -> None:
     same = folder.fs.protocol == theirs.fs.protocol
     if same and f"{folder.root.rstrip('/')}/".startswith(f"{theirs.root.rstrip('/')}/"):
         raise FaultsError(f"{target} is the corpus or a folder of it; repaired shards need a folder of their own")
-    if folder.exists() and folder.fs.ls(folder.root):
-        raise FaultsError(f"{target} exists and is not empty; choose another folder")
+    refuse_before_lock(folder)
+    if read_plan(folder).get("state") == "complete":
+        raise FaultsError(f"{target} holds a finished export; choose another folder")

@@ -6,24 +6,20 @@ appears under its name only when it is whole. So after a kill the same command g
 
 import hashlib
 import json
-import os
-import tarfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from auditor.corpus.names import portable_key
 from auditor.corpus.raw_samples import OWN_FIELDS, read_kept
-from auditor.corpus.write import add_sample, new_tar
+from auditor.corpus.write import PortableTar
 from auditor.keep.kept_rows import KeptRows
+from auditor.keep.plan_file import PLAN, SAME, prepare, read_plan, refuse_before_lock, stamp
 from auditor.keep.target import Exported, ExportError, Progress, copy_parquet, patient_sandbox
-from auditor.store.folder import TEMPORARY, Folder
-from auditor.store.lock import LOCK, exclusive
+from auditor.store.folder import Folder
+from auditor.store.lock import exclusive
 
-PLAN = "export.json"
 REMOVED = "removed.parquet"
-SAME = ("fingerprint", "shard_size")  # of a description: two exports with these alike are one
 REMOVED_COLUMNS = (
     "uid, key, caption_index, shard, kind, caption, status, error_message, similarity, "
     "uncertainty_visual, uncertainty_text, p_mismatch, duplicate_of"
@@ -70,7 +66,7 @@ def export_shards(
         description = describe(kept, sources, shard_size)
         if not part or not is_complete(folder, description):
             folder.sweep_temporary("")
-            prepare(folder, description, force)
+            prepare(folder, description, force, (REMOVED,))
             done = {int(name) for name in folder.names("", ".tar") if name.isdecimal()}
             write_missing(kept, folder, plan, sources, done, progress)
             if not part:
@@ -87,20 +83,8 @@ def write_removed(kept: KeptRows, folder: Folder) -> None:
 
 def is_complete(folder: Folder, description: dict[str, Any]) -> bool:
     """Whether this very export is there, whole."""
-    earlier: dict[str, Any] = folder.read_json(PLAN) if folder.exists(PLAN) else {}
+    earlier = read_plan(folder)
     return earlier.get("state") == "complete" and all(earlier.get(key) == description[key] for key in SAME)
-
-
-def refuse_before_lock(folder: Folder) -> None:
-    """A folder of something else gets no lock file either."""
-    if not folder.exists(PLAN) and not is_free(folder):
-        raise ExportError(f"{folder.url} exists and is not empty; choose another folder")
-
-
-def is_free(folder: Folder) -> bool:
-    """Whether there is nothing in it but what a run that was killed has left."""
-    left = folder.entries()
-    return all(name.startswith((TEMPORARY, LOCK)) for name in left)
 
 
 def describe(kept: KeptRows, sources: list[tuple[str, int]], shard_size: int) -> dict[str, Any]:
@@ -123,38 +107,6 @@ def stamps(kept: KeptRows) -> list[tuple[str, int, int]]:
         for batch in sandbox.stream(sql):
             found += [stamp(path) for path in batch.column(0).to_pylist() if path and "://" not in path]
     return found
-
-
-def stamp(path: str) -> tuple[str, int, int]:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return path, -1, -1
-    return path, status.st_size, status.st_mtime_ns
-
-
-def prepare(folder: Folder, description: dict[str, Any], force: bool) -> None:
-    """Start, go on with the same export, or refuse."""
-    if force:
-        clear(folder)
-    earlier: dict[str, Any] = folder.read_json(PLAN) if folder.exists(PLAN) else {}
-    if earlier.get("state") == "complete":
-        raise ExportError(f"{folder.url} exists; --force replaces it")
-    if earlier and any(earlier.get(key) != description[key] for key in SAME):
-        raise ExportError(
-            f"{folder.url} holds an unfinished export by other rules, or of a corpus that has changed since; "
-            "--force replaces it"
-        )
-    folder.write_json(PLAN, {**description, "state": "writing"})
-
-
-def clear(folder: Folder) -> None:
-    """Remove an earlier export, and nothing that is not one."""
-    for name in folder.names("", ".tar"):
-        if name.isdecimal():
-            folder.remove(f"{name}.tar")
-    folder.remove(REMOVED)
-    folder.remove(PLAN)
 
 
 def write_missing(
@@ -205,8 +157,7 @@ class ShardWriter:
     def __init__(self, folder: Folder, plan: Plan) -> None:
         self.folder, self.plan = folder, plan
         self.current: int | None = None
-        self.tar: tarfile.TarFile | None = None
-        self.taken: set[str] = set()  # keys of the current shard
+        self.tar: PortableTar | None = None
         self.open_file = ExitStack()
 
     def __enter__(self) -> "ShardWriter":
@@ -227,18 +178,8 @@ class ShardWriter:
         if shard != self.current:
             self.finish()
             path = self.open_file.enter_context(self.folder.writing(self.plan.name(shard)))
-            self.tar = new_tar(path)
-            self.current, self.taken = shard, set()
+            self.tar = PortableTar(path)
+            self.current = shard
         assert self.tar is not None
         members = {extension: data for extension, data in sample.items() if extension not in OWN_FIELDS}
-        add_sample(self.tar, self.free_key(sample["__key__"]), members)
-
-    def free_key(self, key: str) -> str:
-        """A portable name that no other sample of the shard has: samples of several shards may share a key."""
-        portable = free = portable_key(key)
-        again = 0
-        while free in self.taken:
-            again += 1
-            free = f"{portable}-{again}"
-        self.taken.add(free)
-        return free
+        self.tar.add(sample["__key__"], members)

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from auditor.keep.effects import Clause, find_top
-from auditor.keep.export_shards import PLAN, REMOVED, Plan, clear, export_shards, write_removed
+from auditor.keep.export_shards import REMOVED, Plan, export_shards, write_removed
 from auditor.keep.kept_rows import KeptRows
+from auditor.keep.plan_file import PLAN, clear
 from auditor.keep.target import ExportError, Progress, target_form
 from auditor.schema import COLUMNS
 from auditor.store.folder import TEMPORARY, Folder
@@ -97,7 +98,7 @@ def clear_tiers(folder: Folder) -> None:
         if name.startswith("tier-"):
             place = Folder(f"{folder.url.rstrip('/')}/{name}")
             if place.exists(PLAN):
-                clear(place)
+                clear(place, ())
             if not place.entries():
                 folder.remove(name)
 

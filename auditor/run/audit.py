@@ -19,6 +19,7 @@ from auditor.corpus.reader import Corpus, CorpusOptions, Shard, open_corpus
 from auditor.errors import AuditError
 from auditor.query.database import AuditDatabase
 from auditor.query.sandbox import Limits
+from auditor.run.distinct_uids import separate_shards
 from auditor.score.corpus_statistics import Context, ScoreConfig, prepare
 from auditor.score.pair_sample import NothingEncodedError
 from auditor.score.score import is_scored, score_shard
@@ -36,7 +37,6 @@ from auditor.sweep.vector_sweep import (
     StoredModel,
     VectorSweeper,
     publish_carried,
-    repeated_uids,
     stored_model,
 )
 from auditor.vectors import Floats
@@ -141,13 +141,11 @@ def run_audit(config: AuditConfig, make_engine: MakeEngine = local_engine, devic
     with exclusive(folder):
         manifest = begin(folder, corpus, backbone, config)
         engine = make_engine(folder, backbone, config)
-        reports = sweep_corpus(folder, corpus, engine, config, manifest)
+        reports = distinct(folder, sweep_corpus(folder, corpus, engine, config, manifest), engine)
         account(corpus, reports, manifest)
         manifest.state = "scoring"
         manifest.save(folder)
         swept = [report.shard for report in reports if report.failure is None]
-        if isinstance(backbone, StoredModel) and swept:
-            manifest.shard_problems += repeated_uids(folder, swept)
         encode = None if isinstance(backbone, StoredModel) else partial(encode_captions, backbone)
         context = score_corpus(folder, swept, engine, head, manifest, config.score, config.quiet, encode)
         keep_head(folder, context.head, manifest)
@@ -285,6 +283,15 @@ def sweep_corpus(
             manifest.save(folder)
             raise
     return sorted(reports, key=lambda report: report.shard)
+
+
+def distinct(
+    folder: Folder, reports: Sequence[ShardReport], engine: Engine, first: Sequence[str] = ()
+) -> list[ShardReport]:
+    """The reports after every uid that stands in two shards was left to one; those of `first` keep theirs."""
+    named = [report.shard for report in reports if report.own_uids]
+    changed = separate_shards(folder, sorted(named, key=lambda shard: (shard not in first, shard)), engine.each)
+    return [changed.get(report.shard, report) for report in reports]
 
 
 class TooManyErrorsError(AuditError):

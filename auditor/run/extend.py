@@ -19,6 +19,7 @@ from auditor.run.audit import (
     AuditConfig,
     MakeEngine,
     account,
+    distinct,
     find_model,
     finish,
     local_engine,
@@ -59,7 +60,7 @@ def extend_audit(config: AuditConfig, make_engine: MakeEngine = local_engine, de
         manifest.corpus |= {"spec": corpus.spec, "root": corpus.root, "shards": len(corpus.shards)}
         manifest.save(folder)
         engine = make_engine(folder, backbone, config)
-        reports = sweep_corpus(folder, corpus, engine, config, manifest)
+        reports = distinct(folder, sweep_corpus(folder, corpus, engine, config, manifest), engine, first=old)
         account(corpus, reports, manifest)
         score = ScoreConfig.of(manifest.settings["score"])
         context = prepare(

@@ -1,13 +1,11 @@
 """How an audit ends: the summary people read, the JSON machines read, and the exit code both go by."""
 
-import click
-
-from auditor.console import as_json as to_json
 from auditor.console import table
 from auditor.errors import AuditorError
 from auditor.query.database import AuditDatabase
 from auditor.query.rows import calm_note, worst
 from auditor.query.summary import summarise
+from auditor.say import say_json, say_lines
 from auditor.store.manifest import Manifest
 
 SHOWN = ["key", "caption_index", "p_mismatch", "similarity", "caption"]
@@ -22,15 +20,15 @@ def report_outcome(out: str, manifest: Manifest, *, as_json: bool) -> None:
     with AuditDatabase(out) as database:
         summary, suspects = summarise(database), worst(database, "p_mismatch", 10).to_pylist()
     if as_json:
-        click.echo(to_json({**summary.to_dict(), "failed_shards": manifest.failed_shards, "drift": manifest.drift}))
+        say_json({**summary.to_dict(), "failed_shards": manifest.failed_shards, "drift": manifest.drift})
     else:
-        click.echo(str(summary))
+        say_lines(str(summary))
         table(suspects, calm_note(suspects, "p_mismatch") or "the ten most suspicious pairs", SHOWN)
         if manifest.drift:
             table(manifest.drift, "the shards that were added, against the old ones (95% intervals)")
         if manifest.shard_problems:
             table(manifest.shard_problems[:10], "notes on shards")
-        click.echo(
+        say_lines(
             f"\nnext: auditor worst {out} --by p_mismatch -n 20\n"
             f"      auditor thresholds {out}\n"
             f"      auditor report {out} --out report.html\n"

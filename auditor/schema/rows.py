@@ -54,5 +54,10 @@ ORIGIN = (
         unique=True,
         definition="named by `--carry`; each is a column of `samples` too, `input_NAME` where the name is taken",
     ),
-    Column("error_message", "string", "What was wrong", "why the row cannot be used; empty where it can"),
+    Column(
+        "error_message",
+        "string",
+        "What was wrong",
+        "why the row cannot be used; of one that can, what is not whole, such as a truncated video",
+    ),
 )

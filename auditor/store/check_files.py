@@ -3,11 +3,16 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from auditor.store.audit_files import listed_shards
+from auditor.store.extra_columns import file_name, find_sources
+from auditor.store.faults import FILE as FAULTS
 from auditor.store.folder import Folder
 from auditor.store.manifest import read_manifest
 
-PARTS = ("embeddings", "samples")
+PARTS = ("embeddings", "samples")  # one file for every shard
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +26,8 @@ def check_files(folder: Folder) -> tuple[int, list[FileProblem]]:
     manifest = read_manifest(folder)
     there = {part: folder.names(part, ".parquet") for part in PARTS}
     found = list(_against_list(there, listed_shards(manifest)))
-    files = [f"{part}/{name}.parquet" for part, names in there.items() for name in names]
+    found += _columns(folder, there["samples"])
+    files = [f"{part}/{name}.parquet" for part, names in there.items() for name in names] + beside(folder)
     for file in files:
         sound = folder.is_sound(file)
         if not sound:
@@ -37,3 +43,30 @@ def _against_list(there: dict[str, list[str]], listed: dict[str, int] | None) ->
     for part, names in there.items():
         yield from (FileProblem(f"{part}/{name}.parquet", "missing") for name in sorted(known - set(names)))
         yield from (FileProblem(f"{part}/{name}.parquet", "not of this audit") for name in sorted(set(names) - known))
+
+
+def beside(folder: Folder) -> list[str]:
+    """The files that not every shard, or not every audit, has: columns of others, duplicates, faults, overlaps."""
+    parts = [*(f"columns/{source.name}" for source in find_sources(folder)), "duplicates", "overlap"]
+    files = [f"{part}/{name}.parquet" for part in parts for name in folder.names(part, ".parquet")]
+    return [*files, *([FAULTS] if folder.exists(FAULTS) else [])]
+
+
+def _columns(folder: Folder, shards: list[str]) -> Iterator[FileProblem]:
+    """Columns stand beside rows by their places: a file of another length would give rows the values of others."""
+    known = set(shards)
+    for source in find_sources(folder):
+        for shard in source.files:
+            file = file_name(source.name, shard)
+            if shard in known and rows_of(folder, file) not in (None, rows_of(folder, f"samples/{shard}.parquet")):
+                yield FileProblem(file, "has not as many rows as its shard: join its columns again")
+
+
+def rows_of(folder: Folder, name: str) -> int | None:
+    """None where the file cannot be read: its checksum says so too."""
+    try:
+        with folder.fs.open(folder.path(name), "rb") as file:
+            count: int = pq.read_metadata(file).num_rows
+            return count
+    except (OSError, pa.ArrowException):
+        return None

@@ -6,15 +6,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from auditor.store.folder import Folder
+from auditor.store.shape import NUMBER, NUMBERS, Whole, read_shaped
 
 FILE = "corrected.json"
+KINDS = {"image": NUMBER, "video": NUMBER}
+MAP = Whole(smallest_p=NUMBER, shift=NUMBER, slope=NUMBER, score_weight=NUMBER, mean=KINDS, spread=KINDS)
+SHAPE = Whole(of=str, map=MAP, statistics={"": {"pi0": NUMBER, "curve": Whole(score=NUMBERS, p=NUMBERS)}})
 
 
 def read_correction(folder: Folder, manifest: Mapping[str, Any]) -> dict[str, Any] | None:
     """The correction of an audit; None where there is none, or one that an earlier scoring was corrected with."""
     try:
-        found: dict[str, Any] = folder.read_json(FILE)
-    except (FileNotFoundError, ValueError):
+        found: dict[str, Any] = read_shaped(folder, FILE, SHAPE, "`auditor certify --undo` takes it away")
+    except FileNotFoundError:
         return None
     return found if found.get("of") == mark_of(manifest) else None
 

@@ -10,9 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from auditor.errors import AuditError
 from auditor.store.folder import Folder
+from auditor.store.shape import Whole, read_shaped
 
 CARRIED = "carried"  # the source of what the corpus itself says
+ABOUT = Whole(columns={"": str})
 SQL_TYPES = {"string": "VARCHAR", "bool": "BOOLEAN", "int64": "BIGINT", "float32": "FLOAT", "float64": "DOUBLE"}
 
 
@@ -42,11 +45,14 @@ def find_sources(folder: Folder) -> tuple[Source, ...]:
     """What an audit has of others; sources that are still being written are not among them."""
     found = []
     for name in folder.names("columns", ""):
+        remedy = f"remove {folder.path(f'columns/{name}')} and join the columns again"
         try:
-            stored = folder.read_json(about_name(name))
-        except (FileNotFoundError, NotADirectoryError, ValueError):
+            stored = read_shaped(folder, about_name(name), ABOUT, remedy)
+        except (FileNotFoundError, NotADirectoryError):
             continue
         columns = stored.pop("columns")
+        if strange := next((column for column, kind in columns.items() if kind not in SQL_TYPES), None):
+            raise AuditError(f"{folder.path(about_name(name))} is damaged: no type {columns[strange]!r}; {remedy}")
         files = {shard: folder.address(file_name(name, shard)) for shard in folder.names(f"columns/{name}", ".parquet")}
         found.append(Source(name, columns, stored, files))
     return tuple(found)

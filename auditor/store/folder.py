@@ -6,6 +6,7 @@ complete. So a finished file is the mark of finished work, and a kill at any mom
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import shutil
@@ -22,6 +23,7 @@ from auditor.errors import AuditorError
 from auditor.store.seal import KEY, UNSEALED, is_sealed_whole, seal
 
 TEMPORARY = ".part-"
+_SWEPT: set[str] = set()
 
 
 class StorageError(AuditorError):
@@ -87,6 +89,8 @@ class Folder:
 
     def write_json(self, name: str, value: Any) -> None:
         text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
+        if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+            text = json.dumps(value, indent=1, allow_nan=False)  # a path of undecodable bytes
         with self.writing(name) as local:
             local.write_text(text + "\n", encoding="utf-8")
 
@@ -156,9 +160,9 @@ class Folder:
         target = self.path(name)
         try:
             self.fs.makedirs(target.rsplit("/", 1)[0], exist_ok=True)
-            staging = Path(target).parent if self.local else Path(tempfile.gettempdir())
-            handle, temporary = tempfile.mkstemp(prefix=TEMPORARY, dir=staging)
-            os.close(handle)
+            staging = os.path.dirname(target) if self.local else tempfile.gettempdir()
+            sweep_abandoned(staging)
+            handle, temporary = new_temporary(staging)
         except OSError as error:
             raise StorageError(f"cannot write {target}: {reason(error)}") from error
         try:
@@ -172,6 +176,7 @@ class Folder:
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary)
+            os.close(handle)
 
     def sweep_temporary(self, *folders: str) -> None:
         """Remove what an earlier run that was killed left under temporary names."""
@@ -180,6 +185,33 @@ class Folder:
         for folder in folders:
             for path in Path(self.path(folder)).glob(f"{TEMPORARY}*"):
                 path.unlink(missing_ok=True)
+
+
+def new_temporary(folder: str) -> tuple[int, str]:
+    """A file that is locked as long as its descriptor is open, so that others see whether its writer is alive."""
+    while True:
+        handle, path = tempfile.mkstemp(prefix=TEMPORARY, dir=folder)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.path.exists(path):  # else it was swept away before it was locked
+            return handle, path
+        os.close(handle)
+
+
+def sweep_abandoned(folder: str) -> None:
+    """Remove what writers that were killed left in a folder; once for each folder in the life of a process."""
+    if folder in _SWEPT:
+        return
+    _SWEPT.add(folder)
+    with os.scandir(folder) as entries:
+        left = [entry.path for entry in entries if entry.name.startswith(TEMPORARY)]
+    for path in left:
+        with contextlib.suppress(OSError):
+            handle = os.open(path, os.O_RDWR)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.unlink(path)
+            finally:
+                os.close(handle)
 
 
 def split_target(target: str) -> tuple[Folder, str]:

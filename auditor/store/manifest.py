@@ -8,6 +8,7 @@ from typing import Any
 
 from auditor.errors import AuditError
 from auditor.store.folder import Folder
+from auditor.store.shape import NUMBER, NUMBERS, Whole, first_wrong
 
 FORMAT = 1
 NAME = "manifest.json"
@@ -33,13 +34,7 @@ def read_manifest(folder: Folder) -> dict[str, Any]:
     return stored
 
 
-class Whole(dict[str, Any]):
-    """A shape whose fields must all be there."""
-
-
-# What readers take for granted of a field that is there; `dict[str, X]` is written {"": X}, a list [X].
-NUMBER = (int, float)
-NUMBERS = [NUMBER]
+# What readers take for granted of a field that is there.
 SHAPE: dict[str, Any] = {
     "corpus": {"spec": str, "shards": int},
     "model": {"spec": str, "fingerprint": str, "dim": int, "logit_scale": NUMBER, "frames": int},
@@ -68,27 +63,6 @@ def wrong_statistics(statistics: dict[str, Any]) -> str:
     """Of the kinds of media whose share of mismatched pairs was estimated."""
     estimated = {kind: found for kind, found in statistics.items() if found.get("pi0") is not None}
     return first_wrong(estimated, {"": ESTIMATED}, "statistics")
-
-
-def first_wrong(stored: Any, shape: Any, where: str = "") -> str:
-    """Where a manifest is not as `shape` says; empty where it is. Fields that are absent are not wrong."""
-    if isinstance(shape, dict):
-        if not isinstance(stored, dict):
-            return f"{where} is not an object"
-        if isinstance(shape, Whole) and (absent := next((name for name in shape if name not in stored), None)):
-            return f"{where}.{absent} is missing"
-        parts = [(name, inner) for name, inner in shape.items() if name] + [
-            (name, shape[""]) for name in stored if "" in shape
-        ]
-        found = (
-            first_wrong(stored[name], inner, f"{where}.{name}".lstrip(".")) for name, inner in parts if name in stored
-        )
-        return next(filter(None, found), "")
-    if isinstance(shape, list):
-        if not isinstance(stored, list) or (shape is NUMBERS and not stored):
-            return f"{where} is not a list" if shape is not NUMBERS else f"{where} is not a list of numbers"
-        return next(filter(None, (first_wrong(item, shape[0], where) for item in stored)), "")
-    return "" if isinstance(stored, shape) else f"{where} is {stored!r}"
 
 
 @dataclass

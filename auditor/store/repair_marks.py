@@ -3,6 +3,7 @@
 from typing import Literal
 
 from auditor.store.folder import Folder
+from auditor.store.shape import read_shaped
 
 FILE = "repair_marks.json"
 Verdict = Literal["accepted", "refused"]
@@ -13,7 +14,10 @@ def mark_name(uid: str, caption_index: int) -> str:
 
 
 def read_marks(folder: Folder) -> dict[str, Verdict]:
-    marks: dict[str, Verdict] = folder.read_json(FILE) if folder.exists(FILE) else {}
+    try:
+        marks: dict[str, Verdict] = read_shaped(folder, FILE, {"": str}, "remove it, or put a copy back")
+    except FileNotFoundError:
+        return {}
     return marks
 
 

@@ -17,6 +17,7 @@ from auditor.store import arrow_schema, extra_columns
 from auditor.store.embeddings import file_name
 from auditor.store.folder import Folder, StorageError, reason
 from auditor.store.seal import KEY, UNSEALED, seal
+from auditor.sweep.distinct_uids import DistinctUids
 
 Watch = Callable[[int, int], None]
 
@@ -39,6 +40,7 @@ class ShardReport:
     problems: tuple[str, ...] = ()
     seconds: float = 0.0
     failure: str | None = None
+    own_uids: bool = False  # whether the corpus names rows itself, and so may give a name twice
 
     @property
     def rows(self) -> int:
@@ -53,6 +55,7 @@ class Begin:
     fingerprint: str
     keys: int
     problems: tuple[str, ...]
+    own_uids: bool = False
 
 
 class EmbeddingsFile:
@@ -64,6 +67,7 @@ class EmbeddingsFile:
         self.keys = 0
         self.carried: pa.Table | None = None  # columns of the corpus, a row for each row of the shard
         self.status: Counter[str] = Counter()
+        self.uids = DistinctUids(begin.shard)
         self.schema = arrow_schema.embeddings(dim)
         self.cleanup = contextlib.ExitStack()
         self.path: Path = self.cleanup.enter_context(folder.writing(file_name(begin.shard)))
@@ -72,6 +76,8 @@ class EmbeddingsFile:
 
     def write(self, table: pa.Table, keys: int, watch: Watch) -> None:
         """Rows of `keys` samples with their vectors."""
+        if self.begin.own_uids:
+            table = self.uids.separate(table)
         try:
             self.writer.write_table(table)
         except OSError as error:
@@ -87,7 +93,12 @@ class EmbeddingsFile:
             self.discard()
             raise CountError(f"shard {self.begin.shard}: {self.begin.keys} keys but {self.keys} samples accounted for")
         report = ShardReport(
-            self.begin.shard, self.keys, dict(self.status), self.begin.problems, time.monotonic() - self.started
+            self.begin.shard,
+            self.keys,
+            dict(self.status),
+            (*self.begin.problems, *self.uids.problems("an earlier row of it")),
+            time.monotonic() - self.started,
+            own_uids=self.begin.own_uids,
         )
         self.writer.add_key_value_metadata(
             {

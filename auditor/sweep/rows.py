@@ -33,6 +33,7 @@ class Shape:
     facts: VideoFacts | None = None  # what moves in a video
     seen: Seen | None = None  # which frames are of which caption, where captions have spans
     measured: PixelFacts | None = None
+    note: str | None = None  # what is not whole about it
 
     @property
     def kind(self) -> Kind:
@@ -145,6 +146,7 @@ def _result(outcome: Shape | Problem) -> dict[str, object]:
         return {"status": outcome.status, "error_message": outcome.message}
     return {
         "status": "ok",
+        "error_message": outcome.note,
         "kind": outcome.kind,  # what it turned out to be, whatever its name says
         "width": outcome.width,
         "height": outcome.height,

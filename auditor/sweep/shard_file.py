@@ -119,7 +119,7 @@ def _shape(result: Decoded | Problem, frames: int) -> Shape | Problem:
     if isinstance(result, Problem):
         return result
     times = None if result.times is None else tuple(result.times)
-    about = result.decoder, result.facts, result.seen, result.measured
+    about = result.decoder, result.facts, result.seen, result.measured, result.note
     return Shape(result.width, result.height, result.duration, frames, times, *about)
 
 

@@ -157,7 +157,9 @@ class Sweeper:
             return None
         shard = one.source
         with one.closing:
-            yield Begin(shard.name, one.fingerprint, len(one.contents.samples), tuple(one.contents.problems))
+            samples = one.contents.samples
+            own = any(sample.uid for sample in samples)
+            yield Begin(shard.name, one.fingerprint, len(samples), tuple(one.contents.problems), own)
             end: Event = End(shard.name)
             try:
                 yield from map(self._tokenise, decode_stream(one.contents, self.pool, self.config.context))

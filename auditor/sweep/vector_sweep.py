@@ -1,17 +1,16 @@
 """The sweep of a corpus whose embeddings are stored already: no decoder, no encoder, the same files and reports."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 
 from auditor.corpus.shard import Corpus, Shard, ShardError
 from auditor.corpus.stored.npy import MatrixPlace
 from auditor.corpus.stored.shard import OpenVectors, Stretch, VectorShard
 from auditor.errors import AuditorError
-from auditor.store.embeddings import file_name, vectors
+from auditor.store.embeddings import vectors
 from auditor.store.extra_columns import CARRIED, Source, cast_columns, publish
 from auditor.store.folder import Folder
 from auditor.sweep.embeddings_file import Begin, EmbeddingsFile, ShardReport, Watch
@@ -55,22 +54,6 @@ def publish_carried(folder: Folder, corpus: Corpus) -> None:
         publish(folder, Source(CARRIED, dict(shard.carried), {"from": corpus.spec}))
 
 
-def repeated_uids(folder: Folder, shards: Sequence[str]) -> list[dict[str, str]]:
-    """Shards with uids that an earlier shard has too, each with how many; a uid names one row everywhere else."""
-    halves, numbers = [], []
-    for number, shard in enumerate(shards):
-        uids = folder.read_table(file_name(shard), ["uid"]).column(0).to_pylist()
-        halves.append(np.array([int(uid[:16], 16) ^ int(uid[16:], 16) for uid in uids], np.uint64))
-        numbers.append(np.full(len(uids), number, np.int32))
-    marks, shard_of = np.concatenate(halves), np.concatenate(numbers)
-    order = np.lexsort((shard_of, marks))
-    again = np.flatnonzero(marks[order][1:] == marks[order][:-1]) + 1
-    counts = np.bincount(shard_of[order][again], minlength=len(shards))
-    text = "{:,} of its uids stand in an earlier shard too"
-    found = enumerate(counts.tolist())
-    return [{"shard": shards[number], "message": text.format(count)} for number, count in found if count]
-
-
 class VectorSweeper:
     """Writes the embeddings files of shards of stored embeddings."""
 
@@ -96,7 +79,7 @@ class VectorSweeper:
         assert isinstance(shard, VectorShard)  # a corpus is of one kind
         fingerprint = shard.fingerprint()
         with shard.open_vectors() as opened:
-            begin = Begin(shard.name, fingerprint, opened.table.num_rows, ())
+            begin = Begin(shard.name, fingerprint, opened.table.num_rows, (), own_uids=shard.roles.uid is not None)
             file = EmbeddingsFile(self.folder, begin, shard.dim, self.settings, STORAGE)
             try:
                 self._fill(file, shard, opened, watch)

@@ -1,8 +1,7 @@
 """What a person sees of a training run while it goes on."""
 
-import click
-
 from auditor.console import Progress
+from auditor.say import say
 from auditor.train.train import StepReport
 
 
@@ -22,9 +21,7 @@ class TrainProgress:
         self.bar.advance(report.pairs, **shown)
         if report.validation and not self.quiet:
             to_text, to_visual = (report.validation[way]["R@1"] for way in ("visual_to_text", "text_to_visual"))
-            click.echo(
-                f"epoch {report.epoch}: R@1 visual to text {to_text:.1f}, text to visual {to_visual:.1f}", err=True
-            )
+            say(f"epoch {report.epoch}: R@1 visual to text {to_text:.1f}, text to visual {to_visual:.1f}", err=True)
 
     def close(self) -> None:
         if self.bar is not None:

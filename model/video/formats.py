@@ -11,13 +11,21 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 from model.pixels import DecodeError, Limits, check_size
 
 ISO_BOXES = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot")
-# Matroska and WebM, MPEG programme and elementary streams, ASF, Ogg, FLV
 MATROSKA = b"\x1aE\xdf\xa3"
-MAGIC = (MATROSKA, b"\0\0\1\xba", b"\0\0\1\xb3", b"\x30\x26\xb2\x75", b"OggS", b"FLV")
+# First bytes -> what ffmpeg calls the format: Matroska and WebM, MPEG programme and elementary streams, ASF, Ogg, FLV
+MAGIC = {
+    MATROSKA: "matroska",
+    b"\0\0\1\xba": "mpeg",
+    b"\0\0\1\xb3": "mpegvideo",
+    b"\x30\x26\xb2\x75": "asf",
+    b"OggS": "ogg",
+    b"FLV": "flv",
+}
 STILL_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"mif1", b"msf1", b"avif", b"avis")
 
 
@@ -34,13 +42,29 @@ class Header:
 
 def is_video(data: bytes) -> bool:
     """Whether the first bytes are those of MP4, MOV, 3GP, MKV, WebM, AVI, MPEG, TS, ASF, FLV or Ogg."""
-    if data[4:8] in ISO_BOXES:
-        return data[8:12] not in STILL_BRANDS
-    if data[:4] == b"RIFF":
-        return data[8:12] == b"AVI "
-    if data[:1] == b"\x47":
-        return data[188:189] == b"\x47"
-    return data.startswith(MAGIC)
+    return container_format(data) is not None
+
+
+def container_format(start: bytes) -> str | None:
+    """The format as ffmpeg calls it, of the first 189 bytes of a file; None of what is no video."""
+    if start[4:8] in ISO_BOXES:
+        return "mov" if start[8:12] not in STILL_BRANDS else None
+    if start[:4] == b"RIFF":
+        return "avi" if start[8:12] == b"AVI " else None
+    if start[:1] == b"\x47":
+        return "mpegts" if start[188:189] == b"\x47" else None
+    return next((name for magic, name in MAGIC.items() if start.startswith(magic)), None)
+
+
+def open_container(path: str) -> Any:
+    """A file opened as what its first bytes say: ffmpeg, left to guess, may take it for a format that names others."""
+    import av
+
+    with open(path, "rb") as file:
+        form = container_format(file.read(189))
+    if form is None:
+        raise DecodeError("corrupt", "not a video of a known format")
+    return av.open(path, format=form)
 
 
 def has_timestamps(start: bytes) -> bool:
@@ -65,10 +89,8 @@ def as_path(data: bytes) -> Iterator[str]:
 
 def read_header(path: str, limits: Limits) -> Header:
     """Size and shape of pixels, by PyAV; a header it cannot read is left for the decoders to judge."""
-    import av
-
     try:
-        with av.open(path) as container:
+        with open_container(path) as container:
             stream = container.streams.video[0]
             header = Header(
                 stream.width,

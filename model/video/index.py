@@ -11,6 +11,8 @@ from statistics import median
 
 import numpy as np
 
+from model.video.formats import open_container
+
 JITTER = 0.1  # of a frame's length: rounding of times, not a rate that changes
 
 
@@ -38,9 +40,7 @@ class FrameIndex:
 
 
 def read_index(path: str) -> FrameIndex:
-    import av
-
-    with av.open(path) as container:
+    with open_container(path) as container:
         stream = container.streams.video[0]
         packets = [
             (packet.pts, packet.duration or 0, packet.is_keyframe)

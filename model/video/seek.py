@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
+from model.video.formats import open_container
 from model.video.index import FrameIndex
 
 BACK = (0, 1, 2, 4, 8)  # key frames further back to try where a seek lands too late
@@ -27,9 +28,7 @@ class SeekError(Exception):
 
 def sought_frames(path: str, index: FrameIndex, wanted: Sequence[int]) -> Iterator[tuple[int, Any]]:
     """(number, frame) for the frames numbered in `wanted`, ascending; those that do not decode are left out."""
-    import av
-
-    with av.open(path) as container:
+    with open_container(path) as container:
         stream = container.streams.video[0]
         stream.codec_context.thread_count = 1
         reach = Reach(container, stream, index)
@@ -91,7 +90,7 @@ def decoded(path: str) -> Iterator[tuple[Any, float, float]]:
     """Every frame that can be decoded, from the start, with its start and end in seconds."""
     import av
 
-    with av.open(path) as container:
+    with open_container(path) as container:
         stream = container.streams.video[0]
         stream.codec_context.thread_count = 1
         rate = float(stream.average_rate or 25)

@@ -60,7 +60,7 @@ def test_it_can_be_taken_back_and_is_not_done_twice(audit: Audit) -> None:
     sample = again.certification_sample(80)
     with pytest.raises(CertifyError, match="corrected already"):
         recalibrate(again.database, sample, again.marks_of(sample))
-    undo(again.database)
+    undo(again.path)
     assert Audit(audit.path).count("p_mismatch_without_labels IS NOT NULL") == 0
 
 

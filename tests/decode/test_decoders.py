@@ -278,6 +278,7 @@ def test_hostile_files(shared: Path) -> None:
 def test_close_leaves_nothing_even_in_the_middle_of_work() -> None:
     pool = DecoderPool(SPEC, workers=2)
     assert isinstance(only(pool, photo()), Decoded)
+    wait_for(lambda: len(pool.pids) == 2)
     threads = threading.active_count()
     pids = pool.pids
     for pid in pids:

@@ -14,7 +14,6 @@ import torch
 from click.testing import CliRunner
 
 from auditor.commands.evaluate import command, show
-from auditor.console import as_json
 from auditor.corpus.reader import Shard
 from auditor.corpus.tar import TarShard
 from auditor.evaluate import evaluate as evaluation
@@ -25,6 +24,7 @@ from auditor.retrieval import eccv
 from auditor.retrieval.analyses import ItemScores
 from auditor.retrieval.protocols import PROTOCOLS
 from auditor.retrieval.recall import EmbeddingSet, recall_from_embeddings
+from auditor.say import as_json
 from auditor.vectors import MediaVectors
 from model.backbone import Backbone, load_backbone
 from model.pixels import decode_image, fit_to

@@ -1,6 +1,8 @@
 """Repaired shards: captions stand with their media, nothing else changes, the corpus is never touched."""
 
 import json
+import os
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -10,9 +12,14 @@ import pytest
 from auditor import Audit
 from auditor.cli import run
 from auditor.corpus.write import write_shard
-from auditor.faults.apply import apply_repairs, with_captions
+from auditor.faults.apply import apply_repairs, describe, with_captions
 from auditor.faults.passage import FaultsError
 from auditor.faults.repair import Repair
+from auditor.keep.plan_file import prepare
+from auditor.keep.target import ExportError
+from auditor.store.folder import Folder
+from auditor.store.lock import LockedError, exclusive
+from tests.support.kill_points import kill_everywhere
 from tests.support.planted import invented, write_planted
 
 
@@ -80,3 +87,38 @@ def test_a_moved_corpus_must_be_named(corpus: Path) -> None:
     repair = Repair("0" * 32, "00000", "s000000", 0, "00000", "s000001", "1" * 32, "shift", 0.99)
     with pytest.raises(FaultsError, match="--corpus"):
         apply_repairs(audit.database, [repair], str(corpus / "out"))
+
+
+def test_killed_at_any_file_operation_it_goes_on_next_time(
+    corpus: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    template = tmp_path_factory.mktemp("template")
+    shutil.copytree(corpus / "audit", template / "audit")
+    command = ["repair", "{}/audit", "--out", "{}/out", "--apply"]
+    killed = kill_everywhere(template, tmp_path_factory.mktemp("work"), "auditor.faults.apply", *command)
+    whole = members(killed[0].folder / "out" / "00000.tar")
+    assert len(killed) > 6 and len(whole) > 100
+    for one in killed:
+        assert members(one.folder / "out" / "00000.tar") == whole, one
+        assert (one.folder / "out" / "repairs.parquet").exists(), one
+        assert one.again == 0 or "holds a finished export" in one.said, one  # killed when all was done
+        assert not [*(one.folder / "out").glob(".part-*")], one
+    assert sum(one.again for one in killed) <= 3
+
+
+def test_two_repairs_into_one_folder(corpus: Path) -> None:
+    audit = Audit(corpus / "audit")
+    repairs = audit.repairs()
+    with exclusive(Folder(corpus / "out")), pytest.raises(LockedError):
+        apply_repairs(audit.database, repairs, str(corpus / "out"))
+    apply_repairs(audit.database, repairs, str(corpus / "out"))
+
+
+def test_repairs_of_a_corpus_that_changes_in_between_are_not_mixed(corpus: Path) -> None:
+    audit = Audit(corpus / "audit")
+    repairs = audit.repairs()
+    folder = Folder(corpus / "out")
+    prepare(folder, describe(audit.database, repairs, ["00000"]), force=False)
+    os.utime(corpus / "corpus" / "00000.tar", ns=(1, 1))
+    with pytest.raises(ExportError, match="has changed"):
+        apply_repairs(audit.database, repairs, str(corpus / "out"))

@@ -64,11 +64,11 @@ def test_killed_at_any_file_operation_it_goes_on_next_time(made: Path, tmp_path:
 
 def test_a_corpus_that_changes_in_the_middle_is_not_mixed(made: Path, tmp_path: Path) -> None:
     kept = Audit(made / "audit").keep()
-    from auditor.keep import export_shards
+    from auditor.keep import export_shards, plan_file
 
     target = Folder(tmp_path / "clean")
     sources = kept.by_shard()
-    export_shards.prepare(target, export_shards.describe(kept, sources, 6), force=False)
+    plan_file.prepare(target, export_shards.describe(kept, sources, 6), force=False)
     tar = made.parent / "corpus" / "00000.tar"
     os.utime(tar, ns=(1, 1))
     with pytest.raises(ExportError, match="a corpus that has changed"):

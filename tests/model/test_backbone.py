@@ -180,6 +180,16 @@ class Trap:
         return (Path.touch, (self.mark,))
 
 
+def test_a_model_that_brings_code_is_refused(tmp_path: Path) -> None:
+    write_model(tmp_path)
+    path = tmp_path / "open_clip_config.json"
+    config = json.loads(path.read_text())
+    config["model_cfg"]["text_cfg"]["tokenizer_kwargs"] = {"trust_remote_code": True}
+    path.write_text(json.dumps(config))
+    with pytest.raises(BackboneError, match="trust_remote_code"):
+        load_backbone(f"local-dir:{tmp_path}")
+
+
 @pytest.mark.parametrize("name", ["open_clip_pytorch_model.bin", "model.pth"])
 def test_a_pickle_is_never_run(tmp_path: Path, name: str) -> None:
     folder, mark = write_config(tmp_path / "model"), tmp_path / "ran"

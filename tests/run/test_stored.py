@@ -200,7 +200,12 @@ def test_uids_of_two_files_are_told(tmp_path: Path) -> None:
     again = datacomp_table(300, 0)["uid"].to_pylist()[:7] + table["uid"].to_pylist()[7:]
     pq.write_table(table.set_column(0, "uid", pa.array(again)), corpus / "part-1.parquet")
     manifest = audit(f"datacomp:{corpus}", tmp_path / "out")
-    assert manifest.shard_problems == [{"shard": "part-1", "message": "7 of its uids stand in an earlier shard too"}]
+    assert manifest.shard_problems == [
+        {
+            "shard": "part-1",
+            "message": "7 of its rows had the uid of a row of an earlier shard, and have another one here",
+        }
+    ]
 
 
 def test_a_uid_twice_in_a_file_is_a_duplicate_key(tmp_path: Path) -> None:

@@ -35,9 +35,9 @@ def test_everybody_says_the_same_of_what_is_not_an_audit(tmp_path: Path, message
 
 def test_shards_are_listed_scored_ones_first(tmp_path: Path) -> None:
     folder = write_audit(tmp_path / "audit", 30, 10)
-    (folder / "embeddings").mkdir()
+    facts = Folder(folder).read_table("samples/00001.parquet")
     for name in ("00001.parquet", "00007.parquet", ".part-x.parquet"):
-        (folder / "embeddings" / name).write_bytes(b"")
+        Folder(folder).write_table(f"embeddings/{name}", facts)
     files = find_files(folder)
     assert [stem(file) for file in files.all] == ["00000", "00001", "00002", "00007"]
     assert [stem(file) for file in files.swept] == ["00007"] and files.columns == STORED

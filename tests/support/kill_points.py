@@ -2,10 +2,11 @@
 
     python -m tests.support.kill_points TEMPLATE WORK MODULE ARGUMENT...
 
-`{}` in an argument is the copy. One process imports MODULE and forks for every run, so that a kill point takes the time
-of the work alone. What a killed run leaves is kept beside the copy (`left_by_kill`). Prints a line of JSON for each:
-the operation, what the killed run and the next one ended with, and what that said. Operations are counted by Python's
-audit events: files opened for writing, renamed, removed, folders made, all below the copy.
+MODULE is what to import before an `auditor` command is run, or `module:function` to call that instead with the
+arguments; `{}` in an argument is the copy. One process imports MODULE and forks for every run, so that a kill point
+takes the time of the work alone. What a killed run leaves is kept beside the copy (`left_by_kill`). Prints a line of
+JSON for each: the operation, what the killed run and the next one ended with, and what that said. Operations are
+counted by Python's audit events: files opened for writing, renamed, removed, folders made, all below the copy.
 """
 
 import json
@@ -15,7 +16,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,34 +53,41 @@ def kill_everywhere(template: Path, work: Path, module: str, *arguments: str) ->
 
 def main() -> None:
     template, work, module, *arguments = sys.argv[1:]
-    import_module(module)
+    name, _, function = module.partition(":")
+    work_of = getattr(import_module(name), function) if function else command_line
     number, ended = 0, -signal.SIGKILL
     while ended == -signal.SIGKILL:
         number += 1
         folder = Path(work) / f"{number:03d}"
         shutil.copytree(template, folder, symlinks=True)
         given = [argument.replace("{}", str(folder)) for argument in arguments]
-        ended, operation = run_in_child(given, folder, number)
+        ended, operation = run_in_child(work_of, given, folder, number)
         shutil.copytree(folder, left_by_kill(folder), symlinks=True)
-        again, said = run_in_child(given, folder, 0)
+        again, said = run_in_child(work_of, given, folder, 0)
         fields = (number, operation.strip().rpartition("\n")[2], str(folder), ended, again, said)
         print(json.dumps(dict(zip(Killed._fields, fields, strict=True))), flush=True)
 
 
-def run_in_child(arguments: Sequence[str], folder: Path, number: int) -> tuple[int, str]:
+def command_line(*arguments: str) -> int:
+    from auditor.cli import run
+
+    return run(arguments)
+
+
+def run_in_child(work: Callable[..., int], arguments: Sequence[str], folder: Path, number: int) -> tuple[int, str]:
     """Exit code (negative: of a signal) and what it said on stderr."""
     with tempfile.TemporaryFile() as said:
         child = os.fork()
         if child == 0:
             os.dup2(said.fileno(), 2)
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            from auditor.cli import run
-
             code = 70
             try:
                 if number:
                     kill_at(number, str(folder))
-                code = run(arguments)
+                code = work(*arguments)
+            except Exception:
+                traceback.print_exc()
             finally:
                 sys.stderr.flush()
                 os._exit(code)

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from auditor.corpus.media import MediaError, cell_path, media_reader, parse_cell
-from auditor.corpus.names import kind_of
+from auditor.corpus.names import as_text, kind_of
 from auditor.corpus.tables.entries import Entry, sniff_kind
 from auditor.corpus.tables.table import Columns, entry_of
 from auditor.sample import Kind, Media
@@ -60,7 +60,7 @@ class OpenTable:
         entry = entry_of(row, fields, self.columns)
         if size is None:
             return entry
-        path = cell_path(self.path, self.columns.media, row)
+        path = cell_path(as_text(self.path), self.columns.media, row)
         media = Media(path, 0, size, kind or kind_of(entry.media) or self.default)
         return entry_of(row, fields, self.columns, media)
 

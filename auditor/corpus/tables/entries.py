@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from auditor.corpus import remote
 from auditor.corpus.captions import safe_text
 from auditor.corpus.media import media_reader
-from auditor.corpus.names import VIDEOS, kind_of, stem_of
+from auditor.corpus.names import VIDEOS, as_text, kind_of, stem_of
 from auditor.corpus.shard import OpenShard
 from auditor.sample import Kind, Media, Problem, Sample, Span
 
@@ -70,7 +70,7 @@ def merged(folder: str, entries: Sequence[Entry]) -> Iterator[tuple[str, int, En
         found[entry.key, identity] = entry if first is None else _joined(first, entry)
     taken: dict[str, int] = {}
     for entry in found.values():
-        key = safe_text(entry.key if entry.key is not None else _free_key(folder, entry, taken))
+        key = as_text(entry.key if entry.key is not None else _free_key(folder, entry, taken))
         occurrence = taken.get(key, 0)
         taken[key] = occurrence + 1
         yield key, occurrence, entry
@@ -115,7 +115,7 @@ def _free_key(folder: str, entry: Entry, taken: dict[str, int]) -> str:
         return number
     path = path_below(folder, entry.media)
     candidates = [path if remote.is_url(path) else stem_of(path), path]
-    return next((key for key in candidates if safe_text(key) not in taken), f"{path}#{number}")
+    return next((key for key in candidates if as_text(key) not in taken), f"{path}#{number}")
 
 
 def path_below(folder: str, media: str) -> str:
@@ -151,7 +151,7 @@ def _find(folder: str, media: str, default: Kind) -> tuple[Media | None, Problem
     kind = kind_of(path) or sniff_kind(_start(path))
     if kind is None:
         return None, Problem("missing_media", safe_text(f"{media} is neither an image nor a video"))
-    return Media(safe_text(path), 0, size, kind), None
+    return Media(as_text(path), 0, size, kind), None
 
 
 def _with_extension(path: str) -> str:

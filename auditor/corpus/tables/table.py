@@ -104,7 +104,7 @@ def entry_of(row: int, fields: dict[str, Any], columns: Columns, cell: Media | N
         captions=captions,
         carried=(carried,) * max(1, len(captions)) if columns.carry else (),
         places=tuple((row, number) for number in range(len(captions))),
-        key=None if key is None or key == "" else safe_text(str(key)),
+        key=None if key is None or key == "" else str(key),
         uid=uid.lower() if isinstance(uid, str) and _UID.fullmatch(uid) else None,
         cell=cell,
         spans=spans,

@@ -1,0 +1,58 @@
+"""Half a video says so, a whole one does not, and ffmpeg opens each as what its first bytes say."""
+
+import pytest
+
+from model.video.decode import decode_frames
+from model.video.formats import container_format
+from model.video.truncation import missing_bytes, truncation
+from tests.support.clips import CODECS, clip
+
+SAYS = ("mp4", "mov", "mkv", "webm", "avi", "m4v", "3gp")  # containers that say how long they are
+
+
+@pytest.fixture(scope="module")
+def clips() -> dict[str, bytes]:
+    return {form: clip(form, frames=24) for form in CODECS}
+
+
+@pytest.mark.parametrize("form", CODECS)
+def test_a_whole_video_is_not_truncated(clips: dict[str, bytes], form: str) -> None:
+    assert truncation(clips[form]) is None
+    assert len(decode_frames(clips[form], 4).images) == 4
+
+
+@pytest.mark.parametrize("form", SAYS)
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.9, 0.99])
+def test_what_is_missing_is_counted(clips: dict[str, bytes], form: str, share: float) -> None:
+    whole = clips[form]
+    part = whole[: int(len(whole) * share)]
+    said = truncation(part)
+    assert said is not None and said.startswith("truncated: ")
+    if form in ("mkv", "webm", "avi"):  # one chunk holds all of it
+        assert missing_bytes(part) == len(whole) - len(part)
+
+
+def test_half_of_what_still_plays_gives_frames(clips: dict[str, bytes]) -> None:
+    faststart = clip("mp4", frames=48, options={"movflags": "faststart"})
+    for whole in (clips["mkv"], faststart):
+        half = whole[: len(whole) * 3 // 4]
+        assert decode_frames(half, 4).images and "truncated: 75%" in (truncation(half) or "")
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\x1aE\xdf\xa3", b"\x1aE\xdf\xa3\xff" * 9, b"\0\0\0\1ftyp", b"\0\0\0\x08ftypmoov" * 3]
+)
+def test_damaged_headers_are_no_trouble(data: bytes) -> None:
+    assert missing_bytes(data) >= 0
+
+
+def test_formats_by_their_first_bytes(clips: dict[str, bytes]) -> None:
+    found = {form: container_format(data[:189]) for form, data in clips.items()}
+    assert found == {
+        **dict.fromkeys(("mp4", "mov", "m4v", "3gp"), "mov"),
+        **dict.fromkeys(("mkv", "webm"), "matroska"),
+        "avi": "avi",
+        "mpg": "mpeg",
+        "ts": "mpegts",
+    }
+    assert container_format(b"#EXTM3U\n#EXT-X-TARGETDURATION:10") is None
