@@ -148,9 +148,9 @@ def command(as_json: bool, devices: str | None, **values: Any) -> None:
     """Sweep CORPUS and score every pair: broken files, ambiguous samples, mismatched pairs.
 
     CORPUS is WebDataset shards (a path, a folder, a glob, braces; local or s3://, gs://, …), a folder of media with
-    .txt files beside them, a table (CSV, TSV, JSONL, Parquet), or coco:captions.json::images/. Embeddings that exist
-    already are audited without media and model: datacomp:FOLDER, clip-retrieval:FOLDER, or Parquet with two columns of
-    vectors.
+    .txt files beside them, a table (CSV, TSV, JSONL, Parquet), coco:captions.json::images/ or, of timed captions by
+    video as ActivityNet and HowTo100M have them, timed:captions.json::videos/. Embeddings that exist already are
+    audited without media and model: datacomp:FOLDER, clip-retrieval:FOLDER, or Parquet with two columns of vectors.
 
     \b
     auditor audit 'shards/{00000..00099}.tar' --out audit --model ViT-B-32@laion2b_s34b_b79k

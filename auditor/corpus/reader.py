@@ -6,6 +6,7 @@
 | media with sidecars    | a folder with `cat.jpg` and `cat.txt` (or `cat.json`) in it, at any depth                  |
 | tables                 | .csv, .tsv, .jsonl, .parquet; several, or a folder of them                                 |
 | COCO captions          | `coco:captions_val2017.json::val2017`                                                      |
+| timed captions by id   | `timed:train.json::videos`: ActivityNet's and HowTo100M's JSON                             |
 | embeddings, no media   | `datacomp:FOLDER`, `clip-retrieval:FOLDER`, Parquet with a visual and a text column         |
 
 In a folder tars come first (img2dataset puts a .parquet beside each), then media that have sidecars, then tables
@@ -20,7 +21,7 @@ from auditor.corpus.archive import is_tar
 from auditor.corpus.folder import list_folder
 from auditor.corpus.names import common_root, natural, shard_names
 from auditor.corpus.shard import DEFAULTS, Corpus, CorpusError, CorpusOptions, OpenShard, Shard, ShardError
-from auditor.corpus.spec import CLIP_RETRIEVAL, COCO, DATACOMP, Place, find_places
+from auditor.corpus.spec import CLIP_RETRIEVAL, COCO, DATACOMP, TIMED, Place, find_places
 from auditor.corpus.stored.clip_retrieval import open_clip_retrieval
 from auditor.corpus.stored.datacomp import open_datacomp
 from auditor.corpus.stored.vector_parquet import open_vector_parquet
@@ -28,6 +29,7 @@ from auditor.corpus.tables.coco import open_coco
 from auditor.corpus.tables.parquet import list_parquet
 from auditor.corpus.tables.table import form_of
 from auditor.corpus.tables.texttable import list_text
+from auditor.corpus.tables.timed_json import open_timed_json
 from auditor.corpus.tar import TarShard
 
 __all__ = ["Corpus", "CorpusError", "CorpusOptions", "OpenShard", "Shard", "ShardError", "open_corpus"]
@@ -37,6 +39,8 @@ def open_corpus(spec: str, options: CorpusOptions = DEFAULTS) -> Corpus:
     """List the shards of a corpus without opening any; `CorpusError` says what is wrong with the spec."""
     if spec.startswith(COCO):
         return open_coco(spec, options)
+    if spec.startswith(TIMED):
+        return open_timed_json(spec, options)
     if spec.startswith((DATACOMP, CLIP_RETRIEVAL)) or options.visual_column or options.text_column:
         return _open_stored(spec, options)
     places = find_places(spec)

@@ -15,9 +15,10 @@ from auditor.corpus import remote
 from auditor.corpus.shard import CorpusError
 
 COCO = "coco:"  # before the path of a JSON in COCO's form
+TIMED = "timed:"  # before the path of a JSON with timed captions by video
 DATACOMP = "datacomp:"  # before a folder of DataComp's metadata
 CLIP_RETRIEVAL = "clip-retrieval:"  # before a folder that clip-retrieval wrote
-PREFIXES = (COCO, DATACOMP, CLIP_RETRIEVAL)
+PREFIXES = (COCO, TIMED, DATACOMP, CLIP_RETRIEVAL)
 MOST_PATHS = 10_000_000
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")

@@ -1,6 +1,7 @@
 """Cost of a few frames of a video by each decoder, each in a fresh process on one thread.
 
     python -m tests.bench.decoders            # 10 s and 60 s, 480p and 1080p; --long adds ten minutes
+    python -m tests.bench.decoders --hostile  # what each makes of damaged and strange files
     python -m tests.bench.decoders --one pyav clip.mp4
 
 CPU seconds, so that a busy machine does not matter much. TorchCodec is measured where it can be imported. `bare` seeks
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,16 @@ import av
 import numpy as np
 
 from auditor.console import table
-from model.video.decode import Source, by_decord, by_pyav
+from model.video.decode import Source, by_decord, by_pyav, decode_frames
 from model.video.formats import read_header
 from model.video.index import read_index
 from model.video.plan import centres
 from model.video.seek import Reach
-from tests.support.clips import joined
+from tests.conftest import SHARED
+from tests.support.clips import clip, joined
 
 FRAMES, RATE, LOOP = 12, 25, 10
+PATIENCE = 600  # seconds
 SIZES = {"480p": (854, 480), "1080p": (1920, 1080)}
 LENGTHS = {"10 s": 1, "60 s": 6, "10 min": 60}
 
@@ -94,45 +97,104 @@ DECODERS: dict[str, Callable[[str], Any]] = {
     "decord": lambda path: by_decord(source(path), FRAMES),
     "torchcodec": by_torchcodec,
 }
+USED = {"as used": lambda path: decode_frames(Path(path).read_bytes(), FRAMES)}  # PyAV, then decord where it is exact
 
 
 def measure(name: str, path: str) -> dict[str, float]:
-    """CPU seconds and most memory, in this process; the libraries are loaded by a first run on a tiny clip."""
+    """CPU seconds and most memory, in this process; the libraries are loaded before."""
+    decode = (DECODERS | USED)[name]
+    loaded = Path(path).with_name("tiny.mp4")
+    if loaded.exists():
+        decode(str(loaded))
     started = time.process_time()
-    DECODERS[name](path)
+    decode(path)
     seconds = time.process_time() - started
     return {"seconds": seconds, "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
 
 
-def measured(name: str, path: Path) -> dict[str, float] | None:
+def alone(name: str, path: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tests.bench.decoders", "--one", name, str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 124, "", "")
+
+
+def measured(name: str, path: Path) -> dict[str, float] | None:
+    done = alone(name, path)
     return json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else None
+
+
+def speed(lengths: dict[str, int]) -> None:
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        make(Path(folder) / "tiny.mp4", (64, 48), 1)
+        for size, shape in SIZES.items():
+            for length, loops in lengths.items():
+                path = Path(folder) / f"{size}-{loops}.mp4"
+                make(path, shape, loops)
+                found = {name: measured(name, path) for name in DECODERS}
+                path.unlink()
+                cost = {
+                    name: f"{one['seconds']:.2f} s, {one['megabytes']:.0f} MB" if one else "-"
+                    for name, one in found.items()
+                }
+                ours, least = found["pyav"], found["bare"]
+                ratio = f"{ours['seconds'] / least['seconds']:.2f}" if ours and least else "-"
+                rows.append({"clip": f"{size}, {length}", **cost, "pyav to bare": ratio})
+    table(rows, f"{FRAMES} frames: CPU seconds and most memory, libraries loaded before")
+
+
+def hostile_files(folder: Path) -> Iterator[Path]:
+    """Damaged files made here, and those of ../shared where they are."""
+    whole, quick = clip("mp4"), clip("mp4", options={"movflags": "faststart"})
+    made = {
+        "empty.mp4": b"",
+        "an error page.mp4": b"<!DOCTYPE html><html>404</html>",
+        "noise after ftyp.mp4": whole[:32] + np.random.default_rng(0).bytes(20_000),
+        "cut off, index lost.mp4": whole[: len(whole) // 2],
+        "cut off, index first.mp4": quick[: len(quick) * 3 // 4],
+        "cut off.mkv": (mkv := clip("mkv"))[: len(mkv) * 3 // 4],
+        "zeros in the middle.mp4": quick[: len(quick) // 2] + bytes(600) + quick[len(quick) // 2 + 600 :],
+        "a playlist.mp4": b"#EXTM3U\n#EXTINF:10,\nfile:///etc/passwd\n",
+    }
+    for name, data in made.items():
+        (folder / name).write_bytes(data)
+    there = (SHARED / "data/hostile").glob("odd__decord__*")
+    yield from sorted([*folder.iterdir(), *there])
+
+
+def behaviour(name: str, path: Path) -> str:
+    done = alone(name, path)
+    if done.returncode == 0:
+        return "frames"
+    if done.returncode == 124:
+        return f"hangs for {PATIENCE} s"
+    return f"killed by signal {-done.returncode}" if done.returncode < 0 else "error"
+
+
+def hostile() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [
+            {"file": path.name.rpartition("__")[2], **{name: behaviour(name, path) for name in USED | DECODERS}}
+            for path in hostile_files(Path(folder))
+        ]
+    table(rows, f"what comes of damaged and strange files, {FRAMES} frames asked for")
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--one", nargs=2)
     arguments.add_argument("--long", action="store_true")
+    arguments.add_argument("--hostile", action="store_true")
     chosen = arguments.parse_args()
     if chosen.one:
         print(json.dumps(measure(*chosen.one)))
         return
-    rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        for size, shape in SIZES.items():
-            for length, loops in LENGTHS.items():
-                if loops == 60 and not chosen.long:
-                    continue
-                path = Path(folder) / f"{size}-{loops}.mp4"
-                make(path, shape, loops)
-                found = {name: measured(name, path) for name in DECODERS}
-                cost = {
-                    name: f"{one['seconds']:.2f} s, {one['megabytes']:.0f} MB" if one else "-"
-                    for name, one in found.items()
-                }
-                rows.append({"clip": f"{size}, {length}", **cost})
-    table(rows, f"{FRAMES} frames: CPU seconds (the import of the library among them) and most memory")
+    if chosen.hostile:
+        hostile()
+    else:
+        speed({name: loops for name, loops in LENGTHS.items() if loops < 60 or chosen.long})
 
 
 if __name__ == "__main__":

@@ -165,3 +165,26 @@ def test_columns_that_list_spans_and_captions(tmp_path: Path) -> None:
     assert sample.captions == ("it's a dog", "a 'cat'", "late")
     assert sample.spans[:2] == (Span(0.3, 1.566), Span(2.1, 3.066))
     assert sample.spans[2] is not None and math.isnan(sample.spans[2].start)
+
+
+def test_timed_captions_by_video(tmp_path: Path) -> None:
+    """As ActivityNet and HowTo100M are published; a video that is not there and one that is no object are rows, too."""
+    (tmp_path / "videos").mkdir()
+    for name in ("v_a.mp4", "b.webm", "d.mp4"):
+        (tmp_path / "videos" / name).write_bytes(clip(frames=3))
+    told = {
+        "v_a": {"duration": 82.7, "timestamps": [[0.83, 19.86], [17.37, 60.81]], "sentences": ["A man ", "He sits."]},
+        "b": {"start": [0.5, 2.0, 3.0], "end": [1.5, 2.5, 4.0], "text": ["one", "", "three"]},
+        "c": {"start": [0], "end": [1], "text": ["gone"]},
+        "d": ["no object"],
+    }
+    (tmp_path / "train.json").write_text(json.dumps(told))
+    a, b, c, d = only(f"timed:{tmp_path / 'train.json'}::{tmp_path / 'videos'}")
+    assert (a.key, a.captions) == ("v_a", ("A man", "He sits."))
+    assert a.spans == (Span(0.83, 19.86), Span(17.37, 60.81)) and a.problem is None
+    assert (b.captions, b.spans) == (("one", "three"), (Span(0.5, 1.5), Span(3.0, 4.0)))
+    assert c.problem is not None and c.problem.status == "missing_media"
+    assert d.problem is not None and "no object" not in str(d.problem) and d.problem.status == "corrupt"
+    (tmp_path / "train.json").write_text("[]")
+    with pytest.raises(CorpusError, match="an entry for each video"):
+        only(f"timed:{tmp_path / 'train.json'}::{tmp_path / 'videos'}")
