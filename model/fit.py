@@ -2,9 +2,10 @@
 
 `fit_prototypes(visual, text)` follows one of two recipes:
 
-- "corpus" (default): h of an instance is its mean similarity to the *whole* corpus of the other modality; standardised
-  and squashed to (0, 1) it is the target of u. It holds in any geometry: with a modality gap (CLIP), without one, or
-  with negative mean similarities (SigLIP). `model.prototype_start` gives the prototypes to start from.
+- "corpus" (default): the target of u is a number of each instance, taken over the *whole* corpus of the other modality,
+  standardised and squashed to (0, 1): the paper's h (mean similarity), or for target "retrieval" the logarithm of the
+  perplexity of its retrieval distribution. It holds in any geometry: with a modality gap (CLIP), without one, or with
+  negative mean similarities (SigLIP). `model.prototype_start` gives the prototypes to start from.
 - "paper": h of random batches, lambda = mean(u)/mean(h) per batch, Xavier start. Kept to compare with; where mean
   similarities are near zero lambda explodes and the noise of a batch drowns the signal.
 
@@ -13,6 +14,7 @@ Both minimise L_uct (equation 6) and L_div (equation 7) by Adam, and are the sam
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import torch
@@ -23,9 +25,12 @@ from model.errors import ModelError
 from model.losses import diversity_loss, mean_similarities, uncertainty_loss
 from model.prototype_start import Starts, best_start
 from model.prototypes import HeadConfig, PrototypeHead
+from model.similarity import log_perplexity
 
 Recipe = Literal["corpus", "paper"]
+Target = Literal["h", "retrieval"]
 Loss = Callable[[Tensor, Tensor], Tensor]  # of rows of media and rows of captions
+Measure = Callable[[Tensor, Tensor], Tensor]  # of instances (N, D) among those of the other modality (M, D)
 
 
 START_ROWS = 20_000  # instances that the start is computed from: many more than any embedding has dimensions
@@ -57,22 +62,39 @@ def fit_prototypes(
     config: HeadConfig | None = None,
     *,
     recipe: Recipe = "corpus",
+    target: Target = "h",
+    logit_scale: float | None = None,
     seed: int = 0,
     settings: FitConfig | None = None,
 ) -> PrototypeHead:
-    """A head whose u follows h on these embeddings. Media and captions need not be paired, nor as many.
+    """A head whose u follows `target` on these embeddings. Media and captions need not be paired, nor as many.
 
-    Recipe "corpus" raises `config.scale` and sets its centres where the geometry needs it: see the returned head.
+    `logit_scale` is the backbone's inverse temperature, which target "retrieval" needs. Recipe "corpus" raises
+    `config.scale` and sets its centres where the geometry needs it: see the returned head.
     """
     config = config or HeadConfig(dim=visual.shape[-1])
     visual, text = checked(visual, "media", config.dim), checked(text, "captions", config.dim)
     generator = torch.Generator().manual_seed(seed)
     with torch.enable_grad():
         if recipe == "corpus":
-            return fit_to_corpus(visual, text, config, settings or FitConfig(), seed, generator)
-        if recipe == "paper":
+            follow = measure_of(target, logit_scale)
+            return fit_to_corpus(visual, text, config, settings or FitConfig(), seed, generator, follow)
+        if recipe == "paper" and target == "h":
             return fit_like_paper(visual, text, config, settings or PAPER, seed, generator)
+    if recipe == "paper":
+        raise FitError("recipe paper is defined for target h only; use recipe corpus")
     raise FitError(f"recipe must be corpus or paper, not {recipe!r}")
+
+
+def measure_of(target: Target, logit_scale: float | None) -> Measure:
+    """What u follows: a number of each instance (N, D) among all of the other modality (M, D)."""
+    if target == "h":
+        return mean_similarity
+    if target != "retrieval":
+        raise FitError(f"target must be h or retrieval, not {target!r}")
+    if logit_scale is None or not logit_scale > 0:
+        raise FitError("target retrieval needs the logit scale of the model that made the embeddings")
+    return partial(log_perplexity, scale=logit_scale)
 
 
 def checked(embeddings: Tensor, what: str, dim: int) -> Tensor:
@@ -92,14 +114,14 @@ def mean_similarity(embeddings: Tensor, others: Tensor) -> Tensor:
     return embeddings @ others.mean(dim=0, dtype=torch.float64).to(embeddings.dtype)
 
 
-def standardised(h: Tensor) -> Tensor:
-    """h with mean 0 and deviation 1 over the corpus; all zero where every instance is alike."""
-    centred = h.double() - h.double().mean()
+def standardised(found: Tensor) -> Tensor:
+    """Numbers with mean 0 and deviation 1 over the corpus; all zero where every instance is alike."""
+    centred = found.double() - found.double().mean()
     deviation = centred.square().mean().sqrt()
     if float(deviation) < 1e-7:
-        return torch.zeros_like(h)
+        return torch.zeros_like(found)
     # Beyond four deviations the squashed target is flat, and outliers would only bend the start.
-    return (centred / deviation).clamp(-4.0, 4.0).to(h.dtype)
+    return (centred / deviation).clamp(-4.0, 4.0).to(found.dtype)
 
 
 def subset(embeddings: Tensor, at_most: int, generator: torch.Generator) -> Tensor:
@@ -109,17 +131,23 @@ def subset(embeddings: Tensor, at_most: int, generator: torch.Generator) -> Tens
 
 
 def fit_to_corpus(
-    visual: Tensor, text: Tensor, config: HeadConfig, settings: FitConfig, seed: int, generator: torch.Generator
+    visual: Tensor,
+    text: Tensor,
+    config: HeadConfig,
+    settings: FitConfig,
+    seed: int,
+    generator: torch.Generator,
+    follow: Measure,
 ) -> PrototypeHead:
-    """Recipe "corpus": a warm start by regression, then Adam on L_uct + L_div against the squashed h."""
+    """Recipe "corpus": a warm start by regression, then Adam on L_uct + L_div against the squashed target."""
     some_visual, some_text = (subset(x, settings.at_most, generator) for x in (visual, text))
-    z_visual = standardised(mean_similarity(some_visual, text))
-    z_text = standardised(mean_similarity(some_text, visual))
+    z_visual = standardised(follow(some_visual, text))
+    z_text = standardised(follow(some_text, visual))
     drawn = PrototypeHead(config, seed).to(visual.device)
     starts = []
     for embeddings, z, bank in ((some_visual, z_visual, drawn.text), (some_text, z_text, drawn.visual)):
         rows = torch.randperm(len(z), generator=generator)[:START_ROWS].to(z.device)
-        starts.append(Starts(embeddings[rows], z[rows], config, bank))
+        starts.append(Starts(embeddings[rows], z[rows], config, bank, linear=follow is mean_similarity))
     scale, for_visual, for_text = best_start(starts[0], starts[1], config.scale)
     config = replace(config, scale=scale, center_visual=for_visual.center, center_text=for_text.center)
     head = PrototypeHead(config, seed).to(visual.device)

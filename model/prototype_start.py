@@ -24,6 +24,7 @@ SHARED = 0.7  # most of a prototype's unit length that may go into the shared di
 PLAIN_ENOUGH = 0.15
 CENTRED_ENOUGH = 0.06
 TRIED = 4096  # instances a start is judged by
+ENOUGH = 400  # instances; of fewer none is held out
 STEPS = (1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0, 11.0, 16.0, 32.0, 64.0)  # factors of the configured scale
 
 
@@ -65,12 +66,20 @@ class Regression:
 
 
 class Starts:
-    """All the starts for the instances (N, D) of one modality whose u should be sigmoid(z), z of shape (N,)."""
+    """All the starts for the instances (N, D) of one modality whose u should be sigmoid(z), z of shape (N,).
 
-    def __init__(self, embeddings: Tensor, z: Tensor, config: HeadConfig, drawn: Tensor) -> None:
+    Where z is no `linear` function of the embeddings, a regression can learn the noise: then starts are judged by
+    instances that they were not computed from.
+    """
+
+    def __init__(
+        self, embeddings: Tensor, z: Tensor, config: HeadConfig, drawn: Tensor, *, linear: bool = True
+    ) -> None:
         self.config, self.drawn = config, drawn.detach().double()
-        self.sample = embeddings[:TRIED]
-        self.target = torch.sigmoid(z[:TRIED])
+        held_out = 0 if linear or len(z) < ENOUGH else min(TRIED, len(z) // 4)
+        self.sample = embeddings[: held_out or TRIED]
+        self.target = torch.sigmoid(z[: held_out or TRIED])
+        embeddings, z = embeddings[held_out:], z[held_out:]
         wanted = wanted_logits(z, config)
         self.mean_logit = float(wanted.double().mean())
         self.mean = embeddings.mean(dim=0, dtype=torch.float64)

@@ -2,11 +2,15 @@
 
 Appendix A of the paper: the global branch compares the caption with the mean of the frames, the local branch with the
 frame that fits it best. Padded frames (mask False) count in neither. Rows without any valid frame are images.
+The perplexity of what fits an instance is the target of u that foretells failures of retrieval (docs/results.md).
 """
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+AMONG = 20_000  # instances of the other modality at most: perplexity is compared, not counted
+BLOCK = 1 << 24  # similarities at once
 
 
 def pool_frames(frames: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -49,3 +53,18 @@ def with_best_frame(overall: Tensor, each: Tensor, mask: Tensor | None) -> Tenso
     best = each.masked_fill(~valid.unsqueeze(-1), lowest).amax(dim=1)  # (N, M)
     has_frames = valid.any(dim=1).unsqueeze(-1)
     return torch.where(has_frames, (overall + torch.where(has_frames, best, overall)) / 2, overall)
+
+
+def log_perplexity(embeddings: Tensor, others: Tensor, scale: float) -> Tensor:
+    """(N,) of unit vectors (N, D) among unit vectors (M, D): the entropy of softmax(scale * cosine), in nats."""
+    some = others[:: -(-len(others) // AMONG)]
+    rows = max(1, BLOCK // len(some))
+    parts = [embeddings[start : start + rows] for start in range(0, len(embeddings), rows)]
+    return torch.cat([entropy(part @ some.T, scale) for part in parts])
+
+
+def entropy(cosines: Tensor, scale: float | Tensor) -> Tensor:
+    """(N,) of the retrieval distributions in the rows of cosines (N, M)."""
+    logits = cosines * scale
+    logarithm = logits.log_softmax(dim=1)
+    return -(logarithm.exp() * logarithm).sum(dim=1)

@@ -56,6 +56,9 @@ OPTIONS = [
                  help="Of the model that made stored embeddings."),
     click.option("--shard-size", default=1000, show_default=True, help="Media per shard of a corpus without shards."),
     click.option("--prototypes", default=8, show_default=True, help="K, where prototypes are fitted."),
+    click.option("--target", type=click.Choice(["h", "retrieval"]), default="h", show_default=True,
+                 help="What u follows, where prototypes are fitted: the paper's h (mean similarity), or how much of "
+                 "the corpus fits."),
     click.option("--reference", default=4096, show_default=True, help="Pairs that every pair is compared with."),
     click.option("--near-duplicate", type=float, help="Cosine of near-duplicates; measured by default."),
     click.option("--keep-duplicate", type=click.Choice(["first", "pixels", "media_size"]), default="first",
@@ -123,6 +126,7 @@ def config_from(values: dict[str, Any]) -> "AuditConfig":
         score=ScoreConfig(
             reference=values["reference"],
             prototypes=values["prototypes"],
+            target=values["target"],
             near_duplicate=values["near_duplicate"],
             ambiguous_top=values["ambiguous_top"],
             keep_duplicate=values["keep_duplicate"],

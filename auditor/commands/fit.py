@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from model.fit import Measure
     from model.prototypes import PrototypeHead
 
 
@@ -13,6 +14,13 @@ if TYPE_CHECKING:
 @click.option("--out", required=True, type=click.Path(file_okay=False), help="Folder of the new checkpoint.")
 @click.option(
     "--recipe", type=click.Choice(["corpus", "paper"]), default="corpus", show_default=True, help="How h is taken."
+)
+@click.option(
+    "--target",
+    type=click.Choice(["h", "retrieval"]),
+    default="h",
+    show_default=True,
+    help="What u follows: the paper's h (mean similarity), or how much of the corpus fits.",
 )
 @click.option("--prototypes", default=8, show_default=True, type=click.IntRange(1), help="K, per modality.")
 @click.option(
@@ -30,13 +38,16 @@ if TYPE_CHECKING:
 )
 @click.option("--seed", default=0, show_default=True, help="Of every random choice.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(audit: str, out: str, recipe: Any, pairs: int, seed: int, as_json: bool, **head_settings: Any) -> None:
+def command(
+    audit: str, out: str, recipe: Any, target: Any, pairs: int, seed: int, as_json: bool, **head_settings: Any
+) -> None:
     """Fit PAU prototypes on the stored embeddings of AUDIT; the encoders stay as they are.
 
     Use the result with `auditor score AUDIT --model DIR` or for any audit with the same encoders.
 
     \b
     auditor fit audit --out my-head
+    auditor fit audit --out my-head --target retrieval --prototypes 32
     """
     import torch
 
@@ -46,7 +57,7 @@ def command(audit: str, out: str, recipe: Any, pairs: int, seed: int, as_json: b
     from auditor.store.folder import Folder
     from auditor.store.manifest import Manifest
     from model.checkpoint import save_checkpoint
-    from model.fit import fit_prototypes
+    from model.fit import fit_prototypes, measure_of
     from model.prototypes import HeadConfig
 
     folder = Folder(audit)
@@ -54,38 +65,39 @@ def command(audit: str, out: str, recipe: Any, pairs: int, seed: int, as_json: b
     config = HeadConfig(dim=int(manifest.model["dim"]), **head_settings)
     counts = count_pairs(folder, swept_shards(folder))
     visual, text = (torch.from_numpy(vectors) for vectors in draw_to_fit(folder, counts, pairs, seed))
-    head = fit_prototypes(visual, text, config, recipe=recipe, seed=seed)
-    rows = describe(head, visual, text)
+    scale = manifest.model.get("logit_scale")
+    head = fit_prototypes(visual, text, config, recipe=recipe, target=target, logit_scale=scale, seed=seed)
+    rows = describe(head, visual, text, measure_of(target, scale), "h" if target == "h" else "log perplexity")
     save_checkpoint(
         out,
         head,
         backbone_spec=manifest.model["spec"],
         backbone_print=manifest.model["fingerprint"],
-        extra={"recipe": recipe, "seed": seed, "fitted_on": folder.url, "fit": rows},
+        extra={"recipe": recipe, "target": target, "seed": seed, "fitted_on": folder.url, "fit": rows},
     )
     emit(rows, title=f"{config.prototypes} prototypes per modality, saved in {out}", json=as_json)
 
 
-def describe(head: "PrototypeHead", visual: Any, text: Any) -> list[dict[str, Any]]:
-    """One row per modality: does u follow h, does it spread, are its prototypes different ones."""
+def describe(head: "PrototypeHead", visual: Any, text: Any, measure: "Measure", name: str) -> list[dict[str, Any]]:
+    """One row per modality: does u follow its target, does it spread, are its prototypes different ones."""
     import torch.nn.functional as F
 
-    from model.fit import agreement, mean_similarity
+    from model.fit import agreement
     from model.prototypes import prototype_overlap
 
     visual, text = F.normalize(visual, dim=-1), F.normalize(text, dim=-1)
     sides = [
-        ("visual", head.uncertainty_visual(visual), mean_similarity(visual, text), head.text),
-        ("text", head.uncertainty_text(text), mean_similarity(text, visual), head.visual),
+        ("visual", head.uncertainty_visual(visual), measure(visual, text), head.text),
+        ("text", head.uncertainty_text(text), measure(text, visual), head.visual),
     ]
     rows = []
-    for name, u, h, bank in sides:
-        found = agreement(u, h)
+    for modality, u, followed, bank in sides:
+        found = agreement(u, followed)
         rows.append(
             {
-                "modality": name,
+                "modality": modality,
                 "instances": len(u),
-                "correlation of u with h": found.pearson,
+                f"correlation of u with {name}": found.pearson,
                 "u at 5%": found.low,
                 "u at 50%": found.median,
                 "u at 95%": found.high,

@@ -10,6 +10,7 @@ import click
 @click.argument("audit")
 @click.option("--model", metavar="CHECKPOINT", help="PAU checkpoint made for the audit's own backbone.")
 @click.option("--prototypes", type=int, help="K, where prototypes are fitted.")
+@click.option("--target", type=click.Choice(["h", "retrieval"]), help="What u follows, where prototypes are fitted.")
 @click.option("--reference", type=int, help="Pairs that every pair is compared with.")
 @click.option("--near-duplicate", type=float, help="Cosine of near-duplicates.")
 @click.option(

@@ -9,6 +9,7 @@ caption); `shuffle_captions` gives a share of the captions to other media, as th
 
 import math
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import torch
@@ -20,8 +21,8 @@ from auditor.vectors import MediaVectors
 from model.losses import diversity_loss, uncertainty_loss
 from model.prototypes import HeadConfig, PrototypeHead
 from model.similarity import pool_frames, similarity_matrix
-from model.training.corpus_mean import CorpusTarget
 from model.training.objective import weighted_info_nce, without_false_negatives
+from model.training.targets import CorpusTarget, RetrievalTarget, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class ProjectionTraining:
     init: str = "xavier"
     evidence: str = "exp"
     evidence_scale: float = 100.0
+    target: Literal["h", "retrieval"] = "h"  # what u follows, over the corpus
     weight_uncertainty: float = 1.0
     weight_diversity: float = 1.0
     seed: int = 0
@@ -116,7 +118,7 @@ def head_config(config: ProjectionTraining) -> HeadConfig:
 def train(pairs: FeaturePairs, config: ProjectionTraining, weights: Array | None = None) -> Projections:
     """Adam with a warm-up and a cosine decay over all pairs, each seen once an epoch. `weights` (M,) are of InfoNCE."""
     model = Projections(pairs, config)
-    target = CorpusTarget(config.dim)
+    target = RetrievalTarget() if config.target == "retrieval" else CorpusTarget(config.dim)
     (visual, mask), text = pairs.media(), torch.from_numpy(pairs.text)
     owners = torch.from_numpy(pairs.owners.astype(np.int64))
     weight = torch.ones(len(text)) if weights is None else torch.from_numpy(weights.astype(np.float32))
@@ -153,7 +155,7 @@ def multiplier(step: int, total: int) -> float:
 
 def objective(
     model: Projections,
-    target: CorpusTarget,
+    target: Target,
     config: ProjectionTraining,
     visual_features: tuple[Tensor, Tensor | None],  # (B, P), or (B, J, P) and which frames are there
     text_features: Tensor,  # (B, Q)
@@ -162,10 +164,10 @@ def objective(
 ) -> Tensor:
     (visual, frames), text = model.embed_visual(*visual_features), model.embed_text(text_features)
     similarity = similarity_matrix(visual, frames, visual_features[1], text)
-    logits = without_false_negatives(similarity * model.log_scale.exp(), media)
-    loss = weighted_info_nce(logits, weights)
+    logits = similarity * model.log_scale.exp()
+    loss = weighted_info_nce(without_false_negatives(logits, media), weights)
     if config.weight_uncertainty:
-        h_visual, h_text = target(visual, text)
+        h_visual, h_text = target(visual, text, logits)
         follow = uncertainty_loss(model.head.uncertainty_visual(visual), h_visual, lam=1.0)
         follow = follow + uncertainty_loss(model.head.uncertainty_text(text), h_text, lam=1.0)
         loss = loss + config.weight_uncertainty * follow

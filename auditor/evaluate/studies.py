@@ -28,6 +28,7 @@ from auditor.vectors import MediaVectors
 from model.fit import fit_prototypes
 
 BASELINE: dict[str, Any] = {"weight_uncertainty": 0.0, "weight_diversity": 0.0}
+RETRIEVAL: dict[str, Any] = {"target": "retrieval"}
 CUTS = ("R@1", "R@5", "R@10")
 REFERENCE_PAIRS = 20_000  # that p_mismatch is measured against at most
 Series = dict[str, list[tuple[float, float]]]
@@ -146,38 +147,46 @@ def short(direction: Direction) -> str:
 
 
 def removal(study: Study) -> Findings:
-    """Figure 3: R@1 of the baseline without the r most uncertain by PAU, against random removal and removal by h."""
+    """Figure 3: R@1 of the baseline without the r most uncertain by PAU, against random removal and removal by h.
+
+    u follows h, as in the paper, or for "retrieval" how much of the batch fits.
+    """
     runs, galleries = [], []
-    for plain, model in zip(study.models(**BASELINE), study.models(), strict=True):
+    for plain, model, other in zip(study.models(**BASELINE), study.models(), study.models(**RETRIEVAL), strict=True):
         baseline = plain.embed(study.test)
-        u = uncertainty(model.head, model.embed(study.test))
-        orders = {"uncertainty": u, "mean similarity": analyses.mean_similarity(baseline)}
+        orders = {
+            "uncertainty": uncertainty(model.head, model.embed(study.test)),
+            "uncertainty (retrieval)": uncertainty(other.head, other.embed(study.test)),
+            "mean similarity": analyses.mean_similarity(baseline),
+        }
         runs.append({d: analyses.removal_curve(baseline, orders, d) for d in DIRECTIONS})
         galleries.append({d: analyses.gallery_removal_curve(baseline, orders, d) for d in DIRECTIONS})
     rows: list[dict[str, Any]] = []
     series: Series = {}
     for direction, curve in averaged(runs).items():
         rows += [{"direction": short(direction), **row} for row in curve]
-        for name in ("uncertainty", "mean similarity", "random"):
+        for name in (*orders, "random"):
             series[f"{short(direction)} {name}"] = [(row["share"], row[name]) for row in curve]
     return Findings(rows, series, axes=("share removed", "R@1"), details={"gallery_only": averaged(galleries)})
 
 
 def trust(study: Study) -> Findings:
-    """Figure 4: PAU against the baseline on the r most uncertain samples alone."""
+    """Figure 4: PAU against the baseline on the r most uncertain samples alone, for each target of u."""
     size = len(study.test.visual)
     sizes = [round(size * share) for share in (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)]
-    runs = []
-    for baseline, model in zip(study.models(**BASELINE), study.models(), strict=True):
-        models = {"PAU": model.embed(study.test), "baseline": baseline.embed(study.test)}
-        u = uncertainty(model.head, models["PAU"])
-        runs.append({d: analyses.uncertain_subsets(models, u, d, sizes) for d in DIRECTIONS})
     rows: list[dict[str, Any]] = []
     series: Series = {}
-    for direction, found in averaged(runs).items():
-        rows += [{"direction": short(direction), **row, "gain": row["PAU"] - row["baseline"]} for row in found]
-        for name in ("PAU", "baseline"):
-            series[f"{short(direction)} {name}"] = [(row["samples"], row[name]) for row in found]
+    for target, changes in (("h", {}), ("retrieval", RETRIEVAL)):
+        runs = []
+        for baseline, model in zip(study.models(**BASELINE), study.models(**changes), strict=True):
+            models = {"PAU": model.embed(study.test), "baseline": baseline.embed(study.test)}
+            u = uncertainty(model.head, models["PAU"])
+            runs.append({d: analyses.uncertain_subsets(models, u, d, sizes) for d in DIRECTIONS})
+        for direction, found in averaged(runs).items():
+            side = {"direction": short(direction), "target": target}
+            rows += [{**side, **row, "gain": row["PAU"] - row["baseline"]} for row in found]
+            for name in ("PAU", "baseline"):
+                series[f"{short(direction)} {name}, u by {target}"] = [(row["samples"], row[name]) for row in found]
     return Findings(rows, series, axes=("most uncertain samples", "R@1"))
 
 

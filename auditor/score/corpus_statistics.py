@@ -39,7 +39,7 @@ from auditor.store import embeddings as stored
 from auditor.store.folder import Folder
 from auditor.store.topics import write_topics
 from auditor.vectors import Floats
-from model.fit import fit_prototypes
+from model.fit import Target, fit_prototypes
 from model.prototypes import HeadConfig, PrototypeHead
 
 
@@ -50,6 +50,7 @@ class ScoreConfig:
     reference: int = 4096  # pairs of each kind that every pair is compared with
     fit_pairs: int = 50_000  # at most, for prototypes
     prototypes: int = 8
+    target: Target = "h"  # what u of fitted prototypes follows
     topics: int = 16
     near_duplicate: float | None = None  # cosine above which two media are one; None: from the corpus's own spread
     ambiguous_top: float | None = None  # share that the flags of ambiguity take; None or 0: whatever fits too much
@@ -94,7 +95,7 @@ class Context:
     head: PrototypeHead
     kinds: dict[str, KindContext]
     frequencies: Frequencies
-    words: int  # that are looked for in media; 0 where there was no text tower to encode them
+    words: int | None  # that are looked for in media; None where there was no text tower to encode them
     topics: Floats  # (T, D)
     map: CorpusMap
     captions: CaptionCounts
@@ -125,7 +126,7 @@ def prepare(
     if not found:
         raise NothingEncodedError("no pair of this corpus could be encoded, so there is nothing to score")
     if head is None:
-        head = _fit_head(folder, counts, config, each)
+        head = _fit_head(folder, counts, scale, config, each)
     frequencies = Frequencies.of(draw_captions(folder, counts, config.seed, each))
     vocabulary = vocabulary_of(folder, frequencies.telling(), model, encode, keep=keep)
     kinds = {}
@@ -142,15 +143,18 @@ def prepare(
         find_duplicates(folder, counts, config.near_duplicate, config.keep_duplicate, seed=config.seed, each=each)
     counted = captions.hashes.tobytes(), captions.counts.tobytes()
     known = repr(sorted(statistics.items())), repr(sorted(frequencies.counts.items()))
-    words = len(vocabulary.names) if vocabulary else 0
+    words = len(vocabulary.names) if vocabulary else None if frequencies.counts else 0
     fingerprint = _fingerprint(head.fingerprint, *known, topics.tobytes(), laid_out.fingerprint, *counted)
     return Context(head, kinds, frequencies, words, topics, laid_out, captions, thresholds, statistics, fingerprint)
 
 
-def _fit_head(folder: Folder, counts: Sequence[ShardCounts], config: ScoreConfig, each: Each) -> PrototypeHead:
+def _fit_head(
+    folder: Folder, counts: Sequence[ShardCounts], scale: float, config: ScoreConfig, each: Each
+) -> PrototypeHead:
     visual, text = draw_to_fit(folder, counts, config.fit_pairs, config.seed, each)
     head = HeadConfig(dim=visual.shape[1], prototypes=config.prototypes)
-    return fit_prototypes(torch.from_numpy(visual), torch.from_numpy(text), head, seed=config.seed)
+    both = torch.from_numpy(visual), torch.from_numpy(text)
+    return fit_prototypes(*both, head, target=config.target, logit_scale=scale, seed=config.seed)
 
 
 def _kind(

@@ -115,7 +115,7 @@ def read_columns(folder: Folder, name: str) -> tuple[str, ...]:
 
 
 def notes(files: AuditFiles) -> list[str]:
-    """What a reader must know before believing the numbers: an unfinished audit, shards that failed."""
+    """What a reader must know before believing the numbers: an unfinished audit, failed shards, evidence not used."""
     manifest, found = files.manifest, []
     if manifest.get("scoring"):
         model = manifest["scoring"].get("model")
@@ -134,6 +134,10 @@ def notes(files: AuditFiles) -> list[str]:
     failed = manifest.get("failed_shards") or []
     if failed:
         found.append(f"{len(failed):,} shards failed, the first of them {failed[0].get('shard')}")
+    if manifest.get("state") == "complete" and (manifest.get("settings") or {}).get("words", 0) is None:
+        found.append(
+            "captions were judged without looking for their single words: there was no text tower to encode them"
+        )
     return found
 
 

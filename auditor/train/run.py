@@ -19,9 +19,8 @@ from auditor.train.loader import MediaLoader, PairLoader
 from auditor.train.pair_weights import PairWeights
 from auditor.train.reader import LoaderConfig
 from auditor.train.shards import Shards, count_shards
-from model.backbone import device_named
+from model.backbone import Backbone, device_named
 from model.training.config import ConfigError, TrainConfig
-from model.training.corpus_mean import CorpusTarget
 from model.training.objective import Learner
 from model.training.processes import ProcessGroup
 from model.training.state import (
@@ -33,6 +32,7 @@ from model.training.state import (
     read_state,
     recover_last,
 )
+from model.training.targets import CorpusTarget, RetrievalTarget, Target
 from model.training.trainable import choose_weights, learning_modes, mixes_samples, start_backbone, start_head
 
 MOST_DECODERS = 8  # where nobody said how many
@@ -175,11 +175,10 @@ def build_learner(config: TrainConfig) -> Learner:
     head.train()
     if 0 < config.chunk < config.batch_size and mixes_samples(backbone.model):
         raise ConfigError(f"{config.model} normalises over the batch while it learns: chunk must be 0")
-    target = CorpusTarget(backbone.dim, config.target_momentum).to(backbone.device)
     learner = Learner(
         backbone,
         head,
-        target if config.target == "corpus" else None,
+        target_of(config, backbone),
         config.weight_uncertainty,
         config.weight_diversity,
         nullcontext,
@@ -189,6 +188,15 @@ def build_learner(config: TrainConfig) -> Learner:
         return learner
     autocast: Callable[[], AbstractContextManager[None]] = partial(torch.autocast, backbone.device.type, dtype)
     return Learner(backbone, head, learner.target, config.weight_uncertainty, config.weight_diversity, autocast)
+
+
+def target_of(config: TrainConfig, backbone: Backbone) -> Target | None:
+    """What u follows; None is the paper's h, taken in each batch."""
+    if config.target == "paper":
+        return None
+    if config.target == "retrieval":
+        return RetrievalTarget(config.target_momentum).to(backbone.device)
+    return CorpusTarget(backbone.dim, config.target_momentum).to(backbone.device)
 
 
 def mixed(config: TrainConfig, learner: Learner) -> torch.dtype | None:

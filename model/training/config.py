@@ -50,10 +50,10 @@ class TrainConfig:
     tau: float = setting(5.0, "temperature of the exponential evidence")
     evidence_scale: float = setting(100.0, "similarities to prototypes are multiplied by this before the evidence")
 
-    target: Literal["corpus", "paper"] = setting(
-        "corpus", "what u follows: h over the corpus, or the paper's, in batch"
+    target: Literal["corpus", "paper", "retrieval"] = setting(
+        "corpus", "what u follows: h over the corpus, the paper's h in the batch, or how much of the batch fits"
     )
-    target_momentum: float = setting(0.95, "of the running corpus means that h is taken against")
+    target_momentum: float = setting(0.95, "of the running means that the target is standardised by")
     weight_uncertainty: float = setting(1.0, "weight of L_uct (equation 6)")
     weight_diversity: float = setting(1.0, "weight of L_div (equation 7)")
     weights: str | None = setting(

@@ -20,8 +20,8 @@ from model.errors import ModelError
 from model.losses import diversity_loss, mean_similarities, uncertainty_loss
 from model.prototypes import PrototypeHead
 from model.similarity import pool_frames, similarity_matrix
-from model.training.corpus_mean import CorpusTarget
 from model.training.processes import ProcessGroup
+from model.training.targets import Target
 from model.training.trainable import embed_frames, tower_learns
 
 
@@ -69,7 +69,7 @@ class Learner:
 
     backbone: Backbone
     head: PrototypeHead
-    target: CorpusTarget | None
+    target: Target | None
     weight_uncertainty: float
     weight_diversity: float
     autocast: Callable[[], AbstractContextManager[None]]
@@ -101,13 +101,14 @@ def objective(learner: Learner, pairs: Pairs, embedded: Embedded, processes: Pro
     text, numbers, weights = (processes.gather(t) for t in (embedded.text, pairs.numbers, pairs.weights))
     visual = pool_frames(frames, mask)  # (N, D)
     cosines = similarity_matrix(visual, frames, mask, text)  # (N, N)
-    contrast = weighted_info_nce(without_false_negatives(cosines * learner.log_scale.exp(), numbers), weights)
+    logits = cosines * learner.log_scale.exp()
+    contrast = weighted_info_nce(without_false_negatives(logits, numbers), weights)
     u_visual, u_text = learner.head.uncertainty_visual(visual), learner.head.uncertainty_text(text)
     if learner.target is None:
         h_visual, h_text = mean_similarities(cosines)
         follow = uncertainty_loss(u_visual, h_visual) + uncertainty_loss(u_text, h_text)
     else:
-        h_visual, h_text = learner.target(visual, text)
+        h_visual, h_text = learner.target(visual, text, logits)
         follow = uncertainty_loss(u_visual, h_visual, lam=1.0) + uncertainty_loss(u_text, h_text, lam=1.0)
     spread = diversity_loss(learner.head.visual) + diversity_loss(learner.head.text)
     total = contrast + learner.weight_uncertainty * follow + learner.weight_diversity * spread

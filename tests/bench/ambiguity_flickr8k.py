@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from auditor.console import table
-from auditor.measure.ambiguity import Frequencies, absolute_thresholds
+from auditor.measure.ambiguity import AmbiguityScale, Frequencies, absolute_thresholds
 from auditor.measure.rivals import Measures, Reference, measure
 from auditor.vectors import Floats, Ints, MediaVectors
 from tests.bench.flickr8k import Encode, Photos, encoder, first_noun_phrase, load_photos, nouns
@@ -76,6 +76,12 @@ def compared(photos: Photos, encode: Encode) -> dict[str, Any]:
     u_visual, u_text = uncertainties(photos, photos.text)
     u_vague = uncertainties(photos, spoiled)[1]
     photo_hit, caption_hit = first_hits(photos)
+    frequencies = Frequencies.of(photos.captions)
+    whole, less = (
+        frequencies.bits([shorter or caption for shorter, caption in zip(some, photos.captions, strict=True)])
+        for some in ([None] * len(short), short)
+    )
+    scale = AmbiguityScale.of(found, whole)
     predictors = {
         "u (PAU)": (u_visual, u_text, u_vague),
         "h (mean similarity)": (
@@ -84,6 +90,7 @@ def compared(photos: Photos, encode: Encode) -> dict[str, Any]:
             vague.mean_similarity_text,
         ),
         "matches": (found.matches_visual[one], found.matches_text, vague.matches_text),
+        "ambiguity": (scale.of_visual(found)[one], scale.of_text(found, whole), scale.of_text(vague, less)),
     }
     rows = []
     for name, (visual, text, cut_text) in predictors.items():

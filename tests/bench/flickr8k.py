@@ -60,37 +60,52 @@ def encoder(shared: Path) -> Encode:
     return encode
 
 
-def load_photos(shared: Path, limit: int = 1000) -> Photos:
-    """The first photos of the validation shard with all their captions; encoded once, then cached."""
+def load_photos(shared: Path, limit: int = 1000, tar: str = "flickr8k/val-00000.tar") -> Photos:
+    """The first photos of a shard with all their captions; encoded once, then cached."""
     model = backbone(f"local-dir:{shared / 'models' / 'flickr8k-lite'}")
-    keys, images, captions, media = [], [], [], []
-    cached = CACHE / f"flickr8k-val-{limit}-{model.fingerprint[:16]}.npz"
-    from model.pixels import decode_image, fit_to
-
-    with tarfile.open(shared / "data" / "flickr8k" / "val-00000.tar") as tar:
-        for member in tar:
-            key, extension = member.name.rsplit(".", 1)
-            data = tar.extractfile(member)
-            if data is None or extension == "json" or (key not in keys and len(keys) == limit):
-                continue
-            if key not in keys:
-                keys.append(key)
-            if extension == "txt":
-                lines = [line.strip() for line in data.read().decode().splitlines() if line.strip()]
-                captions += lines
-                media += [keys.index(key)] * len(lines)
-            elif not cached.exists():
-                images.append(fit_to(model.pixels, decode_image(data.read())))
+    cached = CACHE / f"{Path(tar).parent.name}-{Path(tar).stem}-{limit}-{model.fingerprint[:16]}.npz"
+    keys, images, captions, media = read_photos(shared / "data" / tar, limit, pixels=not cached.exists())
     if cached.exists():
         with np.load(cached) as stored:
             visual, text = stored["visual"], stored["text"]
     else:
-        batches = [model.encode_images(np.stack(images[at : at + 32])).cpu() for at in range(0, len(images), 32)]
-        visual = np.concatenate([batch.numpy() for batch in batches])
+        visual = encode_photos(model, images)
         text = encoder(shared)(captions)
         CACHE.mkdir(parents=True, exist_ok=True)
         np.savez(cached, visual=visual, text=text)
     return Photos(keys, captions, visual, text, np.asarray(media, np.int64), model.logit_scale)
+
+
+def read_photos(tar: Path, limit: int, *, pixels: bool) -> tuple[list[str], list[bytes], list[str], list[int]]:
+    """Keys, bytes (where wanted), captions and the photo of each caption."""
+    place: dict[str, int] = {}
+    images: list[bytes] = []
+    captions: list[str] = []
+    media: list[int] = []
+    with tarfile.open(tar) as opened:
+        for member in opened:
+            key, extension = member.name.rsplit(".", 1)
+            data = opened.extractfile(member)
+            if data is None or extension == "json" or (key not in place and len(place) == limit):
+                continue
+            number = place.setdefault(key, len(place))
+            if extension == "txt":
+                lines = [line.strip() for line in data.read().decode().splitlines() if line.strip()]
+                captions += lines
+                media += [number] * len(lines)
+            elif pixels:
+                images.append(data.read())
+    return list(place), images, captions, media
+
+
+def encode_photos(model: Any, images: Sequence[bytes], batch: int = 32) -> Floats:
+    from model.pixels import decode_image, fit_to
+
+    parts = []
+    for at in range(0, len(images), batch):
+        some = np.stack([fit_to(model.pixels, decode_image(data)) for data in images[at : at + batch]])
+        parts.append(model.encode_images(some).cpu().numpy())
+    return np.concatenate(parts).astype(np.float32)
 
 
 def words(caption: str) -> list[str]:

@@ -10,7 +10,7 @@ from auditor.measure.evidence import judged, repairings
 from auditor.measure.mismatch import MismatchModel, fit_mismatch, fit_scores, pooled
 from auditor.measure.rivals import measure
 from tests.bench.mismatch_flickr8k import auroc, average_precision, calibration_error, mixture
-from tests.support.pairs import Planted, planted
+from tests.support.pairs import Planted, gap_pairs, planted
 
 
 def fitted(corpus: Planted, **options: int) -> tuple[MismatchModel, np.ndarray, np.ndarray]:
@@ -68,6 +68,21 @@ def test_p_falls_with_the_score() -> None:
     assert (np.diff(model.curve) <= 1e-12).all()
     assert (np.diff(model.score) > 0).all()
     assert model.p([-9.0])[0] == pytest.approx(1, abs=0.05) and model.p([9.0])[0] == pytest.approx(0, abs=0.01)
+
+
+def test_p_is_smooth_enough_to_choose_a_cut_by() -> None:
+    """Between any two cut-offs of the list there is another that removes other pairs, and no step is large."""
+    _, _, p = fitted(planted(2000, 0.1, noise=2.0))
+    removed = np.array([(p >= cut).mean() for cut in np.arange(0.1, 0.91, 0.05)])
+    assert (np.diff(removed) < 0).all()
+    assert -np.diff(removed).min() < 0.06
+
+
+@pytest.mark.parametrize("noise", [1.0, 3.0])
+def test_never_below_the_cosine_across_a_modality_gap(noise: float) -> None:
+    corpus = gap_pairs(500, 0.2, seed=1, noise=noise)
+    cosine = np.einsum("nd,nd->n", corpus.reference.visual, corpus.reference.text).astype(float)
+    assert auroc(fitted(corpus)[1].astype(float), corpus.spoiled) > auroc(cosine, corpus.spoiled) + 0.02
 
 
 def test_repairings_never_hit_the_own_group() -> None:

@@ -1,6 +1,7 @@
 """Fitting prototypes: u follows h on unseen instances in every geometry, spreads, is repeatable, and keeps L_div."""
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from auditor.store.manifest import Manifest
 from model.checkpoint import load_head
 from model.fit import FitConfig, FitError, agreement, fit_prototypes, mean_similarity
 from model.prototypes import HeadConfig, PrototypeHead, prototype_overlap
+from model.similarity import log_perplexity
 
 DIM = 128
 # Offsets of media and captions along two random directions a and b: (media a, captions a, captions b).
@@ -57,6 +59,28 @@ def test_u_follows_h_on_unseen_instances_in_every_geometry(geometry: str) -> Non
         assert found.pearson > 0.9
         assert found.high - found.low > 0.3 and found.low > 0.01 and found.high < 0.99
         assert prototype_overlap(bank) < 0.55
+
+
+def test_u_follows_the_perplexity_of_retrieval_where_that_is_the_target() -> None:
+    """Which the mean similarity knows nothing of in this geometry."""
+    visual, text = corpus("modality gap", 3000)
+    head = fit_prototypes(visual[:2000], text[:2000], target="retrieval", logit_scale=20.0)
+    by_h = fit_prototypes(visual[:2000], text[:2000])
+    wanted = log_perplexity(text[2000:], visual[:2000], 20.0)
+    assert agreement(head.uncertainty_text(text[2000:]), wanted).pearson > 0.75
+    assert agreement(by_h.uncertainty_text(text[2000:]), wanted).pearson < 0.3
+    with pytest.raises(FitError, match="logit scale"):
+        fit_prototypes(visual, text, target="retrieval")
+    with pytest.raises(FitError, match="target h only"):
+        fit_prototypes(visual, text, target="retrieval", recipe="paper", logit_scale=20.0)
+
+
+def test_log_perplexity_is_that_of_the_softmax() -> None:
+    visual, text = corpus("no gap, mean zero", 50)
+    p = (20 * visual @ text.T).softmax(dim=1).double()
+    torch.testing.assert_close(log_perplexity(visual, text, 20.0).double(), -(p * p.log()).sum(1), rtol=1e-4, atol=1e-5)
+    alike = log_perplexity(visual, text[:1].expand(40, -1), 20.0)
+    torch.testing.assert_close(alike, torch.full((50,), math.log(40)))
 
 
 def test_the_usual_scale_and_no_centre_where_they_suffice() -> None:
@@ -144,8 +168,8 @@ def test_what_cannot_be_fitted_is_refused() -> None:
 def write_audit(folder: Path, visual: Tensor, text: Tensor) -> None:
     """An audit's manifest and two embeddings files: each medium has two captions, some rows have nothing."""
     audit = Folder(folder)
-    model = {"spec": "tiny", "fingerprint": "abc", "dim": visual.shape[1]}
-    Manifest(corpus={}, model=model, settings={}).save(audit)
+    model = {"spec": "tiny", "fingerprint": "abc", "dim": visual.shape[1], "logit_scale": 20.0, "frames": 1}
+    Manifest(corpus={"spec": "", "shards": 2}, model=model, settings={}).save(audit)
     for shard, rows in (("a", slice(0, 150)), ("b", slice(150, None))):
         media, captions = visual[rows].numpy(), text[rows].numpy().repeat(2, axis=0)
         count = len(captions) + 1  # and one row that could not be decoded
@@ -172,6 +196,10 @@ def test_the_command_saves_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFi
     torch.testing.assert_close(head.uncertainty_visual(visual), expected.uncertainty_visual(visual), atol=1e-3, rtol=0)
     config = json.loads((out / "config.json").read_text())
     assert config["backbone"] == {"spec": "tiny", "fingerprint": "abc", "stored": False}
+    assert run(["fit", str(tmp_path / "audit"), "--out", str(out), "--target", "retrieval", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert all(row["correlation of u with log perplexity"] > 0.5 for row in rows)
+    assert json.loads((out / "config.json").read_text())["extra"]["target"] == "retrieval"
 
 
 def test_the_command_learns_from_a_sample_of_a_large_audit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -187,9 +215,8 @@ def test_the_command_says_what_is_wrong_in_one_line(tmp_path: Path, capsys: pyte
         ([str(tmp_path / "empty"), "--evidence", "tanh"], "evidence must be one of"),
     ]:
         (tmp_path / "empty").mkdir(exist_ok=True)
-        Manifest(corpus={}, model={"spec": "x", "fingerprint": "y", "dim": 8}, settings={}).save(
-            Folder(tmp_path / "empty")
-        )
+        model = {"spec": "x", "fingerprint": "y", "dim": 8, "logit_scale": 20.0, "frames": 1}
+        Manifest(corpus={"spec": "", "shards": 0}, model=model, settings={}).save(Folder(tmp_path / "empty"))
         assert run(["fit", *arguments, "--out", str(tmp_path / "head")]) == 1
         error = capsys.readouterr().err
         assert message in error and error.count("\n") == 1

@@ -48,3 +48,17 @@ def as_video(reference: Reference, frames: int = 4, seed: int = 0) -> Reference:
     mask = np.arange(frames)[None] < generator.integers(1, frames + 1, len(first))[:, None]
     clip = np.where(mask[..., None], clip, 0).astype(np.float32)
     return replace(reference, media=MediaVectors(unit(clip.sum(axis=1)), clip, mask).take(of))
+
+
+def gap_pairs(pairs: int, rate: float, seed: int = 0, *, dim: int = 64, noise: float = 2.0) -> Planted:
+    """Another geometry: normalised random features, media and captions apart by a modality gap; a share is swapped."""
+    generator = np.random.default_rng(seed)
+    shared, of_visual, of_text = generator.normal(size=(3, pairs, dim))
+    towards_visual, towards_text = generator.normal(size=(2, dim)) * 2
+    visual = unit(shared + noise * of_visual / 2 + towards_visual)
+    text = unit(shared + noise * of_text / 2 + towards_text)
+    spoiled = np.zeros(pairs, bool)
+    chosen = generator.permutation(pairs)[: round(rate * pairs)]
+    spoiled[chosen] = True
+    text[chosen] = text[np.roll(chosen, 1)]
+    return Planted(Reference(MediaVectors(visual), text, np.arange(pairs), 20.0), spoiled)

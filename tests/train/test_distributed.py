@@ -41,7 +41,7 @@ def worker(rank: int, folder: str, port: int) -> None:
     dist.init_process_group("gloo", rank=rank, world_size=2)
     home = Path(folder)
     config = load_config({}, file=home / "run.toml")
-    for target in ("corpus", "paper"):
+    for target in ("corpus", "paper", "retrieval"):
         learner = build_learner(replace(config, target=target))
         whole = make_pairs(learner)
         mine = slice(5 * rank, 5 * rank + 5)
@@ -73,7 +73,7 @@ def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("target", ["corpus", "paper"])
+@pytest.mark.parametrize("target", ["corpus", "paper", "retrieval"])
 def test_the_gradient_is_that_of_one_process_with_the_whole_batch(together: Path, target: str) -> None:
     config = load_config({}, file=together / "run.toml")
     learner = build_learner(replace(config, target=target))

@@ -8,7 +8,6 @@ import torch
 
 from auditor.train.run import build_learner
 from model.losses import info_nce
-from model.training.corpus_mean import CorpusTarget
 from model.training.objective import (
     Learner,
     Pairs,
@@ -20,6 +19,7 @@ from model.training.objective import (
 )
 from model.training.processes import ProcessGroup
 from model.training.state import parameters_by_name
+from model.training.targets import CorpusTarget, RetrievalTarget
 from model.training.trainable import tokenize
 from tests.support.training import model_file, tiny_config
 
@@ -55,7 +55,7 @@ def gradients(learner: Learner, pairs: Pairs, chunk: int) -> dict[str, torch.Ten
     return {name: p.grad.clone() for name, p in parameters_by_name(learner).items() if p.grad is not None}
 
 
-@pytest.mark.parametrize("target", ["corpus", "paper"])
+@pytest.mark.parametrize("target", ["corpus", "paper", "retrieval"])
 def test_chunks_give_the_gradient_of_the_whole_batch(tmp_path: Path, target: str) -> None:
     learner = build_learner(tiny_config(tmp_path, target=target))
     pairs = make_pairs(learner)
@@ -63,7 +63,8 @@ def test_chunks_give_the_gradient_of_the_whole_batch(tmp_path: Path, target: str
     assert set(whole) == set(parameters_by_name(learner))
     for chunk in (1, 3, 4):
         if learner.target is not None:
-            learner.target.load_state_dict(CorpusTarget(16).state_dict())  # forget the batch before
+            for buffer in learner.target.buffers():
+                buffer.zero_()  # forget the batch before
         chunked = gradients(learner, pairs, chunk)
         for name, expected in whole.items():
             torch.testing.assert_close(chunked[name], expected, rtol=1e-3, atol=2e-6, msg=name)
@@ -149,11 +150,24 @@ def test_the_corpus_target_is_a_standardised_h_that_ends_up_over_the_corpus() ->
     visual, text = torch.nn.functional.normalize(torch.randn(2, 4096, 12, generator=generator) + centre, dim=-1)
     target = CorpusTarget(12, momentum=0.98)
     for start in range(0, 4096, 64):
-        found = target(visual[start : start + 64], text[start : start + 64])
+        found = target(visual[start : start + 64], text[start : start + 64], torch.empty(0))
     h = visual @ text.mean(dim=0)
     expected = torch.sigmoid((h - h.mean()) / h.std())[-64:]
     assert torch.corrcoef(torch.stack([found[0], expected]))[0, 1] > 0.99
     assert (found[0] - expected).abs().max() < 0.1
-    first = CorpusTarget(12, momentum=0.98)(visual[:64], text[:64])[1]  # no history: the statistics of the batch
+    # no history: the statistics of the batch
+    first = CorpusTarget(12, momentum=0.98)(visual[:64], text[:64], torch.empty(0))[1]
     h = text[:64] @ visual[:64].mean(dim=0)
     torch.testing.assert_close(first, torch.sigmoid((h - h.mean()) / h.std(correction=0)), atol=1e-4, rtol=0)
+
+
+def test_the_retrieval_target_is_high_for_what_fits_much_of_the_batch() -> None:
+    generator = torch.Generator().manual_seed(0)
+    visual = torch.nn.functional.normalize(torch.randn(64, 12, generator=generator), dim=-1)
+    text = visual.clone()
+    text[:8] = visual.mean(dim=0) / visual.mean(dim=0).norm()  # captions that say what all have in common
+    found = RetrievalTarget()(visual, text, 20 * visual @ text.T)
+    assert found[1][:8].min() > found[1][8:].quantile(0.9)
+    p = (20 * visual @ text.T).softmax(dim=0)
+    perplexity = torch.exp(-(p * p.log()).sum(dim=0))
+    assert torch.corrcoef(torch.stack([torch.logit(found[1]), perplexity.log()]))[0, 1] > 0.999

@@ -1,0 +1,91 @@
+"""Is the estimated share near the truth, and does its 90% interval hold it? Hundreds of planted corpora.
+
+    python -m tests.bench.coverage [--corpora 100] [--pairs 1000] [--words]
+
+Val photos of Flickr8k with one caption or five, 200 to 5,000 pairs, 0 to 60% of the captions swapped at random; for
+every size the error of the share (root mean square, worst), how often the interval holds it, and the calibration error
+of p_mismatch. Constants of the estimate were set on other photos (../shared/data/human). Writes
+bench-results/coverage.json.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from auditor.console import table
+from auditor.measure.evidence import judged
+from auditor.measure.mismatch import fit_mismatch
+from auditor.measure.rivals import measure
+from auditor.measure.words import Vocabulary, document_frequencies, encode_words
+from tests.bench.flickr8k import Photos, encoder, load_photos
+from tests.bench.mismatch_flickr8k import calibration_error
+from tests.bench.noise import part, reference_of, spoil
+
+SIZES = ((200, 1), (200, 5), (500, 1), (500, 5), (1000, 1), (1000, 5), (5000, 5))
+RATES = (0.0, 0.05, 0.1, 0.2, 0.4, 0.6)
+RESULTS = Path(__file__).resolve().parents[2] / "bench-results"
+
+
+def one(photos: Photos, pairs: int, captions: int, seed: int, words: Vocabulary | None = None) -> dict[str, float]:
+    """One planted corpus: what was estimated, and what is true."""
+    chosen = np.random.default_rng([seed, pairs]).permutation(len(photos.keys))[: pairs // captions]
+    spoiled = spoil(part(photos, np.sort(chosen), captions, seed), "random", RATES[seed % len(RATES)], seed)
+    reference = reference_of(spoiled.photos)
+    model = fit_mismatch(reference, seed=seed, words=words)
+    assert model is not None and model.judge is not None
+    score = judged(model.judge, reference, measure(reference.media, reference.text, reference.group, reference))
+    truth = float(spoiled.wrong.mean())
+    return {
+        "pairs": pairs,
+        "captions": captions,
+        "truth": truth,
+        "pi0": model.pi0,
+        "low": model.pi0_low,
+        "high": model.pi0_high,
+        "calibration_error": calibration_error(model.p(score).astype(np.float64), spoiled.wrong),
+    }
+
+
+def described(found: list[dict[str, float]]) -> dict[str, Any]:
+    """The corpora of one size together."""
+    error = np.array([each["pi0"] - each["truth"] for each in found])
+    holds = [each["low"] - 1e-9 <= each["truth"] <= each["high"] + 1e-9 for each in found]
+    return {
+        "pairs": int(found[0]["pairs"]),
+        "captions": int(found[0]["captions"]),
+        "corpora": len(found),
+        "rms": float(np.sqrt((error**2).mean())),
+        "worst": float(np.abs(error).max()),
+        "bias": float(error.mean()),
+        "coverage": float(np.mean(holds)),
+        "width": float(np.mean([each["high"] - each["low"] for each in found])),
+        "calibration error": float(np.mean([each["calibration_error"] for each in found])),
+    }
+
+
+def main() -> None:
+    from tests.conftest import SHARED
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpora", type=int, default=100, help="of each size")
+    parser.add_argument("--pairs", type=int, nargs="+", default=sorted({pairs for pairs, _ in SIZES}))
+    parser.add_argument("--words", action="store_true", help="look at single words too")
+    options = parser.parse_args()
+    photos = load_photos(SHARED)
+    words = encode_words(document_frequencies(photos.captions), encoder(SHARED)) if options.words else None
+    rows, corpora = [], []
+    for pairs, captions in (size for size in SIZES if size[0] in options.pairs):
+        found = [one(photos, pairs, captions, seed, words) for seed in range(options.corpora)]
+        corpora += found
+        rows.append(described(found))
+        table(rows[-1:])
+    table(rows, "the share of mismatched pairs, estimated without labels")
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "coverage.json").write_text(json.dumps({"rows": rows, "corpora": corpora}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
