@@ -19,6 +19,10 @@ __version__ = "0.1.0"
 __all__ = ["Audit", "__version__"]
 
 
+def __dir__() -> list[str]:
+    return sorted([*globals(), "Audit"])
+
+
 def __getattr__(name: str) -> Any:
     if name == "Audit":  # DuckDB is imported only by those who query
         from auditor.audit import Audit

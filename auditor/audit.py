@@ -10,7 +10,7 @@ A thin facade: each method is one function of query/ or keep/, over `Audit.datab
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
@@ -28,9 +28,10 @@ from auditor.query.distributions import Density, Histogram, density, histogram, 
 from auditor.query.explain import Explanation, explain
 from auditor.query.precision import Precision, precision
 from auditor.query.reviews import Review
-from auditor.query.rules import Rules, Threshold
-from auditor.query.sandbox import Limits, QueryError
+from auditor.query.rules import KeepRules, Rules, Threshold, with_rules
+from auditor.query.sandbox import Limits, Parameters, QueryError
 from auditor.query.summary import Summary, summarise
+from auditor.query.thresholds import SHOWN, Cut, choose_cut, count_pairs, cuts
 from auditor.search.search import Found, search
 from auditor.store.faults import Fault, write_faults
 
@@ -57,7 +58,9 @@ class Audit:
         self.database = AuditDatabase(path, corpus, thresholds=thresholds, limits=limits)
 
     def __repr__(self) -> str:
-        return f"Audit({self.path!r}, state={self.state!r})"
+        counts = self.counts
+        usable = counts["status"].get("ok", 0)
+        return f"Audit({self.path!r}: {counts['rows']:,} pairs, {usable:,} of them usable, {self.state})"
 
     def __enter__(self) -> "Audit":
         return self
@@ -114,9 +117,12 @@ class Audit:
 
     # -- asking --------------------------------------------------------------------------------------------------
 
-    def sql(self, query: str, limit: int | None = None) -> pa.Table:
-        """The result of anybody's SELECT over the tables `samples` and `reviews`."""
-        return rows.select(self.database, query, limit)
+    def sql(self, query: str, parameters: Parameters = None, *, limit: int | None = None) -> pa.Table:
+        """The result of a SELECT over the tables `samples` and `reviews`, as an Arrow table.
+
+        `parameters` stand for each ? of the query, or as a mapping for each $name; `limit` is for its rows.
+        """
+        return rows.select(self.database, query, parameters, limit)
 
     def summary(self) -> Summary:
         return summarise(self.database)
@@ -216,9 +222,24 @@ class Audit:
 
     # -- keeping -------------------------------------------------------------------------------------------------
 
-    def keep(self, **rules: Any) -> Subset:
-        """The usable rows that meet all rules: max_p_mismatch=0.1, keep_top="30%", by="similarity", where="...", ..."""
+    @with_rules
+    def keep(self, **rules: Unpack[KeepRules]) -> Subset:
+        """The usable rows that meet all rules: max_p_mismatch=0.1, keep_top="30%", by="similarity", where="...", ...
+
+        `max` and `min` bound any other column: max={"aesthetics_score": 5}. `auditor filter --help` explains each.
+        """
         return Subset(self.database, Rules.of(rules))
+
+    def cut_offs(self, at: Sequence[float] = SHOWN, where: str | None = None) -> list[Cut]:
+        """What removing pairs with p_mismatch >= each cut-off does: what goes, what is caught, lost and left."""
+        return cuts(count_pairs(self.database, where), at)
+
+    def choose_cut(
+        self, *, lose_at_most: float | None = None, expect_precision: float | None = None, where: str | None = None
+    ) -> Cut:
+        """The cut-off that removes the most within a limit; keep(max_p_mismatch=float(cut)) applies it."""
+        found = count_pairs(self.database, where)
+        return choose_cut(found, lose_at_most=lose_at_most, expect_precision=expect_precision)
 
     def rule_effects(self, rules: Rules | Mapping[str, Any]) -> Effects:
         """What each rule removes alone and all together, with expected precision and loss."""
@@ -279,7 +300,8 @@ class Audit:
         """How often people agreed with the flag `mismatch`, beside what its probabilities expect."""
         return precision(self.database)
 
-    def certification_sample(self, labels: int = 100, *, seed: int = 0, **rules: Any) -> Sample:
+    @with_rules
+    def certification_sample(self, labels: int = 100, *, seed: int = 0, **rules: Unpack[KeepRules]) -> Sample:
         """Rows to judge for a certificate of the corpus, its flag and, with rules as of `keep`, a filter."""
         return find_sample(self.database, Rules.of(rules), labels, seed)
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import click
 
 from auditor import __version__
-from auditor.errors import AuditorError
+from auditor.errors import AuditorError, Interrupted
 from auditor.say import say
 
 # name -> what it is for, in the order the help shows them
@@ -105,8 +105,9 @@ def run(arguments: Sequence[str] | None = None, command: click.Command = cli) ->
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except click.Abort:
-        say("auditor: stopped", err=True)
+    except click.Abort as error:
+        how = f"; {error.__cause__}" if isinstance(error.__cause__, Interrupted) else ""
+        tell(f"stopped{how}")
         return 130
     except BrokenPipeError:  # the reader (head, less) went away
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

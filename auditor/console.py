@@ -96,10 +96,10 @@ class Progress:
             self.task = self.bar.add_task(self.label, total=self.total, rate="", notes="")
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: object = None, *_: object) -> None:
         if self.bar:
             self.bar.stop()
-        elif not self.quiet:
+        elif not self.quiet and (self.done or error is None):
             self._say()
 
     def rate(self) -> float:

@@ -46,6 +46,7 @@ def examine() -> Iterator[Finding]:
         image_decoders,
         video_decoders,
         gpu,
+        ray_token,
         memory,
         disk,
         network,
@@ -171,6 +172,22 @@ def gpu() -> Iterator[Finding]:
         yield Finding("gpu", "ok", "Apple Metal")
     else:
         yield Finding("gpu", "note", f"none: models run on the CPU with {torch.get_num_threads()} threads")
+
+
+def ray_token() -> Iterator[Finding]:
+    """Whether a job that is submitted from here would show a cluster the token that Ray 2.60 asks for."""
+    if version_of("ray") is None:
+        return
+    from auditor.run.ray_tokens import MODE, token_state
+
+    state = token_state()
+    if state.sent:
+        yield Finding("ray token", "ok", f"clusters are shown the token of {state.source}")
+    elif state.mode == "token" or (state.source and not state.mode):
+        yield Finding("ray token", "note", f"a cluster that asks for a token refuses jobs from here: {state.hint}")
+    else:
+        off = f"{MODE}={state.mode}" if state.mode else "none yet"
+        yield Finding("ray token", "ok", f"{off}: only clusters without token authentication can be joined")
 
 
 def memory() -> Iterator[Finding]:

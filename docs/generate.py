@@ -16,7 +16,7 @@ DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))  # a checkout works without being installed
 
 from auditor.cli import COMMANDS, cli  # noqa: E402
-from auditor.schema import COLUMNS, FACTS, FLAGS, MARKS, SCORES, STATUSES, Word  # noqa: E402
+from auditor.schema import COLUMNS, FACTS, FLAGS, MARKS, RULES, SCORES, STATUSES, Word  # noqa: E402
 
 WIDTH = 100
 HEAD = """# Commands
@@ -85,7 +85,31 @@ def word_table(title: str, words: Mapping[Any, Word]) -> str:
     return "\n".join(lines)
 
 
-PAGES = {"commands.md": commands_page, "columns.md": columns_page}
+def rule_arguments() -> str:
+    """auditor/schema/rule_arguments.py: type checkers and editors read names, they do not run what makes them."""
+    lines = [
+        '"""The limits that `Audit.keep` takes by name, one for each column with a rule: for type checkers, editors.',
+        "",
+        "Written by `python docs/generate.py` from the declarations beside it; a test compares the two.",
+        '"""',
+        "",
+        "from typing import TypedDict",
+        "",
+        "Limit = float | str  # 0.3, or '30%' of what is a share",
+        "",
+        "",
+        "class ColumnLimits(TypedDict, total=False):",
+        *(f"    {rule}: Limit | None" for rule in RULES),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+# by their path from docs/
+PAGES = {
+    "commands.md": commands_page,
+    "columns.md": columns_page,
+    "../auditor/schema/rule_arguments.py": rule_arguments,
+}
 
 
 def main() -> None:

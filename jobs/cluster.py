@@ -9,8 +9,10 @@ from typing import Any
 
 import click
 import ray
+from ray.exceptions import AuthenticationError
 
 from auditor.run.distribute import Placement, WorkerError, one_line
+from auditor.run.ray_tokens import token_state
 from auditor.say import say
 
 ADDRESS = click.option(
@@ -72,10 +74,19 @@ def connect(address: str | None, checkout: Path, *, quiet: bool = False, cpus: i
         started = _start(address, cpus, settings)
         if not started:
             ray.init(address, **settings)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        raise WorkerError(f"no Ray cluster at {address or 'this machine'}: {one_line(error)}") from error
+    except (ConnectionError, RuntimeError, ValueError, AuthenticationError) as error:
+        raise WorkerError(why_not(address or os.environ.get("RAY_ADDRESS") or "this machine", error)) from error
     logging.getLogger("ray.data").setLevel(logging.WARNING)
     return started
+
+
+def why_not(cluster: str, error: Exception) -> str:
+    """One line on a cluster that cannot be joined; a wrong or missing token looks to Ray like a dead cluster."""
+    state = token_state()
+    if isinstance(error, AuthenticationError):
+        return f"the Ray cluster at {cluster} asks for a token: {state.hint} (docs/ray.md)"
+    tokens = f"; if it is up, it may ask for a token: {state.hint} (docs/ray.md)"
+    return f"no Ray cluster at {cluster}: {one_line(error)}{tokens if isinstance(error, ConnectionError) else ''}"
 
 
 def _start(address: str | None, cpus: int | None, settings: dict[str, Any]) -> bool:

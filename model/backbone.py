@@ -231,13 +231,20 @@ def split_spec(spec: str) -> tuple[str, str | None]:
     name = name.replace("/", "-")  # OpenAI writes ViT-B/32
     names = open_clip.list_models()
     if name not in names:
-        near = difflib.get_close_matches(name, names, n=3)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"a folder is written {LOCAL}PATH"
-        raise BackboneError(f"open_clip has no model called {name!r}; {hint}")
+        raise BackboneError(unknown_model(spec.partition("@")[0], names))
     tags = open_clip.list_pretrained_tags_by_model(name)
     if at and tag not in tags and not open_clip.pretrained.is_pretrained_cfg(name, tag):
         raise BackboneError(f"open_clip has no weights {tag!r} for {name}; it has {', '.join(tags) or 'none'}")
     return name, tag if at else None
+
+
+def unknown_model(name: str, names: Sequence[str]) -> str:
+    """What is wrong with a name that open_clip does not know: a path that is not there, or a slip."""
+    if name.startswith(("/", ".", "~")):
+        return f"there is no file or folder {name}"
+    near = difflib.get_close_matches(name.replace("/", "-"), names, n=3)
+    hint = f"did you mean {' or '.join(near)}?" if near else "a model is NAME@TAG of open_clip, or a folder"
+    return f"there is neither an open_clip model nor a folder called {name!r}; {hint}"
 
 
 def check_folder(folder: Path) -> None:

@@ -1,9 +1,11 @@
 """The query layer against plain NumPy on the same rows, on finished, unfinished, remote and broken audits."""
 
+import inspect
 import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import fsspec
@@ -14,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditor.audit import Audit
-from auditor.errors import AuditError
+from auditor.errors import AuditError, AuditorError
 from auditor.query.sandbox import QueryError
-from auditor.schema import MEASUREMENTS
+from auditor.schema import MEASUREMENTS, RULES
 from auditor.store.arrow_schema import FACTS, SAMPLES
 from tests.support.s3 import Bucket, bucket, s3_endpoint  # noqa: F401
 from tests.support.synthetic import write_audit, write_corpus_audit
@@ -184,7 +186,7 @@ def test_audit_that_has_only_begun(folder: Path, tmp_path: Path) -> None:
 def test_damaged_shard_is_named(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder, tmp_path / "audit")
     (tmp_path / "audit" / "samples" / "00000.parquet").write_bytes(b"PAR1 no, it is not")
-    with pytest.raises(AuditError, match=r"00000\.parquet"):
+    with pytest.raises(AuditorError, match=r"00000\.parquet"):
         Audit(tmp_path / "audit")
 
 
@@ -243,3 +245,84 @@ def test_import_is_light() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+# ---------------------------------------------------------------------------------------------- for people in Python
+
+
+def test_what_is_printed_says_what_it_is(folder: Path) -> None:
+    with Audit(folder) as audit:
+        usable = audit.counts["status"]["ok"]
+        assert repr(audit) == f"Audit('{folder}': 3,000 pairs, {usable:,} of them usable, complete)"
+        kept = audit.keep(max_p_mismatch="10%", no_duplicates=True)
+        assert repr(kept).startswith(f"Subset(max_p_mismatch=0.1, no_duplicates=True: {len(kept):,} pairs, ")
+        assert "samples to keep in 6 shards" in repr(kept.predicate())
+
+
+def test_names_and_arguments_complete() -> None:
+    import auditor
+
+    assert "Audit" in dir(auditor) and auditor.Audit is Audit
+    for method in (Audit.keep, Audit.certification_sample):
+        named = inspect.signature(method).parameters
+        assert {*RULES, "max", "min", "keep_top", "by", "where", "no_duplicates", "unscored"} <= set(named)
+        assert not any(parameter.kind is parameter.VAR_KEYWORD for parameter in named.values())
+    assert inspect.signature(Audit.keep).parameters["unscored"].default == "keep"
+
+
+def test_parameters_stand_for_values(audit: Audit, table: pa.Table) -> None:
+    key, limit = table["key"][7].as_py(), 0.3
+    assert audit.sql("SELECT key FROM samples WHERE key = ?", [key])["key"].to_pylist() == [key]
+    named = audit.sql("SELECT count(*) AS n FROM samples WHERE similarity > $least AND kind = $kind",
+                      {"least": limit, "kind": "image"})  # fmt: skip
+    expected = pc.and_(pc.greater(table["similarity"], limit), pc.equal(table["kind"], "image"))
+    assert named["n"][0].as_py() == pc.sum(expected).as_py()
+    hostile = "x' OR TRUE --"
+    assert audit.sql("SELECT key FROM samples WHERE key = ?", [hostile]).num_rows == 0
+    assert audit.sql("SELECT key FROM samples WHERE similarity > ?", [0.0], limit=3).num_rows == 3
+    for wrong, words in (
+        ([object()], "parameter 1 is object"),
+        (["x" * 2000], "2,000 characters"),
+        ("key", "a list for"),
+    ):
+        with pytest.raises(QueryError, match=words):
+            audit.sql("SELECT key FROM samples WHERE key = ?", wrong)
+
+
+def test_results_go_to_arrow_pandas_and_polars(audit: Audit) -> None:
+    import polars as pl
+
+    kept = audit.keep(max_p_mismatch=0.05, where="kind = 'video'")
+    rows = kept.to_arrow(["key", "p_mismatch"])
+    assert rows.column_names == ["key", "p_mismatch"] and rows.num_rows == len(kept) > 0
+    assert list(kept.to_pandas(["key"])["key"]) == rows["key"].to_pylist()
+    frame = kept.to_polars()
+    assert isinstance(frame, pl.DataFrame) and frame.columns == audit.columns and frame.height == len(kept)
+    assert pl.DataFrame(audit.worst(n=5)).height == len(audit.worst(n=5).to_pandas()) == 5
+    cuts = pl.DataFrame(audit.cut_offs([0.1, 0.5]))
+    assert cuts["p"].to_list() == [0.1, 0.5] and "caught_high" in cuts.columns
+    chosen = audit.choose_cut(lose_at_most=0.02)
+    assert len(audit.keep(max_p_mismatch=float(chosen))) == audit.summary().usable - chosen.removed
+
+
+@pytest.mark.parametrize(
+    ("ask", "words"),
+    [
+        (lambda audit: audit.worst("p_mismach"), r"by: there is no column 'p_mismach'; did you mean p_mismatch\?"),
+        (lambda audit: audit.worst(n="ten"), "n is a whole number of at least 0, not 'ten'"),
+        (lambda audit: audit.worst(where="1) OR (1"), "where: "),
+        (lambda audit: audit.page(order_by="sise"), "order_by: there is no column 'sise'"),
+        (lambda audit: audit.page(limit=-1), "limit is a whole number"),
+        (lambda audit: audit.page(offset=1.5), "offset is a whole number"),
+        (lambda audit: audit.keep(max_p_mismatch="lots"), "max_p_mismatch needs a number"),
+        (lambda audit: audit.keep(max_p_mismach=0.1), r"did you mean max_p_mismatch\?"),
+        (lambda audit: audit.keep(keep_top="30%", by="similarty"), "by: there is no column 'similarty'"),
+        (lambda audit: audit.keep(max={"aesthetics": 5}), "max_aesthetics: there is no column 'aesthetics'"),
+        (lambda audit: audit.keep(unscored="maybe"), "unscored is one of keep, drop"),
+        (lambda audit: audit.keep().to_arrow(["kee"]), "columns: there is no column 'kee'"),
+        (lambda audit: audit.choose_cut(lose_at_most=2), "lose_at_most"),
+    ],
+)
+def test_errors_name_the_argument(audit: Audit, ask: Callable[[Audit], object], words: str) -> None:
+    with pytest.raises(AuditorError, match=words):
+        ask(audit)

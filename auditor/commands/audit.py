@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from auditor.commands.output import SHARE
+
 if TYPE_CHECKING:
     from auditor.run.audit import AuditConfig
 
@@ -33,8 +35,8 @@ OPTIONS = [
     click.option("--decoders", type=int, help="Decoder processes; as many as there are cores by default."),
     click.option("--timeout", default=60.0, show_default=True, help="Seconds a file may take to decode."),
     click.option("--max-pixels", default=150_000_000, show_default=True, help="Larger images are `too_large`."),
-    click.option("--max-error-rate", default=0.5, show_default=True, help="Stop when more than this share of the rows "
-                 "fails."),
+    click.option("--max-error-rate", type=SHARE, default=0.5, show_default=True, help="Stop when more than this share "
+                 "of the rows fails."),
     click.option("--captions", type=click.Choice(["lines", "whole"]), default="lines", show_default=True,
                  help="A .txt is one caption a line, or one caption."),
     click.option("--media-column", help="Column of a table that holds paths or bytes."),
@@ -70,6 +72,7 @@ OPTIONS = [
     click.option("--allow-random-weights", is_flag=True, help="Accept a model without trained weights (for tests)."),
     click.option("--extend", is_flag=True, help="Add the shards that a finished audit does not have, scored against "
                  "the reference it has; says how far they drift from it. `auditor score --refit` fits all anew."),
+    click.option("--force", is_flag=True, help="Write into a folder that has other files in it."),
     click.option("--quiet", is_flag=True, help="No progress."),
     click.option("--json", "as_json", is_flag=True, help="The summary as JSON."),
 ]  # fmt: skip
@@ -136,6 +139,7 @@ def config_from(values: dict[str, Any]) -> "AuditConfig":
         device=device,
         max_error_rate=values["max_error_rate"],
         allow_random_weights=values["allow_random_weights"],
+        force=values["force"],
         quiet=values["quiet"],
     )
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from auditor.commands.output import open_audit, output_options, show
+from auditor.errors import AuditorError
 from auditor.say import say_json
 
 if TYPE_CHECKING:
@@ -31,6 +32,11 @@ def command(first: str, second: str, count: int, as_json: bool, as_csv: bool, pa
     found = open_audit(first).compare(open_audit(second), count)
     if as_json:
         say_json(found.to_dict())
+    elif not found.matched:
+        raise AuditorError(
+            f"{first} and {second} have no row in common, neither by uid nor by shard, key and caption: "
+            f"{found.only_first:,} rows are only in the first, {found.only_second:,} only in the second"
+        )
     elif as_csv or parquet:
         show(found.moved, as_csv=as_csv, parquet=parquet)
     else:

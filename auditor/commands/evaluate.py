@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from auditor.commands.output import SHARE
 from auditor.console import table
 from auditor.say import say, say_json
 
@@ -15,7 +16,7 @@ SHORT = {"visual_to_text": "v2t", "text_to_visual": "t2v"}
 
 MAX_FAILED = click.option(
     "--max-failed",
-    type=click.FloatRange(0, 1),
+    type=SHARE,
     default=0.01,
     show_default=True,
     help="Share of media that may fail to decode.",

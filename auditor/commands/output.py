@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from auditor.errors import AuditorError
 from auditor.say import say
 
 if TYPE_CHECKING:
@@ -47,19 +48,28 @@ def refuse_existing(context: click.Context, _: click.Parameter, target: str | No
     return target
 
 
-def parse_loss(given: str) -> float:
-    """'2%' and '0.02' -> 0.02. A bare 1 or 2 may well be meant as a percentage, so it is not taken for a share."""
-    from auditor.query.rules import RuleError
+class Share(click.ParamType[float]):
+    """'2%' and '0.02' -> 0.02. Where a bare 1 may well be meant as a percentage (`small`), it is not taken for all."""
 
-    text = given.strip()
-    percent = text.endswith("%")
-    try:
-        share = float(text.removesuffix("%")) / (100 if percent else 1)
-    except ValueError:
-        share = -1.0
-    if not 0 <= share <= 1 or (share == 1 and not percent):
-        raise RuleError(f"{given!r} is not a share of the good pairs: write it like 2% or 0.02")
-    return share
+    name = "share"
+
+    def __init__(self, *, small: bool = False) -> None:
+        self.small = small
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        text = str(value).strip()
+        percent = text.endswith("%")
+        try:
+            share = float(text.removesuffix("%")) / (100 if percent else 1)
+        except ValueError:
+            share = -1.0
+        if not 0 <= share <= 1 or (share == 1 and self.small and not percent and text == "1"):
+            option = f"{param.opts[0]} " if param else ""
+            raise AuditorError(f"{option}{text!r} is not a share: write it like 2% or 0.02")
+        return share
+
+
+SHARE, SMALL_SHARE = Share(), Share(small=True)
 
 
 def open_audit(path: str, corpus: str | None = None, limits: "Limits | None" = None) -> "Audit":

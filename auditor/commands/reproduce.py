@@ -36,19 +36,9 @@ TABLES = {
 @click.option("--epochs", type=click.IntRange(1), default=8, show_default=True, help="Epochs of each training.")
 @MAX_FAILED
 @click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    default=Path("bench-results"),
-    show_default=True,
-    help="Folder for TABLE.json and TABLE.svg.",
+    "--out", type=click.Path(path_type=Path), help="Folder for TABLE.json and TABLE.svg; by default neither is written."
 )
-@click.option(
-    "--cache",
-    type=click.Path(path_type=Path),
-    default=Path("bench-results/cache"),
-    show_default=True,
-    help="Encoded shards.",
-)
+@click.option("--cache", type=click.Path(path_type=Path), help="Folder of encoded shards, used again next time.")
 @click.option("--json", "json_", is_flag=True, help="The findings as JSON.")
 def command(
     name: str,
@@ -60,14 +50,14 @@ def command(
     seeds: int,
     epochs: int,
     max_failed: float,
-    out: Path,
-    cache: Path,
+    out: Path | None,
+    cache: Path | None,
     json_: bool,
 ) -> None:
     """Run an analysis of the paper from data to table.
 
     Projections and prototypes are trained from scratch on the train split with frozen trunks, re-ranking is fitted on
-    a held-out part of it, and the test split is reported. Writes TABLE.json and TABLE.svg.
+    a held-out part of it, and the test split is reported.
 
     Rows compare with one another, not with auditor evaluate: projections that start at random may end below those the
     model came with. The similarity of a video is the paper's, as in auditor evaluate: the mean of those of its frames
@@ -76,7 +66,7 @@ def command(
     \b
     Example:
       auditor reproduce complexity
-      auditor reproduce ablation --data msrvtt-shards --benchmark msrvtt --model ViT-B-32@openai
+      auditor reproduce ablation --data msrvtt-shards --benchmark msrvtt --model ViT-B-32@openai --out tables
     """
     from auditor.evaluate.encoding import EvaluationError
     from auditor.evaluate.reproduce import ReproduceConfig, reproduce, write
@@ -96,7 +86,7 @@ def command(
 
         with Encoder(load_model(model, device_named("auto")).backbone, cache=cache) as encoder:
             results = reproduce(config, encoder)
-    paths = write(results, out)
+    paths = write(results, out) if out else []
     show(name, results, paths, json_)
 
 
@@ -105,14 +95,22 @@ def show(name: str, results: dict[str, Any], paths: list[Path], json_: bool) -> 
         say_json(results)
         return
     table([rounded(row) for row in results["rows"]], title=f"{name}: {TABLES[name]}")
-    printed = results["paper"]
-    if isinstance(printed, list) and printed:
-        table([rounded(row) for row in printed], title="the paper's figures")
-    elif isinstance(printed, dict):
-        say(f"the paper, {printed['data']}: {printed['text']}")
+    show_paper(results["paper"], results["incomparable"])
     for note in notes(results["data"]["media_and_captions"] or {}):
         say(note)
-    say("written: " + ", ".join(str(path) for path in paths))
+    if paths:
+        say("written: " + ", ".join(str(path) for path in paths))
+
+
+def show_paper(printed: Any, incomparable: str | None) -> None:
+    """The paper's figures, and why ours are not to be compared with them, where that is so."""
+    if isinstance(printed, list) and printed:
+        apart = " (not to be compared with those above)" if incomparable else ""
+        table([rounded(row) for row in printed], title=f"the paper's figures{apart}")
+    elif isinstance(printed, dict):
+        say(f"the paper, {printed['data']}: {printed['text']}")
+    if printed and incomparable:
+        say(f"not to be compared with the paper: {incomparable}")
 
 
 def notes(parts: dict[str, Any]) -> Iterator[str]:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auditor.commands.output import Function, parse_loss
+from auditor.commands.output import SHARE, SMALL_SHARE, Function
 from auditor.query.rules import CHOICES
 from auditor.say import say
 from auditor.schema import RULES
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 # one for each column that declares a rule, in the order of the columns
 BOUNDS = [
-    click.option("--" + rule.replace("_", "-"), rule, type=float, help=column.rule) for rule, column in RULES.items()
+    click.option(
+        "--" + rule.replace("_", "-"), rule, metavar="X or X%" if column.range == (0, 1) else "X", help=column.rule
+    )
+    for rule, column in RULES.items()
 ]
 OPTIONS = [
     *BOUNDS,
@@ -31,9 +34,9 @@ OPTIONS = [
     click.option("--per-medium", type=click.Choice(CHOICES["per_medium"]),
                  help="Keep or remove all captions of a medium together: when any or all of them meet the rules, or by "
                  "the mean or the worst of their numbers."),
-    click.option("--lose-at-most", help="Choose the cut of p_mismatch that loses at most this share (2%) of good "
-                 "pairs."),
-    click.option("--expect-precision", type=float, help="Choose the cut at which this share of the removed is "
+    click.option("--lose-at-most", type=SMALL_SHARE, help="Choose the cut of p_mismatch that loses at most this share "
+                 "(2%) of good pairs."),
+    click.option("--expect-precision", type=SHARE, help="Choose the cut at which this share of the removed is "
                  "mismatched."),
 ]  # fmt: skip
 
@@ -57,29 +60,29 @@ def selected(audit: "Audit", rules: dict[str, Any]) -> "Subset":
     lose_at_most, expect_precision = rules.pop("lose_at_most"), rules.pop("expect_precision")
     if lose_at_most is not None or expect_precision is not None:
         rules["max_p_mismatch"] = chosen_cut(audit, lose_at_most, expect_precision, rules["max_p_mismatch"])
-    bounds = {end: bounds_on(end, rules.pop(given)) for end, given in (("max", "at_most"), ("min", "at_least"))}
-    return audit.keep(**rules, **bounds)
+    most, least = bounds_on("max", rules.pop("at_most")), bounds_on("min", rules.pop("at_least"))
+    return audit.keep(**rules, max=most, min=least)
 
 
 def bounds_on(end: str, given: tuple[str, ...]) -> dict[str, float]:
     """What COLUMN=X says, by column."""
-    from auditor.query.rules import RuleError
+    from auditor.query.rules import RuleError, parse_limit
 
     found = {}
     for text in given:
         column, _, value = text.partition("=")
         try:
-            found[column.strip()] = float(value)
-        except ValueError:
-            raise RuleError(f"--{end} {text!r}: write it like --{end} aesthetics_score=5") from None
+            found[column.strip()] = parse_limit(f"{end}_{column.strip()}", value)
+        except RuleError as error:
+            raise RuleError(f"--{end} {text!r}: {error}; write it like --{end} aesthetics_score=5") from None
     return found
 
 
-def chosen_cut(audit: "Audit", lose_at_most: str | None, expect_precision: float | None, given: float | None) -> float:
+def chosen_cut(audit: "Audit", lose_at_most: float | None, expect_precision: float | None, given: str | None) -> float:
     """The cut of p_mismatch within the limits; the stricter of it and a bound that was given too."""
+    from auditor.query.rules import parse_limit
     from auditor.query.thresholds import choose_cut
 
-    share = parse_loss(lose_at_most) if lose_at_most is not None else None
-    cut = float(choose_cut(audit.database, lose_at_most=share, expect_precision=expect_precision))
+    cut = float(choose_cut(audit.database, lose_at_most=lose_at_most, expect_precision=expect_precision))
     say(f"cut: p_mismatch <= {cut:.4g}", err=True)
-    return cut if given is None else min(cut, given)
+    return cut if given is None else min(cut, parse_limit("max_p_mismatch", given))

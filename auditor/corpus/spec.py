@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatch
 
 from auditor.corpus import remote
 from auditor.corpus.shard import CorpusError
@@ -52,6 +53,37 @@ def absolute_spec(spec: str) -> str:
     # a brace that a path begins with may hold both paths and URLs
     paths = [path for part in parts for path in (expand_braces(part) if part.startswith("{") else [part])]
     return prefix + "::".join(remote.absolute(os.path.expanduser(path)) for path in paths)
+
+
+def names_folder(spec: str) -> bool:
+    """Whether a corpus is whatever a folder holds, rather than files that are listed; told by the spec alone."""
+    listed = spec.startswith(COCO) or "::" in spec or "{" in spec or glob.has_magic(spec)
+    return not listed and _SUFFIX.search(spec.rstrip("/")) is None
+
+
+def folder_around(spec: str, path: str) -> str | None:
+    """The folder that a corpus is read from and that a path lies in: what is written there is part of the corpus."""
+    if spec.startswith(COCO):  # its JSON names the files
+        return None
+    prefix = next((known for known in PREFIXES if spec.startswith(known)), "")
+    around = _with_parents(_real(path))
+    for part in spec.removeprefix(prefix).split("::"):
+        for named in map(_real, expand_braces(part.strip())):
+            if any(place == named or (glob.has_magic(named) and fnmatch(place, named)) for place in around):
+                return part.strip()
+    return None
+
+
+def _real(path: str) -> str:
+    """Without symbolic links, so that two ways to one folder are the same."""
+    full = remote.absolute(path if remote.is_url(path) else os.path.expanduser(path))
+    return full if remote.is_url(full) else os.path.realpath(full)
+
+
+def _with_parents(path: str) -> list[str]:
+    """The path itself and all folders above it."""
+    names = path.split("/")
+    return [path, *("/".join(names[:end]) or "/" for end in range(len(names) - 1, 0, -1))]
 
 
 def _find(part: str) -> list[Place]:

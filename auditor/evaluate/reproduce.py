@@ -13,7 +13,7 @@ from auditor.evaluate.projection_training import FeaturePairs, ProjectionTrainin
 from auditor.evaluate.studies import STUDIES, Findings, Study, complexity
 from auditor.report.svg import bar_chart, line_chart
 from auditor.retrieval import paper
-from auditor.retrieval.protocols import PROTOCOLS
+from auditor.retrieval.protocols import PROTOCOLS, Protocol
 
 # Which data each of the paper's tables is about: only there its figures stand beside ours.
 PAPER_DATA = {
@@ -115,7 +115,16 @@ def described(config: ReproduceConfig, findings: Findings, printed: Any, study: 
         "axes": findings.axes,
         "details": findings.details,
         "paper": printed,
+        "incomparable": incomparable(PROTOCOLS[config.benchmark], study) if study else None,
     }
+
+
+def incomparable(protocol: Protocol, study: Study) -> str | None:
+    """Why figures of this test split cannot stand beside those of a paper; None where it is the whole split."""
+    media = len(study.test.visual)
+    if protocol.media is None or media == protocol.media:
+        return None
+    return f"this test split has {media:,} media, that of {protocol.benchmark} {protocol.media:,}"
 
 
 def write(results: dict[str, Any], out: Path) -> list[Path]:

@@ -75,7 +75,7 @@ def bound_clause(database: AuditDatabase, rules: Rules, rule: str) -> Clause:
     column, comparison, threshold = rules.bounds()[rule]
     if math.isnan(threshold):
         raise RuleError(f"{rule} needs a number")
-    quoted = database.column(column)
+    quoted = database.column(column, rule)
     bound = bound_sql(column, comparison, threshold, missing=rules.unscored == "keep")
     if rules.per_medium in ("mean", "worst"):
         bound = media_with(bound, values_of_media(column, quoted, rules.per_medium))
@@ -102,7 +102,7 @@ def all_of(found: Sequence[Clause]) -> str:
 def top_sql(database: AuditDatabase, rules: Rules) -> str:
     """The best share of the usable rows by a column, or of the media where those are ranked by mean or worst value."""
     assert rules.keep_top is not None and rules.by is not None
-    by, share, column = rules.by, parse_share(rules.keep_top), database.column(rules.by)
+    by, share, column = rules.by, parse_share(rules.keep_top), database.column(rules.by, "by")
     values = None
     if rules.per_medium == "mean" or rules.per_medium == "worst":
         values = values_of_media(by, column, rules.per_medium)

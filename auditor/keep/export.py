@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from auditor.corpus.spec import folder_around, names_folder
 from auditor.keep.export_shards import export_shards
 from auditor.keep.export_table import write_table
 from auditor.keep.kept_rows import KeptRows
@@ -50,6 +51,7 @@ def export(
     """
     target = str(target)
     form = target_form(target)
+    refuse_in_corpus(kept, target)
     if form == "webdataset":
         return export_shards(kept, Folder(target), shard_size=shard_size, force=force, progress=progress)
     folder, name = split_target(target)
@@ -58,6 +60,14 @@ def export(
     own = {"npy": write_npy, "parquet": write_table if input_columns else write_parquet, "txt": write_txt}
     write = own.get(form, write_table)
     return Exported(target, form, write(kept, folder, name), captions=kept.count)
+
+
+def refuse_in_corpus(kept: KeptRows, target: str) -> None:
+    """What is written into the folder of a corpus would be part of it when it is read next."""
+    database = kept.database
+    spec, root = str(database.manifest.get("corpus", {}).get("spec", "")), database.moved_to or database.old_root
+    if root and names_folder(spec) and folder_around(root, target):
+        raise ExportError(f"{target} lies in the corpus {root}, which would then hold it: choose a place outside of it")
 
 
 def write_npy(kept: KeptRows, folder: Folder, name: str) -> int:

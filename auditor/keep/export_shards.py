@@ -13,6 +13,7 @@ from typing import Any
 
 from auditor.corpus.raw_samples import OWN_FIELDS, read_kept
 from auditor.corpus.write import PortableTar
+from auditor.errors import resumable
 from auditor.keep.kept_rows import KeptRows
 from auditor.keep.plan_file import PLAN, SAME, prepare, read_plan, refuse_before_lock, stamp
 from auditor.keep.target import Exported, ExportError, Progress, copy_parquet, patient_sandbox
@@ -62,7 +63,7 @@ def export_shards(
     total = sum(count for _, count in sources)
     plan = Plan(total, -(-total // shard_size))
     refuse_before_lock(folder)
-    with exclusive(folder):
+    with exclusive(folder), resumable(lambda: how_to_resume(folder, plan)):
         description = describe(kept, sources, shard_size)
         if not part or not is_complete(folder, description):
             folder.sweep_temporary("")
@@ -85,6 +86,11 @@ def is_complete(folder: Folder, description: dict[str, Any]) -> bool:
     """Whether this very export is there, whole."""
     earlier = read_plan(folder)
     return earlier.get("state") == "complete" and all(earlier.get(key) == description[key] for key in SAME)
+
+
+def how_to_resume(folder: Folder, plan: Plan) -> str:
+    done = len(folder.names("", ".tar"))
+    return f"{done:,} of {plan.shards:,} shards are written and stay so: the same command again goes on from there"
 
 
 def describe(kept: KeptRows, sources: list[tuple[str, int]], shard_size: int) -> dict[str, Any]:

@@ -13,10 +13,12 @@ In open_clip's own training script `wds.map(keep)` goes before `wds.select(filte
 sample has one caption, or is kept with all of them, `.predicate()` does the same for `select`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from auditor.corpus.raw_samples import read_kept
 from auditor.errors import AuditorError
@@ -31,6 +33,10 @@ from auditor.query.database import AuditDatabase
 from auditor.query.rules import Threshold
 from auditor.query.sandbox import Limits
 
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
 
 class Subset(KeptRows):
     """The usable rows of an audit that meet all rules, to be written or read."""
@@ -38,6 +44,24 @@ class Subset(KeptRows):
     def __repr__(self) -> str:
         rules = ", ".join(f"{rule}={value!r}" for rule, value in self.rules.to_dict().items()) or "no rules"
         return f"Subset({rules}: {self.count:,} pairs, {self.media:,} media of {self.database.path!r})"
+
+    def __len__(self) -> int:
+        return self.count
+
+    def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """The kept rows as an Arrow table, in corpus order, with all columns or those named."""
+        wanted = ", ".join(self.database.column(column, "columns") for column in columns or self.database.columns)
+        order = "shard, media_path, media_offset, key, caption_index"
+        return self.database.run(f"SELECT {wanted} FROM reviewed AS samples WHERE {self.condition} ORDER BY {order}")
+
+    def to_pandas(self, columns: Sequence[str] | None = None) -> "pd.DataFrame":
+        frame: pd.DataFrame = self.to_arrow(columns).to_pandas()
+        return frame
+
+    def to_polars(self, columns: Sequence[str] | None = None) -> "pl.DataFrame":
+        import polars as pl
+
+        return pl.DataFrame(self.to_arrow(columns))
 
     def effects(self) -> Effects:
         return rule_effects(self.database, self.rules)

@@ -160,18 +160,21 @@ class AuditDatabase:
         """A user's condition made safe to stand in our SQL; TRUE where there is none."""
         if not condition or not condition.strip():
             return "TRUE"
-        checked = self.sandbox.check_condition(condition)
+        try:
+            checked = self.sandbox.check_condition(condition)
+        except QueryError as error:
+            raise QueryError(f"where: {error}") from None
         if self.memory:  # whose own columns are nobody else's business
             self.cached(f"bound {checked}", lambda: self.run(f"SELECT {checked} FROM samples LIMIT 0"))
         return checked
 
-    def column(self, given: str) -> str:
-        """A column by name, as SQL; names the nearest where there is none."""
+    def column(self, given: str, argument: str = "") -> str:
+        """A column by name, as SQL; names the nearest where there is none, and the argument that asked for it."""
         if given in self.columns:
             return name(given)
-        near = difflib.get_close_matches(given, self.columns, n=1, cutoff=0.4)
+        near = difflib.get_close_matches(str(given), self.columns, n=1, cutoff=0.4)
         hint = f"; did you mean {near[0]}?" if near else f"; columns are {', '.join(self.columns)}"
-        raise QueryError(f"there is no column {given!r}{hint}")
+        raise QueryError(f"{f'{argument}: ' if argument else ''}there is no column {given!r}{hint}")
 
     def stored_table(self, *sql: str) -> str:
         """The view of the files: marks of reviewers are joined only where SQL asks for them (a join is slow)."""

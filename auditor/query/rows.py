@@ -1,26 +1,34 @@
 """Rows of an audit: anybody's SELECT, counts, pages in any order, the most suspicious, one row and its medium."""
 
+import operator
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
 import pyarrow as pa
 
 from auditor.corpus.media import read_media
 from auditor.query.database import AuditDatabase
 from auditor.query.in_memory import IN_MEMORY
-from auditor.query.sandbox import literal, name
+from auditor.query.sandbox import Parameters, QueryError, literal, name
 from auditor.query.view import UID_ORDER
 from auditor.schema import HIGH_IS_SUSPICIOUS, order_sql
 
 
-def select(database: AuditDatabase, query: str, limit: int | None = None) -> pa.Table:
+def select(database: AuditDatabase, query: str, parameters: Parameters = None, limit: int | None = None) -> pa.Table:
     """The result of anybody's SELECT over the tables `samples` and `reviews`."""
     database.sandbox.check_select(query)
     if limit is not None:
-        query = f"SELECT * FROM (\n{query.rstrip().rstrip(';')}\n) LIMIT {int(limit)}"
+        query = f"SELECT * FROM (\n{query.rstrip().rstrip(';')}\n) LIMIT {whole('limit', limit)}"
     elif not query.lstrip().lower().startswith(("select", "with", "(")):
         query = f"SELECT * FROM (\n{query.rstrip().rstrip(';')}\n)"  # DESCRIBE, FROM, VALUES, ...
-    return database.sandbox.run_select(query)
+    return database.sandbox.run_select(query, parameters)
+
+
+def whole(argument: str, given: Any, least: int = 0) -> int:
+    """A whole number that is large enough; the error names the argument."""
+    if isinstance(given, bool) or not isinstance(given, SupportsIndex) or operator.index(given) < least:
+        raise QueryError(f"{argument} is a whole number of at least {least}, not {given!r}")
+    return operator.index(given)
 
 
 def count(database: AuditDatabase, where: str | None = None) -> int:
@@ -40,9 +48,9 @@ def errors(database: AuditDatabase, limit: int = 50) -> list[dict[str, Any]]:
 
 def worst(database: AuditDatabase, by: str = "p_mismatch", n: int = 20, where: str | None = None) -> pa.Table:
     """The n most suspicious usable rows by a column: its largest values, or smallest where large is good."""
-    column = database.column(by)
+    column = database.column(by, "by")
     condition = f"{database.where(where)} AND {column} IS NOT NULL"
-    return fetch(database, condition, order_sql(by, suspicious_first=True, quoted=column), n)
+    return fetch(database, condition, order_sql(by, suspicious_first=True, quoted=column), whole("n", n))
 
 
 def calm_note(found: Sequence[Mapping[str, Any]], by: str) -> str:
@@ -66,9 +74,10 @@ def page(
     """One page of whole rows. Without `order_by`, in corpus order."""
     order = ""
     if order_by:
-        suspicious_first = descending == (order_by in HIGH_IS_SUSPICIOUS)
-        order = order_sql(order_by, suspicious_first=suspicious_first, quoted=database.column(order_by))
-    return fetch(database, database.where(where), order, limit, offset, again=True)
+        suspicious_first, quoted = descending == (order_by in HIGH_IS_SUSPICIOUS), database.column(order_by, "order_by")
+        order = order_sql(order_by, suspicious_first=suspicious_first, quoted=quoted)
+    place = whole("limit", limit), whole("offset", offset)
+    return fetch(database, database.where(where), order, *place, again=True)
 
 
 def fetch(

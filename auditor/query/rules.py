@@ -3,13 +3,17 @@
 A flag says "suspicious" and is false where a measurement is missing; a rule says "keep", and `unscored` decides then.
 """
 
-from collections.abc import Mapping
+import difflib
+import inspect
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, get_type_hints
 
 from auditor.errors import AuditorError
 from auditor.query.sandbox import literal, name
-from auditor.schema import FLAGS, RULES, Flag
+from auditor.schema import COLUMNS, FLAGS, RULES, Flag
+from auditor.schema.rule_arguments import ColumnLimits, Limit
 
 
 class RuleError(AuditorError):
@@ -101,9 +105,11 @@ class Rules:
         known = [*RULES, *OTHER_RULES]
         bounds = {f"{end}_{column}": x for end in BOUNDS for column, x in (rules.pop(end, None) or {}).items()}
         if unknown := sorted(set(rules) - set(known)):
-            raise RuleError(f"there is no rule {unknown[0]!r}; the rules are {', '.join(sorted(known))}")
-        limits = {rule: float(rules[rule]) for rule in RULES if rules.get(rule) is not None}
-        limits |= {rule: float(x) for rule, x in bounds.items()}
+            near = difflib.get_close_matches(unknown[0], known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"the rules are {', '.join(sorted([*known, *BOUNDS]))}"
+            raise RuleError(f"there is no rule {unknown[0]!r}; {hint}")
+        limits = {rule: parse_limit(rule, rules[rule]) for rule in RULES if rules.get(rule) is not None}
+        limits |= {rule: parse_limit(rule, x) for rule, x in bounds.items()}
         return cls(limits, **{rule: rules[rule] for rule in OTHER_RULES if rules.get(rule) is not None})
 
     def bounds(self) -> dict[str, tuple[str, str, float]]:
@@ -133,10 +139,61 @@ class Rules:
 OTHER_RULES = tuple(field.name for field in fields(Rules) if field.name != "limits")
 
 
+class KeepRules(ColumnLimits, total=False):
+    """All rules as keyword arguments, for type checkers and editors; a test holds them to `Rules`."""
+
+    max: Mapping[str, Limit] | None
+    min: Mapping[str, Limit] | None
+    keep_top: str | float | int | None
+    by: str | None
+    where: str | None
+    no_duplicates: bool
+    no_overlap: str | None
+    unscored: Unscored
+    per_medium: PerMedium | None
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def with_rules(function: F) -> F:
+    """Names every rule in the signature of a function that takes **rules: for help() and completion."""
+    named = inspect.signature(function)
+    plain = [p for p in named.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    hints = get_type_hints(KeepRules)
+    rules = [
+        inspect.Parameter(rule, inspect.Parameter.KEYWORD_ONLY, default=USUAL.get(rule), annotation=hint)
+        for rule, hint in hints.items()
+    ]
+    function.__signature__ = named.replace(parameters=[*plain, *rules])  # type: ignore[attr-defined]
+    return function
+
+
+USUAL = {rule.name: rule.default for rule in fields(Rules) if rule.name != "limits"}
+
+
 def bound_sql(column: str, comparison: str, threshold: float, missing: bool = False) -> str:
     """A comparison that is `missing` where there is no value."""
     # measurements are 32-bit: compared as such, as NumPy does, and so that Parquet statistics can skip row groups
     return f"coalesce({name(column)} {comparison} CAST('{float(threshold)}' AS FLOAT), {str(missing).upper()})"
+
+
+def parse_limit(rule: str, given: str | float) -> float:
+    """The number of a limit: 0.3 and, of shares and probabilities, '30%'; refused where no row could have it."""
+    column = COLUMNS.get(rule[4:])
+    low, high = (column.range if column else None) or (-math.inf, math.inf)
+    text = str(given).strip()
+    share = (low, high) == (0, 1)
+    try:
+        value = float(text[:-1]) / 100 if share and text.endswith("%") else float(given)
+    except (TypeError, ValueError):
+        raise RuleError(f"{rule} needs a number{' or a share' if share else ''}, not {given!r}") from None
+    if math.isnan(value):
+        raise RuleError(f"{rule} needs a number, not nan")
+    if not low <= value <= high:
+        hint = f"; {value:g}% is written {value:g}% or {value / 100:g}" if share and 1 < value <= 100 else ""
+        raise RuleError(f"{rule} is between {low:g} and {high:g}, not {text}{hint}")
+    return value
 
 
 def parse_share(given: str | float | int) -> float | int:

@@ -9,17 +9,19 @@ import json
 import re
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
-from auditor.query.allowed import MOST_COLUMNS, check_tree
+from auditor.query.allowed import LONGEST_TEXT, MOST_COLUMNS, check_tree
 from auditor.query.allowed import QueryError as QueryError
 
+Parameters = Sequence[Any] | Mapping[str, Any] | None
 LONGEST = 100_000  # characters of SQL
 VECTOR = 2048  # rows that DuckDB makes at a time
 UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -130,11 +132,12 @@ class Sandbox:
         number, unit = str(self.rows("SELECT current_setting('memory_limit') AS most")[0]["most"]).split()
         return int(float(number) * UNITS[unit])
 
-    def run_select(self, sql: str) -> pa.Table:
+    def run_select(self, sql: str, parameters: Parameters = None) -> pa.Table:
         """The result of a checked query of a user, as far as the memory limit goes: Arrow's is not part of DuckDB's."""
+        check_parameters(parameters)
         with self._session() as session:
             most = self.memory_limit()
-            reader = session.sql(sql).to_arrow_reader(VECTOR)
+            reader = session.sql(sql, params=parameters or None).to_arrow_reader(VECTOR)
             if len(reader.schema) > MOST_COLUMNS:
                 raise QueryError(f"a query may give {MOST_COLUMNS} columns at most, not {len(reader.schema):,}")
             batches: list[pa.RecordBatch] = []
@@ -217,6 +220,19 @@ class Sandbox:
             raise QueryError("a condition must be a single expression, like: similarity > 0.3 AND kind = 'video'")
         check_tree(tree)
         return closed
+
+
+def check_parameters(given: Parameters) -> None:
+    """Numbers, texts, dates and lists of them: what constants of a query may be, and no larger."""
+    if given is not None and not isinstance(given, list | tuple | Mapping):
+        raise QueryError(f"parameters are a list for ?, or a mapping for $name, not {type(given).__name__}")
+    named = given.items() if isinstance(given, Mapping) else enumerate(given or (), start=1)
+    for place, value in named:
+        for item in value if isinstance(value, list | tuple) else [value]:
+            if not isinstance(item, str | int | float | date | None):
+                raise QueryError(f"parameter {place} is {type(item).__name__}: numbers, texts and dates can be given")
+            if isinstance(item, str) and len(item) > LONGEST_TEXT:
+                raise QueryError(f"parameter {place} has {len(item):,} characters; {LONGEST_TEXT:,} are the most")
 
 
 def without_first_argument(tree: dict[str, Any]) -> Any:

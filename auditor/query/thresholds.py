@@ -2,7 +2,8 @@
 
 p_mismatch is a probability, so sums of it are expectations: the mean of p over the removed pairs is the precision, and
 the sum of 1 - p over them the good pairs lost. Intervals come from the resampled curves that the mismatch model keeps
-in the manifest. One aggregation of the audit is enough, so ten million rows take about a second.
+in the manifest, and from chance; how often they hold is measured by tests/bench/threshold_coverage.py. One aggregation
+of the audit is enough, so ten million rows take about a second.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,8 +20,10 @@ from auditor.query.database import AuditDatabase
 Doubles = npt.NDArray[np.float64]
 
 NORMAL_95 = 1.645
+CURVE = 0.3  # deviation of the log odds of the whole curve: from simulated corpora, tests/bench/threshold_coverage.py
 STEPS = 1000  # cut-offs are multiples of 1/1000
 SHOWN = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+NOTHING = (STEPS + 1) / STEPS  # the cut-off beyond 1, which removes nothing
 SCORE_STEPS = 200  # within a step of p pairs are told apart by their score, or 0 and 1 would lump too many together
 
 
@@ -30,18 +33,26 @@ class ThresholdError(AuditorError):
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Pairs with p_mismatch of at least `p` are removed; `low` and `high` are the 90% interval."""
+    """Pairs with p_mismatch of at least `p` are removed; `low` and `high` are the 90% interval of an estimate.
+
+    `precision` is None where nothing is removed, `left` where nothing is kept.
+    """
 
     p: float
     removed: int
     removed_share: float
-    precision: float | None  # expected share of mismatched pairs among the removed; None where nothing is
+    precision: float | None  # expected share of mismatched pairs among the removed
     precision_low: float | None
     precision_high: float | None
+    caught: float  # expected share of the mismatched pairs that are removed
+    caught_low: float
+    caught_high: float
     lost: float  # expected share of the good pairs that go with them
     lost_low: float
     lost_high: float
-    caught: float  # expected share of the mismatched pairs that are removed
+    left: float | None  # expected share of mismatched pairs among the kept
+    left_low: float | None
+    left_high: float | None
 
     @property
     def max_p_mismatch(self) -> float:
@@ -127,35 +138,70 @@ def pair_counts(
     return PairCounts(step, pairs, p, resampled)
 
 
+@dataclass(frozen=True)
+class Sums:
+    """Expected pairs at each cut-off, (C,) each: mismatched and good ones, removed and kept."""
+
+    bad_removed: Doubles
+    good_removed: Doubles
+    bad_kept: Doubles
+    good_kept: Doubles
+
+    @staticmethod
+    def of(found: PairCounts, p: Doubles, steps: npt.NDArray[np.int64]) -> "Sums":
+        bad, pairs = above(found.step, found.pairs * p), above(found.step, found.pairs)
+        return Sums(bad[steps], (pairs - bad)[steps], bad[0] - bad[steps], (pairs[0] - bad[0]) - (pairs - bad)[steps])
+
+    def shares(self) -> dict[str, Doubles]:
+        """Every estimate by its name: a part of the pairs over that part and its counterpart."""
+        return {
+            "precision": share(self.bad_removed, self.bad_removed + self.good_removed),
+            "caught": share(self.bad_removed, self.bad_removed + self.bad_kept),
+            "lost": share(self.good_removed, self.good_removed + self.good_kept),
+            "left": share(self.bad_kept, self.bad_kept + self.good_kept),
+        }
+
+    def margins(self, removed: Doubles, kept: Doubles) -> dict[str, Doubles]:
+        """Half a 90% interval of each share, from what resampling does not show; given are the sums of p (1 - p).
+
+        Which of the pairs are mismatched is chance, as p says: little in a large corpus, not in a small one, where
+        half a pair counts as well, for there are no parts of pairs. And the curve may be off as a whole, by CURVE in
+        its log odds, which moves every p by CURVE p (1 - p).
+        """
+        wholes = {
+            "precision": self.bad_removed + self.good_removed,
+            "caught": self.bad_removed + self.bad_kept,
+            "lost": self.good_removed + self.good_kept,
+            "left": self.bad_kept + self.good_kept,
+        }
+        parts: dict[str, tuple[Doubles | float, Doubles | float]] = {"precision": (1.0, 0.0), "left": (0.0, 1.0)}
+        parts |= {name: (1 - value, -value) for name, value in self.shares().items() if name in ("caught", "lost")}
+        found = {}
+        for name, (a, b) in parts.items():
+            deviation = np.sqrt(a**2 * removed + b**2 * kept + (CURVE * (a * removed + b * kept)) ** 2)
+            found[name] = share(NORMAL_95 * deviation + 0.5, wholes[name])
+        certain = (wholes["precision"] == 0) | (wholes["left"] == 0)  # nothing is removed, or everything
+        return {name: np.where(certain & (name in ("caught", "lost")), 0, margin) for name, margin in found.items()}
+
+
 def cuts(found: PairCounts, at: Sequence[float] | None = None) -> list[Cut]:
     """Every cut-off asked for, or all multiples of 1/1000 and one beyond 1 that removes nothing."""
     steps = np.arange(STEPS + 2) if at is None else np.array([round(float(p) * STEPS) for p in at], np.int64)
-    removed = above(found.step, found.pairs)[steps]
-    bad = above(found.step, found.pairs * found.p)[steps]
-    total, all_bad = found.pairs.sum(), float((found.pairs * found.p).sum())
-    lost = share(removed - bad, total - all_bad)
-    precision = share(bad, removed)
-    intervals = [
-        (share(hit[steps], removed), share(removed - hit[steps], total - hit[0]))
-        for hit in (above(found.step, found.pairs * curve) for curve in found.resampled)
-    ]
-    # which of the removed pairs are mismatched is chance too, as p says: little in a large corpus, not in a small one
-    chance = np.sqrt(above(found.step, found.pairs * found.p * (1 - found.p))[steps])
-    precision_low, precision_high = interval([one for one, _ in intervals], precision, share(chance, removed))
-    lost_low, lost_high = interval([two for _, two in intervals], lost, share(chance, total - all_bad))
-    caught = share(bad, np.full(len(bad), all_bad))
+    removed, total = above(found.step, found.pairs)[steps], found.pairs.sum()
+    sums = Sums.of(found, found.p, steps)
+    resampled = [Sums.of(found, curve, steps).shares() for curve in found.resampled]
+    variance = above(found.step, found.pairs * found.p * (1 - found.p))
+    margins = sums.margins(variance[steps], variance[0] - variance[steps])
+    columns: dict[str, Doubles] = {}
+    for name, point in sums.shares().items():
+        low, high = interval([shares[name] for shares in resampled], point, margins[name])
+        columns |= {name: point, f"{name}_low": low, f"{name}_high": high}
     return [
         Cut(
             p=int(step) / STEPS,
             removed=int(removed[i]),
             removed_share=float(removed[i] / total) if total else 0.0,
-            precision=known(precision[i]),
-            precision_low=known(precision_low[i]),
-            precision_high=known(precision_high[i]),
-            lost=float(np.nan_to_num(lost[i])),
-            lost_low=float(np.nan_to_num(lost_low[i])),
-            lost_high=float(np.nan_to_num(lost_high[i])),
-            caught=float(np.nan_to_num(caught[i])),
+            **{name: known(values[i], name) for name, values in columns.items()},  # type: ignore[arg-type]
         )
         for i, step in enumerate(steps)
     ]
@@ -169,9 +215,9 @@ def choose_cut(
     `lose_at_most` is kept with 95% confidence: the upper end of the interval of the share of good pairs lost stays
     below it. `expect_precision` is an expectation, as it says: among the removed pairs that share is mismatched.
     """
-    for limit in (lose_at_most, expect_precision):
+    for name, limit in (("lose_at_most", lose_at_most), ("expect_precision", expect_precision)):
         if limit is not None and not 0 <= limit <= 1:
-            raise ThresholdError(f"{limit:g} is not a share between 0 and 1 (2% is 0.02)")
+            raise ThresholdError(f"{name} is a share between 0 and 1 (2% is 0.02), not {limit:g}")
     if lose_at_most is None and expect_precision is None:
         raise ThresholdError("say what the cut must keep: lose_at_most or expect_precision")
     chosen = None
@@ -197,13 +243,16 @@ def share(part: Doubles, whole: Doubles | float) -> Doubles:
     return found
 
 
-def interval(resampled: Sequence[Doubles], point: Doubles, chance: Doubles) -> tuple[Doubles, Doubles]:
-    """Ends of the 90% interval, which always holds the point itself; `chance` is a deviation that comes on top."""
+def interval(resampled: Sequence[Doubles], point: Doubles, margin: Doubles) -> tuple[Doubles, Doubles]:
+    """Ends of the 90% interval, which always holds the point itself; `margin` comes on top of what was resampled."""
     low, high = np.quantile(np.stack(resampled), INTERVAL, axis=0) if resampled else (point, point)
-    more = NORMAL_95 * np.nan_to_num(chance)
+    more = np.nan_to_num(margin)
     below, beyond = np.hypot(np.fmin(low - point, 0), more), np.hypot(np.fmax(high - point, 0), more)
     return np.maximum(point - below, 0), np.minimum(point + beyond, 1)
 
 
-def known(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
+def known(value: float, name: str) -> float | None:
+    """None where there is nothing to take a share of; of no bad or good pairs at all, none is caught or lost."""
+    if not np.isnan(value):
+        return float(value)
+    return 0.0 if name.startswith(("caught", "lost")) else None

@@ -16,10 +16,11 @@ import numpy as np
 
 from auditor.console import Progress
 from auditor.corpus.reader import Corpus, CorpusOptions, Shard, open_corpus
-from auditor.errors import AuditError
+from auditor.errors import AuditError, resumable
 from auditor.query.database import AuditDatabase
 from auditor.query.sandbox import Limits
 from auditor.run.distinct_uids import separate_shards
+from auditor.run.place import check_place, how_to_resume
 from auditor.score.corpus_statistics import Context, ScoreConfig, prepare
 from auditor.score.pair_sample import NothingEncodedError
 from auditor.score.score import is_scored, score_shard
@@ -62,6 +63,7 @@ class AuditConfig:
     device: str = "cpu"
     max_error_rate: float = 0.5
     allow_random_weights: bool = False
+    force: bool = False  # write into a folder that others have files in
     quiet: bool = False
 
 
@@ -136,9 +138,10 @@ def run_audit(config: AuditConfig, make_engine: MakeEngine = local_engine, devic
     `device` is where this process itself loads the model, where that differs from where the engine encodes.
     """
     folder = Folder(config.out)
+    check_place(folder, config.corpus, force=config.force)
     corpus = open_corpus(config.corpus, config.options)
     backbone, head = find_model(config, corpus, device or config.device)
-    with exclusive(folder):
+    with exclusive(folder), resumable(lambda: how_to_resume(folder, len(corpus.shards))):
         manifest = begin(folder, corpus, backbone, config)
         engine = make_engine(folder, backbone, config)
         reports = distinct(folder, sweep_corpus(folder, corpus, engine, config, manifest), engine)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditor.corpus.reader import Corpus, open_corpus
-from auditor.errors import AuditError
+from auditor.errors import AuditError, resumable
 from auditor.measure.growth import Drift, mean_drift, topic_drift
 from auditor.run.audit import (
     AuditConfig,
@@ -28,6 +28,7 @@ from auditor.run.audit import (
     score_with,
     sweep_corpus,
 )
+from auditor.run.place import check_place, how_to_resume
 from auditor.run.rescore import stored_head
 from auditor.score.corpus_statistics import ScoreConfig, prepare
 from auditor.score.duplicate_search import find_duplicates
@@ -48,10 +49,11 @@ def extend_audit(config: AuditConfig, make_engine: MakeEngine = local_engine, de
     folder = Folder(config.out)
     if not folder.exists(NAME):
         raise AuditError(f"{config.out} is not an audit yet: run the command without --extend first")
+    check_place(folder, config.corpus)
     corpus = open_corpus(config.corpus, config.options)
     backbone, _ = find_model(config, corpus, device or config.device)
     swept_as = backbone.fingerprint if isinstance(backbone, StoredModel) else settings(backbone, config.sweep)
-    with exclusive(folder):
+    with exclusive(folder), resumable(lambda: how_to_resume(folder, len(corpus.shards))):
         manifest = Manifest.load(folder)
         refuse_other_model(folder, manifest, model_facts(backbone, config))
         old = fitted_shards(folder, manifest)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 
-from auditor.errors import AuditError
+from auditor.errors import AuditError, resumable
 from auditor.run.audit import LocalEngine, finish, keep_head, look_for_faults, score_corpus
 from auditor.score.corpus_statistics import ScoreConfig
 from auditor.store.audit_files import swept_shards
@@ -22,7 +22,8 @@ from model.prototypes import PrototypeHead
 def rescore(out: str, model: str | None, config: ScoreConfig, *, refit: bool = False, quiet: bool = False) -> Manifest:
     """Score every shard of an audit again. Without `model`, the head it was given, or newly fitted prototypes."""
     folder = Folder(out)
-    with exclusive(folder):
+    again = "some shards have their old scores: the same command again scores the rest"
+    with exclusive(folder), resumable(lambda: again):
         manifest = Manifest.load(folder)
         if manifest.fitted_on is not None and not refit:
             raise AuditError(f"{out} was extended: --refit fits everything anew, on the old and the new shards")

@@ -9,6 +9,8 @@ Group = Literal["fact", "score", "flag", "review"]
 # with percentiles, but shown only where it is asked for; detail: shown on the page of a row that has it.
 Use = Literal["headline", "measurement", "detail", "other"]
 
+RANGES: dict[str, tuple[float, float]] = {"probability": (0, 1), "share": (0, 1), "cosine": (-1, 1)}  # by unit
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -32,8 +34,14 @@ class Column:
     rule: str = ""  # help of the option of `auditor filter` that bounds it; empty: there is none
     logarithmic: bool = False  # axis of its histograms
     ties_by: str = ""  # the column that tells rows apart whose values are equal, as 0 and 1 often are
+    within: tuple[float, float] | None = None  # the values it can have, where its unit does not say
 
     @property
     def rule_name(self) -> str:
         """max_p_mismatch, min_similarity: the rule keeps the end that is not suspicious."""
         return f"{'max' if self.suspicious == 'high' else 'min'}_{self.name}"
+
+    @property
+    def range(self) -> tuple[float, float] | None:
+        """The least and the largest value that it can have, where there are such."""
+        return self.within or RANGES.get(self.unit)

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from auditor.errors import resumable
 from auditor.store.folder import Folder
 from auditor.store.lock import exclusive
 from auditor.train.loader import Batch
@@ -26,7 +27,7 @@ from model.training.config import TrainConfig
 from model.training.objective import Learner, ObjectiveError, Pairs, Terms, add_gradient, derive_seed
 from model.training.processes import ProcessGroup, current_processes
 from model.training.schedule import multiplier
-from model.training.state import BEST, LAST, Metrics, parameters_by_name, save_last, save_weights
+from model.training.state import BEST, LAST, Metrics, parameters_by_name, read_state, save_last, save_weights
 from model.training.trainable import tokenize
 
 __all__ = ["StepReport", "TrainConfig", "TrainError", "TrainResult", "train"]
@@ -76,12 +77,20 @@ def train(config: TrainConfig, progress: Progress | None = None, processes: Proc
     with torch.random.fork_rng(), alone(config, processes):
         try:
             run = prepare(config, processes)
-            with run.pool:
+            with run.pool, resumable(lambda: how_to_resume(run, out)):
                 return work(run, out, progress or (lambda report: None))
         except BaseException:
             if fresh and processes.first and out.exists() and not (out / LAST).exists():
                 shutil.rmtree(out, ignore_errors=True)  # nothing half-written
             raise
+
+
+def how_to_resume(run: Run, out: Path) -> str:
+    """After Ctrl-C: from which step the same command goes on."""
+    if not (out / LAST).exists():
+        return "no state was saved yet (--save-every): the same command starts over"
+    kept = read_state(out / LAST)[1].step
+    return f"{out / LAST} is of step {kept:,} of {run.steps:,}: the same command again goes on from there"
 
 
 def alone(config: TrainConfig, processes: ProcessGroup) -> AbstractContextManager[None]:

@@ -141,7 +141,8 @@ def show_interval(p: float | None) -> None:
         (cut,) = cuts(found.ask("pairs", count_pairs), [p])
         precise = f"precision {percent(cut.precision_low)} to {percent(cut.precision_high)}"
         lost = f"good pairs lost {percent(cut.lost_low, 2)} to {percent(cut.lost_high, 2)}"
-        words.append(f"Cut by p_mismatch alone: {precise}, {lost}, mismatched pairs caught {percent(cut.caught)}.")
+        caught = f"mismatched pairs caught {percent(cut.caught_low)} to {percent(cut.caught_high)}"
+        words.append(f"Cut by p_mismatch alone: {precise}, {lost}, {caught}.")
     if measured.measured is not None:
         interval = f"{percent(measured.low)} to {percent(measured.high)}"
         judged = f"{percent(measured.measured)} of {measured.judged} flagged pairs bad ({interval})"

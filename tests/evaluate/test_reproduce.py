@@ -4,19 +4,21 @@ import json
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 import auditor.evaluate.reproduce
-from auditor.commands.reproduce import TABLES, command, notes, rounded
+from auditor.commands.reproduce import TABLES, command, notes, rounded, show_paper
 from auditor.evaluate import studies
 from auditor.evaluate.encoding import EncodedShard, EvaluationError
 from auditor.evaluate.projection_training import FeaturePairs, ProjectionTraining, shuffle_captions, train
-from auditor.evaluate.reproduce import PAPER_DATA, ReproduceConfig, described, prepare, write
+from auditor.evaluate.reproduce import PAPER_DATA, ReproduceConfig, described, incomparable, prepare, write
 from auditor.evaluate.studies import BASELINE, STUDIES, Findings, Study, sampled_media
 from auditor.retrieval import paper
+from auditor.retrieval.protocols import PROTOCOLS
 from auditor.retrieval.recall import EmbeddingSet, recall_from_embeddings
 from auditor.vectors import MediaVectors
 
@@ -244,3 +246,23 @@ def test_a_table_without_data_says_what_it_needs() -> None:
 def test_findings_without_series_draw_nothing(tmp_path: Path) -> None:
     paths = write(described(ReproduceConfig("pearson"), Findings([{"a": 1}]), None, None), tmp_path)
     assert [path.name for path in paths] == ["pearson.json"]
+
+
+def test_nothing_is_written_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(command, ["complexity"])
+    assert result.exit_code == 0 and "84.2" in result.output and "written" not in result.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_figures_of_another_split_are_not_to_be_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    few = SimpleNamespace(test=SimpleNamespace(visual=np.zeros((50, 2))))
+    why = incomparable(PROTOCOLS["coco"], few)  # type: ignore[arg-type]
+    assert why == "this test split has 50 media, that of coco 5,000"
+    show_paper([{"R@1": 63.6}], why)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "the paper's figures (not to be compared with those above)" in said and said.endswith(why)
+    whole = SimpleNamespace(test=SimpleNamespace(visual=np.zeros((5000, 2))))
+    assert incomparable(PROTOCOLS["coco"], whole) is None  # type: ignore[arg-type]
+    show_paper([{"R@1": 63.6}], None)
+    assert "not to be compared" not in capsys.readouterr().out

@@ -338,3 +338,5 @@ def test_the_example_cluster_is_one_that_ray_understands() -> None:
     for kind in described["available_node_types"].values():  # else Ray takes an image that is too old
         assert kind["node_config"]["ImageId"]
     assert described["available_node_types"]["gpu"]["node_config"]["IamInstanceProfile"]
+    assert "--env RAY_AUTH_MODE=token" in described["docker"]["run_options"]
+    assert described["file_mounts"]["/home/ray/.ray/auth_token"] == "~/.ray/auth_token"

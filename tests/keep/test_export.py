@@ -437,3 +437,13 @@ def test_members_of_an_exported_table_are_portable(tmp_path: Path, random_model:
     export(Audit(tmp_path / "audit").keep(), tmp_path / "out")
     names = set(members(tmp_path / "out"))
     assert names == {f"{key}.{end}" for key in ("k_1", "k_1-1", "k_1-2") for end in ("jpg", "txt", "json")}
+
+
+def test_nothing_is_written_into_the_folder_of_the_corpus(tmp_path: Path) -> None:
+    audit, corpus = write_corpus_audit(tmp_path)
+    with Audit(audit) as opened:
+        for target in ("clean", "kept.parquet", "deeper/kept.txt"):
+            with pytest.raises(ExportError, match="lies in the corpus"):
+                opened.keep().write(corpus / target)
+        assert opened.keep().write(tmp_path / "kept.txt").rows
+    assert sorted(path.suffix for path in corpus.iterdir()) == [".tar"] * 3

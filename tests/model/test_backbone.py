@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import open_clip
 import pytest
 import torch
 
-from model.backbone import Backbone, BackboneError, evaluating, load_backbone, trims
+from model.backbone import Backbone, BackboneError, evaluating, load_backbone, split_spec, trims
 from model.pixels import PixelSpec
 from tests.support.tiny_clip import CONFIG, write_config, write_model
 
@@ -133,7 +134,7 @@ def test_weights_that_cannot_be_fetched_are_one_line(spec: str, capfd: pytest.Ca
     ("spec", "message"),
     [
         ("ViT-B-33", "did you mean ViT-B-32"),
-        ("something", "no model called 'something'"),
+        ("something", "nor a folder called 'something'"),
         ("ViT-B-32@nope", "no weights 'nope' for ViT-B-32; it has openai"),
         ("local-dir:/does/not/exist", "there is no folder"),
         ("local-dir:", "names no model"),
@@ -225,3 +226,17 @@ def test_the_real_model(flickr_model: str) -> None:
     with torch.no_grad():
         expected = made.model.encode_text(made.tokenizer(CAPTIONS), normalize=True)
     torch.testing.assert_close(made.encode_texts(CAPTIONS), expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("/nonexist", "there is no file or folder /nonexist"),
+        ("./runs/best", "there is no file or folder ./runs/best"),
+        ("runs/best", "nor a folder called 'runs/best'"),
+        ("ViT-B/33", "did you mean ViT-B-32"),
+    ],
+)
+def test_a_model_that_is_not_there_is_named_as_it_was_given(spec: str, words: str) -> None:
+    with pytest.raises(BackboneError, match=re.escape(words)):
+        split_spec(spec)

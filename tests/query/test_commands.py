@@ -86,7 +86,7 @@ def test_long_results_are_cut_on_a_terminal_only(audit: str, capsys: pytest.Capt
         (["summary", "/nowhere"], "/nowhere is not an audit"),
         (["compare", "{audit}", "/nowhere"], "/nowhere is not an audit"),
         (["filter", "{audit}", "--keep-top", "30%", "--dry-run"], "go together"),
-        (["filter", "{audit}", "--out", "x.csv"], "cannot write .csv"),
+        (["filter", "{audit}", "--out", "x.csv"], "the table cannot be read again"),
         (["filter", "{audit}", "--out", "/proc/nowhere/kept.npy"], "cannot write"),
         (["report", "{audit}", "--out", "/proc/nowhere/report.html", "--no-media"], "cannot write"),
         (["query", "{audit}", "SELECT 1", "--parquet", "/proc/nowhere/x.parquet"], "cannot write"),
@@ -95,7 +95,16 @@ def test_long_results_are_cut_on_a_terminal_only(audit: str, capsys: pytest.Capt
         (["query", "{audit}", "SELECT 1", "--timeout", "-1"], "cannot be given -1 s"),
         (["query", "{audit}", "SELECT 1", "--timeout", "nan"], "a number above 0"),
         (["filter", "{audit}", "--lose-at-most", "1", "--dry-run"], "like 2% or 0.02"),
-        (["filter", "{audit}", "--lose-at-most", "some", "--dry-run"], "like 2% or 0.02"),
+        (["filter", "{audit}", "--lose-at-most", "some", "--dry-run"], "--lose-at-most 'some' is not a share"),
+        (
+            ["filter", "{audit}", "--max-p-mismatch", "3", "--dry-run"],
+            "between 0 and 1, not 3; 3% is written 3% or 0.03",
+        ),
+        (["filter", "{audit}", "--max-p-mismatch", "-0.1", "--dry-run"], "max_p_mismatch is between 0 and 1"),
+        (["filter", "{audit}", "--max-p-mismatch", "much", "--dry-run"], "max_p_mismatch needs a number or a share"),
+        (["filter", "{audit}", "--min-similarity", "30%", "--dry-run"], "min_similarity needs a number, not '30%'"),
+        (["filter", "{audit}", "--max", "similarity=3", "--dry-run"], "max_similarity is between -1 and 1"),
+        (["thresholds", "{audit}", "--at", "3"], "--at '3' is not a share"),
     ],
 )
 def test_mistakes_are_told_in_one_line(

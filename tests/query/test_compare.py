@@ -1,5 +1,6 @@
 """Two audits: the same, one with planted changes, two versions of a corpus with other uids."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from auditor.audit import Audit
+from auditor.cli import run
 from auditor.query.compare import compare, spearman
 from auditor.query.database import AuditDatabase
 from tests.support.synthetic import write_audit
@@ -91,3 +93,18 @@ def test_nothing_in_common(folder: Path, tmp_path: Path) -> None:
     found = Audit(folder).compare(Audit(other))
     assert (found.matched, found.only_first, found.only_second) == (0, 1500, 50)
     assert found.moved == [] and found.correlation["similarity"] is None
+
+
+def test_audits_with_nothing_in_common_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = (str(write_audit(tmp_path / name, 50, seed=seed)) for seed, name in enumerate("ab"))
+    for shard in Path(second, "samples").glob("*.parquet"):
+        shard.rename(shard.with_stem("other"))
+        table = pq.read_table(shard.with_stem("other"))
+        shard_names = pa.array(["other"] * len(table), table.schema.field("shard").type)
+        pq.write_table(
+            table.set_column(table.schema.get_field_index("shard"), "shard", shard_names), shard.with_stem("other")
+        )
+    assert run(["compare", first, second]) == 1
+    assert "have no row in common" in capsys.readouterr().err
+    assert run(["compare", first, second, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["matched"] == 0

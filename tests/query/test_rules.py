@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from auditor.audit import Audit
-from auditor.query.rules import RuleError, Rules, flag_sql, overridden, parse_share
-from auditor.schema import FLAGS
+from auditor.query.rules import BOUNDS, OTHER_RULES, KeepRules, RuleError, Rules, flag_sql, overridden, parse_share
+from auditor.schema import FLAGS, RULES
 from tests.support.synthetic import write_audit
 
 
@@ -95,3 +95,22 @@ def test_command_line_says_the_same() -> None:
         *("--max-p-mismatch", "0.1", "--keep-top", "30%", "--by", "similarity"),
         *("--where", "kind = 'image'", "--no-duplicates"),
     ]
+
+
+def test_limits_are_numbers_or_shares_that_rows_can_have() -> None:
+    given = {"max_p_mismatch": "30%", "min_similarity": -0.5, "max_dark_share": "2.5%", "min_words": "3"}
+    assert Rules.of(given).limits == {**given, "max_p_mismatch": 0.3, "max_dark_share": 0.025, "min_words": 3}
+    assert Rules.of(max={"aesthetics_score": 7}).limits == {"max_aesthetics_score": 7}
+    wrong = (
+        {"max_p_mismatch": 3},
+        {"min_similarity": "30%"},
+        {"min_words": "many"},
+        {"max_uncertainty_text": float("nan")},
+    )
+    for rules in wrong:
+        with pytest.raises(RuleError, match=next(iter(rules))):
+            Rules.of(rules)
+
+
+def test_the_rules_that_are_spelled_out_are_those_of_the_schema() -> None:
+    assert set(KeepRules.__annotations__) == {*RULES, *OTHER_RULES, *BOUNDS}

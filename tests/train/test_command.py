@@ -44,7 +44,7 @@ def test_failures_are_reported_at_the_end(tmp_path: Path, capsys: pytest.Capture
     [
         (["nowhere"], "nowhere does not exist"),
         (["--val", "nowhere"], "nowhere does not exist"),
-        (["--model", "ViT-Z-99"], "open_clip has no model called"),
+        (["--model", "ViT-Z-99"], "neither an open_clip model nor a folder"),
         (["--epochs", "0"], "epochs must be at least 1"),
         (["--weights", "nowhere.parquet"], "cannot read the weights"),
         (["--lr-encoders", "1e30", "--clip-norm", "0", "--warmup", "0"], "at step 2"),

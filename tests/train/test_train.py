@@ -235,7 +235,7 @@ def test_complaints_leave_nothing_behind(tmp_path: Path) -> None:
     none = write_tar(tmp_path / "none.tar", [("a.txt", b"a caption")])
     assert "holds no pairs" in complaint(replace(config, corpus=str(none)))
     assert "fewer than the 100 of one step" in complaint(replace(config, batch_size=100))
-    assert "open_clip has no model" in complaint(replace(config, model="ViT-Z-99"))
+    assert "neither an open_clip model nor a folder" in complaint(replace(config, model="ViT-Z-99"))
     assert "cannot be read as a model configuration" in complaint(replace(config, model=str(tmp_path / "no.json")))
     assert "precision bf16 is for CUDA" in complaint(replace(config, precision="bf16"))
     assert "cannot use device" in complaint(replace(config, device="cuda:7"))
