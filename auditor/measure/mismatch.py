@@ -51,6 +51,10 @@ class MismatchModel:
         """Probability that pairs with these values of `mismatch_score` are mismatched."""
         return np.interp(np.asarray(score, np.float64), self.score, self.curve).astype(np.float32)
 
+    def score_of(self, p: npt.ArrayLike) -> Floats:
+        """A score that has this probability: the way back."""
+        return np.interp(np.asarray(p, np.float64), self.curve[::-1], self.score[::-1]).astype(np.float32)
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "reference_pairs": self.pairs,

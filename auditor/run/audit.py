@@ -7,7 +7,7 @@ import contextlib
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -23,7 +23,8 @@ from auditor.run.distinct_uids import separate_shards
 from auditor.run.place import check_place, how_to_resume
 from auditor.score.corpus_statistics import Context, ScoreConfig, prepare
 from auditor.score.pair_sample import NothingEncodedError
-from auditor.score.score import is_scored, score_shard
+from auditor.score.score import is_scored, samples_name, score_shard
+from auditor.score.shard_priors import find_priors
 from auditor.score.vocabulary import Encode
 from auditor.store.extra_columns import remove_shard
 from auditor.store.faults import FILE as FAULTS
@@ -376,6 +377,11 @@ def score_corpus(
     manifest.model["head_fingerprint"] = context.head.fingerprint
     manifest.settings["words"] = context.words
     score_with(context, shards, engine, manifest, quiet)
+    files = {shard: samples_name(shard) for shard in shards}
+    manifest.shard_priors = find_priors(folder, files, engine.each)
+    if manifest.shard_priors:
+        context = replace(context, priors=manifest.shard_priors)
+        score_with(context, sorted(manifest.shard_priors), engine, manifest, quiet=True)
     return context
 
 

@@ -4,7 +4,7 @@ What comes out must be what is stored, up to the rounding of float16 embeddings 
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -66,6 +66,7 @@ def verify(out: str, count: int, *, model: str | None = None, corpus: str | None
         model=manifest.model["fingerprint"],
         keep=False,
     )
+    context = replace(context, priors=manifest.shard_priors)
     sweep = SweepConfig(manifest.model["frames"], manifest.model.get("exact_pixels", True))
     checks: list[Check] = []
     with sweep.decoder_pool(backbone.pixels, workers=1) as decoders:
@@ -123,7 +124,8 @@ class Checker:
         result = found.collected() if isinstance(found, Stream) else found
         if not isinstance(result, Decoded):
             return f"does not decode any more: {result.message}"
-        fresh = score_pairs(self._pair(row, result, siblings), self.context.kinds[kind], self.context)
+        shift = self.context.priors.get(row["shard"], 0.0)
+        fresh = score_pairs(self._pair(row, result, siblings), self.context.kinds[kind], self.context, shift)
         wrong = [
             f"{name} {row[name]:.4f} is now {float(fresh[name][0]):.4f}"
             for name, tolerance in TOLERANCES.items()

@@ -11,7 +11,7 @@ MISMATCH = (
         "mismatch_score",
         "float32",
         "Mismatch score",
-        "the statistic that p_mismatch is computed from",
+        "the statistic that p_mismatch is computed from; lower in shards full of mismatches",
         suspicious="low",
         in_memory=True,
         definition="sum of the evidence: similarity, rivals, neighbours, siblings, words (docs/method.md)",

@@ -7,7 +7,7 @@ the search for duplicates (auditor.score.duplicate_search), which reads every ve
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ from auditor.score.pair_sample import (
     in_turn,
     total,
 )
+from auditor.score.shard_priors import Priors
 from auditor.score.vocabulary import Encode, draw_captions, vocabulary_of
 from auditor.store import embeddings as stored
 from auditor.store.folder import Folder
@@ -102,6 +103,7 @@ class Context:
     thresholds: dict[str, Any]
     statistics: dict[str, Any]
     fingerprint: str
+    priors: Priors = field(default_factory=dict)  # of shards whose share of mismatches stands out
 
 
 def prepare(

@@ -20,6 +20,7 @@ from auditor.score.caption_times import time_scores
 from auditor.score.corpus_statistics import Context, KindContext
 from auditor.score.duplicate_search import duplicates_name, read_duplicates
 from auditor.score.pair_sample import KINDS, Pairs, pairs_of_kind
+from auditor.score.shard_priors import sharpened
 from auditor.store import arrow_schema
 from auditor.store.embeddings import begins_medium, file_name, read_embeddings
 from auditor.store.folder import Folder
@@ -42,7 +43,8 @@ def is_scored(folder: Folder, shard: str, context: Context) -> bool:
 def _mark(folder: Folder, shard: str, context: Context) -> str:
     swept = folder.table_metadata(file_name(shard))
     repeats = folder.table_metadata(duplicates_name(shard)).get("mark", "")
-    return f"{swept.get('fingerprint')}-{swept.get('settings')}-{context.fingerprint}-{repeats}"
+    prior = f"-{context.priors[shard]}" if shard in context.priors else ""
+    return f"{swept.get('fingerprint')}-{swept.get('settings')}-{context.fingerprint}-{repeats}{prior}"
 
 
 def score_shard(folder: Folder, shard: str, context: Context) -> int:
@@ -53,7 +55,7 @@ def score_shard(folder: Folder, shard: str, context: Context) -> int:
     for kind in KINDS:
         pairs = pairs_of_kind(embeddings, kind)
         if len(pairs):
-            columns = score_pairs(pairs, context.kinds[kind], context)
+            columns = score_pairs(pairs, context.kinds[kind], context, context.priors.get(shard, 0.0))
             parts.append((pairs.rows, {**columns, "duplicate_of": _duplicate_of(pairs, repeats)}))
             parts += time_scores(embeddings, pairs) if kind == "video" else []
     rows: int = embeddings.facts.num_rows
@@ -83,8 +85,8 @@ def _missing(found: Any) -> npt.NDArray[np.bool_]:
     return np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), dtype=bool)
 
 
-def score_pairs(pairs: Pairs, kind: KindContext, context: Context) -> Columns:
-    """The scores of encoded pairs of one kind, by column."""
+def score_pairs(pairs: Pairs, kind: KindContext, context: Context, shift: float = 0.0) -> Columns:
+    """The scores of encoded pairs of one kind, by column; `shift` is what their shard adds to the log-odds of p."""
     measured = kind.measure(pairs)
     bits = context.frequencies.bits(pairs.captions)
     with torch.inference_mode():
@@ -110,7 +112,7 @@ def score_pairs(pairs: Pairs, kind: KindContext, context: Context) -> Columns:
     if not (hashes := pairs.facts.column("caption_hash")).null_count:  # else the audit is older than it
         columns["caption_count"] = context.captions.of(hashes.to_numpy())
     if kind.mismatch is not None and kind.mismatch.judge is not None:
-        columns |= _judged(pairs, kind.mismatch, kind.mismatch.judge, measured)
+        columns |= _judged(pairs, kind.mismatch, kind.mismatch.judge, measured, shift)
     if measured.best_frame is not None:
         columns["best_frame"] = measured.best_frame
         columns["best_frame_time"] = [t[i] for t, i in zip(pairs.times, measured.best_frame, strict=True)]
@@ -119,11 +121,15 @@ def score_pairs(pairs: Pairs, kind: KindContext, context: Context) -> Columns:
     return columns
 
 
-def _judged(pairs: Pairs, model: MismatchModel, judge: Judge, measured: Measures) -> Columns:
+def _judged(pairs: Pairs, model: MismatchModel, judge: Judge, measured: Measures, shift: float) -> Columns:
     """p_mismatch and what it rests on, in deviations above random re-pairings; NaN where there is no evidence."""
     evidence = gather(judge, pairs.reference(0.0), measured)
     score = judge.score(evidence.parts)
     z = judge.standardised(evidence.parts)
+    if shift:  # the score moves, so that p stays a function of it
+        p = model.p(score)
+        new = sharpened(p, shift)
+        score = np.where(new == p, score, model.score_of(new)).astype(np.float32)
     columns: Columns = {"mismatch_score": score, "p_mismatch": model.p(score)}
     if "neighbours" in z:
         columns["neighbour_agreement"] = z["neighbours"]

@@ -46,6 +46,7 @@ SHAPE: dict[str, Any] = {
     "shard_problems": [{"shard": str}],
     "statistics": {"": {}},
     "thresholds": {"": (int, float, dict)},
+    "shard_priors": {"": NUMBER},
 }
 
 
@@ -84,6 +85,7 @@ class Manifest:
     shard_problems: list[dict[str, str]] = field(default_factory=list)
     statistics: dict[str, Any] = field(default_factory=dict)
     thresholds: dict[str, Any] = field(default_factory=dict)
+    shard_priors: dict[str, float] = field(default_factory=dict)  # log-odds that p_mismatch of a shard has gained
     fitted_on: list[str] | None = None  # the shards behind the corpus-wide numbers, where others were added later
     drift: list[dict[str, Any]] = field(default_factory=list)  # of the shards that were added
 

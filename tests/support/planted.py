@@ -5,6 +5,7 @@ The embeddings are written as the sweep writes them and scored by the real scori
 
 import tarfile
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from auditor.store.manifest import Manifest
 from auditor.vectors import Floats, Ints
 
 SCALE = 20.0
+CONFIG = ScoreConfig(fit_pairs=500)
 
 
 def unit(rows: npt.NDArray[np.float64]) -> Floats:
@@ -110,14 +112,14 @@ def _places(path: Path, keys: Sequence[str]) -> dict[str, list[Any]]:
 
 
 def _score(folder: Folder, shards: Sequence[str], rows: int, broken: int, root: str) -> Context:
-    context = prepare(folder, shards, None, SCALE, ScoreConfig(fit_pairs=500))
+    context = prepare(folder, shards, None, SCALE, CONFIG)
     for shard in shards:
         score_shard(folder, shard, context)
     status = {"ok": rows - broken, **({"corrupt": broken} if broken else {})}
     Manifest(
         corpus={"spec": root, "root": root, "shards": len(shards)},
-        model={"spec": "invented", "logit_scale": SCALE},
-        settings={},
+        model={"spec": "", "fingerprint": "invented", "dim": 64, "logit_scale": SCALE, "frames": 1},
+        settings={"score": asdict(CONFIG)},
         state="complete",
         counts={"keys": rows, "rows": rows, "status": status},
         statistics=context.statistics,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from auditor.faults.shards import prior_strength, shares, weighted_median
+from auditor.score.group_shares import prior_strength, shares, weighted_median
 
 
 def test_bad_shards_stand_out_and_no_others() -> None:
