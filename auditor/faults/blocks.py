@@ -5,8 +5,9 @@ other crosswise; a reversed stretch is a run against the reversed media; a mixed
 another order, better than media from elsewhere. All within one shard.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ SOUND_COST = 1.5  # a caption in its place weighs so much against a stretch of l
 P_VALUE = 1e-3
 P_EXCHANGED = 0.01
 FEWEST_REVERSED = 4  # rows: in a mixed-up stretch two or three stand reversed by chance
+FEWEST_ORDERED = 7  # steps: so many go one way by chance once in sixty times
 SHARPNESS = 40.0  # of the matching that tells a mixed-up stretch from a strange one
 MOST_LOST = LARGEST
 
@@ -110,6 +112,12 @@ def permuted_block(scene: Scene, first: int, last: int, lost: Bools, reference: 
     p_value = greater(own, np.concatenate(strange)) if strange else 1.0
     pattern = "permuted" if p_value <= P_VALUE else "lost"
     return Block(pattern, first, last, len(samples), p_value)
+
+
+def in_order(captions: Sequence[str], most_wrong: float = 0.05) -> bool:
+    """Whether captions stand in alphabetical order, or the reverse, but for a few."""
+    steps = [a <= b for a, b in pairwise(caption.casefold() for caption in captions if caption)]
+    return len(steps) >= FEWEST_ORDERED and not most_wrong < sum(steps) / len(steps) < 1 - most_wrong
 
 
 def _matched(score: Floats) -> Floats:

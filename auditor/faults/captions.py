@@ -132,6 +132,12 @@ def _together(part: Sequence[CaptionGroup]) -> CaptionGroup:
     return CaptionGroup(captions, sum(g.rows for g in part), max(g.exact for g in part), members, "near")
 
 
+def covered(group: CaptionGroup, others: Sequence[CaptionGroup]) -> bool:
+    """Whether most rows of a group are those of another one that is named already."""
+    captions = set(group.captions)
+    return any(captions & set(other.captions) and group.rows <= 2 * other.rows for other in others)
+
+
 def with_spread(group: CaptionGroup, vectors: Mapping[str, Floats], unlike: float) -> CaptionGroup:
     """The group with the spread of its media; `unlike` is the mean distance of two media of the corpus."""
     known = np.array([vectors[uid] for uid in group.members if uid in vectors])

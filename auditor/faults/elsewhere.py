@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from auditor.faults.evidence import Reference, Scene, scores
+from auditor.faults.evidence import Scene
 from auditor.vectors import Floats, Ints
 
 CAPTIONS = 128  # of a shard that are compared with all others
@@ -33,12 +33,17 @@ def some_captions(scene: Scene, seed: int = 0) -> Floats:
     return found
 
 
-def best_fits(captions: Sequence[Floats], scene: Scene, reference: Reference) -> list[Floats]:
-    """For each shard's captions the statistic of the best medium of `scene`."""
+def best_fits(captions: Sequence[Floats], scene: Scene) -> list[Floats]:
+    """For each shard's captions the cosine of the best medium of `scene`, above what that medium has with all of them.
+
+    The level of the reference would not do: it holds the captions that most media belong to, but not those of media
+    that lost theirs, which would then look like everybody's partner.
+    """
     media = scene.visual[scene.present]
     if not len(media):
         return [np.full(len(text), -np.inf, np.float32) for text in captions]
-    return [scores(media, text, reference).max(axis=1) for text in captions]
+    cosines = (text @ media.T for text in captions)
+    return [(cosine - cosine.mean(axis=0)).max(axis=1) for cosine in cosines]
 
 
 def origins(

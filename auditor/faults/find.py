@@ -13,9 +13,10 @@ from functools import partial
 import numpy as np
 
 from auditor.faults import captions as repeated
-from auditor.faults.blocks import Block, find_blocks
+from auditor.faults.blocks import Block, find_blocks, in_order
 from auditor.faults.elsewhere import best_fits, origins, some_captions
 from auditor.faults.evidence import Evidence, Reference, Scene, fit_evidence, own_scores, random_scores
+from auditor.faults.near_captions import UNLIKE, near_groups
 from auditor.faults.passage import (
     FaultsError,
     joined_scenes,
@@ -28,6 +29,7 @@ from auditor.faults.runs import REACH, Chance, Run, ShardRuns, band, chance_of, 
 from auditor.faults.shards import shard_faults
 from auditor.query.database import AuditDatabase
 from auditor.score.pair_sample import Each, in_turn
+from auditor.store.embeddings import file_name
 from auditor.store.faults import Fault
 from auditor.store.folder import Folder
 from auditor.vectors import Bools, Floats
@@ -84,10 +86,11 @@ def find_faults(database: AuditDatabase, by: str = "shard", each: Each = in_turn
     groups = repeated.repeated_captions(database) if "caption_hash" in database.columns else []
     patterns = find_patterns(database, each, [uid for group in groups for uid in group.members])
     found = [_shift_fault(run, patterns) for run in patterns.runs]
-    found += [_block_fault(b, s, patterns) for s, some in patterns.blocks.items() for b in some if b.pattern != "lost"]
+    blocks = ((shard, block) for shard, some in patterns.blocks.items() for block in some)
+    found += [_block_fault(database, block, shard, patterns) for shard, block in blocks if block.pattern != "lost"]
     found += _origin_faults(database, patterns, each)
     found += shard_faults(database, by)
-    return found + _caption_faults(groups, patterns, database.counts["rows"])
+    return found + _caption_faults(database, groups, patterns, each)
 
 
 def find_patterns(database: AuditDatabase, each: Each = in_turn, wanted: Sequence[str] = ()) -> Patterns:
@@ -200,14 +203,26 @@ BLOCK_WORDS = {
     "exchanged": "the captions of {first} and {last} are exchanged",
     "reversed": "the captions of {rows:,} samples, {first} to {last}, stand in reversed order",
     "permuted": "the captions of {rows:,} samples, {first} to {last}, are mixed up among each other",
+    "sorted": "the captions of {rows:,} samples, {first} to {last}, are in alphabetical order, their media are not",
 }
 
 
-def _block_fault(block: Block, shard: str, patterns: Patterns) -> Fault:
+def _block_fault(database: AuditDatabase, block: Block, shard: str, patterns: Patterns) -> Fault:
     start = patterns.starts[patterns.shards.index(shard)]
     first, last = patterns.keys.get(start + block.first), patterns.keys.get(start + block.last)
-    words = BLOCK_WORDS[block.pattern].format(first=first, last=last, rows=block.rows)
-    return Fault("block", block.pattern, shard, first, last, None, block.rows, block.p_value, f"shard {shard}: {words}")
+    mixed = block.pattern == "permuted"
+    pattern = (
+        "sorted" if mixed and in_order(first_captions(database, shard)[block.first : block.last + 1]) else block.pattern
+    )
+    words = BLOCK_WORDS[pattern].format(first=first, last=last, rows=block.rows)
+    return Fault("block", pattern, shard, first, last, None, block.rows, block.p_value, f"shard {shard}: {words}")
+
+
+def first_captions(database: AuditDatabase, shard: str) -> list[str]:
+    """The first caption of each sample of a shard, in order."""
+    table = Folder(database.path).read_table(file_name(shard), ["caption", "caption_index"])
+    rows = zip(table["caption"].to_pylist(), table["caption_index"].to_pylist(), strict=True)
+    return [caption or "" for caption, index in rows if index == 0]
 
 
 def _origin_faults(database: AuditDatabase, patterns: Patterns, each: Each) -> list[Fault]:
@@ -219,13 +234,13 @@ def _origin_faults(database: AuditDatabase, patterns: Patterns, each: Each) -> l
         return []
     folder = Folder(database.path)
     texts = [some_captions(read_passage(folder, shard).scene) for shard in names]
-    fits = each(partial(_best_fits, folder, texts, patterns.calibration.reference), list(patterns.shards))
+    fits = each(partial(_best_fits, folder, texts), list(patterns.shards))
     found = origins(names, texts, patterns.shards, patterns.media, fits)
     return [_origin_fault(one.shard, one.source, one.p_value, lost[one.shard]) for one in found]
 
 
-def _best_fits(folder: Folder, texts: list[Floats], reference: Reference, shard: str) -> list[Floats]:
-    return best_fits(texts, read_passage(folder, shard).scene, reference)
+def _best_fits(folder: Folder, texts: list[Floats], shard: str) -> list[Floats]:
+    return best_fits(texts, read_passage(folder, shard).scene)
 
 
 def _origin_fault(shard: str, source: str | None, p_value: float, rows: int) -> Fault:
@@ -239,10 +254,14 @@ def _origin_fault(shard: str, source: str | None, p_value: float, rows: int) -> 
     return Fault("block", pattern, shard, None, None, None, rows, p_value, f"shard {shard}: {words}")
 
 
-def _caption_faults(groups: Sequence[repeated.CaptionGroup], patterns: Patterns, rows: int) -> list[Fault]:
-    if not groups:
-        return []
+def _caption_faults(
+    database: AuditDatabase, groups: Sequence[repeated.CaptionGroup], patterns: Patterns, each: Each
+) -> list[Fault]:
+    """Captions that repeat; those from one template only where their media are unlike."""
+    rows, unlike = database.counts["rows"], repeated.mean_distance(patterns.calibration.reference.visual)
     near = repeated.near_by_words([group.captions[0] for group in groups])
-    unlike = repeated.mean_distance(patterns.calibration.reference.visual)
-    merged = repeated.merged(groups, near)
-    return [repeated.caption_fault(repeated.with_spread(group, patterns.vectors, unlike), rows) for group in merged]
+    same = [repeated.with_spread(group, patterns.vectors, unlike) for group in repeated.merged(groups, near)]
+    templates, vectors = near_groups(Folder(database.path), patterns.shards, each)
+    spread = [repeated.with_spread(group, vectors, unlike) for group in templates]
+    new = [group for group in spread if (group.spread or 0) > UNLIKE and not repeated.covered(group, same)]
+    return [repeated.caption_fault(group, rows) for group in sorted([*same, *new], key=lambda group: -group.rows)]

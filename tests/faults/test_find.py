@@ -91,6 +91,26 @@ def test_a_shard_with_the_captions_of_another_is_named(tmp_path: Path) -> None:
     assert "media of shard 00003" in found[0].sentence
 
 
+def test_captions_of_another_corpus_belong_nowhere(tmp_path: Path) -> None:
+    visual, text = invented(1000, 77)
+    source = np.arange(900)
+    source[400:500] = np.arange(900, 1000)
+    write_planted(tmp_path / "audit", visual[:900], text[source], shards=9)
+    found = [fault for fault in Audit(tmp_path / "audit").faults() if fault.kind == "block"]
+    assert [(fault.pattern, fault.shard) for fault in found] == [("nowhere", "00004")]
+
+
+def test_sorted_captions_are_told_from_mixed_up_ones(tmp_path: Path) -> None:
+    captions = [f"{name} there" for name in words(600)]
+    mixed = np.random.default_rng(1).permutation(600)
+    source = np.arange(600)
+    source[200:400] = 200 + np.argsort([captions[i] for i in mixed[200:400]])
+    visual, text = invented(600, 13)
+    write_planted(tmp_path / "audit", visual, text, shards=3, source=source, captions=[captions[i] for i in mixed])
+    (found,) = [fault for fault in Audit(tmp_path / "audit").faults() if fault.kind == "block"]
+    assert (found.pattern, found.shard) == ("sorted", "00001") and "alphabetical order" in found.sentence
+
+
 def test_bad_input_is_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     few, bare = tmp_path / "few", tmp_path / "bare"
     write_planted(few, *invented(19, 5))
