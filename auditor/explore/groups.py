@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from auditor.faults.shards import Share, shares
 from auditor.query.database import AuditDatabase
 from auditor.query.distributions import value_range
 from auditor.query.in_memory import IN_MEMORY
 from auditor.query.sandbox import literal
 from auditor.schema import COLUMNS
+from auditor.score.group_shares import Share, shares
 from auditor.store.audit_files import stem
 from auditor.store.faults import Fault, read_faults
 from auditor.store.topics import read_topics
