@@ -31,13 +31,18 @@ class Deck {
     if (this.token !== data.token) this.restart(data);
     this.data = data;
     this.outbox = this.outbox.filter((decision) => data.seen[this.nonce] === undefined || decision.n > data.seen[this.nonce]);
-    for (const item of data.items) {
-      if (!this.known.has(item.id)) this.order.push(item.id);
-      const mark = this.marks.get(item.id);
-      this.known.set(item.id, { ...item, mark: mark === undefined ? item.mark : mark, view: this.known.get(item.id)?.view });
-      this.preload(item.id);
-    }
+    const lost = data.items.filter((item) => item.kept && !this.known.has(item.id));
+    for (const item of data.items) if (!lost.includes(item)) this.learn(item);
     this.draw();
+    if (lost.length) this.tell(); // a new page in an old session: Python takes for known what another page had
+  }
+
+  learn(item) {
+    const before = this.known.get(item.id);
+    if (!before) this.order.push(item.id);
+    const mark = this.marks.has(item.id) ? this.marks.get(item.id) : item.mark;
+    this.known.set(item.id, { ...before, ...item, mark, view: before?.view });
+    this.preload(item.id);
   }
 
   restart(data) {
@@ -62,7 +67,12 @@ class Deck {
 
   send(ids, mark) {
     this.outbox.push({ n: ++this.sequence, ids, mark });
-    this.component.setStateValue("decisions", { nonce: this.nonce, token: this.token, list: this.outbox });
+    this.tell();
+  }
+
+  // Decisions that have not been seen yet, and which pictures need not come again.
+  tell() {
+    this.component.setStateValue("decisions", { nonce: this.nonce, list: this.outbox, have: [...this.known.keys()].slice(-100) });
   }
 
   pressed(event) {
@@ -211,10 +221,10 @@ class Deck {
     bar.firstChild.append(all);
     const help = this.selected.size ? `${this.selected.size} selected · g b u mark them` : "click cards to select them · a all · z undo";
     bar.append(element("div", "help", help));
-    const ids = this.data.items.map((item) => item.id).join(" ");
+    const ids = this.data.items.map((item) => item.id).filter((id) => this.known.has(id)).join(" ");
     if (ids !== this.drawnIds || !this.grid) {
       this.grid = element("div", "grid");
-      for (const item of this.data.items) this.grid.append(this.card(this.known.get(item.id)));
+      for (const item of this.data.items) if (this.known.has(item.id)) this.grid.append(this.card(this.known.get(item.id)));
       this.drawnIds = ids;
     }
     for (const card of this.grid.children) {

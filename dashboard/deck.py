@@ -86,9 +86,10 @@ def deck(
     left: int = 0,
 ) -> Any:
     """Show cards; `token` names what they are of: where it changes, the browser begins anew."""
+    have = st.session_state.get("deck_has") or set()
     data = {
         "token": token,
-        "items": list(items),
+        "items": [brief(item) if item["id"] in have else item for item in items],
         "many": many,
         "decided": list(done),
         "done": len(done),
@@ -105,9 +106,15 @@ def deck(
     )
 
 
+def brief(item: Mapping[str, Any]) -> dict[str, Any]:
+    """A card whose picture the browser has."""
+    return {**{name: value for name, value in item.items() if name != "src"}, "kept": True}
+
+
 def take(database: AuditDatabase, many: bool) -> None:
     """Keep the decisions that have not been seen yet."""
     sent = (st.session_state.get(f"{KEY}-{'many' if many else 'one'}") or {}).get("decisions") or {}
+    st.session_state["deck_has"] = set(sent.get("have") or [])
     seen = st.session_state.setdefault("decisions_seen", {})
     nonce = str(sent.get("nonce"))
     fresh = [decision for decision in sent.get("list", []) if decision["n"] > seen.get(nonce, 0)]

@@ -1,5 +1,7 @@
 """Review: one pair after the other, a key for each decision, the next pictures already loaded."""
 
+from typing import Any
+
 import streamlit as st
 
 from auditor.certify.estimate import certify
@@ -27,11 +29,19 @@ def upcoming(places: list[Place], marks: dict[tuple[str, int], str]) -> list[Pla
     return sorted(left, key=lambda place: f"{place.uid}-{place.caption_index}" in later)
 
 
+def whole(place: Place) -> dict[str, Any] | None:
+    """The row of a place, read once for a session."""
+    known: dict[Place, dict[str, Any] | None] = st.session_state.setdefault("whole_rows", {})
+    if place not in known:
+        known[place] = find_row(database, place.uid, place.caption_index, place.shard)
+    return known[place]
+
+
 @st.fragment
 def reviewing(places: list[Place], name: str) -> None:
     marks = marks_by(database, reviewer())
     left = upcoming(places, marks)
-    rows = [find_row(database, place.uid, place.caption_index, place.shard) for place in left[:AHEAD]]
+    rows = [whole(place) for place in left[:AHEAD]]
     blind = name.startswith(CERTIFICATION)  # the score would lead the eye
     items = cards(database, [row for row in rows if row], thumbnails(REVIEW), marks, () if blind else COMPACT)
     done = [identity({"uid": p.uid, "caption_index": p.caption_index}) for p in places if p not in left]

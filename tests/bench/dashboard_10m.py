@@ -58,6 +58,17 @@ def visits(path: Path) -> list[tuple[str, dict[str, str], list[tuple[str, Act]]]
             ],
         ),
         ("browse, page 100,000", {"page": "100000"}, []),
+        ("review", {}, [("random queue", lambda app: app.selectbox(key="queue").select("random"))]),
+        (
+            "map",
+            {},
+            [
+                ("coloured by topic", lambda app: app.selectbox(key="colour").select("topic")),
+                ("map of captions", lambda app: app.segmented_control(key="over").set_value("captions")),
+            ],
+        ),
+        ("map, with a selection", {"shape": "-0.5,-0.5;0.2,0.1;0.4,0.6;-0.3,0.7"}, []),
+        ("shards", {}, [("by topic", lambda app: app.selectbox(key="by").select("topic"))]),
         ("sample", sample_query(path), [("mark it good", lambda app: app.button(key="mark-good").click())]),
         (
             "thresholds",

@@ -212,6 +212,7 @@ def test_a_pair_and_its_verdict_fit_one_screen(chromium, url: str, audit: Path, 
 def test_cards_are_of_one_height_and_can_be_marked(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
     visit(page, f"{url}/browse?look=cards&kind=image&status=ok&size=12&reviewer=ben")
     cards = page.locator("[class*=st-key-card-]")
+    playwright.expect(cards.locator("[data-testid=stImage] img")).to_have_count(12, timeout=PATIENCE)
     heights = {round(cards.nth(i).bounding_box()["height"]) for i in range(8)}
     assert max(heights) - min(heights) <= 2
     cards.first.get_by_test_id("stButtonGroup").locator("button").first.click()

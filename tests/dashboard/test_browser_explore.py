@@ -16,6 +16,7 @@ from tests.support.dashboard_audit import HOSTILE_KEY
 
 pytestmark = [pytest.mark.browser]
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+playwright.expect.set_options(timeout=PATIENCE)
 
 
 def parameters(page: object) -> dict[str, list[str]]:
@@ -37,6 +38,7 @@ def drag(page: object, corners: list[tuple[float, float]]) -> None:
 def test_a_lasso_on_the_map_is_browsed(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
     visit(page, f"{url}/map")
     names = page.get_by_test_id("stPlotlyChart").locator(".annotation-text")
+    names.first.wait_for()
     assert names.count() >= 2 and all(names.all_text_contents())
     drag(page, [(0.1, 0.1), (0.6, 0.05), (0.55, 0.9), (0.1, 0.85), (0.1, 0.1)])
     page.wait_for_url("**/map?*shape=*")

@@ -116,6 +116,15 @@ def video_columns(random: np.random.Generator, video: npt.NDArray[np.bool_]) -> 
     return {name: pa.array(values, mask=~video) for name, values in columns.items()}
 
 
+def map_columns(seed: int, bad: npt.NDArray[np.bool_]) -> dict[str, pa.Array]:
+    """Places on the two maps, in a few clumps."""
+    random = np.random.default_rng(seed)
+    centres = np.random.default_rng(0).uniform(-0.9, 0.9, (4, 12))[:, random.integers(0, 12, len(bad))]
+    places = (centres + 0.05 * random.normal(size=centres.shape)).clip(-1, 1).astype(np.float32)
+    names = ("map_x", "map_y", "map_text_x", "map_text_y")
+    return {name: pa.array(values, mask=bad) for name, values in zip(names, places, strict=True)}
+
+
 def samples_table(random: np.random.Generator, shard: str, first: int, rows: int, noise: Noise) -> pa.Table:
     """One shard's rows: 2% not ok (their scores null), 12% videos, 5% duplicates of the row before."""
     status = np.where(random.random(rows) < 0.02, random.choice(BAD_STATUSES, rows), "ok")
@@ -146,6 +155,7 @@ def samples_table(random: np.random.Generator, shard: str, first: int, rows: int
         "duplicate_of": pc.if_else(pa.array(duplicate), uid.take(pa.array(np.maximum(np.arange(rows) - 1, 0))), None),
         "weakest_word": pc.if_else(pa.array(bad), None, "guitar"),
         "topic": pa.array(random.zipf(1.6, rows).clip(1, 32).astype(np.int16), mask=bad),
+        **map_columns(first, bad),
         **video_columns(random, video & ~bad),
         **{name: pa.array(values, mask=bad) for name, values in scores(random, rows, noise).items()},
     }
