@@ -36,16 +36,18 @@ def main() -> None:
         vectors = write(Path(folder) / "visual.f16", count)
         queries = np.random.default_rng(1).standard_normal((QUERIES, WIDTH), dtype=np.float32)
         queries /= np.linalg.norm(queries, axis=1, keepdims=True)
-        seconds = []
+        seconds, processor = [], []
         for query in queries:
-            start = time.perf_counter()
+            start, used = time.perf_counter(), time.process_time()
             found = nearest(vectors, query, 20)
             seconds.append(time.perf_counter() - start)
+            processor.append(time.process_time() - used)
             whole = np.concatenate(
                 [vectors[at : at + BLOCK].astype(np.float32) @ query for at in range(0, count, BLOCK)]
             )
             assert np.allclose(found.similarity, np.sort(whole)[::-1][:20], atol=1e-6)
     row = {"vectors": count, "threads": THREADS, "median s": float(np.median(seconds[1:])), "worst s": max(seconds[1:])}
+    row |= {"median processor s": float(np.median(processor[1:]))}  # what counts on a machine that others use too
     table([row])
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "search_million.json").write_text(json.dumps(row, indent=1))

@@ -175,8 +175,8 @@ def test_a_compact_gallery_shows_many_and_marks_them_together(page, url: str, au
 
 def test_a_text_is_searched_for_and_more_like_a_card(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
     visit(page, f"{url}/browse?status=ok")
-    page.get_by_label("Search").fill("a dog on a beach")
-    page.get_by_label("Search").press("Enter")
+    page.get_by_label("Search", exact=True).fill("a dog on a beach")
+    page.get_by_label("Search", exact=True).press("Enter")
     page.wait_for_url("**/browse?*search=*")
     playwright.expect(page.locator(".st-key-count")).to_contain_text("nearest of", timeout=PATIENCE)
     settled(page)
