@@ -11,6 +11,7 @@ from typing import Any
 
 import streamlit as st
 
+from auditor.measure.timing import SURE
 from auditor.schema import COLUMNS, FLAGS, HEADLINES, MARKS, STATUSES
 
 LONGEST = 220
@@ -113,3 +114,13 @@ def clock(seconds: float) -> str:
     """75.25 -> 1:15.2"""
     minutes, rest = divmod(seconds, 60)
     return f"{minutes:.0f}:{rest:04.1f}"
+
+
+def span_words(row: Mapping[str, Any]) -> str:
+    """What is known of a timed caption's place in its video."""
+    said = [f"The caption is about {clock(row['start'])} to {clock(row['end'])}; the player stops after it."]
+    if row.get("best_start") is not None:
+        said.append(f"It fits best from {clock(row['best_start'])} to {clock(row['best_end'])}.")
+    if row.get("p_time_shift") is not None and row["p_time_shift"] <= SURE:
+        said.append(f"The captions of this video fit when they are shifted by {row['time_shift']:+.1f} s.")
+    return " ".join(said)

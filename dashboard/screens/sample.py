@@ -20,7 +20,17 @@ from dashboard.media import LARGE, frame_strip, original, playable, played, thum
 from dashboard.records import marks_of, neighbour
 from dashboard.source import source
 from dashboard.state import BROWSE, SAMPLE, parse_view, sample_query, wanted_row
-from dashboard.words import MARK_ICONS, clock, empty, flag_badges, number, percent, score_words, shortened, weighed_html
+from dashboard.words import (
+    MARK_ICONS,
+    empty,
+    flag_badges,
+    number,
+    percent,
+    score_words,
+    shortened,
+    span_words,
+    weighed_html,
+)
 
 WEIGHING = (
     "The similarity with each word, or two or three together, left out. Orange speaks against the medium, blue for it."
@@ -38,7 +48,7 @@ def medium(row: dict[str, Any]) -> bytes | None:
         start, end = played(row)
         st.video(data, format=form, start_time=start, end_time=end)
         if row["start"] is not None:
-            st.caption(f"The caption is about {clock(row['start'])} to {clock(row['end'])}; the player stops after it.")
+            st.caption(span_words(row))
     else:
         (shown,) = thumbnails(LARGE).show(database, [row])
         show_medium(shown, row)

@@ -33,7 +33,7 @@ from tests.conftest import SHARED
 from tests.support.clips import clip, joined
 
 FRAMES, RATE, LOOP = 12, 25, 10
-PATIENCE = 600  # seconds
+PATIENCE = 120  # seconds
 SIZES = {"480p": (854, 480), "1080p": (1920, 1080)}
 LENGTHS = {"10 s": 1, "60 s": 6, "10 min": 60}
 

@@ -27,7 +27,7 @@ from dashboard.media import ThumbnailCache, playable
 from dashboard.results import read_results, table
 from dashboard.selection import Selection
 from dashboard.state import View, Wanted, parse_view, sample_query
-from dashboard.words import number, score_words, shortened
+from dashboard.words import number, score_words, shortened, span_words
 from tests.support.planted import invented, write_planted
 from tests.support.results import write_results
 from tests.support.synthetic import write_audit, write_corpus_audit
@@ -254,6 +254,14 @@ def test_scores_in_words() -> None:
     assert "Similarity" not in found
     assert number(0.00001) == "< 0.001" and number(None) == "–" and number(12345.6) == "12,346"
     assert shortened("a\n b " + "c" * 300).startswith("a b c") and len(shortened("c" * 300)) == 220
+
+
+def test_the_place_of_a_timed_caption_in_words() -> None:
+    row = {"start": 2.4, "end": 64.6, "best_start": 5.0, "best_end": 61.0, "time_shift": -3.25, "p_time_shift": 0.001}
+    said = span_words(row)
+    assert "0:02.4 to 1:04.6" in said and "from 0:05.0 to 1:01.0" in said and "shifted by -3.2 s" in said
+    assert "shifted" not in span_words({**row, "p_time_shift": 0.4})
+    assert "best" not in span_words({"start": 2.4, "end": 64.6})
 
 
 def test_results_are_read_and_others_named(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from tests.support.clips import film
 from tests.support.corpora import caption
 
 VIDEOS, FRAMES = 6, 4  # of a split; of a video
+CODECS: dict[str, dict[str, str]] = {"mp4": {}, "avi": {"form": "avi", "codec": "mpeg4"}}
 
 
 @pytest.fixture(scope="module")
@@ -27,11 +28,11 @@ def backbone(random_model: str) -> Backbone:
     return load_backbone(random_model)
 
 
-def moving(seed: int) -> bytes:
-    """Twelve frames of soft colours that change."""
+def moving(seed: int, form: str) -> bytes:
+    """Twelve frames of soft colours that change; in AVI as MPEG-4, as YouTubeClips has them."""
     corners = np.random.default_rng(seed).integers(0, 256, (2, 3, 4, 3))
     mixed = ((1 - t) * corners[0] + t * corners[1] for t in np.linspace(0, 1, 12))
-    return film((np.repeat(np.repeat(one.astype(np.uint8), 16, 0), 16, 1) for one in mixed), rate=8)
+    return film((np.repeat(np.repeat(one.astype(np.uint8), 16, 0), 16, 1) for one in mixed), rate=8, **CODECS[form])
 
 
 def msrvtt(source: Path) -> tuple[list[str], list[list[str]]]:
@@ -74,7 +75,7 @@ def didemo(source: Path) -> tuple[list[str], list[list[str]]]:
 def write_videos(folder: Path, files: dict[str, int]) -> None:
     folder.mkdir(parents=True)
     for name, seed in files.items():
-        (folder / name).write_bytes(moving(seed))
+        (folder / name).write_bytes(moving(seed, name.rpartition(".")[2]))
 
 
 def write_csv(path: Path, rows: list[list[str]]) -> None:

@@ -113,10 +113,12 @@ def read_number(image: Any) -> int:
     return sum(int(image[2:10, bit * 12 + 2 : bit * 12 + 10].mean() > 127) << bit for bit in range(BITS))
 
 
-def film(pictures: Iterable[Any], *, rate: int = 25, codec: str = "libx264", **options: str) -> bytes:
-    """Pictures as an MP4, by default of good quality."""
-    asked = options or {"crf": "12", "preset": "veryfast"}
-    with tempfile.NamedTemporaryFile(suffix=".mp4") as file:
+def film(
+    pictures: Iterable[Any], *, rate: int = 25, form: str = "mp4", codec: str = "libx264", **options: str
+) -> bytes:
+    """Pictures as a video, by default of good quality."""
+    asked = options or ({"crf": "12", "preset": "veryfast"} if codec == "libx264" else {})
+    with tempfile.NamedTemporaryFile(suffix=f".{form}") as file:
         with av.open(file.name, "w") as container:
             stream: Any = container.add_stream(codec, rate=rate, options=asked)
             stream.pix_fmt = "yuv420p"
