@@ -45,6 +45,7 @@ class Reference:
     visual: Floats  # (R, D)
     text: Floats  # (R, D)
     scale: float
+    shard: tuple[str, ...] = ()  # (R) where they are from, where that is known
 
     def visual_level(self, visual: Floats) -> Floats:
         return level(visual, self.text, self.scale)

@@ -71,20 +71,26 @@ def fit_sharpness(score: Floats) -> float:
 
 
 def learn_confidence(
-    sound: Scene, reference: Reference, size: int, missing: float, sharpness: float, seed: int = 0
+    sound: Scene, reference: Reference, block: Scene, missing: float, sharpness: float, seed: int = 0
 ) -> Confidence:
-    """How often matches are right, from sound pairs mixed up in blocks of `size`, a share `missing` without medium."""
+    """How often matches are right, from sound pairs mixed up like `block`, a share `missing` without medium.
+
+    Where there are fewer sound pairs than the block is large, samples of the block itself fill it up: the more there
+    are to choose from, the more often a choice is wrong.
+    """
     generator = np.random.default_rng(seed)
+    count = min(len(block), int(len(sound) / (1 + missing)))
     shares, right = [], []
     for _ in range(TRIALS):
         chosen = generator.permutation(len(sound))
-        count = min(size, int(len(sound) / (1 + missing)))
         inside, strangers = chosen[:count], chosen[count : count + round(missing * count)]
         swapped = inside.copy()
         swapped[: len(strangers)] = strangers
-        found = match(scores(sound.visual[swapped], sound.text[inside], reference), sharpness)
-        shares.append(found.share)
-        right.append((found.medium == np.arange(count)) & (np.arange(count) >= len(strangers)))
+        filler = generator.permutation(len(block))[: len(block) - count]
+        visual = np.concatenate([sound.visual[swapped], block.visual[filler]])
+        found = match(scores(visual, np.concatenate([sound.text[inside], block.text[filler]]), reference), sharpness)
+        shares.append(found.share[:count])
+        right.append((found.medium[:count] == np.arange(count)) & (np.arange(count) >= len(strangers)))
     return fit_confidence(np.concatenate(shares), np.concatenate(right))
 
 

@@ -83,13 +83,13 @@ def with_neighbours(before: Scene | None, scene: Scene, after: Scene | None, rea
 def read_reference(folder: Folder, scale: float) -> Reference:
     """The pairs that scoring compared with, fewer of them."""
     try:
-        table = folder.read_table(REFERENCE, ["visual", "text"])
+        table = folder.read_table(REFERENCE, ["visual", "text", "shard"])
     except FileNotFoundError:
         raise FaultsError(f"{folder.url} has no {REFERENCE}: run `auditor score {folder.url}` first") from None
     dim = table.schema.field("text").type.list_size
     chosen = np.linspace(0, max(0, table.num_rows - 1), min(MOST_REFERENCE, table.num_rows)).astype(np.int64)
     visual, text = (matrix(table.column(side).combine_chunks(), dim)[chosen] for side in ("visual", "text"))
-    return Reference(visual, text, scale)
+    return Reference(visual, text, scale, tuple(table.column("shard").take(chosen).to_pylist()))
 
 
 def stored_shards(folder: Folder) -> list[str]:

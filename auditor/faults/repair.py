@@ -7,7 +7,7 @@ or lost one by one, by the best assignment among those of their shard (auditor/f
 likely right than `confidence` is left out.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -112,7 +112,10 @@ def shard_repairs(folder: Folder, patterns: Patterns, confidence: float, number:
     explained = np.zeros(len(passage), bool)
     explained[[sample - start for sample in moves]] = True
     lost = np.flatnonzero(lost_samples(ratios, passage.scene, explained))
-    moves.update((move.sample, move) for move in _matched_moves(passage.scene, lost, patterns.calibration, start))
+    sound = sound_pairs(patterns.calibration, patterns.blocks.keys())
+    moves.update(
+        (move.sample, move) for move in _matched_moves(passage.scene, lost, sound, patterns.calibration, start)
+    )
     sure = _one_each([move for move in moves.values() if move.confidence >= confidence])
     return [repair for move in sure for repair in _repairs(folder, patterns, passage, start, move)]
 
@@ -155,9 +158,8 @@ def _block_moves(block: Block, scene: Scene, calibration: Calibration, start: in
         yield Move(start + sample, start + to, block.pattern, confidence)
 
 
-def _matched_moves(scene: Scene, lost: Ints, calibration: Calibration, start: int) -> Iterator[Move]:
+def _matched_moves(scene: Scene, lost: Ints, sound: Scene, calibration: Calibration, start: int) -> Iterator[Move]:
     """The lost captions of a shard matched with the media that lost theirs."""
-    sound = sound_pairs(calibration)
     if len(lost) < 2 or len(sound) < FEWEST_SOUND:
         return
     lost = lost[:LARGEST]
@@ -167,11 +169,13 @@ def _matched_moves(scene: Scene, lost: Ints, calibration: Calibration, start: in
             yield Move(start + int(lost[i]), start + int(lost[medium]), "permuted", float(sure))
 
 
-def sound_pairs(calibration: Calibration) -> Scene:
-    """The pairs of the reference without those that are clearly wrong."""
+def sound_pairs(calibration: Calibration, broken: Collection[str] = ()) -> Scene:
+    """The pairs of the reference without those that are clearly wrong; from shards that are not broken, if they can."""
     reference = calibration.reference
     scene = Scene(reference.visual, reference.text, np.ones(len(reference.visual), bool))
-    return scene.take(calibration.evidence.of(own_scores(scene, reference)) > CLEARLY_WRONG)
+    sound = calibration.evidence.of(own_scores(scene, reference)) > CLEARLY_WRONG
+    whole = sound & np.array([shard not in broken for shard in reference.shard] or [True] * len(scene))
+    return scene.take(whole if whole.sum() >= FEWEST_SOUND else sound)
 
 
 def matched(block: Scene, sound: Scene, reference: Reference) -> tuple[Matching, Floats]:
@@ -179,10 +183,10 @@ def matched(block: Scene, sound: Scene, reference: Reference) -> tuple[Matching,
     size = min(LARGEST, 500, len(sound))
     sharpness = fit_sharpness(scores(sound.visual[:size], sound.text[:size], reference))
     found = match(scores(block.visual, block.text, reference), sharpness)
-    complete, empty = (learn_confidence(sound, reference, len(block), share, sharpness) for share in (0.0, MISSING))
+    complete, empty = (learn_confidence(sound, reference, block, share, sharpness) for share in (0.0, MISSING))
     share = float(found.share.mean())
     missing = np.clip((complete.mean - share) / max(complete.mean - empty.mean, 1e-6), 0, 1) * MISSING
-    learned = learn_confidence(sound, reference, len(block), float(missing), sharpness, seed=1)
+    learned = learn_confidence(sound, reference, block, float(missing), sharpness, seed=1)
     return found, learned.of(found.share)
 
 

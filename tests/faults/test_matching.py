@@ -5,8 +5,9 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from auditor.faults.evidence import scores
+from auditor.faults.evidence import Scene, scores
 from auditor.faults.matching import fit_confidence, fit_sharpness, learn_confidence, match, sinkhorn
+from auditor.faults.repair import matched
 from tests.faults.test_runs import scene_of
 
 
@@ -27,14 +28,25 @@ def test_probabilities_hold_on_pairs_they_were_not_learned_from(missing: float) 
     scene, reference = scene_of(1600, 3, noise=2.2)
     sound, others = scene.take(slice(0, 800)), scene.take(slice(800, 1600))
     sharpness = fit_sharpness(scores(sound.visual[:300], sound.text[:300], reference))
-    confidence = learn_confidence(sound, reference, 300, missing, sharpness)
     strangers = round(300 * missing)
     media = np.arange(300)
     media[:strangers] += 400
-    found = match(scores(others.visual[media], others.text[:300], reference), sharpness)
+    block = Scene(others.visual[media], others.text[:300], others.present[:300])
+    confidence = learn_confidence(sound, reference, block, missing, sharpness)
+    found = match(scores(block.visual, block.text, reference), sharpness)
     right = (found.medium == np.arange(300)) & (np.arange(300) >= strangers)
     expected = confidence.of(found.share)
     assert abs(float(expected.mean()) - right.mean()) < 0.08
+    sure = expected >= 0.9
+    assert sure.sum() > 20 and right[sure].mean() >= 0.85
+
+
+def test_probabilities_hold_in_blocks_larger_than_what_is_sound() -> None:
+    scene, reference = scene_of(800, 4, noise=2.2)
+    sound, block = scene.take(slice(0, 200)), scene.take(slice(200, 800))
+    found, expected = matched(block, sound, reference)
+    right = found.medium == np.arange(len(block))
+    assert 0.3 < right.mean() < 0.9 and abs(float(expected.mean()) - right.mean()) < 0.12
     sure = expected >= 0.9
     assert sure.sum() > 20 and right[sure].mean() >= 0.85
 
