@@ -3,11 +3,13 @@
 Jobs are submitted to it with the token and without, and one that joins it by its address without is told so in a line.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +36,13 @@ class Head:
         environment = clean(self.home) | more
         return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
 
+    def answers(self, token: str) -> bool:
+        """Whether the job server is up: it starts after the cluster, on a busy machine long after."""
+        request = urllib.request.Request(f"{self.dashboard}/api/jobs/", headers={"Authorization": f"Bearer {token}"})
+        with contextlib.suppress(OSError):
+            return int(urllib.request.urlopen(request, timeout=20).status) == 200
+        return False
+
     def submit(self, *command: str, **more: str) -> "subprocess.CompletedProcess[str]":
         return self.run(RAY, "job", "submit", "--address", self.dashboard, "--working-dir", ".", "--", *command, **more)
 
@@ -57,8 +66,8 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
     with (home / "head.log").open("w") as log:
         process = subprocess.Popen(command, env=clean(home), stdout=log, stderr=log, start_new_session=True)
     try:
-        deadline = time.monotonic() + 240
-        while found.submit("true", **{MODE: "token"}).returncode != 0:
+        deadline = time.monotonic() + 300
+        while not found.answers(made.stdout.strip()):
             assert process.poll() is None and time.monotonic() < deadline, (home / "head.log").read_text()
             time.sleep(1)
         yield found
