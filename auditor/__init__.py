@@ -20,7 +20,7 @@ __all__ = ["Audit", "__version__"]
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), "Audit"])
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])
 
 
 def __getattr__(name: str) -> Any:

@@ -262,7 +262,7 @@ def test_what_is_printed_says_what_it_is(folder: Path) -> None:
 def test_names_and_arguments_complete() -> None:
     import auditor
 
-    assert "Audit" in dir(auditor) and auditor.Audit is Audit
+    assert [name for name in dir(auditor) if not name.startswith("_")] == ["Audit"] and auditor.Audit is Audit
     for method in (Audit.keep, Audit.certification_sample):
         named = inspect.signature(method).parameters
         assert {*RULES, "max", "min", "keep_top", "by", "where", "no_duplicates", "unscored"} <= set(named)
@@ -321,6 +321,11 @@ def test_results_go_to_arrow_pandas_and_polars(audit: Audit) -> None:
         (lambda audit: audit.keep(unscored="maybe"), "unscored is one of keep, drop"),
         (lambda audit: audit.keep().to_arrow(["kee"]), "columns: there is no column 'kee'"),
         (lambda audit: audit.choose_cut(lose_at_most=2), "lose_at_most"),
+        (lambda audit: audit.histogram("kind"), "column: kind is text"),
+        (lambda audit: audit.histogram("similarity", bins=0), "bins is a whole number of at least 1"),
+        (lambda audit: audit.density("similarity", "similarty"), "there is no column 'similarty'"),
+        (lambda audit: audit.media({"key": "a"}), "row has no media_offset"),
+        (lambda audit: audit.sql(5), "query is SQL as text, not int"),
     ],
 )
 def test_errors_name_the_argument(audit: Audit, ask: Callable[[Audit], object], words: str) -> None:

@@ -15,7 +15,7 @@ WORDS = {
 
 def group_shares(database: AuditDatabase, by: str) -> dict[str, tuple[list[Share], float]]:
     """The shares of each value of a column, by defect."""
-    column = database.column(by)
+    column = database.column(by, "by")
     table = database.run(
         f"SELECT CAST({column} AS VARCHAR) AS value, count(*) AS rows, "
         "count(p_mismatch) AS scored, coalesce(sum(p_mismatch), 0) AS mismatched, "

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from auditor.measure.timing import REACH, SURE
 from auditor.query.database import AuditDatabase
+from auditor.query.rows import whole
 from auditor.query.sandbox import QueryError, literal
 from auditor.schema import COLUMNS, HEADLINES, MEASUREMENTS, STORED
 
@@ -53,9 +54,9 @@ class Density:
 
 
 def numeric(database: AuditDatabase, column: str) -> str:
-    quoted = database.column(column)
+    quoted = database.column(column, "column")
     if column in COLUMNS and COLUMNS[column].type == "string":
-        raise QueryError(f"{column} is text; a distribution needs a number")
+        raise QueryError(f"column: {column} is text; a distribution needs a number")
     return quoted if column in STORED else f"CAST({quoted} AS DOUBLE)"
 
 
@@ -98,7 +99,7 @@ def axis(
     database: AuditDatabase, column: str, bins: int, log: bool, between: tuple[float, float] | None = None
 ) -> tuple[str, Floats]:
     """SQL of the bin number of a column, and the edges of the bins in the column's own units."""
-    value = numeric(database, column)
+    value, bins = numeric(database, column), whole("bins", bins, least=1)
     low, high = between or value_range(database, column)
     if not log:
         return bin_sql(value, low, high, bins), np.linspace(low, high, bins + 1)

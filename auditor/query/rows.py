@@ -16,6 +16,8 @@ from auditor.schema import HIGH_IS_SUSPICIOUS, order_sql
 
 def select(database: AuditDatabase, query: str, parameters: Parameters = None, limit: int | None = None) -> pa.Table:
     """The result of anybody's SELECT over the tables `samples` and `reviews`."""
+    if not isinstance(query, str):
+        raise QueryError(f"query is SQL as text, not {type(query).__name__}")
     database.sandbox.check_select(query)
     if limit is not None:
         query = f"SELECT * FROM (\n{query.rstrip().rstrip(';')}\n) LIMIT {whole('limit', limit)}"
@@ -143,5 +145,7 @@ def row(
 
 def media(database: AuditDatabase, found: Mapping[str, Any]) -> bytes:
     """The original bytes of a row's medium, read from the corpus by offset."""
+    if missing := {"media_path", "media_offset", "media_size"} - set(found):
+        raise QueryError(f"row has no {min(missing)}: give a whole one, as of row(), page() or worst()")
     place = found["media_path"], found["media_offset"], found["media_size"]
     return read_media(*place, root=database.moved_to, old_root=database.old_root)
