@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pyte
 RULES: list[dict[str, Any]] = [
     {"max_p_mismatch": 0.05},
     {"where": "caption_index < 2"},
-    {"min_similarity": 0.28, "per_medium": "any"},
+    {"min_similarity": 0.33, "per_medium": "any"},
     {"min_similarity": 0.25, "per_medium": "all"},
     {"max_p_mismatch": 0.2, "where": "caption_index <> 1", "per_medium": "mean"},
 ]

@@ -277,13 +277,14 @@ def corpus_rows(
     table = samples_table(random, shard, index, rows, Noise())
     data = b"not a picture" if corrupt else picture(index)
     offset = add_member(tar, f"{key}.jpg", data)
-    texts = table["caption"].to_pylist()
+    texts = [f"{text} {i}" if captions else text for i, text in enumerate(table["caption"].to_pylist())]  # no two alike
     add_member(tar, f"{key}.txt", "\n".join(texts).encode())
     add_member(tar, f"{key}.json", json.dumps({"key": key, "captions": texts}).encode())
     changed: dict[str, list[object]] = {
         "uid": [f"{(captions or 2) * index + i + 1:032x}" for i in range(rows)],
         "key": [key] * rows,
         "caption_index": list(range(rows)),
+        "caption": list(texts),
         "kind": ["image"] * rows,
         "media_path": [str(tar.name)] * rows,
         "media_offset": [offset] * rows,
