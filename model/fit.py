@@ -140,14 +140,16 @@ def fit_to_corpus(
     follow: Measure,
 ) -> PrototypeHead:
     """Recipe "corpus": a warm start by regression, then Adam on L_uct + L_div against the squashed target."""
-    some_visual, some_text = (subset(x, settings.at_most, generator) for x in (visual, text))
+    linear = follow is mean_similarity
+    at_most = settings.at_most if linear else min(settings.at_most, START_ROWS)  # perplexity costs many products
+    some_visual, some_text = (subset(x, at_most, generator) for x in (visual, text))
     z_visual = standardised(follow(some_visual, text))
     z_text = standardised(follow(some_text, visual))
     drawn = PrototypeHead(config, seed).to(visual.device)
     starts = []
     for embeddings, z, bank in ((some_visual, z_visual, drawn.text), (some_text, z_text, drawn.visual)):
         rows = torch.randperm(len(z), generator=generator)[:START_ROWS].to(z.device)
-        starts.append(Starts(embeddings[rows], z[rows], config, bank, linear=follow is mean_similarity))
+        starts.append(Starts(embeddings[rows], z[rows], config, bank, linear=linear))
     scale, for_visual, for_text = best_start(starts[0], starts[1], config.scale)
     config = replace(config, scale=scale, center_visual=for_visual.center, center_text=for_text.center)
     head = PrototypeHead(config, seed).to(visual.device)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-AMONG = 20_000  # instances of the other modality at most: perplexity is compared, not counted
+AMONG = 8192  # instances of the other modality at most: perplexity is compared, not counted
 BLOCK = 1 << 24  # similarities at once
 
 

@@ -58,7 +58,7 @@ OPTIONS = [
                  help="Of the model that made stored embeddings."),
     click.option("--shard-size", default=1000, show_default=True, help="Media per shard of a corpus without shards."),
     click.option("--prototypes", default=8, show_default=True, help="K, where prototypes are fitted."),
-    click.option("--target", type=click.Choice(["h", "retrieval"]), default="h", show_default=True,
+    click.option("--target", type=click.Choice(["h", "retrieval"]), default="retrieval", show_default=True,
                  help="What u follows, where prototypes are fitted: the paper's h (mean similarity), or how much of "
                  "the corpus fits."),
     click.option("--reference", default=4096, show_default=True, help="Pairs that every pair is compared with."),

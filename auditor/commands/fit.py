@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 @click.option(
     "--target",
     type=click.Choice(["h", "retrieval"]),
-    default="h",
-    show_default=True,
-    help="What u follows: the paper's h (mean similarity), or how much of the corpus fits.",
+    help="What u follows: h (the mean similarity; default of recipe paper), or how much of the corpus fits (else).",
 )
 @click.option("--prototypes", default=8, show_default=True, type=click.IntRange(1), help="K, per modality.")
 @click.option(
@@ -47,7 +45,7 @@ def command(
 
     \b
     auditor fit audit --out my-head
-    auditor fit audit --out my-head --target retrieval --prototypes 32
+    auditor fit audit --out my-head --target h --prototypes 32
     """
     import torch
 
@@ -66,6 +64,7 @@ def command(
     counts = count_pairs(folder, swept_shards(folder))
     visual, text = (torch.from_numpy(vectors) for vectors in draw_to_fit(folder, counts, pairs, seed))
     scale = manifest.model.get("logit_scale")
+    target = target or ("h" if recipe == "paper" else "retrieval")
     head = fit_prototypes(visual, text, config, recipe=recipe, target=target, logit_scale=scale, seed=seed)
     rows = describe(head, visual, text, measure_of(target, scale), "h" if target == "h" else "log perplexity")
     save_checkpoint(

@@ -18,7 +18,7 @@ AT_LEAST = "It is a lower bound: captions of related media look right to the mod
 class Noise:
     """The estimated share of mismatched pairs of one kind, with its interval.
 
-    Estimated without labels it is a lower bound: captions of related media look right to the model.
+    Estimated without labels it is a lower bound (`at_least`): captions of related media look right to the model.
     """
 
     kind: str
@@ -26,9 +26,10 @@ class Noise:
     low: float
     high: float
     pairs: int
+    at_least: bool = True  # False where labels have corrected it
 
     def words(self) -> str:
-        return f"at least {self.share:.1%} ({self.low:.1%} - {self.high:.1%})"
+        return f"{'at least ' if self.at_least else ''}{self.share:.1%} ({self.low:.1%} - {self.high:.1%})"
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,14 @@ def of(part: int, whole: int) -> str:
 def noise_estimates(statistics: dict[str, Any]) -> list[Noise]:
     """From the manifest; absent while an audit has not been scored."""
     return [
-        Noise(kind, found["pi0"], found["pi0_low"], found["pi0_high"], found.get("pairs", 0))
+        Noise(
+            kind,
+            found["pi0"],
+            found["pi0_low"],
+            found["pi0_high"],
+            found.get("pairs", 0),
+            "pi0_without_labels" not in found,
+        )
         for kind, found in (statistics or {}).items()
         if found and found.get("pi0") is not None
     ]

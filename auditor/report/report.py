@@ -166,7 +166,8 @@ def cards(found: Summary) -> list[Card]:
     shown = [Card(f"{found.usable:,}", f"usable rows, {found.usable / (found.rows or 1):.1%} of all")]
     for entry in found.noise:
         if found.kinds.get(entry.kind):
-            interval = f"of {entry.kind} pairs mismatched, at least ({entry.low:.1%} to {entry.high:.1%})"
+            bound = ", at least" if entry.at_least else ""
+            interval = f"of {entry.kind} pairs mismatched{bound} ({entry.low:.1%} to {entry.high:.1%})"
             shown.append(Card(f"{entry.share:.1%}", interval, warm=True))
     for flag, count in found.flags.items():
         shown.append(Card(f"{count / usable:.1%}", FLAGS[flag].plural, flag == "mismatch"))

@@ -3,7 +3,7 @@
 import os
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 
 from auditor.errors import AuditError, resumable
@@ -53,9 +53,7 @@ def refuse_damaged(folder: Folder, shards: Sequence[str]) -> None:
 
 def settings_of(out: str) -> ScoreConfig:
     """How an audit was scored last; settings that have come since are as usual."""
-    stored = Manifest.load(Folder(out)).settings.get("score") or {}
-    known = {field.name for field in fields(ScoreConfig)}
-    return ScoreConfig(**{name: value for name, value in stored.items() if name in known})
+    return ScoreConfig.of(Manifest.load(Folder(out)).settings.get("score") or {})
 
 
 def state_intent(folder: Folder, manifest: Manifest, model: str | None, config: ScoreConfig) -> None:

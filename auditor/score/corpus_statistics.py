@@ -51,7 +51,7 @@ class ScoreConfig:
     reference: int = 4096  # pairs of each kind that every pair is compared with
     fit_pairs: int = 50_000  # at most, for prototypes
     prototypes: int = 8
-    target: Target = "h"  # what u of fitted prototypes follows
+    target: Target = "retrieval"  # what u of fitted prototypes follows
     topics: int = 16
     near_duplicate: float | None = None  # cosine above which two media are one; None: from the corpus's own spread
     ambiguous_top: float | None = None  # share that the flags of ambiguity take; None or 0: whatever fits too much
@@ -60,8 +60,12 @@ class ScoreConfig:
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> "ScoreConfig":
-        """The settings of an audit; those of older ones that no longer mean anything are left out."""
-        return cls(**{name: value for name, value in stored.items() if name in cls.__dataclass_fields__})
+        """The settings of an audit; those of older ones that no longer mean anything are left out.
+
+        Settings that have come since are as usual, but for `target`: before it u followed h.
+        """
+        known = {"target": "h", **stored} if stored else {}
+        return cls(**{name: value for name, value in known.items() if name in cls.__dataclass_fields__})
 
 
 @dataclass(frozen=True)

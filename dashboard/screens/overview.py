@@ -42,7 +42,7 @@ for column, (words, value) in zip(
 with st.container(horizontal=True):
     for noise in summary.noise:
         interval = f"{percent(noise.low)} to {percent(noise.high)}"
-        words = f"Mismatched {noise.kind}s, at least"
+        words = f"Mismatched {noise.kind}s{', at least' if noise.at_least else ''}"
         st.metric(words, percent(noise.share), interval, delta_color="off", delta_arrow="off", border=True)
     for words, flag in (("Ambiguous captions", "ambiguous_text"), ("Ambiguous media", "ambiguous_visual")):
         share = f"{percent(summary.flags[flag] / max(summary.usable, 1))} of the usable"

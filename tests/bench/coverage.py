@@ -4,8 +4,7 @@
 
 Val photos of Flickr8k with one caption or five, 200 to 5,000 pairs, 0 to 60% of the captions swapped at random; for
 every size the error of the share (root mean square, worst), how often the interval holds it, and the calibration error
-of p_mismatch. Constants of the estimate were set on other photos (../shared/data/human). Writes
-bench-results/coverage.json.
+of p_mismatch. Writes bench-results/coverage.json.
 """
 
 import argparse

@@ -51,6 +51,8 @@ def f1(flagged: npt.NDArray[np.bool_], spoiled: npt.NDArray[np.bool_]) -> float:
 
 def calibration_error(p: Doubles, spoiled: npt.NDArray[np.bool_], bins: int = 15) -> float:
     """Expected calibration error: |mean p - share spoiled| over equal bins of p, weighted by their pairs."""
+    if np.isnan(p).any():  # a method that gives no probabilities
+        return float("nan")
     at = np.minimum((p * bins).astype(int), bins - 1)
     return float(sum(abs(p[at == k].sum() - spoiled[at == k].sum()) for k in range(bins)) / len(p))
 
@@ -137,7 +139,7 @@ def row(
         "method": name,
         "auroc": float(np.mean([auroc(score, bad) for (score, _, _), bad in both])),
         "ap": float(np.mean([average_precision(score, bad) for (score, _, _), bad in both])),
-        "f1": float(np.mean([f1(p >= 0.5, bad) for (_, p, _), bad in both])),
+        "f1": float(np.mean([f1(p >= 0.5, bad) if not np.isnan(p).any() else np.nan for (_, p, _), bad in both])),
         "calibration_error": float(np.mean([calibration_error(p, bad) for (_, p, _), bad in both])),
         "pi0": float(np.mean([pi0 for (_, _, pi0), _ in both])),
         "pi0_error": float(np.max([abs(pi0 - bad.mean()) for (_, _, pi0), bad in both])),

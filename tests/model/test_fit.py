@@ -186,7 +186,7 @@ def test_the_command_saves_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFi
     visual, text = corpus("modality gap", 300)
     write_audit(tmp_path / "audit", visual, text)
     out = tmp_path / "head"
-    assert run(["fit", str(tmp_path / "audit"), "--out", str(out), "--prototypes", "4", "--json"]) == 0
+    assert run(["fit", str(tmp_path / "audit"), "--out", str(out), "--target", "h", "--prototypes", "4", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [(row["modality"], row["instances"]) for row in rows] == [("visual", 600), ("text", 600)]
     assert all(row["correlation of u with h"] > 0.9 for row in rows)
@@ -196,7 +196,7 @@ def test_the_command_saves_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFi
     torch.testing.assert_close(head.uncertainty_visual(visual), expected.uncertainty_visual(visual), atol=1e-3, rtol=0)
     config = json.loads((out / "config.json").read_text())
     assert config["backbone"] == {"spec": "tiny", "fingerprint": "abc", "stored": False}
-    assert run(["fit", str(tmp_path / "audit"), "--out", str(out), "--target", "retrieval", "--json"]) == 0
+    assert run(["fit", str(tmp_path / "audit"), "--out", str(out), "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert all(row["correlation of u with log perplexity"] > 0.5 for row in rows)
     assert json.loads((out / "config.json").read_text())["extra"]["target"] == "retrieval"

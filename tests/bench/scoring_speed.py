@@ -1,0 +1,96 @@
+"""What the evidence beside the similarity costs: the statistic of pairs, now and in an older checkout, in turns.
+
+    git worktree add --detach ../before bdf3134
+    python -m tests.bench.scoring_speed --before ../before
+
+Both checkouts score the same pairs (five captions a medium, a reference of 4,096) in processes of their own, three
+rounds in turns; processor time of scoring alone, the least of the rounds. Writes bench-results/scoring_speed.json.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from auditor.console import table
+
+RESULTS = Path(__file__).resolve().parents[2] / "bench-results"
+HERE = Path(__file__).resolve().parents[2]
+PAIRS, REFERENCE, DIM, WORDS = 10_000, 4096, 512, 5000
+
+
+def unit(generator: np.random.Generator, rows: int) -> np.ndarray:
+    found = generator.normal(size=(rows, DIM))
+    return (found / np.linalg.norm(found, axis=1, keepdims=True)).astype(np.float32)
+
+
+def seconds() -> float:
+    """Processor time that this checkout takes to score the pairs, its text tower's words included where it has them."""
+    import time
+
+    from auditor.measure import mismatch, rivals
+    from auditor.vectors import MediaVectors
+
+    generator = np.random.default_rng(0)
+    group = np.repeat(np.arange(PAIRS // 5), 5)
+    visual = unit(generator, PAIRS // 5)[group]
+    text = visual + 1.5 * unit(generator, PAIRS)
+    text /= np.linalg.norm(text, axis=1, keepdims=True)
+    chosen = np.sort(generator.choice(PAIRS, REFERENCE, replace=False))
+    if not hasattr(rivals, "Hubs"):  # the older checkout
+        reference = rivals.Reference(MediaVectors(visual[chosen]), text[chosen], group[chosen], 20.0)
+        model = mismatch.fit_mismatch(reference, captions=PAIRS, draws=10_000)
+        started = time.process_time()
+        measured = rivals.measure(MediaVectors(visual), text, group, reference, media=PAIRS // 5, captions=PAIRS)
+        model.p(measured.mismatch_score)  # type: ignore[union-attr, attr-defined]
+        return time.process_time() - started
+    from auditor.measure.evidence import judged
+    from auditor.measure.siblings import siblings_of
+    from auditor.measure.words import Vocabulary
+
+    names = [f"{chr(97 + i % 26)}{chr(97 + i // 26 % 26)}{chr(97 + i // 676)}word" for i in range(WORDS)]
+    captions = [" ".join(names[i] for i in generator.integers(0, WORDS, 6)) for _ in range(PAIRS)]
+    media = MediaVectors(visual)
+    pairs = rivals.Reference(media, text, group, 20.0, captions, siblings_of(group, text, media.own_similarity(text)))
+    reference = pairs.take(chosen)
+    vocabulary = Vocabulary(tuple(names), unit(generator, WORDS))
+    model = mismatch.fit_mismatch(reference, captions=PAIRS, draws=10_000, words=vocabulary)
+    assert model is not None and model.judge is not None
+    started = time.process_time()
+    measured = rivals.measure(media, text, group, reference, media=PAIRS // 5, captions=PAIRS, hubs=model.judge.hubs)
+    model.p(judged(model.judge, pairs, measured))
+    return time.process_time() - started
+
+
+def in_checkout(folder: Path) -> float:
+    """`seconds` with the packages of a checkout."""
+    code = "import runpy; print(runpy.run_path(__import__('sys').argv[1])['seconds']())"
+    environment = {**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, __file__], cwd=folder, env=environment, check=True, capture_output=True, text=True
+    )
+    return float(done.stdout.split()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--before", type=Path, help="an older checkout")
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    if options.before is None:
+        print("nothing to compare with: --before names an older checkout")
+        return
+    rounds = [(in_checkout(options.before), in_checkout(HERE)) for _ in range(options.rounds)]
+    before, now = (min(each) for each in zip(*rounds, strict=True))
+    found = {"before": PAIRS / before, "now": PAIRS / now, "ratio": before / now}
+    table([{name: round(value, 2) for name, value in found.items()}], "pairs a second of one core")
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "scoring_speed.json").write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()
