@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from auditor.corpus import remote
 from auditor.corpus.archive import read_packed, split_compression
+from auditor.corpus.layouts.arrow_file import ArrowFile
 from auditor.corpus.names import as_text, real_path
 from auditor.corpus.shard import CorpusError
 from auditor.errors import AuditorError
@@ -92,10 +93,19 @@ def read_cell(table: str, column: str, row: int) -> bytes:
 
 
 def open_parquet(path: str) -> pq.ParquetFile:
-    """A Parquet file, local or remote."""
+    """A Parquet file, local or remote; or an Arrow file, which reads like one."""
+    if is_arrow(path):
+        if not remote.is_url(path):
+            return ArrowFile(real_path(path))
+        with remote.fetched(path) as descriptor, open(descriptor, "rb", closefd=False) as file:
+            return ArrowFile(file)  # what is mapped outlives its descriptor
     if not remote.is_url(path):
         return pq.ParquetFile(real_path(path), buffer_size=BUFFER)
     return pq.ParquetFile(remote.open_url(path), buffer_size=BUFFER)
+
+
+def is_arrow(path: str) -> bool:
+    return path.lower().endswith(".arrow")
 
 
 def parse_cell(path: str) -> tuple[str, str, int] | None:

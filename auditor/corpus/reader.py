@@ -5,6 +5,7 @@
 | WebDataset tars        | a .tar, a folder of them, a glob, `{000..012}`, `{a,b}`, `a.tar::b.tar`; local or a URL    |
 | media with sidecars    | a folder with `cat.jpg` and `cat.txt` (or `cat.json`) in it, at any depth                  |
 | tables                 | .csv, .tsv, .jsonl, .parquet; several, or a folder of them                                 |
+| Hugging Face datasets  | a folder of `save_to_disk`, or the Parquet files of the hub                                |
 | COCO captions          | `coco:captions_val2017.json::val2017`                                                      |
 | timed captions by id   | `timed:train.json::videos`: ActivityNet's and HowTo100M's JSON                             |
 | embeddings, no media   | `datacomp:FOLDER`, `clip-retrieval:FOLDER`, Parquet with a visual and a text column         |
@@ -19,6 +20,7 @@ from collections.abc import Sequence
 from auditor.corpus import remote
 from auditor.corpus.archive import is_tar
 from auditor.corpus.folder import list_folder
+from auditor.corpus.layouts.saved_dataset import without_caches
 from auditor.corpus.names import common_root, natural, shard_names
 from auditor.corpus.shard import DEFAULTS, Corpus, CorpusError, CorpusOptions, OpenShard, Shard, ShardError
 from auditor.corpus.spec import CLIP_RETRIEVAL, COCO, DATACOMP, TIMED, Place, find_places
@@ -49,7 +51,7 @@ def open_corpus(spec: str, options: CorpusOptions = DEFAULTS) -> Corpus:
         _refuse_mixture(spec, places, tars)
         return _tar_corpus(spec, tars, options)
     folders = [place.path for place in places if place.folder]
-    tables = [path for path in files if form_of(path)]
+    tables = sorted((path for path in without_caches(files) if form_of(path)), key=natural)
     sidecars = any(path.endswith((".txt", ".json")) for path in files)
     if len(places) == 1 and folders and (sidecars or not tables) and (shards := list_folder(folders[0], options)):
         return Corpus(spec, folders[0], shards)

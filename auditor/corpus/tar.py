@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from auditor.corpus import remote
 from auditor.corpus.archive import OpenTar, open_tar
 from auditor.corpus.group import Part, build_sample, group_parts, sample_problems
+from auditor.corpus.layouts import img2dataset
 from auditor.corpus.media import MediaError
 from auditor.corpus.names import as_text, split_key
 from auditor.corpus.shard import DEFAULTS, CorpusError, CorpusOptions, OpenShard, ShardError
@@ -24,12 +25,18 @@ class TarShard:
     options: CorpusOptions = DEFAULTS
 
     def fingerprint(self) -> str:
-        """blake2b of the content of a local tar; from the store's own digest (ETag) and size for a remote one."""
+        """blake2b of the content of a local tar; from the store's own digest (ETag) and size for a remote one.
+
+        With that of img2dataset's table where one lies beside it.
+        """
         try:
-            if remote.is_url(self.path):
-                return remote.fingerprint(self.path)
-            with open(self.path, "rb") as file:
-                return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+            own = digest_of(self.path)
+            table = img2dataset.beside(self.path, ".parquet")
+            return (
+                own
+                if table is None
+                else hashlib.blake2b(f"{own} {digest_of(table)}".encode(), digest_size=16).hexdigest()
+            )
         except (OSError, CorpusError) as error:
             raise self.unreadable(error) from error
 
@@ -61,8 +68,9 @@ class TarShard:
             build_sample(self.name, key, occurrence, parts, read, self.options)
             for (key, occurrence), parts in group_members(index, tar.path).items()
         ]
-        problems = tar.problems + index.problems + _unnamed(index) + sample_problems(samples)
-        return OpenShard(samples, problems, read)
+        lost, told = img2dataset.tried_samples(self.name, self.path, {s.key for s in samples}, self.options)
+        problems = tar.problems + index.problems + _unnamed(index) + sample_problems(samples) + told
+        return OpenShard(samples + lost, problems, read)
 
     def unreadable(self, error: OSError | CorpusError) -> ShardError:
         if isinstance(error, ShardError):
@@ -70,6 +78,13 @@ class TarShard:
         if isinstance(error, FileNotFoundError):
             return ShardError(self.name, f"{self.path} does not exist")
         return ShardError(self.name, str(error) if isinstance(error, CorpusError) else f"{self.path}: {error}")
+
+
+def digest_of(path: str) -> str:
+    if remote.is_url(path):
+        return remote.fingerprint(path)
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
 def group_members(index: TarIndex, path: str) -> dict[tuple[str, int], dict[str, Part]]:

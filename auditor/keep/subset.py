@@ -28,6 +28,7 @@ from auditor.keep.export import export
 from auditor.keep.kept_rows import KeptRows, kept_shard
 from auditor.keep.predicate import CaptionFilter, Predicate, make_caption_filter, make_predicate
 from auditor.keep.target import Exported
+from auditor.keep.to_datasets import to_datasets
 from auditor.keep.weights import Weighed, Weighing, weigh
 from auditor.query.database import AuditDatabase
 from auditor.query.rules import Threshold
@@ -85,6 +86,10 @@ class Subset(KeptRows):
     ) -> Weighed:
         """Write weights.parquet or weights.npy: see auditor.keep.weights."""
         return weigh(self, str(target), how or Weighing(), spread=spread, force=force)
+
+    def to_datasets(self, folder: str | Path | None = None) -> Any:
+        """A `datasets.Dataset` of the kept samples; kept in `folder`, or for as long as it is used."""
+        return to_datasets(self, folder)
 
     def webdataset(self) -> Any:
         """Kept samples straight from the corpus: a WebDataset pipeline where that is installed, else a generator.

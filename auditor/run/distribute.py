@@ -28,7 +28,7 @@ from auditor.score.corpus_statistics import Context
 from auditor.score.score import is_scored, score_shard
 from auditor.store.embeddings import file_name
 from auditor.store.folder import Folder
-from auditor.sweep.embeddings_file import ShardReport
+from auditor.sweep.embeddings_file import ShardReport, errors_in
 from auditor.sweep.sweep import SweepConfig, earlier
 from auditor.sweep.vector_sweep import StoredModel
 from model.backbone import Backbone
@@ -172,7 +172,7 @@ class RayEngine:
                     self._see(report, row["node"], seen)
                     count.add(report)
                     if row["fresh"]:
-                        watch(report.rows, report.rows - report.status.get("ok", 0))
+                        watch(report.rows, errors_in(report.status))
                     yield report
         died = f"its worker died {len(PASSES)} times and more (killed, out of memory, or the encoder crashed)"
         for name in missing:

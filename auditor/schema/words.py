@@ -13,6 +13,7 @@ Status = Literal[
     "too_large",
     "bad_span",
     "bad_vector",
+    "not_downloaded",
 ]
 Mark = Literal["good", "bad", "unsure"]
 
@@ -36,6 +37,7 @@ STATUSES: dict[Status, Word] = {
     "too_large": Word("too large", "more pixels or bytes than the limits allow"),
     "bad_span": Word("bad span", "the caption's span is empty, reversed, no time at all or outside the video"),
     "bad_vector": Word("no usable embedding", "a stored embedding is missing, not finite, zero or of another width"),
+    "not_downloaded": Word("not downloaded", "img2dataset could not download or resize it; error_message says why"),
 }
 MARKS: dict[Mark, Word] = {
     "good": Word("good", "the caption describes the medium", "green"),

@@ -58,6 +58,11 @@ class Begin:
     own_uids: bool = False
 
 
+def errors_in(status: Mapping[str, int]) -> int:
+    """Rows that failed here; what was never downloaded is no sign of a wrong corpus or a broken decoder."""
+    return sum(count for name, count in status.items() if name not in ("ok", "not_downloaded"))
+
+
 class EmbeddingsFile:
     """embeddings/<shard>.parquet as it grows; nobody sees it before `publish`."""
 
@@ -85,7 +90,7 @@ class EmbeddingsFile:
         found = Counter(table.column("status").to_pylist())
         self.status.update(found)
         self.keys += keys
-        watch(table.num_rows, table.num_rows - found["ok"])
+        watch(table.num_rows, errors_in(found))
 
     def publish(self) -> ShardReport:
         """Check the count, then put the file in its place."""

@@ -1,4 +1,4 @@
-"""Parquet tables: media as paths, as bytes, or as Hugging Face's struct of bytes and path.
+"""Parquet tables, and the Arrow files of Hugging Face: media as paths, as bytes, or as its struct of bytes and path.
 
 A local file is cut along its row groups, which is what can be read without the rest. Remote files, and local ones where
 there are very many, are one shard each, so that nothing needs to be opened to list them.
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from auditor.corpus import remote
-from auditor.corpus.media import BUFFER
+from auditor.corpus.media import BUFFER, is_arrow, open_parquet
 from auditor.corpus.names import shard_names
 from auditor.corpus.shard import CorpusError, CorpusOptions, OpenShard, ShardError
 from auditor.corpus.tables.cells import OpenTable
@@ -92,10 +92,11 @@ class ParquetShard:
     @contextmanager
     def table(self) -> Iterator[OpenTable]:
         with ExitStack() as stack:
-            source: Any = self.path
-            if remote.is_url(self.path):
-                source = stack.enter_context(open(stack.enter_context(remote.fetched(self.path)), "rb", closefd=False))
-            file = stack.enter_context(pq.ParquetFile(source, buffer_size=BUFFER))
+            if remote.is_url(self.path) and not is_arrow(self.path):
+                copy = stack.enter_context(open(stack.enter_context(remote.fetched(self.path)), "rb", closefd=False))
+                file = stack.enter_context(pq.ParquetFile(copy, buffer_size=BUFFER))
+            else:
+                file = stack.enter_context(open_parquet(self.path))
             yield OpenTable(self.path, file, choose_columns(self.path, file.schema_arrow.names, self.options))
 
     def unreadable(self, error: Exception) -> ShardError:
@@ -120,11 +121,12 @@ def list_parquet(paths: Sequence[str], names: Sequence[str], options: CorpusOpti
 def _cuts(path: str, options: CorpusOptions) -> list[tuple[int, int]]:
     """(start, stop) of the shards of a file: small row groups together, large ones in a few pieces."""
     try:
-        with pq.ParquetFile(path) as file:
+        with open_parquet(path) as file:
             choose_columns(path, file.schema_arrow.names, options)
             groups = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
     except (OSError, pa.ArrowException) as error:
-        raise CorpusError(f"{path} is not a readable Parquet file: {error}") from error
+        form = "Arrow" if is_arrow(path) else "Parquet"
+        raise CorpusError(f"{path} is not a readable {form} file: {error}") from error
     return cut_groups(groups, options.shard_size)
 
 

@@ -15,7 +15,7 @@ from auditor.corpus.spans import BOTH, ENDS, STARTS, cell_spans, listed, matched
 from auditor.corpus.tables.entries import Entry
 from auditor.sample import Media, Span
 
-FORMS = {"csv": "csv", "tsv": "tsv", "jsonl": "jsonl", "ndjson": "jsonl", "parquet": "parquet"}
+FORMS = {"csv": "csv", "tsv": "tsv", "jsonl": "jsonl", "ndjson": "jsonl", "parquet": "parquet", "arrow": "parquet"}
 MEDIA_NAMES = (
     *("image", "video", "media", "img", "jpg", "jpeg", "png", "webp", "mp4", "image_path", "video_path", "media_path"),
     *("img_path", "image_file", "video_file", "file_name", "filename", "file_path", "filepath", "file", "path"),
@@ -49,7 +49,7 @@ class Columns:
 
 
 def form_of(path: str) -> str | None:
-    """`csv`, `tsv`, `jsonl` or `parquet` by the extension; None for what is no table."""
+    """`csv`, `tsv`, `jsonl` or `parquet` (Arrow too) by the extension; None for what is no table."""
     return FORMS.get(path.rpartition(".")[2].lower())
 
 

@@ -1,0 +1,125 @@
+"""img2dataset's table and statistics beside a tar: what it could not download is a row with its reason."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from auditor.audit import Audit
+from auditor.corpus.reader import CorpusOptions, open_corpus
+from auditor.run.audit import AuditConfig, run_audit
+from tests.support.corpora import sample, write_tar
+
+# as img2dataset writes it for --output_format webdataset
+SCHEMA = pa.schema(
+    [
+        ("url", pa.string()),
+        ("caption", pa.string()),
+        ("key", pa.string()),
+        ("status", pa.string()),
+        ("error_message", pa.string()),
+        ("width", pa.int32()),
+        ("height", pa.int32()),
+        ("original_width", pa.int32()),
+        ("original_height", pa.int32()),
+        ("exif", pa.string()),
+        ("sha256", pa.string()),
+    ]
+)
+
+
+def entry(number: int, status: str = "success", message: str | None = None) -> dict[str, Any]:
+    return {
+        "url": f"https://example.org/{number}.jpg",
+        "caption": f"a picture of {number}",
+        "key": f"{number:09d}",
+        "status": status,
+        "error_message": message,
+        "width": 48 if status == "success" else None,
+    }
+
+
+def write_download(folder: Path, count: int = 30, failed: int = 10, shard: str = "00000") -> Path:
+    """A tar of the successes, the table of all and their statistics."""
+    rows = [entry(number) for number in range(count)]
+    rows += [entry(count, "failed_to_resize", "Image decoding error")]
+    rows += [entry(count + i, "failed_to_download", "HTTP Error 404:\n Not Found") for i in range(1, failed)]
+    folder.mkdir(parents=True, exist_ok=True)
+    write_tar(folder / f"{shard}.tar", ((row["key"], sample(i)) for i, row in enumerate(rows[:count])))
+    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), folder / f"{shard}.parquet")
+    stats = {"count": count + failed, "successes": count, "failed_to_download": failed - 1, "failed_to_resize": 1}
+    (folder / f"{shard}_stats.json").write_text(json.dumps(stats))
+    return folder
+
+
+def opened(folder: Path, **options: Any) -> Any:
+    (shard,) = open_corpus(str(folder), CorpusOptions(**options)).shards
+    with shard.open() as found:
+        return found
+
+
+def test_what_was_not_downloaded_is_a_sample_with_the_reason(tmp_path: Path) -> None:
+    found = opened(write_download(tmp_path), carry=("url",))
+    assert len(found.samples) == 40 and found.problems == []
+    lost = {sample.key: sample for sample in found.samples if sample.media is None}
+    assert len(lost) == 10
+    resized, missing = lost["000000030"], lost["000000035"]
+    assert resized.problem.status == missing.problem.status == "not_downloaded"
+    assert resized.problem.message == "failed_to_resize: Image decoding error"
+    assert missing.problem.message == "failed_to_download: HTTP Error 404: Not Found"
+    assert missing.captions == ("a picture of 35",)
+    assert json.loads(missing.carried[0]) == {"url": "https://example.org/35.jpg"}
+
+
+def test_an_audit_accounts_for_all_that_was_tried(tmp_path: Path, random_model: str) -> None:
+    write_download(tmp_path / "corpus", count=20, failed=60)
+    manifest = run_audit(
+        AuditConfig(
+            str(tmp_path / "corpus"), str(tmp_path / "audit"), random_model, allow_random_weights=True, quiet=True
+        )
+    )
+    assert manifest.counts["status"] == {"ok": 20, "not_downloaded": 60}
+    with Audit(tmp_path / "audit") as audit:
+        shown = audit.errors()
+        assert {row["status"] for row in shown} == {"not_downloaded"} and sum(row["rows"] for row in shown) == 60
+        assert audit.count() == 80
+
+
+def test_a_changed_table_changes_the_shard(tmp_path: Path) -> None:
+    (shard,) = open_corpus(str(write_download(tmp_path))).shards
+    before = shard.fingerprint()
+    assert shard.fingerprint() == before
+    pq.write_table(pa.Table.from_pylist([entry(0)], schema=SCHEMA), tmp_path / "00000.parquet")
+    assert shard.fingerprint() != before
+
+
+def test_counts_that_do_not_agree_are_told(tmp_path: Path) -> None:
+    write_download(tmp_path)
+    rows = [entry(number) for number in range(31)]
+    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), tmp_path / "00000.parquet")
+    (tmp_path / "00000_stats.json").write_text(json.dumps({"count": 40, "successes": 31}))
+    found = opened(tmp_path)
+    assert found.problems == ["00000_stats.json counts 31 successes, the tar has 30 samples"]
+    (lost,) = [sample for sample in found.samples if sample.media is None]
+    assert lost.problem.status == "missing_media" and "calls it a success" in lost.problem.message
+    (tmp_path / "00000.parquet").unlink()
+    assert opened(tmp_path).problems[1] == (
+        "00000_stats.json counts 9 samples that failed; the .parquet that names them is not here"
+    )
+
+
+@pytest.mark.parametrize("table", [b"no parquet", None])
+def test_other_files_beside_a_tar_do_no_harm(tmp_path: Path, table: bytes | None) -> None:
+    write_download(tmp_path)
+    if table is None:
+        pq.write_table(pa.table({"text": ["of somebody else"]}), tmp_path / "00000.parquet")
+    else:
+        (tmp_path / "00000.parquet").write_bytes(table)
+    (tmp_path / "00000_stats.json").write_text("{}")
+    found = opened(tmp_path)
+    assert len(found.samples) == 30
+    assert all("cannot be read" in problem for problem in found.problems)
+    assert len(found.problems) == (1 if table is None else 2)
