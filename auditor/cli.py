@@ -32,6 +32,7 @@ COMMANDS = {
     "overlap": "What of a corpus is also in another, such as a test set.",
     "join": "Add the columns of a file to an audit.",
     "filter": "Write the part of the corpus that is worth keeping.",
+    "export": "Rows for FiftyOne and spreadsheets.",
     "weigh": "Weights instead of a cut, or uids as often as they are worth.",
     "compare": "Two audits side by side.",
     "report": "One HTML file to mail.",

@@ -1,0 +1,71 @@
+"""`auditor export`: the rows of an audit for other programs, FiftyOne and spreadsheets."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from auditor.commands.output import CORPUS_HELP, open_audit
+from auditor.commands.selection import selected, selection_options
+
+if TYPE_CHECKING:
+    from auditor.keep.subset import Subset
+
+
+@click.command()
+@click.argument("audit")
+@click.option("--fiftyone", metavar="NAME", help="Make a FiftyOne dataset: fields, flags as tags, embeddings.")
+@click.option("--media", metavar="FOLDER", help="Where media that lie in tars or tables are written for FiftyOne.")
+@click.option("--csv", metavar="FILE", help="Write all columns to a CSV for spreadsheets.")
+@selection_options
+@click.option("--corpus", help=CORPUS_HELP)
+@click.option("--force", is_flag=True, help="Replace what exists.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(
+    audit: str,
+    fiftyone: str | None,
+    media: str | None,
+    csv: str | None,
+    corpus: str | None,
+    force: bool,
+    as_json: bool,
+    **rules: Any,
+) -> None:
+    """Give the usable rows of AUDIT that meet all the rules given to FiftyOne, or to a spreadsheet.
+
+    \b
+    auditor export audit/ --fiftyone my-audit --min p_mismatch=0.5
+    auditor export audit/ --csv suspects.csv --where "mismatch AND kind = 'image'"
+    """
+    if not (fiftyone or csv):
+        raise click.UsageError("say where to: --fiftyone NAME or --csv FILE")
+    if fiftyone:
+        from auditor.keep.to_fiftyone import load_fiftyone
+
+        load_fiftyone()  # before any work
+    subset = selected(open_audit(audit, corpus), rules)
+    done: dict[str, int] = {}
+    if csv:
+        done |= {csv: write_csv(subset, csv, force)}
+    if fiftyone:
+        done |= give(subset, fiftyone, media, force, as_json)
+    from auditor import console
+
+    lines = [f"{target}: {rows:,} rows" for target, rows in done.items()]
+    click.echo(console.as_json(done) if as_json else "\n".join(lines))
+
+
+def write_csv(subset: "Subset", target: str, force: bool) -> int:
+    from auditor.keep.export_csv import MOST_ROWS, export_csv
+
+    rows = export_csv(subset, target, force=force)
+    if rows > MOST_ROWS:
+        click.echo(f"note: a spreadsheet shows {MOST_ROWS:,} rows at most", err=True)
+    return rows
+
+
+def give(subset: "Subset", name: str, media: str | None, force: bool, quiet: bool) -> dict[str, int]:
+    from auditor import console
+    from auditor.keep.to_fiftyone import to_fiftyone
+
+    with console.Progress("export", None, "samples", quiet=quiet) as progress:
+        return to_fiftyone(subset, name, media, force=force, progress=progress.advance)
