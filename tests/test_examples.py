@@ -5,9 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.support.corpora import picture
+from tests.support.stored import write_datacomp
 from tests.support.synthetic import write_corpus_audit
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -45,6 +47,14 @@ def test_audit_a_folder(tmp_path: Path, random_model: str) -> None:
     shown = run("audit_a_folder.py", photos, tmp_path / "audit", random_model)
     assert "complete" in shown
     assert (tmp_path / "audit-kept.parquet").is_file()
+
+
+def test_datacomp_subset(tmp_path: Path) -> None:
+    metadata = write_datacomp(tmp_path / "metadata")
+    shown = run("datacomp_subset.py", metadata, tmp_path / "audit", tmp_path / "subset.npy")
+    listed = np.load(tmp_path / "subset.npy")
+    assert f"{len(listed):,} of 600 uids" in shown and 400 < len(listed) < 600
+    assert listed.dtype == np.dtype("u8,u8") and (np.sort(listed) == listed).all()
 
 
 def test_every_example_is_tested() -> None:

@@ -4,6 +4,8 @@ DuckDB joins 64 bits of the keys and gives for each row of the audit the row of 
 by shard. Rows that the file does not know are null and counted. Nothing is seen before all of it is written.
 """
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -155,9 +157,13 @@ def scattered(connection: duckdb.DuckDBPyConnection, sql: str, counts: Ints) -> 
 def write_shards(
     files: AuditFiles, name: str, table: pa.Table, columns: dict[str, str], places: Ints, counts: Ints
 ) -> None:
-    """The columns of each shard, in the order of its rows."""
+    """The columns of each shard, in the order of its rows; a few at once, for Arrow works outside Python's lock."""
     kept = cast_columns(table, list(columns.items())).combine_chunks()
     ends = np.cumsum(counts)
-    for file, start, end in zip(files.all, ends - counts, ends, strict=True):
-        here = places[start:end]
-        write_columns(files.folder, name, stem(file), kept.take(pa.array(here, mask=here < 0)))
+
+    def write(shard: tuple[str, int, int]) -> None:
+        here = places[shard[1] : shard[2]]
+        write_columns(files.folder, name, stem(shard[0]), kept.take(pa.array(here, mask=here < 0)))
+
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:
+        list(threads.map(write, zip(files.all, ends - counts, ends, strict=True)))  # raises what a thread raised

@@ -6,6 +6,7 @@ import click
 
 from auditor.commands.output import CORPUS_HELP, open_audit
 from auditor.commands.selection import selected, selection_options
+from auditor.say import say, say_json
 
 if TYPE_CHECKING:
     from auditor.keep.subset import Subset
@@ -48,10 +49,11 @@ def command(
         done |= {csv: write_csv(subset, csv, force)}
     if fiftyone:
         done |= give(subset, fiftyone, media, force, as_json)
-    from auditor import console
-
-    lines = [f"{target}: {rows:,} rows" for target, rows in done.items()]
-    click.echo(console.as_json(done) if as_json else "\n".join(lines))
+    if as_json:
+        say_json(done)
+        return
+    for target, rows in done.items():
+        say(f"{target}: {rows:,} rows")
 
 
 def write_csv(subset: "Subset", target: str, force: bool) -> int:
@@ -59,7 +61,7 @@ def write_csv(subset: "Subset", target: str, force: bool) -> int:
 
     rows = export_csv(subset, target, force=force)
     if rows > MOST_ROWS:
-        click.echo(f"note: a spreadsheet shows {MOST_ROWS:,} rows at most", err=True)
+        say(f"note: a spreadsheet shows {MOST_ROWS:,} rows at most", err=True)
     return rows
 
 

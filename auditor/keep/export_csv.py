@@ -2,10 +2,10 @@
 
 import csv
 
-from auditor.console import inert
 from auditor.keep.kept_rows import KeptRows
 from auditor.keep.target import ExportError, patient_sandbox
 from auditor.query.sandbox import name as quoted
+from auditor.say import inert
 from auditor.store.folder import split_target
 
 MOST_ROWS = 1_048_575  # that a sheet of Excel or LibreOffice holds, beside its header

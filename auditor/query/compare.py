@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from auditor.query.database import AuditDatabase
 from auditor.query.rows import at_places
-from auditor.query.sandbox import Sandbox
+from auditor.query.sandbox import Sandbox, name
 from auditor.query.summary import Noise, noise_estimates
 from auditor.schema import FLAGS, HEADLINES
 
@@ -73,7 +73,7 @@ def compare(first: AuditDatabase, second: AuditDatabase, n: int = 20) -> Compari
         identity, groups = matched_rows(sandbox, n)
         key = IDENTITIES[identity]
         matched = sum(group["rows"] for group in groups)
-        correlation, used = correlations(sandbox, key, matched)
+        correlation, used = correlations(sandbox, key, matched, shared_columns(first, second))
         return Comparison(
             first=first.path,
             second=second.path,
@@ -93,11 +93,17 @@ def compare(first: AuditDatabase, second: AuditDatabase, n: int = 20) -> Compari
         sandbox.close()
 
 
+def shared_columns(first: AuditDatabase, second: AuditDatabase) -> list[str]:
+    """Columns of numbers that others brought to both audits."""
+    return [column for column in first.extra_numbers if column in second.extra_numbers]
+
+
 def open_both(first: AuditDatabase, second: AuditDatabase) -> Sandbox:
+    extended = bool(shared_columns(first, second))
     stores = {str(fs.protocol): fs for one in (first, second) if (fs := one.files.filesystem) is not None}
     sandbox = Sandbox([*first.files.readable, *second.files.readable], first.limits, list(stores.values()))
-    sandbox.define(f"CREATE VIEW first_rows AS {first.view(located=True)}")
-    sandbox.define(f"CREATE VIEW second_rows AS {second.view()}")
+    sandbox.define(f"CREATE VIEW first_rows AS {first.view(located=True, extended=extended)}")
+    sandbox.define(f"CREATE VIEW second_rows AS {second.view(extended=extended)}")
     return sandbox
 
 
@@ -119,18 +125,20 @@ def matched_rows(sandbox: Sandbox, n: int) -> tuple[str, list[dict[str, Any]]]:
     return identity, groups
 
 
-def joined(key: str, condition: str) -> str:
-    columns = ", ".join([f"{key} AS k", "status", *HEADLINES, *FLAGS])
+def joined(key: str, condition: str, more: Sequence[str] = ()) -> str:
+    columns = ", ".join([f"{key} AS k", "status", *HEADLINES, *FLAGS, *map(name, more)])
     first = f"SELECT {columns}, file, file_row_number AS number FROM first_rows WHERE {condition}"
     return f"({first}) a JOIN (SELECT {columns} FROM second_rows WHERE {condition}) b USING (k)"
 
 
-def correlations(sandbox: Sandbox, key: str, matched: int) -> tuple[dict[str, float | None], int]:
+def correlations(sandbox: Sandbox, key: str, matched: int, more: Sequence[str]) -> tuple[dict[str, float | None], int]:
+    """Of the headlines, and of columns that others brought to both."""
     step = max(1, round(matched / SAMPLE))
-    columns = ", ".join(f"a.{column} AS a_{column}, b.{column} AS b_{column}" for column in HEADLINES)
-    some = joined(key, f"status = 'ok' AND ({key} >> 8) % {step} = 0")  # before they are joined
+    measures = [*HEADLINES, *more]
+    columns = ", ".join(f"{s}.{name(column)} AS {name(f'{s}_{column}')}" for column in measures for s in ("a", "b"))
+    some = joined(key, f"status = 'ok' AND ({key} >> 8) % {step} = 0", more)  # before they are joined
     table = sandbox.run(f"SELECT {columns} FROM {some}")
-    return {column: spearman(*both(table, column)) for column in HEADLINES}, table.num_rows
+    return {column: spearman(*both(table, column)) for column in measures}, table.num_rows
 
 
 def both(table: pa.Table, column: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:

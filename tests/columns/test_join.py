@@ -74,6 +74,7 @@ def test_joined_columns_are_columns_like_any_other(audit: Path, tmp_path: Path) 
         assert opened.count("score > 0.5 AND tongue = 'en'") > 100
         assert len(opened.keep(min={"score": 0.25})) == sum(values[uid] >= 0.25 for uid in ok)
         assert len(opened.keep(max={"score": 0.25}, where="tongue = 'de'")) < len(opened.keep(max={"score": 0.25}))
+        assert opened.compare(opened).correlation["score"] == pytest.approx(1.0)
         assert len(opened.keep(keep_top="10%", by="score")) == round(len(ok) / 10)
         assert sum(opened.histogram("score").counts) > 0
         page = opened.page("score > 0.9", "score", limit=3).to_pylist()
