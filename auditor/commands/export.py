@@ -40,7 +40,7 @@ def command(
     if not (fiftyone or csv):
         raise click.UsageError("say where to: --fiftyone NAME or --csv FILE")
     if fiftyone:
-        from auditor.keep.to_fiftyone import load_fiftyone
+        from auditor.keep.formats.to_fiftyone import load_fiftyone
 
         load_fiftyone()  # before any work
     subset = selected(open_audit(audit, corpus), rules)
@@ -57,7 +57,7 @@ def command(
 
 
 def write_csv(subset: "Subset", target: str, force: bool) -> int:
-    from auditor.keep.export_csv import MOST_ROWS, export_csv
+    from auditor.keep.formats.export_csv import MOST_ROWS, export_csv
 
     rows = export_csv(subset, target, force=force)
     if rows > MOST_ROWS:
@@ -67,7 +67,7 @@ def write_csv(subset: "Subset", target: str, force: bool) -> int:
 
 def give(subset: "Subset", name: str, media: str | None, force: bool, quiet: bool) -> dict[str, int]:
     from auditor import console
-    from auditor.keep.to_fiftyone import to_fiftyone
+    from auditor.keep.formats.to_fiftyone import to_fiftyone
 
     with console.Progress("export", None, "samples", quiet=quiet) as progress:
         return to_fiftyone(subset, name, media, force=force, progress=progress.advance)

@@ -25,10 +25,10 @@ from auditor.errors import AuditorError
 from auditor.keep.drift import Drift, find_drift
 from auditor.keep.effects import Effects, rule_effects
 from auditor.keep.export import export
+from auditor.keep.formats.to_datasets import to_datasets
 from auditor.keep.kept_rows import KeptRows, kept_shard
 from auditor.keep.predicate import CaptionFilter, Predicate, make_caption_filter, make_predicate
 from auditor.keep.target import Exported
-from auditor.keep.to_datasets import to_datasets
 from auditor.keep.weights import Weighed, Weighing, weigh
 from auditor.query.database import AuditDatabase
 from auditor.query.rules import Threshold

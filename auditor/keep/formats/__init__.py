@@ -1,0 +1,1 @@
+"""What is kept in the formats of other tools: Hugging Face datasets, FiftyOne, spreadsheets."""
