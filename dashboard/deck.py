@@ -106,6 +106,11 @@ def deck(
     )
 
 
+def send_all() -> None:
+    """Called by a page that runs as a whole: its browser may have begun anew, so every picture travels again."""
+    st.session_state["deck_has"] = set()
+
+
 def brief(item: Mapping[str, Any]) -> dict[str, Any]:
     """A card whose picture the browser has."""
     return {**{name: value for name, value in item.items() if name != "src"}, "kept": True}

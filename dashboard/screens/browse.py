@@ -15,6 +15,7 @@ from auditor.query.sandbox import QueryError
 from auditor.schema import FLAGS, HEADLINES, MEASUREMENTS
 from auditor.search.vectors import SIDES, SearchError
 from dashboard.compact import compact
+from dashboard.deck import send_all
 from dashboard.gallery import USUAL, gallery
 from dashboard.records import EXPORT_ROWS, SEARCHED, cards, count_cards, rows_file, searched, subset_file
 from dashboard.selection import Selection, bounds
@@ -201,6 +202,7 @@ with body:
     extra = (view.sort,) if view.sort in MEASUREMENTS and view.sort not in USUAL else ()
     numbers = ("nearness", *USUAL[:1]) if wanted else (*extra, *USUAL)
     if look == LOOKS[0]:
+        send_all()
         compact(found, condition, view, first, numbers[:1])
     else:
         gallery(database, cards(database, condition, view, size, first), view=view, first=first, shown=numbers)

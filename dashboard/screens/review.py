@@ -10,7 +10,7 @@ from auditor.explore.agreement import reviewers_agreement
 from auditor.explore.queues import CERTIFICATION, MOST, Place, marks_by, queue, queue_names
 from auditor.query.rows import row as find_row
 from auditor.query.sandbox import QueryError
-from dashboard.deck import COMPACT, cards, deck, identity
+from dashboard.deck import COMPACT, cards, deck, identity, send_all
 from dashboard.media import REVIEW, thumbnails
 from dashboard.source import source
 from dashboard.state import reviewer
@@ -92,6 +92,7 @@ except QueryError as error:
 if not places:
     empty("This queue is empty", "No usable row meets the condition.")
     st.stop()
+send_all()
 reviewing(places, name)
 with st.expander("Agreement of reviewers, and what the marks prove"):
     if name.startswith(CERTIFICATION):
