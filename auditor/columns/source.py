@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from auditor.errors import AuditorError
 from auditor.query.database import AuditDatabase
-from auditor.store.extra_columns import CARRIED, Source, publish, remove_source
+from auditor.store.extra_columns import CARRIED, LONGEST_NAME, RESERVED, Source, publish, remove_source
 from auditor.store.folder import Folder
 from auditor.store.lock import exclusive
 
@@ -30,8 +30,18 @@ def check_new(database: AuditDatabase, name: str, columns: Mapping[str, str], fo
     taken = {column.lower() for column in database.columns}
     taken -= {column.lower() for column in known[name].columns} if name in known else set()
     for column in columns:
+        check_name(column)
         if column.lower() in taken:
             raise ColumnError(f"{database.path} has a column {column!r} already: give the new ones a --prefix")
+        taken.add(column.lower())
+
+
+def check_name(column: str) -> None:
+    """Refuse what no query could ask for, or would take for something else."""
+    if not column.strip() or len(column) > LONGEST_NAME or any(ord(character) < 32 for character in column):
+        raise ColumnError(f"a column cannot be called {column[:50]!r}: rename it, or give the new ones a --prefix")
+    if column.lower() in RESERVED:
+        raise ColumnError(f"queries need the name {column!r} for themselves: give the new columns a --prefix")
 
 
 @contextmanager

@@ -8,8 +8,8 @@ from auditor.query.sandbox import literal, name
 from auditor.schema import COLUMNS, STORED
 from auditor.store.audit_files import AuditFiles, stem
 from auditor.store.correction import corrected_sql
+from auditor.store.extra_columns import RESERVED, Source
 from auditor.store.extra_columns import SQL_TYPES as EXTRA_TYPES
-from auditor.store.extra_columns import Source
 
 SQL_TYPES = {
     "string": "VARCHAR",
@@ -76,7 +76,7 @@ def carried_columns(files: AuditFiles) -> list[str]:
 
 
 def carried_name(column: str) -> str:
-    return f"input_{column}" if column.lower() in COLUMNS else column
+    return f"input_{column}" if column.lower() in COLUMNS or column.lower() in RESERVED else column
 
 
 def extended_sql(files: AuditFiles, thresholds: Mapping[str, Threshold], *, located: bool = False) -> str:

@@ -58,12 +58,14 @@ def extend_audit(config: AuditConfig, make_engine: MakeEngine = local_engine, de
         refuse_other_model(folder, manifest, model_facts(backbone, config))
         old = fitted_shards(folder, manifest)
         unchanged(folder, corpus, old, swept_as)
-        manifest.fitted_on, manifest.state = old, "scoring"
+        manifest.fitted_on, manifest.state = old, "sweeping"  # until all shards are listed, files of new ones are ours
         manifest.corpus |= {"spec": corpus.spec, "root": corpus.root, "shards": len(corpus.shards)}
         manifest.save(folder)
         engine = make_engine(folder, backbone, config)
         reports = distinct(folder, sweep_corpus(folder, corpus, engine, config, manifest), engine, first=old)
         account(corpus, reports, manifest)
+        manifest.state = "scoring"
+        manifest.save(folder)
         score = ScoreConfig.of(manifest.settings["score"])
         context = prepare(
             folder,
@@ -92,7 +94,7 @@ def fitted_shards(folder: Folder, manifest: Manifest) -> list[str]:
         return manifest.fitted_on
     if manifest.state != "complete":
         raise AuditError(f"{folder.url} is not complete ({manifest.state}): finish it without --extend first")
-    return folder.names("samples", ".parquet")
+    return [name for name in folder.names("samples", ".parquet") if not manifest.shards or name in manifest.shards]
 
 
 def unchanged(folder: Folder, corpus: Corpus, old: Sequence[str], wanted: str) -> None:

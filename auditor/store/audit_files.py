@@ -102,9 +102,18 @@ def listed_shards(manifest: Mapping[str, Any]) -> dict[str, int] | None:
 
 
 def swept_shards(folder: Folder) -> list[str]:
-    """The shards of an audit whose embeddings are here; a file that is not of the audit is none."""
+    """The shards of an audit whose embeddings are here, all of them; a file that is not of the audit is none."""
     listed = listed_shards(read_manifest(folder))
-    return [name for name in folder.names("embeddings", ".parquet") if listed is None or name in listed]
+    there = folder.names("embeddings", ".parquet")
+    if listed is None:
+        return there
+    missing = sorted(set(listed).difference(there))
+    if missing and len(missing) < len(listed):  # an audit without any can be read, and says so where they are needed
+        raise AuditError(
+            f"the embeddings of {len(missing):,} shards of {folder.url} are missing, such as {missing[0]}: "
+            "run the same `auditor audit` command again"
+        )
+    return [name for name in there if name in listed]
 
 
 def read_columns(folder: Folder, name: str) -> tuple[str, ...]:

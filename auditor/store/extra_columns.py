@@ -15,6 +15,22 @@ from auditor.store.folder import Folder
 from auditor.store.shape import Whole, read_shaped
 
 CARRIED = "carried"  # the source of what the corpus itself says
+# Names that queries need for themselves, and that DuckDB has for every table.
+RESERVED = frozenset(
+    [
+        "file",
+        "file_index",
+        "file_row_number",
+        "filename",
+        "rowid",
+        "uid_order",
+        "position",
+        "number",
+        "is_kept",
+        "reason",
+    ]
+)
+LONGEST_NAME = 200
 ABOUT = Whole(columns={"": str})
 SQL_TYPES = {"string": "VARCHAR", "bool": "BOOLEAN", "int64": "BIGINT", "float32": "FLOAT", "float64": "DOUBLE"}
 

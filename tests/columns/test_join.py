@@ -144,3 +144,30 @@ def test_a_join_that_fails_half_way_is_not_seen(audit: Path, monkeypatch: pytest
         joined(audit, scores(uids(audit)))
     with Audit(audit) as opened:
         assert "score" not in opened.columns
+
+
+@pytest.mark.parametrize(
+    "name", ["", "  ", "a\0b", "line\nbreak", "n" * 300, "file", "FILE_ROW_NUMBER", "rowid", "position"]
+)
+def test_names_that_no_query_could_use_are_refused(audit: Path, name: str) -> None:
+    table = pa.table([pa.array(uids(audit)[:5]), pa.array([1.0] * 5)], names=["uid", name])
+    with pytest.raises(AuditorError, match="--prefix"):
+        joined(audit, table)
+    assert not (audit / "columns").exists()
+    if name in ("file", "rowid"):
+        assert joined(audit, table, prefix="my_").columns == (f"my_{name}",)
+
+
+def test_two_columns_of_one_name_in_other_case_are_refused(audit: Path) -> None:
+    table = pa.table({"uid": uids(audit)[:2], "score": [1, 2], "Score": [3, 4]})
+    with pytest.raises(AuditorError, match="has a column 'Score' already"):
+        joined(audit, table)
+
+
+def test_odd_names_are_names(audit: Path) -> None:
+    names = ['a"b', "x; DROP TABLE samples", "select", "\u202eback", "=1+1"]
+    table = pa.table([pa.array(uids(audit)), *(pa.array(range(900)) for _ in names)], names=["uid", *names])
+    joined(audit, table)
+    with Audit(audit) as opened:
+        found = opened.sql("SELECT * FROM samples").to_pydict()
+    assert all(found[name] == list(range(900)) for name in names)

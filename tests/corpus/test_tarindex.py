@@ -2,6 +2,8 @@
 
 import io
 import os
+import shutil
+import subprocess
 import tarfile
 import tempfile
 from pathlib import Path
@@ -10,6 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from auditor.corpus.reader import open_corpus
+from auditor.corpus.tar import group_members
 from auditor.corpus.tarindex import Member, NotATarError, TarIndex, index_tar
 
 BLOCK = 512
@@ -245,3 +249,40 @@ def test_an_empty_archive_is_a_tar_and_text_is_not() -> None:
 def test_an_archive_without_its_mark_may_be_cut() -> None:
     data = pack([FILE_C])
     assert index(data[:1536]).problems == ["no end-of-archive mark: the shard may have been cut off"]
+
+
+@pytest.mark.parametrize(
+    "form", [["--format=gnu"], *(["--format=posix", f"--sparse-version={v}"] for v in ("0.0", "0.1", "1.0"))]
+)
+def test_sparse_members_are_told_and_cost_no_other(tmp_path: Path, form: list[str]) -> None:
+    if shutil.which("tar") is None:
+        pytest.skip("no GNU tar here")
+    with (tmp_path / "b.jpg").open("wb") as file:  # thirty islands: the map of an old GNU member needs extra blocks
+        for island in range(30):
+            file.seek(island * 2**20)
+            file.write(b"data %02d" % island)
+    for name in ("a.jpg", "c.jpg"):
+        (tmp_path / name).write_bytes(name.encode() * 300)
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.txt").write_text("a dog")
+    made = ["tar", "-S", *form, "-cf", "s.tar", *(f"{name}.{end}" for name in "abc" for end in ("jpg", "txt"))]
+    subprocess.run(made, cwd=tmp_path, check=True)
+    with open_corpus(str(tmp_path / "s.tar")).shards[0].open() as opened:
+        found = {sample.key: sample.problem for sample in opened.samples}
+        pictures = [opened.read(sample.media) for sample in opened.samples if sample.media and sample.key != "b"]
+    assert found["a"] is None and found["c"] is None and pictures == [b"a.jpg" * 300, b"c.jpg" * 300]
+    assert found["b"] is not None and found["b"].status == "corrupt" and "sparse" in found["b"].message
+
+
+def test_a_hundred_thousand_members() -> None:
+    whole = pack([("%06d.jpg", b"A" * 5)])[: 2 * BLOCK]
+    blank = whole[:148] + b" " * 8 + whole[156:BLOCK]
+    packed = bytearray()
+    for number in range(100_000):
+        name = b"%06d.%s" % (number // 2, b"txt" if number % 2 else b"jpg")
+        header = bytearray(name.ljust(100, b"\0") + blank[100:])
+        header[148:156] = b"%06o\0 " % sum(header)
+        packed += header + whole[BLOCK:]
+    found = index(bytes(packed) + bytes(2 * BLOCK))
+    assert len(found.members) == 100_000 and found.problems == [] and found.members[-1].name == "049999.txt"
+    assert len(group_members(found, "s.tar")) == 50_000

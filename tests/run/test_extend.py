@@ -99,3 +99,21 @@ def test_a_removed_and_a_changed_shard_are_seen(grown: AuditConfig) -> None:
         extend_audit(grown)
     with pytest.raises(AuditError, match="without --extend"):
         extend_audit(AuditConfig(grown.corpus, grown.out + "-nowhere", grown.model, quiet=True))
+
+
+def test_an_extension_that_was_stopped_is_read_and_goes_on(grown: AuditConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("auditor.run.extend.score_with", stop)
+        with pytest.raises(KeyboardInterrupt):
+            extend_audit(grown)
+    left = Audit(grown.out)
+    assert left.count() == 150 and left.count("shard = '3' AND similarity IS NULL") == 30
+    assert [note for note in left.notes if "not finished" in note] and not [
+        note for note in left.notes if "not of" in note
+    ]
+    manifest = extend_audit(grown)
+    assert manifest.state == "complete" and manifest.fitted_on == ["0", "1", "2"]
+    assert Audit(grown.out).count("similarity IS NULL AND status = 'ok'") == 0

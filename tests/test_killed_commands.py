@@ -1,0 +1,79 @@
+"""Commands that write, killed at every file operation: what is left can be read, and the same command ends the work."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from auditor.audit import Audit
+from auditor.cli import run
+from tests.support.kill_points import Killed, kill_everywhere, left_by_kill
+from tests.support.synthetic import write_corpus_audit
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("template")
+    made = write_corpus_audit(tmp_path_factory.mktemp("made"), shards=1, per_shard=10, captions=1)
+    shutil.copytree(made[0], place / "audit")
+    with Audit(place / "audit") as audit:
+        uids = audit.sql("SELECT uid FROM samples ORDER BY uid").column(0).to_pylist()
+    (place / "scores.csv").write_text("uid,beauty\n" + "".join(f"{uid},{i}\n" for i, uid in enumerate(uids)))
+    (place / "marks.csv").write_text("uid,caption_index,mark\n" + "".join(f"{uid},0,good\n" for uid in uids[:3]))
+    return place
+
+
+def killed(template: Path, tmp_path: Path, module: str, *words: str) -> list[Killed]:
+    """Every kill; the audit that each leaves can be read, and nothing temporary is left after the second run."""
+    found = kill_everywhere(template, tmp_path, module, *words)
+    assert len(found) > 1 and found[-1].exit == 0
+    for one in found:
+        assert run(["summary", str(left_by_kill(one.folder) / "audit")]) == 0, one
+        if one.again == 0:
+            assert not [*one.folder.rglob(".part-*"), *one.folder.rglob(".lock")], one
+    return found
+
+
+def test_join(template: Path, tmp_path: Path) -> None:
+    found = killed(template, tmp_path, "auditor.columns.join", "join", "{}/audit", "{}/scores.csv", "--on", "uid")
+    for one in found:
+        assert one.again == 0 or "--force replaces them" in one.said, one
+        with Audit(one.folder / "audit") as audit:
+            assert audit.sql("SELECT count(beauty) = count(*) FROM samples").column(0).to_pylist() == [True], one
+    assert sum(one.again for one in found) <= 2  # it was there already
+
+
+def test_certify(template: Path, tmp_path: Path) -> None:
+    words = ["certify", "{}/audit", "--labels", "5", "--marks", "{}/marks.csv", "--reviewer", "me"]
+    for one in killed(template, tmp_path, "auditor.certify.sample", *words):
+        assert one.again == 0, one
+        with Audit(one.folder / "audit") as audit:  # a mark that is made twice counts once
+            assert audit.sql("SELECT count(*) FROM samples WHERE review = 'good'").column(0).to_pylist() == [3], one
+
+
+@pytest.mark.parametrize("name", ["report.html", "kept.npy"])
+def test_files(template: Path, tmp_path: Path, name: str) -> None:
+    words = ["report", "{}/audit", "--no-media"] if name == "report.html" else ["filter", "{}/audit"]
+    found = killed(template, tmp_path, "auditor.keep.export", *words, "--out", f"{{}}/{name}")
+    for one in found:
+        assert one.again == 0 or "--force replaces it" in one.said, one
+        left = left_by_kill(one.folder) / name
+        assert not left.exists() or left.stat().st_size == (one.folder / name).stat().st_size, one
+
+
+def test_pack(tmp_path: Path) -> None:
+    source = tmp_path / "template" / "source"
+    (source / "images").mkdir(parents=True)
+    entries = []
+    for i in range(6):
+        (source / "images" / f"{i}.jpg").write_bytes(b"picture %d" % i)
+        sentence = {"raw": f"caption {i}", "sentid": i}
+        entries.append({"filename": f"{i}.jpg", "imgid": i, "split": "test", "sentences": [sentence], "filepath": ""})
+    (source / "dataset_flickr30k.json").write_text(json.dumps({"images": entries, "dataset": "flickr30k"}))
+    words = ["pack", "flickr30k", "--source", "{}/source", "--out", "{}/packed"]
+    found = kill_everywhere(tmp_path / "template", tmp_path / "work", "auditor.evaluate.pack", *words)
+    assert len(found) > 3 and found[-1].exit == 0
+    for one in found:
+        assert one.again == 0 or "exists; choose a new folder" in one.said, one
+        assert sorted(path.name for path in one.folder.iterdir()) == ["packed", "source"], one
