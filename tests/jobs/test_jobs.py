@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import ray
+from ray.exceptions import AuthenticationError
 
 from auditor.cli import run
 from auditor.corpus.reader import ShardError, open_corpus
@@ -156,6 +157,31 @@ def test_a_cluster_on_this_machine_is_joined_and_not_called_ours(monkeypatch: py
     monkeypatch.setenv("RAY_ADDRESS", "auto")
     assert not cluster.connect(None, Path("/checkout"), cpus=8)
     assert len(asked) == 3 and "num_cpus" not in asked[2]
+
+
+def test_a_cluster_that_asks_for_a_token_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong token looks to Ray like a dead cluster, a missing one has an error of its own."""
+    for variable in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    def said(error: Exception) -> str:
+        def fail(*_: Any, **__: Any) -> None:
+            raise error
+
+        monkeypatch.setattr(ray, "init", fail)
+        with pytest.raises(WorkerError) as caught:
+            cluster.connect("head:6379", Path("/checkout"))
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    missing = said(AuthenticationError("Token authentication is enabled but no authentication token was found"))
+    assert missing.startswith("the Ray cluster at head:6379 asks for a token: put the cluster's token into")
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray" / "auth_token").write_text("secret")
+    dead = said(ConnectionError("Failed to connect to Ray cluster at head:6379"))
+    assert "no Ray cluster at head:6379" in dead and "set RAY_AUTH_MODE=token: the token of " in dead
+    assert "secret" not in dead and "token" not in said(ValueError("no such address"))
 
 
 # ------------------------------------------------------------------------------------------------------ encoding
