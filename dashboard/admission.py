@@ -22,7 +22,7 @@ def admitted() -> bool:
     if not password:
         return True
     mark = mark_of(password)
-    if same(st.context.cookies.get(COOKIE, ""), mark):
+    if same(str(st.context.cookies.get(COOKIE, "")), mark):
         return True
     if st.session_state.get("admitted"):
         keep = f"document.cookie = '{COOKIE}={mark}; path=/; SameSite=Strict'"

@@ -41,7 +41,7 @@ def test_join(template: Path, tmp_path: Path) -> None:
         assert one.again == 0 or "--force replaces them" in one.said, one
         with Audit(one.folder / "audit") as audit:
             assert audit.sql("SELECT count(beauty) = count(*) FROM samples").column(0).to_pylist() == [True], one
-    assert sum(one.again for one in found) <= 2  # it was there already
+    assert sum(one.again for one in found) <= 3  # it was there already
 
 
 def test_certify(template: Path, tmp_path: Path) -> None:
