@@ -69,7 +69,7 @@ def forget_example() -> None:
 
 
 def searching() -> Wanted:
-    """The search box; a row that others should be like comes with the URL, and a text takes its place."""
+    """The search box; a row that others should be like comes with the URL. The last one asked for counts."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         text = st.text_input(
             "Search",
@@ -81,10 +81,10 @@ def searching() -> Wanted:
         )
         sides = list(SIDES)
         over = st.segmented_control("Over", sides, default=sides[0], key="over", bind="query-params", required=True)
-        like = "" if text.strip() else st.query_params.get("like", "")
+        like = st.query_params.get("like", "")  # a text that is typed later takes it away
         if like:
             st.button("Stop looking for more like this", on_click=forget_example, icon=":material/close:")
-    return Wanted(text, like, over or sides[0])
+    return Wanted("" if like else text, like, over or sides[0])
 
 
 def nearest_of(condition: str | None, wanted: Wanted) -> int:

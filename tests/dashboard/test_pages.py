@@ -449,6 +449,8 @@ def test_a_search_orders_the_gallery(opened: Open, tmp_path: Path) -> None:
     shown = [text for text in texts(app) if text in {one.caption for one in nearest}]
     assert shown[:5] == [one.caption for one in nearest[:5]]
     assert f"the **{min(79, 120)}** nearest of **80** rows" in marked(app)
+    instead = opened("browse", settings, like=f"{row['uid']}-0", search="a dog", look="cards")
+    assert "nearest of **80** rows" in marked(instead)
     narrowed = opened("browse", settings, like=f"{row['uid']}-0", where="shard = '00001'")
     assert "the **40** nearest of **40** rows" in marked(narrowed)
     unknown = opened("browse", settings, search="a dog")
