@@ -81,7 +81,8 @@ def swept(other: str, manifest: Manifest, model: str | None, device: str) -> Ite
 
 def read_other(folder: Folder) -> tuple[Other, list[str], list[str]]:
     """The other corpus in memory: vectors and marks, the keys of its media, and its captions as they are."""
-    shards = swept_shards(folder)
+    # a corpus that was swept for this alone has embeddings and no manifest
+    shards = swept_shards(folder) if folder.exists(NAME) else folder.names("embeddings", ".parquet")
     media = [media_of(folder, shard, ["key", "media_digest", "visual"]) for shard in shards]
     pairs = [read_embeddings(folder, shard) for shard in shards]
     captions = [c for one in pairs for c in one.facts["caption"].take(pa.array(one.rows)).to_pylist()]
