@@ -21,9 +21,19 @@ from typing import Any, Literal
 
 NEEDED = ("charset-normalizer", "click", "duckdb", "fsspec", "jinja2", "numpy", "pillow", "pyarrow", "rich", "scipy")
 EXTRAS = {
-    "model": ("av", "decord", "faiss-cpu", "open_clip_torch", "safetensors", "simplejpeg", "torch", "webdataset"),
+    "model": (
+        "av",
+        "decord",
+        "faiss-cpu",
+        "open_clip_torch",
+        "py3langid",
+        "safetensors",
+        "simplejpeg",
+        "torch",
+        "webdataset",
+    ),
     "ray": ("ray",),
-    "dashboard": ("altair", "pandas", "safetensors", "streamlit"),
+    "dashboard": ("altair", "pandas", "plotly", "safetensors", "streamlit"),
     "s3": ("s3fs",),
 }
 IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")

@@ -234,4 +234,5 @@ class AuditDatabase:
 def stop_loading(sandbox: Sandbox, thread: threading.Thread) -> None:
     """A thread that is inside DuckDB when Python ends would bring the program down."""
     sandbox.stop()
-    thread.join()
+    if thread is not threading.current_thread():  # which may have held the last reference
+        thread.join()

@@ -179,5 +179,5 @@ def test_wrong_coco_is_told(tmp_path: Path, record: object, said: str) -> None:
         f"coco:{tmp_path}/none.json::{tmp_path}",
         f"coco:{tmp_path}/captions.json::/none",
     ):
-        with pytest.raises(CorpusError, match=r"coco:captions.json::images|does not exist|not a folder"):
+        with pytest.raises(CorpusError, match=r"coco:captions.json::folder|does not exist|not a folder"):
             open_corpus(spec)

@@ -65,6 +65,7 @@ def test_a_card_leads_to_its_sample_and_on_to_the_next(page, url: str, audit: Pa
     card.get_by_role("link", name="Open").click()
     page.wait_for_url(f"**/sample?*{rows[0]['uid']}*")
     settled(page)
+    playwright.expect(page.get_by_text(rows[0]["caption"], exact=True).first).to_be_visible(timeout=PATIENCE)
     page.get_by_role("button", name="Next").click()
     page.wait_for_url(f"**/sample?*{rows[1]['uid']}*")
     settled(page)

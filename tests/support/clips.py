@@ -1,6 +1,7 @@
 """Small videos and photos made in code, for tests of decoding."""
 
 import io
+import os
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -98,6 +99,9 @@ def numbered_clip(codec: str, form: str, frames: int, *, gop: int = 12, rate: in
             for number in range(frames):
                 container.mux(stream.encode(av.VideoFrame.from_ndarray(numbered(number), format="rgb24")))
             container.mux(stream.encode(None))
+        os.sched_setscheduler(
+            0, os.SCHED_OTHER, os.sched_param(0)
+        )  # SVT-AV1 makes its caller a real-time thread where it may
         return file.read()
 
 

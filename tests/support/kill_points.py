@@ -9,6 +9,7 @@ JSON for each: the operation, what the killed run and the next one ended with, a
 counted by Python's audit events: files opened for writing, renamed, removed, folders made, all below the copy.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -55,6 +56,7 @@ def main() -> None:
     template, work, module, *arguments = sys.argv[1:]
     name, _, function = module.partition(":")
     work_of = getattr(import_module(name), function) if function else command_line
+    import_what_it_needs(work_of, arguments, Path(template), Path(work))
     number, ended = 0, -signal.SIGKILL
     while ended == -signal.SIGKILL:
         number += 1
@@ -66,6 +68,23 @@ def main() -> None:
         again, said = run_in_child(work_of, given, folder, 0)
         fields = (number, operation.strip().rpartition("\n")[2], str(folder), ended, again, said)
         print(json.dumps(dict(zip(Killed._fields, fields, strict=True))), flush=True)
+
+
+def import_what_it_needs(work_of: Callable[..., int], arguments: Sequence[str], template: Path, work: Path) -> None:
+    """Here, once, what a first run in a child imports on its way: children are then forked with it."""
+    folder, names = work / "000", work / "000.modules"
+    shutil.copytree(template, folder, symlinks=True)
+
+    def run_and_list(*given: str) -> int:
+        code = work_of(*given)
+        names.write_text("\n".join(list(sys.modules)))
+        return code
+
+    run_in_child(run_and_list, [argument.replace("{}", str(folder)) for argument in arguments], folder, 0)
+    for name in names.read_text().split() if names.exists() else ():
+        with contextlib.suppress(Exception):  # names that are made at run time
+            import_module(name)
+    shutil.rmtree(folder)
 
 
 def command_line(*arguments: str) -> int:
