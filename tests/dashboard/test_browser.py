@@ -60,7 +60,7 @@ def test_filters_change_the_gallery_and_the_url(page, url: str, audit: Path) -> 
 
 def test_a_card_leads_to_its_sample_and_on_to_the_next(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
     rows = Audit(audit).page("kind = 'video'", "p_mismatch", True, 2).to_pylist()
-    visit(page, f"{url}/browse?kind=video&look=cards")
+    visit(page, f"{url}/browse?kind=video&look=cards&grouped=false")  # a card for each caption
     card = page.locator(f"[class*=st-key-card-0-0-{rows[0]['uid']}]")  # while a page is drawn, others may be first
     card.get_by_role("link", name="Open").click()
     page.wait_for_url(f"**/sample?*{rows[0]['uid']}*")
