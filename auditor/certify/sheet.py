@@ -1,6 +1,6 @@
 """A certification sample on paper: a CSV to fill in, or one HTML page that is judged in any browser and gives the CSV.
 
-Whoever judges needs neither the audit nor this program. The score is not shown: it would lead the eye.
+People who judge it need neither the audit nor this program. The score is not shown: it would lead the eye.
 """
 
 import base64
@@ -13,7 +13,9 @@ from typing import Any
 
 from auditor.certify.sample import CertifyError, Sample
 from auditor.query.database import AuditDatabase
+from auditor.query.reviews import new_review
 from auditor.query.rows import row as find_row
+from auditor.query.sandbox import literal
 from auditor.say import inert
 from auditor.schema import MARKS
 
@@ -51,6 +53,20 @@ def read_marks(path: str) -> list[tuple[str, int, str, str]]:
         if mark not in MARKS:
             raise CertifyError(f"{path}: mark {number + 1} is {mark!r}; a mark is one of {', '.join(MARKS)}")
     return found
+
+
+def keep_marks(database: AuditDatabase, path: str, reviewer: str | None = None) -> int:
+    """The marks of a filled sheet into the audit, as those of its file's name unless a reviewer is named; how many."""
+    marks = read_marks(path)
+    uids = ", ".join(sorted({literal(uid) for uid, *_ in marks})) or "''"
+    known = database.rows(f"SELECT uid, caption_index FROM measured WHERE uid IN ({uids})")
+    rows = {(row["uid"], row["caption_index"] or 0) for row in known}
+    if others := [uid for uid, caption_index, *_ in marks if (uid, caption_index) not in rows]:
+        raise CertifyError(f"{path} marks {len(others):,} rows that are not of {database.path}, such as {others[0]!r}")
+    name = reviewer or Path(path).stem
+    made = [new_review(uid, caption_index, mark, name, note) for uid, caption_index, mark, note in marks]
+    database.keep_reviews(made)
+    return len(made)
 
 
 def write_html(rows: Sequence[Mapping[str, Any]], pictures: Sequence[bytes | None], name: str) -> str:

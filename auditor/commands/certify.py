@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from auditor.commands.output import CORPUS_HELP, open_audit
-from auditor.commands.selection import rule_options
+from auditor.commands.selection import chosen_rules, selection_options
 from auditor.say import say, say_json
 
 if TYPE_CHECKING:
@@ -19,14 +19,12 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("audit")
 @click.option("--labels", type=click.IntRange(min=1), default=100, show_default=True, help="Rows to judge.")
-@rule_options
+@selection_options
 @click.option("--keep-top", help="Keep the best share (30%) or number (100000) of the usable rows ...")
 @click.option("--by", help="... by this column.")
-@click.option("--where", help="Keep rows that meet this SQL condition.")
-@click.option("--no-duplicates", is_flag=True, help="Of each group of duplicates keep the first.")
 @click.option("--sheet", type=click.Path(dir_okay=False), help="Write the rows to judge to a .csv or .html file.")
 @click.option("--marks", type=click.Path(exists=True, dir_okay=False), help="Read a filled sheet into the audit.")
-@click.option("--reviewer", help="Whose marks the sheet holds.")
+@click.option("--reviewer", help="Whose marks the sheet holds; by default its name is theirs.")
 @click.option("--recalibrate", is_flag=True, help="Correct p_mismatch with the marks; both columns are kept.")
 @click.option("--undo", is_flag=True, help="Take the correction back.")
 @click.option("--seed", default=0, show_default=True, help="Which rows are drawn.")
@@ -56,35 +54,38 @@ def command(
     auditor certify audit/ --max-p-mismatch 0.2 --labels 200 --sheet judge.html
     auditor certify audit/ --marks judge.csv --recalibrate
     """
-    from auditor.certify.correct import undo as take_back
-
     if undo:
-        take_back(audit)
-        say("p_mismatch is again what it was without labels")
+        take_back(audit, as_json)
         return
     opened = open_audit(audit, corpus)
     if marks:
-        keep_marks(opened, marks, reviewer)
-    sample = opened.certification_sample(labels, seed=seed, **rules)
+        take_marks(opened, marks, reviewer)
+    sample = opened.certification_sample(labels, seed=seed, **chosen_rules(opened, rules))
     if sheet:
         write_sheet(opened, sample, sheet)
-    judged = opened.marks_of(sample)
     found = opened.certify(sample)
-    if as_json:
-        say_json({"sample": sample.name, "drawn": len(sample.rows), **found.to_dict()})
-    else:
+    if not as_json:
         show(opened, sample, found)
-    if recalibrate:
-        correct(opened, sample, judged)
+    corrected = correct(opened, sample, quiet=as_json) if recalibrate else None
+    if as_json:
+        told = {"sample": sample.name, "drawn": len(sample.rows), **found.to_dict()}
+        say_json({**told, "corrected": corrected} if recalibrate else told)
 
 
-def keep_marks(audit: "Audit", path: str, reviewer: str | None) -> None:
-    from auditor.certify.sheet import read_marks
+def take_back(audit: str, as_json: bool) -> None:
+    from auditor.certify.correct import undo
 
-    marks = read_marks(path)
-    for uid, caption_index, mark, note in marks:
-        audit.mark(uid, mark, caption_index=caption_index, reviewer=reviewer, note=note)
-    say(f"{len(marks):,} marks read from {path}", err=True)
+    undo(audit)
+    if as_json:
+        say_json({"corrected": False})
+    else:
+        say("p_mismatch is again what it was without labels")
+
+
+def take_marks(audit: "Audit", path: str, reviewer: str | None) -> None:
+    from auditor.certify.sheet import keep_marks
+
+    say(f"{keep_marks(audit.database, path, reviewer):,} marks read from {path}", err=True)
 
 
 def write_sheet(audit: "Audit", sample: "Sample", target: str) -> None:
@@ -162,11 +163,15 @@ def table(found: "Certificate") -> list[dict[str, str]]:
     ]
 
 
-def correct(audit: "Audit", sample: "Sample", marks: list[str | None]) -> None:
+def correct(audit: "Audit", sample: "Sample", *, quiet: bool) -> bool:
+    """Whether the marks of a sample changed p_mismatch."""
     from auditor.certify.correct import recalibrate
 
-    found = recalibrate(audit.database, sample, marks)
+    found = recalibrate(audit.database, sample, audit.marks_of(sample))
+    if quiet:
+        return found is not None
     if found is None:
         say("p_mismatch stays as it is: the labels agree with it, or are too few to say more")
     else:
         say(f"p_mismatch is corrected by {found.labels:,} labels; p_mismatch_without_labels keeps what it was")
+    return found is not None

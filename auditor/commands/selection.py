@@ -1,4 +1,4 @@
-"""Options that choose rows of an audit, the same for `filter`, `weigh` and `export`."""
+"""Options that choose rows of an audit, the same for `filter`, `weigh`, `export` and `certify`."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -41,13 +41,6 @@ OPTIONS = [
 ]  # fmt: skip
 
 
-def rule_options(function: Function) -> Function:
-    """The bounds alone."""
-    for option in reversed(BOUNDS):
-        function = option(function)
-    return function
-
-
 def selection_options(function: Function) -> Function:
     for option in reversed(OPTIONS):
         function = option(function)
@@ -56,12 +49,17 @@ def selection_options(function: Function) -> Function:
 
 def selected(audit: "Audit", rules: dict[str, Any]) -> "Subset":
     """What the values of OPTIONS, and further rules, keep of an audit."""
-    rules = dict(rules)
+    return audit.keep(**chosen_rules(audit, rules))
+
+
+def chosen_rules(audit: "Audit", given: dict[str, Any]) -> dict[str, Any]:
+    """The values of OPTIONS as arguments of `Audit.keep`."""
+    rules = dict(given)
     lose_at_most, expect_precision = rules.pop("lose_at_most"), rules.pop("expect_precision")
     if lose_at_most is not None or expect_precision is not None:
         rules["max_p_mismatch"] = chosen_cut(audit, lose_at_most, expect_precision, rules["max_p_mismatch"])
     most, least = bounds_on("max", rules.pop("at_most")), bounds_on("min", rules.pop("at_least"))
-    return audit.keep(**rules, max=most, min=least)
+    return {**rules, "max": most, "min": least}
 
 
 def bounds_on(end: str, given: tuple[str, ...]) -> dict[str, float]:

@@ -81,3 +81,53 @@ def test_a_wrong_mark_is_told(audit: Audit, tmp_path: Path) -> None:
     sheet.write_text("uid,caption_index,mark\nx,0,maybe\n")
     done = CliRunner().invoke(cli, ["certify", audit.path, "--marks", str(sheet)])
     assert isinstance(done.exception, CertifyError) and "maybe" in str(done.exception)
+
+
+def test_the_command_takes_every_rule_of_filter(audit: Audit) -> None:
+    from auditor.commands.certify import command as certify
+    from auditor.commands.filter import command as filtering
+
+    writing = {"out", "input_columns", "tiers", "dry_run", "shard_size", "force"}
+    assert {option.name for option in certify.params} >= {option.name for option in filtering.params} - writing
+    words = ["certify", audit.path, "--labels", "30", "--json", "--max", "similarity=0.9", "--lose-at-most", "2%"]
+    done = CliRunner().invoke(cli, [*words, "--per-medium", "worst", "--unscored", "drop", "--no-duplicates"])
+    assert done.exit_code == 0, done.output
+    sample = next(
+        one for one in list_samples(audit.database.files.folder) if one.name == json.loads(done.stdout)["sample"]
+    )
+    assert set(sample.rules) == {"max_p_mismatch", "max_similarity", "per_medium", "unscored", "no_duplicates"}
+    kept = len(audit.keep(
+        max_p_mismatch=sample.rules["max_p_mismatch"], max={"similarity": 0.9}, per_medium="worst", unscored="drop",
+        no_duplicates=True,
+    ))  # fmt: skip
+    assert sum(stratum.rows for stratum in sample.strata if not stratum.removed) == kept > 0
+
+
+def test_a_sheet_of_another_audit_is_refused_whole(audit: Audit, tmp_path: Path) -> None:
+    sheet = tmp_path / "judge.csv"
+    own = audit.certification_sample(5).rows[0]
+    sheet.write_text(f"uid,caption_index,mark\n{own.uid},{own.caption_index},good\n{'0' * 32},0,bad\n")
+    done = CliRunner().invoke(cli, ["certify", audit.path, "--marks", str(sheet)])
+    assert isinstance(done.exception, CertifyError) and "1 rows that are not of" in str(done.exception)
+    assert not Audit(audit.path).sql("SELECT * FROM reviews").num_rows
+
+
+def test_two_sheets_are_two_reviewers(audit: Audit, tmp_path: Path) -> None:
+    own = audit.certification_sample(5).rows[0]
+    for name, mark in (("ann", "good"), ("bob", "bad")):
+        (tmp_path / f"{name}.csv").write_text(f"uid,caption_index,mark\n{own.uid},{own.caption_index},{mark}\n")
+        CliRunner().invoke(cli, ["certify", audit.path, "--labels", "5", "--marks", str(tmp_path / f"{name}.csv")])
+    found = Audit(audit.path).sql("SELECT reviewer, mark FROM reviews ORDER BY reviewer").to_pylist()
+    assert found == [{"reviewer": "ann", "mark": "good"}, {"reviewer": "bob", "mark": "bad"}]
+
+
+def test_the_correction_is_told_in_json_too(audit: Audit) -> None:
+    sample = audit.certification_sample(60)
+    for row in sample.rows:
+        audit.mark(row.uid, "bad", caption_index=row.caption_index)
+    words = ["certify", audit.path, "--labels", "60", "--json"]
+    found = json.loads(CliRunner().invoke(cli, [*words, "--recalibrate"]).stdout)
+    assert found["labels"] == 60 and found["corrected"] is True
+    assert json.loads(CliRunner().invoke(cli, ["certify", audit.path, "--undo", "--json"]).stdout) == {
+        "corrected": False
+    }
