@@ -5,6 +5,7 @@ reads a little HTML.
 import html
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ COLOURS = ("#4c8bd9", "#e8743b", "#3aa676", "#b45fd0", "#d9b23a", "#45b7c9", "#d
 OTHER = "#8a94a6"
 GOOD_TO_BAD = ("#4c8bd9", "#c9b79a", "#e8743b")
 NAMED = 28  # characters of a topic's name
+NAME_SIZE = (0.36, 0.07)  # what such a name takes of the map, whose sides are 2.1 long, on a window of 1440 pixels
 
 
 def map_chart(
@@ -36,9 +38,9 @@ def map_chart(
     figure = go.Figure()
     if density is not None:
         figure.add_trace(shaded(density, dark))
-    for trace in (shaded_points if is_number(colour) else told_apart)(rows, colour):
+    for trace in (shaded_points if is_number(colour, rows["value"].type) else told_apart)(rows, colour):
         figure.add_trace(trace)
-    for topic in topics:
+    for topic in apart(topics):
         figure.add_annotation(**named(topic, dark))
     for shape in shapes:
         figure.add_shape(type="path", path=path_of(shape), line={"color": "#e8743b", "width": 2}, layer="above")
@@ -114,6 +116,19 @@ def dots(rows: pa.Table, at: Any, marker: Mapping[str, Any], name: str, *, legen
         hovertemplate="%{text}<extra></extra>",
         unselected={"marker": {"opacity": 0.75}},
     )
+
+
+def apart(topics: Sequence[TopicLabel]) -> list[TopicLabel]:
+    """Names that do not lie on each other: the largest topic stays, others move up or down by as little as will do."""
+    width, height = NAME_SIZE
+    placed: list[TopicLabel] = []
+    for topic in sorted(topics, key=lambda topic: -topic.rows):
+        beside = [other.y for other in placed if abs(other.x - topic.x) < width]
+        moves = sorted((step * height / 2 for step in range(-30, 31)), key=abs)
+        tried = [topic.y + move for move in moves if -1 <= topic.y + move <= 1]
+        free = [y for y in tried if all(abs(y - other) >= height * 0.999 for other in beside)]
+        placed.append(replace(topic, y=(free or [topic.y])[0]))
+    return placed
 
 
 def named(topic: TopicLabel, dark: bool) -> dict[str, Any]:

@@ -8,12 +8,10 @@ import pyarrow as pa
 
 from auditor.query.database import AuditDatabase
 from auditor.query.sandbox import name
-from auditor.schema import COLUMNS
 from auditor.store.topics import read_topics
 
 PLACES: Mapping[str, tuple[str, str]] = {"media": ("map_x", "map_y"), "captions": ("map_text_x", "map_text_y")}
 MOST = 4000  # points that are drawn
-NUMBERS = {"int16", "int32", "int64", "float32", "float64"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +32,9 @@ def has_map(database: AuditDatabase) -> bool:
     return bool(found[0]["n"])
 
 
-def is_number(column: str) -> bool:
+def is_number(column: str, form: pa.DataType) -> bool:
     """Is a column shaded, and not told apart by colours? Topics are numbers that mean nothing."""
-    return column != "topic" and column in COLUMNS and COLUMNS[column].type in NUMBERS
+    return column != "topic" and (pa.types.is_integer(form) or pa.types.is_floating(form))
 
 
 def points(database: AuditDatabase, over: str, colour: str, where: str | None = None, most: int = MOST) -> pa.Table:

@@ -1,0 +1,44 @@
+"""The map's chart: names of topics that can be read, numbers of anybody's columns shaded."""
+
+from itertools import combinations
+
+import numpy as np
+import pyarrow as pa
+
+from auditor.explore.corpus_map import TopicLabel
+from dashboard.map_chart import NAME_SIZE, apart, map_chart
+
+
+def topics(count: int, spread: float) -> list[TopicLabel]:
+    places = np.random.default_rng(0).uniform(-spread, spread, (count, 2))
+    return [TopicLabel(i, float(x), float(y), 100 - i, [f"a caption {i}"]) for i, (x, y) in enumerate(places)]
+
+
+def test_no_name_lies_on_another() -> None:
+    given = topics(16, 0.5)
+    overlapping = [
+        (one, other)
+        for one, other in combinations(apart(given), 2)
+        if abs(one.x - other.x) < NAME_SIZE[0] and abs(one.y - other.y) < NAME_SIZE[1] * 0.99
+    ]
+    assert not overlapping
+    assert apart(given)[0] == given[0]  # the largest topic stays where it is
+    assert {topic.topic for topic in apart(given)} == set(range(16))
+
+
+def test_names_that_are_apart_stay_where_they_are() -> None:
+    given = [TopicLabel(i, -0.9 + 0.45 * i, 0.1 * i, 5, []) for i in range(4)]
+    assert apart(given) == given
+
+
+def drawn(values: pa.Array, colour: str) -> list[str]:
+    """The names of the chart's traces."""
+    count = len(values)
+    rows = pa.table({"x": np.zeros(count), "y": np.zeros(count), "value": values,
+                     "uid_order": [str(i) for i in range(count)], "caption": ["<b>a</b>"] * count})  # fmt: skip
+    return [trace.name for trace in map_chart(rows, colour, [], [], None, dark=False).data]
+
+
+def test_numbers_of_a_joined_column_are_shaded_and_topics_told_apart() -> None:
+    assert drawn(pa.array([0.1, 0.2, None]), "aesthetics_score") == ["no value", "aesthetics_score"]
+    assert drawn(pa.array([1, 2, 2], pa.int16()), "topic") == ["Topic 2", "Topic 1"]
