@@ -244,6 +244,7 @@ class Deck {
     const foot = element("div", "foot");
     foot.append(element("span", "line", item.line));
     for (const [name, words, sign] of [["like", "more like this", "≈"], ["open", "open", "↗"]]) {
+      if (name === "like" && !item.encoded) continue;
       const button = element("button", name, sign);
       button.title = words;
       button.setAttribute("aria-label", words);

@@ -58,6 +58,7 @@ def cards(
             "caption": row.get("caption"),
             "line": " · ".join(f"{short(c)} {number(row[c])}" for c in shown if row.get(c) is not None),
             "mark": marks.get((row["uid"], row.get("caption_index") or 0)),
+            "encoded": row.get("status") == "ok",  # others can be like it
             **pictured(next(stills) if too_large(one) else one),
         }
         for row, one in zip(rows, media, strict=True)

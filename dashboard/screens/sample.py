@@ -5,21 +5,21 @@ from typing import Any
 
 import streamlit as st
 
+from auditor.explore.queues import marks_by
 from auditor.explore.words import weigh_words
 from auditor.query.by_medium import captions_of
 from auditor.query.distributions import percentiles
 from auditor.query.explain import Explanation, explain
 from auditor.query.precision import Precision, precision
-from auditor.query.prototypes import PrototypeBelief
-from auditor.query.rows import row as find_row
 from auditor.schema import MARKS
 from auditor.search.vectors import SearchError
 from dashboard import charts
-from dashboard.gallery import gallery, mark_row, show_medium
+from dashboard.evidence import evidence
+from dashboard.gallery import mark_row, show_medium
 from dashboard.media import LARGE, frame_strip, original, playable, played, thumbnails
-from dashboard.records import marks_of, neighbour
+from dashboard.records import cards, marks_of, neighbour
 from dashboard.source import source
-from dashboard.state import BROWSE, SAMPLE, parse_view, sample_query, wanted_row
+from dashboard.state import BROWSE, SAMPLE, parse_view, reviewer, sample_query, wanted_row
 from dashboard.words import (
     MARK_ICONS,
     empty,
@@ -35,6 +35,8 @@ from dashboard.words import (
 WEIGHING = (
     "The similarity with each word, or two or three together, left out. Orange speaks against the medium, blue for it."
 )
+
+LOOKED_THROUGH = 200  # cards, for one that is not marked
 
 found = source()
 database = found.database
@@ -168,6 +170,27 @@ def following(row: dict[str, Any]) -> tuple[dict[str, Any] | None, int]:
     return at_place(1), 1
 
 
+def next_unmarked(row: dict[str, Any]) -> tuple[dict[str, Any] | None, int]:
+    """The next row of the view that this reviewer has not marked, and how far it is; looks some hundred cards ahead."""
+    marks = marks_by(database, reviewer())
+    for by, card in enumerate(cards(database, condition, view, LOOKED_THROUGH, at or 0)):
+        for one in card:
+            key = (one["uid"], one["caption_index"] or 0)
+            if key not in marks and key != (row["uid"], row["caption_index"] or 0):
+                return one, by
+    return None, 0
+
+
+def go_to_unmarked(row: dict[str, Any]) -> None:
+    if not st.button("Next unmarked", shortcut="n", key="next-unmarked", disabled=at is None):
+        return
+    after, by = next_unmarked(row)
+    if after:
+        go(after, by)
+    else:
+        st.toast(f"{reviewer()} has marked the next {LOOKED_THROUGH} rows, or all there are")
+
+
 def go(row: dict[str, Any], by: int) -> None:
     """To another row; parameters of widgets (reviewer, go_on) stay as they are."""
     st.query_params.update(sample_query(row, view, None if at is None else at + by))
@@ -194,76 +217,6 @@ def over_time(told: Explanation, row: dict[str, Any], data: bytes | None) -> Non
                 column.caption(f"{time:.1f} s" if time is not None else "")
 
 
-def captions(told: Explanation) -> None:
-    """Captions of other media that fit this one best."""
-    st.subheader("Captions that fit this medium")
-    rank(told.caption_rank, told.captions_of)
-    for fit in told.captions:
-        score, text, way = st.columns([1, 9, 1], vertical_alignment="center")
-        score.markdown(f"**{number(fit.similarity)}**")
-        text.text(shortened(fit.caption))
-        way.page_link(SAMPLE, label="Open", query_params=sample_query(asdict(fit)))
-
-
-def media(told: Explanation) -> None:
-    st.subheader("Media that fit this caption")
-    rank(told.medium_rank, told.media_of)
-    rows = [find_row(database, fit.uid, fit.caption_index, fit.shard) for fit in told.media]
-    gallery(database, [[row] for row in rows if row], columns=5)
-
-
-def rank(place: int | None, of: int) -> None:
-    if place is not None:
-        st.caption(f"Its own partner is number **{place:,}** of {of:,}.")
-
-
-def duplicates(told: Explanation) -> None:
-    if told.duplicates:
-        st.subheader("Duplicates")
-        rows = [find_row(database, d["uid"], d["caption_index"], d["shard"]) for d in told.duplicates[:10]]
-        gallery(database, [[row] for row in rows if row], columns=5, first=100)
-
-
-def prototypes(title: str, found: list[PrototypeBelief]) -> None:
-    """Which prototypes gave the evidence."""
-    if not found:
-        return
-    st.subheader(title)
-    like = any(belief.like for belief in found)
-    st.dataframe(
-        [
-            {
-                "prototype": b.prototype,
-                "evidence": b.belief,
-                "cosine": b.cosine,
-                **({"most like": b.like} if like else {}),
-            }
-            for b in found
-        ],
-        hide_index=True,
-        height=320,
-        column_config={
-            "evidence": st.column_config.ProgressColumn(min_value=0.0, max_value=1.0, format="%.3f"),
-            "cosine": st.column_config.NumberColumn(format="%.3f"),
-        },
-    )
-
-
-def evidence(told: Explanation) -> None:
-    if told.reasons:
-        st.subheader("What speaks for it and against it")
-        for reason in told.reasons:
-            st.text(f"{reason[0].upper()}{reason[1:]}.")
-    captions(told)
-    media(told)
-    left, right = st.columns(2, gap="large")
-    with left:
-        prototypes("What makes the medium uncertain", told.prototypes_visual)
-    with right:
-        prototypes("What makes the caption uncertain", told.prototypes_text)
-    duplicates(told)
-
-
 row = wanted_row(database)
 if row is None:
     missing = "uid" in st.query_params
@@ -285,6 +238,7 @@ own_captions = captions_of(database, row).to_pylist()
 with st.container(horizontal=True, vertical_alignment="center"):
     step("Previous", at_place(-1), -1, "Left")
     step("Next", *following(row), "Right")
+    go_to_unmarked(row)
     st.page_link(BROWSE, label="Back to the gallery", icon=":material/photo_library:", query_params=view.query(at or 0))
     st.text(
         f"{row['key']}  ·  {row['shard']}"
@@ -325,6 +279,6 @@ if row["status"] == "ok":
     if told.compared_with == "nothing":
         empty("No evidence was kept", "The embeddings of this audit are not here, so nothing can be compared.")
     else:
-        evidence(told)
+        evidence(database, told)
 with st.expander("All columns"):
     st.dataframe([{"column": name, "value": str(value)} for name, value in row.items()], hide_index=True, height=500)

@@ -1,4 +1,4 @@
-"""One browser, one audit and one running dashboard for all browser tests of a worker."""
+"""One browser, one audit and one running dashboard for all browser tests of a worker; a small audit for the others."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.browser import PATIENCE, launched, serve
 from tests.support.dashboard_audit import write_audit
+from tests.support.synthetic import write_corpus_audit
 
 
 @pytest.fixture(scope="session")
@@ -18,6 +19,12 @@ def chromium() -> Iterator[object]:
 @pytest.fixture(scope="session")
 def audit(tmp_path_factory: pytest.TempPathFactory, random_model: str) -> Path:
     return write_audit(tmp_path_factory.mktemp("dashboard"), random_model)
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """An audit and its corpus that no browser is needed for, to be read only."""
+    return write_corpus_audit(tmp_path_factory.mktemp("small"))
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,6 @@
-"""The pages of the dashboard without a browser, its links and media, and the command that starts it."""
+"""The pages of the dashboard without a browser."""
 
 import json
-import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,19 +12,10 @@ from streamlit.testing.v1 import AppTest
 from streamlit.util import calc_hash
 
 from auditor.audit import Audit
-from auditor.cli import run
-from auditor.commands.dashboard import flat
-from auditor.dashboard_settings import Settings, read_settings
-from auditor.explore.queues import marks_by
-from auditor.query.reviews import read_reviews
+from auditor.dashboard_settings import Settings
 from auditor.query.thresholds import choose_cut
-from dashboard.deck import identity, parts, take
-from dashboard.heat import shades
-from dashboard.media import ThumbnailCache, playable
-from dashboard.results import read_results, table
 from dashboard.selection import Selection
-from dashboard.state import View, Wanted, parse_view, sample_query
-from dashboard.words import number, score_words, shortened, span_words
+from dashboard.state import View, sample_query
 from tests.support.planted import invented, write_planted
 from tests.support.results import write_results
 from tests.support.synthetic import write_audit, write_corpus_audit
@@ -43,11 +31,6 @@ def closed_in_the_end() -> Iterator[None]:
     yield
     streamlit.cache_resource.clear()
     streamlit.cache_data.clear()
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    return write_corpus_audit(tmp_path_factory.mktemp("small"))
 
 
 @pytest.fixture
@@ -156,6 +139,19 @@ def test_reviewing_skips_no_row(opened: Open, tmp_path: Path, review: str, place
     assert app.query_params["uid"] == rows[3]["uid"]
 
 
+def test_next_unmarked_passes_over_what_this_reviewer_has_marked(opened: Open, tmp_path: Path) -> None:
+    folder, _ = write_corpus_audit(tmp_path)
+    audit = Audit(folder)
+    rows = audit.page(None, "p_mismatch", True, limit=5).to_pylist()
+    for row, reviewer in zip(rows[1:4], ("ann", "ann", "bob"), strict=True):
+        audit.mark(row["uid"], "good", caption_index=row["caption_index"], reviewer=reviewer)
+    query = sample_query(rows[0], View(Selection(), grouped=False), 0)
+    app = opened("sample", Settings((str(folder),)), **query, reviewer="ann")
+    app.button(key="next-unmarked").click().run()
+    assert not app.exception
+    assert (app.query_params["uid"], app.query_params["at"]) == (rows[3]["uid"], "3")
+
+
 def test_text_of_the_corpus_is_never_markdown(opened: Open, tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -194,127 +190,6 @@ def test_empty_states_say_what_to_do(opened: Open, tmp_path: Path) -> None:
     assert "Nothing has been audited yet" in marked(opened("overview", Settings((str(folder),))))
     assert "There is one audit only" in marked(opened("compare", Settings((str(folder),))))
     assert "There are no results" in marked(opened("benchmarks", Settings((str(folder),))))
-
-
-def test_views_survive_the_url() -> None:
-    chosen = Selection(
-        "video", "not ok", ("mismatch",), "any", "a & b", "width > 3 AND key = 'x'", {"similarity": (0.1, 0.25)}
-    )
-    for view in (View(chosen, "width", False), View(Selection(review="none"), None), View(Selection())):
-        assert parse_view(view.encoded()) == view
-    assert View(Selection()).encoded() == ""
-    assert parse_view(View(Selection(), size=48).encoded()).size == 48 and parse_view("size=7").size == 24
-    assert View(Selection(), size=12).query(at=24) == {"size": ["12"], "page": ["3"]}
-    assert View(Selection()).query(at=23) == {} and View(Selection()).query(at=24) == {"page": ["2"]}
-    assert parse_view("kind=sound&status=x&flag=y&similarity=a&similarity=b&order=z") == View(Selection())
-
-
-def test_media_are_kept_and_problems_told(small: tuple[Path, Path]) -> None:
-    audit = Audit(small[0])
-    rows = audit.page("status = 'ok'", limit=3).to_pylist() + audit.page("status <> 'ok'", limit=1).to_pylist()
-    cache = ThumbnailCache(64)
-    shown = cache.show(audit.database, rows)
-    assert [bool(one.jpeg) for one in shown] == [True, True, True, False]
-    assert shown[3].problem == "cannot identify image file"
-    again = cache.show(audit.database, rows)
-    assert all(one is other for one, other in zip(shown, again, strict=True))
-    gone = {**rows[0], "media_path": "/nowhere/00000.tar"}
-    assert "does not exist" in (cache.show(audit.database, [gone])[0].problem or "")
-
-
-def test_a_store_out_of_reach_is_asked_again(small: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    audit, cache = Audit(small[0]), ThumbnailCache(64)
-    rows = audit.page("status = 'ok'", limit=1).to_pylist()
-
-    def fail(*_: object) -> bytes:
-        raise OSError("the store is out of reach")
-
-    with monkeypatch.context() as hiccup:
-        hiccup.setattr("dashboard.media.media", fail)
-        assert cache.show(audit.database, rows)[0].problem == "the store is out of reach"
-    assert cache.show(audit.database, rows)[0].jpeg
-
-
-def test_only_what_browsers_play_is_played() -> None:
-    from tests.support.clips import clip
-
-    assert playable(clip("mp4", frames=4)) == "video/mp4"
-    assert playable(clip("webm", frames=4)) == "video/webm"
-    assert playable(clip("avi", frames=4)) is None
-    assert playable(clip("m4v", frames=4)) is None  # MPEG-4 part 2
-    assert playable(b"") is None
-
-
-def test_scores_in_words() -> None:
-    row = {"kind": "video", "p_mismatch": 0.93, "matches_text": 12.3, "similarity": None}
-    found = {score.label: score for score in score_words(row, {"p_mismatch": 0.999})}
-    assert "93.0% do not belong" in found["Probability of a mismatch"].words
-    assert "above 99% of the video pairs" in found["Probability of a mismatch"].words
-    assert "about 12.3 videos" in found["Media that fit the caption"].words
-    assert "Similarity" not in found
-    assert number(0.00001) == "< 0.001" and number(None) == "–" and number(12345.6) == "12,346"
-    assert shortened("a\n b " + "c" * 300).startswith("a b c") and len(shortened("c" * 300)) == 220
-
-
-def test_the_place_of_a_timed_caption_in_words() -> None:
-    row = {"start": 2.4, "end": 64.6, "best_start": 5.0, "best_end": 61.0, "time_shift": -3.25, "p_time_shift": 0.001}
-    said = span_words(row)
-    assert "0:02.4 to 1:04.6" in said and "from 0:05.0 to 1:01.0" in said and "shifted by -3.2 s" in said
-    assert "shifted" not in span_words({**row, "p_time_shift": 0.4})
-    assert "best" not in span_words({"start": 2.4, "end": 64.6})
-
-
-def test_results_are_read_and_others_named(tmp_path: Path) -> None:
-    write_results(tmp_path / "good.json")
-    (tmp_path / "list.json").write_text("[1]")
-    (tmp_path / "torn.json").write_text('{"format": 1, "bench')
-    found, passed = read_results(str(tmp_path))
-    assert [one.name for one in found] == ["good"] and passed == ["list.json", "torn.json"]
-    assert [row["what"] for row in table(found[0])] == ["plain", "re-ranked"]
-    assert read_results(None) == ([], [])
-
-
-def test_settings_survive_the_environment() -> None:
-    settings = Settings(("/a b", "s3://c/d"), "/corpus", None)
-    assert read_settings(settings.environment()) == settings
-    assert read_settings({}) == Settings()
-    assert flat({"theme": {"light": {"a": 1}, "b": 2}}) == {"theme.light.a": 1, "theme.b": 2}
-
-
-def test_the_command_fails_in_one_line(
-    tmp_path: Path, small: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["dashboard", str(tmp_path)]) == 1
-    assert "is not an audit" in capsys.readouterr().err
-    assert run(["dashboard", str(small[0]), "--results", str(tmp_path / "none")]) == 1
-    assert "is not a folder" in capsys.readouterr().err
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        assert run(["dashboard", str(small[0]), "--port", str(taken.getsockname()[1]), "--no-open"]) == 1
-    error = capsys.readouterr().err
-    assert "choose another --port" in error and error.count("\n") == 1
-
-
-def test_the_command_needs_streamlit(
-    small: tuple[Path, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert run(["dashboard", str(small[0])]) == 1
-    assert "pip install 'pau-auditor[dashboard]'" in capsys.readouterr().err
-
-
-def test_the_dashboard_imports_no_torch() -> None:
-    modules = ", ".join(
-        f"dashboard.{file.stem}" for file in APP.parent.glob("*.py") if file.stem not in {"app", "__init__"}
-    )
-    code = (
-        f"import {modules}, sys; "
-        "bad = {'torch', 'ray', 'open_clip', 'model'} & {m.split('.')[0] for m in sys.modules}; "
-        "sys.exit(str(bad) if bad else 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=APP.parents[1], check=False)
-    assert done.returncode == 0, done.stderr
 
 
 def test_a_medium_with_two_captions_is_one_card(opened: Open, small: tuple[Path, Path]) -> None:
@@ -383,18 +258,6 @@ def test_shards_are_lines_of_a_heat_table(opened: Open, small: tuple[Path, Path]
     assert set(app.dataframe[0].value["part"]) == set(audit.counts["status"])
 
 
-def test_heat_is_deeper_where_numbers_are_worse() -> None:
-    import pandas as pd
-
-    assert [depth(style) for style in shades(pd.Series([1.0, 21, 41]), False)] == [0, 0.375, 0.75]
-    assert [depth(style) for style in shades(pd.Series([0.4, 0.2]), True)] == [0, 0.75]
-    assert depth(shades(pd.Series([2.0, 2.1]), False)[1]) < 0.01  # parts that hardly differ
-
-
-def depth(style: str) -> float:
-    return float(style.rpartition(",")[2].rstrip(")")) if style else 0.0
-
-
 def test_a_shape_on_the_map_is_a_condition(opened: Open, tmp_path: Path) -> None:
     write_planted(tmp_path / "audit", *invented(120), shards=2)
     audit = Audit(tmp_path / "audit")
@@ -412,31 +275,6 @@ def test_a_shape_on_the_map_is_a_condition(opened: Open, tmp_path: Path) -> None
     assert kept.metric[0].value != f"{audit.count():,}" and int(kept.metric[0].value.replace(",", "")) <= some
     old = opened("map", Settings((str(write_audit(tmp_path / "old", rows=60)),)))
     assert "has no map" in marked(old) or old.get("plotly_chart")
-
-
-def test_decisions_are_kept_once_and_undone(
-    small: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder, _ = write_corpus_audit(tmp_path)
-    state: dict[str, Any] = {}
-    monkeypatch.setattr("dashboard.deck.st.session_state", state)
-    with Audit(folder) as audit:
-        first, second = (identity(row) for row in audit.worst(n=2).to_pylist())
-        audit.mark(parts(first)[0], "good", caption_index=parts(first)[1], reviewer="ann")
-        sent = [{"n": 1, "ids": [first, second], "mark": "bad"}, {"n": 2, "ids": [second], "mark": "skip"}]
-        state["deck-many"] = {"decisions": {"nonce": "x", "list": sent}}
-        state["reviewer"] = "ann"
-        monkeypatch.setattr("dashboard.deck.reviewer", lambda: "ann")
-        for _ in range(2):  # the browser sends again what it does not know to be seen
-            take(audit.database, many=True)
-        assert marks_by(audit.database, "ann") == {parts(first): "bad", parts(second): "bad"}
-        assert len(read_reviews(audit.database.files.folder)) == 3 and state["skipped"] == {second}
-        sent.append({"n": 3, "ids": [first, second], "mark": "undo"})
-        take(audit.database, many=True)
-        assert marks_by(audit.database, "ann") == {parts(first): "good"}  # what it had before, or nothing
-        sent.append({"n": 4, "ids": [first], "mark": "undo"})
-        take(audit.database, many=True)
-        assert marks_by(audit.database, "ann") == {parts(first): "good"}  # there is nothing more to undo
 
 
 def test_a_search_orders_the_gallery(opened: Open, tmp_path: Path) -> None:
@@ -457,5 +295,3 @@ def test_a_search_orders_the_gallery(opened: Open, tmp_path: Path) -> None:
     assert "This cannot be searched" in marked(unknown) and any(
         "by example still works" in text for text in texts(unknown)
     )
-    view = View(Selection(), wanted=Wanted("a dog", over="captions"))
-    assert parse_view(view.encoded()) == view and not Wanted("  ")
