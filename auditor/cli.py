@@ -37,7 +37,7 @@ COMMANDS = {
     "compare": "Two audits side by side.",
     "report": "One HTML file to mail.",
     "dashboard": "Browse an audit.",
-    "train": "Train PAU on WebDataset shards.",
+    "train": "Train PAU on a corpus.",
     "fit": "Fit prototypes on the stored embeddings of an audit.",
     "pack": "Turn a benchmark's files into shards.",
     "evaluate": "Retrieval on a benchmark.",

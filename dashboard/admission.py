@@ -33,7 +33,7 @@ def admitted() -> bool:
 
 
 def ask(password: str) -> None:
-    given = st.text_input("Password", type="password", help="Whoever started this dashboard has it.")
+    given = st.text_input("Password", type="password", help="Ask whoever started this dashboard.")
     if given and same(given, password):
         st.session_state["admitted"] = True
         st.rerun()

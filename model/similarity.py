@@ -2,7 +2,7 @@
 
 Appendix A of the paper: the global branch compares the caption with the mean of the frames, the local branch with the
 frame that fits it best. Padded frames (mask False) count in neither. Rows without any valid frame are images.
-The perplexity of what fits an instance is the target of u that foretells failures of retrieval (docs/results.md).
+The perplexity of what fits an instance is the target of u that predicts failures of retrieval (docs/results.md).
 """
 
 import torch

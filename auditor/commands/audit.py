@@ -71,7 +71,7 @@ OPTIONS = [
     click.option("--seed", default=0, show_default=True, help="Of every random choice."),
     click.option("--allow-random-weights", is_flag=True, help="Accept a model without trained weights (for tests)."),
     click.option("--extend", is_flag=True, help="Add the shards that a finished audit does not have, scored against "
-                 "the reference it has; says how far they drift from it. `auditor score --refit` fits all anew."),
+                 "the reference it has; says how far they drift from it. `auditor score --refit` fits all again."),
     click.option("--force", is_flag=True, help="Write into a folder that has other files in it."),
     click.option("--quiet", is_flag=True, help="No progress."),
     click.option("--json", "as_json", is_flag=True, help="The summary as JSON."),

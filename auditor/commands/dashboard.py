@@ -34,7 +34,7 @@ class DashboardError(AuditorError):
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="Whoever reaches it sees the corpus, unless there is a --password.",
+    help="Anyone who reaches it sees the corpus, unless there is a --password.",
 )
 @click.option("--password", envvar="AUDITOR_PASSWORD", show_envvar=True, help="Ask for it before any page is shown.")
 @click.option("--port", type=click.IntRange(1, 65535), default=8501, show_default=True, help="Port to listen on.")
@@ -51,7 +51,9 @@ def command(
     results: str | None,
     no_open: bool,
 ) -> None:
-    """Browse an audit: overview, gallery, samples, thresholds; with AUDIT2 also a comparison.
+    """Look at an audit in a browser: overview, gallery and search, review, thresholds, map, shards, faults.
+
+    With AUDIT2 also a comparison of the two.
 
     Runs until Ctrl-C.
 
@@ -88,8 +90,8 @@ def is_this_machine(host: str) -> bool:
 
 def exposure(host: str, port: int) -> str:
     return (
-        f"whoever can reach {host} port {port} sees every caption, picture and video of the corpus, may ask the audit "
-        "in SQL and mark rows: add --password, or leave --host out and forward the port"
+        f"anyone who can reach {host} port {port} sees every caption, picture and video of the corpus, may ask the "
+        "audit in SQL and mark rows: add --password, or leave --host out and forward the port"
     )
 
 

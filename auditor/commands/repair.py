@@ -31,8 +31,8 @@ def command(
     """Propose which medium the displaced captions of AUDIT belong to, and how sure that is.
 
     Shifted, reversed, exchanged and mixed-up captions are found as by `auditor faults`. Timed captions that are out of
-    step with their video get a new span. --apply writes the shards with such captions anew, repaired, and never touches
-    the corpus.
+    step with their video get a new span. --apply writes repaired copies of the shards with such captions, and never
+    touches the corpus.
 
     \b
     auditor repair audit/ --out repairs/

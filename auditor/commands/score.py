@@ -23,7 +23,7 @@ import click
     type=click.FloatRange(0, 1, max_open=True),
     help="Flag this share as ambiguous; 0: what fits a fifth of the corpus or says nothing.",
 )
-@click.option("--refit", is_flag=True, help="Fit everything anew on all shards of an audit that was extended.")
+@click.option("--refit", is_flag=True, help="Fit everything again on all shards of an audit that was extended.")
 @click.option("--seed", type=int, help="Of every random choice.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as JSON.")

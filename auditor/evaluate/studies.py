@@ -191,8 +191,8 @@ def trust(study: Study) -> Findings:
 
 
 def deciles(study: Study) -> Findings:
-    """Recall by tenths of uncertainty and of h, and how well each foretells failure."""
-    found = averaged([foretelling(data, u) for data, u in mean_scores(study, study.models())])
+    """Recall by tenths of uncertainty and of h, and how well each predicts failure."""
+    found = averaged([failure_prediction(data, u) for data, u in mean_scores(study, study.models())])
     rows = [
         {
             "direction": name.partition(" ")[0],
@@ -210,7 +210,7 @@ def deciles(study: Study) -> Findings:
     return Findings(rows, series, axes=("tenth of the score", "R@1"), details={"calibration": found["calibration"]})
 
 
-def foretelling(data: EmbeddingSet, u: ItemScores) -> dict[str, dict[str, Any]]:
+def failure_prediction(data: EmbeddingSet, u: ItemScores) -> dict[str, dict[str, Any]]:
     """Of one model: recall by tenths and calibration, under names such as "v2t uncertainty"."""
     found: dict[str, dict[str, Any]] = {"tenths": {}, "calibration": {}}
     for direction in DIRECTIONS:

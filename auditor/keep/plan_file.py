@@ -47,7 +47,7 @@ def read_plan(folder: Folder) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise StorageError(f"{folder.path(PLAN)} is damaged; --force starts anew")
+        raise StorageError(f"{folder.path(PLAN)} is damaged; --force starts from the beginning")
     return found
 
 

@@ -1,4 +1,4 @@
-"""What a WebDataset pipeline of one's own needs to keep what rules keep: a `select` for samples, a `map` for captions.
+"""What your own WebDataset pipeline needs to keep what rules keep: a `select` for samples, a `map` for captions.
 
 Shards are found by their names, however a loader spells their URLs; keys are held as 64-bit numbers. Both can be
 pickled, so that loader workers get them.

@@ -1,6 +1,6 @@
 """The part of a corpus that rules keep: counted, listed, or read straight from the corpus while training.
 
-Nothing has to be rewritten. In a loader of one's own, with open_clip's data format (jpg and txt in WebDataset shards)::
+Nothing has to be rewritten. In your own loader, with open_clip's data format (jpg and txt in WebDataset shards)::
 
     import webdataset as wds
     from auditor import Audit
@@ -109,11 +109,11 @@ class Subset(KeptRows):
         return wds.DataPipeline([shards], wds.split_by_node, wds.split_by_worker, reader)
 
     def predicate(self) -> Predicate:
-        """For `select()` of a WebDataset pipeline of one's own: True for samples with a caption to keep, kept whole."""
+        """For `select()` of your own WebDataset pipeline: True for samples with a caption to keep, kept whole."""
         return make_predicate(self)
 
     def captions(self) -> CaptionFilter:
-        """For `map()` of a WebDataset pipeline of one's own: samples with the captions to keep, without the others."""
+        """For `map()` of your own WebDataset pipeline: samples with the captions to keep, without the others."""
         return make_caption_filter(self)
 
 

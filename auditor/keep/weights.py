@@ -1,7 +1,7 @@
 """Weights instead of a cut: how much each kept row counts, as a table, or as a list that repeats uids.
 
 The weight of a row is the product over the columns it is weighed by: 1 - x where a large x is suspicious (p_mismatch),
-x where it is good (a score of one's own). A `temperature` T makes it w^(1/T): below 1 the best count for more, above 1
+x where it is good (your own score). A `temperature` T makes it w^(1/T): below 1 the best count for more, above 1
 all count alike. `size` scales all weights to that sum. A soft `cap` C bends w to C (1 - exp(-w / C)), which leaves
 small weights as they are and lets none reach C. Rows without a value weigh the mean of the others.
 

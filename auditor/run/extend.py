@@ -2,7 +2,7 @@
 
 The files of old shards stay as they are. The reference, the prototypes and the mismatch model are those of the shards
 that were there at the last full scoring; how far the new ones are from them is measured and said. `auditor score
---refit` fits everything anew.
+--refit` fits everything again.
 """
 
 from collections.abc import Sequence

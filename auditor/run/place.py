@@ -16,7 +16,7 @@ def check_place(folder: Folder, corpus: str, *, force: bool = False) -> None:
         return
     if others := sorted(name for name in folder.entries() if not name.startswith((".", REMOTE_LOCK))):
         raise AuditError(
-            f"{folder.url} is no audit, but has other files in it, such as {others[0]}: choose a folder of its own, "
+            f"{folder.url} is not an audit and has other files in it, such as {others[0]}: choose a folder of its own, "
             "or write beside them with --force"
         )
 

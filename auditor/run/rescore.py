@@ -26,7 +26,7 @@ def rescore(out: str, model: str | None, config: ScoreConfig, *, refit: bool = F
     with exclusive(folder), resumable(lambda: again):
         manifest = Manifest.load(folder)
         if manifest.fitted_on is not None and not refit:
-            raise AuditError(f"{out} was extended: --refit fits everything anew, on the old and the new shards")
+            raise AuditError(f"{out} was extended: --refit fits everything again, on the old and the new shards")
         head = given_head(folder, manifest, model)
         shards = swept_shards(folder)
         if not shards:

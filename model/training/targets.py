@@ -2,7 +2,7 @@
 
 The paper takes h in the batch and scales it by lambda = mean(u)/mean(h): noisy, and senseless where the mean
 similarity is near zero. `CorpusTarget` takes h against the running mean embedding of the other modality instead;
-`RetrievalTarget` takes the entropy of the retrieval distribution in the batch, which foretells failures of retrieval.
+`RetrievalTarget` takes the entropy of the retrieval distribution in the batch, which predicts failures of retrieval.
 Both mean the same in every space.
 """
 

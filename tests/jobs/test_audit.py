@@ -35,7 +35,7 @@ from tests.support.s3 import Bucket, bucket, s3_endpoint  # noqa: F401
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARDS, SIZE = 24, 16
-# What Ray itself warns of is not ours to mend.
+# What Ray itself warns of is not ours to fix.
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("default")]
 
 
