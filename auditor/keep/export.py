@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from auditor.corpus.spec import folder_around, names_folder
 from auditor.keep.export_shards import export_shards
 from auditor.keep.export_table import write_table
 from auditor.keep.kept_rows import KeptRows
@@ -27,6 +26,7 @@ from auditor.keep.target import (
     Progress,
     copy_parquet,
     patient_sandbox,
+    refuse_in_corpus,
     target_form,
 )
 from auditor.keep.uids import BYTES, Uids, as_records, first_of_each, uid_numbers, uid_order
@@ -60,14 +60,6 @@ def export(
     own = {"npy": write_npy, "parquet": write_table if input_columns else write_parquet, "txt": write_txt}
     write = own.get(form, write_table)
     return Exported(target, form, write(kept, folder, name), captions=kept.count)
-
-
-def refuse_in_corpus(kept: KeptRows, target: str) -> None:
-    """What is written into the folder of a corpus would be part of it when it is read next."""
-    database = kept.database
-    spec, root = str(database.manifest.get("corpus", {}).get("spec", "")), database.moved_to or database.old_root
-    if root and names_folder(spec) and folder_around(root, target):
-        raise ExportError(f"{target} lies in the corpus {root}, which would then hold it: choose a place outside of it")
 
 
 def write_npy(kept: KeptRows, folder: Folder, name: str) -> int:

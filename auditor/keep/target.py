@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from auditor.corpus.spec import folder_around, names_folder
 from auditor.errors import AuditorError
 from auditor.keep.kept_rows import KeptRows
 from auditor.query.sandbox import Sandbox, literal
@@ -46,6 +47,14 @@ def target_form(target: str) -> str:
             f"cannot write .{form}; targets are {', '.join(f'.{f}' for f in FILES)} or a folder for shards"
         )
     return form if form in FILES else "webdataset"
+
+
+def refuse_in_corpus(kept: KeptRows, target: str) -> None:
+    """What is written into the folder of a corpus would be part of it when it is read next."""
+    database = kept.database
+    spec, root = str(database.manifest.get("corpus", {}).get("spec", "")), database.moved_to or database.old_root
+    if root and names_folder(spec) and folder_around(root, target):
+        raise ExportError(f"{target} lies in the corpus {root}, which would then hold it: choose a place outside of it")
 
 
 def copy_parquet(kept: KeptRows, folder: Folder, name: str, sql: str) -> int:

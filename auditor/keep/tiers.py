@@ -1,6 +1,7 @@
 """Shards in tiers of quality: `auditor filter … --tiers 3 --out DIR` writes DIR/tier-1/ (the best) to DIR/tier-3/.
 
-Tiers hold equally many pairs, ranked by one column; pairs without a value stand in the last. open_clip trains on
+Tiers hold equally many pairs, ranked by one column; pairs without a value stand in the last, which is larger where
+there are many of them. open_clip trains on
 several sources with a factor for each: a tier's is the share of its pairs that are expected to match, over that of the
 best tier. A run that was killed goes on with the tier it was in; tiers.json is written last.
 """
@@ -13,7 +14,7 @@ from auditor.keep.effects import Clause, find_top
 from auditor.keep.export_shards import REMOVED, Plan, export_shards, write_removed
 from auditor.keep.kept_rows import KeptRows
 from auditor.keep.plan_file import PLAN, clear
-from auditor.keep.target import ExportError, Progress, target_form
+from auditor.keep.target import ExportError, Progress, refuse_in_corpus, target_form
 from auditor.schema import COLUMNS
 from auditor.store.folder import TEMPORARY, Folder
 
@@ -73,6 +74,7 @@ def export_tiers(
     """Write the kept samples as `count` folders of shards, the best first."""
     if target_form(target) != "webdataset":
         raise ExportError(f"tiers are folders of shards: {target} is a file")
+    refuse_in_corpus(kept, target)
     folder = Folder(target)
     if folder.exists(LISTED) and not force:
         raise ExportError(f"{target} exists; --force replaces it")
@@ -109,15 +111,17 @@ def with_factor(tier: Tier, best: float | None) -> Tier:
 
 
 def tier_rows(kept: KeptRows, count: int, by: str) -> Iterator[KeptRows]:
-    """The kept rows of each tier."""
-    if kept.count < count:
-        raise ExportError(f"{kept.count:,} kept pairs cannot be divided into {count:,} tiers")
+    """The kept rows of each tier: as many in each, unless those without a value are more than a tier holds."""
     column = kept.database.column(by)
     usable = f"{kept.database.stored_table(kept.condition, column)} WHERE {kept.condition} AND {column} IS NOT NULL"
+    ranked: int = kept.database.rows(f"SELECT count(*) AS n FROM {usable}")[0]["n"]
+    if ranked < count:
+        raise ExportError(f"{ranked:,} kept pairs with {by} cannot be divided into {count:,} tiers")
+    divided = kept.count if kept.count - ranked <= kept.count // count else ranked
     ties = COLUMNS[by].ties_by if by in COLUMNS else ""
     better = "FALSE"
     for tier in range(1, count + 1):
-        wanted = round(kept.count * tier / count)
+        wanted = round(divided * tier / count)
         within = "TRUE" if tier == count else find_top(kept.database, wanted, by, column, usable, ties)
         yield kept.narrowed(Clause("tier", f"({within}) AND NOT ({better})"))
         better = within

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from auditor.errors import AuditorError
 from auditor.keep.kept_rows import KeptRows
-from auditor.keep.target import ExportError, patient_sandbox
+from auditor.keep.target import ExportError, patient_sandbox, refuse_in_corpus
 from auditor.keep.uids import BYTES, Uids, as_records, first_of_each, uid_numbers, uid_order
 from auditor.schema import HIGH_IS_SUSPICIOUS
 from auditor.store.arrow_schema import SAMPLES
@@ -80,6 +80,7 @@ def weigh(kept: KeptRows, target: str, how: Weighing, *, spread: bool = False, f
         raise WeightError(f"weights are written as .parquet or .npy, not to {target}")
     if spread and form != "npy":
         raise WeightError("--spread is the order of a .npy")
+    refuse_in_corpus(kept, target)
     if folder.exists(name) and not force:
         raise ExportError(f"{target} exists; --force replaces it")
     raw = raw_sql(kept, how)

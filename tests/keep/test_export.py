@@ -28,8 +28,10 @@ from auditor.corpus.kept_captions import CorpusChangedError
 from auditor.corpus.names import portable_key
 from auditor.keep.export import export, sort_uids, uid_numbers
 from auditor.keep.export_shards import Plan, stretches
+from auditor.keep.formats.export_csv import export_csv
 from auditor.keep.predicate import Predicate, UnknownShardError, key_number
 from auditor.keep.target import ExportError
+from auditor.keep.tiers import export_tiers
 from tests.support.synthetic import add_member, picture, write_audit, write_corpus_audit
 
 Members = dict[str, bytes]
@@ -445,5 +447,13 @@ def test_nothing_is_written_into_the_folder_of_the_corpus(tmp_path: Path) -> Non
         for target in ("clean", "kept.parquet", "deeper/kept.txt"):
             with pytest.raises(ExportError, match="lies in the corpus"):
                 opened.keep().write(corpus / target)
+        for write in (
+            lambda: opened.keep().weigh(corpus / "weights.parquet"),
+            lambda: opened.keep().to_datasets(corpus / "clean"),
+            lambda: export_csv(opened.keep(), str(corpus / "rows.csv")),
+            lambda: export_tiers(opened.keep(), str(corpus / "tiers"), 2, "p_mismatch", shard_size=10),
+        ):
+            with pytest.raises(ExportError, match="lies in the corpus"):
+                write()
         assert opened.keep().write(tmp_path / "kept.txt").rows
     assert sorted(path.suffix for path in corpus.iterdir()) == [".tar"] * 3

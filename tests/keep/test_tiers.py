@@ -5,6 +5,8 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from auditor.audit import Audit
@@ -116,3 +118,20 @@ def test_the_command_prints_it(audit: Path, tmp_path: Path, capsys: pytest.Captu
     assert "out.npy is a file" in capsys.readouterr().err
     assert run([*arguments, str(tmp_path / "few"), "--where", "uid < '00000000000000000000000000000002'"]) == 1
     assert "cannot be divided into 2 tiers" in capsys.readouterr().err
+
+
+def test_pairs_without_a_value_leave_no_tier_empty(tmp_path: Path) -> None:
+    folder = write_corpus_audit(tmp_path)[0]
+    for path in (folder / "samples").glob("*.parquet"):  # four of five rows without an estimate
+        table = pq.read_table(path)
+        place = table.schema.get_field_index("p_mismatch")
+        p = [value if row % 5 == 0 else None for row, value in enumerate(table["p_mismatch"].to_pylist())]
+        pq.write_table(table.set_column(place, table.schema.field(place), pa.array(p, pa.float32())), path)
+    with Audit(folder) as opened:
+        pairs, ranked = len(opened.keep()), opened.count("status = 'ok' AND p_mismatch IS NOT NULL")
+    done = tiered(folder, tmp_path / "out")
+    first, second, last = (tier.pairs for tier in done.tiers)
+    assert abs(first - ranked / 3) < 1 and abs(second - ranked / 3) < 1 and first + second + last == pairs
+    assert all(tier.shards for tier in done.tiers)
+    with pytest.raises(AuditorError, match="0 kept pairs with p_mismatch cannot be divided into 3 tiers"):
+        tiered(folder, tmp_path / "none", rules={"where": "p_mismatch IS NULL"})

@@ -162,6 +162,18 @@ def test_bad_vectors_get_a_status_that_says_why(tmp_path: Path) -> None:
     ]
 
 
+def test_a_width_is_found_however_late_the_first_vector_comes(tmp_path: Path) -> None:
+    visual, text = pairs(1300)
+    rows: list[Any] = [None if row < 1050 else values.tolist() for row, values in enumerate(visual)]
+    table = vector_table(visual, text, [f"c {i}" for i in range(1300)])
+    pq.write_table(
+        table.set_column(0, "image_embedding", pa.array(rows, pa.list_(pa.float32()))), tmp_path / "a.parquet"
+    )
+    columns = {"visual_column": "image_embedding", "text_column": "text_embedding"}
+    manifest = audit(tmp_path / "a.parquet", tmp_path / "out", max_error_rate=1.0, **columns)
+    assert manifest.counts["status"] == {"ok": 250, "bad_vector": 1050}
+
+
 def test_an_npz_with_another_number_of_rows_is_a_failed_shard(tmp_path: Path) -> None:
     corpus = write_datacomp(tmp_path / "corpus", l14_img=pairs(299)[0])
     manifest = audit(f"datacomp:{corpus}", tmp_path / "out")

@@ -73,8 +73,8 @@ def _width(place: VectorPlace, table: pq.ParquetFile, path: str) -> int:
         with place.open() as matrix:
             return matrix.width
     place.check(table.schema_arrow, path)
-    batch = next(table.iter_batches(1000, columns=[place.column]), None)
-    return first_width(pa.Table.from_batches([batch]).column(0)) if batch is not None else 0
+    found = (first_width(batch.column(0)) for batch in table.iter_batches(1000, columns=[place.column]))
+    return next(filter(None, found), 0)
 
 
 def _there(schema: pa.Schema, roles: Roles) -> Roles:

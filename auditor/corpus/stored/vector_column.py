@@ -49,8 +49,8 @@ def row_widths(lists: pa.Array) -> npt.NDArray[np.int64]:
     return np.asarray(lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), np.int64)
 
 
-def first_width(column: pa.ChunkedArray) -> int:
-    """The width most of the first rows have; 0 where none has a vector."""
-    widths = row_widths(pa.concat_arrays(column.chunks)) if column.num_chunks else np.zeros(0, np.int64)
+def first_width(lists: pa.Array) -> int:
+    """The width most of some rows have; 0 where none has a vector."""
+    widths = row_widths(lists)
     widths = widths[widths > 0]
     return int(np.bincount(widths).argmax()) if len(widths) else 0

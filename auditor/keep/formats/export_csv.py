@@ -3,7 +3,7 @@
 import csv
 
 from auditor.keep.kept_rows import KeptRows
-from auditor.keep.target import ExportError, patient_sandbox
+from auditor.keep.target import ExportError, patient_sandbox, refuse_in_corpus
 from auditor.query.sandbox import name as quoted
 from auditor.say import inert
 from auditor.store.folder import split_target
@@ -16,6 +16,7 @@ def export_csv(kept: KeptRows, target: str, *, force: bool = False) -> int:
     folder, name = split_target(target)
     if not name.lower().endswith(".csv"):
         raise ExportError(f"{target} is no .csv")
+    refuse_in_corpus(kept, target)
     if folder.exists(name) and not force:
         raise ExportError(f"{target} exists; --force replaces it")
     columns = kept.database.columns

@@ -19,7 +19,7 @@ from auditor.corpus.names import kind_of
 from auditor.corpus.raw_samples import OWN_FIELDS, read_kept
 from auditor.errors import AuditorError
 from auditor.keep.kept_rows import KeptRows
-from auditor.keep.target import ExportError
+from auditor.keep.target import ExportError, refuse_in_corpus
 
 DATA = "data-00000-of-00001.arrow"
 BATCH = 100  # rows written at once
@@ -31,6 +31,8 @@ def to_datasets(kept: KeptRows, folder: str | Path | None = None) -> Any:
         import datasets
     except ModuleNotFoundError:
         raise AuditorError("Hugging Face's datasets is not installed: pip install 'pau-auditor[datasets]'") from None
+    if folder is not None:
+        refuse_in_corpus(kept, str(folder))
     if folder is not None and Path(folder).exists() and any(Path(folder).iterdir()):
         raise ExportError(f"{folder} exists and is not empty; choose another folder")
     place = Path(tempfile.mkdtemp(prefix="auditor-datasets-")) if folder is None else Path(folder)

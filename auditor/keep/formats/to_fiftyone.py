@@ -18,7 +18,7 @@ from auditor.corpus.names import portable_key
 from auditor.corpus.raw_samples import media_extension
 from auditor.errors import AuditorError
 from auditor.keep.kept_rows import KeptRows
-from auditor.keep.target import ExportError, patient_sandbox
+from auditor.keep.target import ExportError, patient_sandbox, refuse_in_corpus
 from auditor.query.sandbox import literal
 from auditor.query.sandbox import name as quoted
 from auditor.schema import FLAGS
@@ -47,6 +47,7 @@ def to_fiftyone(
     """Make the datasets; returns the samples of each by name. Rows whose medium cannot be read are in none."""
     fo = load_fiftyone()
     folder = Path(media or os.path.join(fo.config.default_dataset_dir, name)).absolute()
+    refuse_in_corpus(kept, str(folder))
     kinds = [
         row["kind"]
         for row in kept.database.rows(f"SELECT DISTINCT kind FROM {kept.source} WHERE {kept.condition} ORDER BY kind")
