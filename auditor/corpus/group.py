@@ -21,7 +21,7 @@ from auditor.corpus.captions import (
 )
 from auditor.corpus.names import SUBTITLES, as_text, from_text, kind_of, split_key
 from auditor.corpus.shard import CorpusOptions
-from auditor.corpus.spans import joined, record_segments, record_subtitles, subtitles
+from auditor.corpus.spans import joined, record_timed, subtitles
 from auditor.sample import Media, Problem, Sample
 
 
@@ -76,7 +76,8 @@ def build_sample(
     if record in texts and (found := parse_record(texts[record], options.encoding)) is not None:
         fields = found
         whole = whole or record_captions(fields)
-        cues = cues or record_segments(fields) or ([] if whole else record_subtitles(fields))
+        if not cues:
+            whole, cues = record_timed(fields, whole)
         uid = record_uid(fields)
     captions, spans = joined(whole, cues)
     problem = _problem(parts, media, text or record or next(iter(timed), None), captions)

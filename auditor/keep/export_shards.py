@@ -22,7 +22,7 @@ from auditor.store.lock import exclusive
 
 REMOVED = "removed.parquet"
 REMOVED_COLUMNS = (
-    "uid, key, caption_index, shard, kind, caption, status, error_message, similarity, "
+    'uid, key, caption_index, shard, kind, caption, "start", "end", status, error_message, similarity, '
     "uncertainty_visual, uncertainty_text, p_mismatch, duplicate_of"
 )
 

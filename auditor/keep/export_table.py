@@ -1,7 +1,7 @@
 """The kept rows of a corpus that is a table, as a table of the same columns: CSV, TSV, JSON lines or Parquet.
 
 The table is read again and its cells are written as they are; of a cell that holds a list of captions the kept ones
-stay. Paths in it are relative to the table that was audited.
+stay, and with them their spans. Paths in it are relative to the table that was audited.
 """
 
 import csv
@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from auditor.corpus.media import moved
 from auditor.corpus.reader import CorpusError, open_corpus
+from auditor.corpus.spans import listed
 from auditor.corpus.tables.entries import merged
 from auditor.corpus.tables.parquet import ParquetShard
 from auditor.corpus.tables.texttable import TextShard
@@ -76,17 +77,41 @@ def wanted_rows(kept: KeptRows, shard: TableShard) -> Wanted:
 def kept_rows(kept: KeptRows, shards: list[TableShard]) -> Iterator[Row]:
     for shard in shards:
         wanted = wanted_rows(kept, shard)
+        timed = shard.timed
         for number, fields in shard.rows() if wanted else ():
             if number in wanted:
-                yield {**fields, shard.caption_column: some(fields[shard.caption_column], wanted[number])}
+                yield with_some(fields, shard.caption_column, wanted[number], timed=timed)
 
 
-def some(captions: Any, places: list[int]) -> Any:
-    """A cell with the captions at some places; a text is one caption."""
-    if not isinstance(captions, list):
-        return captions
-    present = [caption for caption in captions if isinstance(caption, str) and caption.strip()]
-    return [present[place] for place in places]
+def with_some(fields: Row, column: str, places: list[int], *, timed: bool) -> Row:
+    """A row with the captions at some places of their cell; a text is one caption.
+
+    Beside timed captions, cells that list as many values (spans, scores) keep those of the same places.
+    """
+    total = len(cell_list(fields[column], timed))
+    if len(places) == total or not is_list(fields[column], timed):
+        return fields
+    names = [name for name in fields if timed and len(cell_list(fields[name], timed)) == total] if total > 1 else []
+    return {**fields, **{name: some(fields[name], places) for name in (column, *names)}}
+
+
+def is_list(cell: Any, timed: bool) -> bool:
+    return isinstance(cell, list) or (timed and listed(cell) != [cell])
+
+
+def cell_list(cell: Any, timed: bool) -> list[Any]:
+    return listed(cell) if is_list(cell, timed) else [cell]
+
+
+def some(cell: Any, places: list[int]) -> Any:
+    """What stands at some places of a list, written as it was: a list, or a text in JSON's or Python's notation."""
+    chosen = [listed(cell)[place] for place in places]
+    if not isinstance(cell, str):
+        return chosen
+    with suppress(ValueError):
+        json.loads(cell)
+        return json.dumps(chosen, ensure_ascii=False)
+    return repr(chosen)
 
 
 def line(row: Row) -> str:

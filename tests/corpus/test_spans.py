@@ -1,10 +1,14 @@
 """Captions with spans: from subtitles, segments in JSON, video2dataset's fields, and columns of tables."""
 
 import csv
+import datetime
 import json
 import math
+from decimal import Decimal
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from auditor.corpus.reader import open_corpus
@@ -48,13 +52,17 @@ SRT = "1\r\n00:00:00,500 --> 00:00:01,500\r\nA dog\r\n\r\n2\r\n00:00:03,000 --> 
         ("0:00:16.300", 16.3),
         ("01:02:03,500", 3723.5),
         ("-3", -3.0),
+        ("2.5e-1", 0.25),
+        (Decimal("1.5"), 1.5),
+        (datetime.timedelta(minutes=1, milliseconds=500), 60.5),
+        (datetime.time(1, 2, 3, 500_000), 3723.5),
     ],
 )
 def test_times(value: object, seconds: float) -> None:
     assert parse_time(value) == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize("value", [None, True, "", "soon", "1:2:3:4", [1]])
+@pytest.mark.parametrize("value", [None, True, "", "soon", "1:2:3:4", [1], 10**400, "nan"])
 def test_what_is_no_time(value: object) -> None:
     assert math.isnan(parse_time(value))
 
@@ -69,6 +77,22 @@ def test_subtitles() -> None:
     ((text, span),) = subtitles("1\nsoon --> later\nwhen?\n")
     assert text == "when?" and math.isnan(span.start)
     assert subtitles("") == subtitles("WEBVTT\n\n\n") == []
+
+
+def test_subtitles_as_people_write_them() -> None:
+    told = "WEBVTT\nX-TIMESTAMP-MAP=LOCAL:00:00:00.000\n\nREGION\nid:fred\n\nNOTE\n00:07.000 --> 00:08.000\nno\n"
+    told += "\n00:01.000-->00:02.000 region:fred line:-1\n<i>3 < 5</i> and <b>7 > 6</b>\nit --> them\n"
+    assert subtitles(told) == [("3 < 5 and 7 > 6 it --> them", Span(1.0, 2.0))]
+    dense = "1\n00:00:01,000 --> 00:00:02,000\none\n2\n00:00:02,000 --> 00:00:03,000\ntwo\n3\n"  # no blank lines
+    assert subtitles(dense) == [("one", Span(1, 2)), ("two 3", Span(2, 3))]
+    assert [span for _, span in subtitles("-00:00:01,500 --> 00:00:02,000\nearly\n")] == [Span(-1.5, 2.0)]
+
+
+def test_what_is_said_again_is_a_caption_and_what_rolls_on_is_not() -> None:
+    again = "0:01.000 --> 0:02.000\nyes\n\n0:02.000 --> 0:04.000\nyes\n\n0:09.000 --> 0:10.000\nyes\nno\n"
+    assert subtitles(again) == [("yes", Span(1, 2)), ("yes", Span(2, 4)), ("yes no", Span(9, 10))]
+    rolling = "0:00.000 --> 0:02.000\n \none\n\n0:02.000 --> 0:02.010\none\n\n0:02.010 --> 0:04.000\none\ntwo\n"
+    assert subtitles(rolling) == [("one", Span(0, 2)), ("two", Span(2.01, 4.0))]
 
 
 def only(spec: str, options: CorpusOptions | None = None) -> list[Sample]:
@@ -124,6 +148,37 @@ def test_segments_and_video2dataset_in_json(tmp_path: Path) -> None:
     assert d.captions == ("a man",) and d.spans == ()  # speech is no caption where there is one
 
 
+def in_tar(folder: Path, record: dict[str, object]) -> Sample:
+    write_tar(folder / "one.tar", [("a", {"mp4": b"x", "json": json.dumps(record).encode()})])
+    (sample,) = only(str(folder / "one.tar"))
+    return sample
+
+
+def test_video2dataset_by_language(tmp_path: Path) -> None:
+    """As its later versions write them: subtitles by language, and of a clip the lines of each; those at its ends
+    reach beyond it."""
+    said = {"start": "00:00:07.000", "end": "00:00:09.000"}
+    whole = {"en": [{**said, "lines": ["a word"]}], "de": [{**said, "lines": ["ein Wort"]}]}
+    sample = in_tar(tmp_path, {"caption": None, "yt_meta_dict": {"info": {}, "subtitles": whole}})
+    assert (sample.captions, sample.spans) == (("a word",), (Span(7.0, 9.0),))
+    lines = {"en": ["a word"], "de": ["ein Wort"]}
+    late = {"start": "00:00:11.000", "end": "00:00:20.000", "lines": {"en": ["late"]}}
+    clip = {"clips": [["00:00:08.000", "00:00:12.000"]], "clip_subtitles": [{**said, "lines": lines}, late]}
+    sample = in_tar(tmp_path, {**clip, "yt_meta_dict": {"subtitles": whole}})
+    assert (sample.captions, sample.spans) == (("a word", "late"), (Span(0.0, 1.0), Span(3.0, 4.0)))
+    first = {"clips": [[0.0, 4.0]], "yt_meta_dict": {"subtitles": whole}}  # speech of all, and the clip has none
+    assert in_tar(tmp_path, first).captions == ()
+
+
+def test_clips_of_a_video_that_was_not_cut(tmp_path: Path) -> None:
+    clips = {"clips": [[0, 1], ["00:00:01.000", "00:00:02.500"]]}
+    for texts in ({"caption": ["one", "two"]}, {"captions": ["one", "two"]}, {"subtitles": ["one", "two"]}):
+        sample = in_tar(tmp_path, {**clips, **texts})
+        assert (sample.captions, sample.spans) == (("one", "two"), (Span(0, 1), Span(1, 2.5)))
+    sample = in_tar(tmp_path, {**clips, "caption": "one of both"})
+    assert (sample.captions, sample.spans) == (("one of both",), ())
+
+
 def write_table(path: Path, rows: list[list[object]]) -> str:
     with path.open("w", newline="") as file:
         csv.writer(file).writerows(rows)
@@ -165,6 +220,55 @@ def test_columns_that_list_spans_and_captions(tmp_path: Path) -> None:
     assert sample.captions == ("it's a dog", "a 'cat'", "late")
     assert sample.spans[:2] == (Span(0.3, 1.566), Span(2.1, 3.066))
     assert sample.spans[2] is not None and math.isnan(sample.spans[2].start)
+
+
+def test_an_empty_caption_of_a_list_takes_its_span_with_it(tmp_path: Path) -> None:
+    (tmp_path / "v1.mp4").write_bytes(clip(frames=3))
+    rows: list[list[object]] = [["video id", "timestamp", "caption"]]
+    rows.append(["v1", "[[0, 1], [1, 2], [2, 3]]", '["one", "", "three"]'])
+    (sample,) = only(write_table(tmp_path / "p.csv", rows))
+    assert (sample.captions, sample.spans) == (("one", "three"), (Span(0, 1), Span(2, 3)))
+
+
+def test_a_column_called_timestamp_may_be_none(tmp_path: Path) -> None:
+    """A date beside a video is no span; where the column was named it has to be one."""
+    (tmp_path / "v1.mp4").write_bytes(clip(frames=3))
+    path = write_table(tmp_path / "t.csv", [["video", "caption", "timestamp"], ["v1.mp4", "[one]", "2021-05-01"]])
+    (sample,) = only(path)
+    assert (sample.captions, sample.spans) == (("[one]",), ())
+    (sample,) = only(path, CorpusOptions(start_column="timestamp"))
+    assert sample.spans[0] is not None and math.isnan(sample.spans[0].start)
+
+
+def test_a_row_with_a_start_alone_keeps_it(tmp_path: Path) -> None:
+    (tmp_path / "7.mp4").write_bytes(clip(frames=3))
+    table = pa.table({"video_id": [7, 7], "start": [1.5, None], "end": pa.array([None, None], pa.float64())})
+    pq.write_table(table.append_column("caption", pa.array(["one", "two"])), tmp_path / "t.parquet")
+    (sample,) = only(str(tmp_path / "t.parquet"))
+    assert sample.media is not None and sample.spans[1] is None
+    assert sample.spans[0] is not None and sample.spans[0].start == 1.5 and math.isnan(sample.spans[0].end)
+
+
+def test_rows_of_a_video_are_not_cut_apart(tmp_path: Path) -> None:
+    """Where shards of a Parquet table begin: in the middle of a video's rows it would be opened twice."""
+    videos = ["a"] * 3 + ["b"] * 4 + ["c"] + ["d"] * 5
+    fields = {"video_id": videos, "start": list(range(13)), "end": list(range(1, 14)), "text": ["x"] * 13}
+    pq.write_table(pa.table(fields), tmp_path / "t.parquet", row_group_size=2)
+    corpus = open_corpus(str(tmp_path / "t.parquet"), CorpusOptions(shard_size=4))
+    found = []
+    for shard in corpus.shards:
+        with shard.open() as opened:
+            found.append([(sample.key, len(sample.captions)) for sample in opened.samples])
+    assert found == [[("a", 3), ("b", 4)], [("c", 1)], [("d", 5)]]
+
+
+def test_a_video_that_is_there_later_changes_the_fingerprint(tmp_path: Path) -> None:
+    path = write_table(tmp_path / "t.csv", [["video_id", "start", "end", "text"], ["v1", 0, 1, "one"]])
+    (before,) = open_corpus(path, CorpusOptions()).shards
+    mark = before.fingerprint()
+    (tmp_path / "videos").mkdir()
+    (tmp_path / "videos" / "v1.mp4").write_bytes(clip(frames=3))
+    assert before.fingerprint() != mark
 
 
 def test_timed_captions_by_video(tmp_path: Path) -> None:

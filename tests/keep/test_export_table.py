@@ -12,9 +12,11 @@ import pytest
 from auditor.audit import Audit
 from auditor.cli import run
 from auditor.corpus.shard import CorpusOptions
+from auditor.corpus.spans import listed
 from auditor.errors import AuditError
 from auditor.keep.target import ExportError
 from auditor.run.audit import AuditConfig, run_audit
+from tests.support.clips import numbered_clip
 from tests.support.synthetic import picture, write_corpus_audit
 
 COLUMNS = ["file", "caption", "license", "width"]
@@ -96,6 +98,28 @@ def test_lists_of_captions_lose_those_removed(tmp_path: Path, form: str, random_
     kept.write(tmp_path / f"kept.{form}", input_columns=True)
     found = [row["caption"] for row in read(tmp_path / f"kept.{form}")]
     assert found == [['photo 0, "no" 0', 'photo 0, "no" 1'], *([f'photo {n}, "no" 1'] for n in range(1, 6))]
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_spans_go_with_their_captions(tmp_path: Path, form: str, random_model: str) -> None:
+    """Rows as Panda-70M has them: what is kept of their lists, audited again, is the rows that were kept."""
+    (tmp_path / "v1.mp4").write_bytes(numbered_clip("h264", "mp4", 75))
+    spans, score = [["0:00:00.0", "0:00:01.0"], ["0:00:01.0", "0:00:02.0"], ["0:00:01.5", "0:00:03.0"]], [0.1, 0.2, 0.3]
+    row = {"videoID": "v1", "timestamp": spans, "caption": ["it's one", "two", "three"], "matching_score": score}
+    table = tmp_path / f"t.{form}"
+    if form == "jsonl":
+        table.write_text(json.dumps(row) + "\n")
+    else:
+        with table.open("w", newline="") as file:
+            csv.writer(file).writerows([list(row), list(row.values())])  # lists as Python writes them
+    audit = audited(table, random_model)
+    audit.keep(where="caption_index <> 1").write(tmp_path / f"kept.{form}", input_columns=True)
+    (found,) = read(tmp_path / f"kept.{form}")
+    wanted = {"caption": ["it's one", "three"], "timestamp": [spans[0], spans[2]], "matching_score": [0.1, 0.3]}
+    assert {name: listed(found[name]) for name in wanted} == wanted and found["videoID"] == "v1"
+    columns = 'SELECT caption, "start", "end", similarity FROM samples ORDER BY caption_index'
+    again = audited(tmp_path / f"kept.{form}", random_model).sql(columns).to_pylist()
+    assert again == [audit.sql(columns).to_pylist()[place] for place in (0, 2)]
 
 
 def test_carried_columns_can_be_sliced_by(tmp_path: Path, random_model: str) -> None:

@@ -118,3 +118,14 @@ def test_kept_segments_are_exported_with_their_spans(corpus: Path, tmp_path: Pat
     wanted = [r for r in table.to_pylist() if r["status"] == "ok" and (r["key"], r["caption_index"]) != ("a", 1)]
     columns = ("key", "caption", "start", "end", "frames", "status", "similarity")
     assert [[row[name] for name in columns] for row in again] == [[row[name] for name in columns] for row in wanted]
+
+
+def test_a_dataset_of_what_is_kept_has_its_spans(corpus: Path, tmp_path: Path, random_model: str) -> None:
+    """`to_datasets`, audited again, gives the kept rows: captions of spans, and of whole videos."""
+    table = audited(corpus, tmp_path / "out", random_model)
+    with Audit(tmp_path / "out") as audit:
+        audit.keep(where="caption_index <> 1 OR key <> 'a'").to_datasets(tmp_path / "data")
+    again = audited(tmp_path / "data", tmp_path / "again", random_model).to_pylist()
+    wanted = [r for r in table.to_pylist() if r["status"] == "ok" and (r["key"], r["caption_index"]) != ("a", 1)]
+    columns = ("key", "caption", "start", "end", "status", "similarity")
+    assert [[row[name] for name in columns] for row in again] == [[row[name] for name in columns] for row in wanted]

@@ -79,9 +79,13 @@ def merged(folder: str, entries: Sequence[Entry]) -> Iterator[tuple[str, int, En
 def entries_fingerprint(folder: str, entries: Sequence[Entry]) -> str:
     """Of the rows, and of the sizes and times of the local files they name."""
     digest = hashlib.blake2b(digest_size=16)
+    known_files: dict[str, tuple[int, int]] = {}  # rows of a video are many, and its file is looked for once
     for entry in entries:
         path = locate(folder, entry.media)
-        size, time = (-1, 0) if remote.is_url(path) or not entry.media else _status(path)
+        if path not in known_files:
+            nowhere = remote.is_url(path) or not entry.media
+            known_files[path] = (-1, 0) if nowhere else _status(_with_extension(path))
+        size, time = known_files[path]
         known = (entry.key, entry.media, entry.captions, entry.uid, entry.cell, size, time, *entry.carried)
         digest.update(repr((*known, entry.spans) if entry.spans else known).encode())
     return digest.hexdigest()
@@ -135,7 +139,8 @@ def _sample(shard: str, folder: str, entry: Entry, key: str, occurrence: int, de
         problem = Problem("missing_caption", "no caption in its row")
     if occurrence:
         problem = Problem("duplicate_key", f"key {key} was seen {occurrence} times before in this shard")
-    return Sample(shard, key, entry.captions, media, entry.uid, occurrence, problem, entry.spans, carried=entry.carried)
+    spans = entry.spans if any(entry.spans) else ()
+    return Sample(shard, key, entry.captions, media, entry.uid, occurrence, problem, spans, carried=entry.carried)
 
 
 def _find(folder: str, media: str, default: Kind) -> tuple[Media | None, Problem | None]:

@@ -6,9 +6,12 @@ there are very many, are one shard each, so that nothing needs to be opened to l
 
 import hashlib
 import os
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
@@ -73,6 +76,12 @@ class ParquetShard:
         with self.table() as table:
             return table.columns.caption
 
+    @property
+    def timed(self) -> bool:
+        """Whether its captions may have spans."""
+        with self.table() as table:
+            return table.columns.start is not None
+
     def schema(self) -> pa.Schema:
         with self.table() as table:
             return table.file.schema_arrow
@@ -122,12 +131,14 @@ def _cuts(path: str, options: CorpusOptions) -> list[tuple[int, int]]:
     """(start, stop) of the shards of a file: small row groups together, large ones in a few pieces."""
     try:
         with open_parquet(path) as file:
-            choose_columns(path, file.schema_arrow.names, options)
+            columns = choose_columns(path, file.schema_arrow.names, options)
             groups = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+            cuts = cut_groups(groups, options.shard_size)
+            in_cells = OpenTable(path, file, columns).in_cells
+            return between_media(file, columns.media, cuts) if columns.start and not in_cells else cuts
     except (OSError, pa.ArrowException) as error:
         form = "Arrow" if is_arrow(path) else "Parquet"
         raise CorpusError(f"{path} is not a readable {form} file: {error}") from error
-    return cut_groups(groups, options.shard_size)
 
 
 def cut_groups(groups: Sequence[int], size: int) -> list[tuple[int, int]]:
@@ -146,3 +157,27 @@ def cut_groups(groups: Sequence[int], size: int) -> list[tuple[int, int]]:
     if stop > start:
         cuts.append((start, stop))
     return cuts
+
+
+def between_media(file: pq.ParquetFile, column: str, cuts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same ranges, moved on to where another medium begins: rows of one video that follow one another are one."""
+    edges = [0, *accumulate(file.metadata.row_group(group).num_rows for group in range(file.num_row_groups))]
+
+    @lru_cache(2)
+    def column_of(group: int) -> pa.ChunkedArray:
+        return file.read_row_groups([group], [column]).column(0)
+
+    def medium(row: int) -> Any:
+        group = bisect_right(edges, row) - 1
+        return column_of(group)[row - edges[group]].as_py()
+
+    moved: list[tuple[int, int]] = []
+    start = 0
+    for _, stop in cuts:
+        stop = max(stop, start)
+        while start < stop < edges[-1] and medium(stop) == medium(stop - 1) is not None:
+            stop += 1
+        if stop > start:
+            moved.append((start, stop))
+        start = stop
+    return moved

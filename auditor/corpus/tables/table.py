@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from auditor.corpus.captions import captions_of, carried_json, safe_text
+from auditor.corpus.captions import carried_json, safe_text
 from auditor.corpus.shard import CorpusError, CorpusOptions
-from auditor.corpus.spans import BOTH, ENDS, STARTS, cell_spans, listed, matched
+from auditor.corpus.spans import BOTH, ENDS, STARTS, cell_spans, is_listed, listed, timed_texts
 from auditor.corpus.tables.entries import Entry
 from auditor.sample import Media, Span
 
@@ -41,6 +41,7 @@ class Columns:
     start: str | None = None
     end: str | None = None
     carry: tuple[str, ...] = ()
+    guessed: bool = False  # the column of spans was found by a name that others have, too: what is no list is no span
 
     @property
     def names(self) -> list[str]:
@@ -70,7 +71,8 @@ def choose_columns(table: str, columns: Sequence[str], options: CorpusOptions) -
     if caption is None:
         raise CorpusError(f"which column holds the captions? {there}; name it with --caption-column")
     key = options.key_column or usual(KEY_NAMES, columns)
-    return Columns(media, caption, key, usual(("uid",), columns), start, end, options.carry)
+    guessed = start is not None and end is None and options.start_column is None
+    return Columns(media, caption, key, usual(("uid",), columns), start, end, options.carry, guessed)
 
 
 def _span_columns(columns: Sequence[str], options: CorpusOptions) -> tuple[str | None, str | None]:
@@ -84,8 +86,8 @@ def _span_columns(columns: Sequence[str], options: CorpusOptions) -> tuple[str |
 
 
 def usual(names: Sequence[str], columns: Sequence[str]) -> str | None:
-    """The first of some usual names that a column has, however it is written."""
-    lower = {column.lower(): column for column in reversed(columns)}
+    """The first of some usual names that a column has, however it is written: `video_id`, `Video ID`."""
+    lower = {column.lower().replace(" ", "_").replace("-", "_"): column for column in reversed(columns)}
     return next((lower[name] for name in names if name in lower), None)
 
 
@@ -96,28 +98,28 @@ def entry_of(row: int, fields: dict[str, Any], columns: Columns, cell: Media | N
         value = value.get("path")
     key = fields.get(columns.key) if columns.key is not None else None
     uid = fields.get(columns.uid) if columns.uid is not None else None
-    captions, spans = _captions(fields, columns)
+    said = _captions(fields, columns)
+    captions = tuple(text for _, text, _ in said)
     carried = carried_json(fields, columns.carry)
     return Entry(
         row=row,
-        media=safe_text(value).strip() if isinstance(value, str) else "",
+        media=safe_text(str(value)).strip() if isinstance(value, str | int) else "",
         captions=captions,
         carried=(carried,) * max(1, len(captions)) if columns.carry else (),
-        places=tuple((row, number) for number in range(len(captions))),
+        places=tuple((row, place) for place, _, _ in said),
         key=None if key is None or key == "" else str(key),
         uid=uid.lower() if isinstance(uid, str) and _UID.fullmatch(uid) else None,
         cell=cell,
-        spans=spans,
+        spans=tuple(span for *_, span in said) if columns.start is not None else (),
     )
 
 
-def _captions(fields: dict[str, Any], columns: Columns) -> tuple[tuple[str, ...], tuple[Span | None, ...]]:
-    """The captions of a row with their spans; a row without times is about the whole video."""
-    text = fields.get(columns.caption)
-    if columns.start is None:
-        return captions_of(text), ()
-    captions = captions_of(listed(text))
-    start, end = fields.get(columns.start), fields.get(columns.end) if columns.end else None
+def _captions(fields: dict[str, Any], columns: Columns) -> list[tuple[int, str, Span | None]]:
+    """(place in its cell, text, span) of each caption of a row; a row without times is about the whole video."""
+    text, start = fields.get(columns.caption), fields.get(columns.start or "")
+    end = fields.get(columns.end or "")
+    if columns.start is None or (columns.guessed and not is_listed(start)):
+        return timed_texts(text if isinstance(text, list | tuple) else [text], (None,))
     if start in (None, "") and end in (None, ""):
-        return captions, (None,) * len(captions)
-    return captions, matched(captions, cell_spans(start, end))
+        return timed_texts(listed(text), (None,))
+    return timed_texts(listed(text), cell_spans(start, "" if columns.end and end is None else end))

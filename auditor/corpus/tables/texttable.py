@@ -71,6 +71,11 @@ class TextShard:
     def caption_column(self) -> str:
         return self.columns.caption
 
+    @property
+    def timed(self) -> bool:
+        """Whether its captions may have spans."""
+        return self.columns.start is not None
+
     def column_names(self) -> list[str]:
         """All of them; of JSON lines those of the first row, as others may have others."""
         return list(self.dialect.names) or list(next((fields for _, fields in self.rows()), {}))

@@ -6,9 +6,9 @@ As ActivityNet has them (`timestamps` with [start, end] and `sentences`) and as 
 
 from typing import Any
 
-from auditor.corpus.captions import captions_of, safe_text
+from auditor.corpus.captions import safe_text
 from auditor.corpus.shard import Corpus, CorpusError, CorpusOptions
-from auditor.corpus.spans import cell_spans, matched
+from auditor.corpus.spans import cell_spans, timed_texts
 from auditor.corpus.spec import TIMED
 from auditor.corpus.tables.entries import Entry
 from auditor.corpus.tables.json_list import open_json_list
@@ -33,8 +33,6 @@ def _entry(row: int, video: str, fields: Any) -> Entry:
     texts = next((known[name] for name in TEXTS if isinstance(known.get(name), list)), None)
     if texts is None:
         return Entry(row, video, (), key=video, defect=f"its entry is not {FORM}")
-    start, end = (known["start"], known.get("end")) if "start" in known else (known.get("timestamps"), None)
-    spans = matched(texts, cell_spans(start, end) if start is not None else ())
-    said = [(" ".join(captions_of(text)), span) for text, span in zip(texts, spans, strict=True)]
-    captions = tuple(text for text, _ in said if text)
-    return Entry(row, video, captions, key=video, spans=tuple(span for text, span in said if text))
+    start, end = (known["start"], known.get("end", "")) if "start" in known else (known.get("timestamps"), None)
+    said = timed_texts(texts, cell_spans(start, end) if start is not None else ())
+    return Entry(row, video, tuple(text for _, text, _ in said), key=video, spans=tuple(span for *_, span in said))

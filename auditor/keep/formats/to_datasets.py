@@ -1,5 +1,7 @@
 """The kept samples as a `datasets.Dataset` of Hugging Face: one row a sample, its medium and the kept captions.
 
+Where captions have spans, `starts` and `ends` list them; both are empty for a caption of the whole video.
+
 The rows are streamed into one Arrow file, which the dataset maps into memory, so a subset may be larger than memory. In
 a temporary folder the file goes with the dataset; in a folder that is named it stays, and `auditor audit` reads it.
 """
@@ -23,10 +25,11 @@ from auditor.keep.target import ExportError, refuse_in_corpus
 
 DATA = "data-00000-of-00001.arrow"
 BATCH = 100  # rows written at once
+OF_CAPTIONS = ("captions", "uids", "starts", "ends")
 
 
 def to_datasets(kept: KeptRows, folder: str | Path | None = None) -> Any:
-    """A datasets.Dataset with key, image or video, captions and uids."""
+    """A datasets.Dataset with key, image or video, captions and uids, and the spans of timed captions."""
     try:
         import datasets
     except ModuleNotFoundError:
@@ -57,9 +60,16 @@ def make_features(kept: KeptRows, datasets: Any) -> Any:
         row["kind"] for row in kept.database.rows(f"SELECT DISTINCT kind FROM {kept.source} WHERE {kept.condition}")
     }
     media = {"image": datasets.Image(), "video": datasets.Video()}
-    text = datasets.Value("string")
+    text, time = datasets.Value("string"), datasets.Value("float64")
+    timed = kept.database.rows(f'SELECT 1 FROM {kept.source} WHERE ({kept.condition}) AND "start" IS NOT NULL LIMIT 1')
     return datasets.Features(
-        {"key": text, **{kind: media[kind] for kind in media if kind in kinds}, "captions": [text], "uids": [text]}
+        {
+            "key": text,
+            **{kind: media[kind] for kind in media if kind in kinds},
+            "captions": [text],
+            "uids": [text],
+            **({"starts": [time], "ends": [time]} if timed else {}),
+        }
     )
 
 
@@ -83,7 +93,7 @@ def rows_of(kept: KeptRows) -> Iterator[dict[str, Any]]:
             name = medium_file(extension for extension in sample if extension not in OWN_FIELDS)
             medium = {"bytes": sample[name], "path": f"{row['key'].rpartition('/')[2]}.{name}"} if name else None
             kind = kind_of(name) if name else None
-            yield {"key": row["key"], str(kind): medium, "captions": row["captions"], "uids": row["uids"]}
+            yield {**{name: row[name] for name in OF_CAPTIONS}, "key": row["key"], str(kind): medium}
 
 
 def describe(place: Path, made: Any) -> None:
