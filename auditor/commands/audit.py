@@ -43,7 +43,7 @@ OPTIONS = [
     click.option("--caption-column", help="Column of a table that holds captions."),
     click.option("--key-column", help="Column of a table that holds keys."),
     click.option("--start-column", help="Column of a table with the start of each caption's span, in seconds or "
-                 "HH:MM:SS.mmm; without --end-column, with lists of [start, end]."),
+                 "HH:MM:SS.mmm; where there is no column of ends, with lists of [start, end]."),
     click.option("--end-column", help="Column of a table with the end of each caption's span."),
     click.option("--encoding", help="Of captions that are not in Unicode; found out by default."),
     click.option("--delimiter", help="Of a CSV; found out by default."),

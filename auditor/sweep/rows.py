@@ -112,7 +112,7 @@ def _span(one: Swept, caption_index: int) -> dict[str, object]:
     times = {} if span is None else {"start": _finite(span.start), "end": _finite(span.end)}
     found = one.frames_of(caption_index)
     if isinstance(found, Problem):
-        return {**times, "status": found.status, "error_message": found.message}
+        return {**times, "status": found.status, "error_message": found.message, "frames": None}
     facts = one.outcome.facts if isinstance(one.outcome, Shape) else None
     return {**times, "frames": len(found), **(_cuts(facts, span) if facts else {})}
 

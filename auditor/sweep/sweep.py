@@ -6,6 +6,7 @@ does not depend on what was swept before it, by whom, or on how many machines.
 """
 
 import json
+import math
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -47,6 +48,12 @@ class SweepConfig:
     batch_size: int = 32
     decoders: int = 2
     limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        if self.frames < 1:
+            raise AuditorError(f"--frames is a number of frames from 1 on, not {self.frames}")
+        if not 0 <= self.context < math.inf:
+            raise AuditorError(f"--context is a number of seconds from 0 on, not {self.context:g}")
 
     def decoder_pool(self, pixels: PixelSpec, workers: int) -> DecoderPool:
         asked = self.exact_pixels, self.motion, True

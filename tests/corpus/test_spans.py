@@ -201,6 +201,8 @@ def test_columns_named_by_hand(tmp_path: Path) -> None:
     assert only(path)[0].spans == ()
     (sample,) = only(path, CorpusOptions(start_column="von", end_column="bis"))
     assert sample.spans == (Span(1.0, 2.0),)
+    half = write_table(tmp_path / "half.csv", [["file", "von", "end", "text"], ["x1.mp4", 1, 2, "one"]])
+    assert only(half, CorpusOptions(start_column="von"))[0].spans == (Span(1.0, 2.0),)  # the other by its usual name
     with pytest.raises(CorpusError, match="no column 'begin'"):
         only(path, CorpusOptions(start_column="begin"))
     with pytest.raises(CorpusError, match="--end-column needs"):

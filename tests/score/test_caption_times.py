@@ -52,6 +52,7 @@ def test_a_row_for_each_caption_with_the_frames_of_its_span(corpus: Path, tmp_pa
     assert "empty" in found[4]["error_message"] and "outside" in found[5]["error_message"]
     assert [(row["start"], row["end"]) for row in found[:4]] == SPANS[:4]
     assert [(row["start"], row["end"]) for row in found[7:10]] == [(None, None), (1.0, 2.0), (None, None)]
+    assert all(row["frames"] is None for row in found if row["status"] == "bad_span")
     assert all(row["frames"] == 4 and row["similarity"] is not None for row in found if row["status"] == "ok")
     stored = read_embeddings(Folder(tmp_path / "out"), "s")
     assert stored.media_index.tolist() == [0, 0, 1, 2, 3, 4, 5]  # equal spans one after another share a medium

@@ -9,6 +9,7 @@ import pytest
 
 from auditor.corpus.shard import OpenShard
 from auditor.corpus.tar import TarShard
+from auditor.errors import AuditorError
 from auditor.store.embeddings import file_name
 from auditor.store.folder import Folder
 from auditor.sweep.embeddings_file import ShardReport
@@ -80,3 +81,9 @@ def test_a_shard_that_goes_while_it_is_read_fails(backbone: Backbone, tmp_path: 
     path, folder = write_tar(tmp_path / "00000.tar", keys(2)), Folder(tmp_path / "audit")
     report = sweep(Disturbed(TarShard("00000", str(path)), [path.unlink]), backbone, folder)
     assert "does not exist" in (report.failure or "")
+
+
+@pytest.mark.parametrize(("option", "value"), [("frames", 0), ("context", -1.0), ("context", float("nan"))])
+def test_settings_that_make_no_sense_are_refused(option: str, value: float) -> None:
+    with pytest.raises(AuditorError, match=f"--{option} is a number of .* not {value:g}"):
+        SweepConfig(**{option: value})  # type: ignore[arg-type]

@@ -77,11 +77,11 @@ def choose_columns(table: str, columns: Sequence[str], options: CorpusOptions) -
 
 def _span_columns(columns: Sequence[str], options: CorpusOptions) -> tuple[str | None, str | None]:
     """The columns of start and end; the first alone where it lists pairs of both."""
+    start, end = options.start_column or usual(STARTS, columns), options.end_column or usual(ENDS, columns)
     if options.start_column or options.end_column:
-        if not options.start_column:
+        if start is None:
             raise CorpusError("--end-column needs --start-column")
-        return options.start_column, options.end_column
-    start, end = usual(STARTS, columns), usual(ENDS, columns)
+        return start, end
     return (start, end) if start and end else (usual(BOTH, columns), None)
 
 
