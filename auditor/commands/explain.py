@@ -38,7 +38,9 @@ def show(found: "Explanation") -> None:
     from auditor import console
 
     row = found.row
-    say(f"{row['key']} caption {row['caption_index']} ({row['kind']}, {row['status']}): {row['caption'] or ''}")
+    span = f", {row['start']:g} to {row['end']:g} s" if None not in (row.get("start"), row.get("end")) else ""
+    about = f"{row['key']} caption {row['caption_index']}{span} ({row['kind']}, {row['status']})"
+    say(f"{about}: {row['caption'] or ''}")
     if row["status"] != "ok":
         say(f"  {row['error_message']}")
     console.table(
@@ -77,7 +79,14 @@ def show(found: "Explanation") -> None:
 
 
 def fits(found: "list[Fit]") -> list[dict[str, Any]]:
-    return [{"similarity": fit.similarity, "key": fit.key, "caption": fit.caption} for fit in found]
+    """With their spans where some have one."""
+    timed = any(fit.start is not None for fit in found)
+    return [
+        {"similarity": fit.similarity, "key": fit.key}
+        | ({"start": fit.start, "end": fit.end} if timed else {})
+        | {"caption": fit.caption}
+        for fit in found
+    ]
 
 
 def evidence(beliefs: "list[PrototypeBelief]", like: str, most: int = 4) -> list[dict[str, Any]]:

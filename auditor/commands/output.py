@@ -108,6 +108,13 @@ def show(
         console.table(listed, title, columns or every)
 
 
+def with_span(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The columns, and before the caption those of its span where rows have one: their key alone is that of a video."""
+    timed = any(row.get("start") is not None for row in rows) and not {"start", "end"} & set(columns)
+    at = list(columns).index("caption") if "caption" in columns else len(columns)
+    return [*columns[:at], *(("start", "end") if timed else ()), *columns[at:]]
+
+
 def write_parquet(rows: Any, target: str) -> None:
     """Whole or not at all."""
     import pyarrow as pa

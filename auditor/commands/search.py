@@ -2,7 +2,7 @@
 
 import click
 
-from auditor.commands.output import open_audit, output_options, show
+from auditor.commands.output import open_audit, output_options, show, with_span
 
 
 @click.command()
@@ -42,6 +42,7 @@ def command(
     found = open_audit(audit).search(
         text, like=like, caption_index=caption_index, image=image, over=over, where=where, n=count
     )
-    columns = ("uid", "key", "caption_index", "caption", "similarity")
+    columns = with_span(("uid", "key", "caption_index", "caption", "similarity"), [row.to_dict() for row in found])
     rows = [{name: row.to_dict()[name] for name in columns} for row in found]
-    show(rows, as_json=as_json, as_csv=as_csv, parquet=parquet, columns=("similarity", "key", "caption"))
+    shown = with_span(("similarity", "key", "caption"), rows)
+    show(rows, as_json=as_json, as_csv=as_csv, parquet=parquet, columns=shown)

@@ -2,7 +2,7 @@
 
 import click
 
-from auditor.commands.output import open_audit, output_options, show
+from auditor.commands.output import open_audit, output_options, show, with_span
 from auditor.say import say
 from auditor.schema import HEADLINES
 
@@ -33,6 +33,7 @@ def command(
 
     rows = open_audit(audit).worst(by, count, where)
     columns = [by, *(name for name in SHOWN if name != by)]
-    show(rows, as_json=as_json, as_csv=as_csv, parquet=parquet, columns=columns)
+    shown = with_span(columns, rows.to_pylist())
+    show(rows, as_json=as_json, as_csv=as_csv, parquet=parquet, columns=shown)
     if note := calm_note(rows.to_pylist(), by):
         say(f"note: {note}", err=True)

@@ -6,7 +6,7 @@ with timed captions comes with those that are kept in its .json, in place of its
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,7 +27,7 @@ MAGIC = {b"\xff\xd8\xff": "jpg", b"\x89PNG": "png", b"GIF8": "gif", b"BM": "bmp"
 
 
 # of a .json: what the kept captions stand for
-TIMED_FIELDS = ("caption", "captions", "segments", "subtitles", "clips", "clip_subtitles", "yt_meta_dict")
+TIMED_FIELDS = ("caption", "captions", "segments", "subtitles", "clips", "clip_subtitles")
 
 
 OWN_FIELDS = frozenset({"__key__", "__url__"})  # of a sample as WebDataset has it; members cannot be called so
@@ -95,13 +95,15 @@ def is_timed(row: dict[str, Any]) -> bool:
     return any(start is not None for start in row["starts"])
 
 
-def with_segments(row: dict[str, Any], members: dict[str, bytes]) -> dict[str, bytes]:
+def with_segments(row: Mapping[str, Any], members: Mapping[str, bytes]) -> dict[str, bytes]:
     """The medium and a .json with what is kept: `captions` of the whole video, `segments` with their spans."""
     records = (parse_record(data) for name, data in members.items() if name.lower().endswith("json"))
     kept = list(zip(row["captions"], row["starts"], row["ends"], row["uids"], strict=True))
     timed = [{"start": a, "end": b, "caption": text, "uid": uid} for text, a, b, uid in kept if a is not None]
     whole = [text for text, start, _, _ in kept if start is None]
     other = {name: value for name, value in (next(records, None) or {}).items() if name not in TIMED_FIELDS}
+    if isinstance(described := other.get("yt_meta_dict"), dict):
+        other["yt_meta_dict"] = {name: value for name, value in described.items() if name != "subtitles"}
     record = {**other, "captions": whole, "segments": timed}
     media = {name: data for name, data in members.items() if kind_of(name) is not None}
     return {**media, "json": json.dumps(record, ensure_ascii=False).encode()}

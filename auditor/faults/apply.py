@@ -14,7 +14,8 @@ from typing import Any
 
 from auditor.corpus.captions import parse_record
 from auditor.corpus.media import moved, without_fragment
-from auditor.corpus.raw_samples import OWN_FIELDS, KeptShard, read_kept
+from auditor.corpus.raw_samples import OWN_FIELDS, KeptShard, read_kept, with_segments
+from auditor.corpus.spec import names_folder
 from auditor.corpus.write import PortableTar
 from auditor.faults import spans
 from auditor.faults.passage import FaultsError
@@ -28,6 +29,7 @@ from auditor.store.lock import exclusive
 
 REPAIRS = "repairs.parquet"
 AT_ONCE = 5000  # uids in one query
+Caption = Mapping[str, Any]  # of one that moves: uid, caption, start, end
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +77,11 @@ class Moves:
     """Which samples, by shard and key, lose their captions, and which captions come to which."""
 
     gone: set[tuple[str, str]]
-    arrived: dict[tuple[str, str], list[str]]
+    arrived: dict[tuple[str, str], list[Caption]]
 
     @classmethod
-    def of(cls, repairs: Sequence[Repair], captions: Mapping[tuple[str, int], str]) -> "Moves":
-        arrived: dict[tuple[str, str], list[str]] = defaultdict(list)
+    def of(cls, repairs: Sequence[Repair], captions: Mapping[tuple[str, int], Caption]) -> "Moves":
+        arrived: dict[tuple[str, str], list[Caption]] = defaultdict(list)
         for one in repairs:
             arrived[one.new_shard, one.new_key].append(captions[one.uid, one.caption_index])
         return cls({(one.shard, one.key) for one in repairs}, dict(arrived))
@@ -111,8 +113,15 @@ def write_repaired(path: Path, kept: KeptShard, moves: Moves) -> None:
             tar.add(key, members)
 
 
-def with_captions(members: Mapping[str, bytes], captions: Sequence[str]) -> dict[str, bytes]:
-    """The members of a sample with other captions, in its .txt and, where it has them there, in its .json."""
+def with_captions(members: Mapping[str, bytes], arrived: Sequence[Caption]) -> dict[str, bytes]:
+    """The members of a sample with other captions, in its .txt and, where it has them there, in its .json.
+
+    Timed ones bring their spans with them.
+    """
+    if any(one["start"] is not None for one in arrived):
+        columns = {f"{name}s": [one[name] for one in arrived] for name in ("caption", "start", "end", "uid")}
+        return with_segments(columns, members)
+    captions = [one["caption"] for one in arrived]
     out = {**members, "txt": "\n".join(captions).encode()}
     record = parse_record(members["json"]) if "json" in members else None
     if record is not None:
@@ -122,13 +131,14 @@ def with_captions(members: Mapping[str, bytes], captions: Sequence[str]) -> dict
     return out
 
 
-def captions_of(database: AuditDatabase, repairs: Sequence[Repair]) -> dict[tuple[str, int], str]:
-    """The texts that move, by uid and number."""
-    found: dict[tuple[str, int], str] = {}
+def captions_of(database: AuditDatabase, repairs: Sequence[Repair]) -> dict[tuple[str, int], Caption]:
+    """The captions that move, by uid and number."""
+    found: dict[tuple[str, int], Caption] = {}
     for start in range(0, len(repairs), AT_ONCE):
         wanted = literal([repair.uid for repair in repairs[start : start + AT_ONCE]])
-        sql = f"SELECT uid, caption_index, caption FROM measured WHERE uid IN (SELECT unnest({wanted}))"
-        found |= {(row["uid"], row["caption_index"]): row["caption"] for row in database.rows(sql)}
+        columns = 'uid, caption_index, caption, "start", "end"'
+        sql = f"SELECT {columns} FROM measured WHERE uid IN (SELECT unnest({wanted}))"
+        found |= {(row["uid"], row["caption_index"]): row for row in database.rows(sql)}
     return found
 
 
@@ -144,7 +154,10 @@ def refuse_target(database: AuditDatabase, target: str) -> None:
         raise FaultsError(f"{database.path} does not say where its corpus is; name it with --corpus")
     theirs = Folder(corpus)
     same = folder.fs.protocol == theirs.fs.protocol
-    if same and f"{folder.root.rstrip('/')}/".startswith(f"{theirs.root.rstrip('/')}/"):
+    mine, root = f"{folder.root.rstrip('/')}/", f"{theirs.root.rstrip('/')}/"
+    spec = str(database.manifest.get("corpus", {}).get("spec") or "")
+    below = mine.startswith(root) and (names_folder(spec) or "**" in spec)  # beside shards that are listed is outside
+    if same and (mine == root or below):
         raise FaultsError(f"{target} is the corpus or a folder of it; repaired shards need a folder of their own")
     refuse_before_lock(folder)
     if read_plan(folder).get("state") == "complete":

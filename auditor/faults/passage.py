@@ -49,8 +49,7 @@ def read_passage(folder: Folder, shard: str) -> Passage:
     rows = np.flatnonzero(text.is_valid().to_numpy(zero_copy_only=False))
     media = np.flatnonzero(visual.is_valid().to_numpy(zero_copy_only=False))
     count = int(sample[-1]) + 1 if len(sample) else 0
-    vectors = np.zeros((count, dim), np.float32)
-    vectors[sample[media]] = matrix(visual, dim)[media]
+    vectors = mean_media(matrix(visual, dim)[media], sample[media], count)
     present = np.zeros(count, bool)
     present[sample[media]] = True
     uids = table.column("uid").to_pylist()
@@ -67,6 +66,14 @@ def mean_captions(text: Floats, sample: Ints, count: int) -> Floats:
     if len(text):
         samples, first, captions = np.unique(sample, return_index=True, return_counts=True)
         out[samples] = np.add.reduceat(text, first, axis=0) / captions[:, None].astype(np.float32)
+    return out
+
+
+def mean_media(visual: Floats, sample: Ints, count: int) -> Floats:
+    """The medium of each sample, (N, D); of a video with timed captions the mean of its spans, of unit length."""
+    out = mean_captions(visual, sample, count)
+    several = np.flatnonzero(np.bincount(sample, minlength=count) > 1)
+    out[several] /= np.maximum(np.linalg.norm(out[several], axis=1, keepdims=True), 1e-12)
     return out
 
 

@@ -92,7 +92,8 @@ def find_shift(
             score = agreement(sums, first, last, generator.permutation(len(where)))
             yield float(score.max() - score[zero])
 
-    return TimeShift(centre_of(found, shifts, best), gain, chance(gain, by_chance()))
+    shift = centre_of(found, shifts, best) if gain > 0 else 0.0
+    return TimeShift(shift, gain, chance(gain, by_chance()))
 
 
 def chance(gain: float, permuted: Iterable[float]) -> float:

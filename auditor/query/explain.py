@@ -43,6 +43,8 @@ class Fit:
     shard: str
     caption: str | None
     similarity: float
+    start: float | None = None  # seconds, of a timed caption
+    end: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,11 +206,12 @@ class Best:
         self.seen += len(similarity)
         self.better += int((similarity > own).sum())
         top = np.argsort(-similarity, kind="stable")[: self.n]
-        columns = [facts.column(name) for name in ("uid", "key", "caption_index", "shard", "caption")]
+        names = ("uid", "key", "caption_index", "shard", "caption", "start", "end")
+        columns = [facts.column(name) for name in names if name in facts.column_names]  # older audits have no spans
         for place in top:
             at = int(rows[place])
-            uid, key, index, shard, caption = (column[at].as_py() for column in columns)
-            self.found.append(Fit(uid, key, index, shard, caption, float(similarity[place])))
+            uid, key, index, shard, caption, *span = (column[at].as_py() for column in columns)
+            self.found.append(Fit(uid, key, index, shard, caption, float(similarity[place]), *span))
         self.found = sorted(self.found, key=lambda fit: -fit.similarity)[: self.n]
 
     def fits(self) -> list[Fit]:

@@ -30,6 +30,8 @@ class Found:
     caption: str | None
     similarity: float
     shard: str
+    start: float | None = None  # seconds, of a timed caption
+    end: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -139,11 +141,11 @@ def name_found(database: AuditDatabase, vectors: Vectors, found: Nearest, rows: 
     numbers = sorted({file for file, _ in places})
     listed = ", ".join(f"({numbers.index(file)}, {row}, {i})" for i, (file, row) in enumerate(places))
     named = database.rows(
-        "SELECT uid, key, caption_index, caption, shard, position "
+        'SELECT uid, key, caption_index, caption, shard, "start", "end", position '
         f"FROM ({database.view(database.files.only(numbers), located=True)}) "
         f"JOIN (VALUES {listed}) place(file, file_row_number, position) USING (file, file_row_number) ORDER BY position"
     )
     return [
-        Found(row["uid"], row["key"], row["caption_index"], row["caption"], float(similarity), row["shard"])
+        Found(similarity=float(similarity), **{name: value for name, value in row.items() if name != "position"})
         for row, similarity in zip(named, found.similarity.tolist(), strict=True)
     ]

@@ -12,7 +12,7 @@ import pytest
 from auditor import Audit
 from auditor.cli import run
 from auditor.corpus.write import write_shard
-from auditor.faults.apply import apply_repairs, describe, with_captions
+from auditor.faults.apply import apply_repairs, describe, refuse_target, with_captions
 from auditor.faults.passage import FaultsError
 from auditor.faults.repair import Repair
 from auditor.keep.plan_file import prepare
@@ -76,9 +76,31 @@ def test_repairs_can_be_chosen_before_they_are_applied(corpus: Path) -> None:
 
 def test_captions_in_json_change_too() -> None:
     given = {"jpg": b"x", "json": json.dumps({"caption": "old", "width": 3}).encode(), "txt": b"old"}
-    found = with_captions(given, ["new"])
+    moved = {"uid": "0" * 32, "caption": "new", "start": None, "end": None}
+    found = with_captions(given, [moved])
     assert json.loads(found["json"]) == {"caption": "new", "width": 3}
     assert found["txt"] == b"new" and found["jpg"] == b"x"
+
+
+def test_timed_captions_take_their_spans_with_them() -> None:
+    old = {"segments": [{"start": 5, "end": 6, "caption": "old"}], "url": "u"}
+    given = {"mp4": b"x", "json": json.dumps(old).encode(), "vtt": b"WEBVTT"}
+    timed = {"uid": "1" * 32, "caption": "new", "start": 1.0, "end": 2.5}
+    found = with_captions(given, [timed, {**timed, "caption": "of all", "start": None, "end": None}])
+    assert json.loads(found["json"]) == {"captions": ["of all"], "segments": [timed], "url": "u"}
+    assert set(found) == {"mp4", "json"}
+
+
+def test_beside_shards_that_are_listed_is_outside_the_corpus(corpus: Path) -> None:
+    """Of `corpus/00000.tar` a folder beside it is no part; of all that is in `corpus/` it would be."""
+    database = Audit(corpus / "audit").database
+    beside = str(corpus / "corpus" / "repaired")
+    with pytest.raises(FaultsError, match="a folder of it"):
+        refuse_target(database, beside)
+    database.manifest["corpus"] = {"spec": f"{corpus}/corpus/00000.tar"}
+    refuse_target(database, beside)
+    with pytest.raises(FaultsError, match="is the corpus"):
+        refuse_target(database, str(corpus / "corpus"))
 
 
 def test_a_moved_corpus_must_be_named(corpus: Path) -> None:

@@ -12,9 +12,12 @@ import pytest
 from auditor import Audit
 from auditor.cli import run
 from auditor.corpus.raw_samples import KeptShard
+from auditor.faults.passage import read_passage
 from auditor.faults.repair import Repair
 from auditor.faults.spans import PATTERN, confidences, propose_spans, with_spans
 from auditor.run.audit import AuditConfig, run_audit
+from auditor.store.embeddings import read_embeddings
+from auditor.store.folder import Folder
 from auditor.sweep.sweep import SweepConfig
 from tests.support.timed import SCENE, SCENES, timed_corpus
 
@@ -39,6 +42,14 @@ def test_shifted_spans_are_proposed_and_written(
         scene = repair.caption_index * SCENE
         assert (repair.new_start, repair.new_end) == pytest.approx((scene, scene + SCENE), abs=0.6)
     assert len(found) == SCENES  # also those that were outside the video
+    of_spans, passage = read_embeddings(Folder(out), "s").media.visual, read_passage(Folder(out), "s")
+    middle = of_spans[-SCENES:].astype(np.float32).mean(axis=0)  # a video, among others, is all of its spans
+    np.testing.assert_allclose(passage.scene.visual[1], middle / np.linalg.norm(middle), atol=1e-5)
+    assert run(["worst", str(out), "-n", "3", "--by", "similarity"]) == 0 and "start" in capsys.readouterr().out
+    assert run(["explain", str(out), "v1", "--caption", "2"]) == 0
+    assert "v1 caption 2, 6 to 9 s (video, ok)" in capsys.readouterr().out
+    assert run(["search", str(out), "--like", "v1", "--json"]) == 0
+    assert {"start", "end"} <= json.loads(capsys.readouterr().out)[0].keys()
     assert run(["repair", str(out), "--out", str(tmp_path / "repaired"), "--apply"]) == 0
     assert f"{SCENES} spans shifted" in capsys.readouterr().out
     with tarfile.open(tmp_path / "repaired" / "s.tar") as tar:
