@@ -178,6 +178,8 @@ class Audit:
 
     def compare(self, other: "Audit", n: int = 20) -> Comparison:
         """This audit beside another one, row by row."""
+        if not isinstance(other, Audit):
+            raise QueryError(f"other is an Audit, not {other!r}")
         return compare(self.database, other.database, n)
 
     # -- patterns ------------------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ class Applied:
 
 def make_work(function: Function, columns: Sequence[str], **options: Any) -> Work:
     """The work of a function; `name` is its own unless another is given."""
-    if not columns:
+    if not columns or isinstance(columns, str):
         raise ColumnError('say what the function is given: columns=["caption"], ["visual", "text"] or ["image"]')
     name = source_name(options.pop("name", None) or getattr(function, "__name__", "") or type(function).__name__)
     work = Work(name, tuple(columns), "", **options)

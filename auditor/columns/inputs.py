@@ -43,7 +43,7 @@ def check_inputs(database: AuditDatabase, columns: Sequence[str]) -> None:
     """QueryError where there is no such column."""
     for column in columns:
         if column not in (*VECTORS, *PIXELS):
-            database.column(column)
+            database.column(column, "columns")
 
 
 def shard_rows(database: AuditDatabase, shard: str, columns: Sequence[str]) -> pa.Table:

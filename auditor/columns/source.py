@@ -26,7 +26,9 @@ def check_new(database: AuditDatabase, name: str, columns: Mapping[str, str], fo
     """Refuse what would hide or mix columns that are there."""
     known = {source.name: source for source in database.files.sources}
     if name in known and not force:
-        raise ColumnError(f"{database.path} has columns called {name} already; --force replaces them")
+        raise ColumnError(
+            f"{database.path} has columns called {name} already; --force replaces them, --prefix keeps both"
+        )
     taken = {column.lower() for column in database.columns}
     taken -= {column.lower() for column in known[name].columns} if name in known else set()
     for column in columns:

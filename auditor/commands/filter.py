@@ -148,6 +148,8 @@ def show_plan(subset: "Subset", as_json: bool) -> None:
     console.table(effect_rows(effects), title)
     if note := unscored_note(effects.unscored, effects.unscored_kept):
         say(note)
+    if not effects.kept:
+        return  # nothing is left that could differ
     console.table(drift_rows(drift), "how the kept rows differ from all usable ones")
     console.table(topic_rows(drift), f"topics: {drift.topic_distance:.1%} of the kept rows moved")
 

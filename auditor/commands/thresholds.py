@@ -46,7 +46,7 @@ def command(
     else:
         listed = cuts(found, given or SHOWN)
     machine = as_json or as_csv or parquet
-    rows = [cut.to_dict() if machine else shown(cut) for cut in listed]
+    rows = [{**cut.to_dict(), "unscored": found.unscored} if machine else shown(cut) for cut in listed]
     show(rows, title=overview(found), as_json=as_json, as_csv=as_csv, parquet=parquet)
 
 

@@ -48,6 +48,8 @@ class Drift:
     @property
     def topic_distance(self) -> float:
         """Total variation: the share of the kept set that would have to change topic to look like the whole."""
+        if not any(topic.kept for topic in self.topics):
+            return 0.0  # nothing is kept that could have moved
         return sum(abs(topic.kept - topic.whole) for topic in self.topics) / 2
 
 

@@ -59,7 +59,7 @@ def export_shards(
     """
     if shard_size < 1:
         raise ExportError("--shard-size must be at least 1")
-    sources = kept.by_shard()
+    sources = kept.with_media()
     total = sum(count for _, count in sources)
     plan = Plan(total, -(-total // shard_size))
     refuse_before_lock(folder)

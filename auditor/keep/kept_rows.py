@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from auditor.corpus.raw_samples import KeptShard
 from auditor.corpus.shard import CorpusOptions
+from auditor.errors import AuditorError
 from auditor.keep.effects import Clause, all_of, clauses, reason_sql
 from auditor.query.by_medium import count_media_that
 from auditor.query.database import AuditDatabase
@@ -86,6 +87,16 @@ class KeptRows:
             f"FROM {self.source} WHERE {self.condition}) GROUP BY shard ORDER BY shard"
         )
         return [(row["shard"], row["n"]) for row in found]
+
+    def with_media(self) -> list[tuple[str, int]]:
+        """`by_shard`, where the medium of every kept row can be looked for; an error where the audit knows of none."""
+        without = self._counted(f"{self.source} WHERE {self.condition} AND media_path IS NULL")
+        if without:
+            raise AuditorError(
+                f"{without:,} of the kept rows have embeddings and no media that could be read: "
+                "write .npy, .parquet or .txt instead"
+            )
+        return self.by_shard()
 
     def shard(self, shard: str) -> KeptShard:
         """The kept samples of one shard, in the order they stand in the corpus; reads one file of the audit."""

@@ -32,7 +32,7 @@ from auditor.keep.target import Exported
 from auditor.keep.weights import Weighed, Weighing, weigh
 from auditor.query.database import AuditDatabase
 from auditor.query.rules import Threshold
-from auditor.query.sandbox import Limits
+from auditor.query.sandbox import Limits, QueryError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,6 +51,8 @@ class Subset(KeptRows):
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
         """The kept rows as an Arrow table, in corpus order, with all columns or those named."""
+        if isinstance(columns, str):
+            raise QueryError(f'columns is a list of names: ["{columns}"]')
         wanted = ", ".join(self.database.column(column, "columns") for column in columns or self.database.columns)
         order = "shard, media_path, media_offset, key, caption_index"
         return self.database.run(f"SELECT {wanted} FROM reviewed AS samples WHERE {self.condition} ORDER BY {order}")
@@ -72,7 +74,7 @@ class Subset(KeptRows):
 
     def samples(self) -> Iterator[dict[str, Any]]:
         """Kept samples as WebDataset gives them: __key__, __url__ and the original bytes by extension."""
-        for shard, _ in self.by_shard():
+        for shard, _ in self.with_media():
             yield from read_kept(self.shard(shard))
 
     def write(
@@ -100,7 +102,7 @@ class Subset(KeptRows):
             import webdataset as wds
         except ModuleNotFoundError:
             return self.samples()
-        shards = [shard for shard, _ in self.by_shard()]
+        shards = [shard for shard, _ in self.with_media()]
         if not shards:
             raise AuditorError("no sample meets the rules; there is nothing to read")
         of = self.database

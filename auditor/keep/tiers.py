@@ -75,6 +75,7 @@ def export_tiers(
     if target_form(target) != "webdataset":
         raise ExportError(f"tiers are folders of shards: {target} is a file")
     refuse_in_corpus(kept, target)
+    kept.with_media()  # or an error, before anything is cleared
     folder = Folder(target)
     if folder.exists(LISTED) and not force:
         raise ExportError(f"{target} exists; --force replaces it")

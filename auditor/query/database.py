@@ -158,6 +158,8 @@ class AuditDatabase:
 
     def where(self, condition: str | None) -> str:
         """A user's condition made safe to stand in our SQL; TRUE where there is none."""
+        if condition is not None and not isinstance(condition, str):
+            raise QueryError(f"where is an SQL condition as text, not {type(condition).__name__}")
         if not condition or not condition.strip():
             return "TRUE"
         try:

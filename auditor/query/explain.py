@@ -143,9 +143,10 @@ def sibling_votes(database: AuditDatabase, row: dict[str, Any], pair: Pair) -> S
 
 def find_row(database: AuditDatabase, key: str, caption_index: int | None) -> dict[str, Any]:
     """The row of a key or uid."""
+    rows.text("key", key)
     condition = f"(key = {literal(key)} OR uid = {literal(key)})"
     if caption_index is not None:
-        condition += f" AND caption_index = {int(caption_index)}"
+        condition += f" AND caption_index = {rows.whole('caption_index', caption_index)}"
     found: list[dict[str, Any]] = rows.fetch(database, condition, "status <> 'ok', caption_index", 1).to_pylist()
     if not found:
         which = f" with caption {caption_index}" if caption_index is not None else ""

@@ -33,6 +33,13 @@ def whole(argument: str, given: Any, least: int = 0) -> int:
     return operator.index(given)
 
 
+def text(argument: str, given: Any) -> str:
+    """A text; the error names the argument."""
+    if not isinstance(given, str):
+        raise QueryError(f"{argument} is text, not {given!r}")
+    return given
+
+
 def count(database: AuditDatabase, where: str | None = None) -> int:
     condition = database.where(where)
     counted = database.remembered(condition) or f"{database.table(condition)} WHERE {condition}"
@@ -44,7 +51,7 @@ def errors(database: AuditDatabase, limit: int = 50) -> list[dict[str, Any]]:
     """What went wrong, most frequent first, each with the key of one example."""
     return database.rows(
         "SELECT status, error_message, count(*) AS rows, min(key) AS example FROM measured WHERE status <> 'ok' "
-        f"GROUP BY status, error_message ORDER BY rows DESC, status LIMIT {int(limit)}"
+        f"GROUP BY status, error_message ORDER BY rows DESC, status LIMIT {whole('limit', limit)}"
     )
 
 
@@ -128,7 +135,8 @@ def row(
     database: AuditDatabase, uid: str, caption_index: int | None = None, shard: str | None = None
 ) -> dict[str, Any] | None:
     """One row; naming its shard makes it one file to read instead of all."""
-    same = f" AND caption_index = {int(caption_index)}" if caption_index is not None else ""
+    text("uid", uid)
+    same = f" AND caption_index = {whole('caption_index', caption_index)}" if caption_index is not None else ""
     order = "status <> 'ok', caption_index"
     if database.memory and not shard:
         uid_order = UID_ORDER.replace("uid", literal(uid))

@@ -92,6 +92,8 @@ class Rules:
             raise RuleError("keep_top and by go together: --keep-top 30% --by similarity")
         if self.keep_top is not None:
             parse_share(self.keep_top)
+        if not isinstance(self.no_duplicates, bool):
+            raise RuleError(f"no_duplicates is True or False, not {self.no_duplicates!r}")
         for rule, choices in CHOICES.items():
             if getattr(self, rule) not in (*choices, None):
                 raise RuleError(f"{rule} is one of {', '.join(choices)}, not {getattr(self, rule)!r}")
@@ -103,7 +105,7 @@ class Rules:
             return given
         rules = {**(given or {}), **more}
         known = [*RULES, *OTHER_RULES]
-        bounds = {f"{end}_{column}": x for end in BOUNDS for column, x in (rules.pop(end, None) or {}).items()}
+        bounds = {f"{end}_{column}": x for end in BOUNDS for column, x in mapped(end, rules.pop(end, None)).items()}
         if unknown := sorted(set(rules) - set(known)):
             near = difflib.get_close_matches(unknown[0], known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"the rules are {', '.join(sorted([*known, *BOUNDS]))}"
@@ -134,6 +136,13 @@ class Rules:
             if value is not True:
                 options.append(str(value))
         return options
+
+
+def mapped(end: str, given: Any) -> Mapping[str, Any]:
+    """The bounds that `max` or `min` gives for columns."""
+    if given is not None and not isinstance(given, Mapping):
+        raise RuleError(f'{end} names its columns, {end}={{"similarity": 0.3}}, and is not {given!r}')
+    return given or {}
 
 
 OTHER_RULES = tuple(field.name for field in fields(Rules) if field.name != "limits")
@@ -207,9 +216,9 @@ def parse_share(given: str | float | int) -> float | int:
         else:
             value = int(text)
     except ValueError:
-        raise RuleError(f"{given!r} is neither a share like 30% nor a count") from None
+        raise RuleError(f"keep_top: {given!r} is neither a share like 30% nor a count") from None
     if isinstance(value, float) and not 0 < value <= 1:
-        raise RuleError(f"{given!r} is not a share between 0 and 100%")
+        raise RuleError(f"keep_top: {given!r} is not a share between 0 and 100%")
     if isinstance(value, int) and value < 1:
-        raise RuleError(f"{given!r} keeps nothing")
+        raise RuleError(f"keep_top: {given!r} keeps nothing")
     return value

@@ -186,7 +186,7 @@ class Sums:
 
 def cuts(found: PairCounts, at: Sequence[float] | None = None) -> list[Cut]:
     """Every cut-off asked for, or all multiples of 1/1000 and one beyond 1 that removes nothing."""
-    steps = np.arange(STEPS + 2) if at is None else np.array([round(float(p) * STEPS) for p in at], np.int64)
+    steps = np.arange(STEPS + 2) if at is None else np.array([step_of(p) for p in at], np.int64)
     removed, total = above(found.step, found.pairs)[steps], found.pairs.sum()
     sums = Sums.of(found, found.p, steps)
     resampled = [Sums.of(found, curve, steps).shares() for curve in found.resampled]
@@ -205,6 +205,17 @@ def cuts(found: PairCounts, at: Sequence[float] | None = None) -> list[Cut]:
         )
         for i, step in enumerate(steps)
     ]
+
+
+def step_of(p: float) -> int:
+    """The number of a cut-off; NOTHING is the last."""
+    try:
+        given = float(p)
+    except (TypeError, ValueError):
+        given = -1.0
+    if not 0 <= given <= NOTHING:
+        raise ThresholdError(f"at lists cut-offs between 0 and 1, not {p!r}")
+    return round(given * STEPS)
 
 
 def choose_cut(

@@ -237,7 +237,7 @@ def refuse_other_model(folder: Folder, old: Manifest, new: dict[str, Any]) -> No
     for name in ("fingerprint", "pixels", "frames"):
         before, after = old.model.get(name), new[name]
         if name == "fingerprint" and before != after:
-            before, after = f"{old.model['spec']} ({before:.8})", f"{new['spec']} ({after:.8})"
+            before, after = (f"{of['spec'] or of.get('origin', '')} ({of[name]:.8})" for of in (old.model, new))
         _refuse(folder, "model" if name == "fingerprint" else name, before, after)
     exact = old.model.get("exact_pixels", True)  # audits older than this setting have exact pixels
     if exact != new["exact_pixels"]:

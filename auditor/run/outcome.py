@@ -23,7 +23,8 @@ def report_outcome(out: str, manifest: Manifest, *, as_json: bool) -> None:
         say_json({**summary.to_dict(), "failed_shards": manifest.failed_shards, "drift": manifest.drift})
     else:
         say_lines(str(summary))
-        table(suspects, calm_note(suspects, "p_mismatch") or "the ten most suspicious pairs", SHOWN)
+        title = calm_note(suspects, "p_mismatch") or "the ten most suspicious pairs"
+        table(suspects, title, SHOWN) if suspects else say_lines(title)
         if manifest.drift:
             table(manifest.drift, "the shards that were added, against the old ones (95% intervals)")
         if manifest.shard_problems:

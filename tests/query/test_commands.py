@@ -154,6 +154,9 @@ def test_dry_run_writes_nothing(audit: str, tmp_path: Path, capsys: pytest.Captu
     plan = json.loads(capsys.readouterr().out)
     kept = Audit(audit).keep(max_p_mismatch=0.1, no_duplicates=True, keep_top="50%", by="similarity").count
     assert plan["kept"] == kept and len(plan["rules"]) == 3
+    assert run(["filter", audit, "--where", "FALSE", "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert "0 of " in shown and "topics" not in shown and "caption length" not in shown
 
 
 def test_filter_writes_and_refuses(audit: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -133,7 +133,7 @@ def test_the_command_prints_a_table_and_json(audit: Path) -> None:
     assert re.search(r"pairs, at least \d+\.\d% \(\d+\.\d-\d+\.\d\) of them mismatched", " ".join(shown.output.split()))
     percent = CliRunner().invoke(cli, ["thresholds", str(audit), "--at", "30%", "--json"])
     [given] = json.loads(percent.output)
-    assert given["p"] == 0.3 and given["caught_low"] < given["caught"] < given["caught_high"]
+    assert given["p"] == 0.3 and given["unscored"] == 0 and given["caught_low"] < given["caught"] < given["caught_high"]
     chosen = CliRunner().invoke(cli, ["thresholds", str(audit), "--lose-at-most", "2%", "--json"])
     assert chosen.exit_code == 0
     (cut,) = json.loads(chosen.output)

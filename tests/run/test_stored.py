@@ -94,6 +94,17 @@ def test_everything_after_the_sweep_is_the_same_code(audited: Path, tmp_path: Pa
     assert {f"{a:016x}{b:016x}" for a, b in kept.tolist()} == set(wanted)
 
 
+def test_there_are_no_media_to_write(audited: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for options in (["--out", str(tmp_path / "shards")], ["--tiers", "2", "--out", str(tmp_path / "tiers")]):
+        assert run(["filter", str(audited), *options]) == 1
+        assert "600 of the kept rows have embeddings and no media" in capsys.readouterr().err
+    with Audit(audited) as opened:
+        for read in (lambda: list(opened.keep().samples()), opened.keep().webdataset, opened.keep().to_datasets):
+            with pytest.raises(AuditorError, match="no media that could be read"):
+                read()
+    assert not (tmp_path / "shards").exists() and not list(tmp_path.rglob("*.tar"))
+
+
 def test_no_model_is_there_to_verify_or_search_texts_with(audited: Path) -> None:
     with pytest.raises(AuditorError, match="stored embeddings"):
         verify(str(audited), 3)
@@ -284,7 +295,7 @@ def test_what_cannot_be_opened_is_one_line(tmp_path: Path) -> None:
 
 
 def test_an_audit_of_stored_embeddings_is_not_mixed_with_another(datacomp: Path, audited: Path) -> None:
-    with pytest.raises(AuditError, match="use another --out"):
+    with pytest.raises(AuditError, match=r"model l14_img/l14_txt \(.*\), not b32_img/b32_txt \(.*use another --out"):
         audit(f"datacomp:{datacomp}", audited, features="b32")
 
 

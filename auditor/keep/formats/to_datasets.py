@@ -87,7 +87,7 @@ def write_rows(kept: KeptRows, path: Path, schema: pa.Schema) -> None:
 
 
 def rows_of(kept: KeptRows) -> Iterator[dict[str, Any]]:
-    for shard, _ in kept.by_shard():
+    for shard, _ in kept.with_media():
         rows = kept.shard(shard)
         for row, sample in zip(rows.table.to_pylist(), read_kept(rows), strict=True):
             name = medium_file(extension for extension in sample if extension not in OWN_FIELDS)
