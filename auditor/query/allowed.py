@@ -3,11 +3,13 @@
 DuckDB's memory limit does not see the strings and lists that functions build, and its interrupt waits for a function
 to return. So what is not listed here is refused: every listed function gives a result of bounded size, or one no longer
 than its longest argument, in time that grows no faster than its arguments. Text may be joined, and compared letter by
-letter, only where it is cut first: left(caption, 200).
+letter, only where it is cut first: left(caption, 200). Nor does an interrupt reach DuckDB while it plans, so a query is
+measured before as it will be planned, with every WITH, alias and * written out.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from auditor.errors import AuditorError
@@ -19,6 +21,10 @@ MOST_JOINS = 50  # of short texts, in a query
 LONGEST_PATTERN = 200
 LONGEST_TEXT = 1000  # of a constant
 MOST_COLUMNS = 300  # of a result
+MOST_TABLES = 16  # of a query as it is planned
+MOST_TERMS = 50_000  # likewise: columns, constants, functions
+MOST_GROUPINGS = 200  # of CUBE, ROLLUP and GROUPING SETS
+WIDE = 100  # columns, about, that * stands for
 
 FUNCTIONS: dict[str, frozenset[str]] = {
     family: frozenset(names.split())
@@ -81,6 +87,8 @@ def check_tree(tree: Node) -> None:
         raise QueryError(f"a query may join texts {MOST_JOINS} times at most")
     for node in every:
         kind = node.get("type")
+        if len(node.get("group_sets") or ()) > MOST_GROUPINGS:
+            raise QueryError(f"a query may group its rows in {MOST_GROUPINGS} ways at most")
         if kind == "SHOW_REF" and node.get("table_name"):
             raise QueryError("SHOW is not available; DESCRIBE samples lists the columns")
         if kind == "TABLE_FUNCTION":
@@ -96,6 +104,10 @@ def check_tree(tree: Node) -> None:
         elif kind == "COLLATE" and node.get("collation", "").lower() not in COLLATIONS:
             raise QueryError(f"the collation {node.get('collation')} is not available in a query on an audit")
     check_tables(tree)
+    try:
+        size_of(tree, {}, {})
+    except RecursionError:
+        raise QueryError("is nested too deeply") from None
 
 
 def nodes(tree: Any) -> Iterator[Node]:
@@ -147,11 +159,14 @@ def check_table_function(function: Node) -> None:
         raise QueryError(f"the table function {called} is not available: a query can read the audit and nothing else")
 
 
+SOURCES = ("BASE_TABLE", "SUBQUERY", "TABLE_FUNCTION", "JOIN", "EXPRESSION_LIST", "COLUMN_DATA")
+
+
 def row_names(every: list[Node]) -> frozenset[str]:
     """Names of tables and of what stands for one: as a column they are whole rows, which texts can be made of."""
     found = set()
     for node in every:
-        if node.get("type") in ("BASE_TABLE", "SUBQUERY", "TABLE_FUNCTION", "JOIN", "EXPRESSION_LIST", "COLUMN_DATA"):
+        if "class" not in node and node.get("type") in SOURCES:
             path = (node.get("qualified_name") or {}).get("path") or [""]
             found |= {str(node.get("alias") or ""), str(node.get("table_name") or ""), path[-1]}
     return frozenset(name.lower() for name in found if name)
@@ -159,6 +174,75 @@ def row_names(every: list[Node]) -> frozenset[str]:
 
 def unnamed(name: str) -> bool:
     return name.startswith(("unnamed_", "valueslist"))
+
+
+# -- size ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What a part of a query grows to: WITH, aliases and * can each double it, and so on with every line."""
+
+    tables: int = 0
+    terms: int = 0
+    stars: int = 0
+
+    def __add__(self, other: "Size") -> "Size":
+        return Size(self.tables + other.tables, self.terms + other.terms, self.stars + other.stars)
+
+    def checked(self) -> "Size":
+        if self.tables > MOST_TABLES:
+            raise QueryError(f"a query may read {MOST_TABLES} tables at most, a WITH as often as it is named")
+        if self.terms > MOST_TERMS:
+            raise QueryError(f"a query may have {MOST_TERMS:,} terms at most, with every alias, * and WITH written out")
+        return self
+
+
+Sizes = Mapping[str, Size]
+
+
+def size_of(tree: Any, known: Sizes, aliases: Sizes) -> Size:
+    """Of any part of a tree; `known` are the WITHs around it, `aliases` those of the select list before it."""
+    total, waiting = Size(), [tree]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, list):
+            waiting.extend(item)
+        elif isinstance(item, dict):
+            kind = item.get("type")
+            if "cte_map" in item:
+                total += size_of_query(item, known, aliases)
+                continue
+            if kind == "BASE_TABLE":
+                total += known.get(str(item.get("table_name")).lower(), Size(1))
+            elif kind == "COLUMN_REF":
+                total += aliases.get(item["column_names"][-1].lower(), Size(terms=1))
+            else:
+                total += Size(kind in LEAVES, "class" in item, kind == "STAR")
+            waiting.extend(item.values())
+    return total.checked()
+
+
+LEAVES = ("EMPTY", "TABLE_FUNCTION", "EXPRESSION_LIST", "COLUMN_DATA", "SHOW_REF")
+
+
+def size_of_query(node: Node, outer: Sizes, aliases: Sizes) -> Size:
+    known, own = dict(outer), dict(aliases)
+    if node.get("cte_name"):  # a recursive one reads what it has made itself
+        known[node["cte_name"].lower()] = Size(1)
+    for entry in (node.get("cte_map") or {}).get("map", ()):
+        known[entry["key"].lower()] = size_of(entry["value"], known, {})
+    total = size_of(node.get("from_table"), known, aliases)
+    star = WIDE * total.tables + total.terms
+    for item in node.get("select_list") or ():
+        found = size_of(item, known, own)
+        found = Size(found.tables, found.terms * star if found.stars else found.terms).checked()
+        if item.get("alias"):
+            own[item["alias"].lower()] = found
+        total += found
+    rest = [part for key, part in node.items() if key not in ("cte_map", "from_table", "select_list")]
+    total += size_of(rest, known, own)
+    return Size(total.tables, total.terms).checked()
 
 
 # -- functions and types -----------------------------------------------------------------------------------------

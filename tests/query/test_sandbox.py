@@ -19,6 +19,12 @@ def audit(tmp_path_factory: pytest.TempPathFactory) -> Audit:
     return Audit(write_audit(folder / "audit", 300, 100))
 
 
+def doubled(body: str, how: str = "", times: int = 24) -> str:
+    """A WITH each of whose parts names the one before it twice."""
+    parts = ", ".join(f"a{i + 1} AS{how} ({body.replace('{}', f'a{i}')})" for i in range(times))
+    return f"WITH a0 AS (SELECT 1 AS x), {parts} SELECT count(*) FROM a{times}"
+
+
 ESCAPES = [
     "SELECT * FROM read_csv('{secret}')",
     "SELECT * FROM read_text('{secret}')",
@@ -136,6 +142,18 @@ ESCAPES = [
     "SELECT regexp_matches(caption, caption) FROM samples",
     "SELECT regexp_matches(caption, '" + "a?" * 150 + "') FROM samples",
     "SELECT caption COLLATE de FROM samples",
+    # plans that double with every line, which no interrupt ends either
+    doubled("SELECT * FROM {} p, {} q"),
+    doubled("SELECT p.x FROM {} p, {} q", " NOT MATERIALIZED"),
+    doubled("SELECT x FROM {} UNION ALL SELECT x FROM {}", " NOT MATERIALIZED"),
+    "DESCRIBE " + doubled("SELECT * FROM {} p, {} q"),
+    "SELECT similarity AS c0, " + ", ".join(f"c{i} + c{i} AS c{i + 1}" for i in range(24)) + " FROM samples",
+    "SELECT (SELECT 1) AS c0, " + ", ".join(f"c{i} + c{i} AS c{i + 1}" for i in range(9)) + " FROM samples",
+    "SELECT 1 FROM samples WHERE (" + doubled("SELECT * FROM {} p, {} q") + ") > 0",
+    "SELECT count(*) FROM (SELECT " + ", ".join(["COLUMNS(*) IS NULL"] * 300) + " FROM samples a, samples b)",
+    "SELECT count(*) FROM " + ", ".join(f"samples s{i}" for i in range(40)),
+    "SELECT count(*) FROM samples GROUP BY CUBE (" + ", ".join(f"topic + {i}" for i in range(12)) + ")",
+    "SELECT * FROM " + "(SELECT * FROM " * 2000 + "samples" + ")" * 2000,
     "SELECT * FROM measured",
     "SELECT * FROM memory.main.samples",
     "SELECT * FROM os",
@@ -200,6 +218,11 @@ def test_the_engine_refuses_too(audit: Audit, statement: str) -> None:
         "SELECT CASE WHEN topic > 3 THEN 'many' ELSE 'few' END, coalesce(topic, 0) BETWEEN 1 AND 3 FROM samples",
         "SELECT 'read_text(' AS words, \"key\" FROM samples LIMIT 1",
         "VALUES (1), (2)",
+        "SELECT (SELECT max(similarity) FROM samples) AS top, similarity FROM samples ORDER BY top",
+        doubled("SELECT * FROM {} p, {} q", times=4),
+        "SELECT similarity AS a, a + a AS b, b * a AS c, c > b AS d FROM samples ORDER BY d",
+        "SELECT kind, topic, count(*) FROM samples GROUP BY CUBE (kind, topic)",
+        "SELECT count(*) FROM samples WHERE key IN (" + ", ".join(f"'{i:09d}'" for i in range(7000)) + ")",
     ],
 )
 def test_ordinary_queries_run(audit: Audit, sql: str) -> None:
