@@ -20,6 +20,8 @@ from auditor.store.seal import KEY, UNSEALED, seal
 from auditor.sweep.distinct_uids import DistinctUids
 
 Watch = Callable[[int, int], None]
+READINGS = 3  # of a shard that changes while it is read, before it counts as failed
+CHANGED = "it changed each time while it was read; wait until nobody writes it and run the same command again"
 
 
 class CountError(AuditorError):

@@ -20,7 +20,7 @@ from auditor.errors import AuditorError
 from auditor.sample import Kind, Problem, Sample, by_span
 from auditor.store.embeddings import file_name
 from auditor.store.folder import Folder
-from auditor.sweep.embeddings_file import Begin, ShardReport, Watch
+from auditor.sweep.embeddings_file import CHANGED, READINGS, Begin, ShardReport, Watch
 from auditor.sweep.prefetch import Prefetch
 from auditor.sweep.rows import digest
 from auditor.sweep.shard_file import Outcome, Part, ShardFile
@@ -31,8 +31,6 @@ from model.pixels import Limits, PixelSpec
 AHEAD = 256 * 2**20  # bytes of decoded pixels waiting for the encoder
 CONTEXT = 30.0  # seconds: as far as captions are looked for a shift
 PUBLISHING = 2  # finished files on their way to storage at once
-READINGS = 3  # of a shard that changes while it is read, before it counts as failed
-CHANGED = "it changed each time while it was read; wait until nobody writes it and run the same command again"
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from auditor.errors import AuditorError
 from auditor.store.embeddings import vectors
 from auditor.store.extra_columns import CARRIED, Source, cast_columns, publish
 from auditor.store.folder import Folder
-from auditor.sweep.embeddings_file import Begin, EmbeddingsFile, ShardReport, Watch
+from auditor.sweep.embeddings_file import CHANGED, READINGS, Begin, EmbeddingsFile, ShardReport, Watch
 from auditor.sweep.rows import digest
 from auditor.sweep.vector_rows import Named, check_vectors, name_rows, piece_table
 
@@ -76,17 +76,29 @@ class VectorSweeper:
                 yield ShardReport(shard.name, failure=error.reason if isinstance(error, ShardError) else str(error))
 
     def _sweep(self, shard: Shard, watch: Watch) -> ShardReport:
+        """Read again where the files are no longer what they were when it began; in the end that is a failure."""
         assert isinstance(shard, VectorShard)  # a corpus is of one kind
+        for _ in range(READINGS):
+            report = self._sweep_once(shard, watch)
+            if report is not None:
+                return report
+        return ShardReport(shard.name, failure=CHANGED)
+
+    def _sweep_once(self, shard: VectorShard, watch: Watch) -> ShardReport | None:
+        """None where the files have changed in the meantime: what was read of them is thrown away."""
         fingerprint = shard.fingerprint()
         with shard.open_vectors() as opened:
             begin = Begin(shard.name, fingerprint, opened.table.num_rows, (), own_uids=shard.roles.uid is not None)
             file = EmbeddingsFile(self.folder, begin, shard.dim, self.settings, STORAGE)
             try:
                 self._fill(file, shard, opened, watch)
+                if shard.fingerprint() == fingerprint:
+                    return file.publish()
             except BaseException:
                 file.discard()
                 raise
-            return file.publish()
+            file.discard()
+            return None
 
     def _fill(self, file: EmbeddingsFile, shard: VectorShard, opened: OpenVectors, watch: Watch) -> None:
         named = name_rows(opened.table, shard.roles, shard.start)

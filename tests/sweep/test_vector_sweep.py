@@ -1,0 +1,53 @@
+"""Stored embeddings that change while they are swept: what is kept is of one content, or the shard has failed."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from auditor.corpus.reader import open_corpus
+from auditor.corpus.stored.shard import VectorShard
+from auditor.store.embeddings import file_name
+from auditor.store.folder import Folder
+from auditor.sweep.embeddings_file import ShardReport
+from auditor.sweep.sweep import earlier
+from auditor.sweep.vector_sweep import VectorSweeper, stored_model
+from tests.support.stored import write_datacomp
+
+
+def sweep(
+    corpus: Path, folder: Folder, monkeypatch: pytest.MonkeyPatch, changes: list[Callable[[], object]]
+) -> ShardReport:
+    """The report of the one shard of a corpus to which something happens each time when it has just been read."""
+    fill = VectorSweeper._fill
+
+    def filled(*given: object) -> None:
+        fill(*given)  # type: ignore[arg-type]
+        if changes:
+            changes.pop(0)()
+
+    monkeypatch.setattr(VectorSweeper, "_fill", filled)
+    opened = open_corpus(f"datacomp:{corpus}")
+    model = stored_model(opened, 100.0)
+    assert model is not None
+    (report,) = VectorSweeper(model, folder).sweep(opened.shards)
+    (shard,) = open_corpus(f"datacomp:{corpus}").shards
+    assert isinstance(shard, VectorShard)
+    assert (earlier(folder, shard, model.fingerprint) is None) == (report.failure is not None)
+    return report
+
+
+def test_files_that_change_while_they_are_read_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus, folder = write_datacomp(tmp_path / "corpus", files=1, count=20), Folder(tmp_path / "audit")
+    changes = [lambda: write_datacomp(corpus, files=1, count=30)]
+    report = sweep(corpus, folder, monkeypatch, changes)
+    assert not changes and report.keys == 30
+    assert folder.read_table(file_name("part-0"), ["key"]).num_rows == 30
+
+
+def test_files_that_never_rest_are_a_failed_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus, folder = write_datacomp(tmp_path / "corpus", files=1, count=20), Folder(tmp_path / "audit")
+    changes = [lambda size=size: write_datacomp(corpus, files=1, count=size) for size in (21, 22, 23, 24)]
+    report = sweep(corpus, folder, monkeypatch, changes)
+    assert "changed each time while it was read" in (report.failure or "")
+    assert len(changes) == 1 and not folder.names("embeddings", "")  # three readings, and nothing is left of them
