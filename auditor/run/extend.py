@@ -57,7 +57,8 @@ def extend_audit(config: AuditConfig, make_engine: MakeEngine = local_engine, de
         manifest = Manifest.load(folder)
         refuse_other_model(folder, manifest, model_facts(backbone, config))
         old = fitted_shards(folder, manifest)
-        unchanged(folder, corpus, old, swept_as)
+        # of a finished extension its shards too; those of one that was stopped may have changed since
+        unchanged(folder, corpus, sorted({*old, *manifest.shards}) if manifest.state == "complete" else old, swept_as)
         manifest.fitted_on, manifest.state = old, "sweeping"  # until all shards are listed, files of new ones are ours
         manifest.corpus |= {"spec": corpus.spec, "root": corpus.root, "shards": len(corpus.shards)}
         manifest.save(folder)

@@ -59,7 +59,7 @@ def verify(out: str, count: int, *, model: str | None = None, corpus: str | None
     config = ScoreConfig.of(manifest.settings["score"])
     context = prepare(
         folder,
-        shards,
+        shards if manifest.fitted_on is None else manifest.fitted_on,  # of an extended audit the old ones
         stored_head(folder),
         manifest.model["logit_scale"],
         config,

@@ -1,6 +1,7 @@
 """A corpus that grows: old files stay as they are, new shards are scored against the old ones, changes are seen."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from auditor.errors import AuditError
 from auditor.run.audit import AuditConfig, run_audit
 from auditor.run.extend import extend_audit
 from auditor.run.rescore import rescore, settings_of
+from auditor.score.corpus_statistics import prepare
 from auditor.store.folder import Folder
 from auditor.store.manifest import Manifest
 from tests.support.corpora import sample, write_tar
@@ -99,6 +101,32 @@ def test_a_removed_and_a_changed_shard_are_seen(grown: AuditConfig) -> None:
         extend_audit(grown)
     with pytest.raises(AuditError, match="without --extend"):
         extend_audit(AuditConfig(grown.corpus, grown.out + "-nowhere", grown.model, quiet=True))
+
+
+def test_a_removed_and_a_changed_shard_of_an_earlier_extension_are_seen(grown: AuditConfig) -> None:
+    extend_audit(grown)
+    write(Path(grown.corpus), 3, 800)
+    with pytest.raises(AuditError, match="3 has changed"):
+        extend_audit(grown)
+    Path(grown.corpus, "3.tar").unlink()
+    with pytest.raises(AuditError, match="3 is gone"):
+        extend_audit(grown)
+    assert Audit(grown.out).count("shard = '3'") == 30
+
+
+def test_rows_of_an_extended_audit_are_verified_against_what_it_was_fitted_on(
+    grown: AuditConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extend_audit(grown)
+    fitted: list[list[str]] = []
+
+    def spy(folder: Folder, shards: list[str], *given: Any, **named: Any) -> Any:
+        fitted.append(list(shards))
+        return prepare(folder, shards, *given, **named)
+
+    monkeypatch.setattr("auditor.run.verify.prepare", spy)
+    assert run(["verify", grown.out, "-n", "20"]) == 0
+    assert fitted == [["0", "1", "2"]]
 
 
 def test_an_extension_that_was_stopped_is_read_and_goes_on(grown: AuditConfig, monkeypatch: pytest.MonkeyPatch) -> None:
