@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
+from auditor.corpus.media import moved, without_fragment
 from auditor.corpus.raw_samples import OWN_FIELDS, read_kept
 from auditor.corpus.write import PortableTar
 from auditor.errors import resumable
@@ -70,6 +71,10 @@ def export_shards(
             prepare(folder, description, force, (REMOVED,))
             done = {int(name) for name in folder.names("", ".tar") if name.isdecimal()}
             write_missing(kept, folder, plan, sources, done, progress)
+            if describe(kept, sources, shard_size) != description:
+                raise ExportError(
+                    f"the corpus has changed while it was read, so {folder.url} is not finished; --force starts anew"
+                )
             if not part:
                 write_removed(kept, folder)
             folder.write_json(PLAN, {**description, "state": "complete", "samples": plan.total, "shards": plan.shards})
@@ -106,12 +111,16 @@ def describe(kept: KeptRows, sources: list[tuple[str, int]], shard_size: int) ->
 
 def stamps(kept: KeptRows) -> list[tuple[str, int, int]]:
     """Size and time of every local file that is read: a corpus that changes in between gives another export."""
-    path = "split_part(media_path, '#', 1)"
-    sql = f"SELECT DISTINCT {path} AS path FROM {kept.source} WHERE {kept.condition} ORDER BY path"
+    # of cells of a table, one for the table; a name of a file may have a # of its own
+    cell = "regexp_replace(media_path, '#column=[^&#]*&row=[0-9]+$', '')"
+    sql = f"SELECT DISTINCT {cell} AS path FROM {kept.source} WHERE {kept.condition} ORDER BY path"
+    root, old_root = kept.database.moved_to, kept.database.old_root
     found = []
     with patient_sandbox(kept) as sandbox:
         for batch in sandbox.stream(sql):
-            found += [stamp(path) for path in batch.column(0).to_pylist() if path and "://" not in path]
+            paths = [without_fragment(path) for path in batch.column(0).to_pylist() if path]
+            now = [moved(path, root, old_root) if root else path for path in paths]
+            found += [stamp(path) for path in now if "://" not in path]
     return found
 
 

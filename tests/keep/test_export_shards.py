@@ -1,6 +1,7 @@
 """Exports that are killed, doubled, or overtaken by the corpus; names of members that WebDataset keeps for itself."""
 
 import os
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -73,6 +74,38 @@ def test_a_corpus_that_changes_in_the_middle_is_not_mixed(made: Path, tmp_path: 
     os.utime(tar, ns=(1, 1))
     with pytest.raises(ExportError, match="a corpus that has changed"):
         export_shards.export_shards(kept, target, shard_size=6)
+
+
+def test_a_corpus_that_has_moved_is_covered_by_the_plan_too(made: Path, tmp_path: Path) -> None:
+    from auditor.keep import export_shards
+
+    here = tmp_path / "moved"
+    shutil.copytree(made.parent / "corpus", here)
+    with Audit(made / "audit", corpus=here) as audit:
+        kept = audit.keep()
+        before = export_shards.stamps(kept)
+        os.utime(here / "00000.tar", ns=(2, 2))
+        assert [path for path, size, _ in before if size > 0] == [str(here / "00000.tar")]
+        assert export_shards.stamps(kept) != before
+
+
+def test_a_corpus_that_changes_while_it_is_read_is_no_finished_export(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from auditor.keep import export_shards
+
+    here, written = tmp_path / "moved", export_shards.write_missing
+    shutil.copytree(made.parent / "corpus", here)
+
+    def change(*given: object) -> None:
+        written(*given)  # type: ignore[arg-type]
+        os.utime(here / "00000.tar", ns=(2, 2))
+
+    monkeypatch.setattr(export_shards, "write_missing", change)
+    with Audit(made / "audit", corpus=here) as audit:
+        for match in ("changed while it was read", "a corpus that has changed"):  # and the next run sees it, too
+            with pytest.raises(ExportError, match=match):
+                export_shards.export_shards(audit.keep(), Folder(tmp_path / "clean"), shard_size=6)
 
 
 def test_two_exports_into_one_folder(made: Path, tmp_path: Path) -> None:
