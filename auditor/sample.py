@@ -61,6 +61,6 @@ def by_span(sample: Sample) -> list[Sample]:
     found = []
     for span in spans:
         captions = tuple(text for text, own in zip(sample.captions, sample.spans, strict=True) if own == span)
-        key = sample.key if span is None else f"{sample.key}@{span.start:g}-{span.end:g}"
+        key = sample.key if span is None else f"{sample.key}@{span.start:.10g}-{span.end:.10g}"
         found.append(replace(sample, key=key, captions=captions, uid=None, spans=(span,) * len(captions)))
     return found

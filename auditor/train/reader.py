@@ -5,6 +5,7 @@ decoded yet. In each pass a medium comes at most once, with one of its captions,
 seldom meet in a batch. A position is (pass, pairs drawn in it): to resume, the order is replayed without decoding.
 """
 
+import math
 import random
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -59,15 +60,19 @@ class Draw:
 
     @property
     def medium(self) -> int:
-        """Equal for pairs of the same medium; a span is a medium of its own."""
-        return self.number if self.span is None else -1 - (hash((self.number, self.span)) & MEDIUM_BITS)
+        """Equal for pairs of the same medium, also in another process; a span is a medium of its own."""
+        span = self.span
+        if span is None:
+            return self.number
+        times = (math.inf if math.isnan(time) else time for time in (span.start, span.end))  # no NaN equals another
+        return -1 - (hash((self.number, *times)) & MEDIUM_BITS)
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A sample that gave no pixels."""
+    """A sample, or a span of one, that gave no pixels."""
 
-    number: int
+    number: int  # of the medium: Draw.medium
     shard: str
     key: str
     reason: str
@@ -95,7 +100,7 @@ class Reader:
     def samples(self, piece: Slice) -> Iterator[Read]:
         """The samples of a slice in fixed order: from memory when all its pixels are there, else from the shard."""
         known = self.contents.get(piece)
-        if known is not None and all(self.is_done(number) for number, _ in known):
+        if known is not None and all(self.is_done(number, sample) for number, sample in known):
             yield from ((number, sample, None) for number, sample in known)
             return
         with self.shards[piece.shard].open() as opened:
@@ -103,10 +108,14 @@ class Reader:
             if self.config.cache_bytes:
                 self.contents[piece] = contents
             for number, sample in contents:
-                yield number, sample, None if self.is_done(number) else read(opened, sample)
+                yield number, sample, None if self.is_done(number, sample) else read(opened, sample)
 
-    def is_done(self, number: int) -> bool:
-        return number in self.kept or number in self.failed
+    def is_done(self, number: int, sample: Sample) -> bool:
+        """Whether nothing of a sample needs its file: of a video with timed captions, none of its spans."""
+        captions = range(len(sample.captions))
+        together = [tuple(captions)] if self.config.captions == "join" else [(index,) for index in captions]
+        media = {Draw(number, sample, chosen).medium for chosen in together} if sample.spans else {number}
+        return all(medium in self.kept or medium in self.failed for medium in media)
 
     def decoded(self, tasks: Generator[Task, None, None]) -> Iterator[tuple[Draw, Pixels | Failure | None]]:
         """Pixels (J, H, W, 3) of each draw in its turn; None for a sample that failed before.
@@ -132,7 +141,7 @@ class Reader:
         assert result is not None  # only what is kept, or has failed, is not read
         if isinstance(result, Problem):
             self.failed.add(number)
-            return Failure(draw.number, draw.sample.shard, draw.sample.key, result.status, result.message)
+            return Failure(number, draw.sample.shard, draw.sample.key, result.status, result.message)
         if self.used + result.nbytes <= self.config.cache_bytes:
             self.kept[number] = result
             self.used += result.nbytes

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from auditor.decode.decoders import DecoderPool
+from auditor.sample import Sample, Span, by_span
 from auditor.train.loader import Batch, MediaLoader, PairLoader
 from auditor.train.reader import LoaderConfig, choose_captions
 from auditor.train.shards import LoaderError, count_shards
@@ -285,6 +286,28 @@ def test_validation_sees_every_medium_once_each_time(tmp_path: Path, pool: Decod
 # ------------------------------------------------------------------------------------------------------- timed captions
 
 
+def test_what_is_known_of_a_video_says_nothing_of_its_spans(tmp_path: Path) -> None:
+    """Its caption of all may be kept in memory, or may have failed: a timed one is still read from the file."""
+    record = json.dumps({"caption": "all", "segments": [{"start": 0, "end": 1, "caption": "part"}]}).encode()
+    write_tar(tmp_path / "t.tar", [("v.mp4", numbered_clip("h264", "mp4", 50)), ("v.json", record)])
+    (tmp_path / "bad").mkdir()
+    write_tar(tmp_path / "bad" / "t.tar", [("v.mp4", b"no video"), ("v.json", record)])
+    squash = PixelSpec(size=(64, 96), resize_mode="squash")
+    with DecoderPool(squash, frames=3, workers=1) as decoders:
+        cached = replace(CONFIG, batch=1, cache_bytes=1 << 20)
+        loader = PairLoader(count_shards(str(tmp_path / "t.tar")), cached, decoders)
+        assert [batch.captions[0] for batch in take(loader, 6)].count("part") == 3
+        broken = PairLoader(count_shards(str(tmp_path / "bad" / "t.tar")), replace(CONFIG, batch=1), decoders)
+        with pytest.raises(LoaderError, match="no medium of the corpus could be decoded"):
+            take(broken, 1)
+    assert sorted(failure.reason for failure in broken.failures.values()) == ["corrupt", "corrupt"]
+
+
+def test_spans_of_a_long_video_have_keys_of_their_own() -> None:
+    spans = tuple(Span(10_000.12 + part / 100, 10_001.5) for part in range(3))
+    assert len({one.key for one in by_span(Sample("s", "v", ("a", "b", "c"), None, spans=spans))}) == 3
+
+
 def test_a_timed_caption_comes_with_the_frames_of_its_span(tmp_path: Path) -> None:
     spans = [(0.0, 1.0), (1.0, 2.0), (2.0, 4.0), (9.0, 12.0)]
     segments = [{"start": a, "end": b, "caption": f"from {a:g} to {b:g}"} for a, b in spans]
@@ -304,4 +327,8 @@ def test_a_timed_caption_comes_with_the_frames_of_its_span(tmp_path: Path) -> No
         seen.setdefault(batch.captions[0], set()).add(batch.numbers[0])
     assert len(seen) == 3 and len(set.union(*seen.values())) == 3  # each span is a medium of its own
     assert [failure.reason for failure in loader.failures.values()] == ["bad_span"]
+    with DecoderPool(squash, frames=3, workers=1) as decoders:
+        further = PairLoader(counted, replace(CONFIG, batch=1), decoders, state=json.loads(json.dumps(loader.state())))
+        resumed = take(further, 3)  # a span that failed is no reason to leave out the video
+    assert {batch.captions[0] for batch in resumed} == set(seen) and len(further.failures) == 1
     assert [text for part in validation for (text,) in part.captions] == [f"from {a:g} to {b:g}" for a, b in spans[:3]]
