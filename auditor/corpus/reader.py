@@ -21,7 +21,7 @@ from auditor.corpus import remote
 from auditor.corpus.archive import is_tar
 from auditor.corpus.folder import list_folder
 from auditor.corpus.layouts.saved_dataset import without_caches
-from auditor.corpus.names import common_root, natural, shard_names
+from auditor.corpus.names import SUBTITLES, common_root, natural, shard_names
 from auditor.corpus.shard import DEFAULTS, Corpus, CorpusError, CorpusOptions, OpenShard, Shard, ShardError
 from auditor.corpus.spec import CLIP_RETRIEVAL, COCO, DATACOMP, TIMED, Place, find_places
 from auditor.corpus.stored.clip_retrieval import open_clip_retrieval
@@ -52,7 +52,7 @@ def open_corpus(spec: str, options: CorpusOptions = DEFAULTS) -> Corpus:
         return _tar_corpus(spec, tars, options)
     folders = [place.path for place in places if place.folder]
     tables = sorted((path for path in without_caches(files) if form_of(path)), key=natural)
-    sidecars = any(path.endswith((".txt", ".json")) for path in files)
+    sidecars = any(path.endswith((".txt", ".json", *(f".{form}" for form in SUBTITLES))) for path in files)
     if len(places) == 1 and folders and (sidecars or not tables) and (shards := list_folder(folders[0], options)):
         return Corpus(spec, folders[0], shards)
     if tables:
@@ -75,7 +75,7 @@ def _open_stored(spec: str, options: CorpusOptions) -> Corpus:
 
 def _hint(files: Sequence[str]) -> str:
     if any(path.endswith(".json") for path in files):
-        return "; COCO captions are opened as coco:captions.json::images"
+        return "; COCO captions are opened as coco:captions.json::images, timed ones as timed:captions.json::videos"
     return "; unpack it first" if any(path.endswith((".gz", ".xz", ".zip", ".zst")) for path in files) else ""
 
 

@@ -23,6 +23,7 @@ _CLOCK = re.compile(r"\s*(-?)(?:(\d+):)?(?:(\d{1,2}):)?(\d+(?:[.,]\d+)?(?:[eE][-
 _ARROW = re.compile(r"^\s*(-?[\d:.,]+)\s*-->\s*(-?[\d:.,]+)")
 _TAG = re.compile(r"</?[\w.:][^<>]*>|\{\\[^}]*\}")
 _NOT_CUES = re.compile(r"(NOTE|STYLE|REGION)(\s|:|$)")  # how a block of WebVTT begins that is no caption
+MARK, LONGEST_LINE = 0.02, 10.0  # seconds
 ROLLS_ON = 0.1  # seconds between cues, or of one, up to which the lines of the one before stay on the screen
 STARTS = (
     *("start", "start_time", "start_timestamp", "start_sec", "start_seconds", "begin", "clip_start", "t_start"),
@@ -132,7 +133,16 @@ def record_subtitles(record: dict[str, Any]) -> list[Timed]:
     whole = described.get("subtitles") if isinstance(described, dict) else None
     clip = _cut_from(record.get("clips"))
     found = _segments(record.get("clip_subtitles") or (whole if clip is None else None) or record.get("subtitles"))
-    return [(text, span if clip is None else _within(span, clip)) for text, span in found]
+    return [(text, span if clip is None else _within(span, clip)) for text, span in _since_the_mark_before(found)]
+
+
+def _since_the_mark_before(found: Iterable[Timed]) -> Iterator[Timed]:
+    """Of YouTube's automatic captions video2dataset keeps marks of 10 ms, at which a line has been said to its end."""
+    before = 0.0
+    for text, span in found:
+        is_mark = 0 < span.end - span.start <= MARK
+        yield text, Span(max(before, span.end - LONGEST_LINE), span.end) if is_mark and before < span.start else span
+        before = span.end
 
 
 def _cut_from(clips: Any) -> Span | None:

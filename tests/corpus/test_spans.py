@@ -121,6 +121,17 @@ def test_subtitles_beside_the_medium_and_in_a_tar(tmp_path: Path) -> None:
         assert second.spans == (None, Span(0.5, 1.5), Span(3.0, 2.0))
 
 
+def test_subtitles_come_before_a_table_as_other_sidecars_do(tmp_path: Path) -> None:
+    (tmp_path / "a.mp4").write_bytes(clip(frames=3))
+    (tmp_path / "a.vtt").write_text(VTT)
+    write_table(tmp_path / "metadata.csv", [["file", "title"], ["a.mp4", "a title"]])
+    (sample,) = only(str(tmp_path))
+    assert sample.captions[0] == "A dog & a cat"
+    (tmp_path / "x.json").write_text("{}")
+    with pytest.raises(CorpusError, match="timed:captions.json::videos"):
+        only(str(tmp_path / "x.json"))
+
+
 def test_a_changed_subtitle_changes_the_fingerprint(tmp_path: Path) -> None:
     (tmp_path / "a.mp4").write_bytes(clip(frames=3))
     (tmp_path / "a.vtt").write_text(VTT)
@@ -168,6 +179,15 @@ def test_video2dataset_by_language(tmp_path: Path) -> None:
     assert (sample.captions, sample.spans) == (("a word", "late"), (Span(0.0, 1.0), Span(3.0, 4.0)))
     first = {"clips": [[0.0, 4.0]], "yt_meta_dict": {"subtitles": whole}}  # speech of all, and the clip has none
     assert in_tar(tmp_path, first).captions == ()
+
+
+def test_marks_of_automatic_captions_in_video2dataset(tmp_path: Path) -> None:
+    """Lines whose cue of 10 ms says when they are complete, as a real shard has them, were said before it."""
+    marks = [("00:00:08.670", "00:00:08.680"), ("00:00:15.270", "00:00:15.280"), ("00:00:15.280", "00:00:16.000")]
+    cues = [{"start": a, "end": b, "lines": [f"line {number}"]} for number, (a, b) in enumerate(marks)]
+    sample = in_tar(tmp_path, {"clips": [[8.5, 48.5]], "clip_subtitles": cues})
+    times = [time for span in sample.spans if span is not None for time in (span.start, span.end)]
+    assert times == pytest.approx([0, 0.18, 0.18, 6.78, 6.78, 7.5])
 
 
 def test_clips_of_a_video_that_was_not_cut(tmp_path: Path) -> None:
