@@ -128,7 +128,7 @@ def test_subtitles_come_before_a_table_as_other_sidecars_do(tmp_path: Path) -> N
     (sample,) = only(str(tmp_path))
     assert sample.captions[0] == "A dog & a cat"
     (tmp_path / "x.json").write_text("{}")
-    with pytest.raises(CorpusError, match="timed:captions.json::videos"):
+    with pytest.raises(CorpusError, match=r"timed:captions\.json::videos"):
         only(str(tmp_path / "x.json"))
 
 
