@@ -96,8 +96,7 @@ def _identifier() -> Any:
 
 def language(caption: str) -> str | None:
     """ISO 639-1 code; None where the text is too short or too mixed to tell, or there is no detector."""
-    identifier = _identifier()
-    if identifier is None or len(caption) < 12:
+    if len(caption) < 12 or (identifier := _identifier()) is None:
         return None
     code, probability = identifier.classify(caption)
     return str(code) if probability >= SURE else None

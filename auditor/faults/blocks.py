@@ -37,6 +37,7 @@ class Block:
     rows: int
     p_value: float
     moves: dict[int, int] = field(default_factory=dict)
+    samples: tuple[int, ...] = ()  # of a block that is permuted or lost: those that lost their medium
 
 
 def lost_samples(ratios: Floats, scene: Scene, explained: Bools) -> Bools:
@@ -104,14 +105,26 @@ def _diagonal(scene: Scene, reference: Reference) -> Floats:
 
 
 def permuted_block(scene: Scene, first: int, last: int, lost: Bools, reference: Reference) -> Block:
-    """A stretch whose captions fit its media in some other order; `lost` where strangers fit as well."""
+    """A stretch whose captions fit its media in some other order; `lost` where strangers fit as well.
+
+    A caption that repeats is heard once: the same thing said thirty times is no evidence of an order.
+    """
     samples = first + np.flatnonzero(lost[first : last + 1])[:LARGEST]
-    text = scene.text[samples]
-    own = _matched(scores(scene.visual[samples], text, reference))
-    strange = [_matched(scores(others, text, reference)) for others in strangers(reference, len(samples))]
-    p_value = greater(own, np.concatenate(strange)) if strange else 1.0
+    different = samples[distinct(scene.text[samples])]
+    p_value = 1.0
+    if len(different) >= DENSE:
+        text = scene.text[different]
+        own = _matched(scores(scene.visual[different], text, reference))
+        strange = [_matched(scores(others, text, reference)) for others in strangers(reference, len(different))]
+        p_value = greater(own, np.concatenate(strange)) if strange else 1.0
     pattern = "permuted" if p_value <= P_VALUE else "lost"
-    return Block(pattern, first, last, len(samples), p_value)
+    return Block(pattern, first, last, len(samples), p_value, samples=tuple(samples.tolist()))
+
+
+def distinct(vectors: Floats) -> Ints:
+    """The places of the first of all vectors that are the same (in half precision), in order."""
+    halves = np.ascontiguousarray(vectors.astype(np.float16))
+    return np.sort(np.unique(halves, axis=0, return_index=True)[1])
 
 
 def in_order(captions: Sequence[str], most_wrong: float = 0.05) -> bool:

@@ -160,6 +160,8 @@ def caption_fault(group: CaptionGroup, rows: int) -> Fault:
     text = group.captions[0] if len(group.captions[0]) <= 60 else group.captions[0][:57] + "..."
     known = f" on {media}" if group.spread is not None else ""
     said = how.get(group.how, "nearly the same caption")
-    sentence = f"{group.rows:,} rows ({group.rows / max(rows, 1):.1%}) have {said}{known}: {text!r}"
+    share = group.rows / max(rows, 1)
+    sentence = f"{group.rows:,} rows ({share:.1%}) have {said}{known}: {text!r}"
     pattern = "boilerplate" if group.boilerplate else "repeated"
-    return Fault("caption", pattern, None, None, None, None, group.rows, None, sentence)
+    fault = Fault("caption", pattern, None, None, None, None, group.rows, None, sentence, group.captions[0])
+    return replace(fault, share=share, likeness=group.how, spread=group.spread)

@@ -14,7 +14,7 @@ import numpy as np
 
 from auditor.faults import captions as repeated
 from auditor.faults.blocks import Block, find_blocks, in_order
-from auditor.faults.elsewhere import best_fits, origins, some_captions
+from auditor.faults.elsewhere import FEWEST, Origin, best_fits, origins, some_captions
 from auditor.faults.evidence import Evidence, Reference, Scene, fit_evidence, own_scores, random_scores
 from auditor.faults.near_captions import UNLIKE, near_groups
 from auditor.faults.passage import (
@@ -34,7 +34,6 @@ from auditor.store.faults import Fault
 from auditor.store.folder import Folder
 from auditor.vectors import Bools, Floats
 
-FEWEST = 20  # samples; below, no statement about a corpus is worth making
 CALIBRATION = 8192  # samples that the evidence and its chances are learned from
 WHOLLY_LOST = 0.5  # share of lost samples from which a shard's captions are looked for elsewhere
 
@@ -228,30 +227,34 @@ def first_captions(database: AuditDatabase, shard: str) -> list[str]:
 def _origin_faults(database: AuditDatabase, patterns: Patterns, each: Each) -> list[Fault]:
     """Shards most of whose captions are lost: from which shard they are, or from none."""
     sizes = dict(zip(patterns.shards, patterns.media, strict=True))
-    lost = {s: sum(b.rows for b in some if b.pattern == "lost") for s, some in patterns.blocks.items()}
-    names = [shard for shard, rows in lost.items() if rows >= FEWEST and rows >= WHOLLY_LOST * sizes[shard]]
+    lost = {s: [at for b in some if b.pattern == "lost" for at in b.samples] for s, some in patterns.blocks.items()}
+    wholly = {s: rows for s, rows in lost.items() if len(rows) >= max(FEWEST, WHOLLY_LOST * sizes[s])}
+    folder, reference = Folder(database.path), patterns.calibration.reference
+    texts = {s: some_captions(read_passage(folder, s).scene.text[rows]) for s, rows in wholly.items()}
+    names = [shard for shard, text in texts.items() if len(text) >= FEWEST]
     if not names:
         return []
-    folder = Folder(database.path)
-    texts = [some_captions(read_passage(folder, shard).scene) for shard in names]
-    fits = each(partial(_best_fits, folder, texts), list(patterns.shards))
-    found = origins(names, texts, patterns.shards, patterns.media, fits)
-    return [_origin_fault(one.shard, one.source, one.p_value, lost[one.shard]) for one in found]
+    sound = np.array([shard not in wholly for shard in reference.shard], bool)
+    captions = [*(texts[name] for name in names), some_captions(reference.text[sound])]
+    fits = each(partial(_best_fits, folder, captions), list(patterns.shards))
+    found = origins(names, captions, patterns.shards, patterns.media, fits)
+    return [_origin_fault(one, len(wholly[one.shard])) for one in found]
 
 
 def _best_fits(folder: Folder, texts: list[Floats], shard: str) -> list[Floats]:
     return best_fits(texts, read_passage(folder, shard).scene)
 
 
-def _origin_fault(shard: str, source: str | None, p_value: float, rows: int) -> Fault:
-    if source is None:
-        words = f"{rows:,} captions belong to no medium of the corpus"
-        return Fault("block", "nowhere", shard, None, None, None, rows, None, f"shard {shard}: {words}")
-    pattern = "permuted" if source == shard else "elsewhere"
-    words = f"{rows:,} captions belong to " + (
-        "its own media, mixed up" if source == shard else f"media of shard {source}"
-    )
-    return Fault("block", pattern, shard, None, None, None, rows, p_value, f"shard {shard}: {words}")
+def _origin_fault(origin: Origin, rows: int) -> Fault:
+    if origin.source is None:
+        pattern = "nowhere" if origin.nowhere else "scattered"
+        words = "no medium of the corpus" if origin.nowhere else "other media, but not to those of one shard"
+    elif origin.source == origin.shard:
+        pattern, words = "permuted", "its own media, mixed up"
+    else:
+        pattern, words = "elsewhere", f"media of shard {origin.source}"
+    sentence = f"shard {origin.shard}: {rows:,} captions belong to {words}"
+    return Fault("block", pattern, origin.shard, None, None, None, rows, origin.p_value, sentence)
 
 
 def _caption_faults(

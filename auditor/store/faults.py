@@ -14,10 +14,15 @@ FILE = "faults.parquet"
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A pattern: where it begins and ends, how large it is, how unlikely by chance, and what happened in words."""
+    """A pattern: where it begins and ends, how large it is, how unlikely by chance, and what happened in words.
+
+    What follows the sentence is known of some kinds only. A shard (or another value of a column): its share with its
+    90% interval, and the usual one. A caption: the text, its share of the rows, how its spellings are the same, and
+    how unlike its media are (1 as any two of the corpus, 0 one picture).
+    """
 
     kind: Kind
-    pattern: str  # shift; exchanged, reversed, permuted, elsewhere, nowhere; mismatched, ...; boilerplate, repeated
+    pattern: str  # shift; exchanged, reversed, permuted, ...; mismatched, ...; boilerplate, repeated: docs/faults.md
     shard: str | None
     first_key: str | None
     last_key: str | None
@@ -25,6 +30,13 @@ class Fault:
     rows: int
     p_value: float | None
     sentence: str
+    value: str | None = None  # of the column that was compared; the caption
+    share: float | None = None
+    low: float | None = None
+    high: float | None = None
+    usual: float | None = None
+    likeness: str | None = None  # exact, normalised, near
+    spread: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -41,6 +53,10 @@ SCHEMA = pa.schema(
         ("rows", pa.int64()),
         ("p_value", pa.float64()),
         ("sentence", pa.string()),
+        ("value", pa.string()),
+        *((name, pa.float64()) for name in ("share", "low", "high", "usual")),
+        ("likeness", pa.string()),
+        ("spread", pa.float64()),
     ]
 )
 

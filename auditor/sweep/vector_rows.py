@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from auditor.corpus import remote
 from auditor.corpus.names import kind_of
 from auditor.corpus.stored.shard import Roles, Vectors, VectorShard
+from auditor.facts.captions import caption_facts
 from auditor.store import arrow_schema
 from auditor.sweep.rows import digest
 from auditor.vectors import Bools, Floats
@@ -20,6 +21,8 @@ UID = r"^[0-9a-fA-F]{32}$"
 HEX = r"^[0-9a-fA-F]{32,}$"
 MISSING, OTHER_WIDTH, NOT_FINITE, ZERO = range(1, 5)  # what can be wrong with a vector
 SMALLEST = 1e-6  # length of a vector that still has a direction in float16
+
+CAPTION_FACTS = tuple(caption_facts(""))
 
 Codes = npt.NDArray[np.int8]
 Texts = npt.NDArray[Any]  # of str or None
@@ -111,6 +114,7 @@ def piece_table(
     status, message = statuses(named, rows, visual, text, shard.dim)
     digests = media_digests(named.digests[rows], visual)
     ok = status == "ok"
+    width, height = (whole_numbers(table, side, rows) for side in (shard.roles.width, shard.roles.height))
     columns: dict[str, Any] = {
         "uid": row_uids(shard.name, named, rows, digests),
         "key": named.keys[rows],
@@ -118,8 +122,10 @@ def piece_table(
         "shard": np.full(count, shard.name, object),
         "kind": kinds(texts(table, shard.roles.path)[rows]),
         "caption": named.captions[rows],
-        "width": whole_numbers(table, shard.roles.width, rows),
-        "height": whole_numbers(table, shard.roles.height, rows),
+        **facts_of_captions(named.captions[rows]),
+        "width": width,
+        "height": height,
+        "aspect": aspects(width, height),
         "frames": pa.array(np.ones(count, np.int32), mask=~ok),
         **media_places(texts(table, shard.roles.path)[rows], os.path.dirname(shard.path)),
         "media_digest": digests,
@@ -129,6 +135,12 @@ def piece_table(
     schema = arrow_schema.FACTS
     filled = [pa.array(columns[f.name], f.type) if f.name in columns else pa.nulls(count, f.type) for f in schema]
     return pa.Table.from_arrays(filled, schema=schema), ok
+
+
+def facts_of_captions(captions: Texts) -> dict[str, list[Any]]:
+    """What the texts alone tell, by column; how many tokens a tower saw is not known."""
+    found = [{} if caption is None else caption_facts(caption) for caption in captions]
+    return {name: [one.get(name) for one in found] for name in CAPTION_FACTS}
 
 
 def statuses(named: Named, rows: slice, visual: Checked, text: Checked, dim: int) -> tuple[Texts, Texts]:
@@ -177,6 +189,12 @@ def whole_numbers(table: pa.Table, column: str | None, rows: slice) -> pa.Array:
         return pa.nulls(len(range(*rows.indices(table.num_rows))), pa.int32())
     found = table.column(column).slice(rows.start, rows.stop - rows.start)
     return pa.concat_arrays(found.cast(pa.int32(), safe=False).chunks)
+
+
+def aspects(width: pa.Array, height: pa.Array) -> pa.Array:
+    """Empty where a side is unknown or none."""
+    sides = (pc.if_else(pc.greater(side, 0), side, None) for side in (width, height))
+    return pc.divide(*(pc.cast(side, pa.float32()) for side in sides))
 
 
 def kinds(paths: Texts) -> Texts:

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from auditor.faults.blocks import Block, dense_stretches, exchanged_pairs, find_blocks, strangers
+from auditor.faults.blocks import Block, dense_stretches, distinct, exchanged_pairs, find_blocks, strangers
+from auditor.faults.evidence import Reference
 from auditor.faults.runs import REACH, band
 from auditor.vectors import Ints
 from tests.faults.test_runs import learned, scene_of
@@ -71,3 +72,23 @@ def test_strangers_need_a_reference_that_is_large_enough() -> None:
     assert [len(group) for group in strangers(reference, 40)] == [40] * 4
     assert list(strangers(reference, 4000)) == []
     assert REACH == 50
+
+
+def test_one_caption_on_many_media_is_no_mixed_up_stretch() -> None:
+    """The same caption on half of the samples, among them a stretch in which nearly all have it."""
+    for seed in range(3):
+        scene, reference = scene_of(400, 50 + seed)
+        chosen = np.random.default_rng(seed).random(400) < 0.5
+        chosen[100:130] = True
+        chosen[115] = False
+        scene.text[chosen] = scene.text[np.flatnonzero(chosen)[0]]
+        reference = Reference(reference.visual, scene.text, reference.scale)
+        evidence, chance = learned(scene, reference)
+        ratios = band(scene, reference, evidence)
+        blocks = find_blocks(scene, ratios, np.zeros(400, bool), reference, evidence, chance)
+        assert not [block for block in blocks if block.pattern != "lost"]
+
+
+def test_distinct_vectors_are_the_first_of_their_kind() -> None:
+    _, text = invented(6)
+    assert distinct(text[[3, 1, 3, 2, 1]]).tolist() == [0, 1, 3]

@@ -12,7 +12,7 @@ from auditor.cli import cli, run
 from auditor.faults import passage
 from auditor.faults.find import find_patterns, shard_band
 from auditor.faults.runs import band
-from auditor.store.faults import FILE, read_faults
+from auditor.store.faults import FILE, Fault, read_faults, to_table
 from auditor.store.folder import Folder
 from tests.support.planted import invented, words, write_planted
 
@@ -64,6 +64,27 @@ def test_other_columns_can_be_compared(planted: Path) -> None:
     assert run(["faults", str(planted), "--by", "nothing"]) == 1
 
 
+def test_columns_without_values_and_with_fractions_can_be_compared(planted: Path) -> None:
+    assert [fault.kind for fault in Audit(planted).faults(by="width")].count("shard") == 0  # all empty
+    found = [fault for fault in Audit(planted).faults(by="similarity") if fault.kind == "shard"]
+    assert found and all(fault.shard is None and " to " in (fault.value or "") for fault in found)
+
+
+def test_what_is_known_of_shards_and_captions_is_told_in_numbers(planted: Path) -> None:
+    *_, shard, caption = (fault.to_dict() for fault in Audit(planted).faults())
+    assert shard["value"] == "00003" and shard["low"] < shard["share"] < shard["high"]
+    assert 2 * shard["usual"] <= shard["low"]
+    assert abs(shard["share"] - 0.4) < 0.1
+    assert caption["likeness"] == "normalised" and caption["share"] == 40 / 1600 and caption["spread"] > 0.7
+
+
+def test_faults_of_an_earlier_version_are_read(tmp_path: Path) -> None:
+    old = to_table([Fault("shift", "shift", "a", "x", "y", 1, 8, 0.001, "words")]).select(list(range(9)))
+    Folder(tmp_path).write_table(FILE, old)
+    (found,) = read_faults(Folder(tmp_path)) or []
+    assert found.sentence == "words" and found.share is None
+
+
 def test_a_shard_is_looked_at_with_its_neighbours(planted: Path) -> None:
     """The band of a shard is that of the whole corpus, cut out."""
     database = Audit(planted).database
@@ -89,6 +110,15 @@ def test_a_shard_with_the_captions_of_another_is_named(tmp_path: Path) -> None:
     found = [fault for fault in Audit(tmp_path / "audit").faults() if fault.kind == "block"]
     assert [(fault.pattern, fault.shard) for fault in found] == [("elsewhere", "00001")]
     assert "media of shard 00003" in found[0].sentence
+
+
+def test_captions_in_no_order_are_scattered_not_nowhere(tmp_path: Path) -> None:
+    """Most captions of every shard belong to media of all shards: no shard is the usual one to tell more."""
+    generator = np.random.default_rng(3)
+    source = np.where(generator.random(600) < 0.8, generator.permutation(600), np.arange(600))
+    write_planted(tmp_path / "audit", *invented(600, 9), shards=3, source=source)
+    found = [fault for fault in Audit(tmp_path / "audit").faults() if fault.kind == "block"]
+    assert {fault.pattern for fault in found} == {"scattered"} and {fault.p_value for fault in found} == {None}
 
 
 def test_captions_of_another_corpus_belong_nowhere(tmp_path: Path) -> None:

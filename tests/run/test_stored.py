@@ -51,6 +51,22 @@ def test_datacomp_rows_are_those_of_the_files(audited: Path) -> None:
         assert got["url"] == row["url"] and got["media_path"] is None
         assert got["clip_l14_similarity_score"] == pytest.approx(row["clip_l14_similarity_score"])
         assert got["media_digest"] == row["sha256"][:32]
+        assert got["aspect"] == pytest.approx(row["original_width"] / row["original_height"])
+
+
+def test_facts_of_captions_are_columns_of_stored_embeddings_too(tmp_path: Path) -> None:
+    visual, text = pairs(200, 16)
+    captions = [f"a dog in the park, number {row}" if row % 2 else "click HERE now: www.shop.com" for row in range(200)]
+    pq.write_table(vector_table(visual, text, [*captions[:-1], None]), tmp_path / "v.parquet")
+    options = CorpusOptions(visual_column="image_embedding", text_column="text_embedding")
+    run_audit(AuditConfig(str(tmp_path / "v.parquet"), str(tmp_path / "audit"), options=options, quiet=True))
+    with Audit(tmp_path / "audit") as audit:
+        sql = "SELECT caption, words, looks_like, caption_count, status FROM samples ORDER BY key"
+        rows = audit.sql(sql).to_pylist()
+        assert rows[0]["looks_like"] == "url" and rows[0]["caption_count"] == 100
+        assert (rows[1]["words"], rows[1]["looks_like"], rows[1]["caption_count"]) == (7, None, 99)
+        assert rows[-1]["status"] == "missing_caption" and rows[-1]["words"] is None
+        assert {fault.rows for fault in audit.faults() if fault.kind == "caption"} == {100, 99}
 
 
 @pytest.mark.parametrize("features", ["b32", "l14"])
