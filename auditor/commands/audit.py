@@ -63,9 +63,9 @@ OPTIONS = [
                  "the corpus fits."),
     click.option("--reference", default=4096, show_default=True, help="Pairs that every pair is compared with."),
     click.option("--near-duplicate", type=float, help="Cosine of near-duplicates; measured by default."),
-    click.option("--keep-duplicate", type=click.Choice(["first", "pixels", "media_size"]), default="first",
-                 show_default=True, help="Which of a group of duplicates stays: the first, the picture with the most "
-                 "pixels, or the largest file; `duplicate_of` of the others names it."),
+    click.option("--keep-duplicate", metavar="COLUMN", default="first", show_default=True, help="Which of a group of "
+                 "duplicates stays: the first, that with the most pixels, or with the largest value of a column that "
+                 "the sweep finds (media_size, sharpness, words, …); `duplicate_of` of the others names it."),
     click.option("--ambiguous-top", type=click.FloatRange(0, 1, max_open=True), help="Flag this share as ambiguous, "
                  "0.05 for the top 5%, instead of what fits a fifth of the corpus or says nothing."),
     click.option("--seed", default=0, show_default=True, help="Of every random choice."),

@@ -15,8 +15,8 @@ import click
 @click.option("--near-duplicate", type=float, help="Cosine of near-duplicates.")
 @click.option(
     "--keep-duplicate",
-    type=click.Choice(["first", "pixels", "media_size"]),
-    help="Which of a group of duplicates stays.",
+    metavar="COLUMN",
+    help="Which of a group of duplicates stays: first, pixels, or a column such as media_size or sharpness.",
 )
 @click.option(
     "--ambiguous-top",

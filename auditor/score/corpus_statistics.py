@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from auditor.errors import AuditorError
 from auditor.measure.ambiguity import AmbiguityScale, Frequencies, Level, absolute_thresholds, top_thresholds
 from auditor.measure.mismatch import MismatchModel, fit_mismatch
 from auditor.measure.rivals import Hubs, Measures, Reference, frame_match_threshold, hubs_of, measure
@@ -21,7 +22,7 @@ from auditor.measure.topics import assign_topics, fit_topics, typical_captions
 from auditor.measure.words import Vocabulary
 from auditor.score.caption_counts import CaptionCounts, count_captions
 from auditor.score.corpus_map import CorpusMap, lay_out
-from auditor.score.duplicate_search import Best, find_duplicates
+from auditor.score.duplicate_search import BEST, find_duplicates
 from auditor.score.pair_sample import (
     KINDS,
     Each,
@@ -55,8 +56,12 @@ class ScoreConfig:
     topics: int = 16
     near_duplicate: float | None = None  # cosine above which two media are one; None: from the corpus's own spread
     ambiguous_top: float | None = None  # share that the flags of ambiguity take; None or 0: whatever fits too much
-    keep_duplicate: Best = "first"  # which of a group of duplicates is the one that the others repeat
+    keep_duplicate: str = "first"  # which of a group of duplicates the others repeat: one of BEST
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.keep_duplicate not in BEST:
+            raise AuditorError(f"duplicates are kept by one of {', '.join(BEST)}, not by {self.keep_duplicate!r}")
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> "ScoreConfig":

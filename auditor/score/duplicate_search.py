@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from auditor.measure.duplicates import (
@@ -25,13 +24,21 @@ from auditor.measure.duplicates import (
     fit_cells,
     places,
 )
+from auditor.schema import COLUMNS, FACTS
 from auditor.score.pair_sample import KINDS, Each, ShardCounts, groups, in_turn
 from auditor.store.embeddings import MEDIUM, begins_medium, file_name, identities, matrix, read_facts
 from auditor.store.folder import Folder, StorageError
 from auditor.sweep.rows import digest
 from auditor.vectors import Bools, Floats, Ints
 
-Best = Literal["first", "pixels", "media_size"]
+PIXELS = "pixels"  # width times height
+# What the best of a group may be chosen by: the first, or the largest value that the sweep has found.
+PLACES = ("caption_index", "caption_hash", "start", "end", "media_offset")
+BEST = (
+    "first",
+    PIXELS,
+    *(name for name in FACTS if COLUMNS[name].type.startswith(("int", "float")) and name not in PLACES),
+)
 PLACE = "duplicates"
 SORTED = "sorted"  # a folder inside, for as long as the search takes
 MEDIA_TOGETHER = 50_000  # whose vectors are sorted into one file, at least
@@ -68,7 +75,7 @@ def find_duplicates(
     folder: Folder,
     counts: Sequence[ShardCounts],
     threshold: float | None = None,
-    best: Best = "first",
+    best: str = "first",
     *,
     only: Sequence[str] | None = None,
     seed: int = 0,
@@ -220,7 +227,7 @@ def write_groups(
     shards: Sequence[str],
     starts: Ints,
     found: dict[int, list[int]],
-    best: Best,
+    best: str,
     writable: Bools,  # which shards may be written
     each: Each,
 ) -> int:
@@ -252,14 +259,13 @@ def mark_of(rows: Sequence[tuple[str, str]]) -> str:
     return digest(repr(sorted(rows)).encode())
 
 
-def _named(folder: Folder, best: Best, wanted: tuple[str, Ints]) -> tuple[list[str], list[int]]:
-    """uid and worth of some media of a shard."""
+def _named(folder: Folder, best: str, wanted: tuple[str, Ints]) -> tuple[list[str], list[float]]:
+    """uid and worth of some media of a shard; what has no value is worth least."""
     shard, rows = wanted
-    media, _ = media_of(folder, shard, ["uid", "width", "height", "media_size"])
+    factors = {"first": [], PIXELS: ["width", "height"]}.get(best, [best])
+    media, _ = media_of(folder, shard, ["uid", *factors])
     chosen = media.take(pa.array(rows))
-    worth = {
-        "first": pa.array(np.zeros(len(rows), np.int64)),
-        "pixels": pc.multiply(chosen["width"].cast(pa.int64()), chosen["height"].cast(pa.int64())),
-        "media_size": chosen["media_size"],
-    }[best]
-    return chosen["uid"].to_pylist(), pc.fill_null(worth, 0).to_pylist()
+    worth = np.ones(len(rows))
+    for name in factors:
+        worth = worth * chosen[name].to_numpy(zero_copy_only=False).astype(np.float64)
+    return chosen["uid"].to_pylist(), np.where(np.isnan(worth), -np.inf, worth).tolist()

@@ -38,7 +38,13 @@ def read_manifest(folder: Folder) -> dict[str, Any]:
 SHAPE: dict[str, Any] = {
     "corpus": {"spec": str, "shards": int},
     "model": {"spec": str, "fingerprint": str, "dim": int, "logit_scale": NUMBER, "frames": int},
-    "settings": {},
+    "settings": {
+        "score": {
+            **dict.fromkeys(("reference", "fit_pairs", "prototypes", "topics", "seed"), int),
+            **dict.fromkeys(("near_duplicate", "ambiguous_top"), (*NUMBER, type(None))),
+            **dict.fromkeys(("target", "keep_duplicate"), str),
+        }
+    },
     "state": str,
     "counts": {"keys": int, "rows": int, "status": {"": int}},
     "shards": {"": int},

@@ -8,8 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from auditor.errors import AuditorError
 from auditor.measure.duplicates import duplicate_groups
 from auditor.score import duplicate_search
+from auditor.score.corpus_statistics import ScoreConfig
 from auditor.score.duplicate_search import duplicates_name, find_duplicates, read_duplicates
 from auditor.score.pair_sample import ShardCounts, groups
 from auditor.store.embeddings import file_name, vectors
@@ -37,6 +39,7 @@ def write_shards(folder: Folder, visual: Floats, digests: Sequence[str]) -> list
             "width": pa.array(np.arange(rows, dtype=np.int32)),
             "height": pa.array(np.ones(rows, np.int32)),
             "media_size": pa.array(-np.arange(rows, dtype=np.int64)),
+            "sharpness": pa.array(np.arange(rows, dtype=np.float32), mask=np.arange(rows) % 2 == 1),
             "visual": vectors(visual[chosen], present),
         }
         folder.write_table(file_name(str(number)), pa.table(table))
@@ -96,6 +99,21 @@ def test_the_best_of_a_group_stays(tmp_path: Path) -> None:
     assert all(row[kept] >= row[uid] for uid, kept in largest.items())  # the wider picture
     assert all(row[kept] <= row[uid] for uid, kept in smallest_row.items())  # the larger file
     assert {frozenset(pair) for pair in plain.items()} == {frozenset(pair) for pair in largest.items()}
+
+
+def test_the_best_by_any_column_stays_and_what_has_no_value_is_the_worst(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    visual, digests = media()
+    find_duplicates(folder, write_shards(folder, visual, digests), best="sharpness")
+    worth = {uid: -1 if row % 2 else row for uid in uids(folder) for row in [int(uid.split("-")[1])]}
+    assert all(worth[kept] >= worth[uid] for uid, kept in found(folder).items())
+    assert any(worth[uid] < 0 < worth[kept] for uid, kept in found(folder).items())
+
+
+def test_a_column_that_nobody_can_choose_by_is_one_line() -> None:
+    for column in ("p_mismatch", "key", "nonsense"):
+        with pytest.raises(AuditorError, match=f"not by '{column}'"):
+            ScoreConfig(keep_duplicate=column)
 
 
 def test_a_shard_without_duplicates_has_no_file_and_old_ones_go(tmp_path: Path) -> None:
