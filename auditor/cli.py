@@ -81,8 +81,17 @@ def meant_for_people() -> tuple[type[BaseException], ...]:
 
 
 def of_files() -> tuple[type[BaseException], ...]:
-    """Errors of the operating system, of Parquet and of weights: files that are not what they should be."""
-    named = (("pyarrow", "ArrowException"), ("duckdb", "Error"), ("safetensors", "SafetensorError"))
+    """Errors of the operating system, of Parquet, of weights and of object stores: files that cannot be had."""
+    named = (
+        ("pyarrow", "ArrowException"),
+        ("duckdb", "Error"),
+        ("safetensors", "SafetensorError"),
+        ("botocore.exceptions", "BotoCoreError"),  # no credentials, no such address
+        ("botocore.exceptions", "ClientError"),
+        ("aiohttp", "ClientError"),
+        ("google.auth.exceptions", "GoogleAuthError"),
+        ("gcsfs.retry", "HttpError"),
+    )
     return (OSError, *(getattr(sys.modules[module], name) for module, name in named if module in sys.modules))
 
 

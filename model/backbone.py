@@ -35,6 +35,9 @@ PROBE = ("a dog", "two children run across a wet field while an old man watches 
 FETCH_SETTINGS = ("timm_model_pretrained", "hf_model_pretrained")
 
 
+HF_FOLDERS = ("hf_tokenizer_name", "hf_model_name")  # in text_cfg: names on the hub, or folders
+
+
 class BackboneError(ModelError):
     """A model that cannot be loaded, or input that it cannot encode."""
 
@@ -262,6 +265,21 @@ def check_folder(folder: Path) -> None:
         raise BackboneError(f"{path} has no model_cfg with an embed_dim")
     if not any(next(folder.glob(f"*.{ending}"), None) for ending in ("safetensors", "bin", "pth")):
         raise BackboneError(f"{folder} has no weights (open_clip_model.safetensors)")
+    text = config["model_cfg"].get("text_cfg")
+    named = [str(text.get(name) or "") for name in HF_FOLDERS] if isinstance(text, dict) else []
+    for place in (folder, *(Path(name) for name in named if name)):
+        refuse_code_in(place)
+
+
+def refuse_code_in(folder: Path) -> None:
+    """transformers would ask on the terminal whether to run the Python that a folder brings along; here nobody may."""
+    for name in ("tokenizer_config.json", "config.json"):
+        try:
+            config = json.loads((folder / name).read_bytes())
+        except (OSError, ValueError):
+            continue  # none, or one that is refused when it is loaded
+        if isinstance(config, dict) and config.get("auto_map"):
+            raise BackboneError(f"{folder / name} asks to run code of its own (auto_map): it is not loaded")
 
 
 def refuse_code(spec: str, config: Any) -> None:

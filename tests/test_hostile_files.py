@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import json
+import os
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -79,6 +80,48 @@ def test_a_mutated_manifest(audit: Path, tmp_path: Path, capsys: pytest.CaptureF
         with told(f"{command[0]} with {'.'.join(map(str, path))} changed"):
             refused += check(here, command, capsys)
     assert refused > 20
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ("scoring", -1),
+        ("corpus.carry", [None]),
+        ("corpus.root", 7),
+        ("settings.score", {"seed": 1e308}),
+        ("settings.score", {"keep_duplicate": 3}),
+        ("statistics.image.histogram.null", [0.5]),
+        ("statistics.image.curve.p", [0.5]),
+        ("fitted_on", "all"),
+        ("drift", [None]),
+    ],
+)
+def test_values_of_a_manifest_that_a_reader_would_stumble_over(
+    audit: Path, tmp_path: Path, place: str, value: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = Path(shutil.copytree(audit, tmp_path / "audit"))
+    manifest = json.loads((here / "manifest.json").read_text())
+    manifest.setdefault("settings", {})
+    (here / "manifest.json").write_text(mutated(manifest, tuple(place.split(".")), put(value)))
+    assert run(["summary", str(here)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "is damaged" in line and place.split(".")[0] in line
+
+
+def test_a_store_that_gives_nobody_access_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    s3fs = pytest.importorskip("s3fs")
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    s3fs.S3FileSystem.clear_instance_cache()
+    try:
+        assert check(Path("s3://nobody-has-this/audit"), ["verify", "s3://nobody-has-this/audit", "--files"], capsys)
+    finally:
+        s3fs.S3FileSystem.clear_instance_cache()
 
 
 @contextlib.contextmanager

@@ -24,7 +24,8 @@ from auditor.store.shape import Whole, read_shaped
 
 FOLDER = "certify"
 ROW = Whole(uid=str, caption_index=int, shard=str, key=str, stratum=int)
-SHAPE = Whole(name=str, rules={}, labels=int, seed=int, strata=[Whole(rows=int)], rows=[ROW])
+STRATUM = Whole(rows=int, flagged=bool, removed=bool)
+SHAPE = Whole(name=str, rules={}, labels=int, seed=int, strata=[STRATUM], rows=[ROW])
 
 
 class CertifyError(AuditorError):

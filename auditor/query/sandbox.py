@@ -62,6 +62,11 @@ def in_words(error: Exception) -> str:
     return " ".join(text.split())
 
 
+def is_text(given: str) -> bool:
+    """Whether it has no half of a surrogate pair, which undecodable bytes of a command line become."""
+    return not any("\ud800" <= character <= "\udfff" for character in given)
+
+
 class Sandbox:
     """A locked DuckDB over the files in `readable`; `writable` are the only paths a COPY of ours may write."""
 
@@ -72,6 +77,8 @@ class Sandbox:
         filesystems: Sequence[Any] = (),  # of fsspec, for remote files
         writable: Sequence[str] = (),
     ) -> None:
+        if odd := next((path for path in (*readable, *writable) if not is_text(path)), None):
+            raise QueryError(f"{odd} cannot be opened: its name is not in UTF-8; rename it")
         self.limits = limits
         self._running: set[duckdb.DuckDBPyConnection] = set()  # questions
         self._last, self.stopped = time.monotonic(), False  # when one began or ended; whether there will be no more
@@ -193,6 +200,8 @@ class Sandbox:
         """The syntax tree of the one SELECT in `sql`."""
         if len(sql) > LONGEST:
             raise QueryError(f"a query of {len(sql):,} characters is too long")
+        if not is_text(sql):
+            raise QueryError("a query must be text in UTF-8")
         try:
             with self._session() as session:
                 duckdb.extract_statements(sql)  # for its message: better than that of the serializer

@@ -67,7 +67,7 @@ def extend_audit(config: AuditConfig, make_engine: MakeEngine = local_engine, de
         account(corpus, reports, manifest)
         manifest.state = "scoring"
         manifest.save(folder)
-        score = ScoreConfig.of(manifest.settings["score"])
+        score = ScoreConfig.of(manifest.settings.get("score") or {})
         context = prepare(
             folder,
             old,

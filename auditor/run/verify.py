@@ -56,7 +56,7 @@ def verify(out: str, count: int, *, model: str | None = None, corpus: str | None
     if backbone.fingerprint != manifest.model["fingerprint"]:
         raise AuditorError(f"{backbone.spec} is not the model that made {out}; pass it with --model")
     shards = swept_shards(folder)
-    config = ScoreConfig.of(manifest.settings["score"])
+    config = ScoreConfig.of(manifest.settings.get("score") or {})
     context = prepare(
         folder,
         shards if manifest.fitted_on is None else manifest.fitted_on,  # of an extended audit the old ones

@@ -34,9 +34,10 @@ def read_manifest(folder: Folder) -> dict[str, Any]:
     return stored
 
 
+MAYBE_TEXT = (str, type(None))
 # What readers take for granted of a field that is there.
 SHAPE: dict[str, Any] = {
-    "corpus": {"spec": str, "shards": int},
+    "corpus": {"spec": str, "shards": int, "root": MAYBE_TEXT, "carry": [str]},
     "model": {"spec": str, "fingerprint": str, "dim": int, "logit_scale": NUMBER, "frames": int},
     "settings": {
         "score": {
@@ -46,6 +47,7 @@ SHAPE: dict[str, Any] = {
         }
     },
     "state": str,
+    "scoring": (dict, type(None)),
     "counts": {"keys": int, "rows": int, "status": {"": int}},
     "shards": {"": int},
     "failed_shards": [{"shard": str}],
@@ -53,6 +55,8 @@ SHAPE: dict[str, Any] = {
     "statistics": {"": {}},
     "thresholds": {"": (int, float, dict)},
     "shard_priors": {"": NUMBER},
+    "fitted_on": (list, type(None)),
+    "drift": [{}],
 }
 
 
@@ -69,7 +73,18 @@ ESTIMATED = Whole(
 def wrong_statistics(statistics: dict[str, Any]) -> str:
     """Of the kinds of media whose share of mismatched pairs was estimated."""
     estimated = {kind: found for kind, found in statistics.items() if found.get("pi0") is not None}
-    return first_wrong(estimated, {"": ESTIMATED}, "statistics")
+    return first_wrong(estimated, {"": ESTIMATED}, "statistics") or next(
+        (f"statistics.{kind} has lists of other lengths" for kind, found in estimated.items() if not fits(found)), ""
+    )
+
+
+def fits(estimated: dict[str, Any]) -> bool:
+    """Whether the lists that belong together are equally long."""
+    curve, bins = estimated["curve"], estimated["histogram"]
+    return (
+        len(curve["score"]) == len(curve["p"])
+        and len(bins["edges"]) - 1 == len(bins["observed"]) == len(bins["null"])
+    )  # fmt: skip
 
 
 @dataclass

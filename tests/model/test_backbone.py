@@ -191,6 +191,20 @@ def test_a_model_that_brings_code_is_refused(tmp_path: Path) -> None:
         load_backbone(f"local-dir:{tmp_path}")
 
 
+@pytest.mark.parametrize("place", ["model", "tokenizer"])
+def test_a_tokenizer_that_brings_code_is_refused(tmp_path: Path, place: str) -> None:
+    write_model(tmp_path / "model")
+    path = tmp_path / "model" / "open_clip_config.json"
+    config = json.loads(path.read_text())
+    config["model_cfg"]["text_cfg"]["hf_tokenizer_name"] = str(tmp_path / place)
+    path.write_text(json.dumps(config))
+    (tmp_path / place).mkdir(exist_ok=True)
+    code = {"auto_map": {"AutoTokenizer": ["evil.Evil", None]}}
+    (tmp_path / place / "tokenizer_config.json").write_text(json.dumps(code))
+    with pytest.raises(BackboneError, match="run code of its own"):
+        load_backbone(f"local-dir:{tmp_path / 'model'}")
+
+
 @pytest.mark.parametrize("name", ["open_clip_pytorch_model.bin", "model.pth"])
 def test_a_pickle_is_never_run(tmp_path: Path, name: str) -> None:
     folder, mark = write_config(tmp_path / "model"), tmp_path / "ran"

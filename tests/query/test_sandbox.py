@@ -335,6 +335,14 @@ def test_too_long_and_too_deep(audit: Audit) -> None:
         audit.count("(" * 20_000 + "TRUE" + ")" * 20_000)
 
 
+def test_undecodable_bytes_are_one_line(audit: Audit, tmp_path: Path) -> None:
+    for ask in (lambda: audit.sql("SELECT 'caf\udce9'"), lambda: audit.count("key = 'caf\udce9'")):
+        with pytest.raises(QueryError, match="UTF-8"):
+            ask()
+    with pytest.raises(QueryError, match="not in UTF-8"):
+        audit.keep().write(tmp_path / "caf\udce9" / "kept.parquet")
+
+
 def test_literals_are_inert() -> None:
     database = Sandbox([])
     for value in ["it's", "'; DROP TABLE x; --", "\\'", "\N{SNOWMAN}", 'a"b', 0.1, 1e-300, 7, True, None, ["a", "'"]]:
