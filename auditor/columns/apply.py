@@ -69,6 +69,8 @@ class Applied:
 
 def make_work(function: Function, columns: Sequence[str], **options: Any) -> Work:
     """The work of a function; `name` is its own unless another is given."""
+    if not callable(function):
+        raise ColumnError(f"function is one to be called, or a class, not {function!r}")
     if not columns or isinstance(columns, str):
         raise ColumnError('say what the function is given: columns=["caption"], ["visual", "text"] or ["image"]')
     name = source_name(options.pop("name", None) or getattr(function, "__name__", "") or type(function).__name__)

@@ -64,6 +64,8 @@ def join(
     """Add the columns of a Parquet or CSV file to an audit; `which` row counts where a key stands in several."""
     if on not in ("uid", "key"):
         raise JoinError(f"join on uid or key, not on {on!r}")
+    if which not in ("first", "last", None):
+        raise JoinError(f"which is first or last, not {which!r}")
     given = read_table(path, on)
     if on not in given.column_names:
         raise JoinError(f"{path} has no column {on!r}; it has {', '.join(given.column_names[:20])}")

@@ -17,9 +17,11 @@ from auditor.store.embeddings import file_name
 from auditor.store.folder import Folder
 from auditor.sweep.embeddings_file import ShardReport
 from auditor.sweep.sweep import SweepConfig
+from auditor.sweep.vector_sweep import StoredModel
 from jobs import cluster
 from model.checkpoint import load_model
 from tests.support.corpora import write_corpus
+from tests.support.stored import pairs, write_datacomp
 
 Row = dict[str, Any]
 
@@ -53,6 +55,16 @@ def test_a_worker_skips_what_is_done_and_survives_what_cannot_be_read(
         assert again[0][0] == first[0][0]
     finally:
         worker.close()
+
+
+def test_a_worker_sweeps_stored_embeddings(tmp_path: Path) -> None:
+    shards = list(open_corpus(f"datacomp:{write_datacomp(tmp_path / 'corpus', l14_txt=pairs(299)[1])}").shards)
+    model = StoredModel("l14_img/l14_txt", 16, 100.0)
+    worker = SweepWorker(Folder(tmp_path / "out"), model, model.fingerprint, "cpu", SweepConfig(), 1)
+    (bad, _), (good, fresh) = ask(worker, shards)
+    assert "299 rows" in (bad.failure or "") and fresh and good.rows == 300
+    assert ask(worker, shards[1:]) == [(good, False)]
+    worker.close()
 
 
 def test_a_worker_with_another_model_does_not_start(random_model: str, tmp_path: Path) -> None:
