@@ -1,6 +1,7 @@
 """Fixtures for all tests. `shared` is the development data beside the checkout; its tests skip where it is not."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,8 @@ LONGEST = (
 )
 TOGETHER = {
     "dashboard/test_browser_explore.py": "dashboard/test_browser.py",
+    "dashboard/test_command.py": "dashboard/test_pages.py",
+    "dashboard/test_media.py": "dashboard/test_pages.py",
     "demo/test_model.py": "demo/test_check.py",
     "measure/test_ambiguity.py": "measure/test_mismatch.py",
 }
@@ -51,6 +54,17 @@ def shared() -> Path:
     if not (SHARED / "data").is_dir():
         pytest.skip(f"no development data at {SHARED} (set PAU_SHARED to where it is)")
     return SHARED
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Sums must not depend on how many threads the machine happens to have."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from auditor.cli import run
+from tests.support.damage import cut, dangle, empty, to_folder, zero
 from tests.support.synthetic import write_corpus_audit
 
 COMMANDS = [
@@ -132,27 +133,7 @@ def told(what: str) -> Iterator[None]:
         raise AssertionError(f"{what}: {error!r}") from error
 
 
-def cut(file: Path) -> None:
-    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-
-
-def zero(file: Path) -> None:
-    data = bytearray(file.read_bytes())
-    data[len(data) // 4 : len(data) // 2] = bytes(len(data) // 2 - len(data) // 4)
-    file.write_bytes(data)
-
-
-def to_folder(file: Path) -> None:
-    file.unlink()
-    file.mkdir()
-
-
-def dangle(file: Path) -> None:
-    file.unlink()
-    file.symlink_to("/nowhere/at/all")
-
-
-@pytest.mark.parametrize("damage", [cut, zero, to_folder, dangle, Path.unlink, lambda file: file.write_bytes(b"")])
+@pytest.mark.parametrize("damage", [cut, zero, to_folder, dangle, Path.unlink, empty])
 @pytest.mark.parametrize("name", ["manifest.json", "samples"])
 def test_damaged_files(
     audit: Path, tmp_path: Path, name: str, damage: Callable[[Path], None], capsys: pytest.CaptureFixture[str]

@@ -2,7 +2,6 @@
 
 import bz2
 import gzip
-import io
 import json
 import os
 import pickle
@@ -19,15 +18,7 @@ from auditor.corpus.reader import CorpusError, CorpusOptions, OpenShard, Shard, 
 from auditor.corpus.tar import TarShard
 from auditor.corpus.write import write_shard
 from auditor.sample import Sample
-
-
-def write_members(path: Path, members: list[tuple[str, bytes]]) -> Path:
-    with tarfile.open(path, "w") as tar:
-        for name, data in members:
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-    return path
+from tests.support.corpora import write_members
 
 
 def samples_of(path: Path, options: CorpusOptions | None = None) -> list[Sample]:

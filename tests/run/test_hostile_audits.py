@@ -23,6 +23,7 @@ from auditor.store.folder import Folder
 from auditor.store.repair_marks import mark_repair
 from auditor.sweep.sweep import SweepConfig
 from tests.support.corpora import write_corpus, write_random_model
+from tests.support.damage import cut, dangle, empty, to_folder, zero
 
 CORPUS_OPTIONS = ["--frames", "4", "--batch-size", "8", "--decoders", "1", "--quiet"]
 COMMANDS = [
@@ -91,32 +92,8 @@ class Place:
         return sorted(path.relative_to(self.audit) for path in self.audit.rglob("*") if path.is_file())
 
 
-def cut(file: Path) -> None:
-    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-
-
-def zero(file: Path) -> None:
-    data = bytearray(file.read_bytes())
-    data[len(data) // 4 : len(data) // 2] = bytes(len(data) // 2 - len(data) // 4)
-    file.write_bytes(data)
-
-
-def empty(file: Path) -> None:
-    file.write_bytes(b"")
-
-
 def other_json(file: Path) -> None:
     file.write_text('["\\u001b[31mred", {"columns": 1}, null]')
-
-
-def to_folder(file: Path) -> None:
-    file.unlink()
-    file.mkdir()
-
-
-def dangle(file: Path) -> None:
-    file.unlink()
-    file.symlink_to("/nowhere/at/all")
 
 
 DAMAGES: list[Callable[[Path], None]] = [cut, zero, empty, other_json, to_folder, dangle, Path.unlink]

@@ -79,15 +79,21 @@ def sample(index: int, captions: int = 1) -> dict[str, bytes]:
     return {"jpg": picture(index), "txt": text.encode()}
 
 
-def write_tar(path: Path, samples: Iterable[tuple[str, Mapping[str, bytes]]]) -> Path:
+def write_members(path: Path, members: Iterable[tuple[str, bytes]]) -> Path:
+    """A tar of named files."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(path, "w") as tar:
-        for key, members in samples:
-            for extension, data in members.items():
-                info = tarfile.TarInfo(f"{key}.{extension}")
-                info.size = len(data)
-                tar.addfile(info, io.BytesIO(data))
+        for name, data in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
     return path
+
+
+def write_tar(path: Path, samples: Iterable[tuple[str, Mapping[str, bytes]]]) -> Path:
+    """A tar of samples: a key and its files by extension."""
+    files = ((f"{key}.{extension}", data) for key, members in samples for extension, data in members.items())
+    return write_members(path, files)
 
 
 def write_corpus(folder: Path, shards: int = 3, size: int = 20, captions: int = 1) -> Path:

@@ -2,8 +2,7 @@
 
 import io
 import json
-import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 from PIL import Image
 
 from model.training.config import TrainConfig
+from tests.support.corpora import write_members
 
 COLOURS = {"red": (220, 30, 30), "green": (30, 200, 30), "blue": (30, 30, 220), "white": (250, 250, 250)}
 TINY = {
@@ -22,15 +22,6 @@ TINY = {
     },
     "preprocess_cfg": {"size": [16, 16], "mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]},
 }
-
-
-def write_tar(path: Path, files: Sequence[tuple[str, bytes]]) -> Path:
-    with tarfile.open(path, "w") as tar:
-        for name, data in files:
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
-    return path
 
 
 def png(top: str, bottom: str, size: int = 20) -> bytes:
@@ -58,7 +49,7 @@ def shards(folder: Path, count: int = 2, size: int = 16, captions: int = 2, name
     home = folder / name
     home.mkdir(parents=True, exist_ok=True)
     for shard in range(count):
-        write_tar(home / f"{shard:03}.tar", samples(size, f"{name}{shard}-", captions, seed=shard + len(name)))
+        write_members(home / f"{shard:03}.tar", samples(size, f"{name}{shard}-", captions, seed=shard + len(name)))
     return str(home)
 
 

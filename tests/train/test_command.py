@@ -7,7 +7,8 @@ import pytest
 
 from auditor.cli import run
 from model.training.config import TrainConfig
-from tests.support.training import model_file, shards, tiny_config, write_tar
+from tests.support.corpora import write_members
+from tests.support.training import model_file, shards, tiny_config
 
 
 def arguments(folder: Path, *more: str) -> list[str]:
@@ -18,7 +19,7 @@ def arguments(folder: Path, *more: str) -> list[str]:
 
 def test_a_run_from_a_file_with_flags_on_top(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     val = shards(tmp_path, count=1, size=8, name="val")
-    write_tar(Path(val) / "bad.tar", [("bad.png", b"junk"), ("bad.txt", b"x")])
+    write_members(Path(val) / "bad.tar", [("bad.png", b"junk"), ("bad.txt", b"x")])
     assert run([*arguments(tmp_path), "--val", val, "--batch-size", "32", "--cache", "--json"]) == 0
     captured = capsys.readouterr()
     found = json.loads(captured.out)
@@ -33,7 +34,7 @@ def test_a_run_from_a_file_with_flags_on_top(tmp_path: Path, capsys: pytest.Capt
 
 def test_failures_are_reported_at_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     home = Path(shards(tmp_path))
-    write_tar(home / "zz.tar", [("broken.png", b"junk"), ("broken.txt", b"x")])
+    write_members(home / "zz.tar", [("broken.png", b"junk"), ("broken.txt", b"x")])
     assert run(arguments(tmp_path)) == 0
     shown = capsys.readouterr().out
     assert "left out: 1 corrupt" in shown and "zz: broken: " in shown

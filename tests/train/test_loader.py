@@ -24,8 +24,9 @@ from auditor.train.shards import LoaderError, count_shards
 from model.pixels import Limits, PixelSpec
 from model.training.processes import ProcessGroup
 from tests.support.clips import numbered_clip, read_number
+from tests.support.corpora import write_members
 from tests.support.decoders import strike
-from tests.support.training import png, samples, shards, write_tar
+from tests.support.training import png, samples, shards
 
 CONFIG = LoaderConfig(batch=5, shuffle=7)
 
@@ -53,7 +54,7 @@ def test_whatever_is_audited_can_be_trained_on(tmp_path: Path, pool: DecoderPool
     media = {f"{i}": png("red", "blue", 10 + i) for i in range(4)}
     captions = {key: [f"first of {key}", f"second of {key}"] for key in media}
     texts = {key: "\n".join(lines).encode() for key, lines in captions.items()}
-    write_tar(tmp_path / "a.tar", [f for k in media for f in ((f"{k}.png", media[k]), (f"{k}.txt", texts[k]))])
+    write_members(tmp_path / "a.tar", [f for k in media for f in ((f"{k}.png", media[k]), (f"{k}.txt", texts[k]))])
     for folder in ("folder", "images"):
         (tmp_path / folder).mkdir()
         for key, data in media.items():
@@ -75,7 +76,7 @@ def test_whatever_is_audited_can_be_trained_on(tmp_path: Path, pool: DecoderPool
 
 @pytest.mark.parametrize("missing", [100, 300, 600, 900])  # in a header, in a header, in a caption, in an image
 def test_a_truncated_shard_gives_what_it_holds_and_is_reported(tmp_path: Path, pool: DecoderPool, missing: int) -> None:
-    path = write_tar(tmp_path / "cut.tar", samples(6))
+    path = write_members(tmp_path / "cut.tar", samples(6))
     path.write_bytes(path.read_bytes()[: 4 * 2048 + missing])
     found = count_shards(str(path))
     assert found.samples == 4
@@ -105,7 +106,7 @@ def test_an_epoch_sees_every_caption_once_whatever_their_number(tmp_path: Path, 
         for i, count in enumerate(counts)
         for file in [(f"{i}.png", png("red", "blue")), (f"{i}.txt", "\n".join("abcde"[:count]).encode())]
     ]
-    write_tar(home / "0.tar", files)
+    write_members(home / "0.tar", files)
     found = count_shards(str(home))
     assert found.pairs("all") == 24
     pairs = names(take(PairLoader(found, replace(CONFIG, batch=4), pool), 12))
@@ -133,7 +134,7 @@ def test_a_pass_has_each_medium_at_most_once(tmp_path: Path, pool: DecoderPool) 
 
 
 def test_join_makes_one_paragraph(tmp_path: Path, pool: DecoderPool) -> None:
-    write_tar(tmp_path / "a.tar", [("a.png", png("red", "blue")), ("a.txt", b"first.\nsecond.")])
+    write_members(tmp_path / "a.tar", [("a.png", png("red", "blue")), ("a.txt", b"first.\nsecond.")])
     found = count_shards(str(tmp_path / "a.tar"))
     batch = take(PairLoader(found, replace(CONFIG, batch=1, captions="join"), pool), 1)[0]
     assert batch.captions == ["first. second."]
@@ -162,7 +163,7 @@ def test_a_process_without_a_sample_is_an_error_not_a_loop(tmp_path: Path, pool:
 
 def test_a_loader_goes_on_where_it_was(tmp_path: Path, pool: DecoderPool) -> None:
     home = Path(shards(tmp_path, count=2, size=9))
-    write_tar(home / "bad.tar", [("bad.png", b"junk"), ("bad.txt", b"x"), *samples(3, "more")])
+    write_members(home / "bad.tar", [("bad.png", b"junk"), ("bad.txt", b"x"), *samples(3, "more")])
     found = count_shards(str(home))
     config = replace(CONFIG, batch=4)
     straight = take(PairLoader(found, config, pool), 18)
@@ -189,7 +190,9 @@ def test_the_number_of_decoders_changes_nothing(tmp_path: Path, pool: DecoderPoo
 
 def test_failures_are_counted_once_and_named(tmp_path: Path, pool: DecoderPool) -> None:
     home = Path(shards(tmp_path, count=1, size=6))
-    write_tar(home / "bad.tar", [("x.png", b"junk"), ("x.txt", b"a\nb"), ("y.jpg", b"2"), ("y.txt", b"c"), *samples(2)])
+    write_members(
+        home / "bad.tar", [("x.png", b"junk"), ("x.txt", b"a\nb"), ("y.jpg", b"2"), ("y.txt", b"c"), *samples(2)]
+    )
     loader = PairLoader(count_shards(str(home)), CONFIG, pool)
     take(loader, 12)  # three epochs
     found = sorted((f.key, f.reason, f.shard) for f in loader.failures.values())
@@ -200,7 +203,7 @@ def test_a_file_that_kills_or_hangs_its_decoder_is_a_failure(tmp_path: Path, mon
     blows = {b"crasher": signal.SIGSEGV, b"hanger": signal.SIGSTOP}
     strike(monkeypatch, blows)
     bad = [(f"{data.decode()}.{end}", data) for data in blows for end in ("png", "txt")]
-    path = write_tar(tmp_path / "bad.tar", [*samples(3), *bad, *samples(3, "more")])
+    path = write_members(tmp_path / "bad.tar", [*samples(3), *bad, *samples(3, "more")])
     with DecoderPool(PixelSpec(size=(8, 8)), workers=1, limits=Limits(seconds=2.0)) as pool:
         loader = PairLoader(count_shards(str(path)), CONFIG, pool)
         seen = names(take(loader, 6))
@@ -215,7 +218,7 @@ def test_a_file_that_kills_or_hangs_its_decoder_is_a_failure(tmp_path: Path, mon
 
 
 def test_a_corpus_without_a_good_medium_is_an_error_not_a_loop(tmp_path: Path, pool: DecoderPool) -> None:
-    write_tar(tmp_path / "bad.tar", [("x.png", b"junk"), ("x.txt", b"a\nb"), ("y.png", b"2"), ("y.txt", b"c")])
+    write_members(tmp_path / "bad.tar", [("x.png", b"junk"), ("x.txt", b"a\nb"), ("y.png", b"2"), ("y.txt", b"c")])
     loader = PairLoader(count_shards(str(tmp_path / "bad.tar")), CONFIG, pool)
     with pytest.raises(LoaderError, match="no medium of the corpus could be decoded") as caught:
         take(loader, 1)
@@ -224,7 +227,7 @@ def test_a_corpus_without_a_good_medium_is_an_error_not_a_loop(tmp_path: Path, p
 
 def test_kept_pixels_give_the_same_batches_without_the_shards(tmp_path: Path, pool: DecoderPool) -> None:
     home = Path(shards(tmp_path))
-    write_tar(home / "bad.tar", [("x.png", b"junk"), ("x.txt", b"a\nb"), *samples(2, "more")])
+    write_members(home / "bad.tar", [("x.png", b"junk"), ("x.txt", b"a\nb"), *samples(2, "more")])
     found = count_shards(str(home))
     plain = take(PairLoader(found, CONFIG, pool), 40)
     with closing(iter(PairLoader(found, replace(CONFIG, cache_bytes=10**6), pool))) as keeping:
@@ -265,7 +268,7 @@ def test_videos_and_images_share_a_batch(tmp_path: Path, pool: DecoderPool) -> N
         ("c.jpg", b"its poster"),
         ("c.txt", b"a short clip"),
     ]
-    found = count_shards(str(write_tar(tmp_path / "v.tar", files)))
+    found = count_shards(str(write_members(tmp_path / "v.tar", files)))
     (batch,) = list(MediaLoader(found, CONFIG, pool))
     assert batch.pixels.shape == (3, 4, 8, 8, 3)
     assert batch.mask.tolist() == [[True, False, False, False], [True] * 4, [True, True, False, False]]
@@ -312,7 +315,7 @@ def test_a_timed_caption_comes_with_the_frames_of_its_span(tmp_path: Path) -> No
     spans = [(0.0, 1.0), (1.0, 2.0), (2.0, 4.0), (9.0, 12.0)]
     segments = [{"start": a, "end": b, "caption": f"from {a:g} to {b:g}"} for a, b in spans]
     record = json.dumps({"segments": segments}).encode()
-    write_tar(tmp_path / "t.tar", [("v.mp4", numbered_clip("h264", "mp4", 100)), ("v.json", record)])
+    write_members(tmp_path / "t.tar", [("v.mp4", numbered_clip("h264", "mp4", 100)), ("v.json", record)])
     counted = count_shards(str(tmp_path / "t.tar"))
     squash = PixelSpec(size=(64, 96), resize_mode="squash")
     with DecoderPool(squash, frames=3, workers=2) as decoders:

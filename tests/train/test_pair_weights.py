@@ -20,9 +20,8 @@ from auditor.train.pair_weights import PairWeightError, PairWeights
 from auditor.train.reader import Draw, LoaderConfig
 from auditor.train.shards import count_shards
 from model.pixels import PixelSpec
-from tests.support.corpora import picture
+from tests.support.corpora import picture, write_members
 from tests.support.synthetic import write_corpus_audit
-from tests.support.training import write_tar
 
 
 def draw(key: str, *indices: int, captions: Sequence[str] = ("x", "y"), shard: str = "s") -> Draw:
@@ -122,7 +121,7 @@ def test_every_caption_of_a_hostile_corpus_gets_its_own_weight(tmp_path: Path, r
             for (k, end, text), jpg in zip(members, media, strict=True)
             for f in ((f"{k}.jpg", jpg), (f"{k}.{end}", text))
         ]
-        write_tar(tmp_path / "corpus" / f"{shard}.tar", [*files, ("0.jpg", media[1]), ("0.txt", b"again")])
+        write_members(tmp_path / "corpus" / f"{shard}.tar", [*files, ("0.jpg", media[1]), ("0.txt", b"again")])
     run_audit(AuditConfig(str(tmp_path / "corpus"), str(tmp_path / "audit"), random_model, quiet=True))
     rows = pq.read_table(tmp_path / "audit" / "samples").to_pylist()
     for number, row in enumerate(rows):

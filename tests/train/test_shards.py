@@ -10,12 +10,13 @@ from auditor.errors import AuditorError
 from auditor.sample import Problem
 from auditor.train.reader import read
 from auditor.train.shards import Slice, assign_slices, count_shards
-from tests.support.training import png, shards, write_tar
+from tests.support.corpora import write_members
+from tests.support.training import png, shards
 
 
 def test_what_cannot_be_used_is_left_out_and_counted(tmp_path: Path) -> None:
     image = png("red", "blue")
-    path = write_tar(
+    path = write_members(
         tmp_path / "a.tar",
         [
             ("a.png", image),
@@ -46,8 +47,8 @@ def test_what_cannot_be_used_is_left_out_and_counted(tmp_path: Path) -> None:
         (lambda p: None, "does not exist"),
         (lambda p: p.write_bytes(b"this is not a tar" * 100), "is not a tar"),
         (lambda p: p.write_bytes(b""), "is empty"),
-        (lambda p: write_tar(p, []), "holds no pairs"),
-        (lambda p: write_tar(p, [("a.png", b"x"), ("b.txt", b"y")]), "holds no pairs"),
+        (lambda p: write_members(p, []), "holds no pairs"),
+        (lambda p: write_members(p, [("a.png", b"x"), ("b.txt", b"y")]), "holds no pairs"),
     ],
 )
 def test_bad_shards_are_one_clear_line(tmp_path: Path, make, message: str) -> None:  # type: ignore[no-untyped-def]

@@ -27,17 +27,11 @@ from model.training.processes import ProcessGroup
 from model.training.state import parameters_by_name, recover_last
 from model.training.trainable import choose_weights, learning_modes, tokenize
 from tests.model.training.test_objective import gradients, make_pairs
+from tests.support.corpora import write_members
 from tests.support.decoders import strike
-from tests.support.training import model_file, shards, tiny_config, write_tar
+from tests.support.training import model_file, shards, tiny_config
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Any:
-    """Sums must not depend on how many threads the machine happens to have."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 # -------------------------------------------------------------------------------------------------------- runs
@@ -116,7 +110,7 @@ def test_a_killed_run_ends_with_the_weights_of_an_undisturbed_one(tmp_path: Path
 def test_a_file_that_kills_its_decoder_does_not_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     strike(monkeypatch, {b"crasher": signal.SIGSEGV})
     config = tiny_config(tmp_path, epochs=1)
-    write_tar(Path(config.corpus) / "zz.tar", [("bad.png", b"crasher"), ("bad.txt", b"x"), ("c.png", b"p")])
+    write_members(Path(config.corpus) / "zz.tar", [("bad.png", b"crasher"), ("bad.txt", b"x"), ("c.png", b"p")])
     result = train(config)
     assert result.steps == 4 and result.failures == {"corrupt": 1, "missing_caption": 1}
     assert result.examples == ["zz: bad: decoder died of SIGSEGV", "zz: c: no .txt and no .json"]
@@ -232,7 +226,7 @@ def test_complaints_leave_nothing_behind(tmp_path: Path) -> None:
     assert "no tar, no image or video" in complaint(replace(config, val=str(empty)))
     (tmp_path / "x.tar").write_bytes(b"no tar" * 999)
     assert "is not a tar" in complaint(replace(config, corpus=str(tmp_path / "x.tar")))
-    none = write_tar(tmp_path / "none.tar", [("a.txt", b"a caption")])
+    none = write_members(tmp_path / "none.tar", [("a.txt", b"a caption")])
     assert "holds no pairs" in complaint(replace(config, corpus=str(none)))
     assert "fewer than the 100 of one step" in complaint(replace(config, batch_size=100))
     assert "neither an open_clip model nor a folder" in complaint(replace(config, model="ViT-Z-99"))

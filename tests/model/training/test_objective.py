@@ -1,7 +1,6 @@
 """The objective: chunks against whole batches, weights, false negatives and the running target."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -23,14 +22,7 @@ from model.training.targets import CorpusTarget, RetrievalTarget
 from model.training.trainable import tokenize
 from tests.support.training import model_file, tiny_config
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Any:
-    """Sums must not depend on how many threads the machine happens to have."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def make_pairs(learner: Learner, count: int = 10, seed: int = 0) -> Pairs:
