@@ -84,6 +84,9 @@ def worst_end(
     for h, stratum in enumerate(strata):
         bad = stratum.bad + (stratum.unsure if unsure_bad[h] else 0)
         good = stratum.labels - bad
+        if not stratum.labels:  # nothing is known: it may be as bad, or as good, as makes the end worst
+            middle[:, h] = extreme[:, h] = float(extra_bad[h])
+            continue
         middle[:, h] = confined(middle_shares(generator, bad, good), stratum, bad, good)
         extreme[:, h] = confined(beta(generator, bad + extra_bad[h], good + (not extra_bad[h])), stratum, bad, good)
     ends = []
@@ -103,10 +106,8 @@ def farthest(quantity: Quantity, middle: Doubles, extreme: Doubles, upper: bool,
 
 
 def middle_shares(generator: np.random.Generator, bad: int, good: int) -> Doubles:
-    """Shares around the one that was seen; anything at all where nothing was."""
+    """Shares around the one that was seen."""
     labels = bad + good
-    if not labels:
-        return np.asarray(generator.random(DRAWS))
     certainty = max(labels - 2, 1) / labels  # so that the variance is that of a share, without bias
     return beta(generator, bad * certainty, good * certainty)
 

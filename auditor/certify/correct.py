@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from auditor.certify.recalibrate import Correction, features, fit_correction, sigmoid
-from auditor.certify.sample import CertifyError, Sample
+from auditor.certify.sample import CertifyError, Sample, fair_marks
 from auditor.measure.mismatch import INTERVAL, MismatchModel
 from auditor.query.database import AuditDatabase
 from auditor.query.sandbox import literal
@@ -49,7 +49,7 @@ def judged_rows(database: AuditDatabase, sample: Sample, marks: list[str | None]
     """p, score and mark of the decided rows, and how many rows of the corpus each stands for."""
     decided = {
         (row.uid, row.caption_index): (row.stratum, mark)
-        for row, mark in zip(sample.rows, marks, strict=True)
+        for row, mark in zip(sample.rows, fair_marks(marks), strict=True)
         if mark in ("good", "bad")
     }
     count = np.bincount([stratum for stratum, _ in decided.values()], minlength=len(sample.strata))

@@ -6,7 +6,7 @@ those of the audit's reviews, wherever they were made.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from auditor.store.folder import Folder
 from auditor.store.shape import Whole, read_shaped
 
 FOLDER = "certify"
+JUDGED = 0.9  # share of a beginning that must be judged
 ROW = Whole(uid=str, caption_index=int, shard=str, key=str, stratum=int)
 STRATUM = Whole(rows=int, flagged=bool, removed=bool)
 SHAPE = Whole(name=str, rules={}, labels=int, seed=int, strata=[STRATUM], rows=[ROW])
@@ -151,10 +152,23 @@ def marks_of_sample(database: AuditDatabase, sample: Sample) -> list[str | None]
     return [known.get((row.uid, row.caption_index)) for row in sample.rows]
 
 
+def fair_marks(marks: Sequence[str | None]) -> list[str | None]:
+    """The marks of the longest beginning of which nine rows in ten are judged; in it the others count as unsure.
+
+    Only a beginning was drawn at random: rows that somebody judged for another reason, as the most suspicious ones or
+    for another sample, would say more of suspicious rows than of the corpus.
+    """
+    judged = np.array([mark is not None for mark in marks], bool)
+    share = np.cumsum(judged) / np.arange(1, len(judged) + 1)
+    ends = np.flatnonzero(judged & (share >= JUDGED))
+    end = int(ends[-1]) + 1 if len(ends) else 0
+    return [(mark or "unsure") if place < end else None for place, mark in enumerate(marks)]
+
+
 def judged_strata(sample: Sample, marks: list[str | None]) -> list[Stratum]:
-    """The strata with what was said of their rows."""
+    """The strata with what was said of the rows of the fair beginning."""
     seen: dict[int, list[str]] = {}
-    for row, mark in zip(sample.rows, marks, strict=True):
+    for row, mark in zip(sample.rows, fair_marks(marks), strict=True):
         if mark is not None:
             seen.setdefault(row.stratum, []).append(mark)
     counted = []

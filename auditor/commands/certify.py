@@ -132,6 +132,9 @@ def show(audit: "Audit", sample: "Sample", found: "Certificate") -> None:
     from auditor import console
 
     say(f"sample {sample.name}: {found.labels:,} of {len(sample.rows):,} rows judged, {found.unsure:,} unsure")
+    judged = sum(mark is not None for mark in audit.marks_of(sample))
+    if judged > found.labels:
+        say(f"{judged - found.labels:,} more are judged out of turn: they count once those before them are judged")
     if not found.labels:
         say(
             f"judge them on the Review page of `auditor dashboard {audit.path}` (queue: certification {sample.name}),\n"

@@ -34,7 +34,9 @@ def test_a_stratum_judged_whole_is_known() -> None:
 def test_a_stratum_without_labels_may_hold_anything() -> None:
     found = share_interval([Stratum(100, 0, 50), Stratum(100, 0, 0)])
     assert found.estimate is None
-    assert found.high > 0.47
+    assert found.low == 0 and found.high >= 0.5
+    few = share_interval([Stratum(100, 1, 0), *(Stratum(100, 0, 0) for _ in range(9))])
+    assert few.low < 0.02 and few.high > 0.99  # of one label and nine strata that nobody looked at
 
 
 @pytest.mark.parametrize(

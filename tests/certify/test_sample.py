@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from auditor.audit import Audit
-from auditor.certify.sample import CertifyError, judged_strata, list_samples
+from auditor.certify.sample import CertifyError, fair_marks, judged_strata, list_samples
 from auditor.cli import cli
 from tests.support.synthetic import write_audit
 
@@ -131,3 +131,30 @@ def test_the_correction_is_told_in_json_too(audit: Audit) -> None:
     assert json.loads(CliRunner().invoke(cli, ["certify", audit.path, "--undo", "--json"]).stdout) == {
         "corrected": False
     }
+
+
+def test_marks_made_for_another_reason_prove_nothing(audit: Audit) -> None:
+    """Somebody reviewed the most suspicious half: the interval must still hold the truth."""
+    sample = audit.certification_sample(60)
+    rows = sorted(sample.rows, key=lambda row: -audit.row(row.uid, row.caption_index)["p_mismatch"])  # type: ignore[index]
+    for row in rows[:30]:
+        audit.mark(row.uid, truth(audit, row.uid), caption_index=row.caption_index)
+    share = audit.count("similarity < 0.2") / audit.count("status = 'ok'")
+    found = audit.certify(sample)
+    assert found.mismatched.low <= share <= found.mismatched.high
+    assert found.labels < 30
+    told = CliRunner().invoke(cli, ["certify", audit.path, "--labels", "60"])
+    assert f"{30 - found.labels} more are judged out of turn" in told.output
+
+
+@pytest.mark.parametrize(
+    ("marks", "fair"),
+    [
+        ([], []),
+        ([None, "bad"], [None, None]),
+        (["good", None, "bad"], ["good", None, None]),
+        (["good"] * 9 + [None, "bad", None], ["good"] * 9 + ["unsure", "bad", None]),  # one was put off
+    ],
+)
+def test_only_beginnings_count(marks: list[str | None], fair: list[str | None]) -> None:
+    assert fair_marks(marks) == fair
