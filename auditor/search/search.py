@@ -49,10 +49,7 @@ def search(
     n: int = 20,
 ) -> list[Found]:
     """The n nearest rows, best first; of a medium with several captions the first that meets `where`."""
-    if sum(given is not None for given in (text, like, image)) != 1:
-        raise SearchError("search by one of: a text, a key (like), a picture (image)")
-    if over not in SIDES:
-        raise SearchError(f"there is nothing called {over!r} to search: it is {' or '.join(SIDES)}")
+    check(text, like, image, over, n)
     vectors = vectors_of(database, over)
     allowed, rows = allowed_places(database, vectors, over, where)
     if like is not None:
@@ -66,6 +63,16 @@ def search(
     return name_found(database, vectors, found, rows)
 
 
+def check(text: str | None, like: str | None, image: str | Path | None, over: str, n: int) -> None:
+    """Refuse a search that asks for nothing, or for two things at once."""
+    if sum(given is not None for given in (text, like, image)) != 1 or (text is not None and not text.strip()):
+        raise SearchError("search by one of: a text, a key (like), a picture (image)")
+    if over not in SIDES:
+        raise SearchError(f"there is nothing called {over!r} to search: it is {' or '.join(SIDES)}")
+    if n < 1:
+        raise SearchError(f"n is the number of rows to find, at least 1, not {n}")
+
+
 def vectors_of(database: AuditDatabase, over: str) -> Vectors:
     """Opened once: the file is mapped, so this holds nothing in memory."""
     return database.cached(f"vectors of {over}", lambda: open_vectors(database.files.folder, SIDES[over]))
@@ -73,8 +80,12 @@ def vectors_of(database: AuditDatabase, over: str) -> Vectors:
 
 def encoded(database: AuditDatabase, text: str | None, image: str | Path | None) -> Floats:
     tower = tower_of(database)
-    found = tower.texts([text]) if text is not None else tower.image(image or "")
-    return np.asarray(found[0], np.float32)
+    if text is not None:
+        return np.asarray(tower.texts([text])[0], np.float32)
+    try:
+        return np.asarray(tower.image(image or "")[0], np.float32)
+    except SearchError as error:
+        raise SearchError(f"cannot search by {image}: {error}") from None
 
 
 def tower_of(database: AuditDatabase) -> Tower:

@@ -103,6 +103,8 @@ def test_a_condition_on_any_caption_admits_its_medium(audit: Audit) -> None:
 def test_what_cannot_be_searched_is_told(audit: Audit) -> None:
     for given, words in (
         ({}, "one of"),
+        ({"text": "  "}, "one of"),
+        ({"like": "0-01", "n": 0}, "at least 1"),
         ({"like": "0-03"}, "could not be encoded"),
         ({"like": "0-01", "over": "x"}, "x"),
     ):
@@ -110,6 +112,8 @@ def test_what_cannot_be_searched_is_told(audit: Audit) -> None:
             audit.search(**given)  # type: ignore[arg-type]
     with pytest.raises(SearchError, match="cannot be loaded"):
         audit.search("a dog")  # the model of this audit is not here; by example it still works
+    with pytest.raises(SearchError, match="cannot search by nothing.png"):
+        audit.search(image="nothing.png")
     assert audit.search(like="0-01", n=1)
     shutil.rmtree(Path(audit.path) / "embeddings")
     with pytest.raises(SearchError, match="no embeddings"):
