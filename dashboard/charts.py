@@ -13,6 +13,7 @@ from dashboard.words import label
 
 BLUE, ORANGE, GREEN, GREY = "#4c8bd9", "#e8743b", "#3aa676", "#8a94a6"
 SERIES = (BLUE, ORANGE, GREEN, GREY)
+TOP = alt.Legend(orient="top", offset=2, padding=0)
 Records = Sequence[Mapping[str, Any]]
 Chart = Any  # Altair's own types do not survive its methods
 
@@ -78,14 +79,14 @@ def null_chart(records: Records) -> Chart:
                 scale=alt.Scale(type="sqrt"),
                 axis=alt.Axis(format=".2~%", tickCount=6),
             ),
-            color=alt.Color("which:N", title=None, scale=colours, legend=alt.Legend(orient="top")),
+            color=alt.Color("which:N", title=None, scale=colours, legend=TOP),
             tooltip=[
                 alt.Tooltip("low:Q", title="score from", format=".3~g"),
                 "which:N",
                 alt.Tooltip("share:Q", format=".2%"),
             ],
         )
-        .properties(height=260)
+        .properties(height=340)
     )
 
 
@@ -152,7 +153,7 @@ def lines(records: Records, x: str, y: str, x_title: str, y_title: str, *, perce
         .encode(
             x=alt.X(f"{x}:Q", title=x_title, axis=alt.Axis(format="%" if percent else "", tickCount=10)),
             y=alt.Y(f"{y}:Q", title=y_title, scale=alt.Scale(zero=False)),
-            color=alt.Color("series:N", title=None, scale=colours, legend=alt.Legend(orient="top")),
+            color=alt.Color("series:N", title=None, scale=colours, legend=TOP),
             tooltip=["series:N", alt.Tooltip(f"{x}:Q", format=".3~g"), alt.Tooltip(f"{y}:Q", format=".3~f")],
         )
         .properties(height=280)
@@ -174,14 +175,14 @@ def overlaid(records: Records, title: str) -> Chart:
         .encode(
             x=alt.X("low:Q", title=title, scale=alt.Scale(zero=False, nice=False), axis=alt.Axis(grid=False)),
             y=alt.Y("share:Q", title="share of rows", axis=alt.Axis(format="%")),
-            color=alt.Color("audit:N", title=None, scale=alt.Scale(range=SERIES), legend=alt.Legend(orient="top")),
+            color=alt.Color("audit:N", title=None, scale=alt.Scale(range=SERIES), legend=TOP),
             tooltip=[
                 "audit:N",
                 alt.Tooltip("low:Q", title="from", format=".3~g"),
                 alt.Tooltip("share:Q", format=".2%"),
             ],
         )
-        .properties(height=220)
+        .properties(height=280)
     )
 
 
@@ -199,7 +200,7 @@ def shares(records: Records) -> Chart:
                 "of:N",
                 title=None,
                 scale=alt.Scale(domain=["all", "kept"], range=[GREY, BLUE]),
-                legend=alt.Legend(orient="top"),
+                legend=TOP,
             ),
             tooltip=["topic:N", "of:N", alt.Tooltip("share:Q", format=".2%")],
         )

@@ -6,11 +6,11 @@ from typing import Any
 import streamlit as st
 
 from auditor.explore.queues import marks_by
-from dashboard.deck import cards, deck, identity
+from dashboard.deck import cards, deck
 from dashboard.media import SMALL, thumbnails
 from dashboard.records import cards as page_of_cards
 from dashboard.source import Source
-from dashboard.state import BROWSE, SAMPLE, View, reviewer, sample_query
+from dashboard.state import SAMPLE, View, first_page, identity, look_for_more_like, reviewer, sample_query
 
 
 @st.fragment
@@ -23,12 +23,13 @@ def compact(found: Source, condition: str | None, view: View, first: int, number
     rows = [card[0] for card in shown]
     items = cards(found.database, rows, thumbnails(SMALL), marks_by(found.database, reviewer()), numbers, play=False)
     for item, card in zip(items, shown, strict=True):
-        item["line"] += f" · {len(card)} captions" if len(card) > 1 else ""
-    result = deck(found.database, f"{key} {reviewer()}", items, many=True)
+        item["captions"] = len(card)
+    result = deck(found.database, f"{key} {reviewer()}", items, many=True, on_like=first_page)
     if place := place_of(rows, result.open):
         st.switch_page(SAMPLE, query_params=sample_query(rows[place - 1], view, first + place - 1))
     if place := place_of(rows, result.like):
-        st.switch_page(BROWSE, query_params={"like": identity(rows[place - 1])})
+        look_for_more_like(rows[place - 1])
+        st.rerun()
 
 
 def place_of(rows: Sequence[Mapping[str, Any]], asked: str | None) -> int:

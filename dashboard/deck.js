@@ -241,6 +241,7 @@ class Deck {
     card.dataset.id = item.id;
     card.title = item.caption || "";
     card.append(item.view, element("div", "mark"), element("div", "words", item.caption || "(no caption)"));
+    if (item.captions > 1) card.append(element("div", "several", `${item.captions} captions`));
     const foot = element("div", "foot");
     foot.append(element("span", "line", item.line));
     for (const [name, words, sign] of [["like", "more like this", "≈"], ["open", "open", "↗"]]) {

@@ -5,7 +5,7 @@ again until a run of the page has seen them, so none is lost and none is counted
 """
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from auditor.query.database import AuditDatabase
 from auditor.query.reviews import WITHDRAWN, Review, new_review
 from auditor.schema import HEADLINES, MARKS
 from dashboard.media import Shown, ThumbnailCache
-from dashboard.state import reviewer
+from dashboard.state import identity, reviewer
 from dashboard.words import number, short
 
 Row = Mapping[str, Any]
@@ -29,10 +29,6 @@ _deck = st.components.v2.component(
     css=Path(__file__).with_name("deck.css").read_text(encoding="utf-8"),
     js=Path(__file__).with_name("deck.js").read_text(encoding="utf-8"),
 )
-
-
-def identity(row: Row) -> str:
-    return f"{row['uid']}-{row.get('caption_index') or 0}"
 
 
 def parts(identity: str) -> tuple[str, int]:
@@ -85,8 +81,9 @@ def deck(
     done: Sequence[str] = (),
     total: int = 0,
     left: int = 0,
+    on_like: Callable[[], None] = lambda: None,
 ) -> Any:
-    """Show cards; `token` names what they are of: where it changes, the browser begins anew."""
+    """Show cards; `token` names what they are of: where it changes, the browser starts again."""
     have = st.session_state.get("deck_has") or set()
     data = {
         "token": token,
@@ -103,12 +100,12 @@ def deck(
         data=data,
         on_decisions_change=lambda: take(database, many),
         on_open_change=lambda: None,
-        on_like_change=lambda: None,
+        on_like_change=on_like,
     )
 
 
 def send_all() -> None:
-    """Called by a page that runs as a whole: its browser may have begun anew, so every picture travels again."""
+    """Called by a page that runs as a whole: its browser may have started again, so every picture travels again."""
     st.session_state["deck_has"] = set()
 
 

@@ -9,7 +9,7 @@ from auditor.query.database import AuditDatabase
 from auditor.schema import HEADLINES, MARKS
 from dashboard.media import SMALL, Shown, played, thumbnails
 from dashboard.records import others_say
-from dashboard.state import BROWSE, SAMPLE, View, reviewer, sample_query
+from dashboard.state import BROWSE, SAMPLE, View, first_page, identity, look_for_more_like, reviewer, sample_query
 from dashboard.words import MARK_ICONS, flag_badges, number, short, shortened
 
 USUAL = HEADLINES[:2]
@@ -54,9 +54,21 @@ def card(
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         st.page_link(SAMPLE, label=label, query_params=dict(query))
         if row.get("status") == "ok":
-            like = {"like": f"{row['uid']}-{row.get('caption_index') or 0}"}
-            st.page_link(BROWSE, label="≈", help="More like this", query_params=like)
+            more_like(row, browsing="from" in query)
             marking(database, row)
+
+
+def more_like(row: Row, *, browsing: bool) -> None:
+    """The way to rows like this one: on the Browse page, which a link cannot lead to from itself, a button."""
+
+    def search() -> None:
+        look_for_more_like(row)
+        first_page()
+
+    if browsing:
+        st.button("≈", key=f"like-{identity(row)}", help="More like this", on_click=search, type="tertiary")
+    else:
+        st.page_link(BROWSE, label="≈", help="More like this", query_params={"like": identity(row)})
 
 
 def marking(database: AuditDatabase, row: Row) -> None:

@@ -22,7 +22,7 @@ COLOURS = ("#4c8bd9", "#e8743b", "#3aa676", "#b45fd0", "#d9b23a", "#45b7c9", "#d
 OTHER = "#8a94a6"
 GOOD_TO_BAD = ("#4c8bd9", "#c9b79a", "#e8743b")
 NAMED = 28  # characters of a topic's name
-NAME_SIZE = (0.36, 0.07)  # what such a name takes of the map, whose sides are 2.1 long, on a window of 1440 pixels
+NAME_SIZE = (0.17, 0.034)  # the share of the map's sides that such a name takes, on a window of 1440 pixels
 
 
 def map_chart(
@@ -32,24 +32,28 @@ def map_chart(
     shapes: Sequence[Shape],
     density: Density | None,
     *,
+    sides: Sequence[tuple[float, float]] = ((-1.0, 1.0), (-1.0, 1.0)),
     dark: bool,
 ) -> Any:
-    """Points over a density where there are more rows than points, names of topics, and the selection."""
+    """Points over a density where there are more rows than points, names of topics, and the selection.
+
+    `sides` are the ends of the whole map, along x and along y: it fills the page, as places have no unit.
+    """
     figure = go.Figure()
     if density is not None:
         figure.add_trace(shaded(density, dark))
     for trace in (shaded_points if is_number(colour, rows["value"].type) else told_apart)(rows, colour):
         figure.add_trace(trace)
-    for topic in apart(topics):
+    across, along = (widened(*ends) for ends in sides)
+    for topic in apart(topics, (across[1] - across[0], along[1] - along[0])):
         figure.add_annotation(**named(topic, dark))
     for shape in shapes:
         figure.add_shape(type="path", path=path_of(shape), line={"color": "#e8743b", "width": 2}, layer="above")
-    axis: Mapping[str, Any] = {"visible": False, "range": [-1.05, 1.05]}
     figure.update_layout(
-        height=680,
+        height=560,  # of a screen of 720, with the menus above it
         margin={"l": 0, "r": 0, "t": 0, "b": 0},
-        xaxis=axis,
-        yaxis=axis,  # places have no unit: the map fills the page
+        xaxis={"visible": False, "range": across},
+        yaxis={"visible": False, "range": along},
         dragmode="lasso",
         legend={"orientation": "h", "y": -0.02, "itemsizing": "constant"},
         uirevision="map",
@@ -118,16 +122,22 @@ def dots(rows: pa.Table, at: Any, marker: Mapping[str, Any], name: str, *, legen
     )
 
 
-def apart(topics: Sequence[TopicLabel]) -> list[TopicLabel]:
+def widened(low: float, high: float, by: float = 0.03) -> tuple[float, float]:
+    """A range with a margin; one of no length gets some."""
+    margin = by * (high - low) or 0.1
+    return low - margin, high + margin
+
+
+def apart(topics: Sequence[TopicLabel], sides: tuple[float, float]) -> list[TopicLabel]:
     """Names that do not lie on each other: the largest topic stays, others move up or down by as little as will do."""
-    width, height = NAME_SIZE
+    width, height = (share * side for share, side in zip(NAME_SIZE, sides, strict=True))
+    moves = sorted((step * height / 2 for step in range(-30, 31)), key=abs)
     placed: list[TopicLabel] = []
     for topic in sorted(topics, key=lambda topic: -topic.rows):
         beside = [other.y for other in placed if abs(other.x - topic.x) < width]
-        moves = sorted((step * height / 2 for step in range(-30, 31)), key=abs)
-        tried = [topic.y + move for move in moves if -1 <= topic.y + move <= 1]
-        free = [y for y in tried if all(abs(y - other) >= height * 0.999 for other in beside)]
-        placed.append(replace(topic, y=(free or [topic.y])[0]))
+        tried = (topic.y + move for move in moves)
+        free = (y for y in tried if all(abs(y - other) >= height * 0.999 for other in beside))
+        placed.append(replace(topic, y=next(free, topic.y)))
     return placed
 
 

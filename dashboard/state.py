@@ -31,6 +31,11 @@ SIZES = (12, 24, 48, 96)
 SIZE = 24
 
 
+def identity(row: Mapping[str, Any]) -> str:
+    """A row in a URL and in the browser: uid-caption_index."""
+    return f"{row['uid']}-{row.get('caption_index') or 0}"
+
+
 @dataclass(frozen=True)
 class Wanted:
     """What is searched for: a text, or rows like one (its uid and caption_index); over media or captions."""
@@ -132,6 +137,16 @@ def numbers(values: list[str]) -> tuple[float, float] | None:
 def narrowed(ends: tuple[float, float], limits: Bounds) -> tuple[float, float] | None:
     """The ends of a range slider; None where it stands open, so that rows without a value are not lost."""
     return None if ends == (limits.low, limits.high) else ends
+
+
+def first_page() -> None:
+    """The callback of whatever changes which rows the gallery shows."""
+    st.session_state["page"] = 1
+
+
+def look_for_more_like(row: Mapping[str, Any]) -> None:
+    """On the Browse page, whose filters stay."""
+    st.query_params["like"] = identity(row)
 
 
 def sample_query(row: Mapping[str, Any], view: View | None = None, at: int | None = None) -> dict[str, str]:

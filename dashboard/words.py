@@ -12,6 +12,7 @@ from typing import Any
 import streamlit as st
 
 from auditor.measure.timing import SURE
+from auditor.query.summary import Noise
 from auditor.schema import COLUMNS, FLAGS, HEADLINES, MARKS, STATUSES
 
 LONGEST = 220
@@ -26,6 +27,21 @@ class Score:
     label: str
     value: str
     words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number of the whole: what it counts, what stands below it, and what is told when the pointer rests on it."""
+
+    label: str
+    value: str
+    below: str | None = None
+    meaning: str | None = None
+
+
+def share_of_noise(noise: Noise) -> Number:
+    words = f"Mismatched {noise.kind}s{', at least' if noise.at_least else ''}"
+    return Number(words, percent(noise.share), f"{percent(noise.low)} to {percent(noise.high)}")
 
 
 def label(column: str) -> str:
@@ -52,6 +68,8 @@ def number(value: float | None) -> str:
         return "–"
     if 0 < abs(value) < 0.001:
         return "< 0.001" if value > 0 else "> -0.001"
+    if 0.9995 <= value < 1:
+        return "> 0.999"
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
@@ -94,6 +112,15 @@ def empty(title: str, text: str = "", command: str | None = None, icon: str = ":
             st.text(text)
         if command:
             st.code(command, language="bash")
+
+
+def number_cards(line: Sequence[Number]) -> None:
+    """Large numbers in one row, in cards of one height."""
+    for column, one in zip(st.columns(len(line)), line, strict=True):
+        column.metric(
+            one.label, one.value, one.below, help=one.meaning,
+            delta_color="off", delta_arrow="off", border=True, height="stretch",
+        )  # fmt: skip
 
 
 def flag_badges(row: Mapping[str, Any], *, steady: bool = False) -> None:

@@ -34,6 +34,7 @@ from dashboard.state import (
     THRESHOLDS,
     View,
     Wanted,
+    first_page,
     narrowed,
 )
 from dashboard.words import empty, label
@@ -42,10 +43,6 @@ found = source()
 database = found.database
 LOOKS = ("compact", "cards")
 FILTERS = ("kind", "status", "flag", "review", "text", "where", *HEADLINES)
-
-
-def first_page() -> None:
-    st.session_state["page"] = 1
 
 
 def turn(by: int) -> None:
@@ -129,10 +126,28 @@ def filters() -> Selection:
     )  # fmt: skip
 
 
+def exporting(condition: str | None, count: int) -> None:
+    """The selection as a file."""
+    with st.popover("Export", icon=":material/download:", disabled=not count):
+        st.markdown(f"The selection, **{count:,}** rows")
+        st.download_button(
+            "All columns (Parquet)", lambda: rows_file(database, condition), "selection.parquet", on_click="ignore"
+        )
+        st.download_button(
+            "Usable rows (DataComp .npy)",
+            lambda: subset_file(database, Rules(where=condition)),
+            "selection.npy",
+            on_click="ignore",
+        )
+        st.caption(f"Parquet holds at most {EXPORT_ROWS:,} rows; `auditor filter` has no limit.")
+
+
 with st.sidebar:
     selection = filters()
 
-st.title("Browse")
+with st.container(horizontal=True, vertical_alignment="center"):
+    st.title("Browse", width="content")
+    counted = st.container(horizontal=True, key="count", vertical_alignment="center")
 wanted = searching()
 try:
     condition = selection.condition(database)
@@ -160,23 +175,11 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
     grouped = found.ask("several captions", several_captions) and st.toggle(
         "A card for each medium", True, key="grouped", bind="query-params", on_change=first_page
     )
-    with st.popover("Export", icon=":material/download:", disabled=not count):
-        st.markdown(f"The selection, **{count:,}** rows")
-        st.download_button(
-            "All columns (Parquet)", lambda: rows_file(database, condition), "selection.parquet", on_click="ignore"
-        )
-        st.download_button(
-            "Usable rows (DataComp .npy)",
-            lambda: subset_file(database, Rules(where=condition)),
-            "selection.npy",
-            on_click="ignore",
-        )
-        st.caption(f"Parquet holds at most {EXPORT_ROWS:,} rows; `auditor filter` has no limit.")
 
 view = View(selection, None if sort == CORPUS_ORDER else sort, order == ORDERS[0], size, grouped, wanted)
 shown_cards = nearest if wanted else found.ask("cards", count_cards, condition, grouped)
 pages = max(1, -(-shown_cards // size))
-with st.container(horizontal=True, key="count", vertical_alignment="center"):
+with counted:
     if wanted:
         st.markdown(
             f"the **{nearest:,}** nearest of **{count:,}** rows" + (f" (at most {SEARCHED})" if nearest else "")
@@ -187,6 +190,7 @@ with st.container(horizontal=True, key="count", vertical_alignment="center"):
         st.page_link(MAP, label="On the map", icon=":material/scatter_plot:", query_params={"map_where": condition})
         st.page_link(THRESHOLDS, label="Filter", icon=":material/tune:", query_params={"keep_where": condition})
         st.page_link(REVIEW, label="Review", icon=":material/checklist:", query_params={"queue_where": condition})
+    exporting(condition, count)
 if not count or not shown_cards:
     empty("No row meets these filters", "Widen a range, or clear the filters in the sidebar.")
     st.stop()

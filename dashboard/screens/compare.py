@@ -11,7 +11,7 @@ from dashboard import charts
 from dashboard.records import bars, beside
 from dashboard.source import open_source, source
 from dashboard.state import SAMPLE, sample_query
-from dashboard.words import empty, label, number, percent, shortened
+from dashboard.words import Number, empty, label, number, number_cards, share_of_noise, shortened
 
 SHOWN = HEADLINES[:4]
 NAMES = ("first", "second")
@@ -31,18 +31,9 @@ assert second is not None
 def side(name: str, database: AuditDatabase, summary: Summary) -> None:
     st.subheader(name.capitalize())
     st.text(f"{database.path}\n{database.manifest.get('model', {}).get('spec', '')}")
-    with st.container(horizontal=True):
-        st.metric("Rows", f"{summary.rows:,}", border=True)
-        st.metric("Usable", f"{summary.usable:,}", border=True)
-        for noise in summary.noise:
-            st.metric(
-                f"Mismatched {noise.kind}s",
-                percent(noise.share),
-                f"{percent(noise.low)} to {percent(noise.high)}",
-                delta_color="off",
-                delta_arrow="off",
-                border=True,
-            )
+    number_cards([Number("Rows", f"{summary.rows:,}"), Number("Usable", f"{summary.usable:,}")])
+    if summary.noise:
+        number_cards([share_of_noise(noise) for noise in summary.noise])
 
 
 def agreement(found: Comparison) -> None:

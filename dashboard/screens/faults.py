@@ -7,28 +7,41 @@ import streamlit as st
 from auditor.faults.repair import Repair, propose
 from auditor.query.database import AuditDatabase
 from auditor.query.rows import row as find_row
+from auditor.query.sandbox import literal
 from auditor.store.faults import Fault, read_faults
 from auditor.store.repair_marks import Verdict, mark_name, mark_repair, read_marks
 from dashboard.media import SMALL, thumbnails
 from dashboard.source import source
-from dashboard.state import SAMPLE, sample_query
+from dashboard.state import BROWSE, SAMPLE, sample_query
 from dashboard.words import empty, percent, shortened
 
 PAGE = 6  # repairs shown at once
+SHOWN = 12  # faults in words
 
 found = source()
 database = found.database
 
 
 def listed(faults: list[Fault]) -> None:
-    st.dataframe(
-        [
-            {"kind": fault.kind, "rows": fault.rows, "p-value": fault.p_value, "what": fault.sentence}
-            for fault in faults
-        ],
-        hide_index=True,
-        column_config={"p-value": st.column_config.NumberColumn(format="scientific")},
-    )
+    """The first ones in words; all of them as a table."""
+    for fault in faults[:SHOWN]:
+        with st.container(border=True, horizontal=True, vertical_alignment="center"):
+            words = [f"{fault.kind}: {fault.pattern}", f"{fault.rows:,} rows"]
+            words += [f"p = {fault.p_value:.1g}"] if fault.p_value is not None else []
+            st.text(fault.sentence)
+            st.caption(" · ".join(words), width="content")
+            if fault.shard:
+                place = {"where": f"shard = {literal(fault.shard)}"}
+                st.page_link(BROWSE, label="Browse the shard", query_params=place, width="content")
+    with st.expander("As a table"):
+        st.dataframe(
+            [
+                {"kind": fault.kind, "rows": fault.rows, "p-value": fault.p_value, "what": fault.sentence}
+                for fault in faults
+            ],
+            hide_index=True,
+            column_config={"p-value": st.column_config.NumberColumn(format="scientific")},
+        )
 
 
 def say(audit: AuditDatabase, repair: Repair, verdict: Verdict) -> None:

@@ -7,7 +7,7 @@ import streamlit as st
 
 from auditor.explore.corpus_map import PLACES, has_map, points, topic_labels
 from auditor.explore.shapes import Shape, decoded, encoded, shapes_sql, simplified
-from auditor.query.distributions import density
+from auditor.query.distributions import density, value_range
 from auditor.query.rows import count as count_rows
 from auditor.query.rows import fetch, page
 from auditor.query.sandbox import QueryError
@@ -103,6 +103,7 @@ chart = map_chart(
     found.ask("topic labels", topic_labels, over, where),
     shapes,
     crowd,
+    sides=[found.ask("side", value_range, column) for column in PLACES[over]],
     dark=st.context.theme.type == "dark",
 )
 event = st.plotly_chart(

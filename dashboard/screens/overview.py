@@ -12,7 +12,7 @@ from dashboard import charts
 from dashboard.records import bars, cells, null_curves, statistics_kinds
 from dashboard.source import source
 from dashboard.state import BROWSE
-from dashboard.words import empty, label, percent, status_label
+from dashboard.words import Number, empty, label, number_cards, percent, share_of_noise, status_label
 
 SIDES = {"captions": "uncertainty_text", "media": "uncertainty_visual"}
 
@@ -28,25 +28,19 @@ if not summary.rows:
     empty("Nothing has been audited yet", "Rows appear here shard by shard while the audit runs.")
     st.stop()
 
-for column, (words, value) in zip(
-    st.columns(4),
-    (
-        ("Rows", f"{summary.rows:,}"),
-        ("Usable", percent(summary.usable / summary.rows)),
-        ("Flagged as mismatched", f"{summary.flags['mismatch']:,}"),
-        ("Duplicates", f"{summary.duplicates:,}"),
-    ),
-    strict=True,
-):
-    column.metric(words, value, border=True, height="stretch")
-with st.container(horizontal=True):
-    for noise in summary.noise:
-        interval = f"{percent(noise.low)} to {percent(noise.high)}"
-        words = f"Mismatched {noise.kind}s{', at least' if noise.at_least else ''}"
-        st.metric(words, percent(noise.share), interval, delta_color="off", delta_arrow="off", border=True)
-    for words, flag in (("Ambiguous captions", "ambiguous_text"), ("Ambiguous media", "ambiguous_visual")):
-        share = f"{percent(summary.flags[flag] / max(summary.usable, 1))} of the usable"
-        st.metric(words, f"{summary.flags[flag]:,}", share, delta_color="off", delta_arrow="off", border=True)
+number_cards(
+    [
+        Number("Rows", f"{summary.rows:,}"),
+        Number("Usable", percent(summary.usable / summary.rows)),
+        Number("Flagged as mismatched", f"{summary.flags['mismatch']:,}"),
+        Number("Duplicates", f"{summary.duplicates:,}"),
+    ]
+)
+ambiguous = [
+    Number(words, f"{summary.flags[flag]:,}", f"{percent(summary.flags[flag] / max(summary.usable, 1))} of the usable")
+    for words, flag in (("Ambiguous captions", "ambiguous_text"), ("Ambiguous media", "ambiguous_visual"))
+]
+number_cards([*map(share_of_noise, summary.noise), *ambiguous])
 
 with st.container(horizontal=True):
     for words, query in (

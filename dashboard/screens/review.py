@@ -10,10 +10,10 @@ from auditor.explore.agreement import reviewers_agreement
 from auditor.explore.queues import CERTIFICATION, MOST, Place, marks_by, queue, queue_names
 from auditor.query.rows import row as find_row
 from auditor.query.sandbox import QueryError
-from dashboard.deck import COMPACT, cards, deck, identity, send_all
+from dashboard.deck import COMPACT, cards, deck, send_all
 from dashboard.media import REVIEW, thumbnails
 from dashboard.source import source
-from dashboard.state import reviewer
+from dashboard.state import identity, reviewer
 from dashboard.words import empty, number, percent
 
 AHEAD = 12  # pictures that are loaded before they are asked for

@@ -47,12 +47,12 @@ def table(parts: Groups, groups: list[Group]) -> None:
         heated([record(group, with_faults) for group in groups]),
         key=f"parts-{parts.by}",
         hide_index=True,
-        height=min(36 * len(groups) + 40, 640),
+        height=min(35 * len(groups) + 38, 640),
         on_select="rerun",
         selection_mode="single-cell",
         column_config=columns
         | {
-            "part": st.column_config.TextColumn(label(parts.by), width="medium"),
+            "part": st.column_config.TextColumn(label(parts.by), width=340 if parts.by == "topic" else "medium"),
             "rows": st.column_config.NumberColumn(format="localized"),
             "similarity": st.column_config.NumberColumn("mean similarity", format="%.3f"),
             "faults": st.column_config.TextColumn(width="large"),

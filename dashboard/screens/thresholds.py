@@ -19,9 +19,11 @@ from dashboard.gallery import gallery
 from dashboard.records import bars, media_kept, subset_file
 from dashboard.selection import steps_of
 from dashboard.source import source
-from dashboard.words import empty, label, percent
+from dashboard.words import Number, empty, label, number_cards, percent
 
 NO_LIMIT = "no limit"
+PRECISION = "Expected precision: the mean probability of a mismatch over what is removed."
+LOSS = "Expected share of all well-matched pairs that go with them."
 LOOKS = ("pairs at the cut", "how the kept set differs", "distribution")
 found = source()
 database = found.database
@@ -86,35 +88,15 @@ def set_cut(share: float) -> None:
 
 def show_effects(effects: Effects) -> None:
     together = effects.together
-    with st.container(horizontal=True):
-        st.metric(
-            "Kept pairs",
-            f"{effects.kept:,}",
-            f"{percent(effects.kept / max(effects.usable, 1))} of the usable",
-            delta_color="off",
-            delta_arrow="off",
-            border=True,
-        )
-        st.metric(
-            "Removed",
-            f"{together.removed:,}",
-            f"and {effects.rows - effects.usable:,} not usable",
-            delta_color="off",
-            delta_arrow="off",
-            border=True,
-        )
-        st.metric(
-            "Of the removed, mismatched",
-            percent(together.expected_precision),
-            border=True,
-            help="Expected precision: the mean probability of a mismatch over what is removed.",
-        )
-        st.metric(
-            "Good pairs lost",
-            percent(together.expected_loss),
-            border=True,
-            help="Expected share of all well-matched pairs that go with them.",
-        )
+    usable = f"{percent(effects.kept / max(effects.usable, 1))} of the usable"
+    number_cards(
+        [
+            Number("Kept pairs", f"{effects.kept:,}", usable),
+            Number("Removed", f"{together.removed:,}", f"and {effects.rows - effects.usable:,} not usable"),
+            Number("Of the removed, mismatched", percent(together.expected_precision), meaning=PRECISION),
+            Number("Good pairs lost", percent(together.expected_loss), meaning=LOSS),
+        ]
+    )
     rows = [
         {
             "rule": e.rule,

@@ -186,6 +186,7 @@ def test_a_text_is_searched_for_and_more_like_a_card(page, url: str, audit: Path
         playwright.expect(cards.first).to_have_attribute("data-id", first, timeout=PATIENCE)
         cards.nth(2).get_by_role("button", name="more like this").click()
         page.wait_for_url(f"**/browse?*like={nearest[2].uid}*")
+        assert parameters(page)["status"] == ["ok"]  # the filters stay, in the URL too
         like = opened.search(like=nearest[2].uid, caption_index=nearest[2].caption_index, n=3)
     playwright.expect(cards.first).to_have_attribute(
         "data-id", f"{like[0].uid}-{like[0].caption_index}", timeout=PATIENCE

@@ -8,7 +8,8 @@ import pytest
 from auditor.audit import Audit
 from auditor.explore.queues import marks_by
 from auditor.query.reviews import read_reviews
-from dashboard.deck import identity, parts, take
+from dashboard.deck import parts, take
+from dashboard.state import identity
 from tests.support.synthetic import write_corpus_audit
 
 

@@ -15,20 +15,24 @@ def topics(count: int, spread: float) -> list[TopicLabel]:
 
 
 def test_no_name_lies_on_another() -> None:
-    given = topics(16, 0.5)
-    overlapping = [
-        (one, other)
-        for one, other in combinations(apart(given), 2)
-        if abs(one.x - other.x) < NAME_SIZE[0] and abs(one.y - other.y) < NAME_SIZE[1] * 0.99
-    ]
-    assert not overlapping
-    assert apart(given)[0] == given[0]  # the largest topic stays where it is
-    assert {topic.topic for topic in apart(given)} == set(range(16))
+    given, (width, height) = topics(16, 0.4), (2 * NAME_SIZE[0], NAME_SIZE[1])
+    placed = apart(given, (2.0, 1.0))
+    near = [(one, other) for one, other in combinations(placed, 2) if abs(one.x - other.x) < width]
+    assert near and all(abs(one.y - other.y) > 0.99 * height for one, other in near)
+    assert placed[0] == given[0]  # the largest topic stays where it is
+    assert {topic.topic for topic in placed} == set(range(16)) and placed != given
 
 
 def test_names_that_are_apart_stay_where_they_are() -> None:
     given = [TopicLabel(i, -0.9 + 0.45 * i, 0.1 * i, 5, []) for i in range(4)]
-    assert apart(given) == given
+    assert apart(given, (2.0, 2.0)) == given
+
+
+def test_the_map_fills_its_page() -> None:
+    rows = pa.table({"x": [0.0], "y": [0.0], "value": [0.5], "uid_order": ["1"], "caption": ["a"]})
+    layout = map_chart(rows, "p_mismatch", [], [], None, sides=[(-1.0, 1.0), (-0.2, 0.3)], dark=True).layout
+    assert layout.xaxis.range[0] < -1 < 1 < layout.xaxis.range[1]
+    assert -0.25 < layout.yaxis.range[0] < -0.2 and 0.3 < layout.yaxis.range[1] < 0.35
 
 
 def drawn(values: pa.Array, colour: str) -> list[str]:

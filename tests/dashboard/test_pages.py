@@ -289,6 +289,9 @@ def test_a_search_orders_the_gallery(opened: Open, tmp_path: Path) -> None:
     assert f"the **{min(79, 120)}** nearest of **80** rows" in marked(app)
     instead = opened("browse", settings, like=f"{row['uid']}-0", search="a dog", look="cards")
     assert "nearest of **80** rows" in marked(instead)
+    other = nearest[0]
+    app.button(key=f"like-{other.uid}-{other.caption_index}").click().run()  # more like another, on the same page
+    assert not app.exception and app.query_params["like"] == f"{other.uid}-{other.caption_index}"
     narrowed = opened("browse", settings, like=f"{row['uid']}-0", where="shard = '00001'")
     assert "the **40** nearest of **40** rows" in marked(narrowed)
     unknown = opened("browse", settings, search="a dog")

@@ -10,6 +10,7 @@ def test_scores_in_words() -> None:
     assert "above 99% of the video pairs" in found["Probability of a mismatch"].words
     assert "about 12.3 videos" in found["Media that fit the caption"].words
     assert "Similarity" not in found
+    assert number(0.99999) == "> 0.999" and number(1.0) == "1"
     assert number(0.00001) == "< 0.001" and number(None) == "–" and number(12345.6) == "12,346"
     assert shortened("a\n b " + "c" * 300).startswith("a b c") and len(shortened("c" * 300)) == 220
 
