@@ -1,7 +1,8 @@
 """The record that travels: what a corpus says of one sample, before anything is decoded."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from auditor.schema import Status
 
@@ -51,6 +52,13 @@ class Sample:
     spans: tuple[Span | None, ...] = ()  # one for each caption, where any has one; None: of the whole medium
     encoding: str | None = None  # that its captions were read in, where it is none of Unicode's
     carried: tuple[str | None, ...] = ()  # JSON of the input's columns that are carried: for each caption, or for all
+    uids: tuple[str | None, ...] = ()  # the corpus's own of each caption, where it has more than one
+
+
+def span_of(row: Mapping[str, Any]) -> Span | None:
+    """What the caption of a usable row of an audit is about; None: the whole medium."""
+    start, end = row.get("start"), row.get("end")
+    return None if start is None or end is None or row.get("status", "ok") != "ok" else Span(start, end)
 
 
 def by_span(sample: Sample) -> list[Sample]:
@@ -62,5 +70,5 @@ def by_span(sample: Sample) -> list[Sample]:
     for span in spans:
         captions = tuple(text for text, own in zip(sample.captions, sample.spans, strict=True) if own == span)
         key = sample.key if span is None else f"{sample.key}@{span.start:.10g}-{span.end:.10g}"
-        found.append(replace(sample, key=key, captions=captions, uid=None, spans=(span,) * len(captions)))
+        found.append(replace(sample, key=key, captions=captions, uid=None, uids=(), spans=(span,) * len(captions)))
     return found

@@ -17,7 +17,7 @@ from auditor.errors import AuditorError
 from auditor.query.database import AuditDatabase
 from auditor.query.rows import media
 from auditor.report.thumbnails import ThumbnailError, Thumbnails
-from auditor.sample import Kind, Problem, Span
+from auditor.sample import Kind, Problem, Span, span_of
 
 Row = Mapping[str, Any]
 SMALL, REVIEW, LARGE, STRIP = 360, 800, 1200, 160  # pixels
@@ -57,14 +57,9 @@ def place(row: Row) -> tuple[Any, ...]:
     return tuple(row.get(name) for name in ("media_path", "media_offset", "media_size", "kind", "start", "end"))
 
 
-def span_of(row: Row) -> Span | None:
-    """What a timed caption is about; None: the whole medium."""
-    return None if row.get("start") is None else Span(row["start"], row["end"])
-
-
 def played(row: Row) -> tuple[int, int | None]:
     """What a player shows of a timed caption: the whole seconds around its span; Streamlit's knows no others."""
-    span = span_of(row) if row.get("status") == "ok" else None
+    span = span_of(row)
     return (math.floor(max(span.start, 0.0)), math.ceil(span.end)) if span else (0, None)
 
 
@@ -108,7 +103,7 @@ class ThumbnailCache:
         ]
         with self._decoding:
             self._decoder = self._decoder or Thumbnails(self.size, workers=2)
-            spans = {i: span for i, row in enumerate(rows) if (span := span_of(row)) and row.get("status") == "ok"}
+            spans = {i: span for i, row in enumerate(rows) if (span := span_of(row))}
             for i, made in self._decoder.map(tasks, spans) if tasks else ():
                 read[i] = Shown(problem=made.message) if isinstance(made, Problem) else Shown(jpeg=made)
         return [shown if isinstance(shown, Shown) else NOT_SHOWN for shown in read]

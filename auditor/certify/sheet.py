@@ -7,7 +7,7 @@ import base64
 import csv
 import html
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from auditor.query.database import AuditDatabase
 from auditor.query.reviews import new_review
 from auditor.query.rows import row as find_row
 from auditor.query.sandbox import literal
+from auditor.sample import span_of
 from auditor.say import inert
 from auditor.schema import MARKS
 
@@ -28,9 +29,11 @@ def sample_rows(database: AuditDatabase, sample: Sample) -> list[dict[str, Any]]
     return [row for row in found if row is not None]
 
 
-def write_csv(rows: Iterable[Mapping[str, Any]], marks: Sequence[str | None]) -> str:
+def write_csv(rows: Sequence[Mapping[str, Any]], marks: Sequence[str | None]) -> str:
+    """With the spans of timed captions, where there are any."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore")
+    timed = ("start", "end") if any(span_of(row) for row in rows) else ()
+    writer = csv.DictWriter(text, (*COLUMNS[:4], *timed, *COLUMNS[4:]), extrasaction="ignore")
     writer.writeheader()
     for row, mark in zip(rows, marks, strict=True):
         cells = {name: inert(value) for name, value in row.items()}
@@ -80,6 +83,7 @@ def card(row: Mapping[str, Any], jpeg: bytes | None) -> str:
     inline = f"data:image/jpeg;base64,{base64.b64encode(jpeg).decode()}" if jpeg else ""
     picture = f'<img src="{inline}" alt="">' if jpeg else "<p>no picture</p>"
     fields = " ".join(f'data-{name.replace("_", "-")}="{html.escape(str(row[name]))}"' for name in COLUMNS[:3])
-    caption = html.escape(row["caption"] or "")
+    span = span_of(row)
+    caption = html.escape(row["caption"] or "") + (f" ({span.start:g} to {span.end:g} s)" if span else "")
     buttons = "".join(f'<button data-mark="{mark}">{word.label}</button>' for mark, word in MARKS.items())
     return f'<article {fields}>{picture}<p class="caption">{caption}</p><div>{buttons}</div></article>'

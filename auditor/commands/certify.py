@@ -114,6 +114,7 @@ def pictures(audit: "Audit", rows: list[dict[str, Any]]) -> list[bytes | None]:
     """A small picture of each row; None where there is none to show."""
     from auditor.errors import AuditorError
     from auditor.report.thumbnails import Thumbnails
+    from auditor.sample import span_of
 
     tasks: list[tuple[int, bytes, Kind]] = []
     for number, row in enumerate(rows):
@@ -123,7 +124,8 @@ def pictures(audit: "Audit", rows: list[dict[str, Any]]) -> list[bytes | None]:
             continue
     found: list[bytes | None] = [None] * len(rows)
     with Thumbnails(480) as thumbnails:
-        for number, made in thumbnails.map(tasks):
+        spans = {number: span for number, row in enumerate(rows) if (span := span_of(row))}
+        for number, made in thumbnails.map(tasks, spans):
             found[number] = made if isinstance(made, bytes) else None
     return found
 

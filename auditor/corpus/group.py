@@ -21,7 +21,7 @@ from auditor.corpus.captions import (
 )
 from auditor.corpus.names import SUBTITLES, as_text, from_text, kind_of, split_key
 from auditor.corpus.shard import CorpusOptions
-from auditor.corpus.spans import joined, record_timed, subtitles
+from auditor.corpus.spans import joined, record_timed, segment_uids, subtitles
 from auditor.sample import Media, Problem, Sample
 
 
@@ -69,7 +69,8 @@ def build_sample(
     encodings = {part: other_encoding(data, options.encoding) for part, data in texts.items()}
     whole: tuple[str, ...] = ()
     cues = [cue for part in timed if part in texts for cue in subtitles(decode_text(texts[part], options.encoding))]
-    uid = None
+    uid: str | None = None
+    uids: tuple[str | None, ...] = ()
     fields: dict[str, Any] = {}
     if text in texts:
         whole = split_captions(decode_text(texts[text], options.encoding), options.captions)
@@ -78,6 +79,7 @@ def build_sample(
         whole = whole or record_captions(fields)
         if not cues:
             whole, cues = record_timed(fields, whole)
+            uids = segment_uids(fields, len(whole))
         uid = record_uid(fields)
     captions, spans = joined(whole, cues)
     problem = _problem(parts, media, text or record or next(iter(timed), None), captions)
@@ -94,6 +96,7 @@ def build_sample(
         spans,
         encoding=next(filter(None, encodings.values()), None),
         carried=(carried_json(fields, options.carry),),
+        uids=uids,
     )
 
 

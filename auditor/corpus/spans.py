@@ -15,7 +15,7 @@ from decimal import Decimal
 from itertools import zip_longest
 from typing import Any
 
-from auditor.corpus.captions import captions_of, safe_text
+from auditor.corpus.captions import captions_of, record_uid, safe_text
 from auditor.sample import Span
 
 Timed = tuple[str, Span]
@@ -162,14 +162,26 @@ def _within(span: Span, clip: Span) -> Span:
     return Span(start, end)
 
 
+def segment_uids(record: dict[str, Any], whole: int) -> tuple[str | None, ...]:
+    """The uid of each caption, as an export writes them into `segments`, behind `whole` that have none."""
+    uids = [record_uid(one) for _, one in _said(record.get("segments"))]
+    return (*(None for _ in range(whole)), *uids) if any(uids) else ()
+
+
 def _segments(values: Any) -> Iterator[Timed]:
+    for text, one in _said(values):
+        yield text, Span(parse_time(one.get("start")), parse_time(one.get("end")))
+
+
+def _said(values: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each record that has a text, with it."""
     found = _first_language(values)
     for one in found if isinstance(found, list) else []:
         if isinstance(one, dict):
             words = next((words for name in TEXTS if (words := one.get(name))), None)
             text = " ".join(captions_of(_first_language(words)))
             if text:
-                yield text, Span(parse_time(one.get("start")), parse_time(one.get("end")))
+                yield text, one
 
 
 def _first_language(value: Any) -> Any:

@@ -26,6 +26,7 @@ from auditor.query.rules import flag_cut
 from auditor.query.summary import AT_LEAST, Summary, summarise
 from auditor.report.svg import compact, density_chart, histogram_chart, null_chart
 from auditor.report.words import GALLERIES, Gallery
+from auditor.sample import span_of
 from auditor.schema import COLUMNS, FLAGS, HEADLINES
 from auditor.store.faults import read_faults
 from auditor.store.folder import split_target
@@ -240,6 +241,8 @@ def gallery(database: AuditDatabase, entry: Gallery, options: ReportOptions) -> 
 
 def pair(database: AuditDatabase, row: Mapping[str, Any], shown: Sequence[str], options: ReportOptions) -> Pair:
     numbers = [(name.replace("_", " "), compact(row[name])) for name in shown if row[name] is not None]
+    if span := span_of(row):
+        numbers.insert(0, ("seconds", f"{span.start:g} to {span.end:g}"))
     picture, instead = preview(database, row, options)
     return Pair(row["caption"] or "", row["shard"], row["key"], numbers, picture, instead)
 
@@ -251,7 +254,7 @@ def preview(database: AuditDatabase, row: Mapping[str, Any], options: ReportOpti
     try:
         from auditor.report.thumbnails import thumbnail
 
-        data = thumbnail(media(database, row), row["kind"], THUMBNAIL)
+        data = thumbnail(media(database, row), row["kind"], THUMBNAIL, span_of(row))
     except AuditorError as error:
         return "", str(error)[:120]
     except Exception as error:  # decoders raise anything on hostile bytes

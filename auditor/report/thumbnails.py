@@ -73,11 +73,11 @@ class Thumbnails:
         return [(time, jpeg(result, index)) for index, time in enumerate(times)]
 
 
-def thumbnail(data: bytes, kind: Kind, size: int = 256) -> bytes:
+def thumbnail(data: bytes, kind: Kind, size: int = 256, span: Span | None = None) -> bytes:
     """One JPEG, by decoders that stay ready for the next call; raises ThumbnailError."""
     with _lock:
         thumbnails = _ready(size)
-    ((_, shown),) = thumbnails.map([(None, data, kind)])
+    ((_, shown),) = thumbnails.map([(0, data, kind)], {0: span} if span else {})
     if isinstance(shown, Problem):
         raise ThumbnailError(f"cannot be shown: {shown.message}")
     return shown

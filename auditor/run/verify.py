@@ -15,7 +15,7 @@ from auditor.decode.decoders import Decoded, DecoderPool, Stream
 from auditor.errors import AuditorError
 from auditor.measure.siblings import Siblings
 from auditor.run.rescore import stored_head
-from auditor.sample import Span
+from auditor.sample import span_of
 from auditor.score.corpus_statistics import Context, ScoreConfig, prepare
 from auditor.score.pair_sample import KINDS, Pairs, count_pairs, groups, pairs_of_kind
 from auditor.score.score import samples_name, score_pairs
@@ -118,7 +118,7 @@ class Checker:
             return f"medium cannot be read: {error}"
         if digest(data) != row["media_digest"]:
             return "the medium's bytes have changed"
-        span = None if row.get("start") is None else Span(row["start"], row["end"])
+        span = span_of(row)
         task = Stream(data, [span]) if span else data
         _, found = next(iter(self.decoders.map([(None, task, row["kind"])])))
         result = found.collected() if isinstance(found, Stream) else found

@@ -67,8 +67,11 @@ def digest(data: bytes) -> str:
 
 
 def row_uid(swept: Swept, caption_index: int, caption: str | None) -> str:
-    """128 bits as hex: the corpus's own for a first caption, else from where and what the row is."""
+    """128 bits as hex: the corpus's own for this or for the first caption, else from where and what the row is."""
     sample = swept.sample
+    own = sample.uids[caption_index] if caption_index < len(sample.uids) else None
+    if own and sample.occurrence == 0:
+        return own.lower()
     if sample.uid and caption_index == 0 and sample.occurrence == 0:
         return sample.uid.lower()
     parts = (sample.uid, sample.shard, sample.key, sample.occurrence, caption_index, swept.digest, caption)

@@ -14,6 +14,13 @@ def test_a_row_without_a_picture_says_so() -> None:
     assert "no picture" in card(ROW, None) and "<img" not in card(ROW, None)
 
 
+def test_a_timed_caption_is_judged_by_its_span() -> None:
+    timed = {**ROW, "start": 1.5, "end": 3.0}
+    assert "a dog (1.5 to 3 s)" in card(timed, None)
+    head, _, line = write_csv([ROW, timed], [None, "bad"]).splitlines()
+    assert head == "uid,caption_index,key,caption,start,end,mark,note" and line.endswith(",1.5,3.0,bad,")
+
+
 def test_csv_quotes_and_keeps_marks() -> None:
     head, line = write_csv([ROW], ["bad"]).splitlines()
     assert head == "uid,caption_index,key,caption,mark,note"

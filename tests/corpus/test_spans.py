@@ -271,6 +271,14 @@ def test_a_row_with_a_start_alone_keeps_it(tmp_path: Path) -> None:
     assert sample.spans[0] is not None and sample.spans[0].start == 1.5 and math.isnan(sample.spans[0].end)
 
 
+def test_rows_of_a_table_keep_their_uids(tmp_path: Path) -> None:
+    (tmp_path / "v1.mp4").write_bytes(clip(frames=3))
+    rows: list[list[object]] = [["video_id", "start", "end", "text", "uid"]]
+    rows += [["v1", number, number + 1, f"caption {number}", f"{number:032x}"] for number in range(3)]
+    (sample,) = only(write_table(tmp_path / "t.csv", rows))
+    assert sample.uids == tuple(f"{number:032x}" for number in range(3))
+
+
 def test_rows_of_a_video_are_not_cut_apart(tmp_path: Path) -> None:
     """Where shards of a Parquet table begin: in the middle of a video's rows it would be opened twice."""
     videos = ["a"] * 3 + ["b"] * 4 + ["c"] + ["d"] * 5

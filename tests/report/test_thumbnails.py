@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from auditor.report.thumbnails import ThumbnailError, Thumbnails, thumbnail
-from auditor.sample import Kind, Problem
-from tests.support.clips import clip, photo
+from auditor.sample import Kind, Problem, Span
+from tests.support.clips import clip, numbered_clip, photo, read_number
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +63,13 @@ def test_the_function_for_one() -> None:
     assert opened(thumbnail(photo(300, 150), "image", 96)).size == (96, 48)
     with pytest.raises(ThumbnailError):
         thumbnail(b"junk", "image", 96)
+
+
+def test_the_function_for_a_span_of_a_video() -> None:
+    """Not the middle of the whole: the caption is about its second second."""
+    data = numbered_clip("h264", "mp4", 100)
+    shown = np.asarray(opened(thumbnail(data, "video", 96, Span(1.0, 2.0))))
+    assert 25 <= read_number(shown) < 50
 
 
 def test_nothing_heavy_is_imported_and_nothing_is_left_running() -> None:

@@ -118,6 +118,8 @@ def test_kept_segments_are_exported_with_their_spans(corpus: Path, tmp_path: Pat
     again = audited(tmp_path / "kept" / "00000.tar", tmp_path / "again", random_model).to_pylist()
     wanted = [r for r in table.to_pylist() if r["status"] == "ok" and (r["key"], r["caption_index"]) != ("a", 1)]
     columns = ("key", "caption", "start", "end", "frames", "status", "similarity")
+    uids = {row["uid"]: row["caption"] for row in again if row["start"] is not None}  # rows can be compared by them
+    assert uids == {row["uid"]: row["caption"] for row in wanted if row["start"] is not None}
     assert [[row[name] for name in columns] for row in again] == [[row[name] for name in columns] for row in wanted]
 
 

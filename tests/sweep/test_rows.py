@@ -49,6 +49,11 @@ def test_a_uid_is_32_hex_digits_and_always_the_same() -> None:
     assert len(bytes.fromhex(first)) == 16
 
 
+def test_every_caption_may_have_the_corpus_own_uid() -> None:
+    own = swept(uid="0" * 32, uids=("A" * 32, None))
+    assert row_uid(own, 0, "one") == "a" * 32 and row_uid(own, 1, "two") == row_uid(swept(uid="0" * 32), 1, "two")
+
+
 def test_the_corpus_own_uid_is_kept_for_its_first_caption() -> None:
     own = "00ABcdef" * 4
     assert row_uid(swept(uid=own), 0, "one") == own.lower()

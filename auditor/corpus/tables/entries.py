@@ -34,6 +34,7 @@ class Entry:
     defect: str | None = None  # the row itself cannot be read
     spans: tuple[Span | None, ...] = ()  # of its captions, where the list has any
     carried: tuple[str | None, ...] = ()  # of each caption, one where there is none; empty where nothing is carried
+    uids: tuple[str | None, ...] = ()  # of each caption: that of its row for the first there
     places: tuple[tuple[int, int], ...] = ()  # of each caption: its row, and which of the captions there
 
 
@@ -109,6 +110,7 @@ def _joined(first: Entry, again: Entry) -> Entry:
         uid=first.uid or again.uid,
         carried=carried or first.carried,
         places=first.places + again.places,
+        uids=first.uids + again.uids,
         spans=first.spans + again.spans,
     )
 
@@ -140,7 +142,9 @@ def _sample(shard: str, folder: str, entry: Entry, key: str, occurrence: int, de
     if occurrence:
         problem = Problem("duplicate_key", f"key {key} was seen {occurrence} times before in this shard")
     spans = entry.spans if any(entry.spans) else ()
-    return Sample(shard, key, entry.captions, media, entry.uid, occurrence, problem, spans, carried=entry.carried)
+    uids = entry.uids if any(entry.uids) else ()
+    given = entry.captions, media, entry.uid, occurrence, problem, spans
+    return Sample(shard, key, *given, carried=entry.carried, uids=uids)
 
 
 def _find(folder: str, media: str, default: Kind) -> tuple[Media | None, Problem | None]:

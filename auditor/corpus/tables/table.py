@@ -101,6 +101,7 @@ def entry_of(row: int, fields: dict[str, Any], columns: Columns, cell: Media | N
     said = _captions(fields, columns)
     captions = tuple(text for _, text, _ in said)
     carried = carried_json(fields, columns.carry)
+    own = uid.lower() if isinstance(uid, str) and _UID.fullmatch(uid) else None
     return Entry(
         row=row,
         media=safe_text(str(value)).strip() if isinstance(value, str | int) else "",
@@ -108,7 +109,8 @@ def entry_of(row: int, fields: dict[str, Any], columns: Columns, cell: Media | N
         carried=(carried,) * max(1, len(captions)) if columns.carry else (),
         places=tuple((row, place) for place, _, _ in said),
         key=None if key is None or key == "" else str(key),
-        uid=uid.lower() if isinstance(uid, str) and _UID.fullmatch(uid) else None,
+        uid=own,
+        uids=tuple(own if number == 0 else None for number in range(len(captions))),
         cell=cell,
         spans=tuple(span for *_, span in said) if columns.start is not None else (),
     )
