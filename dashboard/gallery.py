@@ -50,9 +50,10 @@ def card(
     scores = [f"{short(column)} **{number(row[column])}**" for column in shown if row.get(column) is not None]
     st.caption(" · ".join(scores) or "not measured")
     flag_badges(row, steady=True)
-    label = f"Open · {len(rows)} captions" if len(rows) > 1 else "Open"
-    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-        st.page_link(SAMPLE, label=label, query_params=dict(query))
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute", gap=None):
+        several = f"{len(rows)} captions" if len(rows) > 1 else None
+        label = f"Open · {len(rows)}" if several else "Open"
+        st.page_link(SAMPLE, label=label, help=several, query_params=dict(query))
         if row.get("status") == "ok":
             more_like(row, browsing="from" in query)
             marking(database, row)

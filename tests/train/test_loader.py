@@ -292,9 +292,9 @@ def test_validation_sees_every_medium_once_each_time(tmp_path: Path, pool: Decod
 def test_what_is_known_of_a_video_says_nothing_of_its_spans(tmp_path: Path) -> None:
     """Its caption of all may be kept in memory, or may have failed: a timed one is still read from the file."""
     record = json.dumps({"caption": "all", "segments": [{"start": 0, "end": 1, "caption": "part"}]}).encode()
-    write_tar(tmp_path / "t.tar", [("v.mp4", numbered_clip("h264", "mp4", 50)), ("v.json", record)])
+    write_members(tmp_path / "t.tar", [("v.mp4", numbered_clip("h264", "mp4", 50)), ("v.json", record)])
     (tmp_path / "bad").mkdir()
-    write_tar(tmp_path / "bad" / "t.tar", [("v.mp4", b"no video"), ("v.json", record)])
+    write_members(tmp_path / "bad" / "t.tar", [("v.mp4", b"no video"), ("v.json", record)])
     squash = PixelSpec(size=(64, 96), resize_mode="squash")
     with DecoderPool(squash, frames=3, workers=1) as decoders:
         cached = replace(CONFIG, batch=1, cache_bytes=1 << 20)
