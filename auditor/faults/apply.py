@@ -52,6 +52,7 @@ def apply_repairs(database: AuditDatabase, repairs: Sequence[Repair], target: st
     refuse_target(database, target)
     folder = Folder(target)
     shards = sorted({one.shard for one in repairs} | {one.new_shard for one in repairs})
+    refuse_without_media(database, shards)
     moving = [one for one in repairs if one.pattern != spans.PATTERN]
     moves = Moves.of(moving, captions_of(database, moving))
     samples = left_out = 0
@@ -140,6 +141,20 @@ def captions_of(database: AuditDatabase, repairs: Sequence[Repair]) -> dict[tupl
         sql = f"SELECT {columns} FROM measured WHERE uid IN (SELECT unnest({wanted}))"
         found |= {(row["uid"], row["caption_index"]): row for row in database.rows(sql)}
     return found
+
+
+def refuse_without_media(database: AuditDatabase, shards: Sequence[str]) -> None:
+    """Audits of stored embeddings know of no media to write shards of."""
+    sql = (
+        "SELECT count(*) AS n FROM measured WHERE status = 'ok' AND media_path IS NULL "
+        f"AND shard IN (SELECT unnest({literal(list(shards))}))"
+    )
+    without = database.rows(sql)[0]["n"] if shards else 0
+    if without:
+        raise FaultsError(
+            f"{without:,} rows of the shards to repair have embeddings and no media that could be read: "
+            "write the list of repairs instead, without --apply"
+        )
 
 
 def write_list(target: str, repairs: Sequence[Repair]) -> None:

@@ -7,6 +7,7 @@ import tarfile
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from auditor import Audit
@@ -20,7 +21,8 @@ from auditor.keep.target import ExportError
 from auditor.store.folder import Folder
 from auditor.store.lock import LockedError, exclusive
 from tests.support.kill_points import kill_everywhere
-from tests.support.planted import invented, write_planted
+from tests.support.planted import invented, words, write_planted
+from tests.support.stored import vector_table
 
 
 @pytest.fixture
@@ -64,6 +66,21 @@ def test_the_corpus_itself_is_refused(corpus: Path, capsys: pytest.CaptureFixtur
         said = capsys.readouterr().err
         assert ("is the corpus or a folder of it" in said) or ("is not empty" in said)
         assert said.count("\n") == 1
+
+
+def test_embeddings_without_media_are_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    visual, text = invented(200, 1)
+    text[20:50] = text[21:51]
+    place, audit = tmp_path / "vectors" / "v.parquet", str(tmp_path / "audit")
+    place.parent.mkdir()
+    pq.write_table(vector_table(visual, text, words(200)), place)
+    sides = ["--visual-column", "image_embedding", "--text-column", "text_embedding"]
+    assert run(["audit", str(place), *sides, "--out", audit, "--quiet"]) == 0
+    capsys.readouterr()
+    assert run(["repair", audit, "--out", str(tmp_path / "out"), "--apply"]) == 1
+    assert "no media that could be read: write the list of repairs instead" in capsys.readouterr().err
+    assert run(["repair", audit, "--out", str(tmp_path / "list")]) == 0
+    assert pq.read_metadata(tmp_path / "list" / "repairs.parquet").num_rows >= 28
 
 
 def test_repairs_can_be_chosen_before_they_are_applied(corpus: Path) -> None:
