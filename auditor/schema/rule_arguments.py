@@ -18,6 +18,8 @@ class ColumnLimits(TypedDict, total=False):
     min_words: Limit | None
     max_repeated_words: Limit | None
     max_non_letters: Limit | None
+    max_black_share: Limit | None
+    max_frozen_share: Limit | None
     min_sharpness: Limit | None
     max_dark_share: Limit | None
     max_bright_share: Limit | None

@@ -39,7 +39,7 @@ HELD = 1.0  # seconds without change that make a slide
 
 @dataclass(frozen=True, slots=True)
 class Motion:
-    """Shares are of the pictures looked at. What needs close succession is None without it."""
+    """Shares are of the pictures looked at. What needs close succession (cuts, motion, slides) is None without it."""
 
     black_share: float
     letterbox: float  # share of the picture that is bars
@@ -47,7 +47,7 @@ class Motion:
     cuts: tuple[float, ...] | None = None  # seconds
     motion: float | None = None  # median change of a picture a second, of full scale
     motion_peak: float | None = None  # 99th percentile
-    frozen_share: float | None = None  # of the time in which nothing changes
+    frozen_share: float | None = None  # of the time between pictures that are the same; None of a single one
     slideshow_share: float | None = None  # of the time in which a still picture is held between two changes
 
 
@@ -68,10 +68,10 @@ def measure_motion(pictures: Pixels, times: Sequence[float]) -> Motion:
     black = np.quantile(grey.reshape(len(grey), -1), 0.99, axis=1) < BLACK
     still = bool(np.abs(grey - np.median(grey, axis=0)).max() <= STILL)
     facts = float(black.mean()), bars(grey[~black]), still
-    step = np.diff(when)
+    step, frozen = np.diff(when), same(grey[:-1], grey[1:])
+    unchanged = float(step[frozen].sum() / step.sum()) if step.sum() > 0 else None
     if len(when) < 3 or float(np.median(step)) > CLOSE:
-        return Motion(*facts)
-    frozen = same(grey[:-1], grey[1:])
+        return Motion(*facts, frozen_share=unchanged)
     cut = find_cuts(grey)
     plain = np.abs(grey[1:] - grey[:-1]).mean(axis=(1, 2)) / 255 / np.maximum(step, 1e-3)
     smooth = np.delete(plain, cut - 1)
@@ -80,7 +80,7 @@ def measure_motion(pictures: Pixels, times: Sequence[float]) -> Motion:
         cuts=tuple(float(when[i]) for i in cut),
         motion=float(np.median(smooth)) if len(smooth) else 0.0,
         motion_peak=float(np.quantile(smooth, 0.99)) if len(smooth) else 0.0,
-        frozen_share=float(step[frozen].sum() / step.sum()),
+        frozen_share=unchanged,
         slideshow_share=slides(frozen, step),
     )
 

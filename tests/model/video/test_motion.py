@@ -113,7 +113,10 @@ def test_black_frames_and_bars() -> None:
 def test_pictures_far_apart_tell_nothing_of_motion() -> None:
     pictures = np.stack([texture(seed)[:32, :32] for seed in range(6)])
     found = measure_motion(pictures, [0.0, 10, 20, 30, 40, 50])
-    assert found.cuts is None and found.motion is None and not found.still
+    assert found.cuts is None and found.motion is None and not found.still and found.frozen_share == 0.0
+    frozen = measure_motion(pictures[[0, 1, 2, 2, 2, 2]], [0.0, 10, 20, 30, 40, 50])
+    assert frozen.frozen_share == pytest.approx(0.6) and frozen.slideshow_share is None
+    assert measure_motion(pictures[:1], [0.0]).frozen_share is None
 
 
 def test_real_clips(shared: Path) -> None:
