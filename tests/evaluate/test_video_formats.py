@@ -13,6 +13,7 @@ import torch
 from auditor.evaluate.encoding import Encoder
 from auditor.evaluate.evaluate import EvaluateConfig, evaluate
 from auditor.evaluate.pack import pack
+from auditor.evaluate.reproduce import ReproduceConfig, prepare, reproduce
 from model.backbone import Backbone, load_backbone
 from model.similarity import pool_frames, similarity_matrix
 from model.video.decode import decode_frames
@@ -98,6 +99,20 @@ def test_a_layout_gives_the_tables_of_a_plain_loop(
     recall = naive_recall(backbone, [file.read_bytes() for file in files], captions)
     assert table["text_to_visual"]["R@1"] == pytest.approx(recall["text_to_visual"])
     assert table["visual_to_text"]["R@1"] == pytest.approx(recall["visual_to_text"])
+
+
+def test_a_table_of_the_paper_from_a_layout(tmp_path: Path, backbone: Backbone) -> None:
+    """From published files to `auditor reproduce`, with the features of every frame."""
+    (tmp_path / "in").mkdir()
+    msrvtt(tmp_path / "in")
+    pack("msrvtt", tmp_path / "in", tmp_path / "out")
+    config = ReproduceConfig("pearson", "msrvtt", str(tmp_path / "out"), seeds=1, epochs=1)
+    with Encoder(backbone, frames=FRAMES, decoders=1) as encoder:
+        found, study = reproduce(config, encoder), prepare(config, encoder)
+    about = found["data"]["media_and_captions"]
+    assert about["similarity"] == "mean of the whole clip and its best frame" and about["test"] == [VIDEOS, VIDEOS]
+    assert study.test.frames is not None and study.test.frames.shape[:2] == (VIDEOS, FRAMES)
+    assert "6 media, that of msrvtt 1,000" in found["incomparable"] and len(found["rows"]) == 4
 
 
 def naive_recall(backbone: Backbone, videos: list[bytes], captions: list[list[str]]) -> dict[str, float]:
