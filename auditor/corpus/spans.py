@@ -21,7 +21,7 @@ from auditor.sample import Span
 Timed = tuple[str, Span]
 _CLOCK = re.compile(r"\s*(-?)(?:(\d+):)?(?:(\d{1,2}):)?(\d+(?:[.,]\d+)?(?:[eE][-+]?\d+)?)\s*s?\s*")
 _ARROW = re.compile(r"^\s*(-?[\d:.,]+)\s*-->\s*(-?[\d:.,]+)")
-_TAG = re.compile(r"</?[\w.:][^<>]*>|\{\\[^}]*\}")
+_TAG = re.compile(r"</?[\w.:][^<>]*>|\{\\[^{}]*\}")
 _NOT_CUES = re.compile(r"(NOTE|STYLE|REGION)(\s|:|$)")  # how a block of WebVTT begins that is no caption
 MARK, LONGEST_LINE = 0.02, 10.0  # seconds
 ROLLS_ON = 0.1  # seconds between cues, or of one, up to which the lines of the one before stay on the screen
@@ -65,14 +65,14 @@ def _clock(value: Any) -> float:
 def subtitles(text: str) -> list[Timed]:
     """The cues of WebVTT or SubRip. Lines that roll on from the cue before, as in automatic captions, come once."""
     found: list[Timed] = []
-    before: list[str] = []
+    before: set[str] = set()
     until = -math.inf
     for start, end, lines in cues(text):
         rolls_on = abs(start - until) <= ROLLS_ON
         new = [line for line in lines if not (rolls_on and line in before)]
         if not new and not end - start <= ROLLS_ON:  # said again
             new = lines
-        before, until = lines or before, end
+        before, until = set(lines) or before, end
         if new:
             found.append((" ".join(new), Span(start, end)))
     return found
