@@ -68,7 +68,7 @@ def subtitles(text: str) -> list[Timed]:
     before: set[str] = set()
     until = -math.inf
     for start, end, lines in cues(text):
-        rolls_on = abs(start - until) <= ROLLS_ON
+        rolls_on = start - until <= ROLLS_ON
         new = [line for line in lines if not (rolls_on and line in before)]
         if not new and not end - start <= ROLLS_ON:  # said again
             new = lines
