@@ -202,10 +202,11 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     """Write tensors that own their memory: safetensors refuses shared and strided ones."""
-    save_file(
-        {name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()},
-        path,
-    )
+    own = {name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
+    try:
+        save_file(own, path)
+    except (SafetensorError, OSError) as error:  # a full disk has another name here
+        raise CheckpointError(f"cannot write {path}: {one_line(error)}") from error
 
 
 def write_json(value: Any, path: Path) -> None:

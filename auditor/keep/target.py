@@ -1,5 +1,7 @@
 """What an export is written to: the form that a target's name asks for, and how rows get there."""
 
+import errno
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -7,8 +9,8 @@ from dataclasses import dataclass, replace
 from auditor.corpus.spec import folder_around, names_folder
 from auditor.errors import AuditorError
 from auditor.keep.kept_rows import KeptRows
-from auditor.query.sandbox import Sandbox, literal
-from auditor.store.folder import Folder
+from auditor.query.sandbox import QueryError, Sandbox, literal
+from auditor.store.folder import Folder, reason
 
 Progress = Callable[[int], None]
 
@@ -60,7 +62,11 @@ def refuse_in_corpus(kept: KeptRows, target: str) -> None:
 def copy_parquet(kept: KeptRows, folder: Folder, name: str, sql: str) -> int:
     """DuckDB writes the file itself, in a sandbox that may write this one path and no other."""
     with folder.writing(name) as path, patient_sandbox(kept, [str(path)]) as sandbox:
-        return sandbox.rows_of(
-            f"COPY ({sql}) TO {literal(str(path))} "
-            "(FORMAT parquet, COMPRESSION snappy, ROW_GROUP_SIZE 122880, USE_TMP_FILE false)"
-        )
+        try:
+            return sandbox.rows_of(
+                f"COPY ({sql}) TO {literal(str(path))} "
+                "(FORMAT parquet, COMPRESSION snappy, ROW_GROUP_SIZE 122880, USE_TMP_FILE false)"
+            )
+        except QueryError as error:
+            full = OSError(errno.ENOSPC, "") if os.strerror(errno.ENOSPC) in str(error) else None
+            raise ExportError(f"cannot write {folder.path(name)}: {reason(full) if full else error}") from None

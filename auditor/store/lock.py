@@ -45,8 +45,9 @@ def exclusive(folder: Folder) -> Iterator[None]:
 def _local(folder: Folder) -> Iterator[None]:
     descriptor = _acquire(folder)
     try:
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        with contextlib.suppress(OSError):  # a full disk: who holds it is good to know, and no more
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
         yield
     finally:
         with contextlib.suppress(OSError):

@@ -32,6 +32,7 @@ from auditor.keep.formats.export_csv import export_csv
 from auditor.keep.predicate import Predicate, UnknownShardError, key_number
 from auditor.keep.target import ExportError
 from auditor.keep.tiers import export_tiers
+from auditor.query.sandbox import Sandbox
 from tests.support.synthetic import add_member, picture, write_audit, write_corpus_audit
 
 Members = dict[str, bytes]
@@ -108,6 +109,20 @@ def test_parquet_has_all_columns_in_order(audit: Audit, tmp_path: Path) -> None:
     assert found.equals(
         audit.sql("SELECT * FROM samples WHERE status = 'ok' AND similarity >= 0.25").cast(found.schema)
     )
+
+
+@pytest.mark.parametrize("said", ["No space left on device", "Permission denied"])
+def test_a_parquet_that_duckdb_cannot_write_is_named(
+    audit: Audit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    def fail(*_: object) -> int:
+        raise QueryError(f'IO Error: Could not write file ".part-x": {said}')
+
+    monkeypatch.setattr(Sandbox, "rows_of", fail)
+    expected = "the disk is full" if "space" in said else said
+    with pytest.raises(ExportError, match=rf"cannot write .*/kept\.parquet: .*{expected}"):
+        audit.keep().write(tmp_path / "kept.parquet")
+    assert not list(tmp_path.iterdir())
 
 
 def test_txt_lists_each_key_once(audit: Audit, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from model.backbone import Backbone, load_backbone
@@ -189,6 +190,18 @@ def test_a_failed_save_leaves_the_old_checkpoint(
         save_checkpoint(folder, PrototypeHead(head.config, seed=6), backbone, with_backbone=True)
     assert load_checkpoint(folder).head.fingerprint == head.fingerprint
     assert sorted(path.name for path in tmp_path.iterdir()) == ["clip", "pau"]
+
+
+def test_a_full_disk_names_the_file(
+    tmp_path: Path, head: PrototypeHead, backbone: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("model.checkpoint.save_file", full)
+    with pytest.raises(CheckpointError, match=r"cannot write .*head\.safetensors: .*No space left"):
+        save_checkpoint(tmp_path / "head", head, backbone)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["clip"]
 
 
 def test_other_folders_are_not_overwritten(tmp_path: Path, head: PrototypeHead, backbone: Backbone) -> None:

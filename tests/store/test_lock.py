@@ -1,5 +1,6 @@
 """Who may write: two at once, on disk and on S3; locks of processes that died here, elsewhere, or by a wrong clock."""
 
+import errno
 import json
 import os
 import socket
@@ -61,6 +62,15 @@ def test_a_lock_file_of_a_dead_process_of_another_machine_is_no_lock(tmp_path: P
     with exclusive(Folder(tmp_path)):
         assert f"pid {os.getpid()} on {socket.gethostname()}" in (tmp_path / ".lock").read_text()
     assert not (tmp_path / ".lock").exists()
+
+
+def test_a_full_disk_does_not_keep_anybody_from_a_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with exclusive(Folder(tmp_path)), pytest.raises(LockedError, match="owner unknown"), exclusive(Folder(tmp_path)):
+        pass
 
 
 @pytest.mark.parametrize("age", [120.0, -3600.0, 1e6])
