@@ -8,9 +8,11 @@ Five kinds of evidence, each in deviations of random re-pairings of the corpus:
 - the medium's other captions;
 - the weakest word of the caption, looked for in the medium and in its other captions.
 
-The weights are the same for every corpus; they were chosen on people's judgements and planted noise of one half of
-the photos (docs/results.md has the other half). Whatever a corpus lacks (one caption each, one word, no text tower)
-counts for nothing. NumPy only.
+The weights were chosen on people's judgements and planted noise of one half of the photos (docs/results.md has the
+other half). They depend on a corpus in one way only: on how clear its pairs are. Where pairs that are not random still
+look unsure (wrong captions that are related, right ones that are plain), rivals and single words mislead and the
+captions of similar media tell more. Whatever a corpus lacks (one caption each, one word, no text tower) counts for
+nothing. NumPy only.
 """
 
 from collections.abc import Mapping
@@ -29,18 +31,23 @@ from auditor.measure.agreement import (
     sibling_profile,
 )
 from auditor.measure.rivals import Hubs, Measures, Reference, hubs_of, runs, standing_of_text
+from auditor.measure.share import share_of
 from auditor.measure.words import Vocabulary, Weakest, WordRows, Words, word_rows
 from auditor.vectors import Floats, Ints
 
 WEIGHTS = {
     "similarity": 1.0,
-    "rivals_visual": -0.25,
-    "rivals_text": -0.25,
-    "neighbours": 0.4,  # times the square of the mean trust: where the model is weak, neighbours mislead
-    "siblings": 1.3,
+    "rivals_visual": -0.3,
+    "rivals_text": -0.3,
+    "neighbours": 0.6,  # times the square of the mean trust: where the model is weak, neighbours mislead
+    "siblings": 1.6,
     "words": 0.15,
-    "sibling_words": 0.3,
+    "sibling_words": 0.45,
 }
+OF_SIBLINGS = ("siblings", "sibling_words")
+OF_CLEAR_PAIRS = ("rivals_visual", "rivals_text", "sibling_words")  # their weights shrink where pairs are not clear
+CLEAR = 0.65  # mean trust of the pairs that are not random, from which on a corpus counts as clear
+UNSURE_NEIGHBOURS = 0.25  # what neighbours weigh besides where nothing is clear
 NO_GROUP = -(2**62)  # a group that no medium has
 CHUNK = 4096  # re-pairings measured at once
 ASKED = 1024  # media that words are standardised over
@@ -140,6 +147,7 @@ class Trial:
     null: Floats
     i: Ints
     j: Ints
+    alone: tuple[Floats, Floats] | None  # both without siblings, where there are some
 
 
 def hold_trial(
@@ -156,15 +164,40 @@ def hold_trial(
     null = bench.evidence(i, j, generator)
     own = np.arange(len(reference))
     observed = bench.evidence(own, own, generator)
-    reliance = float(bench.around.trust.mean()) ** 2
-    weights = {**WEIGHTS, "neighbours": WEIGHTS["neighbours"] * reliance}
+    weights = weights_for(reference, bench.around.trust, observed["similarity"], null["similarity"])
     spread = {}
     for name, found in null.items():
         known = found[~np.isnan(found)]
         if len(known) and float(known.std()) > 1e-9:
             spread[name] = Spread(float(known.mean()), float(known.std()), weights[name])
     judge = Judge(chance, bench.around, bench.hubs, bench.words, spread)
-    return Trial(judge, judge.score(observed), judge.score(null), i, j)
+    alone = None
+    if any(name in spread for name in OF_SIBLINGS):
+        alone = judge.score(without_siblings(observed)), judge.score(without_siblings(null))
+    return Trial(judge, judge.score(observed), judge.score(null), i, j, alone)
+
+
+def without_siblings(parts: Parts) -> Parts:
+    return {name: found for name, found in parts.items() if name not in OF_SIBLINGS}
+
+
+def weights_for(reference: Reference, trust: Floats, observed: Floats, null: Floats) -> dict[str, float]:
+    """The weights for a corpus with this trust in its pairs, and these similarities of pairs and of re-pairings."""
+    mean = float(trust.mean())
+    unsure = 1 - min(1.0, mean / max(1 - share_of(observed, null), 0.05) / CLEAR) ** 2
+    counted = 1 - unsure * (1 - hub_share(reference, null))
+    weights = {name: weight * (counted if name in OF_CLEAR_PAIRS else 1.0) for name, weight in WEIGHTS.items()}
+    return {**weights, "neighbours": WEIGHTS["neighbours"] * mean**2 + UNSURE_NEIGHBOURS * unsure}
+
+
+def hub_share(reference: Reference, null: Floats) -> float:
+    """How much of the spread of similarities comes from media and captions that are near everything, 0 to 1.
+
+    Across a modality gap most of it does, and then rivals do not say that something fits better: they take it off.
+    """
+    of_media = float((reference.visual @ reference.text.mean(axis=0)).var())
+    of_text = float((reference.text @ reference.visual.mean(axis=0)).var())
+    return min(1.0, (of_media + of_text) / max(float(null.var()), 1e-12))
 
 
 def some(vectors: Floats) -> Floats:

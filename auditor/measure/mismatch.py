@@ -16,7 +16,18 @@ import numpy.typing as npt
 
 from auditor.measure.evidence import Judge, hold_trial
 from auditor.measure.rivals import Reference, frame_match_threshold
-from auditor.measure.share import Bins, Doubles, Mixture, climb, fit_share, group_weights, is_above_zero, skew_normal
+from auditor.measure.share import (
+    Binned,
+    Doubles,
+    Mixture,
+    climb,
+    fit_share,
+    group_weights,
+    is_above_zero,
+    is_all_random,
+    settled,
+    skew_normal,
+)
 from auditor.measure.words import Vocabulary
 from auditor.vectors import Floats, Ints
 
@@ -25,7 +36,6 @@ BOOTSTRAPS = 100
 DRAWS = 50_000  # re-pairings at most
 INTERVAL = (0.05, 0.95)
 SMOOTH = 3  # bins by which histograms are smoothed for the curve
-UNSEEN = 0.02  # re-pairings that a bin is thought to hold where none fell into it
 DRAWN = 0.6  # of the variance of a drawn share that is taken off; all of it covers too little with one caption each
 LEAST_SPREAD = 0.15  # of the variance of the resampled shares that is left in any case
 
@@ -110,6 +120,7 @@ def fit_mismatch(
     found = fit_scores(
         trial.observed,
         trial.null,
+        alone=trial.alone,
         group=reference.group,
         null_groups=(reference.group[trial.i], reference.group[trial.j]),
         seed=seed,
@@ -119,30 +130,11 @@ def fit_mismatch(
     return replace(found, judge=trial.judge)
 
 
-@dataclass(frozen=True)
-class Binned:
-    """Scores of pairs and of re-pairings in common bins, each with its weight."""
-
-    bins: Bins
-    seen: npt.NDArray[np.intp]  # (N,) bin of each pair
-    drawn: npt.NDArray[np.intp]  # (M,) bin of each re-pairing
-
-    @staticmethod
-    def of(observed: Doubles, null: Doubles) -> "Binned":
-        bins = Bins.over(observed, null)
-        return Binned(bins, bins.place(observed), bins.place(null))
-
-    def counts(self, weight: Doubles | None = None, null_weight: Doubles | None = None) -> tuple[Doubles, Doubles]:
-        """Pairs in each bin, and the density of re-pairings."""
-        size = len(self.bins.middle)
-        null = np.bincount(self.drawn, null_weight, size) + UNSEEN
-        return np.bincount(self.seen, weight, size).astype(np.float64), null / null.sum()
-
-
 def fit_scores(
     observed: npt.ArrayLike,
     null: npt.ArrayLike,
     *,
+    alone: tuple[Floats, Floats] | None = None,
     group: Ints | None = None,
     null_groups: tuple[Ints, Ints] | None = None,
     seed: int = 0,
@@ -150,29 +142,38 @@ def fit_scores(
     frame_threshold: float | None = None,
     bootstraps: int = BOOTSTRAPS,
 ) -> MismatchModel:
-    """Fit pi0 and the curve to the scores of pairs and of re-pairings; pairs of one group are resampled together."""
+    """Fit pi0 and the curve to the scores of pairs and of re-pairings; pairs of one group are resampled together.
+
+    `alone` are the same scores without siblings, where there are some.
+    """
     seen, drawn = np.asarray(observed, np.float64), np.asarray(null, np.float64)
-    binned = Binned.of(seen, drawn)
-    at = binned.bins.middle
-    counts, density = binned.counts()
-    best = fit_share(counts, density, at)
+    ways = [Binned.of(*(np.asarray(side, np.float64) for side in way)) for way in ((seen, drawn), alone) if way]
+    at = ways[0].bins.middle
+    counts, density = ways[0].counts()
+    fitted = [fit_share(*way.counts(), way.bins.middle) for way in ways]
+    best = settled(fitted[0], fitted[1] if alone else None, counts, density, at)
     members, of = np.unique(np.arange(len(seen)) if group is None else group, return_inverse=True)
     ends = None if null_groups is None else tuple(np.searchsorted(members, side) for side in null_groups)
     shares, curves = [], []
     for weight in group_weights(len(members), bootstraps, seed):
-        again, around = binned.counts(weight[of], None if ends is None else weight[ends[0]] * weight[ends[1]])
-        resampled = climb(again, around, at, best.numbers)
+        again = [way.counts(weight[of], None if ends is None else weight[ends[0]] * weight[ends[1]]) for way in ways]
+        climbed = [
+            climb(*numbers, way.bins.middle, found.numbers)
+            for way, numbers, found in zip(ways, again, fitted, strict=True)
+        ]
+        resampled = settled(climbed[0], climbed[1] if alone else None, *again[0], at)
         shares.append(resampled.pi0)
-        curves.append(curve_of(resampled, again, around, at))
+        curves.append(curve_of(resampled, *again[0], at))
     low, high = interval(best.pi0, np.array(shares), len(seen), coverage)
+    everything = is_all_random(fitted[0], counts, density)
     shown = np.linspace(min(seen.min(), drawn.min()), max(seen.max(), drawn.max()), 81)
     return MismatchModel(
         pairs=len(seen),
-        pi0=best.pi0,
-        pi0_low=low if is_above_zero(best, counts, density, at) else 0.0,
-        pi0_high=high,
+        pi0=1.0 if everything else best.pi0,
+        pi0_low=low if everything or is_above_zero(fitted[0], counts, density, at) else 0.0,
+        pi0_high=1.0 if everything else high,
         score=at,
-        curve=curve_of(best, counts, density, at),
+        curve=np.ones(len(at)) if everything else curve_of(best, counts, density, at),
         bootstrap=np.asarray(curves).reshape(-1, len(at)),
         edges=shown,
         observed=np.histogram(seen, shown)[0] / len(seen),

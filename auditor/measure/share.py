@@ -17,8 +17,10 @@ Doubles = npt.NDArray[np.float64]
 BINS = 100
 STARTS = tuple((share, shape) for share in (0.02, 0.2, 0.5) for shape in (-3.0, -1.0, 0.0, 1.0))
 STEPS = 60
+UNSEEN = 0.02  # re-pairings that a bin is thought to hold where none fell into it
 SMALL = 1e-300
 WORTH = 2.7  # twice the gain in log-likelihood by which a share above 0 must be better than 0: 90% of chi-squared
+NOTHING_ELSE = 13.3  # by which a mixture must be better than re-pairings alone: 99% of chi-squared, four numbers
 _erfc = np.frompyfunc(math.erfc, 1, 1)
 
 
@@ -47,6 +49,26 @@ class Bins:
 
 
 @dataclass(frozen=True, slots=True)
+class Binned:
+    """Scores of pairs and of re-pairings in common bins, each with its weight."""
+
+    bins: Bins
+    seen: npt.NDArray[np.intp]  # (N,) bin of each pair
+    drawn: npt.NDArray[np.intp]  # (M,) bin of each re-pairing
+
+    @staticmethod
+    def of(observed: Doubles, null: Doubles) -> "Binned":
+        bins = Bins.over(observed, null)
+        return Binned(bins, bins.place(observed), bins.place(null))
+
+    def counts(self, weight: Doubles | None = None, null_weight: Doubles | None = None) -> tuple[Doubles, Doubles]:
+        """Pairs in each bin, and the density of re-pairings."""
+        size = len(self.bins.middle)
+        null = np.bincount(self.drawn, null_weight, size) + UNSEEN
+        return np.bincount(self.seen, weight, size).astype(np.float64), null / null.sum()
+
+
+@dataclass(frozen=True, slots=True)
 class Mixture:
     """Logit of pi0, and location, log of the scale and shape of the skew-normal f1."""
 
@@ -56,6 +78,11 @@ class Mixture:
     @property
     def pi0(self) -> float:
         return float(1 / (1 + np.exp(-self.numbers[0])))
+
+
+def logit(share: float) -> float:
+    """Within the bounds of what is fitted."""
+    return math.log(min(max(share, 1e-5), 1 - 1e-5) / (1 - min(max(share, 1e-5), 1 - 1e-5)))
 
 
 def skew_normal(numbers: Doubles, at: Doubles) -> tuple[Doubles, Doubles]:
@@ -74,13 +101,15 @@ def skew_normal(numbers: Doubles, at: Doubles) -> tuple[Doubles, Doubles]:
     return density, density[:, None] * (change - density @ change)
 
 
-def climb(counts: Doubles, null: Doubles, at: Doubles, start: Doubles, free: bool = True) -> Mixture:
-    """Maximum likelihood from a start by damped Fisher scoring; pi0 stays 0 where it is not `free`."""
+def climb(counts: Doubles, null: Doubles, at: Doubles, start: Doubles, share: float | None = None) -> Mixture:
+    """Maximum likelihood from a start by damped Fisher scoring; pi0 is `share` where that is given."""
     numbers, damping = start.copy(), 1e-3
-    active = slice(0 if free else 1, 4)
+    if share is not None:
+        numbers[0] = logit(share)
+    active = slice(0 if share is None else 1, 4)
 
     def judged(trial: Doubles) -> tuple[float, Doubles, Doubles]:
-        pi0 = 1 / (1 + math.exp(-trial[0])) if free else 0.0
+        pi0 = 1 / (1 + math.exp(-trial[0])) if share is None else share
         good, change = skew_normal(trial[1:], at)
         mixed = np.maximum(pi0 * null + (1 - pi0) * good, SMALL)
         of_share = (null - good) * pi0 * (1 - pi0)
@@ -116,16 +145,40 @@ def fit_share(counts: Doubles, null: Doubles, at: Doubles) -> Mixture:
     mean = float(weight @ place / weight.sum())
     spread = max(math.sqrt(float(weight @ (place - mean) ** 2 / weight.sum())), float(at[1] - at[0]))
     found = [
-        climb(counts, null, at, np.array([math.log(share / (1 - share)), mean, math.log(spread), shape]))
-        for share, shape in STARTS
+        climb(counts, null, at, np.array([logit(share), mean, math.log(spread), shape])) for share, shape in STARTS
     ]
     return max(found, key=lambda mixture: mixture.likelihood)
+
+
+def settled(mixture: Mixture, alone: Mixture | None, counts: Doubles, null: Doubles, at: Doubles) -> Mixture:
+    """The mixture of scores with siblings, its share corrected by that of the scores `alone`, without them.
+
+    The more captions are wrong, the more siblings disagree: good pairs then fall into lumps by how many of their
+    siblings are right, which no skew-normal density has. Where few are wrong, siblings make the share more exact.
+    """
+    if alone is None:
+        return mixture
+    weight = min(1.0, 2 * alone.pi0)
+    return climb(counts, null, at, mixture.numbers, share=(1 - weight) * mixture.pi0 + weight * alone.pi0)
+
+
+def share_of(observed: npt.ArrayLike, null: npt.ArrayLike) -> float:
+    """The share alone, of plain scores of pairs and of re-pairings."""
+    binned = Binned.of(np.asarray(observed, np.float64), np.asarray(null, np.float64))
+    counts, density = binned.counts()
+    found = fit_share(counts, density, binned.bins.middle)
+    return 1.0 if is_all_random(found, counts, density) else found.pi0
+
+
+def is_all_random(mixture: Mixture, counts: Doubles, null: Doubles) -> bool:
+    """Whether re-pairings alone explain the pairs as well as any mixture does."""
+    return 2 * (mixture.likelihood - float(counts @ np.log(np.maximum(null, SMALL)))) <= NOTHING_ELSE
 
 
 def is_above_zero(mixture: Mixture, counts: Doubles, null: Doubles, at: Doubles) -> bool:
     """Whether the pairs say that there are mismatched ones at all, by the ratio of likelihoods."""
     starts = [np.array([0.0, *mixture.numbers[1:3], shape]) for shape in (mixture.numbers[3], -3.0, 0.0)]
-    without = max(climb(counts, null, at, start, free=False).likelihood for start in starts)
+    without = max(climb(counts, null, at, start, share=0.0).likelihood for start in starts)
     return 2 * (mixture.likelihood - without) > WORTH
 
 

@@ -2,7 +2,17 @@
 
 import numpy as np
 
-from auditor.measure.share import Bins, climb, fit_share, group_weights, is_above_zero, skew_normal
+from auditor.measure.share import (
+    Bins,
+    climb,
+    fit_share,
+    group_weights,
+    is_above_zero,
+    is_all_random,
+    settled,
+    share_of,
+    skew_normal,
+)
 
 
 def drawn(share: float, count: int = 4000, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -29,6 +39,31 @@ def test_no_share_is_not_above_zero_and_a_share_is() -> None:
     assert hits <= 6
     found = drawn(0.1, 1000)
     assert is_above_zero(fit_share(*found), *found)
+
+
+def test_pairs_like_re_pairings_are_all_random_and_others_are_not() -> None:
+    """At the usual level one corpus in a hundred that is all random would not be called so."""
+    generator = np.random.default_rng(0)
+    hits = 0
+    for _ in range(20):
+        hits += share_of(generator.normal(0, 1, 1000), generator.normal(0, 1, 40_000)) == 1.0
+    assert hits >= 18
+    found = drawn(0.9, 200)
+    assert not is_all_random(fit_share(*found), *found[:2])
+
+
+def test_a_lumpy_density_of_good_pairs_is_corrected_by_the_scores_without_siblings() -> None:
+    """Six in ten wrong: good pairs with right siblings score high, those without hardly above chance."""
+    generator = np.random.default_rng(0)
+    lumpy = np.concatenate([generator.normal(0, 1, 1200), generator.normal(1.5, 1, 400), generator.normal(8, 2, 400)])
+    null = generator.normal(0, 1, 40_000)
+    bins = Bins.over(lumpy, null)
+    counts, density = bins.counts(lumpy), (bins.counts(null) + 0.02) / (bins.counts(null) + 0.02).sum()
+    alone = fit_share(*drawn(0.6))
+    by_itself = fit_share(counts, density, bins.middle)
+    corrected = settled(by_itself, alone, counts, density, bins.middle)
+    assert abs(corrected.pi0 - 0.6) < 0.03 < abs(by_itself.pi0 - 0.6)
+    assert settled(by_itself, None, counts, density, bins.middle) is by_itself
 
 
 def test_derivatives_of_the_skew_normal_are_those_of_differences() -> None:
