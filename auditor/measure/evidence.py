@@ -9,10 +9,10 @@ Five kinds of evidence, each in deviations of random re-pairings of the corpus:
 - the weakest word of the caption, looked for in the medium and in its other captions.
 
 The weights were chosen on people's judgements and planted noise of one half of the photos (docs/results.md has the
-other half). They depend on a corpus in one way only: on how clear its pairs are. Where pairs that are not random still
-look unsure (wrong captions that are related, right ones that are plain), rivals and single words mislead and the
-captions of similar media tell more. Whatever a corpus lacks (one caption each, one word, no text tower) counts for
-nothing. NumPy only.
+other half). They depend on a corpus in two ways. Where pairs that are not random still look unsure (wrong captions that
+are related, right ones that are plain), rivals and single words mislead and the captions of similar media tell more.
+Where the similarities of pairs that belong together lie close to each other, the similarity decides and all else would
+only blur it. Whatever a corpus lacks (one caption each, one word, no text tower) counts for nothing. NumPy only.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ from auditor.measure.agreement import (
     sibling_profile,
 )
 from auditor.measure.rivals import Hubs, Measures, Reference, hubs_of, runs, standing_of_text
-from auditor.measure.share import share_of
+from auditor.measure.share import mixture_of
 from auditor.measure.words import Vocabulary, Weakest, WordRows, Words, word_rows
 from auditor.vectors import Floats, Ints
 
@@ -47,6 +47,7 @@ WEIGHTS = {
 OF_SIBLINGS = ("siblings", "sibling_words")
 OF_CLEAR_PAIRS = ("rivals_visual", "rivals_text", "sibling_words")  # their weights shrink where pairs are not clear
 CLEAR = 0.65  # mean trust of the pairs that are not random, from which on a corpus counts as clear
+WIDE = 0.7  # deviation of right pairs over that of re-pairings, below which the similarity needs less help
 UNSURE_NEIGHBOURS = 0.25  # what neighbours weigh besides where nothing is clear
 NO_GROUP = -(2**62)  # a group that no medium has
 CHUNK = 4096  # re-pairings measured at once
@@ -183,11 +184,14 @@ def without_siblings(parts: Parts) -> Parts:
 
 def weights_for(reference: Reference, trust: Floats, observed: Floats, null: Floats) -> dict[str, float]:
     """The weights for a corpus with this trust in its pairs, and these similarities of pairs and of re-pairings."""
-    mean = float(trust.mean())
-    unsure = 1 - min(1.0, mean / max(1 - share_of(observed, null), 0.05) / CLEAR) ** 2
+    mean, mixture = float(trust.mean()), mixture_of(observed, null)
+    belong = 1 - mixture.pi0 if mixture else 0.0
+    unsure = 1 - min(1.0, mean / max(belong, 0.05) / CLEAR) ** 2
     counted = 1 - unsure * (1 - hub_share(reference, null))
     weights = {name: weight * (counted if name in OF_CLEAR_PAIRS else 1.0) for name, weight in WEIGHTS.items()}
-    return {**weights, "neighbours": WEIGHTS["neighbours"] * mean**2 + UNSURE_NEIGHBOURS * unsure}
+    weights["neighbours"] = WEIGHTS["neighbours"] * mean**2 + UNSURE_NEIGHBOURS * unsure
+    beside = min(1.0, mixture.deviation / float(null.std()) / WIDE) if mixture else 1.0
+    return {name: weight * (1.0 if name == "similarity" else beside) for name, weight in weights.items()}
 
 
 def hub_share(reference: Reference, null: Floats) -> float:

@@ -79,6 +79,12 @@ class Mixture:
     def pi0(self) -> float:
         return float(1 / (1 + np.exp(-self.numbers[0])))
 
+    @property
+    def deviation(self) -> float:
+        """Of the scores of pairs that belong together."""
+        scale, shape = math.exp(self.numbers[2]), float(self.numbers[3])
+        return scale * math.sqrt(1 - 2 / math.pi * shape**2 / (1 + shape**2))
+
 
 def logit(share: float) -> float:
     """Within the bounds of what is fitted."""
@@ -162,12 +168,12 @@ def settled(mixture: Mixture, alone: Mixture | None, counts: Doubles, null: Doub
     return climb(counts, null, at, mixture.numbers, share=(1 - weight) * mixture.pi0 + weight * alone.pi0)
 
 
-def share_of(observed: npt.ArrayLike, null: npt.ArrayLike) -> float:
-    """The share alone, of plain scores of pairs and of re-pairings."""
+def mixture_of(observed: npt.ArrayLike, null: npt.ArrayLike) -> Mixture | None:
+    """The mixture of plain scores of pairs and of re-pairings; None where all of them are like re-pairings."""
     binned = Binned.of(np.asarray(observed, np.float64), np.asarray(null, np.float64))
     counts, density = binned.counts()
     found = fit_share(counts, density, binned.bins.middle)
-    return 1.0 if is_all_random(found, counts, density) else found.pi0
+    return None if is_all_random(found, counts, density) else found
 
 
 def is_all_random(mixture: Mixture, counts: Doubles, null: Doubles) -> bool:

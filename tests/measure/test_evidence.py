@@ -22,13 +22,28 @@ def related(share: float = 0.5, pairs: int = 600) -> Reference:
     return Reference(MediaVectors(media), text, np.arange(pairs), 20.0)
 
 
+def clear(wide: float, rate: float = 0.0, pairs: int = 600) -> Reference:
+    """Captions that are near their medium, some nearer than others; a share stands one place further on."""
+    generator = np.random.default_rng(0)
+    media = unit(generator.normal(size=(pairs, 64)))
+    off = np.exp(wide * generator.normal(size=(pairs, 1)))
+    text = unit(media + off * unit(generator.normal(size=media.shape)))
+    moved = np.flatnonzero(generator.random(pairs) < rate)
+    text[moved] = text[np.roll(moved, 1)]
+    return Reference(MediaVectors(media), text, np.arange(pairs), 20.0)
+
+
 def test_a_clear_corpus_has_the_weights_as_they_were_chosen() -> None:
     """Also one that is half random: what is not random is clear."""
     for rate in (0.0, 0.5):
-        weights = weights_of(planted(600, rate, captions=2, dim=64, noise=0.8))
-        assert {name: weights[name] for name in ("rivals_visual", "rivals_text")} == {
-            name: WEIGHTS[name] for name in ("rivals_visual", "rivals_text")
-        }
+        weights = weights_of(Planted(clear(0.4, rate), np.zeros(600, bool)))
+        assert weights["rivals_visual"] == WEIGHTS["rivals_visual"] and weights["rivals_text"] == WEIGHTS["rivals_text"]
+
+
+def test_where_right_pairs_are_all_equally_near_the_similarity_decides() -> None:
+    weights = weights_of(Planted(clear(0.0, 0.2), np.zeros(600, bool)))
+    assert weights["similarity"] == 1
+    assert 0.6 * WEIGHTS["rivals_text"] < weights["rivals_text"] < 0
 
 
 def test_rivals_count_less_and_neighbours_more_where_pairs_are_unsure() -> None:
@@ -49,7 +64,7 @@ def test_rivals_keep_their_weight_across_a_modality_gap() -> None:
 
 
 def test_only_rivals_and_words_of_siblings_are_weighed_by_clearness() -> None:
-    trust, observed = np.full(100, 0.1, np.float32), np.random.default_rng(1).normal(1, 1, 500).astype(np.float32)
+    trust, observed = np.full(100, 0.1, np.float32), np.random.default_rng(1).normal(1, 1, 5000).astype(np.float32)
     null = np.random.default_rng(2).normal(0, 1, 5000).astype(np.float32)
     weights = weights_for(planted(500, 0.0).reference, trust, observed, null)
     for name, weight in WEIGHTS.items():

@@ -9,8 +9,8 @@ from auditor.measure.share import (
     group_weights,
     is_above_zero,
     is_all_random,
+    mixture_of,
     settled,
-    share_of,
     skew_normal,
 )
 
@@ -46,7 +46,7 @@ def test_pairs_like_re_pairings_are_all_random_and_others_are_not() -> None:
     generator = np.random.default_rng(0)
     hits = 0
     for _ in range(20):
-        hits += share_of(generator.normal(0, 1, 1000), generator.normal(0, 1, 40_000)) == 1.0
+        hits += mixture_of(generator.normal(0, 1, 1000), generator.normal(0, 1, 40_000)) is None
     assert hits >= 18
     found = drawn(0.9, 200)
     assert not is_all_random(fit_share(*found), *found[:2])
@@ -64,6 +64,13 @@ def test_a_lumpy_density_of_good_pairs_is_corrected_by_the_scores_without_siblin
     corrected = settled(by_itself, alone, counts, density, bins.middle)
     assert abs(corrected.pi0 - 0.6) < 0.03 < abs(by_itself.pi0 - 0.6)
     assert settled(by_itself, None, counts, density, bins.middle) is by_itself
+
+
+def test_the_deviation_of_good_pairs_is_theirs() -> None:
+    generator = np.random.default_rng(0)
+    seen = np.concatenate([generator.normal(0, 1, 400), generator.normal(4, 0.3, 1600)])
+    found = mixture_of(seen, generator.normal(0, 1, 40_000))
+    assert found is not None and abs(found.deviation - 0.3) < 0.05
 
 
 def test_derivatives_of_the_skew_normal_are_those_of_differences() -> None:
