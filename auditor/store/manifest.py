@@ -35,6 +35,7 @@ def read_manifest(folder: Folder) -> dict[str, Any]:
 
 
 MAYBE_TEXT = (str, type(None))
+LATER = {"carry", "score"}  # what the first versions did not write
 # What readers take for granted of a field that is there.
 SHAPE: dict[str, Any] = {
     "corpus": {"spec": str, "shards": int, "root": MAYBE_TEXT, "carry": [str]},
@@ -118,7 +119,7 @@ class Manifest:
         known = {f.name for f in fields(cls)}
         stored = {name: value for name, value in read_manifest(folder).items() if name in known}
         for part in ("corpus", "model", "settings"):
-            absent = [name for name in SHAPE[part] if name not in stored.get(part, {})]
+            absent = [name for name in SHAPE[part] if name not in LATER and name not in stored.get(part, {})]
             if part not in stored or absent:
                 missing = ".".join([part, *absent[:1]])
                 raise AuditError(f"the {NAME} of {folder.url} is damaged: it has no {missing}")
