@@ -102,6 +102,14 @@ def test_tables_in_any_encoding_with_any_delimiter(tmp_path: Path, encoding: str
     assert not problems or f"read as {encoding}" in problems[0]
 
 
+def test_rows_may_end_as_old_macs_end_them(tmp_path: Path) -> None:
+    text = 'image;caption\ra.jpg;schön, "so"\rb.jpg;"two\rlines"\rc.jpg;three'
+    (tmp_path / "t.csv").write_bytes(text.encode("cp1252"))
+    samples, problems = opened(tmp_path / "t.csv", shard_size=2)
+    assert [sample.key for sample in samples] == ["a", "b", "c"] and "read as cp1252" in problems[0]
+    assert [sample.captions for sample in samples] == [('schön, "so"',), ("two\nlines",), ("three",)]
+
+
 def test_a_table_is_read_as_the_user_says(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes("image^caption\na.jpg^Łódź\n".encode("cp1250"))
     samples, problems = opened(tmp_path / "t.csv", delimiter="^", encoding="cp1250")

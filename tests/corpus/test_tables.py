@@ -301,8 +301,10 @@ def test_keys_are_relative_and_keep_their_dots(tmp_path: Path) -> None:
     images(tmp_path, "list/img.v1.jpg", "list/img.v2.jpg", "elsewhere/o.jpg")
     inside = str(tmp_path / "list" / "img.v1.jpg")
     alone = write_table(tmp_path / "list" / "alone.csv", ["image", "caption"], [("img.v2.jpg", "alone")])
-    rows = [(inside, "absolute"), ("img.v2.jpg", "relative"), (str(outside), "outside")]
+    rows = [(inside, "absolute"), ("./img.v2.jpg", "relative"), (str(outside), "outside")]
     several = write_table(tmp_path / "list" / "several.csv", ["image", "caption"], rows)
     assert [sample.key for sample in samples_of(open_corpus(str(alone)))] == ["img.v2"]
     keys = [sample.key for sample in samples_of(open_corpus(str(several)))]
     assert keys == ["img.v1", "img.v2", str(outside.with_suffix("")).lstrip("/")]
+    upwards = write_table(tmp_path / "list" / "up.csv", ["image", "caption"], [("../elsewhere/o.jpg", "up")])
+    assert [sample.key for sample in samples_of(open_corpus(str(upwards)))] == keys[2:]

@@ -8,7 +8,7 @@ import codecs
 import csv
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import BinaryIO
 
 from auditor.corpus import remote
@@ -25,6 +25,7 @@ MARKED = {  # with the order of their bytes, for lines that bear no mark
     ("utf-32", b"\xff\xfe\0\0"): "utf-32-le",
 }
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
+_RETURN = re.compile(rb"[^\r]*\r|[^\r]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +37,12 @@ class Dialect:
     delimiter: str = ","
     names: tuple[str, ...] = ()
     numbered: bool = False
+    returns: bool = False  # rows end with a carriage return alone, as in tables of old Macs
 
     def lines(self, file: BinaryIO) -> Iterable[bytes]:
         """The lines of a file, or of a stretch of one, with their ends."""
+        if self.returns:
+            return (line[0] for line in _RETURN.finditer(file.read()))
         if not self.wide:
             return file
         text = file.read().decode(self.encoding, "replace")
@@ -76,9 +80,12 @@ def find_dialect(file: BinaryIO, form: str, options: CorpusOptions) -> Dialect:
     file.seek(0)
     if form == "jsonl":
         return dialect
+    start = file.read(LOOKED_AT)
+    dialect = replace(dialect, returns=b"\r" in start and b"\n" not in start and not dialect.wide)
+    file.seek(0)
     lines = list(_first(dialect.lines(file), 20 * ROWS))
     delimiter = options.delimiter or ("\t" if form == "tsv" else _delimiter(dialect, lines))
-    return Dialect(form, dialect.encoding, delimiter)
+    return replace(dialect, delimiter=delimiter)
 
 
 def table_encoding(file: BinaryIO, given: str | None) -> str:
@@ -114,7 +121,7 @@ def _delimiter(dialect: Dialect, lines: Sequence[bytes]) -> str:
 
     def score(delimiter: str) -> tuple[bool, float, int]:
         try:
-            widths = [len(cells) for _, cells in Dialect("csv", dialect.encoding, delimiter).records(lines)][:ROWS]
+            widths = [len(cells) for _, cells in replace(dialect, delimiter=delimiter).records(lines)][:ROWS]
         except csv.Error:
             return False, 0.0, 0
         width = widths[0] if widths else 0

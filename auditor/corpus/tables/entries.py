@@ -128,7 +128,7 @@ def path_below(folder: str, media: str) -> str:
     """A path relative to the list where it lies below it, else without its leading slash; URLs stay as they are."""
     if remote.is_url(media):
         return media
-    return media.removeprefix(f"{folder.rstrip('/')}/").lstrip("/")
+    return locate(folder, media).removeprefix(f"{folder.rstrip('/')}/").lstrip("/")
 
 
 def _sample(shard: str, folder: str, entry: Entry, key: str, occurrence: int, default: Kind) -> Sample:
