@@ -93,7 +93,8 @@ def read_captions(folder: Folder, shard: str) -> Captions:
     rows = np.flatnonzero(vectors.is_valid().to_numpy(zero_copy_only=False))  # those of passage.uids
     there = np.flatnonzero(passage.scene.present[passage.sample])
     captions = table.column("caption").take(rows[there]).to_pylist()
-    texts, first, counts = np.unique(np.array(captions, np.str_), return_index=True, return_counts=True)
+    # as objects: an array of str_ gives every caption the length of the longest
+    texts, first, counts = np.unique(np.array(captions, object), return_index=True, return_counts=True)
     chosen = there[first]
     text = matrix(vectors, table.schema.field("text").type.list_size)[rows[chosen]]
     visual = passage.scene.visual[passage.sample[chosen]]

@@ -1,5 +1,6 @@
 """Captions from one template are one group, whatever their names; natural captions of like media are none."""
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -70,3 +71,15 @@ def test_agreement_is_the_share_of_equal_hashes() -> None:
     found = signatures(["a b c d", "a b c e", "x y z"])
     expected = [[(one == other).mean() for other in found] for one in found]
     assert np.allclose(agreement(found, found), expected)
+
+
+def test_one_long_caption_does_not_lengthen_the_others(tmp_path: Path) -> None:
+    texts = captions(300)
+    texts[7] = "word " * 100_000
+    write_planted(tmp_path, *invented(300, 9), shards=1, captions=texts)
+    tracemalloc.start()
+    found = read_captions(Folder(tmp_path), "00000")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert texts[7].strip() in {text.strip() for text in found.texts} and len(found.texts) == 300
+    assert peak < 50e6
