@@ -39,12 +39,14 @@ def patient_sandbox(kept: KeptRows, writable: Sequence[str] = ()) -> Iterator[Sa
 
 
 FILES = ("npy", "parquet", "txt", "csv", "tsv", "jsonl")
+# what nobody calls a folder
+OTHER_FILES = frozenset(["json", "ndjson", "npz", "tar", "tgz", "gz", "zip", "zst", "pkl", "arrow", "feather", "xlsx"])
 
 
 def target_form(target: str) -> str:
     """npy, parquet, txt, csv, … by the extension; else a folder, unless the name looks like some other kind of file."""
     form = target.rsplit("/", 1)[-1].rpartition(".")[2].lower() if "." in target.rsplit("/", 1)[-1] else ""
-    if form in {"json", "ndjson", "npz", "tar", "pkl"}:
+    if form in OTHER_FILES:
         raise ExportError(
             f"cannot write .{form}; targets are {', '.join(f'.{f}' for f in FILES)} or a folder for shards"
         )

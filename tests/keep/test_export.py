@@ -179,8 +179,9 @@ def test_existing_outputs_are_refused(audit: Audit, tmp_path: Path) -> None:
         with pytest.raises(ExportError, match="--force"):
             export(kept, tmp_path / name)
         export(kept, tmp_path / name, force=True)
-    with pytest.raises(ExportError, match=r"cannot write \.json"):
-        export(kept, tmp_path / "kept.json")
+    for form in ("json", "zip"):
+        with pytest.raises(ExportError, match=rf"cannot write \.{form}"):
+            export(audit.keep(), tmp_path / f"kept.{form}")
 
 
 def test_force_never_clears_a_folder_that_is_no_export(audit: Audit, tmp_path: Path) -> None:
