@@ -6,6 +6,7 @@ success and that is not in the tar either, the medium is missing.
 
 import json
 import os
+import re
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ from auditor.corpus.media import MediaError, open_parquet, read_media
 from auditor.corpus.shard import CorpusError, CorpusOptions
 from auditor.sample import Problem, Sample
 
+_CLIP = re.compile(r"_\d{5}$")
 SUCCESS = "success"
 NEEDED = ("key", "status")
 USED = (*NEEDED, "caption", "error_message", "uid", "url")
@@ -35,7 +37,8 @@ def tried_samples(
     shard: str, tar: str, there: Collection[str], options: CorpusOptions
 ) -> tuple[list[Sample], list[str]]:
     """The samples that img2dataset's table has and the tar has not, and what is wrong with its files."""
-    problems = list(stats_problems(tar, len(there)))
+    videos = {_CLIP.sub("", key) for key in there}  # video2dataset counts those, and not the clips it cut from them
+    problems = list(stats_problems(tar, len(there), len(videos)))
     path = beside(tar, ".parquet")
     if path is None:
         return [], problems
@@ -68,7 +71,7 @@ def why(row: dict[str, Any]) -> Problem:
     return Problem("not_downloaded", safe_text(" ".join(": ".join(parts).split())))
 
 
-def stats_problems(tar: str, there: int) -> Iterator[str]:
+def stats_problems(tar: str, there: int, videos: int) -> Iterator[str]:
     """Where NNNNN_stats.json counts otherwise than the tar, or tells of failures that no table names."""
     path = beside(tar, "_stats.json")
     if path is None:
@@ -80,7 +83,7 @@ def stats_problems(tar: str, there: int) -> Iterator[str]:
     except (MediaError, ValueError, KeyError, TypeError) as error:
         yield f"{name} of img2dataset cannot be read: {one_line(error)}"
         return
-    if successes != there:
+    if successes not in (there, videos):
         yield f"{name} counts {successes:,} successes, the tar has {there:,} samples"
     if tried > successes and beside(tar, ".parquet") is None:
         yield f"{name} counts {tried - successes:,} samples that failed; the .parquet that names them is not here"

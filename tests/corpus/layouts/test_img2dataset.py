@@ -96,6 +96,18 @@ def test_a_changed_table_changes_the_shard(tmp_path: Path) -> None:
     assert shard.fingerprint() != before
 
 
+def test_video2dataset_counts_videos_and_not_the_clips_of_them(tmp_path: Path) -> None:
+    members = [(f"{video:07d}_{clip:05d}", sample(video)) for video in range(3) for clip in range(4)]
+    write_tar(tmp_path / "00000.tar", members)
+    rows = [{**entry(0), "key": key} for key, _ in members] + [{**entry(3, "failed_to_download"), "key": "0000003"}]
+    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), tmp_path / "00000.parquet")
+    (tmp_path / "00000_stats.json").write_text(json.dumps({"count": 4, "successes": 3, "failed_to_download": 1}))
+    (shard,) = open_corpus(str(tmp_path / "00000.tar")).shards
+    with shard.open() as found:
+        assert found.problems == [] and len(found.samples) == 13
+        assert found.samples[-1].problem is not None and found.samples[-1].problem.status == "not_downloaded"
+
+
 def test_counts_that_do_not_agree_are_told(tmp_path: Path) -> None:
     write_download(tmp_path)
     rows = [entry(number) for number in range(31)]
