@@ -64,7 +64,7 @@ def build_sample(
     media = parts[medium] if medium is not None else None
     text = parts[text_name] if text_name is not None else None
     record = parts[record_name] if record_name is not None else None
-    timed = [parts[name] for form in SUBTITLES if (name := _sidecar(list(parts), form, medium)) is not None][:1]
+    timed = [parts[name] for name in subtitle_files(parts)]
     texts = {part: read(part) for part in (text, record, *timed) if part is not None and not _defect(part)}
     encodings = {part: other_encoding(data, options.encoding) for part, data in texts.items()}
     whole: tuple[str, ...] = ()
@@ -135,6 +135,13 @@ def caption_files(extensions: Iterable[str]) -> tuple[str | None, str | None]:
     names = list(extensions)
     medium = medium_file(names)
     return _sidecar(names, "txt", medium), _sidecar(names, "json", medium)
+
+
+def subtitle_files(extensions: Iterable[str]) -> list[str]:
+    """Which of the files of a sample are its subtitles: one, or none."""
+    names = list(extensions)
+    medium = medium_file(names)
+    return [name for form in SUBTITLES if (name := _sidecar(names, form, medium)) is not None][:1]
 
 
 def _located(part: Part | None) -> Media | None:

@@ -1,6 +1,7 @@
 """A sample with some of its captions only: its .txt and .json rewritten, everything else byte for byte.
 
-The captions of a sample are found as the audit finds them, so that caption number 3 is the same one in both.
+The captions of a sample are found as the audit finds them, so that caption number 3 is the same one in both. Timed ones
+come as `segments` of the .json, in place of subtitles and of a .txt.
 """
 
 import json
@@ -8,9 +9,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from auditor.corpus.captions import captions_of, decode_text, parse_record, record_captions, split_captions
-from auditor.corpus.group import caption_files
+from auditor.corpus.group import caption_files, subtitle_files
+from auditor.corpus.names import kind_of
 from auditor.corpus.shard import CorpusOptions
+from auditor.corpus.spans import joined, record_timed, subtitles
 from auditor.errors import AuditorError
+from auditor.sample import Span
+
+# of a .json: what the kept captions stand for
+TIMED_FIELDS = ("caption", "captions", "segments", "subtitles", "clips", "clip_subtitles")
 
 
 class CorpusChangedError(AuditorError):
@@ -22,21 +29,50 @@ def keep_captions(members: Mapping[str, Any], kept: Sequence[int], options: Corp
 
     Members are bytes, or what WebDataset has decoded: str for the .txt, a dict for the .json.
     """
-    text, record = caption_files([name for name in members if not name.startswith("__")])
+    names = [name for name in members if not name.startswith("__")]
+    text, record = caption_files(names)
     lines = split_captions(_text(members[text], options), options.captions) if text is not None else ()
     fields = _fields(members[record], options) if record is not None else None
-    captions = lines or record_captions(fields or {})
+    whole = lines or record_captions(fields or {})
+    cues = [cue for name in subtitle_files(names) for cue in subtitles(_text(members[name], options))]
+    if not cues and fields is not None:
+        whole, cues = record_timed(fields, whole)
+    captions, spans = joined(whole, cues)
     if any(number >= len(captions) for number in kept):
         raise CorpusChangedError(
             f"sample {members.get('__key__', '')} has {len(captions)} captions, fewer than when it was audited"
         )
     wanted = [captions[number] for number in kept]
+    if spans:
+        return _timed(members, record, fields or {}, [(captions[number], spans[number]) for number in kept])
     changed = dict(members)
     if text is not None and lines:
         changed[text] = _like(members[text], "\n".join(wanted))
     if record is not None and fields is not None:
         changed[record] = _like(members[record], rewritten(fields, wanted))
     return changed
+
+
+def _timed(
+    members: Mapping[str, Any], record: str | None, fields: Mapping[str, Any], kept: Sequence[tuple[str, Span | None]]
+) -> dict[str, Any]:
+    """The members of a video with timed captions, in the form that an export gives them."""
+    segments = [{"start": span.start, "end": span.end, "caption": text} for text, span in kept if span is not None]
+    whole = [text for text, span in kept if span is None]
+    names = [name for name in members if name.startswith("__") or kind_of(name) is not None]
+    written = {**other_fields(fields), "captions": whole, "segments": segments}
+    decoded = not any(isinstance(members[name], bytes) for name in names)
+    plain = json.dumps(written, ensure_ascii=False).encode()
+    form = _like(members[record], written) if record is not None else written if decoded else plain
+    return {**{name: members[name] for name in names}, record or "json": form}
+
+
+def other_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """A record without what its kept captions stand for."""
+    other = {name: value for name, value in fields.items() if name not in TIMED_FIELDS}
+    if isinstance(described := other.get("yt_meta_dict"), dict):
+        other["yt_meta_dict"] = {name: value for name, value in described.items() if name != "subtitles"}
+    return other
 
 
 def rewritten(fields: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, Any]:

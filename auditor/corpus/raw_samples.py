@@ -16,7 +16,7 @@ import pyarrow as pa
 from auditor.corpus.archive import OpenTar, is_tar, open_tar
 from auditor.corpus.captions import parse_record, split_lines
 from auditor.corpus.group import Part
-from auditor.corpus.kept_captions import CorpusChangedError, keep_captions
+from auditor.corpus.kept_captions import CorpusChangedError, keep_captions, other_fields
 from auditor.corpus.media import moved, read_media, without_fragment
 from auditor.corpus.names import as_text, kind_of, real_path
 from auditor.corpus.shard import DEFAULTS, CorpusError, CorpusOptions
@@ -24,10 +24,6 @@ from auditor.corpus.tar import group_members
 from auditor.corpus.tarindex import NotATarError
 
 MAGIC = {b"\xff\xd8\xff": "jpg", b"\x89PNG": "png", b"GIF8": "gif", b"BM": "bmp", b"\x1a\x45\xdf\xa3": "webm"}
-
-
-# of a .json: what the kept captions stand for
-TIMED_FIELDS = ("caption", "captions", "segments", "subtitles", "clips", "clip_subtitles")
 
 
 OWN_FIELDS = frozenset({"__key__", "__url__"})  # of a sample as WebDataset has it; members cannot be called so
@@ -97,14 +93,11 @@ def is_timed(row: dict[str, Any]) -> bool:
 
 def with_segments(row: Mapping[str, Any], members: Mapping[str, bytes]) -> dict[str, bytes]:
     """The medium and a .json with what is kept: `captions` of the whole video, `segments` with their spans."""
-    records = (parse_record(data) for name, data in members.items() if name.lower().endswith("json"))
+    records = [parse_record(data) for name, data in members.items() if name.lower().endswith("json")][:1]
     kept = list(zip(row["captions"], row["starts"], row["ends"], row["uids"], strict=True))
     timed = [{"start": a, "end": b, "caption": text, "uid": uid} for text, a, b, uid in kept if a is not None]
     whole = [text for text, start, _, _ in kept if start is None]
-    other = {name: value for name, value in (next(records, None) or {}).items() if name not in TIMED_FIELDS}
-    if isinstance(described := other.get("yt_meta_dict"), dict):
-        other["yt_meta_dict"] = {name: value for name, value in described.items() if name != "subtitles"}
-    record = {**other, "captions": whole, "segments": timed}
+    record = {**other_fields((records and records[0]) or {}), "captions": whole, "segments": timed}
     media = {name: data for name, data in members.items() if kind_of(name) is not None}
     return {**media, "json": json.dumps(record, ensure_ascii=False).encode()}
 

@@ -101,13 +101,10 @@ def make_predicate(kept: KeptRows) -> Predicate:
 
 
 def make_caption_filter(kept: KeptRows) -> CaptionFilter:
-    """Samples that keep all of their captions take eight bytes each, others four more for each caption.
-
-    Videos with timed captions are kept whole: subtitles are not rewritten.
-    """
+    """Samples that keep all of their captions take eight bytes each, others four more for each caption."""
     samples = (
         "SELECT media_path, md5_number_lower(key) AS number, "
-        'CASE WHEN bool_and(is_kept) OR count("start") > 0 THEN [] '
+        "CASE WHEN bool_and(is_kept) THEN [] "
         "ELSE list(caption_index ORDER BY caption_index) FILTER (is_kept) END AS n "
         f"FROM (SELECT *, {kept.condition} AS is_kept FROM {kept.source} WHERE media_path IS NOT NULL) "
         "GROUP BY media_path, media_offset, key HAVING bool_or(is_kept)"

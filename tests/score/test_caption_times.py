@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+import tarfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -132,3 +134,27 @@ def test_a_dataset_of_what_is_kept_has_its_spans(corpus: Path, tmp_path: Path, r
     wanted = [r for r in table.to_pylist() if r["status"] == "ok" and (r["key"], r["caption_index"]) != ("a", 1)]
     columns = ("key", "caption", "start", "end", "status", "similarity")
     assert [[row[name] for name in columns] for row in again] == [[row[name] for name in columns] for row in wanted]
+
+
+def test_a_pipeline_of_ones_own_gets_the_kept_spans(corpus: Path, tmp_path: Path, random_model: str) -> None:
+    """`captions`, from a .json and from subtitles, decoded or not, gives what an export holds."""
+    audited(corpus, tmp_path / "out", random_model)
+    with Audit(tmp_path / "out") as audit:
+        kept = audit.keep(where="caption_index IN (0, 2) AND key = 'a' OR key = 'b' AND caption_index = 1")
+        keep, exported = kept.captions(), {one["__key__"]: one for one in kept.samples()}
+        (whole,) = audit.keep(where="key = 'b' AND caption_index = 0").samples()
+    assert json.loads(whole["json"]) == {"captions": [caption(20)], "segments": []} and "vtt" not in whole
+    raw: dict[str, dict[str, Any]] = {}
+    with tarfile.open(corpus) as tar:
+        for member in tar.getmembers():
+            key, _, name = member.name.partition(".")
+            one = raw.setdefault(key, {"__key__": key, "__url__": str(corpus)})
+            one[name] = tar.extractfile(member).read()  # type: ignore[union-attr]
+    found = {key: made for key, one in raw.items() if (made := keep(one)) is not None}
+    assert found.keys() == exported.keys() == {"a", "b"}
+    for key, one in exported.items():
+        segments = [{k: v for k, v in part.items() if k != "uid"} for part in json.loads(one["json"])["segments"]]
+        assert json.loads(found[key]["json"])["segments"] == segments and len(segments) == {"a": 2, "b": 1}[key]
+        assert {"mp4", "json"} == {name for name in found[key] if not name.startswith("__")}
+    decoded = keep({**raw["a"], "mp4": [1], "json": json.loads(raw["a"]["json"])})
+    assert decoded is not None and decoded["json"] == json.loads(found["a"]["json"])
