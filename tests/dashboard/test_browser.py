@@ -122,6 +122,9 @@ def test_threshold_counts_and_the_download(page, url: str, audit: Path, tmp_path
     )["uid"].to_pylist()
     shown = page.get_by_test_id("stMetric").filter(has_text="Kept").get_by_test_id("stMetricValue")
     playwright.expect(shown).to_have_text(f"{len(kept):,}", timeout=PATIENCE)
+    numbers = page.get_by_test_id("stMetric")
+    heights = [numbers.nth(i).bounding_box()["height"] for i in range(numbers.count())]
+    assert len(heights) == 4 and max(heights) - min(heights) <= 2  # cards of one height
     with page.expect_download() as waiting:
         page.get_by_role("button", name="Download the subset").click()
     waiting.value.save_as(tmp_path / "kept.npy")

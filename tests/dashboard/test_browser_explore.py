@@ -160,6 +160,9 @@ def test_a_compact_gallery_shows_many_and_marks_them_together(page, url: str, au
     playwright.expect(cards).to_have_count(24, timeout=PATIENCE)
     boxes = [cards.nth(i).locator("img").bounding_box() for i in range(24)]
     assert sum(box["y"] + box["height"] <= 900 for box in boxes) >= 10  # of a screen of 1440x900
+    page.set_viewport_size({"width": 1280, "height": 720})
+    boxes = [cards.nth(i).bounding_box() for i in range(24)]
+    assert sum(box["y"] + box["height"] <= 720 for box in boxes) >= 10  # whole cards
     cards.nth(1).click()
     cards.nth(4).click(modifiers=["Shift"])
     ids = [cards.nth(i).get_attribute("data-id") for i in range(1, 5)]
