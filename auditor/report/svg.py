@@ -31,6 +31,7 @@ class Frame:
     y_low: float
     y_high: float
     log_x: bool = False
+    root_y: bool = False  # heights by their square root, from zero: small ones can be seen
     width: float = 420.0
     height: float = 210.0
     margins: tuple[float, float, float, float] = (56.0, 10.0, 10.0, 38.0)  # left, right, top, bottom
@@ -58,7 +59,8 @@ class Frame:
         return self.left + (value - low) / ((high - low) or 1) * (self.right - self.left)
 
     def y(self, value: float) -> float:
-        return self.bottom - (value - self.y_low) / ((self.y_high - self.y_low) or 1) * (self.bottom - self.top)
+        part = (value - self.y_low) / ((self.y_high - self.y_low) or 1)
+        return self.bottom - (math.sqrt(max(part, 0)) if self.root_y else part) * (self.bottom - self.top)
 
     def point(self, x: float, y: float) -> str:
         return f"{self.x(x):.1f},{self.y(y):.1f}"
@@ -155,8 +157,9 @@ def null_chart(edges: Sequence[float], observed: Sequence[float], null: Sequence
     seen, other = np.asarray(observed, float), np.asarray(null, float)
     seen = seen / (seen.sum() or 1)
     other = other / (other.sum() or 1) * share
-    frame = Frame(edges[0], edges[-1], 0, float(max(seen.max(initial=0), other.max(initial=0), 1e-9)) * 1.05)
-    parts = axes(frame, "mismatch score", "share of pairs")
+    most = float(max(seen.max(initial=0), other.max(initial=0), 1e-9)) * 1.05
+    frame = Frame(edges[0], edges[-1], 0, most, root_y=True)
+    parts = axes(frame, "mismatch score", "share of pairs (square root)")
     for low, high, value in zip(edges[:-1], edges[1:], seen.tolist(), strict=True):
         parts.append(bar(frame, low, high, value, "bar soft"))
     middles = [(low + high) / 2 for low, high in pairwise(edges)]

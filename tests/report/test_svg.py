@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from auditor.audit import Audit
-from auditor.report.svg import bar_chart, density_chart, histogram_chart, line_chart, nice_ticks, power_ticks
+from auditor.report.svg import (
+    bar_chart,
+    density_chart,
+    histogram_chart,
+    line_chart,
+    nice_ticks,
+    null_chart,
+    power_ticks,
+)
 from tests.support.synthetic import write_audit
 
 
@@ -21,6 +29,13 @@ def test_charts_draw_every_row(tmp_path: Path) -> None:
     assert sum(shown) == counted.total
     cells = audit.density("similarity", "uncertainty_text", bins=10)
     assert density_chart(cells, "x", "y").count('class="cell"') == (cells.counts > 0).sum()
+
+
+def test_a_small_share_of_mismatched_pairs_can_be_seen() -> None:
+    """One part in a hundred of the highest bar is a tenth as high."""
+    root = ElementTree.fromstring(null_chart([0.0, 1.0, 2.0], [1.0, 99.0], [1.0, 0.0], 0.01))
+    low, high = (float(bar.attrib["height"]) for bar in root.iter("rect"))
+    assert low / high == pytest.approx((1 / 99) ** 0.5, rel=0.05)
 
 
 def test_ticks() -> None:
