@@ -20,7 +20,8 @@ def report_outcome(out: str, manifest: Manifest, *, as_json: bool) -> None:
     with AuditDatabase(out) as database:
         summary, suspects = summarise(database), worst(database, "p_mismatch", 10).to_pylist()
     if as_json:
-        say_json({**summary.to_dict(), "failed_shards": manifest.failed_shards, "drift": manifest.drift})
+        told = {"failed_shards": manifest.failed_shards, "shard_problems": manifest.shard_problems}
+        say_json({**summary.to_dict(), **told, "drift": manifest.drift})
     else:
         say_lines(str(summary))
         title = calm_note(suspects, "p_mismatch") or "the ten most suspicious pairs"

@@ -1,5 +1,6 @@
 """Audits of stored embeddings, from the published layouts to rows: no media, no model, every row accounted for."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from auditor.corpus.reader import CorpusError, CorpusOptions
 from auditor.corpus.stored import listing, shard
 from auditor.errors import AuditError, AuditorError
 from auditor.run.audit import AuditConfig, run_audit
+from auditor.run.outcome import report_outcome
 from auditor.run.verify import verify
 from auditor.store.embeddings import read_embeddings
 from auditor.store.folder import Folder
@@ -233,7 +235,7 @@ def test_two_widths_in_one_file_are_one_clear_line(tmp_path: Path, capsys: pytes
     assert not (tmp_path / "out").exists()
 
 
-def test_uids_of_two_files_are_told(tmp_path: Path) -> None:
+def test_uids_of_two_files_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     corpus = write_datacomp(tmp_path / "corpus")
     table = datacomp_table(300, 1)
     again = datacomp_table(300, 0)["uid"].to_pylist()[:7] + table["uid"].to_pylist()[7:]
@@ -245,6 +247,8 @@ def test_uids_of_two_files_are_told(tmp_path: Path) -> None:
             "message": "7 of its rows had the uid of a row of an earlier shard, and have another one here",
         }
     ]
+    report_outcome(str(tmp_path / "out"), manifest, as_json=True)
+    assert json.loads(capsys.readouterr().out)["shard_problems"] == manifest.shard_problems
 
 
 def test_a_uid_twice_in_a_file_is_a_duplicate_key(tmp_path: Path) -> None:
