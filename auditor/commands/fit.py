@@ -49,6 +49,7 @@ def command(
     """
     import torch
 
+    from auditor.commands.output import tell_notes
     from auditor.console import emit
     from auditor.score.pair_sample import count_pairs, draw_to_fit
     from auditor.store.audit_files import swept_shards
@@ -58,6 +59,7 @@ def command(
     from model.fit import fit_prototypes, measure_of
     from model.prototypes import HeadConfig
 
+    tell_notes(audit)
     folder = Folder(audit)
     manifest = Manifest.load(folder)
     config = HeadConfig(dim=int(manifest.model["dim"]), **head_settings)

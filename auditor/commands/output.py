@@ -84,6 +84,18 @@ def open_audit(path: str, corpus: str | None = None, limits: "Limits | None" = N
     return audit
 
 
+def tell_notes(*paths: str) -> None:
+    """The notes of audits that a command reads file by file; what is no audit it says itself."""
+    from contextlib import suppress
+
+    from auditor.store.audit_files import find_files, notes
+
+    for path in paths:
+        with suppress(AuditorError, OSError):
+            for note in notes(find_files(path)):
+                say(f"note: {note}", err=True)
+
+
 def show(
     rows: "Sequence[Mapping[str, Any]] | pa.Table",
     *,

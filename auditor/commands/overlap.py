@@ -4,7 +4,7 @@ from collections import Counter
 
 import click
 
-from auditor.commands.output import output_options, show
+from auditor.commands.output import output_options, show, tell_notes
 
 
 @click.command()
@@ -40,6 +40,7 @@ def command(
     from auditor.run.overlap import find_overlap
     from model.backbone import device_named
 
+    tell_notes(audit, other)
     found = find_overlap(
         audit, other, media_cosine=media_cosine, caption_cosine=caption_cosine, model=model, device=device_named(device)
     )

@@ -27,10 +27,12 @@ def command(
     if files:
         verify_files(audit, as_json)
         return
+    from auditor.commands.output import tell_notes
     from auditor.console import table
     from auditor.errors import AuditorError
     from auditor.run.verify import as_rows, verify
 
+    tell_notes(audit)
     checks = verify(audit, count, model=model, corpus=corpus, seed=seed)
     rows = as_rows(checks)
     wrong = [row for row in rows if row["differs"]]

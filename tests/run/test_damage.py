@@ -64,12 +64,18 @@ def test_damaged_embeddings_are_not_scored_again(copy: Path) -> None:
         rescore(str(copy), None, ScoreConfig(), quiet=True)
 
 
-def test_files_from_elsewhere_are_left_out_and_named(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_from_elsewhere_are_left_out_and_named(
+    copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for part in ("samples", "embeddings"):
         shutil.copy(copy / part / "00001.parquet", copy / part / "stranger.parquet")
     with AuditDatabase(copy) as database:
         assert database.rows("SELECT count(*) AS n FROM samples")[0]["n"] == 36
-    for command in (["summary"], ["query", "SELECT 1"], ["worst"]):
+    head = str(tmp_path / "head")
+    for command in (
+        *(["summary"], ["query", "SELECT 1"], ["worst"]),
+        *(["verify", "-n", "1"], ["fit", "--out", head], ["overlap", str(copy)]),
+    ):
         assert run([command[0], str(copy), *command[1:]]) == 0
         assert "not of this audit" in capsys.readouterr().err
     assert run(["verify", str(copy), "--files"]) == 1
