@@ -132,10 +132,10 @@ def siblings(row: dict[str, Any]) -> None:
     rows = [other for other in own_captions if other["caption_index"] != row["caption_index"]]
     if not rows:
         return
-    st.subheader("Its other captions")
+    st.subheader("Its other captions", help="Each with its probability of a mismatch.")
     for other in rows:
         score, text, way = st.columns([1, 9, 1], vertical_alignment="center")
-        score.markdown(f"**{number(other['p_mismatch'])}**", help="Probability of a mismatch")
+        score.markdown(f"**{number(other['p_mismatch'])}**")
         text.text(shortened(other["caption"]) or "(no caption)")
         way.page_link(SAMPLE, label="Open", query_params=sample_query(other, view, at))
 

@@ -163,11 +163,12 @@ def differing(drift: Drift) -> None:
                 "mean of": s.measure,
                 "all": s.whole,
                 "kept": s.kept,
-                "change": None if s.change is None else f"{s.change:+.1%}",
+                "change": None if s.change is None else f"{round(s.change, 3) + 0.0:+.1%}",  # no -0.0%
             }
             for s in drift.measures
         ],
         hide_index=True,
+        column_config={name: st.column_config.NumberColumn(format="%.4g") for name in ("all", "kept")},
     )
     st.caption(
         f"Topics: {percent(drift.topic_distance)} of the kept rows would have to change topic to look like the whole."
