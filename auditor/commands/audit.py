@@ -11,6 +11,7 @@ from auditor.commands.output import SHARE
 
 if TYPE_CHECKING:
     from auditor.run.audit import AuditConfig
+    from model.pixels import Limits
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -35,6 +36,8 @@ OPTIONS = [
     click.option("--decoders", type=int, help="Decoder processes; as many as there are cores by default."),
     click.option("--timeout", default=60.0, show_default=True, help="Seconds a file may take to decode."),
     click.option("--max-pixels", default=150_000_000, show_default=True, help="Larger images are `too_large`."),
+    click.option("--max-bytes", type=click.IntRange(1), default=1 << 30, show_default=True, help="Larger files are "
+                 "`too_large`; each decoder holds one file in memory."),
     click.option("--max-error-rate", type=SHARE, default=0.5, show_default=True, help="Stop when more than this share "
                  "of the rows fails."),
     click.option("--captions", type=click.Choice(["lines", "whole"]), default="lines", show_default=True,
@@ -84,6 +87,15 @@ def audit_options(function: F) -> F:
     return function
 
 
+def limits_of(values: dict[str, Any]) -> "Limits":
+    """What one file may cost; where larger files are allowed, a decoder may take as much more memory."""
+    from model.pixels import Limits
+
+    usual, most = Limits(), values["max_bytes"]
+    more = max(0, most - usual.max_bytes)
+    return Limits(values["max_pixels"], most, seconds=values["timeout"], memory=usual.memory + more)
+
+
 def config_from(values: dict[str, Any]) -> "AuditConfig":
     """The settings of an audit from the values of OPTIONS."""
     from auditor.corpus.reader import CorpusOptions
@@ -92,7 +104,6 @@ def config_from(values: dict[str, Any]) -> "AuditConfig":
     from auditor.sweep.sweep import SweepConfig
     from model.arithmetic import precision_for
     from model.backbone import device_named
-    from model.pixels import Limits
 
     device = device_named(values["device"])
     return AuditConfig(
@@ -124,7 +135,7 @@ def config_from(values: dict[str, Any]) -> "AuditConfig":
             compiled=values["compiled"],
             batch_size=values["batch_size"],
             decoders=values["decoders"] or len(os.sched_getaffinity(0)),
-            limits=Limits(seconds=values["timeout"], max_pixels=values["max_pixels"]),
+            limits=limits_of(values),
         ),
         score=ScoreConfig(
             reference=values["reference"],

@@ -88,3 +88,13 @@ def test_ties_are_ordered_by_the_score_behind_them(tmp_path: Path) -> None:
     assert [rows[0]["uid"] for rows in pages] == expected[:60]
     for top in (20, 100):
         assert set(audit.keep(keep_top=top, by="p_mismatch").uids.to_pylist()) == set(expected[::-1][:top])
+
+
+def test_larger_files_are_allowed_together_with_the_memory_they_take() -> None:
+    from auditor.commands.audit import limits_of
+
+    usual = limits_of({"max_pixels": 10, "max_bytes": 1 << 30, "timeout": 5.0})
+    larger = limits_of({"max_pixels": 10, "max_bytes": 5 << 30, "timeout": 5.0})
+    assert (usual.max_pixels, usual.max_bytes, usual.seconds) == (10, 1 << 30, 5.0)
+    assert larger.max_bytes == 5 << 30 and larger.memory - usual.memory == 4 << 30
+    assert limits_of({"max_pixels": 10, "max_bytes": 1000, "timeout": 5.0}).memory == usual.memory
