@@ -63,10 +63,11 @@ def apply_repairs(database: AuditDatabase, repairs: Sequence[Repair], target: st
         done = set(folder.names("", ".tar"))
         for shard in shards:
             kept = spans.with_spans(kept_shard(database, spans.condition(repairs), shard), repairs)
+            changed = moves.captions(kept)
             if shard not in done:
                 with folder.writing(f"{shard}.tar") as path:
-                    write_repaired(path, kept, moves)
-            without = sum(moves.leaves_out(shard, key) for key in kept.table["key"].to_pylist())
+                    write_repaired(path, kept, changed)
+            without = sum(not captions for captions in changed.values())
             samples, left_out = samples + len(kept) - without, left_out + without
         folder.write_table(REPAIRS, to_table(repairs))
         folder.write_json(PLAN, {**description, "state": "complete"})
@@ -75,20 +76,38 @@ def apply_repairs(database: AuditDatabase, repairs: Sequence[Repair], target: st
 
 @dataclass(frozen=True)
 class Moves:
-    """Which samples, by shard and key, lose their captions, and which captions come to which."""
+    """Which captions, by number, leave which samples (shard and key), and which captions come to which."""
 
-    gone: set[tuple[str, str]]
+    gone: dict[tuple[str, str], set[int]]
     arrived: dict[tuple[str, str], list[Caption]]
 
     @classmethod
     def of(cls, repairs: Sequence[Repair], captions: Mapping[tuple[str, int], Caption]) -> "Moves":
+        gone: dict[tuple[str, str], set[int]] = defaultdict(set)
         arrived: dict[tuple[str, str], list[Caption]] = defaultdict(list)
         for one in repairs:
+            gone[one.shard, one.key].add(one.caption_index)
             arrived[one.new_shard, one.new_key].append(captions[one.uid, one.caption_index])
-        return cls({(one.shard, one.key) for one in repairs}, dict(arrived))
+        return cls(dict(gone), dict(arrived))
 
-    def leaves_out(self, shard: str, key: str) -> bool:
-        return (shard, key) in self.gone and (shard, key) not in self.arrived
+    def captions(self, kept: KeptShard) -> dict[str, list[Caption]]:
+        """By key what samples of a shard have in the end, where that is not what they had.
+
+        Of a sample some of whose captions move the others stay: a person has said that they belong there.
+        """
+        names = ("captions", "numbers", "uids", "starts", "ends")
+        found = {}
+        for row in kept.table.select(["key", *names]).to_pylist():
+            place = kept.name, row["key"]
+            given = zip(*(row[name] for name in names), strict=True) if place in self.gone else ()
+            stay = [
+                {"caption": caption, "uid": uid, "start": start, "end": end}
+                for caption, number, uid, start, end in given
+                if number not in self.gone[place]
+            ]
+            if place in self.gone or place in self.arrived:
+                found[row["key"]] = [*stay, *self.arrived.get(place, ())]
+        return found
 
 
 def describe(database: AuditDatabase, repairs: Sequence[Repair], shards: Sequence[str]) -> dict[str, Any]:
@@ -101,17 +120,14 @@ def describe(database: AuditDatabase, repairs: Sequence[Repair], shards: Sequenc
     return {"audit": database.path, "repairs": len(repairs), "fingerprint": fingerprint}
 
 
-def write_repaired(path: Path, kept: KeptShard, moves: Moves) -> None:
-    """The samples of a shard with their new captions."""
+def write_repaired(path: Path, kept: KeptShard, changed: Mapping[str, Sequence[Caption]]) -> None:
+    """The samples of a shard with their new captions; without those that have none in the end."""
     with PortableTar(path) as tar:
         for sample in read_kept(kept):
             key = sample["__key__"]
-            if moves.leaves_out(kept.name, key):
-                continue
             members = {extension: data for extension, data in sample.items() if extension not in OWN_FIELDS}
-            if (kept.name, key) in moves.arrived:
-                members = with_captions(members, moves.arrived[kept.name, key])
-            tar.add(key, members)
+            if changed.get(key, True):
+                tar.add(key, with_captions(members, changed[key]) if key in changed else members)
 
 
 def with_captions(members: Mapping[str, bytes], arrived: Sequence[Caption]) -> dict[str, bytes]:

@@ -4,16 +4,19 @@ import json
 import os
 import shutil
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from auditor import Audit
 from auditor.cli import run
+from auditor.corpus.raw_samples import KeptShard
 from auditor.corpus.write import write_shard
-from auditor.faults.apply import apply_repairs, describe, refuse_target, with_captions
+from auditor.faults.apply import Moves, apply_repairs, describe, refuse_target, with_captions
 from auditor.faults.passage import FaultsError
 from auditor.faults.repair import Repair
 from auditor.keep.plan_file import prepare
@@ -89,6 +92,26 @@ def test_repairs_can_be_chosen_before_they_are_applied(corpus: Path) -> None:
     done = apply_repairs(audit.database, [first], str(corpus / "some"))
     assert (done.shards, done.moved, done.left_out) == (1, 1, 1)
     assert members(corpus / "some" / "00000.tar")["s000031.txt"] == b"caption fb"
+
+
+def test_of_several_captions_those_that_do_not_move_stay() -> None:
+    """A person refused the move of the second caption of `a`, and that of the only one of `b`."""
+    listed = {
+        "captions": ["one", "two"],
+        "numbers": [0, 1],
+        "uids": ["x", "y"],
+        "starts": [None] * 2,
+        "ends": [None] * 2,
+    }
+    rows = [{"key": "a", **listed}, {"key": "b", **{name: values[:1] for name, values in listed.items()}}]
+    kept = KeptShard("s", pa.Table.from_pylist(rows))
+    moved = Repair("x", "s", "a", 0, "s", "c", "z", "permuted", 0.95)
+    found = Moves.of([moved], {("x", 0): {"caption": "one", "uid": "x", "start": None, "end": None}})
+    assert {key: [one["caption"] for one in captions] for key, captions in found.captions(kept).items()} == {
+        "a": ["two"]
+    }
+    both = Moves.of([moved, replace(moved, uid="y", caption_index=1)], {("x", 0): {}, ("y", 1): {}})
+    assert both.captions(kept) == {"a": []}
 
 
 def test_captions_in_json_change_too() -> None:
