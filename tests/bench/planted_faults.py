@@ -7,6 +7,7 @@ embeddings. Half of the photos served to choose the settings (seeds below 100), 
 """
 
 import json
+import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from pathlib import Path
 import click
 import numpy as np
 
+from auditor.demo.scenes import draw, imagine
 from auditor.faults.blocks import find_blocks
 from auditor.faults.evidence import Reference, Scene, fit_evidence, own_scores, random_scores
 from auditor.faults.find import explained_by
@@ -117,22 +119,61 @@ def score_repair(corpus: Corpus, sizes: tuple[int, ...]) -> Iterator[dict[str, o
         scene = Scene(mixed.visual, mixed.text, np.ones(len(mixed.visual), bool))
         reference = Reference(scene.visual[:half], scene.text[:half], corpus.scale)
         block = scene.take(slice(half, half + size))
-        found, sure = matched(block, scene.take(slice(0, half)), reference)
-        right = found.medium == np.arange(len(block))
-        kept = sure >= 0.9
-        yield {
-            "corpus": corpus.name, "block": len(block), "right of all": float(right.mean()),
-            "expected": float(sure.mean()), "kept at 0.9": float(kept.mean()),
-            "right of kept": float(right[kept].mean()) if kept.any() else None,
-            "expected of kept": float(sure[kept].mean()) if kept.any() else None,
-        }  # fmt: skip
+        yield repaired(corpus.name, block, scene.take(slice(0, half)), reference)
+
+
+def repaired(name: str, block: Scene, sound: Scene, reference: Reference) -> dict[str, object]:
+    """How right a mixed-up block comes back, and how right it says it is."""
+    found, sure = matched(block, sound, reference)
+    right = found.medium == np.arange(len(block))
+    kept = sure >= 0.9
+    return {
+        "corpus": name, "block": len(block), "right of all": float(right.mean()),
+        "expected": float(sure.mean()), "kept at 0.9": float(kept.mean()),
+        "right of kept": float(right[kept].mean()) if kept.any() else None,
+        "expected of kept": float(sure[kept].mean()) if kept.any() else None,
+    }  # fmt: skip
+
+
+def drawn(checkpoint: str, captions: int, count: int = 1500) -> Corpus:
+    """Scenes that the demo's model has not seen, encoded by it."""
+    from auditor.demo.captions import describe
+    from model.checkpoint import load_model
+    from model.pixels import fit_to
+
+    backbone = load_model(checkpoint, "cpu").backbone
+    pixels, text = [], []
+    for number in range(count):
+        generator = random.Random(f"planted faults/{number}")
+        scene = imagine(generator)
+        pixels.append(fit_to(backbone.pixels, draw(scene)))
+        text += [describe(scene, generator) for _ in range(captions)]
+    parts = [backbone.encode_images(np.stack(pixels[at : at + 50])).numpy() for at in range(0, count, 50)]
+    media = np.repeat(np.arange(count), captions)
+    vectors = mean_captions(backbone.encode_texts(text).numpy(), media, count)
+    return Corpus(f"demo, {captions} caption(s) each", np.concatenate(parts), vectors, backbone.logit_scale)
+
+
+def score_shard(corpus: Corpus, size: int, sound: int) -> dict[str, object]:
+    """A shard that is mixed up as a whole, with so many sound pairs beside it to learn from."""
+    scene = Scene(corpus.visual, corpus.text, np.ones(len(corpus.visual), bool))
+    others = scene.take(slice(size, size + sound))
+    reference = Reference(others.visual, others.text, corpus.scale)
+    return repaired(corpus.name, scene.take(slice(0, size)), others, reference)
 
 
 @click.command()
 @click.option("--shared", type=click.Path(path_type=Path, exists=True))
 @click.option("--trials", default=10, show_default=True, help="Corpora of each kind, three faults in each.")
-def main(shared: Path | None, trials: int) -> None:
+@click.option("--demo", help="Only the repair of a permuted shard of the demo's scenes, with this checkpoint of it.")
+def main(shared: Path | None, trials: int, demo: str | None) -> None:
     """Print one JSON object a line."""
+    if demo:
+        for captions in (1, 3):
+            scenes = drawn(demo, captions)
+            for size, sound in ((1000, 500), (600, 280), (200, 500)):
+                print(json.dumps(score_shard(scenes, size, sound)), flush=True)
+        return
     corpora = [
         Corpus("generated", *invented(1000, 50), SCALE),
         Corpus("generated, hard", *invented(1000, 51, noise=2.0), SCALE),
