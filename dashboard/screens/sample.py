@@ -182,7 +182,8 @@ def next_unmarked(row: dict[str, Any]) -> tuple[dict[str, Any] | None, int]:
 
 
 def go_to_unmarked(row: dict[str, Any]) -> None:
-    if not st.button("Next unmarked", shortcut="n", key="next-unmarked", disabled=at is None):
+    words = "The next one that you have not marked."
+    if not st.button("Go to unmarked", shortcut="n", key="next-unmarked", help=words, disabled=at is None):
         return
     after, by = next_unmarked(row)
     if after:
