@@ -15,6 +15,7 @@ Likeness = Literal["file name", "url", "html", "mojibake"]
 _DIGITS = re.compile(r"\d+")
 _APART = re.compile(r"[\W_]+")
 _WORD = re.compile(r"\w+")
+_LETTERS = re.compile(r"[A-Za-z]+")
 _URL = re.compile(r"(?:https?://|www\.)\S+|\b[\w-]+(?:\.[\w-]+)*\.(?:com|org|net|io|co|de|uk|info)(?:/\S*)?\b", re.I)
 _HTML = re.compile(r"</?[a-z][a-z0-9]*(?:\s[^<>]*)?/?>|&(?:[a-z]{2,8}|#\d{2,6});", re.I)
 _FILE = re.compile(
@@ -36,7 +37,11 @@ def normalised(caption: str) -> str:
 
 def caption_hash(caption: str) -> int:
     """64 bits that equal normalised captions share."""
-    digest = hashlib.blake2b(normalised(caption).encode(errors="replace"), digest_size=8).digest()
+    return _hash(normalised(caption))
+
+
+def _hash(text: str) -> int:
+    digest = hashlib.blake2b(text.encode(errors="replace"), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)
 
 
@@ -46,7 +51,11 @@ def word_count(caption: str) -> int:
 
 def repeated_share(caption: str, n: int = NGRAM) -> float:
     """Share of the pairs of neighbouring words that occurred before: "dog dog dog dog" has 0.67."""
-    words = normalised(caption).split()
+    return _repeated(normalised(caption), n)
+
+
+def _repeated(text: str, n: int = NGRAM) -> float:
+    words = text.split()
     grams = Counter(zip(*(words[i:] for i in range(n)), strict=False))
     total = sum(grams.values())
     return 1 - len(grams) / total if total else 0.0
@@ -54,9 +63,11 @@ def repeated_share(caption: str, n: int = NGRAM) -> float:
 
 def non_letter_share(caption: str) -> float:
     """Share of the characters, blanks aside, that are no letters of any script (nor marks on them)."""
-    seen = [character for character in caption if not character.isspace()]
+    seen = "".join(caption.split())
     if not seen:
         return 0.0
+    if seen.isascii():
+        return len(_LETTERS.sub("", seen)) / len(seen)
     return sum(unicodedata.category(character)[0] not in "LM" for character in seen) / len(seen)
 
 
@@ -74,10 +85,11 @@ def looks_like(caption: str) -> Likeness | None:
 
 def caption_facts(caption: str) -> dict[str, Any]:
     """By the names of their columns; tokens are the encoder's business."""
+    text = normalised(caption)
     return {
-        "caption_hash": caption_hash(caption),
+        "caption_hash": _hash(text),
         "words": word_count(caption),
-        "repeated_words": repeated_share(caption),
+        "repeated_words": _repeated(text),
         "non_letters": non_letter_share(caption),
         "looks_like": looks_like(caption),
         "language": language(caption),

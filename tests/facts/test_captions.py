@@ -58,6 +58,13 @@ def test_letters_of_all_scripts_are_letters() -> None:
     assert non_letter_share("犬が走る") == non_letter_share("собака бежит") == non_letter_share("é") == 0
     assert non_letter_share("a1 !?") == pytest.approx(3 / 4)
     assert non_letter_share("   ") == 0
+
+
+def test_the_short_way_for_ascii_counts_as_characters_are_counted() -> None:
+    for first in range(128):
+        text = f"a{chr(first)} b"
+        seen = [character for character in text if not character.isspace()]
+        assert non_letter_share(text) == sum(not character.isalpha() for character in seen) / len(seen)
     assert word_count("Two dogs, one cat") == 4
 
 
