@@ -3,47 +3,34 @@
 `run_audit` is the whole of `auditor audit` and of jobs/audit.py; they differ only in the engine that places the work.
 """
 
-import contextlib
-import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import partial
-from pathlib import Path
-from typing import Any, Protocol, TypeVar
-
-import numpy as np
+from typing import Any
 
 from auditor.console import Progress
-from auditor.corpus.reader import Corpus, CorpusOptions, Shard, open_corpus
+from auditor.corpus.reader import Corpus, CorpusOptions, open_corpus
 from auditor.errors import AuditError, resumable
-from auditor.query.database import AuditDatabase
-from auditor.query.sandbox import Limits
 from auditor.run.distinct_uids import separate_shards
+from auditor.run.engine import Engine, LocalEngine
 from auditor.run.place import check_place, how_to_resume
-from auditor.score.corpus_statistics import Context, ScoreConfig, prepare
-from auditor.score.pair_sample import NothingEncodedError
-from auditor.score.score import is_scored, samples_name, score_shard
-from auditor.score.shard_priors import find_priors
-from auditor.score.vocabulary import Encode
+from auditor.run.scoring import encode_captions, finish, keep_head, look_for_faults, score_corpus
+from auditor.score.corpus_statistics import ScoreConfig
 from auditor.store.extra_columns import remove_shard
-from auditor.store.faults import FILE as FAULTS
-from auditor.store.faults import write_faults
 from auditor.store.folder import Folder
 from auditor.store.lock import exclusive
-from auditor.store.manifest import NAME, Manifest, now, versions
+from auditor.store.manifest import NAME, Manifest
 from auditor.sweep.embeddings_file import ShardReport
-from auditor.sweep.sweep import SweepConfig, Sweeper, earlier
+from auditor.sweep.sweep import SweepConfig
 from auditor.sweep.vector_sweep import (
     LOGIT_SCALE,
     StoredModel,
-    VectorSweeper,
     publish_carried,
     stored_model,
 )
-from auditor.vectors import Floats
 from model.backbone import Backbone, BackboneError
-from model.checkpoint import Loaded, load_head, load_model, save_checkpoint
+from model.checkpoint import Loaded, load_head, load_model
 from model.prototypes import PrototypeHead
 
 DEFAULT_MODEL = "ViT-B-32@laion2b_s34b_b79k"
@@ -68,65 +55,7 @@ class AuditConfig:
     quiet: bool = False
 
 
-Watch = Callable[[int, int], None]
-T = TypeVar("T")
-R = TypeVar("R")
-
-
-class Engine(Protocol):
-    """Places the work on shards; the work itself is the same everywhere.
-
-    Whether a shard is done already is looked up by the engine too: for many shards that alone is work to be spread.
-    """
-
-    def sweep(self, shards: Sequence[Shard], watch: Watch) -> Iterator[ShardReport]:
-        """Sweep the shards that are not swept yet; reports every one, in any order."""
-
-    def each(self, work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
-        """What `work` makes of each item, in the order of the items."""
-
-    def score(self, shards: Sequence[str], context: Context) -> Iterator[tuple[str, int, str]]:
-        """Score the shards that are not scored yet; yields every one's name, its new rows, and why it could not be."""
-
-
-@dataclass(frozen=True)
-class LocalEngine:
-    """Everything in this process and its decoder processes."""
-
-    folder: Folder
-    backbone: Backbone | StoredModel | None  # None where only scoring is wanted
-    config: SweepConfig
-
-    def sweep(self, shards: Sequence[Shard], watch: Watch) -> Iterator[ShardReport]:
-        if self.backbone is None:
-            raise ValueError("this engine has no encoder")
-        sweeper = make_sweeper(self.backbone, self.folder, self.config)
-        todo: list[Shard] = []
-        for shard in shards:
-            done = earlier(self.folder, shard, sweeper.settings)
-            if done is None:
-                todo.append(shard)
-            else:
-                yield done
-        with sweeper:
-            yield from sweeper.sweep(todo, watch)
-
-    def each(self, work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
-        return map(work, items)
-
-    def score(self, shards: Sequence[str], context: Context) -> Iterator[tuple[str, int, str]]:
-        for shard in shards:
-            yield shard, 0 if is_scored(self.folder, shard, context) else score_shard(self.folder, shard, context), ""
-
-
 MakeEngine = Callable[[Folder, Backbone | StoredModel, AuditConfig], Engine]
-
-
-def make_sweeper(backbone: Backbone | StoredModel, folder: Folder, config: SweepConfig) -> Sweeper | VectorSweeper:
-    """What sweeps a shard, in this process or in a worker."""
-    if isinstance(backbone, StoredModel):
-        return VectorSweeper(backbone, folder)
-    return Sweeper(backbone, folder, config)
 
 
 def local_engine(folder: Folder, backbone: Backbone | StoredModel, config: AuditConfig) -> Engine:
@@ -343,98 +272,3 @@ def account(corpus: Corpus, reports: Sequence[ShardReport], manifest: Manifest) 
     manifest.shards = {r.shard: r.rows for r in reports if r.failure is None}
     manifest.failed_shards = [{"shard": r.shard, "message": r.failure} for r in reports if r.failure is not None]
     manifest.shard_problems = [{"shard": r.shard, "message": m} for r in reports for m in r.problems]
-
-
-def score_corpus(
-    folder: Folder,
-    shards: Sequence[str],
-    engine: Engine,
-    head: PrototypeHead | None,
-    manifest: Manifest,
-    config: ScoreConfig,
-    quiet: bool,
-    encode: Encode | None = None,
-) -> Context:
-    """Score all shards; the manifest gets the corpus-wide numbers. `encode` is the text tower, where it is at hand."""
-    try:
-        context = prepare(
-            folder,
-            shards,
-            head,
-            manifest.model["logit_scale"],
-            config,
-            model=manifest.model["fingerprint"],
-            encode=encode,
-            each=engine.each,
-        )
-    except NothingEncodedError as error:
-        manifest.state = "failed"
-        manifest.save(folder)
-        raise AuditError(f"{error} ({describe_status(manifest)})") from error
-    manifest.statistics, manifest.thresholds = context.statistics, context.thresholds
-    manifest.fitted_on, manifest.drift = None, []
-    manifest.model["head"] = "given" if head else "fitted"
-    manifest.model["head_fingerprint"] = context.head.fingerprint
-    manifest.settings["words"] = context.words
-    score_with(context, shards, engine, manifest, quiet)
-    files = {shard: samples_name(shard) for shard in shards}
-    manifest.shard_priors = find_priors(folder, files, engine.each)
-    if manifest.shard_priors:
-        context = replace(context, priors=manifest.shard_priors)
-        score_with(context, sorted(manifest.shard_priors), engine, manifest, quiet=True)
-    return context
-
-
-def score_with(context: Context, shards: Sequence[str], engine: Engine, manifest: Manifest, quiet: bool) -> None:
-    """Score shards against corpus-wide numbers that are there already."""
-    with Progress("score", manifest.counts["rows"], quiet=quiet) as progress:
-        for shard, count, failure in engine.score(shards, context):
-            progress.advance(count)
-            if failure:
-                manifest.failed_shards.append({"shard": shard, "message": f"not scored: {failure}"})
-
-
-def encode_captions(backbone: Backbone, captions: Sequence[str], batch: int = 256) -> Floats:
-    """The vectors of captions by the text tower."""
-    parts = [
-        backbone.encode_texts(captions[at : at + batch]).float().cpu().numpy() for at in range(0, len(captions), batch)
-    ]
-    return np.concatenate(parts) if parts else np.zeros((0, backbone.dim), np.float32)
-
-
-def describe_status(manifest: Manifest) -> str:
-    if manifest.failed_shards and not manifest.counts["rows"]:
-        first = manifest.failed_shards[0]
-        return f"{len(manifest.failed_shards)} shards failed, such as {first['shard']}: {first['message']}"
-    return ", ".join(f"{count:,} {status}" for status, count in manifest.counts["status"].items()) or "no rows"
-
-
-def keep_head(folder: Folder, head: PrototypeHead, manifest: Manifest) -> None:
-    """head/: the PAU head that scored the audit, so that it can be explained and used elsewhere."""
-    with tempfile.TemporaryDirectory() as place:
-        saved = save_checkpoint(
-            Path(place) / "head",
-            head,
-            backbone_spec=manifest.model["spec"],
-            backbone_print=manifest.model["fingerprint"],
-        )
-        for file in sorted(saved.iterdir()):
-            with folder.writing(f"head/{file.name}") as local:
-                local.write_bytes(file.read_bytes())
-
-
-def look_for_faults(folder: Folder, engine: Engine) -> None:
-    """faults.parquet: the patterns of a finished audit, where there is enough of it to tell any."""
-    from auditor.faults.find import find_faults
-    from auditor.faults.passage import FaultsError
-
-    folder.remove(FAULTS)
-    with contextlib.suppress(FaultsError), AuditDatabase(folder.url, limits=Limits(seconds=None)) as database:
-        write_faults(folder, find_faults(database, each=engine.each))
-
-
-def finish(manifest: Manifest, folder: Folder) -> None:
-    folder.sweep_temporary("", "embeddings", "samples", "head")  # of workers that died in the middle
-    manifest.state, manifest.finished, manifest.versions = "complete", now(), versions()
-    manifest.scoring = None
-    manifest.save(folder)

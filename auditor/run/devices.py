@@ -21,7 +21,8 @@ import torch
 from auditor.corpus.shard import Shard
 from auditor.decode.decode_worker import die_with
 from auditor.errors import AuditError, AuditorError
-from auditor.run.audit import DEFAULT_MODEL, AuditConfig, Engine, LocalEngine, Watch, local_engine
+from auditor.run.audit import DEFAULT_MODEL, AuditConfig, local_engine
+from auditor.run.engine import Engine, LocalEngine, Watch
 from auditor.store.folder import Folder
 from auditor.sweep.embeddings_file import ShardReport
 from auditor.sweep.sweep import Sweeper, earlier, settings

@@ -23,7 +23,8 @@ from ray.util.metrics import Counter
 
 from auditor.corpus.reader import Shard
 from auditor.errors import AuditorError
-from auditor.run.audit import DEFAULT_MODEL, AuditConfig, Watch, make_sweeper
+from auditor.run.audit import DEFAULT_MODEL, AuditConfig
+from auditor.run.engine import Watch, make_sweeper
 from auditor.score.corpus_statistics import Context
 from auditor.score.score import is_scored, score_shard
 from auditor.store.embeddings import file_name

@@ -21,15 +21,14 @@ from auditor.run.audit import (
     account,
     distinct,
     find_model,
-    finish,
     local_engine,
     model_facts,
     refuse_other_model,
-    score_with,
     sweep_corpus,
 )
 from auditor.run.place import check_place, how_to_resume
 from auditor.run.rescore import stored_head
+from auditor.run.scoring import finish, score_with
 from auditor.score.corpus_statistics import ScoreConfig, prepare
 from auditor.score.duplicate_search import find_duplicates
 from auditor.score.pair_sample import count_pairs

@@ -16,7 +16,7 @@ import pyarrow as pa
 from auditor.corpus.reader import CorpusOptions, open_corpus
 from auditor.errors import AuditError
 from auditor.measure.overlap import Other, matches, plain
-from auditor.run.audit import LocalEngine
+from auditor.run.engine import LocalEngine
 from auditor.score.duplicate_search import media_of
 from auditor.score.pair_sample import Each, groups, in_turn
 from auditor.store.audit_files import swept_shards

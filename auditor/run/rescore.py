@@ -7,7 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from auditor.errors import AuditError, resumable
-from auditor.run.audit import LocalEngine, finish, keep_head, look_for_faults, score_corpus
+from auditor.run.engine import LocalEngine
+from auditor.run.scoring import finish, keep_head, look_for_faults, score_corpus
 from auditor.score.corpus_statistics import ScoreConfig
 from auditor.store.audit_files import swept_shards
 from auditor.store.embeddings import file_name

@@ -24,8 +24,9 @@ import torch
 
 from auditor.console import table
 from auditor.corpus.reader import open_corpus
-from auditor.run.audit import AuditConfig, account, begin, score_corpus, sweep_corpus
+from auditor.run.audit import AuditConfig, account, begin, sweep_corpus
 from auditor.run.distribute import Placement, RayEngine, SweepWorker
+from auditor.run.scoring import score_corpus
 from auditor.score.corpus_statistics import ScoreConfig
 from auditor.store.folder import Folder
 from auditor.store.manifest import Manifest

@@ -23,7 +23,8 @@ import pytest
 from auditor.cli import run
 from auditor.corpus.reader import CorpusOptions
 from auditor.errors import AuditError
-from auditor.run.audit import AuditConfig, LocalEngine, TooManyErrorsError, run_audit
+from auditor.run.audit import AuditConfig, TooManyErrorsError, run_audit
+from auditor.run.engine import LocalEngine
 from auditor.run.rescore import rescore
 from auditor.run.verify import verify
 from auditor.score.corpus_statistics import Context, ScoreConfig
@@ -252,7 +253,6 @@ def test_a_shard_that_cannot_be_scored_is_named_and_the_rest_is_finished(
 
 
 def test_a_shard_that_disappears_in_the_middle_is_named(own_corpus: Path, random_model: str, tmp_path: Path) -> None:
-    from auditor.run.audit import LocalEngine
 
     class Vanishing(LocalEngine):
         def sweep(self, shards: Any, watch: Any) -> Any:

@@ -11,8 +11,9 @@ from auditor.corpus.reader import open_corpus
 from auditor.corpus.shard import OpenShard
 from auditor.errors import AuditError
 from auditor.run import devices
-from auditor.run.audit import AuditConfig, LocalEngine
+from auditor.run.audit import AuditConfig
 from auditor.run.devices import devices_engine, devices_named
+from auditor.run.engine import LocalEngine
 from auditor.store.embeddings import file_name
 from auditor.store.folder import Folder
 from auditor.sweep.sweep import SweepConfig
