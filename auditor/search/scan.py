@@ -51,7 +51,8 @@ def best_of_chunk(vectors: Halves, query: Floats, n: int, allowed: Bools | None,
         part = vectors[start : start + BLOCK]
         held = block[: len(part)]
         np.copyto(held, part)
-        np.matmul(held, query, out=similarity[start : start + len(part)])
+        # not matmul: BLAS would start threads of its own in each of ours, and take three times as long
+        np.einsum("nd,d->n", held, query, out=similarity[start : start + len(part)])
     if allowed is not None:
         similarity[~allowed] = -np.inf
     return best(np.arange(offset, offset + len(vectors)), similarity, n)

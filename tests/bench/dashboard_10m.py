@@ -74,8 +74,8 @@ def visits(path: Path) -> list[tuple[str, dict[str, str], list[tuple[str, Act]]]
             "thresholds",
             {},
             [
-                ("move p_mismatch", lambda app: app.slider(key="max_p_mismatch").set_value(0.1)),
-                ("move similarity", lambda app: app.slider(key="min_similarity").set_value(0.25)),
+                ("move p_mismatch", lambda app: halfway(app.select_slider(key="max_p_mismatch"))),
+                ("move similarity", lambda app: halfway(app.select_slider(key="min_similarity"))),
                 ("keep the best 30%", lambda app: app.slider(key="keep_top").set_value(30)),
                 (
                     "how the kept set differs",
@@ -84,6 +84,11 @@ def visits(path: Path) -> list[tuple[str, dict[str, str], list[tuple[str, Act]]]
             ],
         ),
     ]
+
+
+def halfway(slider: Any) -> Any:
+    """Moved to the middle of its values."""
+    return slider.set_value(slider.options[len(slider.options) // 2])
 
 
 def until_in_memory(path: Path) -> float:
