@@ -50,7 +50,8 @@ def read_kept(path: str) -> int:
     with AuditDatabase(path) as database:
         kept = KeptRows(database, Rules.of(**RULES))
         columns = ", ".join(f"count({name(column)})" for column in database.columns)
-        found: int = database.rows(f"SELECT count(*) AS n, {columns} FROM {kept.source} WHERE {kept.condition}")[0]["n"]
+        query = f"SELECT count(*) AS n, {columns} FROM reviewed AS samples WHERE {kept.condition}"
+        found: int = database.rows(query)[0]["n"]
         return found
 
 
