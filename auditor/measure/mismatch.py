@@ -8,6 +8,7 @@ Related captions look right to an encoder, and no re-pairing shows what they loo
 bound of what a person would call mismatched.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -149,21 +150,18 @@ def fit_scores(
     seen, drawn = np.asarray(observed, np.float64), np.asarray(null, np.float64)
     ways = [Binned.of(*(np.asarray(side, np.float64) for side in way)) for way in ((seen, drawn), alone) if way]
     at = ways[0].bins.middle
-    counts, density = ways[0].counts()
-    fitted = [fit_share(*way.counts(), way.bins.middle) for way in ways]
+    counted = [way.counts() for way in ways]
+    counts, density = counted[0]
+    fitted = [fit_share(*numbers, way.bins.middle) for way, numbers in zip(ways, counted, strict=True)]
     best = settled(fitted[0], fitted[1] if alone else None, counts, density, at)
     members, of = np.unique(np.arange(len(seen)) if group is None else group, return_inverse=True)
     ends = None if null_groups is None else tuple(np.searchsorted(members, side) for side in null_groups)
     shares, curves = [], []
     for weight in group_weights(len(members), bootstraps, seed):
-        again = [way.counts(weight[of], None if ends is None else weight[ends[0]] * weight[ends[1]]) for way in ways]
-        climbed = [
-            climb(*numbers, way.bins.middle, found.numbers)
-            for way, numbers, found in zip(ways, again, fitted, strict=True)
-        ]
-        resampled = settled(climbed[0], climbed[1] if alone else None, *again[0], at)
-        shares.append(resampled.pi0)
-        curves.append(curve_of(resampled, *again[0], at))
+        of_null = None if ends is None else weight[ends[0]] * weight[ends[1]]
+        found, again, around = resampled(ways, fitted, weight[of], of_null)
+        shares.append(found.pi0)
+        curves.append(curve_of(found, again, around, at))
     low, high = interval(best.pi0, np.array(shares), len(seen), coverage)
     everything = is_all_random(fitted[0], counts, density)
     shown = np.linspace(min(seen.min(), drawn.min()), max(seen.max(), drawn.max()), 81)
@@ -180,6 +178,19 @@ def fit_scores(
         null=np.histogram(drawn, shown)[0] / len(drawn),
         frame_threshold=frame_threshold,
     )
+
+
+def resampled(
+    ways: Sequence[Binned], fitted: Sequence[Mixture], of_pairs: Doubles, of_null: Doubles | None
+) -> tuple[Mixture, Doubles, Doubles]:
+    """The mixture of pairs and re-pairings with these weights, climbed to from what all of them gave; their counts."""
+    again = [way.counts(of_pairs, of_null) for way in ways]
+    climbed = [
+        climb(*numbers, way.bins.middle, found.numbers) for way, numbers, found in zip(ways, again, fitted, strict=True)
+    ]
+    counts, density = again[0]
+    alone = climbed[1] if len(climbed) > 1 else None
+    return settled(climbed[0], alone, counts, density, ways[0].bins.middle), counts, density
 
 
 def interval(pi0: float, shares: Doubles, pairs: int, coverage: float) -> tuple[float, float]:

@@ -88,7 +88,8 @@ class Mixture:
 
 def logit(share: float) -> float:
     """Within the bounds of what is fitted."""
-    return math.log(min(max(share, 1e-5), 1 - 1e-5) / (1 - min(max(share, 1e-5), 1 - 1e-5)))
+    inside = min(max(share, 1e-5), 1 - 1e-5)
+    return math.log(inside / (1 - inside))
 
 
 def skew_normal(numbers: Doubles, at: Doubles) -> tuple[Doubles, Doubles]:
