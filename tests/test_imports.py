@@ -21,7 +21,7 @@ ALLOWED = {
 }
 # Modules that stand in auditor/ itself are rooms of their own.
 LAYERS = (
-    *("errors", "schema", "sample", "vectors", "say", "console", "dashboard_settings"),
+    *("errors", "schema", "sample", "vectors", "parquet", "say", "console", "dashboard_settings"),
     *("facts", "corpus", "store", "decode", "measure", "sweep", "score"),
     *("query", "search", "keep", "columns", "certify", "faults", "explore"),
     *("report", "retrieval", "train", "evaluate", "run"),
@@ -29,7 +29,7 @@ LAYERS = (
 )
 # Rooms that read an audit or a corpus: neither torch nor Ray nor `model`, not even inside a function.
 LIGHT = (
-    *("errors", "schema", "sample", "vectors", "say", "console", "dashboard_settings"),
+    *("errors", "schema", "sample", "vectors", "parquet", "say", "console", "dashboard_settings"),
     *("facts", "corpus", "store", "measure", "query", "search", "keep", "columns", "certify", "faults", "explore"),
     *("report", "retrieval", "audit"),
 )

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.parquet as pq
 
 from auditor.columns.source import check_new, replace_source, source_name
 from auditor.errors import AuditorError
@@ -89,11 +88,12 @@ def read_table(path: str, on: str) -> pa.Table:
     """A Parquet or CSV file, local or behind fsspec."""
     folder, name = split_target(path)
     try:
-        with folder.fs.open(folder.path(name), "rb") as file:
-            if not name.lower().endswith(".csv"):
-                return pq.read_table(file)
-            as_text = pyarrow.csv.ConvertOptions(column_types={on: pa.string()})  # keys may begin with zeros
-            return pyarrow.csv.read_csv(file, convert_options=as_text)
+        if not name.lower().endswith(".csv"):
+            with folder.open_table(name) as file:
+                return file.read()
+        as_text = pyarrow.csv.ConvertOptions(column_types={on: pa.string()})  # keys may begin with zeros
+        source = folder.path(name) if folder.local else pa.BufferReader(folder.read_bytes(name))
+        return pyarrow.csv.read_csv(source, convert_options=as_text)
     except FileNotFoundError:
         raise JoinError(f"{path} does not exist") from None
     except (OSError, pa.ArrowException) as error:

@@ -20,6 +20,7 @@ from auditor.corpus.layouts.arrow_file import ArrowFile
 from auditor.corpus.names import as_text, real_path
 from auditor.corpus.shard import CorpusError
 from auditor.errors import AuditorError
+from auditor.parquet import PythonParquetFile
 from auditor.sample import Media
 
 BUFFER = 2**20  # without it Arrow takes a whole column chunk into memory at once
@@ -101,7 +102,7 @@ def open_parquet(path: str) -> pq.ParquetFile:
             return ArrowFile(file)  # what is mapped outlives its descriptor
     if not remote.is_url(path):
         return pq.ParquetFile(real_path(path), buffer_size=BUFFER)
-    return pq.ParquetFile(remote.open_url(path), buffer_size=BUFFER)
+    return PythonParquetFile(remote.open_url(path), buffer_size=BUFFER)
 
 
 def is_arrow(path: str) -> bool:

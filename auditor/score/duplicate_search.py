@@ -203,8 +203,7 @@ def _search(plan: Plan, files: Sequence[str], group: int) -> Ints:
 
 def _row_group(folder: Folder, name: str, group: int, count: int) -> pa.Table:
     """The media of a group of cells in one file."""
-    with folder.fs.open(folder.path(name), "rb") as file:
-        parquet = pq.ParquetFile(file)
+    with folder.open_table(name) as parquet:
         if parquet.num_row_groups != count:
             raise StorageError(f"{name} has {parquet.num_row_groups} parts, not {count}")
         return parquet.read_row_group(group)

@@ -15,7 +15,6 @@ from typing import IO, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.parquet as pq
 
 from auditor.errors import AuditorError
 from auditor.search.scan import Halves
@@ -118,9 +117,9 @@ def build(folder: Folder, shards: list[str], side: Side, place: Path, mark: str)
 
 def copy(folder: Folder, shard: str, side: Side, file: IO[bytes]) -> Iterator[tuple[npt.NDArray[np.int32], int]]:
     """Append the vectors of a shard; yields the rows they stand in and their width."""
-    with folder.fs.open(folder.path(file_name(shard)), "rb") as opened:
+    with folder.open_table(file_name(shard)) as opened:
         start = 0
-        for batch in pq.ParquetFile(opened).iter_batches(BATCH, columns=[side]):
+        for batch in opened.iter_batches(BATCH, columns=[side]):
             column: Any = batch.column(0)
             there = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
             values = column.flatten().to_numpy(zero_copy_only=False)  # of rows that have a vector only

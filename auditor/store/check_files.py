@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from auditor.store.audit_files import listed_shards
 from auditor.store.extra_columns import file_name, find_sources
@@ -65,8 +64,8 @@ def _columns(folder: Folder, shards: list[str]) -> Iterator[FileProblem]:
 def rows_of(folder: Folder, name: str) -> int | None:
     """None where the file cannot be read: its checksum says so too."""
     try:
-        with folder.fs.open(folder.path(name), "rb") as file:
-            count: int = pq.read_metadata(file).num_rows
+        with folder.open_table(name) as file:
+            count: int = file.metadata.num_rows
             return count
     except (OSError, pa.ArrowException):
         return None

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from auditor.errors import AuditorError
+from auditor.parquet import PythonParquetFile
 from auditor.store.seal import KEY, UNSEALED, is_sealed_whole, seal
 
 TEMPORARY = ".part-"
@@ -108,13 +109,23 @@ class Folder:
             seal(local)
 
     def read_table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        with self.reading(name), self.fs.open(self.path(name), "rb") as file:
-            return pq.read_table(file, columns=list(columns) if columns else None)
+        with self.reading(name), self.open_table(name) as file:
+            return file.read(list(columns) if columns else None)
+
+    @contextlib.contextmanager
+    def open_table(self, name: str) -> Iterator[pq.ParquetFile]:
+        """A Parquet file to read from, a part at a time."""
+        if self.local:
+            with pq.ParquetFile(self.path(name)) as file:
+                yield file
+        else:
+            with self.fs.open(self.path(name), "rb") as remote, PythonParquetFile(remote) as file:
+                yield file
 
     def table_schema(self, name: str) -> pa.Schema:
         """Names and types of the columns, without metadata."""
-        with self.reading(name), self.fs.open(self.path(name), "rb") as file:
-            return pq.read_schema(file).remove_metadata()
+        with self.reading(name), self.open_table(name) as file:
+            return file.schema_arrow.remove_metadata()
 
     def table_columns(self, name: str) -> list[str]:
         columns: list[str] = self.table_schema(name).names
@@ -136,8 +147,8 @@ class Folder:
     def table_metadata(self, name: str) -> dict[str, str]:
         """The key-value metadata of a Parquet file; empty where there is no such file or it cannot be read."""
         try:
-            with self.fs.open(self.path(name), "rb") as file:
-                stored = pq.read_metadata(file).metadata or {}
+            with self.open_table(name) as file:
+                stored = file.metadata.metadata or {}
         except (OSError, pa.ArrowException):
             return {}
         return {key.decode(): value.decode() for key, value in stored.items() if not key.startswith(b"ARROW:")}

@@ -11,12 +11,11 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from auditor.errors import AuditorError
 from auditor.query.database import AuditDatabase
 from auditor.query.sandbox import Limits
-from auditor.store.folder import Folder
+from auditor.store.folder import Folder, split_target
 from auditor.store.manifest import NAME as MANIFEST
 from auditor.train.reader import Draw
 
@@ -106,10 +105,23 @@ def batches(path: str) -> Iterator[pa.RecordBatch]:
         yield from audit_batches(path)
         return
     try:
-        source = ds.dataset(folder.root, format="parquet", filesystem=None if folder.local else folder.fs)
-        yield from source.to_batches(columns=wanted_columns(path, source.schema.names))
+        for parent, name in parquet_files(folder):
+            with parent.open_table(name) as table:
+                yield from table.iter_batches(columns=wanted_columns(path, table.schema_arrow.names))
     except (OSError, pa.ArrowInvalid) as error:
         raise PairWeightError(f"cannot read the weights of {path}: {error}") from error
+
+
+def parquet_files(folder: Folder) -> Iterator[tuple[Folder, str]]:
+    """A file itself, or all that a folder holds but hidden ones (`_SUCCESS`, `.part-…`), each with where it is."""
+    if folder.fs.isfile(folder.root):
+        yield split_target(folder.address(""))
+        return
+    found = [str(path).removeprefix(folder.root).lstrip("/") for path in sorted(folder.fs.find(folder.root))]
+    names = [name for name in found if not any(part.startswith((".", "_")) for part in name.split("/"))]
+    if not names:
+        raise FileNotFoundError("no Parquet file is there")
+    yield from ((folder, name) for name in names)
 
 
 def audit_batches(path: str) -> Iterator[pa.RecordBatch]:

@@ -24,6 +24,7 @@ from auditor.corpus.shard import CorpusError, CorpusOptions, OpenShard, ShardErr
 from auditor.corpus.tables.cells import OpenTable
 from auditor.corpus.tables.entries import Entry, entries_fingerprint, samples_of
 from auditor.corpus.tables.table import choose_columns
+from auditor.parquet import PythonParquetFile
 
 WHOLE_FILES = 256  # more files than this are not opened to be cut
 MOST_PIECES = 16  # of one row group: each has to skip what comes before it
@@ -103,7 +104,7 @@ class ParquetShard:
         with ExitStack() as stack:
             if remote.is_url(self.path) and not is_arrow(self.path):
                 copy = stack.enter_context(open(stack.enter_context(remote.fetched(self.path)), "rb", closefd=False))
-                file = stack.enter_context(pq.ParquetFile(copy, buffer_size=BUFFER))
+                file = stack.enter_context(PythonParquetFile(copy, buffer_size=BUFFER))
             else:
                 file = stack.enter_context(open_parquet(self.path))
             yield OpenTable(self.path, file, choose_columns(self.path, file.schema_arrow.names, self.options))
