@@ -43,9 +43,11 @@ browser:
 	       && apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } \
 	  || echo "no Chromium here: the browser tests will skip"
 
-# Two workers: a file's tests stay in one of them, so what they share is made once (tests/conftest.py).
+# Two workers: a file's tests stay in one of them, so what they share is made once (tests/conftest.py). A worker that
+# dies ends the run and names its test; pytest-xdist would start another one and wait for it for ever.
 test: install browser lint
-	$(BIN)/python -m pytest -q -m 'not cluster' --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -m pytest -q -m 'not cluster' --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder \
+	  --max-worker-restart 0
 
 # Several raylets, killed workers and nodes, jobs submitted to a real job server: minutes, and a machine with nothing else to do.
 test-cluster: install
