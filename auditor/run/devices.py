@@ -92,7 +92,7 @@ def devices_engine(
     share = max(1, len(os.sched_getaffinity(0)) // len(devices))
     mine = replace(config, sweep=replace(config.sweep, decoders=max(1, config.sweep.decoders // len(devices))))
     jobs = tuple(Job(device, share, mine, backbone.fingerprint) for device in devices)
-    return DevicesEngine(folder, backbone, config.sweep, jobs)
+    return DevicesEngine(folder, backbone, config.sweep, jobs=jobs)
 
 
 class Worker:

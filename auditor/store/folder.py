@@ -73,6 +73,18 @@ class Folder:
         found = [str(path).rsplit("/", 1)[-1] for path in paths]
         return sorted(n.removesuffix(suffix) for n in found if n.endswith(suffix) and not n.startswith("."))
 
+    def bytes_in(self, folder: str) -> int:
+        """The size of all files of a folder of it."""
+        if self.local:
+            with contextlib.suppress(FileNotFoundError), os.scandir(self.path(folder)) as entries:
+                return sum(entry.stat().st_size for entry in entries)
+            return 0
+        self.fs.invalidate_cache()
+        try:
+            return int(self.fs.du(self.path(folder)))
+        except FileNotFoundError:
+            return 0
+
     def entries(self) -> list[str]:
         """Names of all that is in it, hidden or not; none where it does not exist yet."""
         self.fs.invalidate_cache()

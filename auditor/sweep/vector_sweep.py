@@ -1,6 +1,7 @@
 """The sweep of a corpus whose embeddings are stored already: no decoder, no encoder, the same files and reports."""
 
 import json
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -45,6 +46,14 @@ def stored_model(corpus: Corpus, logit_scale: float) -> StoredModel | None:
         for place in (shard.visual, shard.text)
     ]
     return StoredModel("/".join(names), shard.dim, logit_scale)
+
+
+def stored_bytes(shards: Iterable[Shard]) -> int:
+    """How much there is to read of shards of stored embeddings on this machine; what lies elsewhere is not counted."""
+    stored = [shard for shard in shards if isinstance(shard, VectorShard)]
+    places = {place.path for shard in stored for place in (shard.visual, shard.text) if isinstance(place, MatrixPlace)}
+    files = {shard.path for shard in stored} | places
+    return sum(os.path.getsize(path) for path in files if os.path.isfile(path))
 
 
 def publish_carried(folder: Folder, corpus: Corpus) -> None:
