@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from auditor.score.pair_sample import Each
+from auditor.store.arrow_schema import EMBEDDINGS_STORAGE
 from auditor.store.embeddings import file_name
 from auditor.store.folder import Folder
 from auditor.store.seal import KEY
 from auditor.sweep.distinct_uids import DistinctUids
 from auditor.sweep.embeddings_file import ShardReport
-from auditor.sweep.vector_sweep import STORAGE
 
 Marks = npt.NDArray[np.uint64]
 
@@ -61,5 +61,5 @@ def separate(folder: Folder, shard: str, seen: set[str]) -> tuple[set[str], Shar
     report = ShardReport(**json.loads(stored["report"]))
     report = replace(report, problems=(*report.problems, *distinct.problems("a row of an earlier shard")))
     notes = {**stored, "report": json.dumps(asdict(report))}
-    folder.write_table(name, table, {key: text for key, text in notes.items() if key != KEY}, STORAGE)
+    folder.write_table(name, table, {key: text for key, text in notes.items() if key != KEY}, EMBEDDINGS_STORAGE)
     return uids, report

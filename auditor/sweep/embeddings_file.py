@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -68,7 +67,7 @@ def errors_in(status: Mapping[str, int]) -> int:
 class EmbeddingsFile:
     """embeddings/<shard>.parquet as it grows; nobody sees it before `publish`."""
 
-    def __init__(self, folder: Folder, begin: Begin, dim: int, settings: str, storage: Mapping[str, Any]):
+    def __init__(self, folder: Folder, begin: Begin, dim: int, settings: str):
         self.folder, self.begin, self.settings = folder, begin, settings
         self.started = time.monotonic()
         self.keys = 0
@@ -79,7 +78,9 @@ class EmbeddingsFile:
         self.cleanup = contextlib.ExitStack()
         self.path: Path = self.cleanup.enter_context(folder.writing(file_name(begin.shard)))
         self.cleanup.push(self._seal)
-        self.writer = self.cleanup.enter_context(pq.ParquetWriter(self.path, self.schema, **storage))
+        self.writer = self.cleanup.enter_context(
+            pq.ParquetWriter(self.path, self.schema, **arrow_schema.EMBEDDINGS_STORAGE)
+        )
 
     def write(self, table: pa.Table, keys: int, watch: Watch) -> None:
         """Rows of `keys` samples with their vectors."""

@@ -51,7 +51,7 @@ class ShardFile(EmbeddingsFile):
     """Collects the outcomes of one shard and turns them into its embeddings file."""
 
     def __init__(self, folder: Folder, backbone: Backbone, batch_size: int, begin: Begin, settings: str):
-        super().__init__(folder, begin, backbone.dim, settings, {"compression": "zstd"})
+        super().__init__(folder, begin, backbone.dim, settings)
         self.backbone = backbone
         self.piece: list[Swept] = []
         self.tokens: list[Tensor | None] = []  # of each sample of the piece

@@ -19,8 +19,6 @@ from auditor.sweep.rows import digest
 from auditor.sweep.vector_rows import Named, check_vectors, name_rows, piece_table
 
 LOGIT_SCALE = 100.0  # CLIP's, at the end of its training
-# Vectors of float16 hardly shrink, and packing them would take longer than reading them.
-STORAGE = {"compression": {"visual.list.element": "none", "text.list.element": "none"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +96,7 @@ class VectorSweeper:
         fingerprint = shard.fingerprint()
         with shard.open_vectors() as opened:
             begin = Begin(shard.name, fingerprint, opened.table.num_rows, (), own_uids=shard.roles.uid is not None)
-            file = EmbeddingsFile(self.folder, begin, shard.dim, self.settings, STORAGE)
+            file = EmbeddingsFile(self.folder, begin, shard.dim, self.settings)
             try:
                 self._fill(file, shard, opened, watch)
                 if shard.fingerprint() == fingerprint:
