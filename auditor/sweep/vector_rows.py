@@ -12,19 +12,18 @@ import pyarrow.compute as pc
 from auditor.corpus import remote
 from auditor.corpus.names import kind_of
 from auditor.corpus.stored.shard import Roles, Vectors, VectorShard
-from auditor.facts.captions import caption_facts
+from auditor.facts.captions import facts_by_column
 from auditor.store import arrow_schema
 from auditor.sweep.rows import digest
-from auditor.vectors import Bools, Floats
+from auditor.vectors import Bools
 
 UID = r"^[0-9a-fA-F]{32}$"
 HEX = r"^[0-9a-fA-F]{32,}$"
 MISSING, OTHER_WIDTH, NOT_FINITE, ZERO = range(1, 5)  # what can be wrong with a vector
 SMALLEST = 1e-6  # length of a vector that still has a direction in float16
 
-CAPTION_FACTS = tuple(caption_facts(""))
-
 Codes = npt.NDArray[np.int8]
+Halves = npt.NDArray[np.float16]
 Texts = npt.NDArray[Any]  # of str or None
 
 
@@ -32,7 +31,7 @@ Texts = npt.NDArray[Any]  # of str or None
 class Checked:
     """Vectors of unit length, and what is wrong with each: 0 where it can be used."""
 
-    vectors: Floats  # (N, D)
+    vectors: Halves  # (N, D), anything where it cannot
     wrong: Codes  # (N,)
     widths: npt.NDArray[np.int64]
 
@@ -47,8 +46,15 @@ def check_vectors(given: Vectors, dim: int) -> Checked:
     wrong[given.widths != dim] = OTHER_WIDTH
     wrong[given.widths == 0] = MISSING
     usable = wrong == 0
-    values[usable] /= length[usable, None]
-    return Checked(values, wrong, given.widths)
+    values /= np.where(usable, length, 1)[:, None]
+    values[~usable] = 0
+    return Checked(values.astype(np.float16), wrong, given.widths)
+
+
+def vector_column(vectors: Halves, ok: Bools) -> pa.Array:
+    """Null in the rows that cannot be used."""
+    there = vectors if ok.all() else np.where(ok[:, None], vectors, np.float16(0))
+    return pa.FixedSizeListArray.from_arrays(pa.array(there.reshape(-1)), vectors.shape[1], mask=pa.array(~ok))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +66,20 @@ class Named:
     captions: Texts  # None where there is none
     uids: Texts  # the corpus's own, None where it has none
     digests: Texts  # of the media, None where unknown
+    paths: Texts  # of the media, as they are given
 
 
 def name_rows(table: pa.Table, roles: Roles, first: int) -> Named:
     """`first` is the number of the first row in its file: the key of rows that have no other."""
-    numbers = np.array([f"{first + i:09d}" for i in range(table.num_rows)], object)
     keys = texts(table, roles.key)
-    keys = np.where(absent(keys), numbers, keys)
+    for row in np.flatnonzero(absent(keys)):
+        keys[row] = f"{first + row:09d}"
     captions = texts(table, roles.caption)
     empty = np.array([caption is None or not caption.strip() for caption in captions], bool)
     captions[empty] = None
     uids, digests = matching(texts(table, roles.uid), UID), matching(texts(table, roles.digest), HEX)
-    return Named(keys, occurrences(keys), captions, lower(uids), lower(digests, 32))
+    paths = texts(table, roles.path)
+    return Named(keys, occurrences(keys), captions, lower(uids), lower(digests, 32), paths)
 
 
 def texts(table: pa.Table, column: str | None) -> Texts:
@@ -120,14 +128,14 @@ def piece_table(
         "key": named.keys[rows],
         "caption_index": np.zeros(count, np.int32),
         "shard": np.full(count, shard.name, object),
-        "kind": kinds(texts(table, shard.roles.path)[rows]),
+        "kind": kinds(named.paths[rows]),
         "caption": named.captions[rows],
-        **facts_of_captions(named.captions[rows]),
+        **facts_by_column(named.captions[rows].tolist()),
         "width": width,
         "height": height,
         "aspect": aspects(width, height),
         "frames": pa.array(np.ones(count, np.int32), mask=~ok),
-        **media_places(texts(table, shard.roles.path)[rows], os.path.dirname(shard.path)),
+        **media_places(named.paths[rows], os.path.dirname(shard.path)),
         "media_digest": digests,
         "status": status,
         "error_message": message,
@@ -135,12 +143,6 @@ def piece_table(
     schema = arrow_schema.FACTS
     filled = [pa.array(columns[f.name], f.type) if f.name in columns else pa.nulls(count, f.type) for f in schema]
     return pa.Table.from_arrays(filled, schema=schema), ok
-
-
-def facts_of_captions(captions: Texts) -> dict[str, list[Any]]:
-    """What the texts alone tell, by column; how many tokens a tower saw is not known."""
-    found = [{} if caption is None else caption_facts(caption) for caption in captions]
-    return {name: [one.get(name) for one in found] for name in CAPTION_FACTS}
 
 
 def statuses(named: Named, rows: slice, visual: Checked, text: Checked, dim: int) -> tuple[Texts, Texts]:
@@ -167,9 +169,8 @@ def statuses(named: Named, rows: slice, visual: Checked, text: Checked, dim: int
 def media_digests(known: Texts, visual: Checked) -> Texts:
     """The corpus's own, else of the vector: media with equal vectors are taken for one."""
     found = known.copy()
-    halves = np.ascontiguousarray(visual.vectors.astype(np.float16))
     for row in np.flatnonzero(absent(known) & (visual.wrong == 0)):
-        found[row] = digest(halves[row].tobytes())
+        found[row] = digest(visual.vectors[row].tobytes())
     return found
 
 

@@ -11,12 +11,11 @@ from auditor.corpus.shard import Corpus, Shard, ShardError
 from auditor.corpus.stored.npy import MatrixPlace
 from auditor.corpus.stored.shard import OpenVectors, Stretch, VectorShard
 from auditor.errors import AuditorError
-from auditor.store.embeddings import vectors
 from auditor.store.extra_columns import CARRIED, Source, cast_columns, publish
 from auditor.store.folder import Folder
 from auditor.sweep.embeddings_file import CHANGED, READINGS, Begin, EmbeddingsFile, ShardReport, Watch
 from auditor.sweep.rows import digest
-from auditor.sweep.vector_rows import Named, check_vectors, name_rows, piece_table
+from auditor.sweep.vector_rows import Named, check_vectors, name_rows, piece_table, vector_column
 
 LOGIT_SCALE = 100.0  # CLIP's, at the end of its training
 
@@ -122,6 +121,6 @@ def stretch_table(schema: pa.Schema, shard: VectorShard, table: pa.Table, named:
     rows = slice(stretch.first, stretch.first + len(visual.wrong))
     facts, ok = piece_table(shard, table, named, rows, visual, text)
     there = dict(zip(facts.column_names, facts.columns, strict=True))
-    there |= {"visual": vectors(visual.vectors[ok], ok), "text": vectors(text.vectors[ok], ok)}
+    there |= {"visual": vector_column(visual.vectors, ok), "text": vector_column(text.vectors, ok)}
     columns = [there.get(field.name, pa.nulls(len(ok), field.type)) for field in schema]
     return pa.Table.from_arrays(columns, schema=schema)

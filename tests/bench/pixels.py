@@ -26,7 +26,7 @@ from torch import Tensor
 
 from auditor.console import table
 from auditor.corpus.reader import open_corpus
-from auditor.facts.captions import language
+from auditor.facts.languages import language
 from auditor.store.folder import Folder
 from auditor.sweep.sweep import SweepConfig, Sweeper
 from model import fast_pixels, pixels

@@ -5,13 +5,15 @@ import pytest
 from auditor.facts.captions import (
     caption_facts,
     caption_hash,
-    language,
+    facts_by_column,
     looks_like,
     non_letter_share,
     normalised,
+    normalised_ascii,
     repeated_share,
     word_count,
 )
+from auditor.facts.languages import language
 from auditor.schema import FACTS
 
 
@@ -78,3 +80,45 @@ def test_languages_are_told_where_there_is_enough_text() -> None:
 
 def test_every_fact_is_a_column() -> None:
     assert set(caption_facts("A dog")) <= set(FACTS)
+
+
+ODD = (
+    *("", " ", "a", "__", "_a_ b", "snake_case_words", "A Dog, no. 12!", "007 00 7", "a1.5_22", "\tone\x1ctwo\n"),
+    *("dog dog dog dog", "dog cat dog cat", "see www.example.com", "IMG_2034.jpg", "cats &amp; dogs", "5 < 7 & 8"),
+    *(
+        "un café à Paris",
+        "A cafÃ© in Paris",
+        "ＣＡＦÉ ①②",
+        "犬が走る",
+        "ÿ",
+        "a ÿ b",
+        "\x7f\x00\x1f",
+        "E\u0301te\u0301 2024",
+    ),
+    *("A brown dog runs over the green grass", "Ein brauner Hund läuft über die grüne Wiese", "\ud800 dog"),
+)
+
+
+def test_facts_of_many_are_the_facts_of_each() -> None:
+    captions = [*ODD, None, *ODD[::-1], *(f"{chr(a)}a{chr(a)}{chr(a)}1{chr(a)}" for a in range(256))]
+    found = facts_by_column(captions)
+    nothing = dict.fromkeys(caption_facts(""))
+    for place, caption in enumerate(captions):
+        wanted = nothing if caption is None else caption_facts(caption)
+        assert {name: column[place] for name, column in found.items()} == wanted, caption
+    assert facts_by_column([]) == {name: [] for name in nothing}
+    assert facts_by_column([None]) == {name: [None] for name in nothing}
+
+
+def test_normalised_captions_of_ascii_together() -> None:
+    captions = [caption for caption in ODD if caption.isascii()]
+    pairs = [chr(first) + chr(second) + "1" + chr(first) for first in range(128) for second in range(128)]
+    assert normalised_ascii([*captions, *pairs]) == [normalised(caption) for caption in (*captions, *pairs)]
+    assert normalised_ascii([""]) == normalised_ascii([" "]) == [""]
+
+
+@pytest.mark.parametrize("caption", ODD)
+def test_words_are_counted_in_the_caption_itself(caption: str) -> None:
+    facts = caption_facts(caption)
+    assert facts["words"] == word_count(caption)
+    assert facts["repeated_words"] == repeated_share(caption)
