@@ -75,6 +75,11 @@ class MediaVectors:
         return np.where(self.mask, found, np.float32(-np.inf))
 
 
+def taken(values: Floats, rows: Ints) -> Floats:
+    """Some rows, in ascending order: the very same array where they are all."""
+    return values if len(rows) == len(values) else values[rows]
+
+
 def with_best_frame(whole: Floats, by_frame: Floats) -> Floats:
     """Mean of the similarities of the whole (N, ...) and of the best of its frames (N, J, ...); -inf: no frame."""
     best: Floats = by_frame.max(axis=1)

@@ -51,7 +51,7 @@ def command(
 
     from auditor.commands.output import tell_notes
     from auditor.console import emit
-    from auditor.score.pair_sample import count_pairs, draw_to_fit
+    from auditor.score.pair_sample import count_pairs, draw_pairs, to_fit, vectors_to_fit
     from auditor.store.audit_files import swept_shards
     from auditor.store.folder import Folder
     from auditor.store.manifest import Manifest
@@ -64,7 +64,8 @@ def command(
     manifest = Manifest.load(folder)
     config = HeadConfig(dim=int(manifest.model["dim"]), **head_settings)
     counts = count_pairs(folder, swept_shards(folder))
-    visual, text = (torch.from_numpy(vectors) for vectors in draw_to_fit(folder, counts, pairs, seed))
+    drawn = draw_pairs(folder, counts, to_fit(pairs), seed)
+    visual, text = (torch.from_numpy(vectors) for vectors in vectors_to_fit(drawn))
     scale = manifest.model.get("logit_scale")
     target = target or ("h" if recipe == "paper" else "retrieval")
     head = fit_prototypes(visual, text, config, recipe=recipe, target=target, logit_scale=scale, seed=seed)

@@ -28,12 +28,13 @@ from auditor.score.pair_sample import (
     Each,
     NothingEncodedError,
     Pairs,
-    ShardCounts,
+    Wanted,
     count_pairs,
     draw_pairs,
-    draw_to_fit,
     in_turn,
+    to_fit,
     total,
+    vectors_to_fit,
 )
 from auditor.score.shard_priors import Priors
 from auditor.score.vocabulary import Encode, draw_captions, vocabulary_of
@@ -132,12 +133,15 @@ def prepare(
     `model` is the fingerprint of the encoder and `encode` its text tower, for the words of the captions.
     """
     counts = count_pairs(folder, shards, each)
-    samples = {kind: draw_pairs(folder, counts, kind, config.reference, config.seed, each=each) for kind in KINDS}
-    found = {kind: pairs for kind, pairs in samples.items() if pairs is not None}
+    wanted = [Wanted(kind, config.reference) for kind in KINDS]
+    fitted = to_fit(config.fit_pairs) if head is None else []
+    samples = draw_pairs(folder, counts, [*wanted, *fitted], config.seed, each)
+    found = {one.kind: pairs for one, pairs in zip(wanted, samples, strict=False) if pairs is not None}
     if not found:
         raise NothingEncodedError("no pair of this corpus could be encoded, so there is nothing to score")
     if head is None:
-        head = _fit_head(folder, counts, scale, config, each)
+        head = _fit_head(*vectors_to_fit(samples[len(wanted) :]), scale, config)
+    del samples  # those to fit on are many
     frequencies = Frequencies.of(draw_captions(folder, counts, config.seed, each))
     vocabulary = vocabulary_of(folder, frequencies.telling(), model, encode, keep=keep)
     kinds = {}
@@ -159,10 +163,7 @@ def prepare(
     return Context(head, kinds, frequencies, words, topics, laid_out, captions, thresholds, statistics, fingerprint)
 
 
-def _fit_head(
-    folder: Folder, counts: Sequence[ShardCounts], scale: float, config: ScoreConfig, each: Each
-) -> PrototypeHead:
-    visual, text = draw_to_fit(folder, counts, config.fit_pairs, config.seed, each)
+def _fit_head(visual: Floats, text: Floats, scale: float, config: ScoreConfig) -> PrototypeHead:
     head = HeadConfig(dim=visual.shape[1], prototypes=config.prototypes)
     both = torch.from_numpy(visual), torch.from_numpy(text)
     return fit_prototypes(*both, head, target=config.target, logit_scale=scale, seed=config.seed)

@@ -18,7 +18,7 @@ from auditor.measure.siblings import Siblings, sibling_rows
 from auditor.measure.siblings import concatenate as concatenate_siblings
 from auditor.store.embeddings import MEDIUM, Embeddings, begins_medium, identities, read_embeddings, read_facts
 from auditor.store.folder import Folder
-from auditor.vectors import Floats, Ints, MediaVectors
+from auditor.vectors import Floats, Ints, MediaVectors, taken
 from auditor.vectors import concatenate as concatenate_media
 
 KINDS = ("image", "video")
@@ -104,7 +104,7 @@ def pairs_of_kind(embeddings: Embeddings, kind: str, chosen: Ints | None = None,
     places = np.flatnonzero(np.array(facts.column("kind").to_pylist()) == kind)
     video = kind == "video"
     media = embeddings.media if video and frames else embeddings.media.without_frames()
-    index, text = embeddings.media_index[places], embeddings.text[places]
+    index, text = embeddings.media_index[places], taken(embeddings.text, places)
     facts = facts.take(pa.array(places, pa.int64()))
     group = groups(identities(facts))
     siblings = siblings_of(group, text, media, index, chosen)
@@ -112,12 +112,17 @@ def pairs_of_kind(embeddings: Embeddings, kind: str, chosen: Ints | None = None,
     return Pairs(
         facts=facts if chosen is None else facts.take(pa.array(chosen, pa.int64())),
         rows=embeddings.rows[places[kept]],
-        media=media.take(index[kept]),
-        text=text[kept],
+        media=media if is_all(index[kept], len(media)) else media.take(index[kept]),
+        text=taken(text, kept),
         group=group[kept],
         siblings=siblings,
         times=tuple(embeddings.times[i] for i in index[kept]) if video else (),
     )
+
+
+def is_all(rows: Ints, count: int) -> bool:
+    """Whether rows are all of so many, in their order."""
+    return len(rows) == count and bool((rows == np.arange(count)).all())
 
 
 def siblings_of(group: Ints, text: Floats, media: MediaVectors, index: Ints, chosen: Ints | None) -> Siblings | None:
@@ -128,45 +133,55 @@ def siblings_of(group: Ints, text: Floats, media: MediaVectors, index: Ints, cho
     return found if chosen is None else found.take(chosen, len(group))
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A random sample of at most `count` pairs of a kind."""
+
+    kind: str
+    count: int
+    frames: bool = True  # of videos
+
+
 def draw_pairs(
-    folder: Folder,
-    counts: Sequence[ShardCounts],
-    kind: str,
-    count: int,
-    seed: int,
-    *,
-    frames: bool = True,
-    each: Each = in_turn,
-) -> Pairs | None:
-    """A random sample of at most `count` pairs of a kind, in corpus order; None where the corpus has none."""
-    available = np.array([c.pairs.get(kind, 0) for c in counts])
+    folder: Folder, counts: Sequence[ShardCounts], wanted: Sequence[Wanted], seed: int, each: Each = in_turn
+) -> list[Pairs | None]:
+    """The samples, each in corpus order, from one reading of the shards; None where the corpus has no such pair."""
+    rows = [_choose(counts, one, seed) for one in wanted]  # of every sample the rows of every shard
+    asked = [(shard.shard, some) for shard, *some in zip(counts, *rows, strict=True) if any(map(len, some))]
+    parts = list(each(partial(_drawn, folder, wanted), asked))
+    samples = ([some for part in parts if (some := part[place]) is not None] for place in range(len(wanted)))
+    return [concatenate(found) if found else None for found in samples]
+
+
+def _choose(counts: Sequence[ShardCounts], wanted: Wanted, seed: int) -> list[Ints]:
+    available = np.array([c.pairs.get(wanted.kind, 0) for c in counts])
     everything = int(available.sum())
-    if not everything:
-        return None
     generator = np.random.default_rng([seed, everything])
-    chosen = np.sort(generator.choice(everything, min(count, everything), replace=False))
+    chosen = np.sort(generator.choice(everything, min(wanted.count, everything), replace=False))
     ends = np.cumsum(available)
-    starts = ends - available
-    inside = [chosen[a:b] for a, b in zip(chosen.searchsorted(starts), chosen.searchsorted(ends), strict=True)]
-    wanted = [
-        (shard.shard, rows - start) for shard, rows, start in zip(counts, inside, starts, strict=True) if len(rows)
+    places = zip(chosen.searchsorted(ends - available), chosen.searchsorted(ends), ends - available, strict=True)
+    return [chosen[first:last] - start for first, last, start in places]
+
+
+def _drawn(folder: Folder, wanted: Sequence[Wanted], asked: tuple[str, list[Ints]]) -> list[Pairs | None]:
+    shard, rows = asked
+    embeddings = read_embeddings(folder, shard)
+    return [
+        pairs_of_kind(embeddings, one.kind, chosen, frames=one.frames) if len(chosen) else None
+        for one, chosen in zip(wanted, rows, strict=True)
     ]
-    return concatenate(list(each(partial(_drawn, folder, kind, frames), wanted)))
 
 
-def _drawn(folder: Folder, kind: str, frames: bool, wanted: tuple[str, Ints]) -> Pairs:
-    shard, rows = wanted
-    return pairs_of_kind(read_embeddings(folder, shard), kind, rows, frames=frames)
+def to_fit(at_most: int) -> list[Wanted]:
+    """What prototypes are fitted on: at most so many random pairs of each kind."""
+    return [Wanted(kind, at_most, frames=False) for kind in KINDS]
 
 
-def draw_to_fit(
-    folder: Folder, counts: Sequence[ShardCounts], at_most: int, seed: int, each: Each = in_turn
-) -> tuple[Floats, Floats]:
-    """Vectors of media and captions to fit prototypes on: of at most so many random pairs of each kind."""
-    drawn = [draw_pairs(folder, counts, kind, at_most, seed, frames=False, each=each) for kind in KINDS]
+def vectors_to_fit(drawn: Sequence[Pairs | None]) -> tuple[Floats, Floats]:
+    """Of media and captions."""
     pairs = [one for one in drawn if one is not None]
     if not pairs:
-        raise NothingEncodedError(f"no pair of {folder.url} could be encoded, so there is nothing to fit or score")
+        raise NothingEncodedError("no pair of this corpus could be encoded, so there is nothing to fit or score")
     return np.concatenate([one.visual for one in pairs]), np.concatenate([one.text for one in pairs])
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from auditor.store import arrow_schema
 from auditor.store.folder import Folder
-from auditor.vectors import Bools, Floats, Ints, MediaVectors, pad
+from auditor.vectors import Bools, Floats, Ints, MediaVectors, pad, taken
 
 
 def file_name(shard: str) -> str:
@@ -96,8 +96,8 @@ def from_table(table: pa.Table) -> Embeddings:
     return Embeddings(
         facts=with_columns(table, arrow_schema.FACTS.names),
         rows=rows,
-        text=matrix(text, dim)[rows],
-        media=MediaVectors(matrix(visual, dim)[media_rows], *_frames(table, media_rows, dim)),
+        text=taken(matrix(text, dim), rows),
+        media=MediaVectors(taken(matrix(visual, dim), media_rows), *_frames(table, media_rows, dim)),
         media_index=media_of_row[rows],
         times=tuple(tuple(t or ()) for t in times),
         around=_around(table, dim),
@@ -119,8 +119,10 @@ def matrix(vectors: Any, dim: int) -> Floats:
         vectors = pa.concat_arrays(vectors.chunks) if vectors.num_chunks else pa.array([], vectors.type)
     flat = vectors.values.to_numpy(zero_copy_only=False)
     start = vectors.offset * dim
-    found: Floats = flat[start : start + len(vectors) * dim].reshape(-1, dim).astype(np.float32)
-    return np.nan_to_num(found, copy=False)
+    found: Floats = flat[start : start + len(vectors) * dim].astype(np.float32)
+    if not np.isfinite(np.dot(found, found)):  # one pass where all are numbers, as nearly always
+        np.nan_to_num(found, copy=False)
+    return found.reshape(-1, dim)
 
 
 def _frames(table: Any, media_rows: Ints, dim: int) -> tuple[Floats, Bools] | tuple[None, None]:

@@ -48,9 +48,10 @@ def test_a_map_that_is_kept_is_used_again(audit: Path, monkeypatch: pytest.Monke
 
 
 def draw(folder: Folder, kind: str) -> corpus_map.Pairs | None:
-    from auditor.score.pair_sample import count_pairs, draw_pairs
+    from auditor.score.pair_sample import Wanted, count_pairs, draw_pairs
 
-    return draw_pairs(folder, count_pairs(folder, folder.names("embeddings", ".parquet")), kind, 4096, 0)
+    counts = count_pairs(folder, folder.names("embeddings", ".parquet"))
+    return draw_pairs(folder, counts, [Wanted(kind, 4096)], 0)[0]
 
 
 def test_the_sample_is_bounded_and_even() -> None:
