@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from auditor.measure.rivals import OwnGroup, Reference, blocks
+from auditor.measure.rivals import Reference, blocks
 from auditor.measure.siblings import Siblings
 from auditor.vectors import Floats, Ints, Rows
 
@@ -103,21 +103,23 @@ class Neighbourhood:
 
     def near(self, visual: Floats, group: Ints) -> Near:
         """The nearest media of other groups."""
+        import faiss
+
         count = min(NEIGHBOURS, len(self.rows))
-        own, parts = OwnGroup(self.group), []
-        for rows in blocks(len(visual), len(self.rows)):
-            cosine = visual[rows] @ self.visual.T
-            row, column, _ = own.find(group[rows])
-            cosine[row, column] = -2
-            at = np.argpartition(cosine, len(self.rows) - count, axis=1)[:, len(self.rows) - count :]
-            found = np.take_along_axis(cosine, at, 1)
-            weight = np.exp(self.sharpness * (found - found.max(axis=1, keepdims=True)))
-            weight *= self.trust[at] * (found > -2)
-            weight /= np.maximum(weight.sum(axis=1, keepdims=True), 1e-12)
-            parts.append(Near(at, weight.astype(np.float32)))
-        if not parts:
-            return Near(np.empty((0, count), np.int64), np.empty((0, count), np.float32))
-        return Near(np.concatenate([p.rows for p in parts]), np.concatenate([p.weight for p in parts]))
+        if not count:
+            return Near(np.empty((len(visual), 0), np.int64), np.empty((len(visual), 0), np.float32))
+        most = int(np.unique(self.group, return_counts=True)[1].max())  # of one group: so many may not count
+        index = faiss.IndexFlatIP(self.visual.shape[1])
+        index.add(self.visual)
+        cosine, at = index.search(np.ascontiguousarray(visual), min(count + most, len(self.rows)))
+        other = self.group[at] != group[:, None]
+        order = np.argsort(~other, axis=1, kind="stable")[:, :count]  # best first as they are, its own group last
+        found = np.take_along_axis(np.where(other, cosine, np.float32(-2)), order, 1)
+        at = np.take_along_axis(at, order, 1)
+        weight = np.exp(self.sharpness * (found - found.max(axis=1, keepdims=True)))
+        weight *= self.trust[at] * (found > -2)
+        weight /= np.maximum(weight.sum(axis=1, keepdims=True), 1e-12)
+        return Near(at, weight.astype(np.float32))
 
     def profile(self, near: Near) -> Floats:
         """Weighted mean of the captions of the neighbours: (N, D)."""

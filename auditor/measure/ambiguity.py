@@ -49,14 +49,17 @@ class Frequencies:
         found = [sum(information.get(word, rare) for word in content_words(caption)) for caption in captions]
         return np.array(found, np.float32)
 
-    def share(self, captions: Sequence[str]) -> Floats:
+    def share(self, captions: Sequence[str], bits: Floats | None = None) -> Floats:
         """Share of the corpus's captions that hold all words of these, were words independent: 2^-bits.
 
-        NaN where a caption has no words but letters of a script in which they cannot be told apart.
+        NaN where a caption has no words but letters of a script in which they cannot be told apart. `bits` are those
+        of the captions, where they are known.
         """
-        found = np.exp2(-self.bits(captions)).astype(np.float32)
-        strange = [not content_words(caption) and bool(_FOREIGN.search(caption)) for caption in captions]
-        return np.where(strange, np.float32(np.nan), found)
+        found = np.exp2(-(self.bits(captions) if bits is None else bits)).astype(np.float32)
+        for row in np.flatnonzero(found == 1).tolist():  # only these may have no words
+            if not content_words(captions[row]) and _FOREIGN.search(captions[row]):
+                found[row] = np.nan
+        return found
 
 
 @dataclass(frozen=True, slots=True)

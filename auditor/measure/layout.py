@@ -5,6 +5,7 @@ written out); every step is seeded and every sum is taken in a fixed order, so t
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,8 @@ OTHERS = 6  # repelling points for each attracting one
 PLACING = 5  # neighbours that a new vector is placed among
 SPREAD_A, SPREAD_B = 1.577, 0.895  # UMAP's curve for a smallest distance of 0.1
 SHARPNESS = 30.0  # of the weights of a new vector's neighbours, per unit of cosine
-BLOCK = 2048
+SHORT = 128  # numbers of a vector that is placed
+BLOCK = 512
 
 
 @dataclass(frozen=True)
@@ -30,11 +32,28 @@ class Layout:
 
     def place(self, vectors: Floats) -> Floats:
         """Positions (N, 2) of any vectors: the mean of their nearest of the sample, weighted by nearness."""
-        parts = [self._place(vectors[at : at + BLOCK]) for at in range(0, len(vectors), BLOCK)]
+        sample = self._short(self.vectors)
+        parts = [self._place(vectors[at : at + BLOCK], sample) for at in range(0, len(vectors), BLOCK)]
         return np.concatenate([np.empty((0, 2), np.float32), *parts])
 
-    def _place(self, vectors: Floats) -> Floats:
-        near, similarity = few_nearest(vectors @ self.vectors.T, min(PLACING, len(self.vectors)))
+    @cached_property
+    def axes(self) -> Floats | None:
+        """(D, SHORT) in which the sample lies best; None where its vectors are no longer than that."""
+        if self.vectors.shape[1] <= SHORT:
+            return None
+        _, axes = np.linalg.eigh((self.vectors.T @ self.vectors).astype(np.float64))
+        return np.ascontiguousarray(axes[:, -SHORT:], np.float32)
+
+    def _short(self, vectors: Floats) -> Floats:
+        """Along the axes, of unit length: a quarter of the work, and neighbours stay neighbours."""
+        if self.axes is None:
+            return vectors
+        short = vectors @ self.axes
+        unit: Floats = short / np.maximum(np.linalg.norm(short, axis=1, keepdims=True), 1e-12)
+        return unit
+
+    def _place(self, vectors: Floats, sample: Floats) -> Floats:
+        near, similarity = few_nearest(self._short(vectors) @ sample.T, min(PLACING, len(sample)))
         weight = np.exp(SHARPNESS * (similarity - similarity.max(axis=1, keepdims=True)))
         weight /= weight.sum(axis=1, keepdims=True)
         placed: Floats = np.einsum("nk,nkd->nd", weight, self.position[near]).astype(np.float32)

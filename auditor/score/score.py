@@ -88,7 +88,8 @@ def _missing(found: Any) -> npt.NDArray[np.bool_]:
 def score_pairs(pairs: Pairs, kind: KindContext, context: Context, shift: float = 0.0) -> Columns:
     """The scores of encoded pairs of one kind, by column; `shift` is what their shard adds to the log-odds of p."""
     measured = kind.measure(pairs)
-    bits = context.frequencies.bits(pairs.captions)
+    captions = pairs.captions
+    bits = context.frequencies.bits(captions)
     with torch.inference_mode():
         uncertainty_visual = context.head.uncertainty_visual(torch.from_numpy(pairs.visual)).numpy()
         uncertainty_text = context.head.uncertainty_text(torch.from_numpy(pairs.text)).numpy()
@@ -104,7 +105,7 @@ def score_pairs(pairs: Pairs, kind: KindContext, context: Context, shift: float 
         "ambiguity_visual": kind.ambiguity.of_visual(measured),
         "ambiguity_text": kind.ambiguity.of_text(measured, bits),
         "caption_bits": bits,
-        "caption_share": context.frequencies.share(pairs.captions),
+        "caption_share": context.frequencies.share(captions, bits),
         "rival_margin": measured.rival_margin,
         "topic": assign_topics(pairs.visual, context.topics),
         **context.map.place(pairs),

@@ -26,6 +26,26 @@ def test_what_is_alike_lies_together_and_new_vectors_join_their_like() -> None:
     assert purity(layout.place(others), of, layout.position, cluster) > 0.95
 
 
+def test_long_vectors_join_their_like_and_themselves() -> None:
+    """Beyond 128 numbers a vector is placed by its main ones."""
+    turned = np.linalg.qr(np.random.default_rng(2).normal(size=(300, 300)))[0].astype(np.float32)
+
+    def long(seed: int) -> tuple[np.ndarray, np.ndarray]:
+        vectors, cluster = clustered(seed=seed)
+        noise = np.random.default_rng(seed).normal(scale=0.02, size=(len(vectors), 300 - 32))
+        wide = np.concatenate([vectors, noise.astype(np.float32)], axis=1) @ turned
+        return wide / np.linalg.norm(wide, axis=1, keepdims=True), cluster
+
+    vectors, cluster = long(0)
+    layout = fit_layout(vectors)
+    assert layout.axes is not None and layout.axes.shape == (300, 128)
+    others, of = long(1)
+    assert purity(layout.place(others), of, layout.position, cluster) > 0.95
+    own = np.abs(layout.place(vectors) - layout.position).sum(axis=1)
+    moved = np.abs(layout.place(np.roll(vectors, 1, axis=0)) - layout.position).sum(axis=1)
+    assert own.mean() < 0.1 * moved.mean()
+
+
 def test_the_same_vectors_give_the_same_map() -> None:
     vectors, _ = clustered(200)
     assert (fit_layout(vectors).position == fit_layout(vectors).position).all()
