@@ -8,6 +8,7 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 from auditor.facts.languages import language, languages
@@ -26,7 +27,6 @@ _FILE = re.compile(
 )
 # UTF-8 read as Latin-1 or Windows-1252: a capital A with tilde or circumflex, or the "a-circumflex euro" of quotes
 _MOJIBAKE = re.compile(r"[ÃÂ][\u0080-\u00bf‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ]|â€|Ð[\u0080-\u00bf]|�")
-NGRAM = 2
 
 _ASCII = [chr(code) for code in range(128)]
 _BLANKS = "".join(filter(str.isspace, _ASCII)).encode()
@@ -65,16 +65,15 @@ def word_count(caption: str) -> int:
     return len(_WORD.findall(caption))
 
 
-def repeated_share(caption: str, n: int = NGRAM) -> float:
+def repeated_share(caption: str) -> float:
     """Share of the pairs of neighbouring words that occurred before: "dog dog dog dog" has 0.67."""
-    return _repeated(normalised(caption).split(), n)
+    return _repeated(normalised(caption).split())
 
 
-def _repeated(words: list[str], n: int = NGRAM) -> float:
-    total = len(words) - n + 1
-    if total <= 0 or len(set(words)) == len(words):
+def _repeated(words: list[str]) -> float:
+    if len(words) < 2 or len(set(words)) == len(words):
         return 0.0
-    return 1 - len(set(zip(*(words[i:] for i in range(n)), strict=False))) / total
+    return 1 - len(set(pairwise(words))) / (len(words) - 1)
 
 
 def non_letter_share(caption: str) -> float:

@@ -77,37 +77,41 @@ def name_rows(table: pa.Table, roles: Roles, first: int) -> Named:
     captions = texts(table, roles.caption)
     empty = np.array([caption is None or not caption.strip() for caption in captions], bool)
     captions[empty] = None
-    uids, digests = matching(texts(table, roles.uid), UID), matching(texts(table, roles.digest), HEX)
-    paths = texts(table, roles.path)
-    return Named(keys, occurrences(keys), captions, lower(uids), lower(digests, 32), paths)
+    uids, digests = hexadecimal(table, roles.uid, UID), hexadecimal(table, roles.digest, HEX)
+    return Named(keys, occurrences(keys), captions, uids, digests, texts(table, roles.path))
 
 
 def texts(table: pa.Table, column: str | None) -> Texts:
+    return as_objects(text_column(table, column))
+
+
+def text_column(table: pa.Table, column: str | None) -> pa.ChunkedArray | pa.Array:
     if column is None or column not in table.column_names:
-        return np.full(table.num_rows, None, object)
-    return np.array(table.column(column).cast(pa.string(), safe=False).to_pylist(), object).reshape(-1)
+        return pa.nulls(table.num_rows, pa.string())
+    return table.column(column).cast(pa.string(), safe=False)
+
+
+def as_objects(values: pa.ChunkedArray | pa.Array) -> Texts:
+    return np.array(values.to_pylist(), object).reshape(-1)
 
 
 def absent(values: Texts) -> Bools:
     return np.fromiter((value is None for value in values), bool, len(values))
 
 
-def matching(values: Texts, pattern: str) -> Texts:
-    """None in place of what does not have the form."""
-    right = pc.match_substring_regex(pa.array(values, pa.string()), pattern).fill_null(False)
-    found = values.copy()
-    found[~right.to_numpy(zero_copy_only=False)] = None
-    return found
-
-
-def lower(values: Texts, length: int | None = None) -> Texts:
-    return np.array([None if value is None else value[:length].lower() for value in values], object)
+def hexadecimal(table: pa.Table, column: str | None, pattern: str) -> Texts:
+    """The first 32 digits in lower case; None in place of what does not have the form."""
+    found = text_column(table, column)
+    digits = pc.if_else(pc.match_substring_regex(found, pattern), found, None)
+    return as_objects(pc.ascii_lower(pc.utf8_slice_codeunits(digits, 0, 32)))
 
 
 def occurrences(keys: Texts) -> npt.NDArray[np.int64]:
     """How often each key came before."""
-    seen: dict[str, int] = {}
     found = np.zeros(len(keys), np.int64)
+    if len(set(keys)) == len(keys):
+        return found
+    seen: dict[str, int] = {}
     for place, key in enumerate(keys):
         found[place] = seen.get(key, 0)
         seen[key] = int(found[place]) + 1

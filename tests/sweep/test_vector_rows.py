@@ -64,3 +64,12 @@ def test_rows_without_a_key_are_named_by_their_number() -> None:
     assert named.occurrence.tolist() == [0, 0, 1, 0]
     assert named.captions.tolist() == ["a", None, None, "b"]
     assert named.paths.tolist() == [None] * 4
+
+
+def test_names_in_hex_are_taken_in_lower_case_and_no_others() -> None:
+    given = ["ABCDEF01" * 4, "abcdef01" * 8, "no hex", "", None, "1" * 31, "A" * 32 + "\n"]
+    table = pa.table({"text": [str(place) for place in range(len(given))], "uid": given, "sha256": given})
+    named = name_rows(table, Roles(caption="text", uid="uid", digest="sha256"), 0)
+    assert named.uids.tolist() == ["abcdef01" * 4, *[None] * 6]
+    assert named.digests.tolist() == ["abcdef01" * 4, "abcdef01" * 4, *[None] * 5]
+    assert name_rows(table, Roles(caption="text"), 0).uids.tolist() == [None] * len(given)
