@@ -6,13 +6,13 @@ another order, better than media from elsewhere. All within one shard.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from auditor.faults.evidence import Evidence, Reference, Scene, own_scores, scores
+from auditor.faults.evidence import Evidence, Reference, Scene, cross_scores, own_scores, scores
 from auditor.faults.matching import LARGEST, match
 from auditor.faults.runs import Chance, band, climb, increments
 from auditor.vectors import Bools, Floats, Ints
@@ -24,6 +24,7 @@ P_EXCHANGED = 0.01
 FEWEST_REVERSED = 4  # rows: in a mixed-up stretch two or three stand reversed by chance
 FEWEST_ORDERED = 7  # steps: so many go one way by chance once in sixty times
 SHARPNESS = 40.0  # of the matching that tells a mixed-up stretch from a strange one
+ENOUGH = float(np.log(2 / P_EXCHANGED)) - 1e-3  # nats: with less no exchange is beyond chance
 MOST_LOST = LARGEST
 
 
@@ -50,6 +51,7 @@ def find_blocks(
     scene: Scene, ratios: Floats, explained: Bools, reference: Reference, evidence: Evidence, chance: Chance
 ) -> list[Block]:
     """The blocks of a shard, from its samples, its rows of the band and the rows that runs explain."""
+    scene = scene.levelled(reference)
     lost = lost_samples(ratios, scene, explained)
     found: list[Block] = []
     for first, last in dense_stretches(lost, scene.present):
@@ -80,7 +82,7 @@ def reversed_block(
     """A stretch whose captions stand in reversed order: a run against its media from last to first."""
     count = min(last - first + 1, LARGEST)
     part = scene.take(slice(first, first + count))
-    turned = Scene(part.visual[::-1], part.text, part.present[::-1])
+    turned = _turned(part)
     own = np.where(part.present, evidence.of(_diagonal(part, reference)), 0).astype(np.float32)
     added = increments(band(turned, reference, evidence, reach=count), own)
     height = climb(added)
@@ -100,8 +102,14 @@ def reversed_block(
     return Block("reversed", first + begin, first + end, end - begin + 1, p_value, moves)
 
 
+def _turned(scene: Scene) -> Scene:
+    """The captions in their order, the media from last to first."""
+    levels = (scene.levels[0][::-1], scene.levels[1]) if scene.levels else None
+    return Scene(scene.visual[::-1], scene.text, scene.present[::-1], levels)
+
+
 def _diagonal(scene: Scene, reference: Reference) -> Floats:
-    return own_scores(Scene(scene.visual, scene.text, np.ones(len(scene), bool)), reference)
+    return own_scores(replace(scene, present=np.ones(len(scene), bool)), reference)
 
 
 def permuted_block(scene: Scene, first: int, last: int, lost: Bools, reference: Reference) -> Block:
@@ -113,9 +121,9 @@ def permuted_block(scene: Scene, first: int, last: int, lost: Bools, reference: 
     different = samples[distinct(scene.text[samples])]
     p_value = 1.0
     if len(different) >= DENSE:
-        text = scene.text[different]
-        own = _matched(scores(scene.visual[different], text, reference))
-        strange = [_matched(scores(others, text, reference)) for others in strangers(reference, len(different))]
+        part = scene.take(different)
+        own = _matched(cross_scores(part, reference))
+        strange = [_matched(scores(others, part.text, reference)) for others in strangers(reference, len(different))]
         p_value = greater(own, np.concatenate(strange)) if strange else 1.0
     pattern = "permuted" if p_value <= P_VALUE else "lost"
     return Block(pattern, first, last, len(samples), p_value, samples=tuple(samples.tolist()))
@@ -160,18 +168,35 @@ def exchanged_pairs(scene: Scene, lost: Ints, reference: Reference, evidence: Ev
     """Two lost samples whose captions fit each other's medium: best for both, and more than chance among so many."""
     if not 2 <= len(lost) <= MOST_LOST:
         return []
-    crosswise = evidence.of(scores(scene.visual[lost], scene.text[lost], reference))
-    own = np.maximum(np.diagonal(crosswise), 0)
-    score = crosswise + crosswise.T - own[:, None] - own[None, :]
-    np.fill_diagonal(score, -np.inf)
-    best = score.argmax(axis=1)
     found = []
-    for i in np.flatnonzero((best[best] == np.arange(len(best))) & (np.arange(len(best)) < best)):
-        first, last = int(lost[i]), int(lost[best[i]])
-        p_value = float(min(1.0, 2 * _pairs_within(lost, last - first) * np.exp(-score[i, best[i]])))
+    for i, j, score in mutual_best(cross_scores(scene.take(lost), reference), evidence):
+        first, last = int(lost[i]), int(lost[j])
+        p_value = float(min(1.0, 2 * _pairs_within(lost, last - first) * np.exp(-score)))
         if p_value <= P_EXCHANGED:
             found.append(Block("exchanged", first, last, 2, p_value, {first: last, last: first}))
     return found
+
+
+def mutual_best(score: Floats, evidence: Evidence) -> Iterator[tuple[int, int, np.float32]]:
+    """Pairs i < j of which each is the other's best partner, and the nats that speak for it, where those may suffice.
+
+    `score` is the statistic of every caption with every medium, (L, L). Few of them are so high that they could tell
+    anything, and the evidence of no others is looked up.
+    """
+    own = np.maximum(evidence.of(np.ascontiguousarray(np.diagonal(score))), 0)
+    row, column = np.nonzero(score >= evidence.least(ENOUGH / 2))  # one of the two must have as much
+    pair = np.unique(np.minimum(row, column) * len(score) + np.maximum(row, column))
+    i, j = pair // len(score), pair % len(score)
+    i, j = i[i < j], j[i < j]
+    nats = evidence.of(score[i, j]) + evidence.of(score[j, i]) - own[i] - own[j]
+    i, j, nats = i[nats >= ENOUGH], j[nats >= ENOUGH], nats[nats >= ENOUGH]
+    mine, other, value = np.concatenate([i, j]), np.concatenate([j, i]), np.concatenate([nats, nats])
+    order = np.lexsort((other, -value, mine))  # of equals the first
+    mine, first = np.unique(mine[order], return_index=True)
+    best = np.full(len(score), -1)
+    best[mine] = other[order][first]
+    for k in np.flatnonzero((best[i] == j) & (best[j] == i)):
+        yield int(i[k]), int(j[k]), nats[k]
 
 
 def _pairs_within(places: npt.NDArray[np.int64], distance: int) -> int:

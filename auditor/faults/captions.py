@@ -16,13 +16,14 @@ import numpy.typing as npt
 from auditor.facts.captions import normalised
 from auditor.query.database import AuditDatabase
 from auditor.store.faults import Fault
-from auditor.vectors import Floats
+from auditor.vectors import Floats, Ints
 
 SMALLEST = 5  # rows: a caption that occurs less often is no pattern
 MOST_GROUPS = 1000
 MEMBERS = 32  # of a group whose media are compared
 HASHES, BANDS = 64, 16
 ALIKE_TEXT = 0.97  # cosine of two captions that say nearly the same
+BETWEEN = "\ua66e"  # a letter that occurs in one known manuscript
 Hashes = npt.NDArray[np.uint64]
 
 
@@ -74,16 +75,42 @@ def _group(spellings: Sequence[Mapping[str, object]]) -> CaptionGroup:
 
 def signatures(captions: Sequence[str], seed: int = 0) -> Hashes:
     """MinHash (N, HASHES) of the sets of pairs of neighbouring words."""
+    return min_hashes(*word_pairs(normalised_all(captions)), seed)
+
+
+def word_pairs(captions: Sequence[str]) -> tuple[Hashes, Ints]:
+    """A number for each pair of neighbouring words of all (normalised) captions, and where those of each begin.
+
+    A caption of fewer words has one number.
+    """
+    text = "\n".join([*captions, ""]).encode()
+    letters = np.frombuffer(text, np.uint8)
+    gaps = np.flatnonzero((letters == ord(" ")) | (letters == ord("\n")))  # where words end
+    starts = np.concatenate([[0], gaps[:-1] + 1])
+    is_last = letters[gaps] == ord("\n")
+    is_first = np.concatenate([[True], is_last[:-1]])[: len(gaps)]
+    begins = ~is_last | is_first  # the words that a pair begins with, or that are alone
+    ends = np.where(is_last, gaps, np.concatenate([gaps[1:], [0]])[: len(gaps)])[begins]
+    spans = map(slice, starts[begins].tolist(), ends.tolist())
+    numbers = np.fromiter(map(zlib.crc32, map(text.__getitem__, spans)), np.uint64, len(ends))
+    return numbers, np.flatnonzero(is_first[begins])
+
+
+def normalised_all(captions: Sequence[str]) -> list[str]:
+    """`normalised` of each, all in one go: with a rare letter between them that it leaves alone."""
+    found = [one.strip(" ") for one in normalised(f" {BETWEEN} ".join(captions)).split(BETWEEN)]
+    return found if len(found) == len(captions) else [normalised(caption) for caption in captions]
+
+
+def min_hashes(pairs: Hashes, first: Ints, seed: int = 0) -> Hashes:
+    """The smallest of each hash over the numbers of each caption, (N, HASHES)."""
     generator = np.random.default_rng(seed)
     factor = generator.integers(1, 2**61, HASHES, np.uint64) | np.uint64(1)
     shift = generator.integers(0, 2**61, HASHES, np.uint64)
-    out = np.empty((len(captions), HASHES), np.uint64)
-    for i, caption in enumerate(captions):
-        words = normalised(caption).split()
-        pairs = {zlib.crc32(" ".join(words[j : j + 2]).encode()) for j in range(max(1, len(words) - 1))}
-        numbers = np.fromiter(pairs, np.uint64, len(pairs))
-        out[i] = (numbers[:, None] * factor + shift).min(axis=0) if len(pairs) else 0
-    return out
+    out = np.empty((HASHES, len(first)), np.uint64)
+    for i in range(HASHES if len(first) else 0):
+        np.minimum.reduceat(pairs * factor[i] + shift[i], first, out=out[i])
+    return out.T
 
 
 def near_by_words(captions: Sequence[str]) -> list[tuple[int, int]]:

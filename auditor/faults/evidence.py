@@ -6,18 +6,21 @@ caption (hubs) do not look like everybody's partner. A ratio can be added up ove
 visible that no single row shows. NumPy only.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from auditor.vectors import Bools, Floats, Rows
+from auditor.vectors import Bools, Floats, Ints, Rows
 
 LEVEL_WEIGHT = 0.5
 MOST = 9.0  # nats that one pair may say for or against: beyond, the tails of f0 and f1 are guesses
 BINS = 64
 DRAWS = 200_000
 ROWS_AT_ONCE = 1024
+DRAWS_AT_ONCE = 512
+CELLS = (1024, 4096, 16384, 65536)  # of the grid that finds the knots of the evidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +33,21 @@ class Scene:
     visual: Floats  # (N, D)
     text: Floats  # (N, D)
     present: Bools  # (N,)
+    levels: tuple[Floats, Floats] | None = None  # (N,) of media and captions against the reference, once known
 
     def __len__(self) -> int:
         return len(self.visual)
 
     def take(self, rows: Rows) -> "Scene":
-        return Scene(self.visual[rows], self.text[rows], self.present[rows])
+        levels = (self.levels[0][rows], self.levels[1][rows]) if self.levels else None
+        return Scene(self.visual[rows], self.text[rows], self.present[rows], levels)
+
+    def levelled(self, reference: "Reference") -> "Scene":
+        """The same with its levels: what looks at the same samples several times computes them once."""
+        return replace(self, levels=self.levels_against(reference))
+
+    def levels_against(self, reference: "Reference") -> tuple[Floats, Floats]:
+        return self.levels or (reference.visual_level(self.visual), reference.text_level(self.text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +69,60 @@ class Reference:
 def level(vectors: Floats, others: Floats, scale: float) -> Floats:
     """Log-mean-exp of the similarities to `others` at temperature 1/scale, in units of similarity; (N,)."""
     found = np.empty(len(vectors), np.float32)
+    block = np.empty((min(ROWS_AT_ONCE, len(vectors)), len(others)), np.float32)
     for start in range(0, len(vectors), ROWS_AT_ONCE):
-        logits = (vectors[start : start + ROWS_AT_ONCE] @ others.T) * np.float32(scale)
+        part = vectors[start : start + ROWS_AT_ONCE]
+        logits = np.matmul(part, others.T, out=block[: len(part)])
+        logits *= np.float32(scale)
         top = logits.max(axis=1, keepdims=True)
-        mass = np.exp(logits - top).mean(axis=1)
-        found[start : start + ROWS_AT_ONCE] = (top[:, 0] + np.log(mass)) / np.float32(scale)
+        logits -= top
+        mass = np.exp(logits, out=logits).mean(axis=1)
+        found[start : start + len(part)] = (top[:, 0] + np.log(mass)) / np.float32(scale)
     return found
 
 
 @dataclass(frozen=True, slots=True)
+class Segments:
+    """Straight lines between knots. A cell of an even grid holds one knot at most, so it tells the line at once."""
+
+    low: np.float32
+    cells: np.float32  # in one unit
+    below: Ints  # (C,) how many knots lie in the cells before
+    knot: Floats  # (C,) the one in the cell; infinite where there is none
+    start: Floats  # (G + 1,) where each line begins, and what it is there
+    value: Floats
+    slope: Floats
+
+    @classmethod
+    def of(cls, score: Floats, ratio: Floats) -> "Segments | None":
+        """None where the knots are too near each other for a grid."""
+        low, span = score[0], max(float(score[-1]) - float(score[0]), 1e-9)
+        for size in CELLS:
+            cells = np.float32((size - 1) / span)
+            place = ((score - low) * cells).astype(np.int64)
+            if (np.diff(place) > 0).all() and place[-1] < size:
+                break
+        else:
+            return None
+        knot = np.full(size, np.inf, np.float32)
+        knot[place] = score
+        below = np.searchsorted(place, np.arange(size)).astype(np.int64)
+        slope = np.diff(ratio.astype(np.float64)) / np.diff(score.astype(np.float64))
+        edges = np.concatenate([[0], slope, [0]]).astype(np.float32)
+        return cls(low, cells, below, knot, score[np.r_[0, : len(score)]], ratio[np.r_[0, : len(ratio)]], edges)
+
+    def at(self, score: Floats) -> Floats:
+        place = (score - self.low) * self.cells
+        cell = np.clip(place, 0, len(self.below) - 1, out=place).astype(np.int64)
+        line = self.below[cell]
+        line += score >= self.knot[cell]
+        found = score - self.start[line]
+        found *= self.slope[line]
+        found += self.value[line]
+        return found
+
+
+@dataclass(frozen=True)
 class Evidence:
     """The log-ratio as an increasing function of the statistic."""
 
@@ -73,7 +130,18 @@ class Evidence:
     ratio: Floats  # (G,) nats
 
     def of(self, score: Floats) -> Floats:
-        return np.interp(score, self.score, self.ratio).astype(np.float32)
+        if self._segments is None:
+            return np.interp(score, self.score, self.ratio).astype(np.float32)
+        return self._segments.at(score)
+
+    @cached_property
+    def _segments(self) -> Segments | None:
+        return Segments.of(self.score, self.ratio)
+
+    def least(self, ratio: float) -> float:
+        """A statistic below which the evidence is less than `ratio`; infinite where it is always less."""
+        place = int(np.searchsorted(self.ratio, ratio))
+        return -np.inf if place == 0 else float(self.score[place - 1]) if place < len(self.ratio) else np.inf
 
 
 def fit_evidence(together: Floats, apart: Floats) -> Evidence:
@@ -124,11 +192,17 @@ def scores(visual: Floats, text: Floats, reference: Reference) -> Floats:
     return statistic(text @ visual.T, reference.visual_level(visual)[None, :], reference.text_level(text)[:, None])
 
 
+def cross_scores(scene: Scene, reference: Reference) -> Floats:
+    """The statistic of every caption with every medium of the same samples: (N, N)."""
+    visual_level, text_level = scene.levels_against(reference)
+    return statistic(scene.text @ scene.visual.T, visual_level[None, :], text_level[:, None])
+
+
 def own_scores(scene: Scene, reference: Reference) -> Floats:
     """The statistic of the samples that are there, as they stand."""
     there = scene.take(scene.present)
     cosine = np.einsum("nd,nd->n", there.text, there.visual, dtype=np.float32)
-    return statistic(cosine, reference.visual_level(there.visual), reference.text_level(there.text))
+    return statistic(cosine, *there.levels_against(reference))
 
 
 def random_scores(scene: Scene, reference: Reference, seed: int = 0, draws: int = DRAWS) -> Floats:
@@ -138,7 +212,8 @@ def random_scores(scene: Scene, reference: Reference, seed: int = 0, draws: int 
     caption = generator.integers(0, len(there), draws)
     medium = (caption + generator.integers(1, max(2, len(there)), draws)) % len(there)
     found = np.empty(draws, np.float32)
-    for start in range(0, draws, 16 * ROWS_AT_ONCE):
-        rows = slice(start, start + 16 * ROWS_AT_ONCE)
+    for start in range(0, draws, DRAWS_AT_ONCE):
+        rows = slice(start, start + DRAWS_AT_ONCE)
         found[rows] = np.einsum("nd,nd->n", there.text[caption[rows]], there.visual[medium[rows]], dtype=np.float32)
-    return statistic(found, reference.visual_level(there.visual)[medium], reference.text_level(there.text)[caption])
+    visual_level, text_level = there.levels_against(reference)
+    return statistic(found, visual_level[medium], text_level[caption])

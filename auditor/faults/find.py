@@ -6,24 +6,28 @@ Reads stored embeddings shard by shard with the neighbours each needs; touches n
 `each`, on a cluster.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from auditor.faults import captions as repeated
 from auditor.faults.blocks import Block, find_blocks, in_order
 from auditor.faults.elsewhere import FEWEST, Origin, best_fits, origins, some_captions
 from auditor.faults.evidence import Evidence, Reference, Scene, fit_evidence, own_scores, random_scores
-from auditor.faults.near_captions import UNLIKE, near_groups
+from auditor.faults.near_captions import UNLIKE, Template, media_at, merged_templates, near_groups, shard_templates
 from auditor.faults.passage import (
     FaultsError,
+    Passage,
+    first_samples,
     joined_scenes,
+    last_samples,
     read_passage,
     read_reference,
     stored_shards,
-    with_neighbours,
 )
 from auditor.faults.runs import REACH, Chance, Run, ShardRuns, band, chance_of, joined, shard_runs, significant
 from auditor.faults.shards import shard_faults
@@ -58,6 +62,8 @@ class ShardFindings:
     blocks: tuple[Block, ...]
     keys: dict[int, str]  # of the samples that runs and blocks name
     vectors: dict[str, Floats]
+    templates: tuple[Template, ...]
+    complete: bool  # whether all its captions have a medium
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,8 @@ class Patterns:
     blocks: dict[str, tuple[Block, ...]]
     keys: dict[int, str]  # by position
     vectors: dict[str, Floats]
+    templates: tuple[Template, ...]  # captions that stand for others near them, in any shard
+    incomplete: frozenset[str]  # shards with captions that have no medium
 
     def shard_of(self, position: int) -> str:
         return self.shards[int(np.searchsorted(self.starts, position, "right")) - 1]
@@ -99,7 +107,8 @@ def find_patterns(database: AuditDatabase, each: Each = in_turn, wanted: Sequenc
     calibration = calibrate(folder, shards, float(database.manifest["model"]["logit_scale"]))
     places = list(range(len(shards)))
     work = partial(look_at_shard, folder, tuple(shards), calibration, frozenset(wanted))
-    findings = list(each(work, places))
+    findings: list[ShardFindings] = []
+    templates = merged_templates(_templates(each(work, places), findings))
     samples = [found.samples for found in findings]
     starts = np.cumsum([0, *samples[:-1]])
     moved = [_placed(found.runs, int(start)) for found, start in zip(findings, starts, strict=True)]
@@ -116,7 +125,16 @@ def find_patterns(database: AuditDatabase, each: Each = in_turn, wanted: Sequenc
         {found.shard: found.blocks for found in findings if found.blocks},
         keys,
         vectors,
+        tuple(templates),
+        frozenset(found.shard for found in findings if not found.complete),
     )
+
+
+def _templates(found: Iterable[ShardFindings], rest: list[ShardFindings]) -> Iterator[tuple[Template, ...]]:
+    """The templates of each shard, and in `rest` all else: only the most frequent of all shards are kept."""
+    for one in found:
+        rest.append(replace(one, templates=()))
+        yield one.templates
 
 
 def calibrate(folder: Folder, shards: Sequence[str], scale: float) -> Calibration:
@@ -124,27 +142,35 @@ def calibrate(folder: Folder, shards: Sequence[str], scale: float) -> Calibratio
     reference = read_reference(folder, scale)
     chosen: list[Scene] = []
     for number in np.random.default_rng(0).permutation(len(shards)):
-        chosen.append(read_passage(folder, shards[int(number)]).scene)
+        chosen.append(first_samples(folder, shards[int(number)], CALIBRATION - sum(map(len, chosen))))
         if sum(map(len, chosen)) >= CALIBRATION:
             break
-    scene = joined_scenes(chosen).take(slice(0, CALIBRATION))
+    scene = joined_scenes(chosen)
     if scene.present.sum() < FEWEST:
         raise FaultsError(
             f"{folder.url} has fewer than {FEWEST} encoded samples: too few to tell a pattern from chance"
         )
+    scene = scene.levelled(reference)
     evidence = fit_evidence(own_scores(scene, reference), random_scores(scene, reference))
     return Calibration(reference, evidence, chance_of(scene, reference, evidence))
 
 
-def shard_band(folder: Folder, shards: Sequence[str], number: int, calibration: Calibration) -> Floats:
+def shard_band(folder: Folder, shards: Sequence[str], number: int, calibration: Calibration, scene: Scene) -> Floats:
     """The band of one shard's samples, whose captions may belong to media of the shards before and after."""
-    scenes = [
-        read_passage(folder, shards[i]).scene if 0 <= i < len(shards) else None for i in range(number - 1, number + 2)
-    ]
-    middle = scenes[1]
-    assert middle is not None
-    scene, lead = with_neighbours(scenes[0], middle, scenes[2], REACH)
-    return band(scene, calibration.reference, calibration.evidence)[lead : lead + len(middle)]
+    learned = calibration.reference, calibration.evidence
+    before = [last_samples(folder, shards[number - 1], REACH)] if number else []
+    after = [first_samples(folder, shards[number + 1], REACH)] if number + 1 < len(shards) else []
+    lead = sum(map(len, before))
+    if len(scene) <= 2 * REACH:
+        return band(joined_scenes([*before, scene, *after]), *learned)[lead : lead + len(scene)]
+    ratios = band(scene, *learned)  # the ends again, with their neighbours: the shard is not copied for their sake
+    if before:
+        ratios[:REACH] = band(joined_scenes([*before, scene.take(slice(2 * REACH))]), *learned)[lead : lead + REACH]
+    if after:
+        ratios[-REACH:] = band(joined_scenes([scene.take(slice(-2 * REACH, None)), *after]), *learned)[
+            REACH : 2 * REACH
+        ]
+    return ratios
 
 
 def look_at_shard(
@@ -152,19 +178,29 @@ def look_at_shard(
 ) -> ShardFindings:
     """The runs and blocks of one shard; a function of it, its neighbours and the calibration alone."""
     passage = read_passage(folder, shards[number])
-    ratios = shard_band(folder, shards, number, calibration)
+    scene = passage.scene.levelled(calibration.reference)
+    ratios = shard_band(folder, shards, number, calibration, scene)
     runs = shard_runs(ratios, 0)
     explained = explained_by(runs, ratios, calibration.chance)
     learned = calibration.reference, calibration.evidence, calibration.chance
-    blocks = find_blocks(passage.scene, ratios, explained, *learned)
+    blocks = find_blocks(scene, ratios, explained, *learned)
     named = {at for run in (*runs.inside, *runs.heads, *runs.tails) for at in (run.first, run.last)}
     named |= {at for block in blocks for at in (block.first, block.last)}
-    rows = [i for i, uid in enumerate(passage.uids) if uid in wanted] if wanted else []
-    vectors = {passage.uids[i]: passage.scene.visual[passage.sample[i]] for i in rows}
-    media = int(passage.scene.present.sum())
+    keys = {at: passage.key(at) for at in named}
+    media = int(scene.present.sum())
+    named_media, templates = media_of(passage, wanted), tuple(shard_templates(passage))
+    complete = bool(scene.present[passage.sample].all())
     return ShardFindings(
-        passage.shard, len(passage), media, runs, tuple(blocks), {at: passage.keys[at] for at in named}, vectors
+        passage.shard, len(passage), media, runs, tuple(blocks), keys, named_media, templates, complete
     )
+
+
+def media_of(passage: Passage, wanted: frozenset[str]) -> dict[str, Floats]:
+    """The vectors of the media of some rows, by uid."""
+    if not wanted:
+        return {}
+    rows = np.flatnonzero(pc.is_in(passage.uids, pa.array(wanted, passage.uids.type)).to_numpy()).tolist()
+    return {passage.uid(row): passage.scene.visual[passage.sample[row]].copy() for row in rows}
 
 
 def explained_by(runs: ShardRuns, ratios: Floats, chance: Chance) -> Bools:
@@ -264,7 +300,10 @@ def _caption_faults(
     rows, unlike = database.counts["rows"], repeated.mean_distance(patterns.calibration.reference.visual)
     near = repeated.near_by_words([group.captions[0] for group in groups])
     same = [repeated.with_spread(group, patterns.vectors, unlike) for group in repeated.merged(groups, near)]
-    templates, vectors = near_groups(Folder(database.path), patterns.shards, each)
-    spread = [repeated.with_spread(group, vectors, unlike) for group in templates]
-    new = [group for group in spread if (group.spread or 0) > UNLIKE and not repeated.covered(group, same)]
+    folder = Folder(database.path)
+    found, places = near_groups(folder, patterns.shards, patterns.templates, patterns.incomplete, each)
+    new = [group for group in found if not repeated.covered(group, same)]
+    vectors = media_at(folder, {uid: places[uid] for group in new for uid in group.members}, each)
+    spread = (repeated.with_spread(group, vectors, unlike) for group in new)
+    new = [group for group in spread if (group.spread or 0) > UNLIKE]
     return [repeated.caption_fault(group, rows) for group in sorted([*same, *new], key=lambda group: -group.rows)]

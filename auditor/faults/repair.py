@@ -105,7 +105,8 @@ def shard_repairs(folder: Folder, patterns: Patterns, confidence: float, number:
     """The repairs of the captions of one shard."""
     passage = read_passage(folder, patterns.shards[number])
     start = patterns.starts[number]
-    ratios = shard_band(folder, patterns.shards, number, patterns.calibration)
+    scene = passage.scene.levelled(patterns.calibration.reference)
+    ratios = shard_band(folder, patterns.shards, number, patterns.calibration, scene)
     moves = {move.sample: move for move in _run_moves(patterns.runs, ratios, start)}
     for block in patterns.blocks.get(passage.shard, ()):
         moves.update((move.sample, move) for move in _block_moves(block, passage.scene, patterns.calibration, start))
@@ -196,15 +197,15 @@ def _repairs(folder: Folder, patterns: Patterns, passage: Passage, start: int, m
     target = passage if patterns.shards[number] == passage.shard else read_passage(folder, patterns.shards[number])
     place = move.to - patterns.starts[number]
     first = int(np.searchsorted(target.sample, place))
-    for row in np.flatnonzero(passage.sample == move.sample - start):
+    for row in np.flatnonzero(passage.sample == move.sample - start).tolist():
         yield Repair(
-            passage.uids[row],
+            passage.uid(row),
             passage.shard,
-            passage.keys[move.sample - start],
+            passage.key(move.sample - start),
             int(passage.caption_index[row]),
             target.shard,
-            target.keys[place],
-            target.uids[first],
+            target.key(place),
+            target.uid(first),
             move.pattern,
             move.confidence,
         )

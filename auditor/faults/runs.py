@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
 from auditor.faults.evidence import Evidence, Reference, Scene, statistic
 from auditor.vectors import Floats
@@ -73,19 +74,26 @@ def band(scene: Scene, reference: Reference, evidence: Evidence, reach: int = RE
 
     0 where there is no such medium or caption.
     """
-    out = np.zeros((len(scene), 2 * reach + 1), np.float32)
-    visual_level, text_level = reference.visual_level(scene.visual), reference.text_level(scene.text)
+    out = np.empty((len(scene), 2 * reach + 1), np.float32)
+    visual_level, text_level = scene.levels_against(reference)
+    level = sliding_window_view(np.pad(visual_level, reach), 2 * reach + 1)  # (N, 2 reach + 1) of the media around
+    there = sliding_window_view(np.pad(scene.present, reach), 2 * reach + 1)
     for start in range(0, len(scene), CHUNK):
-        stop = min(start + CHUNK, len(scene))
-        low, high = max(0, start - reach), min(len(scene), stop + reach)
-        cosine = scene.text[start:stop] @ scene.visual[low:high].T
-        score = statistic(cosine, visual_level[None, low:high], text_level[start:stop, None])
-        medium = np.arange(start, stop)[:, None] + np.arange(-reach, reach + 1)  # (B, 2 reach + 1)
-        known = (medium >= low) & (medium < high)
-        place = np.where(known, medium, low) - low
-        known &= scene.present[low:high][place] & scene.present[start:stop, None]
-        out[start:stop] = np.where(known, evidence.of(np.take_along_axis(score, place, axis=1)), 0)
+        rows = slice(start, min(start + CHUNK, len(scene)))
+        score = statistic(_around(scene, rows, reach), level[rows], text_level[rows, None])
+        out[rows] = np.where(there[rows] & scene.present[rows, None], evidence.of(score), 0)
     return out
+
+
+def _around(scene: Scene, rows: slice, reach: int) -> Floats:
+    """The cosine (B, 2 reach + 1) of the captions of some samples in a row with the media around each; 0 beyond."""
+    count, low, high = rows.stop - rows.start, rows.start - reach, rows.stop + reach
+    inside = slice(max(0, low), min(len(scene), high))
+    cosine = scene.text[rows] @ scene.visual[inside].T
+    if cosine.shape[1] < high - low:
+        cosine = np.pad(cosine, ((0, 0), (inside.start - low, high - inside.stop)))
+    down, right = cosine.strides
+    return as_strided(cosine, (count, 2 * reach + 1), (down + right, right), writeable=False)  # along the diagonal
 
 
 def increments(ratios: Floats, own: Floats | None = None) -> Floats:
@@ -137,6 +145,7 @@ def chance_of(
     scene: Scene, reference: Reference, evidence: Evidence, seed: int = 0, times: int = PERMUTATIONS
 ) -> Chance:
     """What sums climb by chance, from permutations of some samples of the corpus, each with its own captions."""
+    scene = scene.levelled(reference)  # once for all permutations
     generator = np.random.default_rng(seed)
     orders = (generator.permutation(len(scene)) for _ in range(times))
     return learn_chance([increments(band(scene.take(order), reference, evidence)) for order in orders])
@@ -144,10 +153,10 @@ def chance_of(
 
 def shard_runs(ratios: Floats, start: int) -> ShardRuns:
     """The runs of one shard, from its own rows of the band (made with the neighbours'); `start` is its position."""
-    added = increments(ratios)
-    inside = [run for column in range(added.shape[1]) for run in _column_runs(added[:, column], ratios, column)]
-    heads = [_ending(added, ratios, column, head=True) for column in range(added.shape[1])]
-    tails = [_ending(added, ratios, column, head=False) for column in range(added.shape[1])]
+    added = np.ascontiguousarray(increments(ratios).T)  # a column at a time is looked at
+    inside = [run for column, values in enumerate(added) for run in _column_runs(values, ratios, column)]
+    heads = [_ending(values, ratios, column, head=True) for column, values in enumerate(added)]
+    tails = [_ending(values, ratios, column, head=False) for column, values in enumerate(added)]
     moved = [tuple(_moved(run, start) for run in some if run is not None) for some in (inside, heads, tails)]
     return ShardRuns(start, len(ratios), *moved)
 
@@ -185,7 +194,7 @@ def refined(ratios: Floats, first: int, last: int, column: int, score: float, su
 
 def _ending(added: Floats, ratios: Floats, column: int, head: bool) -> Run | None:
     """The best stretch of a column that begins at its first row, or that ends at its last."""
-    values = added[:, column] if head else added[::-1, column]
+    values = added if head else added[::-1]
     sums = np.cumsum(values, dtype=np.float64)
     far = int(sums.argmax()) if len(sums) else 0
     if not len(sums) or sums[far] <= 0:

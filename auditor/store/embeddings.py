@@ -85,10 +85,8 @@ def identities(facts: pa.Table) -> list[str]:
 def from_table(table: pa.Table) -> Embeddings:
     """Arrays from the table of an embeddings file. A pair counts as encoded when it has a text vector."""
     dim = table.schema.field("text").type.list_size
-    text = table.column("text").combine_chunks()
-    visual = table.column("visual").combine_chunks()
-    has_text = text.is_valid().to_numpy(zero_copy_only=False)
-    has_visual = visual.is_valid().to_numpy(zero_copy_only=False)
+    text, visual = table.column("text"), table.column("visual")
+    has_text, has_visual = text.is_valid().to_numpy(), visual.is_valid().to_numpy()
     rows = np.flatnonzero(has_text)
     media_of_row = np.cumsum(has_visual) - 1  # a medium's further captions follow its first
     media_rows = np.flatnonzero(has_visual)
@@ -115,14 +113,16 @@ def _around(table: Any, dim: int) -> dict[str, tuple[Floats, tuple[float, ...]]]
 
 def matrix(vectors: Any, dim: int) -> Floats:
     """A fixed-size-list column as a matrix; rows that are null hold whatever the file pads them with."""
-    if isinstance(vectors, pa.ChunkedArray):
-        vectors = pa.concat_arrays(vectors.chunks) if vectors.num_chunks else pa.array([], vectors.type)
-    flat = vectors.values.to_numpy(zero_copy_only=False)
-    start = vectors.offset * dim
-    found: Floats = flat[start : start + len(vectors) * dim].astype(np.float32)
-    if not np.isfinite(np.dot(found, found)):  # one pass where all are numbers, as nearly always
+    chunks = vectors.chunks if isinstance(vectors, pa.ChunkedArray) else [vectors]
+    found = np.empty((len(vectors), dim), np.float32)
+    start = 0
+    for chunk in chunks:
+        flat = chunk.values.to_numpy(zero_copy_only=False)[chunk.offset * dim : (chunk.offset + len(chunk)) * dim]
+        found[start : start + len(chunk)] = flat.reshape(-1, dim)
+        start += len(chunk)
+    if not np.isfinite(np.dot(found.ravel(), found.ravel())):  # one pass where all are numbers, as nearly always
         np.nan_to_num(found, copy=False)
-    return found.reshape(-1, dim)
+    return found
 
 
 def _frames(table: Any, media_rows: Ints, dim: int) -> tuple[Floats, Bools] | tuple[None, None]:

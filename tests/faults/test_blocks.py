@@ -2,8 +2,17 @@
 
 import numpy as np
 
-from auditor.faults.blocks import Block, dense_stretches, distinct, exchanged_pairs, find_blocks, strangers
-from auditor.faults.evidence import Reference
+from auditor.faults.blocks import (
+    ENOUGH,
+    Block,
+    dense_stretches,
+    distinct,
+    exchanged_pairs,
+    find_blocks,
+    mutual_best,
+    strangers,
+)
+from auditor.faults.evidence import Evidence, Reference
 from auditor.faults.runs import REACH, band
 from auditor.vectors import Ints
 from tests.faults.test_runs import learned, scene_of
@@ -92,3 +101,20 @@ def test_one_caption_on_many_media_is_no_mixed_up_stretch() -> None:
 def test_distinct_vectors_are_the_first_of_their_kind() -> None:
     _, text = invented(6)
     assert distinct(text[[3, 1, 3, 2, 1]]).tolist() == [0, 1, 3]
+
+
+def test_partners_are_those_of_the_whole_matrix() -> None:
+    """Also where several are equally good: the evidence is bounded, so many are."""
+    evidence = Evidence(np.linspace(-1, 1, 9).astype(np.float32), np.linspace(-4, 4, 9).astype(np.float32))
+    pairs = 0
+    for seed in range(20):
+        score = np.random.default_rng(seed).normal(-0.8, 0.8, (80, 80)).astype(np.float32)
+        crosswise = evidence.of(score)
+        own = np.maximum(np.diagonal(crosswise), 0)
+        nats = crosswise + crosswise.T - own[:, None] - own[None, :]
+        np.fill_diagonal(nats, -np.inf)
+        best = nats.argmax(axis=1)
+        expected = [(i, b, nats[i, b]) for i, b in enumerate(best) if i < b and best[b] == i and nats[i, b] >= ENOUGH]
+        assert list(mutual_best(score, evidence)) == expected
+        pairs += len(expected)
+    assert pairs > 50

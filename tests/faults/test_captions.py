@@ -1,17 +1,22 @@
 """Repeated captions: near ones are found by words and by embedding, and spread tells boilerplate."""
 
+import zlib
 from itertools import pairwise
 
 import numpy as np
 
 from auditor.facts.captions import normalised
 from auditor.faults.captions import (
+    BETWEEN,
+    HASHES,
     CaptionGroup,
+    Hashes,
     caption_fault,
     mean_distance,
     merged,
     near_by_embedding,
     near_by_words,
+    normalised_all,
     signatures,
     with_spread,
 )
@@ -32,6 +37,39 @@ def test_minhash_is_about_the_jaccard_of_word_pairs() -> None:
     jaccard = len(sets[0] & sets[1]) / len(sets[0] | sets[1])
     signature = signatures([first, second])
     assert abs(float((signature[0] == signature[1]).mean()) - jaccard) < 0.2
+
+
+ODD = [
+    "",
+    "one",
+    "!!",
+    "A b\nc  d",
+    "Straße İstanbul \u0301x",
+    "\u0301 e",
+    "12 34 56",
+    "a b a b a b",
+    "\ufb01ne \u2028 day",
+    " \t",
+]
+
+
+def one_by_one(captions: list[str]) -> Hashes:
+    generator = np.random.default_rng(0)
+    factor = generator.integers(1, 2**61, HASHES, np.uint64) | np.uint64(1)
+    shift = generator.integers(0, 2**61, HASHES, np.uint64)
+    out = []
+    for caption in captions:
+        words = normalised(caption).split()
+        pairs = {zlib.crc32(" ".join(words[j : j + 2]).encode()) for j in range(max(1, len(words) - 1))}
+        out.append((np.array(sorted(pairs), np.uint64)[:, None] * factor + shift).min(axis=0))
+    return np.array(out)
+
+
+def test_all_captions_at_once_are_hashed_like_each_alone() -> None:
+    for captions in (ODD, [*ODD, f"a {BETWEEN} b", BETWEEN], ODD[:1], ["", ""], ["x y"]):
+        assert normalised_all(captions) == [normalised(caption) for caption in captions]
+        assert np.array_equal(signatures(captions), one_by_one(captions))
+    assert signatures([]).shape == (0, HASHES)
 
 
 def test_near_captions_are_found_and_others_are_not() -> None:

@@ -92,8 +92,23 @@ def test_a_shard_is_looked_at_with_its_neighbours(planted: Path) -> None:
     folder = Folder(planted)
     scenes = [passage.read_passage(folder, shard).scene for shard in patterns.shards]
     whole = band(passage.joined_scenes(scenes), patterns.calibration.reference, patterns.calibration.evidence)
-    parts = [shard_band(folder, patterns.shards, i, patterns.calibration) for i in range(4)]
+    parts = [shard_band(folder, patterns.shards, i, patterns.calibration, scene) for i, scene in enumerate(scenes)]
     assert np.allclose(np.concatenate(parts), whole, atol=1e-4)
+
+
+def test_shards_shorter_than_the_reach_are_looked_at_with_both_neighbours(tmp_path: Path) -> None:
+    write_planted(tmp_path, *invented(400, 8), shards=7, broken=[60, 61, 200])
+    folder = Folder(tmp_path)
+    patterns = find_patterns(Audit(tmp_path).database)
+    scenes = [passage.read_passage(folder, shard).scene for shard in patterns.shards]
+    assert {len(scene) for scene in scenes} == {57, 58}
+    learned = patterns.calibration.reference, patterns.calibration.evidence
+    for i, scene in enumerate(scenes):
+        near = passage.joined_scenes(scenes[max(0, i - 1) : i + 2])
+        lead = len(scenes[i - 1]) if i else 0
+        expected = band(near, *learned)[lead : lead + len(scene)]
+        found = shard_band(folder, patterns.shards, i, patterns.calibration, scene)
+        assert np.allclose(found, expected, atol=1e-4)
 
 
 def test_a_sound_corpus_has_no_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

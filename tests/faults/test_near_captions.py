@@ -4,11 +4,31 @@ import tracemalloc
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from auditor import Audit
-from auditor.faults.captions import signatures
-from auditor.faults.near_captions import agreement, near_groups, read_captions, shard_templates
+from auditor.faults.captions import CaptionGroup, signatures
+from auditor.faults.near_captions import (
+    ALIKE_TEXT,
+    CORE,
+    COUNTED,
+    MEMBERS,
+    MOST_TEMPLATES,
+    Places,
+    Template,
+    agreement,
+    distinct_captions,
+    media_at,
+    merged_templates,
+    most_frequent,
+    near_groups,
+    shard_templates,
+    uses_in,
+)
+from auditor.faults.passage import read_passage
 from auditor.store.folder import Folder
+from tests.faults.test_passage import write_shard
 from tests.support.planted import invented, write_planted
 
 NAMES = ("ann", "bob", "cleo", "dan", "eve", "finn", "gus", "hal", "ida", "jo")
@@ -29,6 +49,12 @@ def templates(path: Path, each: int = 10) -> Path:
     return path
 
 
+def found_groups(path: Path) -> tuple[list[CaptionGroup], Places]:
+    folder = Folder(path)
+    found = merged_templates(shard_templates(read_passage(folder, shard)) for shard in SHARDS)
+    return near_groups(folder, SHARDS, found)
+
+
 def test_a_template_is_one_fault_of_all_shards(tmp_path: Path) -> None:
     found = [fault for fault in Audit(templates(tmp_path)).faults() if fault.kind == "caption"]
     assert [(fault.pattern, fault.rows) for fault in found] == [("boilerplate", 30)]
@@ -36,7 +62,7 @@ def test_a_template_is_one_fault_of_all_shards(tmp_path: Path) -> None:
 
 
 def test_few_uses_are_no_pattern(tmp_path: Path) -> None:
-    assert near_groups(Folder(templates(tmp_path, each=1)), SHARDS) == ([], {})
+    assert found_groups(templates(tmp_path, each=1)) == ([], {})
 
 
 def test_near_captions_of_like_media_are_plain_descriptions(tmp_path: Path) -> None:
@@ -45,8 +71,11 @@ def test_near_captions_of_like_media_are_plain_descriptions(tmp_path: Path) -> N
     for place in range(0, 300, 15):
         texts[place], visual[place] = f"a {NAMES[place % 10]} dog runs on the green grass of the park", visual[0]
     write_planted(tmp_path, visual, text, shards=3, captions=texts)
-    groups, vectors = near_groups(Folder(tmp_path), SHARDS)
-    assert [group.rows for group in groups] == [20] and set(groups[0].members) <= set(vectors)
+    groups, places = found_groups(tmp_path)
+    assert [group.rows for group in groups] == [20] and set(groups[0].members) == set(places)
+    vectors = media_at(Folder(tmp_path), places)
+    assert set(vectors) == set(places)
+    assert all(np.allclose(vector, visual[0], atol=1e-3) for vector in vectors.values())
     assert not [fault for fault in Audit(tmp_path).faults() if fault.pattern == "boilerplate"]
 
 
@@ -54,17 +83,68 @@ def test_captions_with_nearly_the_same_vector_are_near(tmp_path: Path) -> None:
     visual, text = invented(300, 11)
     text[20:30] = text[20]
     write_planted(tmp_path, visual, text, shards=3, captions=captions(300))
-    (template,) = shard_templates(Folder(tmp_path), "00000")
+    (template,) = shard_templates(read_passage(Folder(tmp_path), "00000"))
     assert template.rows == 10
-    (group,), _ = near_groups(Folder(tmp_path), SHARDS)
+    (group,), _ = found_groups(tmp_path)
     assert group.rows == 10
 
 
 def test_equal_captions_are_read_once(tmp_path: Path) -> None:
     texts = ["one thing"] * 40 + captions(60)
     write_planted(tmp_path, *invented(100, 12), captions=texts, broken=[3])
-    found = read_captions(Folder(tmp_path), "00000")
-    assert len(found.texts) == 61 and found.rows.sum() == 99 and found.rows.max() == 39
+    found = distinct_captions(read_passage(Folder(tmp_path), "00000").captions)
+    assert len(found) == 61 and found.rows.sum() == 99 and found.rows.max() == 39
+
+
+def test_distinct_captions_are_those_that_numpy_finds() -> None:
+    given = [*"bab", "ba", "", "straße", "Ω", "ba", "\U0001f600", "\uffee", "b"]
+    column = pa.chunked_array([given[:4], given[4:]], pa.string())
+    texts, first, counts = np.unique(np.array(given, object), return_index=True, return_counts=True)
+    found = distinct_captions(column)
+    assert found.texts.to_pylist() == texts.tolist()
+    assert found.first.tolist() == first.tolist() and found.rows.tolist() == counts.tolist()
+    assert len(distinct_captions(pa.chunked_array([], pa.string()))) == 0
+
+
+def test_uses_are_those_of_every_caption_compared_with_every_template(tmp_path: Path) -> None:
+    """Row by row, and also where captions have no medium: those do not count."""
+    folder = write_shard(tmp_path, samples=90)
+    texts = [f"{NAMES[i % 10]} and {NAMES[i % 7]} on the {NAMES[i % 3]} sofa" for i in range(400)]
+    table = folder.read_table("embeddings/a.parquet")
+    named = table.set_column(2, "caption", pa.array(texts[: table.num_rows]))
+    pq.write_table(named, tmp_path / "embeddings" / "a.parquet", row_group_size=50)
+    passage = read_passage(Folder(tmp_path), "a")
+    assert not passage.scene.present[passage.sample].all()
+    chosen = shard_templates(passage)
+    assert len(chosen) > 2
+    rows = [i for i in range(len(passage.sample)) if passage.scene.present[passage.sample[i]]]
+    captions = sorted({passage.captions[i].as_py() for i in rows})
+    for template, found in zip(chosen, uses_in(folder, chosen, {"a"}, "a"), strict=True):
+        alike = agreement(signatures(captions), signatures([template.caption]))[:, 0]
+        first = [next(i for i in rows if passage.captions[i].as_py() == caption) for caption in captions]
+        same = passage.text[first] @ template.text >= ALIKE_TEXT
+        used = {caption for caption, near in zip(captions, same | (alike >= COUNTED), strict=True) if near}
+        core = np.flatnonzero(same | (alike >= CORE))
+        assert found.rows == sum(passage.captions[i].as_py() in used for i in rows)
+        assert found.spellings == len(core) and list(found.captions) == [captions[i] for i in core[:3]]
+        assert list(found.members) == [passage.uid(first[i]) for i in core[:MEMBERS]]
+        for uid, vector in media_at(folder, {uid: ("a", row) for uid, row in found.members.items()}).items():
+            row = passage.uids.to_pylist().index(uid)
+            assert np.array_equal(vector, passage.scene.visual[passage.sample[row]])
+
+
+def test_templates_are_kept_as_they_come(tmp_path: Path) -> None:
+    """No more than the most frequent, and the same ones as if all had been kept."""
+    generator = np.random.default_rng(0)
+    vectors = np.eye(4, dtype=np.float32)
+    shards = [
+        [Template(f"w{i % 40} x{i} y{i % 11}", int(generator.integers(1, 50)), vectors[i % 4]) for i in range(300)]
+        for _ in range(12)
+    ]
+    every = [template for some in shards for template in some]
+    kept = most_frequent(every)
+    assert len(kept) == 10 * MOST_TEMPLATES < len(every)
+    assert [t.caption for t in merged_templates(shards)] == [t.caption for t in merged_templates([kept])]
 
 
 def test_agreement_is_the_share_of_equal_hashes() -> None:
@@ -78,8 +158,8 @@ def test_one_long_caption_does_not_lengthen_the_others(tmp_path: Path) -> None:
     texts[7] = "word " * 100_000
     write_planted(tmp_path, *invented(300, 9), shards=1, captions=texts)
     tracemalloc.start()
-    found = read_captions(Folder(tmp_path), "00000")
+    found = distinct_captions(read_passage(Folder(tmp_path), "00000").captions).texts.to_pylist()
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert texts[7].strip() in {text.strip() for text in found.texts} and len(found.texts) == 300
+    assert texts[7].strip() in {text.strip() for text in found} and len(found) == 300
     assert peak < 50e6

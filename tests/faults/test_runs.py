@@ -57,6 +57,14 @@ def test_the_band_is_what_each_pair_gives() -> None:
             assert ratios[sample, offset + REACH] == pytest.approx(wanted, abs=1e-3)
 
 
+def test_the_band_of_permuted_samples_needs_no_new_levels() -> None:
+    scene, reference = scene_of(300)
+    evidence, _ = learned(scene, reference)
+    order = np.random.default_rng(0).permutation(300)
+    known = band(scene.levelled(reference).take(order), reference, evidence)
+    np.testing.assert_allclose(known, band(scene.take(order), reference, evidence), atol=1e-4)
+
+
 def test_climb_is_the_best_sum_that_ends_at_each_row() -> None:
     added = np.random.default_rng(0).normal(-0.3, 1, (60, 3)).astype(np.float32)
     height = climb(added)
