@@ -9,11 +9,12 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from auditor.facts.captions import normalised
+from auditor.facts.captions import caption_hash, normalised
 from auditor.query.database import AuditDatabase
 from auditor.store.faults import Fault
 from auditor.vectors import Floats, Ints
@@ -31,12 +32,13 @@ Hashes = npt.NDArray[np.uint64]
 class CaptionGroup:
     """Rows with (nearly) the same caption. `spread`: how unlike their media are, 1 as any two of the corpus, 0 one."""
 
-    captions: tuple[str, ...]  # spellings, the most frequent first
+    captions: tuple[str, ...]  # spellings, the most frequent first; of very many only some
     rows: int
     exact: int  # rows with the most frequent spelling
     members: tuple[str, ...]  # uids of some of them
     how: str  # exact, normalised, near
     spread: float | None = None
+    hashes: frozenset[int] = frozenset()  # those that all spellings of the group have
 
     @property
     def boilerplate(self) -> bool:
@@ -55,22 +57,30 @@ def repeated_captions(database: AuditDatabase, smallest: int = SMALLEST, most: i
         return []
     wanted = ", ".join(str(row["hash"]) for row in frequent)
     spellings = database.rows(
-        f"SELECT caption_hash AS hash, caption, count(*) AS rows, min(uid, {MEMBERS}) AS members "
-        f"FROM {table} WHERE caption_hash IN ({wanted}) GROUP BY hash, caption ORDER BY hash, rows DESC, caption"
+        f"WITH spelled AS (SELECT caption_hash AS hash, caption, count(*) AS rows FROM {table} "
+        f"WHERE caption_hash IN ({wanted}) GROUP BY hash, caption), "
+        f"grouped AS (SELECT hash, count(*) AS spellings, min(row(-rows, caption), {MEMBERS}) AS first "
+        "FROM spelled GROUP BY hash), "
+        "chosen AS (SELECT hash, spellings, unnest(first) AS one FROM grouped), "
+        "named AS (SELECT hash, spellings, one[2] AS caption, -one[1] AS rows FROM chosen) "
+        f"SELECT named.*, min(uid, {MEMBERS}) AS members FROM named "
+        f"JOIN (SELECT uid, caption, caption_hash FROM {table}) AS given "
+        "ON given.caption_hash = named.hash AND given.caption = named.caption "
+        "GROUP BY ALL ORDER BY hash, rows DESC, caption"
     )
-    by_hash: dict[int, list[Mapping[str, object]]] = {}
+    by_hash: dict[int, list[Mapping[str, Any]]] = {}
     for row in spellings:
         by_hash.setdefault(row["hash"], []).append(row)
-    return [_group(by_hash[row["hash"]]) for row in frequent]
+    return [_group(by_hash[row["hash"]], row["rows"]) for row in frequent]
 
 
-def _group(spellings: Sequence[Mapping[str, object]]) -> CaptionGroup:
-    rows = [int(str(one["rows"])) for one in spellings]
-    members = [uid for one in spellings for uid in one["members"]]  # type: ignore[attr-defined]
-    how = "exact" if len(spellings) == 1 else "normalised"
-    return CaptionGroup(
-        tuple(str(one["caption"]) for one in spellings), sum(rows), rows[0], tuple(members[:MEMBERS]), how
-    )
+def _group(spellings: Sequence[Mapping[str, Any]], rows: int) -> CaptionGroup:
+    """A caption from the most frequent of its spellings, and how many rows have any."""
+    first = spellings[0]
+    members = [uid for one in spellings for uid in one["members"]]
+    how = "exact" if first["spellings"] == 1 else "normalised"
+    captions = tuple(one["caption"] for one in spellings)
+    return CaptionGroup(captions, rows, first["rows"], tuple(members[:MEMBERS]), how, hashes=frozenset({first["hash"]}))
 
 
 def signatures(captions: Sequence[str], seed: int = 0) -> Hashes:
@@ -156,13 +166,15 @@ def _together(part: Sequence[CaptionGroup]) -> CaptionGroup:
         return part[0]
     captions = tuple(caption for group in part for caption in group.captions)
     members = tuple(uid for group in part for uid in group.members)[:MEMBERS]
-    return CaptionGroup(captions, sum(g.rows for g in part), max(g.exact for g in part), members, "near")
+    hashes = frozenset[int]().union(*(group.hashes for group in part))
+    rows, exact = sum(group.rows for group in part), max(group.exact for group in part)
+    return CaptionGroup(captions, rows, exact, members, "near", hashes=hashes)
 
 
 def covered(group: CaptionGroup, others: Sequence[CaptionGroup]) -> bool:
     """Whether most rows of a group are those of another one that is named already."""
-    captions = set(group.captions)
-    return any(captions & set(other.captions) and group.rows <= 2 * other.rows for other in others)
+    hashes = {caption_hash(caption) for caption in group.captions}
+    return any(hashes & other.hashes and group.rows <= 2 * other.rows for other in others)
 
 
 def with_spread(group: CaptionGroup, vectors: Mapping[str, Floats], unlike: float) -> CaptionGroup:

@@ -1,26 +1,33 @@
 """Repeated captions: near ones are found by words and by embedding, and spread tells boilerplate."""
 
 import zlib
+from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 
-from auditor.facts.captions import normalised
+from auditor import Audit
+from auditor.facts.captions import caption_hash, normalised
 from auditor.faults.captions import (
     BETWEEN,
     HASHES,
+    MEMBERS,
     CaptionGroup,
     Hashes,
     caption_fault,
+    covered,
     mean_distance,
     merged,
     near_by_embedding,
     near_by_words,
     normalised_all,
+    repeated_captions,
     signatures,
     with_spread,
 )
-from tests.support.planted import invented
+from tests.support.planted import invented, words, write_planted
 
 
 def group(caption: str, rows: int = 10, members: tuple[str, ...] = ()) -> CaptionGroup:
@@ -107,3 +114,31 @@ def test_mean_distance_is_that_of_all_pairs() -> None:
     visual, _ = invented(30)
     cosine = visual @ visual.T
     assert abs(mean_distance(visual) - float(1 - cosine[np.triu_indices(30, 1)].mean())) < 1e-5
+
+
+def test_spellings_are_counted_as_row_by_row(tmp_path: Path) -> None:
+    """Also where there are more than are kept: the most frequent first, of equals in alphabetical order."""
+    captions = words(300)
+    captions[:120] = [f"Photo no. {i % 50}" for i in range(120)]
+    captions[120:140] = ["sold OUT", "Sold out!"] * 10
+    captions[140:148] = ["the same"] * 8
+    write_planted(tmp_path, *invented(300), shards=3, captions=captions)
+    found = repeated_captions(Audit(tmp_path).database)
+    assert [(group.rows, group.exact, group.how) for group in found] == [
+        (120, 3, "normalised"),
+        (20, 10, "normalised"),
+        (8, 8, "exact"),
+    ]
+    for group in found:
+        same = [caption for caption in captions if caption_hash(caption) in group.hashes]
+        spelled = sorted(Counter(same).items(), key=lambda one: (-one[1], one[0]))
+        uids = [f"{i:032x}" for caption, _ in spelled for i, other in enumerate(captions) if other == caption]
+        assert group.captions == tuple(caption for caption, _ in spelled[:MEMBERS])
+        assert group.members == tuple(uids[:MEMBERS])
+
+
+def test_a_group_is_covered_by_one_with_any_spelling_of_it() -> None:
+    known = replace(group("photo no. 1", rows=100), hashes=frozenset({caption_hash("photo no. 1")}))
+    assert covered(group("Photo, no 23!", rows=200), [known])
+    assert not covered(group("Photo, no 23!", rows=201), [known])
+    assert not covered(group("a photo no 23", rows=10), [known])
