@@ -74,15 +74,18 @@ def places(visual: Floats, cells: Floats, threshold: float) -> tuple[Ints, Ints,
 
 
 class Components:
-    """Connected components by union of the smaller index."""
+    """Connected components by union of the smaller index; what is alone, as most are, costs nothing."""
 
     def __init__(self, count: int) -> None:
-        self.parent = list(range(count))
+        self.count = count
+        self.parent: dict[int, int] = {}  # of those that are not the first of theirs
 
     def root(self, item: int) -> int:
-        while self.parent[item] != item:
-            self.parent[item] = self.parent[self.parent[item]]
-            item = self.parent[item]
+        while (above := self.parent.get(item, item)) != item:
+            further = self.parent.get(above, above)
+            if further != above:
+                self.parent[item] = further
+            item = above
         return item
 
     def join(self, left: Ints, right: Ints) -> None:
@@ -99,7 +102,11 @@ class Components:
         self.join(repeats, earlier[repeats])
 
     def first(self) -> Ints:
-        return np.fromiter((self.root(item) for item in range(len(self.parent))), np.int64, len(self.parent))
+        """Of every item the first of its component."""
+        found = np.arange(self.count)
+        joined = list(self.parent)
+        found[joined] = [self.root(item) for item in joined]
+        return found
 
 
 def cell_groups(visual: Floats, marks: Ints, home: Bools, threshold: float, files: Ints | None = None) -> Ints:
