@@ -59,7 +59,9 @@ def export(
         raise ExportError(f"{target} exists; --force replaces it")
     own = {"npy": write_npy, "parquet": write_table if input_columns else write_parquet, "txt": write_txt}
     write = own.get(form, write_table)
-    return Exported(target, form, write(kept, folder, name), captions=kept.count)
+    rows = write(kept, folder, name)
+    captions = rows if write is write_parquet else kept.count  # which reads the audit once more
+    return Exported(target, form, rows, captions=captions)
 
 
 def write_npy(kept: KeptRows, folder: Folder, name: str) -> int:

@@ -29,6 +29,7 @@ from auditor.corpus.names import portable_key
 from auditor.keep.export import export, sort_uids, uid_numbers
 from auditor.keep.export_shards import Plan, stretches
 from auditor.keep.formats.export_csv import export_csv
+from auditor.keep.kept_rows import KeptRows
 from auditor.keep.predicate import Predicate, UnknownShardError, key_number
 from auditor.keep.target import ExportError
 from auditor.keep.tiers import export_tiers
@@ -109,6 +110,16 @@ def test_parquet_has_all_columns_in_order(audit: Audit, tmp_path: Path) -> None:
     assert found.equals(
         audit.sql("SELECT * FROM samples WHERE status = 'ok' AND similarity >= 0.25").cast(found.schema)
     )
+
+
+def test_writing_parquet_counts_the_rows_on_the_way(
+    audit: Audit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = audit.keep(min_similarity=0.25).count
+    kept = audit.keep(min_similarity=0.25)
+    monkeypatch.setattr(KeptRows, "_counted", lambda *_: pytest.fail("the audit is read once more"))
+    done = kept.write(tmp_path / "kept.parquet")
+    assert done.rows == done.captions == pq.read_metadata(tmp_path / "kept.parquet").num_rows == expected
 
 
 @pytest.mark.parametrize("said", ["No space left on device", "Permission denied"])
