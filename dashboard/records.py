@@ -76,7 +76,8 @@ def statistics_kinds(database: AuditDatabase) -> list[str]:
 
 def corpus_problem(database: AuditDatabase) -> str | None:
     """Why no medium can be shown; None where the first usable one can be read."""
-    rows = database.rows("SELECT * FROM measured WHERE status = 'ok' LIMIT 1")  # any: nothing is sorted
+    first = "SELECT * FROM measured WHERE status = 'ok' LIMIT 1"  # any: nothing is sorted
+    rows = database.cached("a usable row", lambda: database.rows(first))
     try:
         if rows:
             media(database, rows[0])

@@ -5,10 +5,12 @@ Ranges are found once per column and kept; percentiles come from all rows, or fr
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from auditor.measure.timing import REACH, SURE
 from auditor.query.database import AuditDatabase
@@ -64,15 +66,36 @@ def value_range(database: AuditDatabase, column: str) -> tuple[float, float]:
     """Smallest and largest value in the whole audit."""
     if column in HEADLINES:  # whoever asks for one asks for others next, and reading many files costs most
         return database.cached("ranges", lambda: find_ranges(database, HEADLINES))[column]
-    return database.cached(f"range {column}", lambda: find_ranges(database, [column]))[column]
+    return database.cached(f"range {column}", lambda: find_ranges(database, [column])[column])
+
+
+def find_ranges_together(database: AuditDatabase, columns: Sequence[str]) -> None:
+    """For whoever asks for many next: columns in memory in one pass, the others in another, and both are kept."""
+    for in_memory in (True, False):
+        there = [c for c in columns if c not in HEADLINES and database.in_memory(numeric(database, c)) == in_memory]
+        found = find_ranges(database, there) if there else {}
+        for column in found:
+            database.cached(f"range {column}", partial(found.__getitem__, column))
 
 
 def find_ranges(database: AuditDatabase, columns: Sequence[str]) -> dict[str, tuple[float, float]]:
     """The smallest and largest values of some columns, in one pass."""
     values = [numeric(database, column) for column in columns]
-    asked = ", ".join(f"min({value}) AS low_{i}, max({value}) AS high_{i}" for i, value in enumerate(values))
-    found = database.rows(f"SELECT {asked} FROM {database.table(*values)}")[0]
-    return {column: apart(found[f"low_{i}"], found[f"high_{i}"]) for i, column in enumerate(columns)}
+    return joined_ranges(database.rows(f"SELECT {ranges_sql(values)} FROM {database.table(*values)}"), columns)
+
+
+def ranges_sql(values: Sequence[str]) -> str:
+    return ", ".join(f"min({value}) AS low_{i}, max({value}) AS high_{i}" for i, value in enumerate(values))
+
+
+def joined_ranges(groups: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> dict[str, tuple[float, float]]:
+    """The ranges of columns over all groups of rows whose `ranges_sql` was found."""
+    found = {}
+    for i, column in enumerate(columns):
+        known = [(group[f"low_{i}"], group[f"high_{i}"]) for group in groups if group[f"low_{i}"] is not None]
+        low, high = ([ends[side] for ends in known] for side in (0, 1))
+        found[column] = apart(np.fmin.reduce(low), np.maximum.reduce(high)) if known else apart(None, None)
+    return found
 
 
 def apart(low: float | None, high: float | None) -> tuple[float, float]:
@@ -123,13 +146,18 @@ def histogram(
     found = database.run(
         f"SELECT {number} AS bin, count(*) AS n FROM {database.table(condition, number)} WHERE {condition} GROUP BY bin"
     )
-    counts = np.zeros(bins, np.int64)
+    return filled_histogram(column, edges, found)
+
+
+def filled_histogram(column: str, edges: Floats, found: pa.Table) -> Histogram:
+    """From rows counted (`n`) by the number of their `bin`."""
+    counts = np.zeros(len(edges) - 1, np.int64)
     missing = 0
-    for number_, count in zip(found["bin"].to_pylist(), found["n"].to_pylist(), strict=True):
-        if number_ is None:
+    for number, count in zip(found["bin"].to_pylist(), found["n"].to_pylist(), strict=True):
+        if number is None:
             missing = count
         else:
-            counts[number_] = count
+            counts[number] = count
     return Histogram(column, edges, counts, missing)
 
 
@@ -138,12 +166,40 @@ def density(database: AuditDatabase, x: str, y: str, where: str | None = None, b
     y_bin, y_edges = axis(database, y, bins, log=False)
     condition = database.where(where)
     found = database.run(
-        f"SELECT {x_bin} AS x, {y_bin} AS y, count(*) AS n FROM {database.table(condition, x_bin, y_bin)} "
+        f"SELECT {x_bin} AS x, {y_bin} AS bin, count(*) AS n FROM {database.table(condition, x_bin, y_bin)} "
         f"WHERE {condition} AND {database.column(x)} IS NOT NULL AND {database.column(y)} IS NOT NULL GROUP BY ALL"
     )
-    counts = np.zeros((bins, bins), np.int64)
-    counts[found["y"].to_numpy(), found["x"].to_numpy()] = found["n"].to_numpy()
-    return Density(x, y, x_edges, y_edges, counts)
+    return filled_density((x, y), x_edges, y_edges, found)
+
+
+def filled_density(of: tuple[str, str], x_edges: Floats, y_edges: Floats, found: pa.Table) -> Density:
+    """From rows counted (`n`) by the numbers of their cell, `x` and `bin`; rows without a value are in no cell."""
+    counts = np.zeros((len(y_edges) - 1, len(x_edges) - 1), np.int64)
+    there = found.drop_null()
+    counts[there["bin"].to_numpy(), there["x"].to_numpy()] = there["n"].to_numpy()
+    return Density(*of, x_edges, y_edges, counts)
+
+
+def histograms_and_densities(
+    database: AuditDatabase, x: str, columns: Sequence[str], bins: int = 50, cells: int = 60
+) -> tuple[list[Histogram], list[Density]]:
+    """Of each column its `histogram` in `bins`, and its `density` over x in `cells`: all in one pass."""
+    x_bin, x_edges = axis(database, x, cells, log=False)
+    axes = [axis(database, column, number, log=False) for column in columns for number in (bins, cells)]
+    parts = [f"part_{i}" for i in range(len(axes))]  # bars of a column, then its rows of cells
+    sets = ", ".join(f"(x, {part})" if i % 2 else f"({part})" for i, part in enumerate(parts))
+    asked = ", ".join([f"{x_bin} AS x", *(f"{sql} AS {part}" for part, (sql, _) in zip(parts, axes, strict=True))])
+    names = ", ".join(parts)  # of which a set has one
+    found = database.run(
+        f"SELECT x, coalesce({names}) AS bin, grouping({names}) AS others, count(*) AS n "
+        f"FROM (SELECT {asked} FROM {database.table(asked)}) GROUP BY GROUPING SETS ({sets})"
+    )
+    others = found["others"].to_numpy()  # a bit for each part that a set has not, the first highest
+    every = 2 ** len(parts) - 1
+    of = [found.filter(others == every - (1 << (len(parts) - 1 - i))).drop("others") for i in range(len(parts))]
+    histograms = [filled_histogram(c, axes[2 * i][1], of[2 * i]) for i, c in enumerate(columns)]
+    densities = [filled_density((x, c), x_edges, axes[2 * i + 1][1], of[2 * i + 1]) for i, c in enumerate(columns)]
+    return histograms, densities
 
 
 @dataclass(frozen=True)
@@ -191,20 +247,25 @@ def reference_step(database: AuditDatabase) -> int:
     return max(1, round(int(database.counts["rows"]) / REFERENCE_ROWS))
 
 
+def reference_rows(database: AuditDatabase, columns: Sequence[str]) -> pa.Table:
+    """Some columns of all usable rows, or of evenly spaced shards of a large audit."""
+    files = database.files.only(range(0, len(database.files.all), reference_step(database)))
+    asked = ", ".join(columns)
+    return database.run(f"SELECT {asked} FROM ({database.view(files)}) WHERE status = 'ok' AND kind IS NOT NULL")
+
+
 def reference_sample(database: AuditDatabase) -> Reference:
-    """Sorted values of each measurement by kind: of all usable rows, or of evenly spaced shards of a large audit."""
+    """Sorted values of each measurement by kind."""
 
     def compute() -> Reference:
-        files = database.files.only(range(0, len(database.files.all), reference_step(database)))
-        columns = ", ".join(MEASUREMENTS)
-        table = database.run(f"SELECT kind, {columns} FROM ({database.view(files)}) WHERE status = 'ok'")
-        kinds = np.array(table["kind"].to_pylist(), dtype=object)
+        table = reference_rows(database, ("kind", *MEASUREMENTS))
+        kinds = table["kind"].combine_chunks().dictionary_encode()
+        numbers = kinds.indices.to_numpy()
         found: Reference = {}
-        for kind in sorted(set(kinds.tolist()) - {None}):
-            chosen = kinds == kind
+        for kind, number in sorted(zip(kinds.dictionary.to_pylist(), range(len(kinds.dictionary)), strict=True)):
             found[kind] = {}
             for column in MEASUREMENTS:
-                values = table[column].to_numpy()[chosen]
+                values = table[column].to_numpy()[numbers == number]
                 found[kind][column] = np.sort(values[~np.isnan(values)])
         return found
 
@@ -221,10 +282,13 @@ def percentiles(database: AuditDatabase, row: Mapping[str, Any]) -> dict[str, fl
     }
 
 
-def quantiles(reference: Reference, column: str, shares: Sequence[float]) -> list[float] | None:
-    """Quantiles over all kinds together."""
-    parts = [values[column] for values in reference.values() if len(values[column])]
-    if not parts:
-        return None
-    found: list[float] = np.quantile(np.concatenate(parts), shares).tolist()
+def typical_values(database: AuditDatabase, columns: Sequence[str]) -> dict[str, dict[str, float]]:
+    """The median of each column and what nine in ten lie between, over all kinds together."""
+    table, found = reference_rows(database, columns), {}
+    for column in columns:
+        values = table[column].drop_null().to_numpy()
+        values = values[~np.isnan(values)]
+        if len(values):
+            p5, median, p95 = np.quantile(values, (0.05, 0.5, 0.95)).tolist()
+            found[column] = {"p5": p5, "median": median, "p95": p95}
     return found

@@ -4,7 +4,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from auditor.query.database import AuditDatabase
-from auditor.query.distributions import TimeShifts, quantiles, reference_sample, reference_step, time_shifts
+from auditor.query.distributions import (
+    TimeShifts,
+    joined_ranges,
+    ranges_sql,
+    reference_step,
+    time_shifts,
+    typical_values,
+)
 from auditor.schema import FLAGS, HEADLINES
 from auditor.store.faults import read_faults
 
@@ -128,20 +135,18 @@ def summarise(database: AuditDatabase) -> Summary:
     flags = ", ".join(f"count(*) FILTER ({flag}) AS {flag}" for flag in FLAGS)
     groups = database.rows(
         "SELECT status, kind, count(*) AS n, count(*) FILTER (coalesce(caption_index, 0) = 0) AS media, "
-        f"count(duplicate_of) AS duplicates, count(*) - count(p_mismatch) AS unscored, {flags} "
+        f"count(duplicate_of) AS duplicates, count(*) - count(p_mismatch) AS unscored, {flags}, "
+        f"count(time_shift) AS timed, {ranges_sql(HEADLINES)} "
         "FROM measured GROUP BY status, kind ORDER BY n DESC, status, kind"
     )
+    database.cached("ranges", lambda: joined_ranges(groups, HEADLINES))  # those of value_range: found on the way
     status: dict[str, int] = {}
     for group in groups:
         status[group["status"]] = status.get(group["status"], 0) + group["n"]
     usable = [group for group in groups if group["status"] == "ok"]
     if "bad_span" in status:
         count_by_usable_captions(database, usable)
-    typical = {}
-    for column in HEADLINES:
-        found = quantiles(reference_sample(database), column, (0.05, 0.5, 0.95))
-        if found:
-            typical[column] = dict(zip(("p5", "median", "p95"), found, strict=True))
+    is_timed = any(group["kind"] == "video" for group in usable) and any(group["timed"] for group in groups)
     marks = database.rows("SELECT review, count(*) AS n FROM verdicts GROUP BY review ORDER BY review")
     return Summary(
         path=database.path,
@@ -154,8 +159,8 @@ def summarise(database: AuditDatabase) -> Summary:
         duplicates=sum(group["duplicates"] for group in usable),
         unscored=sum(group["unscored"] for group in usable) if database.state == "complete" else 0,
         noise=noise_estimates(database.manifest.get("statistics", {})),
-        typical=typical,
-        time_shifts=time_shifts(database) if any(group["kind"] == "video" for group in usable) else None,
+        typical=typical_values(database, HEADLINES),
+        time_shifts=time_shifts(database) if is_timed else None,
         marks={row["review"]: row["n"] for row in marks},
         faults=fault_words(database),
         notes=[

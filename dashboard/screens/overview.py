@@ -5,7 +5,7 @@ import json
 import streamlit as st
 
 from auditor.measure.timing import SURE
-from auditor.query.distributions import density, histogram
+from auditor.query.distributions import histograms_and_densities
 from auditor.query.rows import errors as find_errors
 from auditor.query.summary import AT_LEAST, summarise
 from dashboard import charts
@@ -78,7 +78,7 @@ with left:
 with right:
     st.subheader("What could be used?")
     st.altair_chart(charts.counts({status_label(s): n for s, n in summary.status.items()}), alt="Rows by status")
-    errors = found.ask("errors", find_errors, 20)
+    errors = found.ask("errors", find_errors, 20) if summary.usable < summary.rows else []
     if errors:
         st.dataframe(
             errors,
@@ -90,10 +90,12 @@ with right:
         st.caption("Every row could be used.")
 
 st.subheader("How ambiguous?")
-for column, side in zip(st.columns(2, gap="large"), SIDES.values(), strict=True):
+x = "similarity"
+histograms, densities = found.ask("ambiguity", histograms_and_densities, x, tuple(SIDES.values()), 50, 40)
+for column, side, counted in zip(st.columns(2, gap="large"), SIDES.values(), histograms, strict=True):
     with column:
         st.altair_chart(
-            charts.histogram(bars(found.ask("histogram", histogram, side)), label(side)),
+            charts.histogram(bars(counted), label(side)),
             alt=f"Histogram of {label(side)}",
         )
 
@@ -118,8 +120,8 @@ side = st.segmented_control(
     required=True,
     label_visibility="collapsed",
 )
-x, y = "similarity", SIDES[side or "captions"]
-drawn = charts.density(cells(found.ask("density", density, x, y, None, 40)), x, y)
+y = SIDES[side or "captions"]
+drawn = charts.density(cells(densities[list(SIDES.values()).index(y)]), x, y)
 event = st.altair_chart(
     drawn, on_select="rerun", key=f"density-{y}", alt="Rows by similarity and uncertainty; click a cell to see its rows"
 )

@@ -8,7 +8,7 @@ import streamlit as st
 
 from auditor.keep.drift import Drift, find_drift
 from auditor.keep.effects import Effects, nearest_cut, rule_effects
-from auditor.query.distributions import histogram
+from auditor.query.distributions import find_ranges_together, histogram
 from auditor.query.precision import precision
 from auditor.query.rules import Rules
 from auditor.query.sandbox import QueryError
@@ -52,6 +52,7 @@ def as_step(cut: float) -> str:
 def chosen_rules() -> Rules:
     """The widgets of the sidebar."""
     given: dict[str, Any] = {}
+    found.ask("ranges", find_ranges_together, [column.name for column in RULES.values()])
     for rule, column in RULES.items():
         given[rule] = limit(rule, column)
         if rule == "max_p_mismatch":

@@ -79,6 +79,19 @@ def test_a_corpus_that_moved_is_told(tmp_path: Path) -> None:
     assert records.corpus_problem(AuditDatabase(folder, tmp_path / "elsewhere")) is None
 
 
+def test_a_corpus_out_of_reach_is_tried_again_without_asking_the_audit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, corpus = write_corpus_audit(tmp_path)
+    database = Audit(path).database
+    corpus.rename(tmp_path / "moved")
+    assert records.corpus_problem(database)
+    monkeypatch.setattr(type(database), "rows", lambda *_: pytest.fail("asked once more"))
+    assert records.corpus_problem(database)
+    (tmp_path / "moved").rename(corpus)
+    assert records.corpus_problem(database) is None
+
+
 def test_marks_of_a_row(tmp_path: Path) -> None:
     folder, _ = write_corpus_audit(tmp_path)
     audit = Audit(folder)

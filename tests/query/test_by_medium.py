@@ -3,6 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from auditor.query.by_medium import captions_of, count_media, media_page, several_captions
@@ -58,3 +61,17 @@ def test_captions_of_a_medium(audit: Path) -> None:
 def test_one_caption_each(tmp_path: Path) -> None:
     with AuditDatabase(write_audit(tmp_path / "audit", 50)) as database:
         assert not several_captions(database)
+
+
+def test_media_of_a_long_file_are_counted_once(tmp_path: Path) -> None:
+    """Longer than the places that are counted together, media lying across their borders."""
+    path = write_audit(tmp_path / "audit", 9000, 9000)
+    file = path / "samples" / "00000.parquet"
+    table = pq.read_table(file)
+    at = table.column_names.index("caption_index")
+    pq.write_table(table.set_column(at, "caption_index", pa.array(np.arange(9000) % 3, pa.int32())), file)
+    with AuditDatabase(path) as database:
+        assert count_media(database) == 3000
+        for where in ("caption_index > 0", "similarity > 0.31", "FALSE"):
+            rows = database.rows(f"SELECT file_row_number // 3 AS m FROM ({database.view(located=True)}) WHERE {where}")
+            assert count_media(database, where) == len({row["m"] for row in rows})

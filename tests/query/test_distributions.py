@@ -1,12 +1,24 @@
-"""Histograms to be drawn over each other, against NumPy's."""
+"""Histograms drawn over each other and typical values, against NumPy; many answers in one pass, against each alone."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from auditor.audit import Audit
-from auditor.query.distributions import common_range, histogram
+from auditor.query import distributions
+from auditor.query.database import AuditDatabase
+from auditor.query.distributions import (
+    common_range,
+    density,
+    find_ranges_together,
+    histogram,
+    histograms_and_densities,
+    value_range,
+)
+from auditor.query.summary import summarise
+from auditor.schema import HEADLINES, RULES
 from tests.support.synthetic import write_audit
 
 
@@ -22,3 +34,49 @@ def test_both_are_counted_on_the_same_edges(tmp_path: Path, column: str) -> None
         np.testing.assert_allclose(found.edges, edges)
         np.testing.assert_array_equal(found.counts, counts)
         assert found.missing == np.isnan(known).sum() > 0
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_audit(tmp_path_factory.mktemp("distributions") / "audit", 900, 200)
+
+
+@pytest.fixture(params=[False, True], ids=["files", "memory"])
+def database(folder: Path, request: pytest.FixtureRequest) -> Iterator[AuditDatabase]:
+    with AuditDatabase(folder) as opened:
+        yield opened.load_into_memory() if request.param else opened
+
+
+def test_one_pass_counts_what_each_question_counts(database: AuditDatabase) -> None:
+    columns = ("uncertainty_text", "matches_visual", "frame_spread")
+    bars, cells = histograms_and_densities(database, "similarity", columns, 30, 12)
+    for column, counted, drawn in zip(columns, bars, cells, strict=True):
+        alone, cell = histogram(database, column, bins=30), density(database, "similarity", column, bins=12)
+        assert (counted.column, counted.missing) == (column, alone.missing) and alone.missing > 0
+        np.testing.assert_array_equal(counted.counts, alone.counts)
+        np.testing.assert_array_equal(counted.edges, alone.edges)
+        assert (drawn.x, drawn.y) == ("similarity", column) and drawn.counts.sum() > 0
+        for name in ("counts", "x_edges", "y_edges"):
+            np.testing.assert_array_equal(getattr(drawn, name), getattr(cell, name))
+
+
+def test_ranges_are_found_together_and_asked_once(
+    database: AuditDatabase, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = [column.name for column in RULES.values()]
+    with AuditDatabase(folder) as other:
+        alone = {column: value_range(other, column) for column in columns}
+    find_ranges_together(database, columns)
+    summarise(database)  # finds those of the headlines on its way
+    monkeypatch.setattr(distributions, "find_ranges", lambda *_: pytest.fail("asked once more"))
+    assert {column: value_range(database, column) for column in columns} == alone
+    assert alone["similarity"] != (0.0, 1.0) and set(HEADLINES) <= set(columns)
+
+
+def test_typical_values_are_numpys(database: AuditDatabase) -> None:
+    typical = summarise(database).typical
+    assert set(typical) == set(HEADLINES)
+    for column, found in typical.items():
+        rows = database.rows(f"SELECT {column} AS v FROM measured WHERE status = 'ok' AND {column} IS NOT NULL")
+        expected = np.quantile(np.array([row["v"] for row in rows], np.float32), (0.05, 0.5, 0.95))
+        np.testing.assert_allclose([found["p5"], found["median"], found["p95"]], expected, rtol=1e-6)
