@@ -218,6 +218,8 @@ def media_places(paths: Texts, folder: str) -> dict[str, Any]:
 
 
 def place_of(path: str | None, folder: str) -> str | None:
-    if not path or path.startswith(("http://", "https://")):
+    if not path or path.lower().startswith(("http://", "https://")):
         return None
+    if path.startswith("file://"):
+        return remote.absolute(path)
     return path if remote.is_url(path) or os.path.isabs(path) else f"{folder.rstrip('/')}/{path}"

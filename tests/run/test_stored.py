@@ -143,6 +143,26 @@ def test_the_same_command_sweeps_only_what_changed(datacomp: Path, tmp_path: Pat
     assert after["part-0.parquet"] != before["part-0.parquet"]
 
 
+def test_a_url_that_is_no_web_address_says_where_the_medium_is(tmp_path: Path) -> None:
+    corpus = write_datacomp(tmp_path / "corpus", files=1, count=12)
+    table = pq.read_table(corpus / "part-0.parquet")
+    urls = ["/data/0.jpg", "file:///data/1.jpg", "s3://bucket/2.jpg", "beside/3.jpg", None, "HTTPS://example.org/5.jpg"]
+    place = table.column_names.index("url")
+    column = pa.array([*urls, *table["url"].to_pylist()[len(urls) :]])
+    pq.write_table(table.set_column(place, "url", column), corpus / "part-0.parquet")
+    audit(f"datacomp:{corpus}", tmp_path / "audit")
+    with Audit(tmp_path / "audit") as opened:
+        found = opened.sql("SELECT url, media_path FROM samples").to_pylist()
+    rows = {row["url"]: row["media_path"] for row in found}
+    assert [rows.get(url) for url in urls[:4]] == [
+        "/data/0.jpg",
+        "/data/1.jpg",
+        "s3://bucket/2.jpg",
+        f"{corpus}/beside/3.jpg",
+    ]
+    assert not any(path for url, path in rows.items() if url not in urls[:4])
+
+
 def test_clip_retrieval(tmp_path: Path) -> None:
     corpus = write_clip_retrieval(tmp_path / "corpus")
     manifest = audit(f"clip-retrieval:{corpus}", tmp_path / "out")

@@ -7,7 +7,7 @@ from auditor.corpus.stored.listing import VectorFile, list_shards, sized_files
 from auditor.corpus.stored.npy import MatrixPlace
 from auditor.corpus.stored.shard import Roles
 
-ROLES = Roles("text", "uid", "uid", None, "original_width", "original_height", "sha256")
+ROLES = Roles("text", "uid", "uid", "url", "original_width", "original_height", "sha256")
 FEATURES = "l14"  # of b32 and l14, the better
 
 

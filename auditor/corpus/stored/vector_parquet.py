@@ -42,5 +42,5 @@ def _roles(path: str, options: CorpusOptions) -> Roles:
         if wanted is not None and wanted not in names:
             raise CorpusError(f"no column {wanted!r}: {path} has {', '.join(names[:30])}")
     key = options.key_column or usual((*KEY_NAMES, "uid", *PATHS), names)
-    path_column = options.media_column or usual(PATHS, names)
+    path_column = options.media_column or usual((*PATHS, "url"), names)
     return Roles(caption, usual(("uid",), names), key, path_column, "width", "height", "sha256")
