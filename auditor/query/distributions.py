@@ -239,55 +239,37 @@ def time_shifts(database: AuditDatabase, bins: int = 30) -> TimeShifts | None:
     return TimeShifts(found.num_rows, len(shift), median, p5, p95, edges.tolist(), counts.tolist())
 
 
-Reference = dict[str, dict[str, Floats]]
-
-
 def reference_step(database: AuditDatabase) -> int:
     """Every which shard the reference sample is taken from."""
     return max(1, round(int(database.counts["rows"]) / REFERENCE_ROWS))
 
 
-def reference_rows(database: AuditDatabase, columns: Sequence[str]) -> pa.Table:
-    """Some columns of all usable rows, or of evenly spaced shards of a large audit."""
+def reference_sample(database: AuditDatabase, columns: Sequence[str], kind: str | None = None) -> dict[str, Floats]:
+    """The values of columns in all usable rows (of a kind), or in evenly spaced shards of a large audit."""
     files = database.files.only(range(0, len(database.files.all), reference_step(database)))
-    asked = ", ".join(columns)
-    return database.run(f"SELECT {asked} FROM ({database.view(files)}) WHERE status = 'ok' AND kind IS NOT NULL")
-
-
-def reference_sample(database: AuditDatabase) -> Reference:
-    """Sorted values of each measurement by kind."""
-
-    def compute() -> Reference:
-        table = reference_rows(database, ("kind", *MEASUREMENTS))
-        kinds = table["kind"].combine_chunks().dictionary_encode()
-        numbers = kinds.indices.to_numpy()
-        found: Reference = {}
-        for kind, number in sorted(zip(kinds.dictionary.to_pylist(), range(len(kinds.dictionary)), strict=True)):
-            found[kind] = {}
-            for column in MEASUREMENTS:
-                values = table[column].to_numpy()[numbers == number]
-                found[kind][column] = np.sort(values[~np.isnan(values)])
-        return found
-
-    return database.cached("reference", compute)
+    of_kind = f"kind = {literal(kind)}" if kind else "kind IS NOT NULL"
+    table = database.run(f"SELECT {', '.join(columns)} FROM ({database.view(files)}) WHERE status = 'ok' AND {of_kind}")
+    known = {column: table[column].drop_null().to_numpy() for column in columns}
+    return {column: values[~np.isnan(values)] for column, values in known.items()}
 
 
 def percentiles(database: AuditDatabase, row: Mapping[str, Any]) -> dict[str, float]:
     """For each measurement of a row the share of the corpus, of its kind, with a smaller value."""
-    values = reference_sample(database).get(row.get("kind") or "", {})
+    kind = row.get("kind")
+    if not kind:
+        return {}
+    values = database.cached(f"reference {kind}", lambda: reference_sample(database, MEASUREMENTS, kind))
     return {
-        column: float(np.searchsorted(values[column], row[column], side="left") / len(values[column]))
+        column: float(np.count_nonzero(values[column] < row[column]) / len(values[column]))
         for column in MEASUREMENTS
-        if row.get(column) is not None and len(values.get(column, ()))
+        if row.get(column) is not None and len(values[column])
     }
 
 
 def typical_values(database: AuditDatabase, columns: Sequence[str]) -> dict[str, dict[str, float]]:
     """The median of each column and what nine in ten lie between, over all kinds together."""
-    table, found = reference_rows(database, columns), {}
-    for column in columns:
-        values = table[column].drop_null().to_numpy()
-        values = values[~np.isnan(values)]
+    found = {}
+    for column, values in reference_sample(database, columns).items():
         if len(values):
             p5, median, p95 = np.quantile(values, (0.05, 0.5, 0.95)).tolist()
             found[column] = {"p5": p5, "median": median, "p95": p95}

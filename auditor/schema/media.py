@@ -20,6 +20,7 @@ MEDIA = (
         suspicious="high",
         unit="share",
         rule="Keep videos with at most this share of black frames.",
+        in_memory=True,
     ),
     Column("letterbox", "float32", "Bars", "video: share of the picture that is black bars", unit="share"),
     Column("cuts", "int32", "Cuts", "video: changes of scene in it; only with --motion", suspicious="high"),
@@ -35,6 +36,7 @@ MEDIA = (
         unit="share",
         definition="between the sampled frames; of about twelve a second with --motion",
         rule="Keep videos in which nothing changes for at most this share of the time.",
+        in_memory=True,
     ),
     Column("slideshow_share", "float32", "Slide show", "video: share of the time in still pictures", unit="share"),
     Column(

@@ -14,9 +14,10 @@ import pytest
 from auditor.audit import Audit, Limits, QueryError
 from auditor.keep.drift import find_drift
 from auditor.query.database import AuditDatabase
-from auditor.query.in_memory import InMemory
+from auditor.query.in_memory import NUMBERS, InMemory
 from auditor.query.rows import count
 from auditor.query.rules import Rules
+from auditor.schema import RULES as LIMITED
 from tests.support.synthetic import write_audit
 
 RULES = Rules.of(max_p_mismatch=0.3, min_similarity=0.2, keep_top="40%", by="similarity")
@@ -207,3 +208,8 @@ def test_a_row_is_found_by_its_uid(stored: Audit, held: Audit) -> None:
         assert held.row(row["uid"]) == stored.row(row["uid"]) == row
         assert held.row(row["uid"], 0) == row and held.row(row["uid"], 7) is None
     assert held.row("f" * 32) is None and held.row("it's no uid") is None
+
+
+def test_every_column_that_a_slider_limits_is_in_memory() -> None:
+    """A move of one asks several questions, each of which would read all files."""
+    assert {column.name for column in LIMITED.values()} <= {*NUMBERS}
