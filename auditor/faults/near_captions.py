@@ -262,14 +262,12 @@ def nearness(
 
 
 def alike_vectors(vectors: pa.ChunkedArray, rows: Ints, others: Floats) -> Bools:
-    """(N, T): whether the vectors of some rows are nearly those of others; a chunk of the column at a time."""
-    found = np.zeros((len(rows), len(others)), bool)
-    start = 0
-    for chunk in vectors.chunks:
-        inside = np.flatnonzero((rows >= start) & (rows < start + len(chunk)))
-        found[inside] = matrix(chunk, others.shape[1])[rows[inside] - start] @ others.T >= ALIKE_TEXT
-        start += len(chunk)
-    return found
+    """(N, T): whether the vectors of some rows are nearly those of others; a stretch of the column at a time."""
+    found = np.empty((len(vectors), len(others)), bool)
+    for start in range(0, len(vectors), AT_ONCE):
+        stretch = matrix(vectors.slice(start, AT_ONCE), others.shape[1])
+        found[start : start + AT_ONCE] = stretch @ others.T >= ALIKE_TEXT
+    return found[rows]
 
 
 def alike_words(texts: Sequence[str], others: Sequence[str]) -> tuple[Ints, Floats]:

@@ -117,7 +117,7 @@ def matrix(vectors: Any, dim: int) -> Floats:
     found = np.empty((len(vectors), dim), np.float32)
     start = 0
     for chunk in chunks:
-        flat = chunk.values.to_numpy(zero_copy_only=False)[chunk.offset * dim : (chunk.offset + len(chunk)) * dim]
+        flat = chunk.values.slice(chunk.offset * dim, len(chunk) * dim).to_numpy(zero_copy_only=False)
         found[start : start + len(chunk)] = flat.reshape(-1, dim)
         start += len(chunk)
     if not np.isfinite(np.dot(found.ravel(), found.ravel())):  # one pass where all are numbers, as nearly always

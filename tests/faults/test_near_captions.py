@@ -6,8 +6,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from auditor import Audit
+from auditor.faults import near_captions
 from auditor.faults.captions import CaptionGroup, signatures
 from auditor.faults.near_captions import (
     ALIKE_TEXT,
@@ -18,6 +20,7 @@ from auditor.faults.near_captions import (
     Places,
     Template,
     agreement,
+    alike_vectors,
     distinct_captions,
     media_at,
     merged_templates,
@@ -27,6 +30,7 @@ from auditor.faults.near_captions import (
     uses_in,
 )
 from auditor.faults.passage import read_passage
+from auditor.store.embeddings import vectors
 from auditor.store.folder import Folder
 from tests.faults.test_passage import write_shard
 from tests.support.planted import invented, write_planted
@@ -73,9 +77,9 @@ def test_near_captions_of_like_media_are_plain_descriptions(tmp_path: Path) -> N
     write_planted(tmp_path, visual, text, shards=3, captions=texts)
     groups, places = found_groups(tmp_path)
     assert [group.rows for group in groups] == [20] and set(groups[0].members) == set(places)
-    vectors = media_at(Folder(tmp_path), places)
-    assert set(vectors) == set(places)
-    assert all(np.allclose(vector, visual[0], atol=1e-3) for vector in vectors.values())
+    media = media_at(Folder(tmp_path), places)
+    assert set(media) == set(places)
+    assert all(np.allclose(vector, visual[0], atol=1e-3) for vector in media.values())
     assert not [fault for fault in Audit(tmp_path).faults() if fault.pattern == "boilerplate"]
 
 
@@ -133,12 +137,23 @@ def test_uses_are_those_of_every_caption_compared_with_every_template(tmp_path: 
             assert np.array_equal(vector, passage.scene.visual[passage.sample[row]])
 
 
+def test_vectors_are_compared_in_any_order_and_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(near_captions, "AT_ONCE", 7)
+    given, _ = invented(50)
+    present = np.arange(50) % 9 > 0
+    whole = vectors(given[present], present)
+    column = pa.chunked_array([whole.slice(0, 20), whole.slice(20)])
+    rows = np.random.default_rng(0).permutation(np.flatnonzero(present))[:30]
+    same = alike_vectors(column, rows, given[[13, 40]])
+    assert np.array_equal(same, rows[:, None] == [13, 40])
+
+
 def test_templates_are_kept_as_they_come(tmp_path: Path) -> None:
     """No more than the most frequent, and the same ones as if all had been kept."""
     generator = np.random.default_rng(0)
-    vectors = np.eye(4, dtype=np.float32)
+    text = np.eye(4, dtype=np.float32)
     shards = [
-        [Template(f"w{i % 40} x{i} y{i % 11}", int(generator.integers(1, 50)), vectors[i % 4]) for i in range(300)]
+        [Template(f"w{i % 40} x{i} y{i % 11}", int(generator.integers(1, 50)), text[i % 4]) for i in range(300)]
         for _ in range(12)
     ]
     every = [template for some in shards for template in some]
