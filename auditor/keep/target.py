@@ -64,7 +64,7 @@ def refuse_in_corpus(kept: KeptRows, target: str) -> None:
 def copy_parquet(kept: KeptRows, folder: Folder, name: str, sql: str) -> int:
     """DuckDB writes the file itself, in a sandbox that may write this one path and no other.
 
-    Bloom filters, which nobody asks who reads all rows, would cost a tenth of the time.
+    Bloom filters, which nobody asks who reads all rows, would cost a twentieth of the processor time.
     """
     with folder.writing(name) as path, patient_sandbox(kept, [str(path)]) as sandbox:
         try:
