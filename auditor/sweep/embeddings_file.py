@@ -78,9 +78,12 @@ class EmbeddingsFile:
         self.cleanup = contextlib.ExitStack()
         self.path: Path = self.cleanup.enter_context(folder.writing(file_name(begin.shard)))
         self.cleanup.push(self._seal)
-        self.writer = self.cleanup.enter_context(
-            pq.ParquetWriter(self.path, self.schema, **arrow_schema.EMBEDDINGS_STORAGE)
-        )
+        try:
+            writer = pq.ParquetWriter(self.path, self.schema, **arrow_schema.EMBEDDINGS_STORAGE)
+        except OSError as error:
+            self.discard()
+            raise StorageError(f"cannot write {self.path}: {reason(error)}") from error
+        self.writer = self.cleanup.enter_context(writer)
 
     def write(self, table: pa.Table, keys: int, watch: Watch) -> None:
         """Rows of `keys` samples with their vectors."""

@@ -111,9 +111,9 @@ def test_whoever_lost_its_lock_stops_and_leaves_that_of_the_other(memory: Folder
     def work() -> None:
         with exclusive(memory):
             left_behind(memory)
-            time.sleep(5)
+            time.sleep(60)
 
     began = time.monotonic()
     with pytest.raises(LockedError, match="taken over"):
         work()
-    assert time.monotonic() - began < 4 and json.loads(memory.read_bytes("lock.json"))["token"] == "theirs"
+    assert time.monotonic() - began < 50 and json.loads(memory.read_bytes("lock.json"))["token"] == "theirs"
