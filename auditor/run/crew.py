@@ -24,7 +24,8 @@ from auditor.errors import AuditError, AuditorError
 
 T = TypeVar("T")
 R = TypeVar("R")
-MOST = 32  # processes: each holds a shard
+MOST = 32  # processes
+MEMORY = 3 * 2**30  # bytes of the machine's for each: it holds a shard, and what shards are compared with
 AHEAD = 4  # items a process that may be done before the one that is waited for
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
@@ -33,12 +34,14 @@ class Crew:
     """Processes that start when they are first needed, and end with this object."""
 
     def __init__(self, size: int | None = None) -> None:
-        self.size = size or min(MOST, len(os.sched_getaffinity(0)))
+        self.size = size or usual_size()
         self.members: list[Member] = []
         weakref.finalize(self, end_all, self.members)
 
     def run(self, work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
         """What `work` makes of each item, in the order of the items; as many wait as the crew can be ahead."""
+        if any(member.item is not None for member in self.members):
+            raise RuntimeError("the crew has work whose results are still being taken")
         if not self.members:
             self.members += [Member() for _ in range(self.size)]
         packed = pickle.dumps(work, pickle.HIGHEST_PROTOCOL)  # once, whatever it carries
@@ -62,8 +65,14 @@ class Crew:
     def _results(self) -> dict[int, Any]:
         """Of the next that are done, at least one, by the numbers of their items."""
         busy = {member.pipe: member for member in self.members if member.item is not None}
-        ready = [member for pipe, member in busy.items() if pipe in wait(list(busy))]
-        return dict(member.result() for member in ready)
+        ready = wait(list(busy))
+        return dict(member.result() for pipe, member in busy.items() if pipe in ready)
+
+
+def usual_size() -> int:
+    """A process for each core, as far as there is memory for them."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(1, min(MOST, len(os.sched_getaffinity(0)), memory // MEMORY))
 
 
 class Member:

@@ -53,6 +53,14 @@ def test_a_process_that_dies_is_an_error_in_words(crew: Crew) -> None:
     assert list(crew.run(math.sqrt, [4, 9])) == [2, 3]
 
 
+def test_one_work_at_a_time(crew: Crew) -> None:
+    some = crew.run(math.sqrt, list(range(100)))
+    next(some)
+    with pytest.raises(RuntimeError, match="still being taken"):
+        next(crew.run(math.cos, [0.0]))
+    assert list(some) == [math.sqrt(number) for number in range(1, 100)]
+
+
 def test_what_is_no_longer_asked_for_is_never_answered(crew: Crew) -> None:
     some = crew.run(math.sqrt, list(range(100)))
     next(some)
