@@ -1,6 +1,7 @@
 """Fixtures for all tests. `shared` is the development data beside the checkout; its tests skip where it is not."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,11 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny tensors: a second thread only waits for the first
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # started in a script's background: what tests start would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SHARED = Path(os.environ.get("PAU_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 

@@ -36,31 +36,35 @@ class Crew:
     def __init__(self, size: int | None = None) -> None:
         self.size = size or usual_size()
         self.members: list[Member] = []
+        self.is_at_work = False
         weakref.finalize(self, end_all, self.members)
 
     def run(self, work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
         """What `work` makes of each item, in the order of the items; as many wait as the crew can be ahead."""
-        if any(member.item is not None for member in self.members):
+        if self.is_at_work:
             raise RuntimeError("the crew has work whose results are still being taken")
+        self.is_at_work = True
+        try:
+            yield from self._run(pickle.dumps(work, pickle.HIGHEST_PROTOCOL), items)  # once, whatever it carries
+        finally:
+            self.is_at_work = False
+            if any(member.item is not None for member in self.members):
+                end_all(self.members)  # or they would answer what is no longer asked
+
+    def _run(self, packed: bytes, items: Sequence[Any]) -> Iterator[Any]:
         if not self.members:
             self.members += [Member() for _ in range(self.size)]
-        packed = pickle.dumps(work, pickle.HIGHEST_PROTOCOL)  # once, whatever it carries
-        members, done = self.members, dict[int, R]()
+        members, done, given = self.members, dict[int, Any](), 0
         for member in members:
             member.learn(packed)
-        given = 0
-        try:
-            for wanted in range(len(items)):
-                while wanted not in done:
-                    for member in members:
-                        if member.item is None and given < min(len(items), wanted + AHEAD * len(members)):
-                            member.give(given, items[given])
-                            given += 1
-                    done |= self._results()
-                yield done.pop(wanted)
-        finally:
-            if any(member.item is not None for member in members):
-                end_all(members)  # or they would answer what is no longer asked
+        for wanted in range(len(items)):
+            while wanted not in done:
+                for member in members:
+                    if member.item is None and given < min(len(items), wanted + AHEAD * len(members)):
+                        member.give(given, items[given])
+                        given += 1
+                done |= self._results()
+            yield done.pop(wanted)
 
     def _results(self) -> dict[int, Any]:
         """Of the next that are done, at least one, by the numbers of their items."""

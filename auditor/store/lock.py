@@ -168,13 +168,21 @@ class _Keeper:
 
     def __init__(self, folder: Folder, mine: dict[str, Any]) -> None:
         self.folder, self.mine = folder, mine
-        self.lost = False
+        self.lost = self.ignored = False
         self.ended = threading.Event()
         self.interrupts = threading.current_thread() is threading.main_thread()
         self.thread = threading.Thread(target=self.renew, daemon=True, name="audit-lock")
 
     def start(self) -> None:
+        """Where SIGINT is ignored, as in the background of a script, it is heard once the lock is lost."""
+        self.ignored = self.interrupts and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        if self.ignored:
+            signal.signal(signal.SIGINT, self._stop)
         self.thread.start()
+
+    def _stop(self, *_: object) -> None:
+        if self.lost:
+            raise KeyboardInterrupt
 
     def renew(self) -> None:
         while not self.ended.wait(RENEW):
@@ -193,6 +201,8 @@ class _Keeper:
     def end(self) -> None:
         self.ended.set()
         self.thread.join()
+        if self.ignored:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         with contextlib.suppress(Exception):
             if not self.lost and self.is_mine():
                 self.folder.remove(REMOTE_LOCK)

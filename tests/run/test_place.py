@@ -65,7 +65,7 @@ def test_an_audit_in_its_own_corpus_is_refused(
 
 def test_ctrl_c_says_how_to_go_on(tmp_path: Path, random_model: str) -> None:
     """As a terminal sends it: to all processes of the command at once."""
-    corpus, out = write_corpus(tmp_path / "corpus", shards=100, size=4), tmp_path / "audit"
+    corpus, out = write_corpus(tmp_path / "corpus", shards=60, size=4), tmp_path / "audit"
     command = [sys.executable, "-m", "auditor.cli", "audit", str(corpus), "--out", str(out), "--model", random_model]
     running = subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True)
     while not list((out / "embeddings").glob("[!.]*.parquet")) and running.poll() is None:
@@ -75,5 +75,5 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path, random_model: str) -> None:
     assert running.returncode == 130 and "Traceback" not in said
     done = len(list((out / "embeddings").glob("[!.]*.parquet")))
     assert said.splitlines()[-1] == (
-        f"auditor: stopped; {done} of 100 shards are swept and stay so: the same command again goes on from there"
+        f"auditor: stopped; {done} of 60 shards are swept and stay so: the same command again goes on from there"
     )

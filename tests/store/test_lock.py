@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import signal
 import socket
 import threading
 import time
@@ -107,7 +108,18 @@ def test_a_damaged_lock_is_watched_then_taken_over(memory: Folder, quick: None, 
         assert memory.read_json("lock.json")["pid"] == os.getpid()
 
 
-def test_whoever_lost_its_lock_stops_and_leaves_that_of_the_other(memory: Folder, quick: None) -> None:
+@pytest.mark.parametrize("before", [signal.default_int_handler, signal.SIG_IGN], ids=["heard", "ignored"])
+def test_whoever_lost_its_lock_stops_and_leaves_that_of_the_other(memory: Folder, quick: None, before: Any) -> None:
+    """Also where nohup, or a script that started it in its background, has SIGINT ignored."""
+    usual = signal.signal(signal.SIGINT, before)
+    try:
+        lose_the_lock(memory)
+        assert signal.getsignal(signal.SIGINT) is before
+    finally:
+        signal.signal(signal.SIGINT, usual)
+
+
+def lose_the_lock(memory: Folder) -> None:
     def work() -> None:
         with exclusive(memory):
             left_behind(memory)
