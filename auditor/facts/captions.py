@@ -42,6 +42,13 @@ def normalised(caption: str) -> str:
     return _APART.sub(" ", _DIGITS.sub("0", text)).strip()
 
 
+def normalised_all(captions: Sequence[str]) -> list[str]:
+    """`normalised` of each; those in ASCII all at once."""
+    plain = list(filter(str.isascii, captions))
+    texts = dict(zip(plain, normalised_ascii(plain), strict=True)) if plain else {}
+    return [texts[caption] if caption in texts else normalised(caption) for caption in captions]
+
+
 def normalised_ascii(captions: Sequence[str]) -> list[str]:
     """`normalised` of each of them, if all are ASCII."""
     text = _END.join(captions).encode("latin-1").translate(_TO_PLAIN).decode("latin-1")
@@ -127,10 +134,8 @@ CAPTION_FACTS = (*TextFacts._fields, "language")
 def facts_by_column(captions: Sequence[str | None]) -> dict[str, list[Any]]:
     """`caption_facts` of many: a list for each column, None where there is no caption."""
     distinct = [caption for caption in dict.fromkeys(captions) if caption is not None]
-    plain = list(filter(str.isascii, distinct))
-    texts = dict(zip(plain, normalised_ascii(plain), strict=True)) if plain else {}
     known: dict[str | None, tuple[Any, ...]] = {None: (None,) * len(CAPTION_FACTS)}
-    for caption, code in zip(distinct, languages(distinct), strict=True):
-        known[caption] = *text_facts(caption, texts.get(caption) or normalised(caption)), code
+    for caption, text, code in zip(distinct, normalised_all(distinct), languages(distinct), strict=True):
+        known[caption] = *text_facts(caption, text), code
     rows = [known[caption] for caption in captions]
     return {name: [row[place] for row in rows] for place, name in enumerate(CAPTION_FACTS)}

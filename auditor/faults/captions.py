@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from auditor.facts.captions import caption_hash, normalised
+from auditor.facts.captions import caption_hash, normalised_all
 from auditor.query.database import AuditDatabase
 from auditor.store.faults import Fault
 from auditor.vectors import Floats, Ints
@@ -24,7 +24,6 @@ MOST_GROUPS = 1000
 MEMBERS = 32  # of a group whose media are compared
 HASHES, BANDS = 64, 16
 ALIKE_TEXT = 0.97  # cosine of two captions that say nearly the same
-BETWEEN = "\ua66e"  # a letter that occurs in one known manuscript
 Hashes = npt.NDArray[np.uint64]
 
 
@@ -104,12 +103,6 @@ def word_pairs(captions: Sequence[str]) -> tuple[Hashes, Ints]:
     spans = map(slice, starts[begins].tolist(), ends.tolist())
     numbers = np.fromiter(map(zlib.crc32, map(text.__getitem__, spans)), np.uint64, len(ends))
     return numbers, np.flatnonzero(is_first[begins])
-
-
-def normalised_all(captions: Sequence[str]) -> list[str]:
-    """`normalised` of each, all in one go: with a rare letter between them that it leaves alone."""
-    found = [one.strip(" ") for one in normalised(f" {BETWEEN} ".join(captions)).split(BETWEEN)]
-    return found if len(found) == len(captions) else [normalised(caption) for caption in captions]
 
 
 def min_hashes(pairs: Hashes, first: Ints, seed: int = 0) -> Hashes:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from auditor.facts.captions import normalised_all
 from auditor.faults.captions import (
     ALIKE_TEXT,
     HASHES,
@@ -22,7 +23,6 @@ from auditor.faults.captions import (
     CaptionGroup,
     Hashes,
     min_hashes,
-    normalised_all,
     signatures,
     word_pairs,
 )

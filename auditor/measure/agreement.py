@@ -7,6 +7,7 @@ cosines. NumPy only; linear in the number of pairs.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -111,7 +112,14 @@ class Neighbourhood:
         most = int(np.unique(self.group, return_counts=True)[1].max())  # of one group: so many may not count
         index = faiss.IndexFlatIP(self.visual.shape[1])
         index.add(self.visual)
-        cosine, at = index.search(np.ascontiguousarray(visual), min(count + most, len(self.rows)))
+        asked = min(count + most, len(self.rows))
+        parts = [self._near(index, visual[rows], group[rows], asked, count) for rows in blocks(len(visual), asked)]
+        rows = np.concatenate([np.empty((0, count), np.int64), *(part.rows for part in parts)])
+        return Near(rows, np.concatenate([np.empty((0, count), np.float32), *(part.weight for part in parts)]))
+
+    def _near(self, index: Any, visual: Floats, group: Ints, asked: int, count: int) -> Near:
+        """From the `asked` nearest of any group."""
+        cosine, at = index.search(np.ascontiguousarray(visual), asked)
         other = self.group[at] != group[:, None]
         order = np.argsort(~other, axis=1, kind="stable")[:, :count]  # best first as they are, its own group last
         found = np.take_along_axis(np.where(other, cosine, np.float32(-2)), order, 1)

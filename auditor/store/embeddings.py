@@ -140,4 +140,9 @@ def vectors(rows: npt.NDArray[Any], present: Bools) -> Any:
     dim = rows.shape[1]
     full = np.zeros((len(present), dim), dtype=np.float16)
     full[present] = rows.astype(np.float16)
-    return pa.FixedSizeListArray.from_arrays(pa.array(full.reshape(-1)), dim, mask=pa.array(~present))
+    return vector_column(full, present)
+
+
+def vector_column(halves: npt.NDArray[np.float16], present: Bools) -> Any:
+    """A row for each of (N, D), null where `present` is false."""
+    return pa.FixedSizeListArray.from_arrays(pa.array(halves.reshape(-1)), halves.shape[1], mask=pa.array(~present))

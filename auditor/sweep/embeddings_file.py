@@ -75,15 +75,12 @@ class EmbeddingsFile:
         self.status: Counter[str] = Counter()
         self.uids = DistinctUids(begin.shard)
         self.schema = arrow_schema.embeddings(dim)
-        self.cleanup = contextlib.ExitStack()
-        self.path: Path = self.cleanup.enter_context(folder.writing(file_name(begin.shard)))
-        self.cleanup.push(self._seal)
-        try:
+        with contextlib.ExitStack() as cleanup:  # what fails in here leaves nothing, in the words of `writing`
+            self.path: Path = cleanup.enter_context(folder.writing(file_name(begin.shard)))
+            cleanup.push(self._seal)
             writer = pq.ParquetWriter(self.path, self.schema, **arrow_schema.EMBEDDINGS_STORAGE)
-        except OSError as error:
-            self.discard()
-            raise StorageError(f"cannot write {self.path}: {reason(error)}") from error
-        self.writer = self.cleanup.enter_context(writer)
+            self.writer = cleanup.enter_context(writer)
+            self.cleanup = cleanup.pop_all()
 
     def write(self, table: pa.Table, keys: int, watch: Watch) -> None:
         """Rows of `keys` samples with their vectors."""

@@ -14,6 +14,7 @@ from auditor.corpus.names import kind_of
 from auditor.corpus.stored.shard import Roles, Vectors, VectorShard
 from auditor.facts.captions import facts_by_column
 from auditor.store import arrow_schema
+from auditor.store.embeddings import vector_column
 from auditor.sweep.rows import digest
 from auditor.vectors import Bools
 
@@ -51,10 +52,9 @@ def check_vectors(given: Vectors, dim: int) -> Checked:
     return Checked(values.astype(np.float16), wrong, given.widths)
 
 
-def vector_column(vectors: Halves, ok: Bools) -> pa.Array:
-    """Null in the rows that cannot be used."""
-    there = vectors if ok.all() else np.where(ok[:, None], vectors, np.float16(0))
-    return pa.FixedSizeListArray.from_arrays(pa.array(there.reshape(-1)), vectors.shape[1], mask=pa.array(~ok))
+def usable_vectors(vectors: Halves, ok: Bools) -> pa.Array:
+    """As a column, null in the rows that cannot be used."""
+    return vector_column(vectors if ok.all() else np.where(ok[:, None], vectors, np.float16(0)), ok)
 
 
 @dataclass(frozen=True, slots=True)

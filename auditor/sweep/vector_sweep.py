@@ -15,7 +15,7 @@ from auditor.store.extra_columns import CARRIED, Source, cast_columns, publish
 from auditor.store.folder import Folder
 from auditor.sweep.embeddings_file import CHANGED, READINGS, Begin, EmbeddingsFile, ShardReport, Watch
 from auditor.sweep.rows import digest
-from auditor.sweep.vector_rows import Named, check_vectors, name_rows, piece_table, vector_column
+from auditor.sweep.vector_rows import Named, check_vectors, name_rows, piece_table, usable_vectors
 
 LOGIT_SCALE = 100.0  # CLIP's, at the end of its training
 
@@ -47,9 +47,7 @@ def stored_model(corpus: Corpus, logit_scale: float) -> StoredModel | None:
 
 def stored_bytes(shards: Iterable[Shard]) -> int:
     """How much there is to read of shards of stored embeddings on this machine; what lies elsewhere is not counted."""
-    stored = [shard for shard in shards if isinstance(shard, VectorShard)]
-    places = {place.path for shard in stored for place in (shard.visual, shard.text) if isinstance(place, MatrixPlace)}
-    files = {shard.path for shard in stored} | places
+    files = {path for shard in shards if isinstance(shard, VectorShard) for path in shard.files}
     return sum(os.path.getsize(path) for path in files if os.path.isfile(path))
 
 
@@ -121,6 +119,6 @@ def stretch_table(schema: pa.Schema, shard: VectorShard, table: pa.Table, named:
     rows = slice(stretch.first, stretch.first + len(visual.wrong))
     facts, ok = piece_table(shard, table, named, rows, visual, text)
     there = dict(zip(facts.column_names, facts.columns, strict=True))
-    there |= {"visual": vector_column(visual.vectors, ok), "text": vector_column(text.vectors, ok)}
+    there |= {"visual": usable_vectors(visual.vectors, ok), "text": usable_vectors(text.vectors, ok)}
     columns = [there.get(field.name, pa.nulls(len(ok), field.type)) for field in schema]
     return pa.Table.from_arrays(columns, schema=schema)

@@ -14,7 +14,7 @@ from auditor.sweep.vector_rows import (
     check_vectors,
     media_digests,
     name_rows,
-    vector_column,
+    usable_vectors,
 )
 
 DIM = 4
@@ -32,7 +32,7 @@ def test_vectors_are_kept_at_unit_length_where_they_can_be_used(kind: type) -> N
     assert checked.wrong.tolist() == WRONG
     assert np.array_equal(given, before, equal_nan=True)  # what was read is left alone
     ok = checked.wrong == 0
-    column = vector_column(checked.vectors, ok)
+    column = usable_vectors(checked.vectors, ok)
     wanted = [(np.array(row, np.float32) / np.float32(np.linalg.norm(row))).astype(np.float16) for row in FINE]
     assert column.type == pa.list_(pa.float16(), DIM)
     assert column.to_pylist() == [*(row.tolist() for row in wanted), *[None] * len(BAD)]
@@ -41,7 +41,7 @@ def test_vectors_are_kept_at_unit_length_where_they_can_be_used(kind: type) -> N
 
 def test_a_usable_vector_of_an_unusable_row_is_not_kept() -> None:
     checked = check_vectors(Vectors(np.array(FINE, np.float32), np.full(3, DIM)), DIM)
-    column = vector_column(checked.vectors, np.array([True, False, True]))
+    column = usable_vectors(checked.vectors, np.array([True, False, True]))
     assert column.null_count == 1 and column[1].as_py() is None
     assert not column.values.to_numpy()[DIM : 2 * DIM].any()
 

@@ -86,12 +86,17 @@ class VectorShard:
     start: int = 0
     stop: int | None = None
 
+    @property
+    def files(self) -> set[str]:
+        """Where its rows and vectors are."""
+        places = [place.path for place in (self.visual, self.text) if isinstance(place, MatrixPlace)]
+        return {self.path, *places}
+
     def fingerprint(self) -> str:
         """Of the files' sizes and times, or of what the store says of them."""
         digest = hashlib.blake2b(repr((self.start, self.stop, self.roles, self.carried)).encode(), digest_size=16)
-        places = [place.path for place in (self.visual, self.text) if isinstance(place, MatrixPlace)]
         try:
-            for path in sorted({self.path, *places}):
+            for path in sorted(self.files):
                 digest.update(_mark(path).encode())
         except FileNotFoundError:
             raise ShardError(self.name, f"{path} does not exist") from None
