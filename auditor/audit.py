@@ -14,26 +14,26 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
-from auditor.certify.estimate import Certificate, certify
-from auditor.certify.sample import Sample, find_sample, judged_strata, marks_of_sample
-from auditor.columns.apply import Applied, Function, apply, make_work
-from auditor.columns.join import Joined, Which, join
+from auditor.audit_folder.fault_records import Fault, write_faults
 from auditor.errors import AuditError
-from auditor.keep.effects import Effects, nearest_cut, rule_effects
+from auditor.keep.rule_effects import Effects, nearest_cut, rule_effects
 from auditor.keep.subset import Subset
-from auditor.query import rows
+from auditor.keep.thresholds import SHOWN, Cut, choose_cut, count_pairs, cuts
+from auditor.query import row_queries
+from auditor.query.apply_function import Applied, Function, apply, make_work
 from auditor.query.compare import Comparison, compare
 from auditor.query.database import AuditDatabase
 from auditor.query.distributions import Density, Histogram, density, histogram, percentiles
 from auditor.query.explain import Explanation, explain
-from auditor.query.precision import Precision, precision
+from auditor.query.join_columns import Joined, Which, join
 from auditor.query.reviews import Review
 from auditor.query.rules import KeepRules, Rules, Threshold, with_rules
 from auditor.query.sandbox import Limits, Parameters, QueryError
+from auditor.query.search import Found, search
 from auditor.query.summary import Summary, summarise
-from auditor.query.thresholds import SHOWN, Cut, choose_cut, count_pairs, cuts
-from auditor.search.search import Found, search
-from auditor.store.faults import Fault, write_faults
+from auditor.review.certificate import Certificate, certify
+from auditor.review.flag_precision import Precision, precision
+from auditor.review.label_sample import Sample, find_sample, judged_strata, marks_of_sample
 
 if TYPE_CHECKING:
     from auditor.faults.repair import Repair
@@ -122,21 +122,21 @@ class Audit:
 
         `parameters` stand for each ? of the query, or as a mapping for each $name; `limit` is for its rows.
         """
-        return rows.select(self.database, query, parameters, limit)
+        return row_queries.select(self.database, query, parameters, limit)
 
     def summary(self) -> Summary:
         return summarise(self.database)
 
     def count(self, where: str | None = None) -> int:
-        return rows.count(self.database, where)
+        return row_queries.count(self.database, where)
 
     def errors(self, limit: int = 50) -> list[dict[str, Any]]:
         """What went wrong, most frequent first, each with the key of one example."""
-        return rows.errors(self.database, limit)
+        return row_queries.errors(self.database, limit)
 
     def worst(self, by: str = "p_mismatch", n: int = 20, where: str | None = None) -> pa.Table:
         """The n most suspicious usable rows by a column: its largest values, or smallest where large is good."""
-        return rows.worst(self.database, by, n, where)
+        return row_queries.worst(self.database, by, n, where)
 
     def page(
         self,
@@ -147,15 +147,15 @@ class Audit:
         offset: int = 0,
     ) -> pa.Table:
         """One page of whole rows. Without `order_by`, in corpus order."""
-        return rows.page(self.database, where, order_by, descending, limit, offset)
+        return row_queries.page(self.database, where, order_by, descending, limit, offset)
 
     def row(self, uid: str, caption_index: int | None = None, shard: str | None = None) -> dict[str, Any] | None:
         """One row; naming its shard makes it one file to read instead of all."""
-        return rows.row(self.database, uid, caption_index, shard)
+        return row_queries.row(self.database, uid, caption_index, shard)
 
     def media(self, row: Mapping[str, Any]) -> bytes:
         """The original bytes of a row's medium, read from the corpus by offset."""
-        return rows.media(self.database, row)
+        return row_queries.media(self.database, row)
 
     def search(
         self,
@@ -186,7 +186,7 @@ class Audit:
 
     def faults(self, by: str = "shard") -> list[Fault]:
         """Faults that come in patterns, looked for now and kept in faults.parquet; `by` is the column compared."""
-        from auditor.faults.find import find_faults  # SciPy is imported only by those who look
+        from auditor.faults.find_faults import find_faults  # SciPy is imported only by those who look
 
         found = find_faults(self.database, by)
         write_faults(self.database.files.folder, found)
@@ -197,9 +197,9 @@ class Audit:
 
         Spans are looked at video by video, so they are found where there are too few samples for patterns, too.
         """
-        from auditor.faults.passage import FaultsError
+        from auditor.faults.corpus_window import FaultsError
         from auditor.faults.repair import propose
-        from auditor.faults.spans import propose_spans
+        from auditor.faults.shifted_spans import propose_spans
 
         spans = propose_spans(self.database, confidence)
         try:
@@ -275,7 +275,7 @@ class Audit:
         """Call a function with batches of the usable rows and keep what it gives as columns like any other.
 
         `columns` are its arguments by name: columns of the audit, `visual` and `text` (embeddings), `image` (decoded
-        pictures), `media` (bytes). A class is made once. The same call after a kill goes on: auditor.columns.apply.
+        pictures), `media` (bytes). A class is made once. The same call after a kill goes on: auditor.query.apply_function.
         """
         options = {"name": name, "prefix": prefix, "batch_size": batch_size, "image_size": image_size}
         done = apply(self.database, function, make_work(function, columns, **options), force=force)

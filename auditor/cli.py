@@ -76,7 +76,7 @@ def cli() -> None:
 
 def meant_for_people() -> tuple[type[BaseException], ...]:
     """Errors whose message says it all; those of `model` only where `model` has been imported."""
-    loaded = sys.modules.get("model.errors")
+    loaded = sys.modules.get("model.model_errors")
     return (AuditorError, loaded.ModelError) if loaded else (AuditorError,)
 
 

@@ -99,7 +99,7 @@ def version_of(name: str) -> str | None:
 
 def image_decoders() -> Iterator[Finding]:
     """Each format written here and decoded in a decoder process, as an audit does it."""
-    from auditor.decode.decoders import Decoded, DecoderPool, PixelSpec
+    from auditor.workers.decoder_pool import Decoded, DecoderPool, PixelSpec
 
     with DecoderPool(PixelSpec(size=(8, 8)), workers=1) as pool:
         results = list(pool.map((form, tiny_image(form), "image") for form in IMAGE_FORMATS))
@@ -124,7 +124,7 @@ def video_decoders() -> Iterator[Finding]:
     if version_of("av") is None:
         yield Finding("decode video", "note", "needs PyAV; pip install 'pau-auditor[model]'")
         return
-    from auditor.decode.decoders import Decoded, DecoderPool, PixelSpec
+    from auditor.workers.decoder_pool import Decoded, DecoderPool, PixelSpec
 
     data = tiny_clip()
     with DecoderPool(PixelSpec(size=(8, 8)), frames=2, workers=1) as pool:
@@ -138,8 +138,8 @@ def video_decoders() -> Iterator[Finding]:
 
 def by_decord_alone(data: bytes) -> Finding:
     from model.pixels import Limits
-    from model.video.decode import Source, by_decord
-    from model.video.formats import as_path, read_header
+    from model.video.video_decode import Source, by_decord
+    from model.video.video_formats import as_path, read_header
 
     try:
         with as_path(data) as path:

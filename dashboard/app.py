@@ -12,10 +12,10 @@ from PIL import Image, ImageDraw
 from auditor.dashboard_settings import read_settings
 from auditor.errors import AuditorError
 from auditor.query.database import AuditDatabase
-from dashboard.admission import admitted
+from dashboard.audit_source import Source, open_source
+from dashboard.display_text import empty
+from dashboard.password import admitted
 from dashboard.records import corpus_problem
-from dashboard.source import Source, open_source
-from dashboard.words import empty
 
 PAGES = (
     ("overview", "Overview", ":material/insights:"),
@@ -41,7 +41,7 @@ def main() -> None:
     st.set_page_config(page_title="auditor", page_icon=icon(), layout="wide")
     st.html(Path(__file__).with_name("style.css"))
     pages = [
-        st.Page(f"screens/{name}.py", title=title, icon=icon, url_path=name, default=name == "overview")
+        st.Page(f"screens/{name}_page.py", title=title, icon=icon, url_path=name, default=name == "overview")
         for name, title, icon in PAGES
     ]
     may_look = admitted()

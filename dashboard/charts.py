@@ -8,8 +8,8 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from dashboard.results import ORDERS
-from dashboard.words import label
+from dashboard.benchmark_results import ORDERS
+from dashboard.display_text import label
 
 BLUE, ORANGE, GREEN, GREY = "#4c8bd9", "#e8743b", "#3aa676", "#8a94a6"
 SERIES = (BLUE, ORANGE, GREEN, GREY)

@@ -7,10 +7,10 @@ import streamlit as st
 
 from auditor.query.database import AuditDatabase
 from auditor.schema import HEADLINES, MARKS
-from dashboard.media import SMALL, Shown, played, thumbnails
+from dashboard.display_text import MARK_ICONS, flag_badges, number, short, shortened
+from dashboard.media_preview import SMALL, Shown, played, thumbnails
 from dashboard.records import others_say
-from dashboard.state import BROWSE, SAMPLE, View, first_page, identity, look_for_more_like, reviewer, sample_query
-from dashboard.words import MARK_ICONS, flag_badges, number, short, shortened
+from dashboard.url_state import BROWSE, SAMPLE, View, first_page, identity, look_for_more_like, reviewer, sample_query
 
 USUAL = HEADLINES[:2]
 Row = Mapping[str, Any]

@@ -12,11 +12,11 @@ import numpy as np
 import plotly.graph_objects as go
 import pyarrow as pa
 
-from auditor.explore.corpus_map import TopicLabel, is_number
-from auditor.explore.shapes import Shape
 from auditor.query.distributions import Density
+from auditor.query.map_sample import TopicLabel, is_number
+from auditor.query.map_selection import Shape
 from auditor.schema import HIGH_IS_SUSPICIOUS
-from dashboard.words import label, shortened
+from dashboard.display_text import label, shortened
 
 COLOURS = ("#4c8bd9", "#e8743b", "#3aa676", "#b45fd0", "#d9b23a", "#45b7c9", "#d9547a", "#7f8b52", "#9a6b4f")
 OTHER = "#8a94a6"

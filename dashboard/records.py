@@ -14,12 +14,12 @@ from auditor.keep.subset import Subset
 from auditor.query.by_medium import count_media, media_page, several_captions
 from auditor.query.database import AuditDatabase
 from auditor.query.distributions import Density, Histogram
-from auditor.query.rows import count, media, page
-from auditor.query.rows import row as row_of
+from auditor.query.row_queries import count, media, page
+from auditor.query.row_queries import row as row_of
 from auditor.query.rules import Rules
 from auditor.query.sandbox import literal
-from auditor.search.search import Found, search
-from dashboard.state import View, Wanted
+from auditor.query.search import Found, search
+from dashboard.url_state import View, Wanted
 
 EXPORT_ROWS = 1_000_000
 SEARCHED = 120  # nearest rows that a search shows

@@ -8,7 +8,7 @@
 import sys
 
 from auditor import Audit
-from auditor.run.audit import AuditConfig, run_audit
+from auditor.run.run_audit import AuditConfig, run_audit
 
 
 def main(corpus: str, out: str, model: str) -> None:

@@ -13,8 +13,8 @@ takes the subset file: `python resharder.py -i shards -o filtered -s subset.npy`
 import sys
 
 from auditor import Audit
-from auditor.query.thresholds import choose_cut
-from auditor.run.audit import AuditConfig, run_audit
+from auditor.keep.thresholds import choose_cut
+from auditor.run.run_audit import AuditConfig, run_audit
 
 
 def main(metadata: str, out: str, subset: str) -> None:

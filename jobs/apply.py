@@ -22,11 +22,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works
 
 from auditor import console
 from auditor.cli import run
-from auditor.columns.apply import Applied, Function, ShardWorker, Work, applied, applying, make_work
-from auditor.columns.source import ColumnError
+from auditor.query.apply_function import Applied, Function, ShardWorker, Work, applied, applying, make_work
+from auditor.query.column_source import ColumnError
 from auditor.query.database import AuditDatabase
 from auditor.query.sandbox import Limits
-from auditor.run.distribute import PASSES, Placement, one_line, stream
+from auditor.run.ray_engine import PASSES, Placement, one_line, stream
 from auditor.say import say
 from jobs.cluster import await_room, connect, full_path, share_of_node, worker_options
 

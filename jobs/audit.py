@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works
 
 from auditor.cli import run
 from auditor.commands.audit import audit_options, config_from
-from auditor.run.distribute import Placement, ray_engine
+from auditor.run.ray_engine import Placement, ray_engine
 from jobs.cluster import await_room, check_out, connect, share_of_node, submitted, visible, worker_options
 
 
@@ -35,9 +35,9 @@ def command(
     \b
     python jobs/audit.py 'shards/{00000..00099}.tar' --out audit --model ViT-B-32@laion2b_s34b_b79k --workers 4
     """
-    from auditor.run.audit import run_audit
     from auditor.run.extend import extend_audit
     from auditor.run.outcome import report_outcome
+    from auditor.run.run_audit import run_audit
 
     check_out(values["out"])
     started = connect(address, Path(__file__).resolve().parents[1], quiet=values["quiet"])

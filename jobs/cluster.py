@@ -11,7 +11,7 @@ import click
 import ray
 from ray.exceptions import AuthenticationError
 
-from auditor.run.distribute import Placement, WorkerError, one_line
+from auditor.run.ray_engine import Placement, WorkerError, one_line
 from auditor.run.ray_tokens import token_state
 from auditor.say import say
 

@@ -21,13 +21,13 @@ import ray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works without being installed
 
+from auditor.audit_folder.folder import split_target
 from auditor.cli import run
 from auditor.commands.evaluate import benchmark_options, show
-from auditor.corpus.reader import Shard
-from auditor.evaluate.encoding import EncodedShard, Encoder
-from auditor.evaluate.evaluate import EvaluateConfig, evaluate, save_results
-from auditor.run.distribute import Placement, WorkerError, one_line
-from auditor.store.folder import split_target
+from auditor.corpus.open_corpus import Shard
+from auditor.research.evaluate.benchmark_encoding import EncodedShard, Encoder
+from auditor.research.evaluate.evaluate import EvaluateConfig, evaluate, save_results
+from auditor.run.ray_engine import Placement, WorkerError, one_line
 from jobs.cluster import await_room, check_out, connect, full_path, share_of_node, visible, worker_options
 from model.checkpoint import load_model
 

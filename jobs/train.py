@@ -1,4 +1,4 @@
-"""Train PAU on a Ray cluster: Ray Train places and connects the processes, `auditor.train.train` does the rest.
+"""Train PAU on a Ray cluster: Ray Train places and connects the processes, `auditor.research.train.train` does the rest.
 
     python jobs/train.py shards/train --val shards/val --out run --preset coco --workers 2
     ray job submit --working-dir . -- python jobs/train.py s3://bucket/train --out /shared/run --workers 8
@@ -25,20 +25,20 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works
 
 from auditor.cli import run
 from auditor.commands.train import settings_from, show, train_options
-from auditor.corpus.reader import CorpusError, open_corpus
-from auditor.corpus.spec import absolute_spec
+from auditor.corpus.corpus_spec import absolute_spec
+from auditor.corpus.open_corpus import CorpusError, open_corpus
 from auditor.errors import AuditorError
-from auditor.run.distribute import Placement
+from auditor.research.train.train import StepReport, TrainResult, train
+from auditor.research.train.training_progress import TrainProgress
+from auditor.research.train.training_run import check_settings
+from auditor.run.ray_engine import Placement
 from auditor.say import say
-from auditor.train.progress import TrainProgress
-from auditor.train.run import check_settings
-from auditor.train.train import StepReport, TrainResult, train
 from jobs.cluster import ADDRESS, await_room, check_out, connect, full_path, visible
 from model.backbone import BackboneError
-from model.errors import ModelError
-from model.training.config import TrainConfig, from_saved
-from model.training.processes import current_processes
-from model.training.state import check_folder
+from model.model_errors import ModelError
+from model.training.training_config import TrainConfig, from_saved
+from model.training.training_processes import current_processes
+from model.training.training_state import check_folder
 
 COMPLAINTS = (AuditorError, ModelError)
 # Complaints that another try may not repeat: storage that did not answer, a download that broke off. All others of a

@@ -21,12 +21,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from model.arithmetic import Arithmetic, Precision
-from model.errors import ModelError
-from model.fetching import fetching
 from model.fingerprint import fingerprint
+from model.model_errors import ModelError
 from model.pixels import PixelSpec
-from model.texttower import can_trim, causal_tower, trimmed, trimmed_features
+from model.precision import Arithmetic, Precision
+from model.text_tower import can_trim, causal_tower, trimmed, trimmed_features
+from model.weight_download import fetching
 
 LOCAL = "local-dir:"
 HUB = "hf-hub:"

@@ -17,9 +17,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from model.atomic_folder import written_whole
 from model.backbone import LOCAL, Backbone, BackboneError, backbone_fingerprint, load_backbone, one_line
-from model.errors import ModelError
-from model.files import written_whole
+from model.model_errors import ModelError
 from model.prototypes import HeadConfig, HeadError, PrototypeHead
 
 FORMAT = 1

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from model.errors import ModelError
+from model.model_errors import ModelError
 
 Evidence = Literal["exp", "softplus", "relu"]
 EVIDENCES: tuple[str, ...] = get_args(Evidence)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from model.errors import ModelError
+from model.model_errors import ModelError
 from model.similarity import similarity_matrix
 
 

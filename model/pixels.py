@@ -1,6 +1,6 @@
 """Bytes of an image to the pixels an encoder wants, without torch: decode as a browser shows it, resize, crop.
 
-`decode_image` is for untrusted bytes (run it in a process that can be killed: auditor.decode.decoders). `fit_to`
+`decode_image` is for untrusted bytes (run it in a process that can be killed: auditor.workers.decoder_pool). `fit_to`
 gives, byte for byte, what open_clip's own evaluation transform has before it turns the image into a tensor. Colour
 profiles are not applied: CLIP models are trained on pixels as they are stored.
 """
@@ -25,7 +25,7 @@ from PIL import (  # noqa: F401
     WebPImagePlugin,
 )
 
-from model.errors import ModelError
+from model.model_errors import ModelError
 
 Pixels = npt.NDArray[np.uint8]
 Interpolation = Literal["bicubic", "bilinear"]
@@ -59,7 +59,7 @@ class DecodeError(ModelError):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one file may cost. `seconds` and `memory` are held by the process that decodes (auditor.decode.decoders)."""
+    """What one file may cost. `seconds` and `memory` are held by the process that decodes (auditor.workers.decoder_pool)."""
 
     max_pixels: int = 150_000_000  # of one image, or of one frame
     max_bytes: int = 1 << 30  # of the file

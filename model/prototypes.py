@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from model.errors import ModelError
 from model.evidence import Opinion, check_evidence, opinion, uncertainty
 from model.fingerprint import fingerprint
+from model.model_errors import ModelError
 
 INITS = ("xavier", "kaiming_uniform", "kaiming_normal", "orthogonal")
 

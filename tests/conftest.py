@@ -23,23 +23,23 @@ SHARED = Path(os.environ.get("PAU_SHARED", Path(__file__).resolve().parents[2] /
 
 # What takes longest starts first, so that no core waits at the end for one long file (seconds on an idle core).
 LONGEST = (
-    "demo/test_check.py",  # 45: trains the small model that all of demo/ asks for
-    "run/test_audit.py",  # 40
+    "demo/test_check_truth.py",  # 45: trains the small model that all of demo/ asks for
+    "run/test_run_audit.py",  # 40
     "dashboard/test_browser.py",  # 40
-    "measure/test_mismatch.py",  # 20: encodes 200 photos for all of measure/
+    "score/statistics/test_mismatch.py",  # 20: encodes 200 photos for all of score/statistics/
     "dashboard/test_pages.py",
-    "demo/test_corpus.py",
-    "train/test_train.py",
-    "train/test_distributed.py",
+    "demo/test_demo_corpus.py",
+    "research/train/test_train.py",
+    "research/train/test_distributed.py",
     "keep/test_export.py",
-    "evaluate/test_evaluate.py",
+    "research/evaluate/test_evaluate.py",
 )
 TOGETHER = {
     "dashboard/test_browser_explore.py": "dashboard/test_browser.py",
     "dashboard/test_command.py": "dashboard/test_pages.py",
-    "dashboard/test_media.py": "dashboard/test_pages.py",
-    "demo/test_model.py": "demo/test_check.py",
-    "measure/test_ambiguity.py": "measure/test_mismatch.py",
+    "dashboard/test_media_preview.py": "dashboard/test_pages.py",
+    "demo/test_demo_model.py": "demo/test_check_truth.py",
+    "score/statistics/test_ambiguity.py": "score/statistics/test_mismatch.py",
 }
 
 

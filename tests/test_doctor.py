@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from auditor import cli, doctor
-from auditor.decode import nursery
+from auditor.workers import fork_server
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -41,7 +41,9 @@ def test_people_get_a_table(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
 
 
 def test_broken_decoders_are_found(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(nursery, "_shared", nursery.Nursery())  # one that runs already would not be started anew
+    monkeypatch.setattr(
+        fork_server, "_shared", fork_server.Nursery()
+    )  # one that runs already would not be started anew
     monkeypatch.setattr(sys, "executable", "/bin/false")
     for name in ("packages", "gpu", "video_decoders"):
         monkeypatch.setattr(doctor, name, lambda: iter(()))

@@ -36,7 +36,7 @@ def killed(template: Path, tmp_path: Path, module: str, *words: str) -> list[Kil
 
 
 def test_join(template: Path, tmp_path: Path) -> None:
-    found = killed(template, tmp_path, "auditor.columns.join", "join", "{}/audit", "{}/scores.csv", "--on", "uid")
+    found = killed(template, tmp_path, "auditor.query.join_columns", "join", "{}/audit", "{}/scores.csv", "--on", "uid")
     for one in found:
         assert one.again == 0 or "--force replaces them" in one.said, one
         with Audit(one.folder / "audit") as audit:
@@ -46,7 +46,7 @@ def test_join(template: Path, tmp_path: Path) -> None:
 
 def test_certify(template: Path, tmp_path: Path) -> None:
     words = ["certify", "{}/audit", "--labels", "5", "--marks", "{}/marks.csv", "--reviewer", "me"]
-    for one in killed(template, tmp_path, "auditor.certify.sample", *words):
+    for one in killed(template, tmp_path, "auditor.review.label_sample", *words):
         assert one.again == 0, one
         with Audit(one.folder / "audit") as audit:  # a mark that is made twice counts once
             assert audit.sql("SELECT count(*) FROM samples WHERE review = 'good'").column(0).to_pylist() == [3], one
@@ -72,7 +72,7 @@ def test_pack(tmp_path: Path) -> None:
         entries.append({"filename": f"{i}.jpg", "imgid": i, "split": "test", "sentences": [sentence], "filepath": ""})
     (source / "dataset_flickr30k.json").write_text(json.dumps({"images": entries, "dataset": "flickr30k"}))
     words = ["pack", "flickr30k", "--source", "{}/source", "--out", "{}/packed"]
-    found = kill_everywhere(tmp_path / "template", tmp_path / "work", "auditor.evaluate.pack", *words)
+    found = kill_everywhere(tmp_path / "template", tmp_path / "work", "auditor.research.evaluate.pack", *words)
     assert len(found) > 3 and found[-1].exit == 0
     for one in found:
         assert one.again == 0 or "exists; choose a new folder" in one.said, one

@@ -10,7 +10,7 @@ import click
 from auditor.commands.output import SHARE
 
 if TYPE_CHECKING:
-    from auditor.run.audit import AuditConfig
+    from auditor.run.run_audit import AuditConfig
     from model.pixels import Limits
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -98,12 +98,12 @@ def limits_of(values: dict[str, Any]) -> "Limits":
 
 def config_from(values: dict[str, Any]) -> "AuditConfig":
     """The settings of an audit from the values of OPTIONS."""
-    from auditor.corpus.reader import CorpusOptions
-    from auditor.run.audit import AuditConfig
+    from auditor.corpus.open_corpus import CorpusOptions
+    from auditor.run.run_audit import AuditConfig
     from auditor.score.corpus_statistics import ScoreConfig
     from auditor.sweep.sweep import SweepConfig
-    from model.arithmetic import precision_for
     from model.backbone import device_named
+    from model.precision import precision_for
 
     device = device_named(values["device"])
     return AuditConfig(
@@ -178,10 +178,10 @@ def command(as_json: bool, devices: str | None, **values: Any) -> None:
     auditor audit 'shards/{00000..00119}.tar' --out audit --extend
     auditor audit 'shards/{00000..00099}.tar' --out audit --devices all
     """
-    from auditor.run.audit import run_audit
-    from auditor.run.devices import devices_engine, devices_named
+    from auditor.run.device_engine import devices_engine, devices_named
     from auditor.run.extend import extend_audit
     from auditor.run.outcome import report_outcome
+    from auditor.run.run_audit import run_audit
 
     run = extend_audit if values["extend"] else run_audit
     if devices is None:

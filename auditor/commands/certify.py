@@ -10,10 +10,10 @@ from auditor.say import say, say_json
 
 if TYPE_CHECKING:
     from auditor.audit import Audit
-    from auditor.certify.bounds import Interval
-    from auditor.certify.estimate import Certificate
-    from auditor.certify.sample import Sample
-    from auditor.sample import Kind
+    from auditor.corpus.sample import Kind
+    from auditor.review.certificate import Certificate
+    from auditor.review.label_bounds import Interval
+    from auditor.review.label_sample import Sample
 
 
 @click.command()
@@ -73,7 +73,7 @@ def command(
 
 
 def take_back(audit: str, as_json: bool) -> None:
-    from auditor.certify.correct import undo
+    from auditor.review.fit_correction import undo
 
     undo(audit)
     if as_json:
@@ -83,7 +83,7 @@ def take_back(audit: str, as_json: bool) -> None:
 
 
 def take_marks(audit: "Audit", path: str, reviewer: str | None) -> None:
-    from auditor.certify.sheet import keep_marks
+    from auditor.review.label_sheet import keep_marks
 
     say(f"{keep_marks(audit.database, path, reviewer):,} marks read from {path}", err=True)
 
@@ -91,9 +91,9 @@ def take_marks(audit: "Audit", path: str, reviewer: str | None) -> None:
 def write_sheet(audit: "Audit", sample: "Sample", target: str) -> None:
     from pathlib import Path
 
-    from auditor.certify.sheet import sample_rows, write_csv, write_html
+    from auditor.audit_folder.folder import split_target
     from auditor.errors import AuditorError
-    from auditor.store.folder import split_target
+    from auditor.review.label_sheet import sample_rows, write_csv, write_html
 
     folder, name = split_target(target)
     if folder.exists(name):
@@ -112,9 +112,9 @@ def write_sheet(audit: "Audit", sample: "Sample", target: str) -> None:
 
 def pictures(audit: "Audit", rows: list[dict[str, Any]]) -> list[bytes | None]:
     """A small picture of each row; None where there is none to show."""
+    from auditor.corpus.sample import span_of
     from auditor.errors import AuditorError
     from auditor.report.thumbnails import Thumbnails
-    from auditor.sample import span_of
 
     tasks: list[tuple[int, bytes, Kind]] = []
     for number, row in enumerate(rows):
@@ -170,7 +170,7 @@ def table(found: "Certificate") -> list[dict[str, str]]:
 
 def correct(audit: "Audit", sample: "Sample", *, quiet: bool) -> bool:
     """Whether the marks of a sample changed p_mismatch."""
-    from auditor.certify.correct import recalibrate
+    from auditor.review.fit_correction import recalibrate
 
     found = recalibrate(audit.database, sample, audit.marks_of(sample))
     if quiet:

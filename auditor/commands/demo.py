@@ -25,9 +25,9 @@ def command(out: str, size: int | None, seed: int, quick: bool, quiet: bool, as_
     auditor demo --out demo
     """
     from auditor.audit import Audit
-    from auditor.demo.check import compare, show
-    from auditor.demo.corpus import read_truth
-    from auditor.demo.run import FULL, DemoConfig, quick_config, run_demo
+    from auditor.demo.check_truth import compare, show
+    from auditor.demo.demo_corpus import read_truth
+    from auditor.demo.run_demo import FULL, DemoConfig, quick_config, run_demo
     from auditor.report.report import ReportOptions, write_report
 
     place = Path(out)

@@ -58,8 +58,8 @@ def command(
     Example:
       auditor evaluate msrvtt --data msrvtt-shards --model ViT-B-32@openai --out results.json
     """
-    from auditor.evaluate.encoding import Encoder
-    from auditor.evaluate.evaluate import EvaluateConfig, evaluate, save_results
+    from auditor.research.evaluate.benchmark_encoding import Encoder
+    from auditor.research.evaluate.evaluate import EvaluateConfig, evaluate, save_results
     from model.backbone import device_named
     from model.checkpoint import load_model
 
@@ -99,7 +99,7 @@ def show(results: dict[str, Any], json_: bool) -> None:
 
 def eccv_line(figures: dict[str, dict[str, float]]) -> str:
     """In percent, as the table above it."""
-    from auditor.retrieval.eccv import METRICS
+    from auditor.research.retrieval.eccv import METRICS
 
     return "; ".join(
         f"{METRICS.get(name, name)} {100 * value['i2t']:.1f} v2t, {100 * value['t2i']:.1f} t2v"

@@ -10,7 +10,7 @@ from auditor.schema import named
 
 if TYPE_CHECKING:
     from auditor.query.explain import Explanation, Fit
-    from auditor.query.prototypes import PrototypeBelief
+    from auditor.query.prototype_evidence import PrototypeBelief
 
 
 @click.command()

@@ -9,10 +9,10 @@ from auditor.commands.selection import selected, selection_options
 from auditor.say import say, say_json
 
 if TYPE_CHECKING:
-    from auditor.keep.drift import Drift
-    from auditor.keep.effects import Effect, Effects
+    from auditor.keep.export_target import Exported
+    from auditor.keep.rule_effects import Effect, Effects
     from auditor.keep.subset import Subset
-    from auditor.keep.target import Exported
+    from auditor.keep.subset_drift import Drift
 
 
 @click.command()
@@ -71,7 +71,7 @@ def write(subset: "Subset", out: str, as_json: bool, **options: Any) -> None:
 
     from auditor import console
     from auditor.keep.export import export
-    from auditor.keep.target import target_form
+    from auditor.keep.export_target import target_form
 
     quiet = as_json or target_form(out) != "webdataset"
     with console.Progress("filter", None, "samples", quiet=quiet) as progress:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from model.fit import Measure
+    from model.fit_prototypes import Measure
     from model.prototypes import PrototypeHead
 
 
@@ -49,14 +49,14 @@ def command(
     """
     import torch
 
+    from auditor.audit_folder.audit_files import swept_shards
+    from auditor.audit_folder.folder import Folder
+    from auditor.audit_folder.manifest import Manifest
     from auditor.commands.output import tell_notes
     from auditor.console import emit
     from auditor.score.pair_sample import count_pairs, draw_pairs, to_fit, vectors_to_fit
-    from auditor.store.audit_files import swept_shards
-    from auditor.store.folder import Folder
-    from auditor.store.manifest import Manifest
     from model.checkpoint import save_checkpoint
-    from model.fit import fit_prototypes, measure_of
+    from model.fit_prototypes import fit_prototypes, measure_of
     from model.prototypes import HeadConfig
 
     tell_notes(audit)
@@ -84,7 +84,7 @@ def describe(head: "PrototypeHead", visual: Any, text: Any, measure: "Measure", 
     """One row per modality: does u follow its target, does it spread, are its prototypes different ones."""
     import torch.nn.functional as F
 
-    from model.fit import agreement
+    from model.fit_prototypes import agreement
     from model.prototypes import prototype_overlap
 
     visual, text = F.normalize(visual, dim=-1), F.normalize(text, dim=-1)

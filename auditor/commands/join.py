@@ -25,7 +25,7 @@ def command(audit: str, table: str, on: str, prefix: str, which: str | None, for
     auditor join audit/ aesthetics.parquet --on uid --prefix aesthetics_
     auditor filter audit/ --min aesthetics_score=5 --out kept.npy
     """
-    from auditor.columns.join import join
+    from auditor.query.join_columns import join
 
     done = join(open_audit(audit).database, table, on, prefix=prefix, which=which, force=force)  # type: ignore[arg-type]
     if as_json:

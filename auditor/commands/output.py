@@ -39,8 +39,8 @@ def remember_force(context: click.Context, _: click.Parameter, force: bool) -> N
 def refuse_existing(context: click.Context, _: click.Parameter, target: str | None) -> str | None:
     """Before any work is done: --force, being eager, has been read."""
     if target is not None and not context.meta[FORCE]:
-        from auditor.keep.target import ExportError
-        from auditor.store.folder import split_target
+        from auditor.audit_folder.folder import split_target
+        from auditor.keep.export_target import ExportError
 
         folder, name = split_target(target)
         if folder.exists(name):
@@ -88,7 +88,7 @@ def tell_notes(*paths: str) -> None:
     """The notes of audits that a command reads file by file; what is no audit it says itself."""
     from contextlib import suppress
 
-    from auditor.store.audit_files import find_files, notes
+    from auditor.audit_folder.audit_files import find_files, notes
 
     for path in paths:
         with suppress(AuditorError, OSError):
@@ -131,7 +131,7 @@ def write_parquet(rows: Any, target: str) -> None:
     """Whole or not at all."""
     import pyarrow as pa
 
-    from auditor.store.folder import split_target
+    from auditor.audit_folder.folder import split_target
 
     table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist([dict(row) for row in rows])
     folder, name = split_target(target)

@@ -37,7 +37,7 @@ def command(
     auditor overlap audit/ coco-test/
     auditor filter audit/ --no-overlap coco-test/ --out clean/
     """
-    from auditor.run.overlap import find_overlap
+    from auditor.run.find_overlap import find_overlap
     from model.backbone import device_named
 
     tell_notes(audit, other)

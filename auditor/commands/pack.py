@@ -29,7 +29,7 @@ def command(benchmark: str, source: Path, out: Path, max_missing: float, samples
     """
     from dataclasses import asdict
 
-    from auditor.evaluate.pack import PackConfig, pack
+    from auditor.research.evaluate.pack import PackConfig, pack
 
     report = pack(benchmark, source, out, PackConfig(samples_per_shard=samples_per_shard, max_missing=max_missing))
     if json_:

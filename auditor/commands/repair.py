@@ -39,7 +39,7 @@ def command(
     auditor repair audit/ --out repaired/ --apply --confidence 0.95
     """
     from auditor.commands.output import write_parquet
-    from auditor.faults.apply import apply_repairs, refuse_target, write_list
+    from auditor.faults.apply_repair import apply_repairs, refuse_target, write_list
     from auditor.faults.repair import to_table
 
     if not (out or parquet or as_json) or (write and not out):

@@ -68,9 +68,9 @@ def command(
       auditor reproduce complexity
       auditor reproduce ablation --data msrvtt-shards --benchmark msrvtt --model ViT-B-32@openai --out tables
     """
-    from auditor.evaluate.encoding import EvaluationError
-    from auditor.evaluate.reproduce import ReproduceConfig, reproduce, write
-    from auditor.retrieval.protocols import PROTOCOLS
+    from auditor.research.evaluate.benchmark_encoding import EvaluationError
+    from auditor.research.evaluate.reproduce import ReproduceConfig, reproduce, write
+    from auditor.research.retrieval.protocols import PROTOCOLS
 
     if benchmark not in PROTOCOLS:
         raise EvaluationError(f"unknown benchmark {benchmark!r}; one of {', '.join(PROTOCOLS)}")
@@ -80,7 +80,7 @@ def command(
     if name == "complexity" or data is None or model is None:
         results = reproduce(config, None)
     else:
-        from auditor.evaluate.encoding import Encoder
+        from auditor.research.evaluate.benchmark_encoding import Encoder
         from model.backbone import device_named
         from model.checkpoint import load_model
 

@@ -78,8 +78,8 @@ def bounds_on(end: str, given: tuple[str, ...]) -> dict[str, float]:
 
 def chosen_cut(audit: "Audit", lose_at_most: float | None, expect_precision: float | None, given: str | None) -> float:
     """The cut of p_mismatch within the limits; the stricter of it and a bound that was given too."""
+    from auditor.keep.thresholds import choose_cut
     from auditor.query.rules import parse_limit
-    from auditor.query.thresholds import choose_cut
 
     cut = float(choose_cut(audit.database, lose_at_most=lose_at_most, expect_precision=expect_precision))
     say(f"cut: p_mismatch <= {cut:.4g}", err=True)

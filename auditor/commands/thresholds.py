@@ -7,7 +7,7 @@ import click
 from auditor.commands.output import SHARE, SMALL_SHARE, open_audit, output_options, show
 
 if TYPE_CHECKING:
-    from auditor.query.thresholds import Cut, PairCounts
+    from auditor.keep.thresholds import Cut, PairCounts
 
 
 @click.command()
@@ -38,7 +38,7 @@ def command(
     auditor thresholds audit/ --lose-at-most 2%
     auditor thresholds audit/ --expect-precision 0.9 --where "kind = 'video'"
     """
-    from auditor.query.thresholds import SHOWN, choose_cut, count_pairs, cuts
+    from auditor.keep.thresholds import SHOWN, choose_cut, count_pairs, cuts
 
     found = count_pairs(open_audit(audit).database, where)
     if lose_at_most is not None or expect_precision is not None:
@@ -52,7 +52,7 @@ def command(
 
 def overview(found: "PairCounts") -> str:
     """How many pairs there are, and what share of them is mismatched: what is left where nothing is removed."""
-    from auditor.query.thresholds import NOTHING, cuts
+    from auditor.keep.thresholds import NOTHING, cuts
 
     [whole] = cuts(found, [NOTHING])
     share = between(whole.left, whole.left_low, whole.left_high)

@@ -8,10 +8,10 @@ import click
 
 from auditor.console import table
 from auditor.say import say, say_json
-from model.training.config import TrainConfig, load_config, preset_names
+from model.training.training_config import TrainConfig, load_config, preset_names
 
 if TYPE_CHECKING:
-    from auditor.train.train import TrainResult
+    from auditor.research.train.train import TrainResult
 
 Command = Callable[..., None]
 
@@ -80,8 +80,8 @@ def command(as_machine: bool, quiet: bool, **options: Any) -> None:
     auditor train 'shards/train-{000..099}.tar::more/*.tar' --val shards/val.tar --out run --config run.toml
     """
     config = settings_from(options)
-    from auditor.train.progress import TrainProgress
-    from auditor.train.train import train
+    from auditor.research.train.train import train
+    from auditor.research.train.training_progress import TrainProgress
 
     progress = TrainProgress(quiet)
     try:

@@ -50,10 +50,10 @@ def verify_files(audit: str, as_json: bool) -> None:
     """Needs neither the corpus nor the model."""
     from dataclasses import asdict
 
+    from auditor.audit_folder.check_files import check_files
+    from auditor.audit_folder.folder import Folder
     from auditor.console import table
     from auditor.errors import AuditorError
-    from auditor.store.check_files import check_files
-    from auditor.store.folder import Folder
 
     count, problems = check_files(Folder(audit))
     rows = [asdict(problem) for problem in problems]

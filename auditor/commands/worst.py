@@ -29,7 +29,7 @@ def command(
     auditor worst audit/
     auditor worst audit/ --by uncertainty_text -n 50 --where "kind = 'video'"
     """
-    from auditor.query.rows import calm_note
+    from auditor.query.row_queries import calm_note
 
     rows = open_audit(audit).worst(by, count, where)
     columns = [by, *(name for name in SHOWN if name != by)]

@@ -13,15 +13,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from auditor.corpus.archive import OpenTar, is_tar, open_tar
-from auditor.corpus.captions import parse_record, split_lines
-from auditor.corpus.group import Part
-from auditor.corpus.kept_captions import CorpusChangedError, keep_captions, other_fields
-from auditor.corpus.media import moved, read_media, without_fragment
-from auditor.corpus.names import as_text, kind_of, real_path
+from auditor.corpus.caption_text import parse_record, split_lines
+from auditor.corpus.file_names import as_text, kind_of, real_path
+from auditor.corpus.read_medium import moved, read_media, without_fragment
+from auditor.corpus.rewrite_captions import CorpusChangedError, keep_captions, other_fields
+from auditor.corpus.sample_files import Part
 from auditor.corpus.shard import DEFAULTS, CorpusError, CorpusOptions
-from auditor.corpus.tar import group_members
-from auditor.corpus.tarindex import NotATarError
+from auditor.corpus.tar_archive import OpenTar, is_tar, open_tar
+from auditor.corpus.tar_index import NotATarError
+from auditor.corpus.tar_shard import group_members
 
 MAGIC = {b"\xff\xd8\xff": "jpg", b"\x89PNG": "png", b"GIF8": "gif", b"BM": "bmp", b"\x1a\x45\xdf\xa3": "webm"}
 

@@ -10,8 +10,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
+from auditor.corpus.sample import Media, Sample
 from auditor.errors import AuditorError
-from auditor.sample import Media, Sample
 
 
 class CorpusError(AuditorError):
@@ -80,7 +80,7 @@ class OpenShard:
     read_bytes: Callable[[Media], bytes] = field(repr=False)
 
     def read(self, media: Media) -> bytes:
-        """The bytes of a medium of this shard; `auditor.corpus.media.MediaError` where they are gone."""
+        """The bytes of a medium of this shard; `auditor.corpus.read_medium.MediaError` where they are gone."""
         return self.read_bytes(media)
 
 

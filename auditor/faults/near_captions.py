@@ -14,8 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditor.facts.captions import normalised_all
-from auditor.faults.captions import (
+from auditor.audit_folder.embeddings import file_name, matrix
+from auditor.audit_folder.folder import Folder
+from auditor.faults.corpus_window import Passage, mean_media, samples_of, there, vectors_at
+from auditor.faults.repeated_captions import (
     ALIKE_TEXT,
     HASHES,
     MEMBERS,
@@ -26,10 +28,8 @@ from auditor.faults.captions import (
     signatures,
     word_pairs,
 )
-from auditor.faults.passage import Passage, mean_media, samples_of, there, vectors_at
 from auditor.score.pair_sample import Each, in_turn
-from auditor.store.embeddings import file_name, matrix
-from auditor.store.folder import Folder
+from auditor.sweep.caption_facts import normalised_all
 from auditor.vectors import Bools, Floats, Ints
 
 CORE, COUNTED = 0.5, 0.35  # share of equal MinHashes, about the Jaccard of the word pairs: to be a group, to be counted

@@ -3,7 +3,7 @@
     propose(AuditDatabase("audit/"), confidence=0.9)
 
 A run is undone by its offset, a reversed stretch and exchanged captions by their pattern; captions that are mixed up,
-or lost one by one, by the best assignment among those of their shard (auditor/faults/matching.py). Whatever is less
+or lost one by one, by the best assignment among those of their shard (auditor/faults/caption_matching.py). Whatever is less
 likely right than `confidence` is left out.
 """
 
@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from auditor.faults.blocks import Block, lost_samples
-from auditor.faults.evidence import Reference, Scene, own_scores, scores
-from auditor.faults.find import Calibration, Patterns, find_patterns, shard_band
-from auditor.faults.matching import FEWEST_SOUND, LARGEST, Matching, fit_sharpness, learn_confidence, match
-from auditor.faults.passage import FaultsError, Passage, read_passage
-from auditor.faults.runs import REACH, Run
+from auditor.audit_folder.folder import Folder
+from auditor.audit_folder.repair_marks import Verdict, mark_name, read_marks
+from auditor.faults.caption_matching import FEWEST_SOUND, LARGEST, Matching, fit_sharpness, learn_confidence, match
+from auditor.faults.corpus_window import FaultsError, Passage, read_passage
+from auditor.faults.find_faults import Calibration, Patterns, find_patterns, shard_band
+from auditor.faults.mixed_blocks import Block, lost_samples
+from auditor.faults.pairing_evidence import Reference, Scene, own_scores, scores
+from auditor.faults.shifted_stretches import REACH, Run
 from auditor.query.database import AuditDatabase
 from auditor.score.pair_sample import Each, in_turn
-from auditor.store.folder import Folder
-from auditor.store.repair_marks import Verdict, mark_name, read_marks
 from auditor.vectors import Floats, Ints
 
 CONFIDENCE = 0.9

@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from auditor.audit_folder.folder import Folder, split_target
 from auditor.keep.export_shards import export_shards
 from auditor.keep.export_table import write_table
-from auditor.keep.kept_rows import KeptRows
-from auditor.keep.target import (
+from auditor.keep.export_target import (
     Exported,
     ExportError,
     Progress,
@@ -29,9 +29,9 @@ from auditor.keep.target import (
     refuse_in_corpus,
     target_form,
 )
+from auditor.keep.kept_rows import KeptRows
 from auditor.keep.uids import BYTES, Uids, as_records, first_of_each, uid_numbers, uid_order
 from auditor.query.sandbox import name as quoted
-from auditor.store.folder import Folder, split_target
 
 SHARD_SIZE = 10_000
 

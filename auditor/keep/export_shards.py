@@ -11,15 +11,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from auditor.corpus.media import moved, without_fragment
+from auditor.audit_folder.folder import Folder
+from auditor.audit_folder.lock import exclusive
 from auditor.corpus.raw_samples import OWN_FIELDS, read_kept
-from auditor.corpus.write import PortableTar
+from auditor.corpus.read_medium import moved, without_fragment
+from auditor.corpus.shard_writer import PortableTar
 from auditor.errors import resumable
+from auditor.keep.export_plan import PLAN, SAME, prepare, read_plan, refuse_before_lock, stamp
+from auditor.keep.export_target import Exported, ExportError, Progress, copy_parquet, patient_sandbox
 from auditor.keep.kept_rows import KeptRows
-from auditor.keep.plan_file import PLAN, SAME, prepare, read_plan, refuse_before_lock, stamp
-from auditor.keep.target import Exported, ExportError, Progress, copy_parquet, patient_sandbox
-from auditor.store.folder import Folder
-from auditor.store.lock import exclusive
 
 REMOVED = "removed.parquet"
 REMOVED_COLUMNS = (

@@ -13,15 +13,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from auditor.corpus.media import moved
-from auditor.corpus.reader import CorpusError, open_corpus
-from auditor.corpus.spans import listed
-from auditor.corpus.tables.entries import merged
-from auditor.corpus.tables.parquet import ParquetShard
-from auditor.corpus.tables.texttable import TextShard
+from auditor.audit_folder.folder import Folder
+from auditor.corpus.open_corpus import CorpusError, open_corpus
+from auditor.corpus.read_medium import moved
+from auditor.corpus.tables.entry_shard import merged
+from auditor.corpus.tables.parquet_table import ParquetShard
+from auditor.corpus.tables.text_table import TextShard
+from auditor.corpus.timed_captions import listed
+from auditor.keep.export_target import ExportError
 from auditor.keep.kept_rows import KeptRows, reading_options
-from auditor.keep.target import ExportError
-from auditor.store.folder import Folder
 
 Row = dict[str, Any]
 TableShard = TextShard | ParquetShard

@@ -8,7 +8,7 @@ import pyarrow as pa
 from auditor.corpus.raw_samples import KeptShard
 from auditor.corpus.shard import CorpusOptions
 from auditor.errors import AuditorError
-from auditor.keep.effects import Clause, all_of, clauses, reason_sql
+from auditor.keep.rule_effects import Clause, all_of, clauses, reason_sql
 from auditor.query.by_medium import count_media_that
 from auditor.query.database import AuditDatabase
 from auditor.query.rules import Rules

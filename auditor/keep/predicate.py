@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from auditor.corpus.kept_captions import keep_captions
+from auditor.corpus.rewrite_captions import keep_captions
 from auditor.corpus.shard import CorpusOptions
 from auditor.errors import AuditorError
 from auditor.keep.kept_rows import KeptRows, reading_options

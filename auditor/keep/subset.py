@@ -22,13 +22,13 @@ import pyarrow as pa
 
 from auditor.corpus.raw_samples import read_kept
 from auditor.errors import AuditorError
-from auditor.keep.drift import Drift, find_drift
-from auditor.keep.effects import Effects, rule_effects
 from auditor.keep.export import export
+from auditor.keep.export_target import Exported
 from auditor.keep.formats.to_datasets import to_datasets
 from auditor.keep.kept_rows import KeptRows, kept_shard
 from auditor.keep.predicate import CaptionFilter, Predicate, make_caption_filter, make_predicate
-from auditor.keep.target import Exported
+from auditor.keep.rule_effects import Effects, rule_effects
+from auditor.keep.subset_drift import Drift, find_drift
 from auditor.keep.weights import Weighed, Weighing, weigh
 from auditor.query.database import AuditDatabase
 from auditor.query.rules import Threshold

@@ -10,13 +10,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from auditor.keep.effects import Clause, find_top
+from auditor.audit_folder.folder import TEMPORARY, Folder
+from auditor.keep.export_plan import PLAN, clear
 from auditor.keep.export_shards import REMOVED, Plan, export_shards, write_removed
+from auditor.keep.export_target import ExportError, Progress, refuse_in_corpus, target_form
 from auditor.keep.kept_rows import KeptRows
-from auditor.keep.plan_file import PLAN, clear
-from auditor.keep.target import ExportError, Progress, refuse_in_corpus, target_form
+from auditor.keep.rule_effects import Clause, find_top
 from auditor.schema import COLUMNS
-from auditor.store.folder import TEMPORARY, Folder
 
 LISTED = "tiers.json"
 OURS = ("tier-", LISTED, REMOVED, TEMPORARY)  # what an export into tiers leaves in its folder

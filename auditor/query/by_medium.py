@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from auditor.query.database import AuditDatabase
-from auditor.query.rows import at_places, located
+from auditor.query.row_queries import at_places, located
 from auditor.query.sandbox import literal
 from auditor.schema import COLUMNS, HIGH_IS_SUSPICIOUS
 

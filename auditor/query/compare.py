@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from auditor.query.database import AuditDatabase
-from auditor.query.rows import at_places
+from auditor.query.row_queries import at_places
 from auditor.query.sandbox import Sandbox, name
 from auditor.query.summary import Noise, noise_estimates
 from auditor.schema import FLAGS, HEADLINES

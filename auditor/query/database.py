@@ -16,13 +16,13 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from auditor.audit_folder.audit_files import AuditFiles, find_files, notes
 from auditor.errors import AuditError
 from auditor.query import reviews
 from auditor.query.in_memory import IN_MEMORY, MOST_ROWS, Cached, InMemory
 from auditor.query.rules import Threshold, overridden
+from auditor.query.samples_view import extended_sql, view_sql
 from auditor.query.sandbox import Limits, QueryError, Sandbox, name
-from auditor.query.view import extended_sql, view_sql
-from auditor.store.audit_files import AuditFiles, find_files, notes
 
 T = TypeVar("T")
 QUIET_SECONDS = 3.0  # without a question, before columns are read into memory

@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from auditor.measure.timing import REACH, SURE
 from auditor.query.database import AuditDatabase
-from auditor.query.rows import whole
+from auditor.query.row_queries import whole
 from auditor.query.sandbox import QueryError, literal
 from auditor.schema import COLUMNS, HEADLINES, MEASUREMENTS, STORED
+from auditor.score.statistics.caption_timing import REACH, SURE
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]

@@ -14,15 +14,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from auditor.audit_folder.audit_files import swept_shards
+from auditor.audit_folder.embeddings import Embeddings, file_name, from_table
+from auditor.audit_folder.folder import Folder
 from auditor.errors import AuditorError
-from auditor.measure.reasons import SiblingVotes, reasons
-from auditor.query import rows
+from auditor.query import row_queries
 from auditor.query.database import AuditDatabase
-from auditor.query.prototypes import PrototypeBelief, load_head
+from auditor.query.prototype_evidence import PrototypeBelief, load_head
 from auditor.query.sandbox import literal
-from auditor.store.audit_files import swept_shards
-from auditor.store.embeddings import Embeddings, file_name, from_table
-from auditor.store.folder import Folder
+from auditor.score.statistics.score_reasons import SiblingVotes, reasons
 from auditor.vectors import Floats, MediaVectors
 
 WHOLE_CORPUS = 100_000  # rows
@@ -102,7 +102,7 @@ def explain(
 
     Where `shard` is named, only its file is searched, for the uid.
     """
-    row = rows.row(database, key, caption_index, shard) if shard else None
+    row = row_queries.row(database, key, caption_index, shard) if shard else None
     row = row or find_row(database, key, caption_index)
     folder = database.files.folder
     pair = load_pair(folder, row)
@@ -143,11 +143,11 @@ def sibling_votes(database: AuditDatabase, row: dict[str, Any], pair: Pair) -> S
 
 def find_row(database: AuditDatabase, key: str, caption_index: int | None) -> dict[str, Any]:
     """The row of a key or uid."""
-    rows.text("key", key)
+    row_queries.text("key", key)
     condition = f"(key = {literal(key)} OR uid = {literal(key)})"
     if caption_index is not None:
-        condition += f" AND caption_index = {rows.whole('caption_index', caption_index)}"
-    found: list[dict[str, Any]] = rows.fetch(database, condition, "status <> 'ok', caption_index", 1).to_pylist()
+        condition += f" AND caption_index = {row_queries.whole('caption_index', caption_index)}"
+    found: list[dict[str, Any]] = row_queries.fetch(database, condition, "status <> 'ok', caption_index", 1).to_pylist()
     if not found:
         which = f" with caption {caption_index}" if caption_index is not None else ""
         raise ExplainError(f"{database.path} has no row {key!r}{which}; `auditor worst {database.path}` lists keys")
@@ -276,7 +276,7 @@ def find_duplicates(database: AuditDatabase, row: dict[str, Any], most: int = 20
     """The other rows of the group of duplicates that a row's medium belongs to."""
     first = row.get("duplicate_of") or row["uid"]
     others = f"duplicate_of = {literal(first)} AND uid <> {literal(row['uid'])}"
-    found = rows.fetch(database, others, "", most).to_pylist()
-    if first != row["uid"] and (original := rows.row(database, first)):
+    found = row_queries.fetch(database, others, "", most).to_pylist()
+    if first != row["uid"] and (original := row_queries.row(database, first)):
         found = [original, *found[: most - 1]]
     return [{name: other[name] for name in ("uid", "key", "caption_index", "shard", "caption")} for other in found]

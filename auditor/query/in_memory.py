@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from auditor.query.rules import Threshold, flag_sql
+from auditor.query.samples_view import flag_columns
 from auditor.query.sandbox import Sandbox, literal, name
-from auditor.query.view import flag_columns
 from auditor.schema import COLUMNS
 
 MOST_ROWS = 20_000_000

@@ -18,10 +18,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from auditor.audit_folder.folder import Folder
 from auditor.errors import AuditorError
 from auditor.query.sandbox import literal
 from auditor.schema import MARKS, Mark
-from auditor.store.folder import Folder
 
 FILE = "reviews.jsonl"
 WITHDRAWN: Literal["withdrawn"] = "withdrawn"  # in place of a mark: the reviewer has taken it back

@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from auditor.audit_folder.fault_records import read_faults
 from auditor.query.database import AuditDatabase
 from auditor.query.distributions import (
     TimeShifts,
@@ -13,7 +14,6 @@ from auditor.query.distributions import (
     typical_values,
 )
 from auditor.schema import FLAGS, HEADLINES
-from auditor.store.faults import read_faults
 
 MOST_FAULTS = 10  # shown
 

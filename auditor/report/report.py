@@ -17,19 +17,19 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from auditor.audit_folder.fault_records import read_faults
+from auditor.audit_folder.folder import split_target
+from auditor.corpus.sample import span_of
 from auditor.errors import AuditorError
 from auditor.query.database import AuditDatabase
 from auditor.query.distributions import density, histogram
-from auditor.query.precision import precision
-from auditor.query.rows import calm_note, errors, media, worst
+from auditor.query.row_queries import calm_note, errors, media, worst
 from auditor.query.rules import flag_cut
 from auditor.query.summary import AT_LEAST, Summary, summarise
-from auditor.report.svg import compact, density_chart, histogram_chart, null_chart
-from auditor.report.words import GALLERIES, Gallery
-from auditor.sample import span_of
+from auditor.report.galleries import GALLERIES, Gallery
+from auditor.report.svg_charts import compact, density_chart, histogram_chart, null_chart
+from auditor.review.flag_precision import precision
 from auditor.schema import COLUMNS, FLAGS, HEADLINES
-from auditor.store.faults import read_faults
-from auditor.store.folder import split_target
 
 HERE = Path(__file__).parent
 THUMBNAIL = 240  # pixels of the longer side

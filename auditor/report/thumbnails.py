@@ -16,11 +16,11 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from auditor.corpus.sample import Kind, Problem, Span
 from auditor.errors import AuditorError
-from auditor.sample import Kind, Problem, Span
 
 if TYPE_CHECKING:
-    from auditor.decode.decoders import Decoded
+    from auditor.workers.decoder_pool import Decoded
 
 T = TypeVar("T")
 QUALITY = 85
@@ -34,7 +34,7 @@ class Thumbnails:
     """Makes thumbnails that fit in a square of `size` pixels; the aspect ratio is kept."""
 
     def __init__(self, size: int = 256, frames: int = 1, workers: int = 1, seconds: float = 30.0) -> None:
-        from auditor.decode.decoders import DecoderPool, Limits, PixelSpec
+        from auditor.workers.decoder_pool import DecoderPool, Limits, PixelSpec
 
         spec = PixelSpec(size=(size, size), resize_mode="longest", fill=255)
         self._pool: DecoderPool = DecoderPool(spec, frames, workers, Limits(seconds=seconds))
@@ -58,7 +58,7 @@ class Thumbnails:
     def _decoded(
         self, media: Iterable[tuple[T, bytes, Kind]], spans: Mapping[T, Span]
     ) -> Iterator[tuple[T, "Decoded | Problem"]]:
-        from auditor.decode.decoders import Stream
+        from auditor.workers.decoder_pool import Stream
 
         tasks = ((tag, Stream(data, [spans[tag]]) if tag in spans else data, kind) for tag, data, kind in media)
         for tag, result in self._pool.map(tasks):

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol, TypeVar
 
-from auditor.corpus.reader import Shard
-from auditor.run.crew import Crew
+from auditor.audit_folder.folder import Folder
+from auditor.corpus.open_corpus import Shard
 from auditor.score.corpus_statistics import Context
 from auditor.score.score import is_scored, score_shard
-from auditor.store.folder import Folder
-from auditor.sweep.embeddings_file import ShardReport, errors_in
+from auditor.sweep.embeddings_writer import ShardReport, errors_in
 from auditor.sweep.sweep import SweepConfig, Sweeper, earlier
 from auditor.sweep.vector_sweep import StoredModel, VectorSweeper, stored_bytes
+from auditor.workers.process_pool import Crew
 from model.backbone import Backbone
 
 Watch = Callable[[int, int], None]

@@ -12,10 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditor.corpus.reader import Corpus, open_corpus
+from auditor.audit_folder.folder import Folder
+from auditor.audit_folder.lock import exclusive
+from auditor.audit_folder.manifest import NAME, Manifest
+from auditor.corpus.open_corpus import Corpus, open_corpus
 from auditor.errors import AuditError, resumable
-from auditor.measure.growth import Drift, mean_drift, topic_drift
-from auditor.run.audit import (
+from auditor.run.output_folder import check_place, how_to_resume
+from auditor.run.rescore import stored_head
+from auditor.run.run_audit import (
     AuditConfig,
     MakeEngine,
     account,
@@ -26,16 +30,12 @@ from auditor.run.audit import (
     refuse_other_model,
     sweep_corpus,
 )
-from auditor.run.place import check_place, how_to_resume
-from auditor.run.rescore import stored_head
 from auditor.run.scoring import finish, score_with
 from auditor.score.corpus_statistics import ScoreConfig, prepare
 from auditor.score.duplicate_search import find_duplicates
 from auditor.score.pair_sample import count_pairs
 from auditor.score.score import samples_name
-from auditor.store.folder import Folder
-from auditor.store.lock import exclusive
-from auditor.store.manifest import NAME, Manifest
+from auditor.score.statistics.growth import Drift, mean_drift, topic_drift
 from auditor.sweep.sweep import earlier, settings
 from auditor.sweep.vector_sweep import StoredModel
 

@@ -1,12 +1,12 @@
 """How an audit ends: the summary people read, the JSON machines read, and the exit code both go by."""
 
+from auditor.audit_folder.manifest import Manifest
 from auditor.console import table
 from auditor.errors import AuditorError
 from auditor.query.database import AuditDatabase
-from auditor.query.rows import calm_note, worst
+from auditor.query.row_queries import calm_note, worst
 from auditor.query.summary import summarise
 from auditor.say import say_json, say_lines
-from auditor.store.manifest import Manifest
 
 SHOWN = ["key", "caption_index", "p_mismatch", "similarity", "caption"]
 

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from auditor.audit_folder.audit_files import swept_shards
+from auditor.audit_folder.embeddings import file_name
+from auditor.audit_folder.folder import Folder
+from auditor.audit_folder.lock import exclusive
+from auditor.audit_folder.manifest import Manifest
 from auditor.errors import AuditError, resumable
 from auditor.run.engine import LocalEngine
 from auditor.run.scoring import finish, keep_head, look_for_faults, score_corpus
 from auditor.score.corpus_statistics import ScoreConfig
-from auditor.store.audit_files import swept_shards
-from auditor.store.embeddings import file_name
-from auditor.store.folder import Folder
-from auditor.store.lock import exclusive
-from auditor.store.manifest import Manifest
 from auditor.sweep.sweep import SweepConfig
 from model.checkpoint import CONFIG, HEAD, load_head, read_config
 from model.prototypes import PrototypeHead

@@ -8,6 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from auditor.audit_folder.fault_records import FILE as FAULTS
+from auditor.audit_folder.fault_records import write_faults
+from auditor.audit_folder.folder import Folder
+from auditor.audit_folder.manifest import Manifest, now, versions
 from auditor.console import Progress
 from auditor.errors import AuditError
 from auditor.query.database import AuditDatabase
@@ -18,10 +22,6 @@ from auditor.score.pair_sample import NothingEncodedError
 from auditor.score.score import samples_name
 from auditor.score.shard_priors import find_priors
 from auditor.score.vocabulary import Encode
-from auditor.store.faults import FILE as FAULTS
-from auditor.store.faults import write_faults
-from auditor.store.folder import Folder
-from auditor.store.manifest import Manifest, now, versions
 from auditor.vectors import Floats
 from model.backbone import Backbone
 from model.checkpoint import save_checkpoint
@@ -108,8 +108,8 @@ def keep_head(folder: Folder, head: PrototypeHead, manifest: Manifest) -> None:
 
 def look_for_faults(folder: Folder, engine: Engine) -> None:
     """faults.parquet: the patterns of a finished audit, where there is enough of it to tell any."""
-    from auditor.faults.find import find_faults
-    from auditor.faults.passage import FaultsError
+    from auditor.faults.corpus_window import FaultsError
+    from auditor.faults.find_faults import find_faults
 
     folder.remove(FAULTS)
     with contextlib.suppress(FaultsError), AuditDatabase(folder.url, limits=Limits(seconds=None)) as database:

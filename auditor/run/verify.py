@@ -10,23 +10,23 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from auditor.corpus.media import read_media
-from auditor.decode.decoders import Decoded, DecoderPool, Stream
+from auditor.audit_folder import arrow_schema
+from auditor.audit_folder.audit_files import swept_shards
+from auditor.audit_folder.embeddings import identities, read_embeddings
+from auditor.audit_folder.folder import Folder
+from auditor.audit_folder.manifest import Manifest
+from auditor.corpus.read_medium import read_media
+from auditor.corpus.sample import span_of
 from auditor.errors import AuditorError
-from auditor.measure.siblings import Siblings
 from auditor.run.rescore import stored_head
-from auditor.sample import span_of
 from auditor.score.corpus_statistics import Context, ScoreConfig, prepare
 from auditor.score.pair_sample import KINDS, Pairs, count_pairs, groups, pairs_of_kind
 from auditor.score.score import samples_name, score_pairs
-from auditor.store import arrow_schema
-from auditor.store.audit_files import swept_shards
-from auditor.store.embeddings import identities, read_embeddings
-from auditor.store.folder import Folder
-from auditor.store.manifest import Manifest
-from auditor.sweep.rows import digest
+from auditor.score.statistics.siblings import Siblings
+from auditor.sweep.sample_rows import digest
 from auditor.sweep.sweep import SweepConfig
 from auditor.vectors import from_frames
+from auditor.workers.decoder_pool import Decoded, DecoderPool, Stream
 from model.backbone import Backbone
 from model.checkpoint import load_model
 

@@ -7,8 +7,7 @@ columns at once.
 """
 
 from auditor.schema.column import Column, Group, Type, Use
-from auditor.schema.flags import FLAGS, Flag
-from auditor.schema.lists import (
+from auditor.schema.column_lists import (
     COLUMNS,
     FACTS,
     HEADLINES,
@@ -20,7 +19,8 @@ from auditor.schema.lists import (
     named,
     order_sql,
 )
-from auditor.schema.words import MARKS, STATUSES, Mark, Status, Word
+from auditor.schema.flags import FLAGS, Flag
+from auditor.schema.statuses import MARKS, STATUSES, Mark, Status, Word
 
 __all__ = [
     "COLUMNS",

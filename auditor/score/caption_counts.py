@@ -11,9 +11,9 @@ from functools import partial
 import numpy as np
 import pyarrow.compute as pc
 
+from auditor.audit_folder.embeddings import file_name
+from auditor.audit_folder.folder import Folder
 from auditor.score.pair_sample import Each, in_turn
-from auditor.store.embeddings import file_name
-from auditor.store.folder import Folder
 from auditor.vectors import Ints
 
 

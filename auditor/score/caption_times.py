@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from auditor.measure.timing import best_span, find_shift
+from auditor.audit_folder.embeddings import Embeddings
 from auditor.score.pair_sample import Pairs
-from auditor.store.embeddings import Embeddings
+from auditor.score.statistics.caption_timing import best_span, find_shift
 from auditor.vectors import Floats, Ints
 
 NEAR = 8.0  # seconds around a span in which its caption may be true

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from auditor.measure.layout import Layout, fit_layout
+from auditor.audit_folder.folder import Folder
 from auditor.score.pair_sample import Pairs
-from auditor.store.folder import Folder
+from auditor.score.statistics.map_layout import Layout, fit_layout
 from auditor.vectors import Floats, Ints
 
 FILE = "map.parquet"

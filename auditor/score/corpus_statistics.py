@@ -14,12 +14,10 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from auditor.audit_folder import embeddings as stored
+from auditor.audit_folder.folder import Folder
+from auditor.audit_folder.topic_names import write_topics
 from auditor.errors import AuditorError
-from auditor.measure.ambiguity import AmbiguityScale, Frequencies, Level, absolute_thresholds, top_thresholds
-from auditor.measure.mismatch import MismatchModel, fit_mismatch
-from auditor.measure.rivals import Hubs, Measures, Reference, frame_match_threshold, hubs_of, measure
-from auditor.measure.topics import assign_topics, fit_topics, typical_captions
-from auditor.measure.words import Vocabulary
 from auditor.score.caption_counts import CaptionCounts, count_captions
 from auditor.score.corpus_map import CorpusMap, lay_out
 from auditor.score.duplicate_search import BEST, find_duplicates
@@ -37,12 +35,14 @@ from auditor.score.pair_sample import (
     vectors_to_fit,
 )
 from auditor.score.shard_priors import Priors
+from auditor.score.statistics.ambiguity import AmbiguityScale, Frequencies, Level, absolute_thresholds, top_thresholds
+from auditor.score.statistics.mismatch import MismatchModel, fit_mismatch
+from auditor.score.statistics.rivals import Hubs, Measures, Reference, frame_match_threshold, hubs_of, measure
+from auditor.score.statistics.topics import assign_topics, fit_topics, typical_captions
+from auditor.score.statistics.word_evidence import Vocabulary
 from auditor.score.vocabulary import Encode, draw_captions, vocabulary_of
-from auditor.store import embeddings as stored
-from auditor.store.folder import Folder
-from auditor.store.topics import write_topics
 from auditor.vectors import Floats
-from model.fit import Target, fit_prototypes
+from model.fit_prototypes import Target, fit_prototypes
 from model.prototypes import HeadConfig, PrototypeHead
 
 

@@ -1,4 +1,4 @@
-"""Duplicates of a corpus of any size, found cell by cell (auditor.measure.duplicates) by whatever engine there is.
+"""Duplicates of a corpus of any size, found cell by cell (auditor.score.statistics.duplicates) by whatever engine there is.
 
 Vectors go to disk sorted by cell, a file for some shards; then each group of cells is read from all files and searched.
 Memory is bounded by a group of cells. What repeats another medium is written shard by shard, so that a scorer reads of
@@ -15,7 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from auditor.measure.duplicates import (
+from auditor.audit_folder.embeddings import MEDIUM, begins_medium, file_name, identities, matrix, read_facts
+from auditor.audit_folder.folder import Folder, StorageError
+from auditor.schema import COLUMNS, FACTS
+from auditor.score.pair_sample import KINDS, Each, ShardCounts, groups, in_turn
+from auditor.score.statistics.duplicates import (
     SAMPLE_PER_CELL,
     Components,
     cell_count,
@@ -24,11 +28,7 @@ from auditor.measure.duplicates import (
     fit_cells,
     places,
 )
-from auditor.schema import COLUMNS, FACTS
-from auditor.score.pair_sample import KINDS, Each, ShardCounts, groups, in_turn
-from auditor.store.embeddings import MEDIUM, begins_medium, file_name, identities, matrix, read_facts
-from auditor.store.folder import Folder, StorageError
-from auditor.sweep.rows import digest
+from auditor.sweep.sample_rows import digest
 from auditor.vectors import Bools, Floats, Ints
 
 PIXELS = "pixels"  # width times height

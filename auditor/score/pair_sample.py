@@ -12,12 +12,12 @@ from typing import Protocol, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from auditor.audit_folder.embeddings import MEDIUM, Embeddings, begins_medium, identities, read_embeddings, read_facts
+from auditor.audit_folder.folder import Folder
 from auditor.errors import AuditorError
-from auditor.measure.rivals import Reference
-from auditor.measure.siblings import Siblings, sibling_rows
-from auditor.measure.siblings import concatenate as concatenate_siblings
-from auditor.store.embeddings import MEDIUM, Embeddings, begins_medium, identities, read_embeddings, read_facts
-from auditor.store.folder import Folder
+from auditor.score.statistics.rivals import Reference
+from auditor.score.statistics.siblings import Siblings, sibling_rows
+from auditor.score.statistics.siblings import concatenate as concatenate_siblings
 from auditor.vectors import Floats, Ints, MediaVectors, taken
 from auditor.vectors import concatenate as concatenate_media
 

@@ -12,18 +12,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import torch
 
-from auditor.measure.evidence import Judge, gather
-from auditor.measure.mismatch import MismatchModel
-from auditor.measure.rivals import Measures
-from auditor.measure.topics import assign_topics
+from auditor.audit_folder import arrow_schema
+from auditor.audit_folder.embeddings import begins_medium, file_name, read_embeddings
+from auditor.audit_folder.folder import Folder
 from auditor.score.caption_times import time_scores
 from auditor.score.corpus_statistics import Context, KindContext
 from auditor.score.duplicate_search import duplicates_name, read_duplicates
 from auditor.score.pair_sample import KINDS, Pairs, pairs_of_kind
 from auditor.score.shard_priors import sharpened
-from auditor.store import arrow_schema
-from auditor.store.embeddings import begins_medium, file_name, read_embeddings
-from auditor.store.folder import Folder
+from auditor.score.statistics.mismatch import MismatchModel
+from auditor.score.statistics.mismatch_statistic import Judge, gather
+from auditor.score.statistics.rivals import Measures
+from auditor.score.statistics.topics import assign_topics
 
 Columns = dict[str, Any]
 

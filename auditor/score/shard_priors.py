@@ -11,9 +11,9 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from auditor.audit_folder.folder import Folder
 from auditor.score.group_shares import FEWEST_GROUPS, Doubles, prior_strength, shares
 from auditor.score.pair_sample import Each, in_turn
-from auditor.store.folder import Folder
 from auditor.vectors import Floats
 
 LEAST = 1e-6  # p is never surer than that

@@ -10,11 +10,11 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from auditor.measure.words import Vocabulary, encode_words
+from auditor.audit_folder import embeddings as stored
+from auditor.audit_folder.embeddings import file_name
+from auditor.audit_folder.folder import Folder
 from auditor.score.pair_sample import Each, ShardCounts, in_turn
-from auditor.store import embeddings as stored
-from auditor.store.embeddings import file_name
-from auditor.store.folder import Folder
+from auditor.score.statistics.word_evidence import Vocabulary, encode_words
 from auditor.vectors import Floats
 
 NAME = "words.parquet"

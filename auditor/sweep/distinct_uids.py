@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from auditor.sweep.rows import digest
+from auditor.sweep.sample_rows import digest
 
 
 class DistinctUids:

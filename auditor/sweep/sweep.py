@@ -14,19 +14,19 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from auditor.audit_folder.embeddings import file_name
+from auditor.audit_folder.folder import Folder
+from auditor.corpus.sample import Kind, Problem, Sample, by_span
 from auditor.corpus.shard import OpenShard, Shard
-from auditor.decode.decoders import Decoded, DecoderPool, Stream
 from auditor.errors import AuditorError
-from auditor.sample import Kind, Problem, Sample, by_span
-from auditor.store.embeddings import file_name
-from auditor.store.folder import Folder
-from auditor.sweep.embeddings_file import CHANGED, READINGS, Begin, ShardReport, Watch
+from auditor.sweep.embeddings_writer import CHANGED, READINGS, Begin, ShardReport, Watch
 from auditor.sweep.prefetch import Prefetch
-from auditor.sweep.rows import digest
-from auditor.sweep.shard_file import Outcome, Part, ShardFile
-from model.arithmetic import Precision
+from auditor.sweep.sample_rows import digest
+from auditor.sweep.shard_encoder import Outcome, Part, ShardFile
+from auditor.workers.decoder_pool import Decoded, DecoderPool, Stream
 from model.backbone import Backbone
 from model.pixels import Limits, PixelSpec
+from model.precision import Precision
 
 AHEAD = 256 * 2**20  # bytes of decoded pixels waiting for the encoder
 CONTEXT = 30.0  # seconds: as far as captions are looked for a shift

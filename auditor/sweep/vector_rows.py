@@ -9,13 +9,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditor.corpus import remote
-from auditor.corpus.names import kind_of
-from auditor.corpus.stored.shard import Roles, Vectors, VectorShard
-from auditor.facts.captions import facts_by_column
-from auditor.store import arrow_schema
-from auditor.store.embeddings import vector_column
-from auditor.sweep.rows import digest
+from auditor.audit_folder import arrow_schema
+from auditor.audit_folder.embeddings import vector_column
+from auditor.corpus import remote_files
+from auditor.corpus.file_names import kind_of
+from auditor.corpus.stored.vector_shard import Roles, Vectors, VectorShard
+from auditor.sweep.caption_facts import facts_by_column
+from auditor.sweep.sample_rows import digest
 from auditor.vectors import Bools
 
 UID = r"^[0-9a-fA-F]{32}$"
@@ -221,5 +221,5 @@ def place_of(path: str | None, folder: str) -> str | None:
     if not path or path.lower().startswith(("http://", "https://")):
         return None
     if path.startswith("file://"):
-        return remote.absolute(path)
-    return path if remote.is_url(path) or os.path.isabs(path) else f"{folder.rstrip('/')}/{path}"
+        return remote_files.absolute(path)
+    return path if remote_files.is_url(path) or os.path.isabs(path) else f"{folder.rstrip('/')}/{path}"

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from auditor.audit_folder.extra_columns import CARRIED, Source, cast_columns, publish
+from auditor.audit_folder.folder import Folder
 from auditor.corpus.shard import Corpus, Shard, ShardError
-from auditor.corpus.stored.npy import MatrixPlace
-from auditor.corpus.stored.shard import OpenVectors, Stretch, VectorShard
+from auditor.corpus.stored.npy_matrix import MatrixPlace
+from auditor.corpus.stored.vector_shard import OpenVectors, Stretch, VectorShard
 from auditor.errors import AuditorError
-from auditor.store.extra_columns import CARRIED, Source, cast_columns, publish
-from auditor.store.folder import Folder
-from auditor.sweep.embeddings_file import CHANGED, READINGS, Begin, EmbeddingsFile, ShardReport, Watch
-from auditor.sweep.rows import digest
+from auditor.sweep.embeddings_writer import CHANGED, READINGS, Begin, EmbeddingsFile, ShardReport, Watch
+from auditor.sweep.sample_rows import digest
 from auditor.sweep.vector_rows import Named, check_vectors, name_rows, piece_table, usable_vectors
 
 LOGIT_SCALE = 100.0  # CLIP's, at the end of its training

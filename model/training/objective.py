@@ -16,13 +16,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from model.backbone import Backbone
-from model.errors import ModelError
 from model.losses import diversity_loss, mean_similarities, uncertainty_loss
+from model.model_errors import ModelError
 from model.prototypes import PrototypeHead
 from model.similarity import pool_frames, similarity_matrix
-from model.training.processes import ProcessGroup
-from model.training.targets import Target
 from model.training.trainable import embed_frames, tower_learns
+from model.training.training_processes import ProcessGroup
+from model.training.uncertainty_targets import Target
 
 
 class ObjectiveError(ModelError):

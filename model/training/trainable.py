@@ -19,8 +19,8 @@ from model.backbone import LOCAL, Backbone, BackboneError, load_backbone, one_li
 from model.checkpoint import CheckpointError, load_head, load_model
 from model.pixels import PixelSpec
 from model.prototypes import HeadConfig, PrototypeHead
-from model.texttower import trimmed
-from model.training.config import ConfigError, TrainConfig
+from model.text_tower import trimmed
+from model.training.training_config import ConfigError, TrainConfig
 
 # What joins a tower to the common space, by open_clip's names: its own ViT and ResNet, timm trunks, text towers.
 PROJECTIONS = re.compile(r"(visual\.(proj|head|attnpool)|text_projection|text\.(text_projection|proj))\b")

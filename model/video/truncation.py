@@ -3,7 +3,7 @@
 MP4 and MOV (boxes), Matroska and WebM (the segment), AVI (the RIFF chunk); other formats do not say how long they are.
 """
 
-from model.video.formats import ISO_BOXES, MATROSKA
+from model.video.video_formats import ISO_BOXES, MATROSKA
 
 SEGMENT = b"\x18\x53\x80\x67"
 MOST_BOXES = 10_000

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from auditor.console import table
-from auditor.measure.ambiguity import AmbiguityScale, Frequencies, absolute_thresholds
-from auditor.measure.rivals import Measures, Reference, measure
+from auditor.score.statistics.ambiguity import AmbiguityScale, Frequencies, absolute_thresholds
+from auditor.score.statistics.rivals import Measures, Reference, measure
 from auditor.vectors import Floats, Ints, MediaVectors
 from tests.bench.flickr8k import Encode, Photos, encoder, first_noun_phrase, load_photos, nouns
 from tests.bench.mismatch_flickr8k import auroc
@@ -46,7 +46,7 @@ def uncertainties(photos: Photos, text: Floats) -> tuple[Floats, Floats]:
     """u of every photo and of the given captions, by prototypes fitted on the corpus as the product does."""
     import torch
 
-    from model.fit import fit_prototypes
+    from model.fit_prototypes import fit_prototypes
     from model.prototypes import HeadConfig
 
     head = fit_prototypes(

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from auditor.audit_folder.folder import Folder
 from auditor.console import table
-from auditor.corpus.reader import open_corpus
-from auditor.store.folder import Folder
+from auditor.corpus.open_corpus import open_corpus
 from auditor.sweep.sweep import SweepConfig, Sweeper
 from model.backbone import Backbone, load_backbone
 from model.pixels import decode_image, fit_to

@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from auditor.audit import Audit
-from auditor.facts.captions import caption_hash
-from auditor.faults.captions import repeated_captions
+from auditor.audit_folder.folder import Folder
+from auditor.audit_folder.manifest import Manifest
+from auditor.faults.repeated_captions import repeated_captions
 from auditor.query.sandbox import Limits
-from auditor.store.folder import Folder
-from auditor.store.manifest import Manifest
+from auditor.sweep.caption_facts import caption_hash
 
 FILES = 100
 

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from auditor.certify import bounds
-from auditor.certify.bounds import Stratum
-from auditor.certify.estimate import Certificate, certify
-from auditor.certify.strata import divide, draw
 from auditor.console import table
+from auditor.review import label_bounds
+from auditor.review.certificate import Certificate, certify
+from auditor.review.label_bounds import Stratum
+from auditor.review.strata import divide, draw
 
 KINDS, SHARES = ("good", "shifted", "useless", "inverted"), (0.05, 0.1, 0.2, 0.4)
 ROWS, LABELS, SEPARATION = 10_000, 100, 4.0
@@ -80,7 +80,7 @@ def run(kind: str, share: float, corpora: int) -> dict[str, Any]:
 
 def main() -> None:
     corpora = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
-    bounds.DRAWS = 2000  # a quantile of 2,000 draws is off by less than the width of a row
+    label_bounds.DRAWS = 2000  # a quantile of 2,000 draws is off by less than the width of a row
     rows = [run(kind, share, corpora) for share in SHARES for kind in KINDS]
     table(rows)
     RESULTS.mkdir(exist_ok=True)

@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from auditor.certify.bounds import Stratum
-from auditor.certify.estimate import certify
-from auditor.certify.recalibrate import fit_correction
-from auditor.certify.strata import divide, draw
 from auditor.console import table
-from auditor.measure.evidence import judged
-from auditor.measure.mismatch import fit_mismatch
-from auditor.measure.rivals import measure
+from auditor.review.certificate import certify
+from auditor.review.label_bounds import Stratum
+from auditor.review.recalibration import fit_correction
+from auditor.review.strata import divide, draw
+from auditor.score.statistics.mismatch import fit_mismatch
+from auditor.score.statistics.mismatch_statistic import judged
+from auditor.score.statistics.rivals import measure
 from tests.bench.flickr8k import Photos, encoder, load_photos
 from tests.bench.mismatch_flickr8k import calibration_error
 from tests.bench.noise import reference_of, spoil

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from auditor import console
-from auditor.store.arrow_schema import STORAGE
+from auditor.audit_folder.arrow_schema import STORAGE
 from tests.bench.query_10m import RESULTS, ROWS, made_audit
 
 MOVED = ("similarity", "p_mismatch", "matches_text", "matches_visual", "uncertainty_text", "uncertainty_visual")

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
-from auditor.demo.clips import Clip, frames, imagine_shot
-from auditor.demo.clips import film as demo_film
+from auditor.demo.scene_clips import Clip, frames, imagine_shot
+from auditor.demo.scene_clips import film as demo_film
 from model.pixels import Pixels
-from model.video.decode import Frames, decode_frames
+from model.video.video_decode import Frames, decode_frames
 from tests.support.clips import film
 
 ACROSS, WIDTH, HEIGHT, TEXT = 12, 96, 72, 26

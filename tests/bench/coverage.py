@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from auditor.console import table
-from auditor.measure.evidence import judged
-from auditor.measure.mismatch import fit_mismatch
-from auditor.measure.rivals import measure
-from auditor.measure.words import Vocabulary, document_frequencies, encode_words
+from auditor.score.statistics.mismatch import fit_mismatch
+from auditor.score.statistics.mismatch_statistic import judged
+from auditor.score.statistics.rivals import measure
+from auditor.score.statistics.word_evidence import Vocabulary, document_frequencies, encode_words
 from tests.bench.flickr8k import Photos, encoder, load_photos
 from tests.bench.mismatch_flickr8k import calibration_error
 from tests.bench.noise import part, reference_of, spoil

@@ -93,10 +93,10 @@ def halfway(slider: Any) -> Any:
 
 def until_in_memory(path: Path) -> float:
     """Seconds until the columns of the audit that the pages show are in memory."""
-    from dashboard import source
+    from dashboard import audit_source
 
     started = time.monotonic()
-    database = source._open(str(path), None, source.state_of(str(path)))
+    database = audit_source._open(str(path), None, audit_source.state_of(str(path)))
     while database.memory is None and time.monotonic() - started < 600:
         time.sleep(0.1)
     return time.monotonic() - started

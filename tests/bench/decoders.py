@@ -23,11 +23,11 @@ import av
 import numpy as np
 
 from auditor.console import table
-from model.video.decode import Source, by_decord, by_pyav, decode_frames
-from model.video.formats import read_header
-from model.video.index import read_index
-from model.video.plan import centres
-from model.video.seek import Reach
+from model.video.frame_index import read_index
+from model.video.frame_plan import centres
+from model.video.frame_seek import Reach
+from model.video.video_decode import Source, by_decord, by_pyav, decode_frames
+from model.video.video_formats import read_header
 from tests.conftest import SHARED
 from tests.support.clips import clip, joined
 

@@ -21,9 +21,9 @@ import numpy as np
 
 from auditor import Audit
 from auditor.console import table
-from auditor.corpus.write import write_shard
-from auditor.demo.clips import FPS, caption, encode, frames, imagine_shot
-from auditor.run.audit import AuditConfig, run_audit
+from auditor.corpus.shard_writer import write_shard
+from auditor.demo.scene_clips import FPS, caption, encode, frames, imagine_shot
+from auditor.run.run_audit import AuditConfig, run_audit
 from auditor.sweep.sweep import SweepConfig
 from tests.support.clips import joined
 

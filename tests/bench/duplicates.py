@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from auditor.audit_folder.embeddings import file_name, vectors
+from auditor.audit_folder.folder import Folder
 from auditor.console import table
-from auditor.measure.duplicates import COPY_DISTANCE
 from auditor.score.duplicate_search import find_duplicates, read_duplicates
 from auditor.score.pair_sample import ShardCounts
-from auditor.store.embeddings import file_name, vectors
-from auditor.store.folder import Folder
+from auditor.score.statistics.duplicates import COPY_DISTANCE
 from auditor.vectors import Floats
 
 RESULTS = Path("bench-results")

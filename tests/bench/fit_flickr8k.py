@@ -20,11 +20,11 @@ import torch
 from torch import Tensor
 
 from auditor.console import table
-from auditor.evaluate.encoding import Encoder, split_shards
-from auditor.retrieval.recall import EmbeddingSet, rank_text_queries, rank_visual_queries
+from auditor.research.evaluate.benchmark_encoding import Encoder, split_shards
+from auditor.research.retrieval.recall import EmbeddingSet, rank_text_queries, rank_visual_queries
 from auditor.vectors import MediaVectors
 from model.backbone import Backbone, load_backbone
-from model.fit import agreement, fit_prototypes, mean_similarity
+from model.fit_prototypes import agreement, fit_prototypes, mean_similarity
 from model.prototypes import HeadConfig, PrototypeHead, prototype_overlap
 from tests.conftest import SHARED
 

@@ -19,11 +19,11 @@ import numpy.typing as npt
 from scipy.stats import kendalltau
 
 from auditor.console import table
-from auditor.measure.evidence import judged
-from auditor.measure.mismatch import fit_mismatch
-from auditor.measure.rivals import Reference, measure
-from auditor.measure.siblings import Siblings, siblings_of
-from auditor.measure.words import Vocabulary, document_frequencies, encode_words
+from auditor.score.statistics.mismatch import fit_mismatch
+from auditor.score.statistics.mismatch_statistic import judged
+from auditor.score.statistics.rivals import Reference, measure
+from auditor.score.statistics.siblings import Siblings, siblings_of
+from auditor.score.statistics.word_evidence import Vocabulary, document_frequencies, encode_words
 from auditor.vectors import Ints, MediaVectors
 from tests.bench.flickr8k import Photos, encoder, load_photos
 from tests.bench.mismatch_flickr8k import OWN, auroc, lemon_of

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from auditor.audit import Audit
-from auditor.store.extra_columns import remove_source
+from auditor.audit_folder.extra_columns import remove_source
 from tests.support.synthetic import write_audit
 
 CACHE = Path("bench-results/cache")

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from auditor.console import table
-from auditor.decode.decoders import Decoded, DecoderPool, PixelSpec, Stream
-from auditor.sample import Span
+from auditor.corpus.sample import Span
+from auditor.workers.decoder_pool import Decoded, DecoderPool, PixelSpec, Stream
 from tests.support.clips import joined, numbered_clip
 
 RATE, MINUTE, SECONDS = 10, 600, 3 * 3600

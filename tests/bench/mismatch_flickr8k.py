@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from auditor.console import table
-from auditor.measure.evidence import judged, repairings
-from auditor.measure.mismatch import fit_mismatch, fit_scores
-from auditor.measure.rivals import Measures, Reference, measure
-from auditor.measure.words import Vocabulary, document_frequencies, encode_words
-from auditor.retrieval import analyses
+from auditor.research.retrieval import analyses
+from auditor.score.statistics.mismatch import fit_mismatch, fit_scores
+from auditor.score.statistics.mismatch_statistic import judged, repairings
+from auditor.score.statistics.rivals import Measures, Reference, measure
+from auditor.score.statistics.word_evidence import Vocabulary, document_frequencies, encode_words
 from auditor.vectors import Floats
 from tests.bench.flickr8k import Encode, Photos, encoder, load_photos
 from tests.bench.noise import KINDS, halves, part, reference_of, spoil

@@ -19,11 +19,11 @@ import numpy as np
 from PIL import Image
 
 from auditor.console import table
-from auditor.demo.clips import Clip, encode, imagine_shot
-from auditor.demo.clips import film as demo_film
+from auditor.demo.scene_clips import Clip, encode, imagine_shot
+from auditor.demo.scene_clips import film as demo_film
 from model.pixels import Pixels
-from model.video.decode import decode_frames
 from model.video.motion import Motion
+from model.video.video_decode import decode_frames
 from tests.conftest import SHARED
 from tests.support.clips import film
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from auditor.measure.rivals import Reference
-from auditor.measure.siblings import siblings_of
+from auditor.score.statistics.rivals import Reference
+from auditor.score.statistics.siblings import siblings_of
 from auditor.vectors import Ints, MediaVectors
 from tests.bench.flickr8k import Encode, Photos, nouns, swap_noun, words
 

@@ -24,10 +24,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from auditor.audit_folder.folder import Folder
 from auditor.console import table
-from auditor.corpus.reader import open_corpus
-from auditor.facts.languages import language
-from auditor.store.folder import Folder
+from auditor.corpus.open_corpus import open_corpus
+from auditor.sweep.languages import language
 from auditor.sweep.sweep import SweepConfig, Sweeper
 from model import fast_pixels, pixels
 from model.backbone import Backbone, load_backbone

@@ -17,12 +17,12 @@ import click
 import numpy as np
 
 from auditor.demo.scenes import draw, imagine
-from auditor.faults.blocks import find_blocks
-from auditor.faults.evidence import Reference, Scene, fit_evidence, own_scores, random_scores
-from auditor.faults.find import explained_by
-from auditor.faults.passage import mean_captions
+from auditor.faults.corpus_window import mean_captions
+from auditor.faults.find_faults import explained_by
+from auditor.faults.mixed_blocks import find_blocks
+from auditor.faults.pairing_evidence import Reference, Scene, fit_evidence, own_scores, random_scores
 from auditor.faults.repair import matched
-from auditor.faults.runs import Run, band, chance_of, joined, shard_runs, significant
+from auditor.faults.shifted_stretches import Run, band, chance_of, joined, shard_runs, significant
 from auditor.vectors import Floats, Ints
 from tests.support.planted import SCALE, invented
 
@@ -137,7 +137,7 @@ def repaired(name: str, block: Scene, sound: Scene, reference: Reference) -> dic
 
 def drawn(checkpoint: str, captions: int, count: int = 1500) -> Corpus:
     """Scenes that the demo's model has not seen, encoded by it."""
-    from auditor.demo.captions import describe
+    from auditor.demo.scene_captions import describe
     from model.checkpoint import load_model
     from model.pixels import fit_to
 

@@ -24,7 +24,7 @@ TABLES = ("pearson", "removal", "trust", "deciles", "ablation", "prototypes", "e
 
 def clip(number: int) -> dict[str, bytes]:
     """The members of one sample; the same for the same number."""
-    from auditor.demo.clips import Clip, caption, encode, film, imagine_shot
+    from auditor.demo.scene_clips import Clip, caption, encode, film, imagine_shot
 
     rng = random.Random(number)
     shot = imagine_shot(rng)

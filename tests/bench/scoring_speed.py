@@ -32,7 +32,7 @@ def seconds() -> float:
     """Processor time that this checkout takes to score the pairs, its text tower's words included where it has them."""
     import time
 
-    from auditor.measure import mismatch, rivals
+    from auditor.score.statistics import mismatch, rivals
     from auditor.vectors import MediaVectors
 
     generator = np.random.default_rng(0)
@@ -48,9 +48,9 @@ def seconds() -> float:
         measured = rivals.measure(MediaVectors(visual), text, group, reference, media=PAIRS // 5, captions=PAIRS)
         model.p(measured.mismatch_score)  # type: ignore[union-attr, attr-defined]
         return time.process_time() - started
-    from auditor.measure.evidence import judged
-    from auditor.measure.siblings import siblings_of
-    from auditor.measure.words import Vocabulary
+    from auditor.score.statistics.mismatch_statistic import judged
+    from auditor.score.statistics.siblings import siblings_of
+    from auditor.score.statistics.word_evidence import Vocabulary
 
     names = [f"{chr(97 + i % 26)}{chr(97 + i // 26 % 26)}{chr(97 + i // 676)}word" for i in range(WORDS)]
     captions = [" ".join(names[i] for i in generator.integers(0, WORDS, 6)) for _ in range(PAIRS)]

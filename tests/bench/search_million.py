@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from auditor.console import table
-from auditor.search.scan import THREADS, nearest
+from auditor.query.vector_scan import THREADS, nearest
 
 WIDTH, QUERIES, BLOCK = 512, 7, 50_000
 RESULTS = Path(__file__).resolve().parents[2] / "bench-results"

@@ -14,10 +14,10 @@ import click
 import numpy as np
 import numpy.typing as npt
 
-from auditor.measure.evidence import judged
-from auditor.measure.mismatch import fit_mismatch
-from auditor.measure.rivals import Reference, measure
 from auditor.score.shard_priors import EDGES, log_odds, priors_of, sharpened
+from auditor.score.statistics.mismatch import fit_mismatch
+from auditor.score.statistics.mismatch_statistic import judged
+from auditor.score.statistics.rivals import Reference, measure
 from auditor.vectors import Floats, MediaVectors
 from tests.support.planted import SCALE, invented
 

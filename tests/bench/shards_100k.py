@@ -22,14 +22,14 @@ import numpy as np
 import ray
 import torch
 
+from auditor.audit_folder.folder import Folder
+from auditor.audit_folder.manifest import Manifest
 from auditor.console import table
-from auditor.corpus.reader import open_corpus
-from auditor.run.audit import AuditConfig, account, begin, sweep_corpus
-from auditor.run.distribute import Placement, RayEngine, SweepWorker
+from auditor.corpus.open_corpus import open_corpus
+from auditor.run.ray_engine import Placement, RayEngine, SweepWorker
+from auditor.run.run_audit import AuditConfig, account, begin, sweep_corpus
 from auditor.run.scoring import score_corpus
 from auditor.score.corpus_statistics import ScoreConfig
-from auditor.store.folder import Folder
-from auditor.store.manifest import Manifest
 from auditor.sweep.sweep import SweepConfig, Sweeper
 from model.checkpoint import Loaded
 from model.pixels import PixelSpec

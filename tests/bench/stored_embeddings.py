@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from auditor.run.audit import AuditConfig, run_audit
+from auditor.run.run_audit import AuditConfig, run_audit
 from auditor.score.corpus_statistics import ScoreConfig
 from tests.support.stored import datacomp_table, pairs
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from auditor.console import table
-from model.fit import fit_prototypes, mean_similarity
+from model.fit_prototypes import fit_prototypes, mean_similarity
 from model.prototypes import HeadConfig
 from model.similarity import log_perplexity
 from tests.bench.flickr8k import load_photos

@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from auditor.console import table
-from auditor.measure import evidence
-from auditor.measure.mismatch import fit_mismatch
-from auditor.measure.rivals import measure
-from auditor.query.thresholds import NOTHING, Cut, PairCounts, count_scores, cuts
+from auditor.keep.thresholds import NOTHING, Cut, PairCounts, count_scores, cuts
+from auditor.score.statistics import mismatch_statistic
+from auditor.score.statistics.mismatch import fit_mismatch
+from auditor.score.statistics.rivals import measure
 from tests.support.pairs import planted
 
 Bools = npt.NDArray[np.bool_]
@@ -42,7 +42,7 @@ def judged(media: int, captions: int, noise: float, rate: float, seed: int) -> t
     reference = corpus.reference
     model = fit_mismatch(reference, seed=seed)
     assert model is not None and model.judge is not None
-    score = evidence.judged(
+    score = mismatch_statistic.judged(
         model.judge, reference, measure(reference.media, reference.text, reference.group, reference)
     )
     return count_scores(score, model), model.p(score), corpus.spoiled

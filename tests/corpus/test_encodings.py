@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from auditor.corpus.captions import find_encoding
-from auditor.corpus.reader import CorpusError, CorpusOptions, OpenShard, open_corpus
-from auditor.sample import Sample
+from auditor.corpus.caption_text import find_encoding
+from auditor.corpus.open_corpus import CorpusError, CorpusOptions, OpenShard, open_corpus
+from auditor.corpus.sample import Sample
 from tests.support.corpora import write_tar
 
 TEXTS = {

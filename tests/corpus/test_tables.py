@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from auditor.corpus.media import cell_path, read_media
-from auditor.corpus.reader import Corpus, CorpusError, CorpusOptions, ShardError, open_corpus
-from auditor.corpus.tables.parquet import cut_groups
-from auditor.corpus.tables.texttable import list_text
-from auditor.sample import Sample
+from auditor.corpus.open_corpus import Corpus, CorpusError, CorpusOptions, ShardError, open_corpus
+from auditor.corpus.read_medium import cell_path, read_media
+from auditor.corpus.sample import Sample
+from auditor.corpus.tables.parquet_table import cut_groups
+from auditor.corpus.tables.text_table import list_text
 
 PNG = b"\x89PNG\r\n\x1a\n"
 MP4 = b"\0\0\0\x20ftypisom"

@@ -9,8 +9,8 @@ from urllib.parse import parse_qs, urlparse
 import pytest
 
 from auditor.audit import Audit
-from auditor.explore.queues import queue
-from auditor.explore.shapes import decoded, shapes_sql
+from auditor.query.map_selection import decoded, shapes_sql
+from auditor.review.review_queues import queue
 from tests.support.browser import PATIENCE, settled, visit
 from tests.support.dashboard_audit import HOSTILE_KEY
 

@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pyarrow as pa
 
-from auditor.explore.corpus_map import TopicLabel
+from auditor.query.map_sample import TopicLabel
 from dashboard.map_chart import NAME_SIZE, apart, map_chart
 
 

@@ -13,9 +13,9 @@ from streamlit.util import calc_hash
 
 from auditor.audit import Audit
 from auditor.dashboard_settings import Settings
-from auditor.query.thresholds import choose_cut
-from dashboard.selection import Selection
-from dashboard.state import View, sample_query
+from auditor.keep.thresholds import choose_cut
+from dashboard.row_selection import Selection
+from dashboard.url_state import View, sample_query
 from tests.support.planted import invented, write_planted
 from tests.support.results import write_results
 from tests.support.synthetic import write_audit, write_corpus_audit

@@ -9,12 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditor.audit import Audit
-from auditor.keep.effects import rule_effects
+from auditor.keep.rule_effects import rule_effects
 from auditor.query.database import AuditDatabase
 from auditor.query.rules import Rules
 from dashboard import records
-from dashboard.selection import Selection
-from dashboard.state import View
+from dashboard.row_selection import Selection
+from dashboard.url_state import View
 from tests.support.synthetic import write_audit, write_corpus_audit
 
 

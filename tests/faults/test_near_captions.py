@@ -9,8 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditor import Audit
+from auditor.audit_folder.embeddings import vectors
+from auditor.audit_folder.folder import Folder
 from auditor.faults import near_captions
-from auditor.faults.captions import CaptionGroup, signatures
+from auditor.faults.corpus_window import read_passage
 from auditor.faults.near_captions import (
     ALIKE_TEXT,
     CORE,
@@ -29,10 +31,8 @@ from auditor.faults.near_captions import (
     shard_templates,
     uses_in,
 )
-from auditor.faults.passage import read_passage
-from auditor.store.embeddings import vectors
-from auditor.store.folder import Folder
-from tests.faults.test_passage import write_shard
+from auditor.faults.repeated_captions import CaptionGroup, signatures
+from tests.faults.test_corpus_window import write_shard
 from tests.support.planted import invented, write_planted
 
 NAMES = ("ann", "bob", "cleo", "dan", "eve", "finn", "gus", "hal", "ida", "jo")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from auditor.audit import Audit
-from auditor.columns.apply import make_work
 from auditor.errors import AuditorError
+from auditor.query.apply_function import make_work
 from jobs.apply import ApplyWorker, find_function
 from tests.support.synthetic import write_corpus_audit
 

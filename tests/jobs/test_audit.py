@@ -22,14 +22,14 @@ import ray
 from ray.cluster_utils import Cluster
 from ray.job_submission import JobStatus, JobSubmissionClient
 
-from auditor.corpus.reader import Shard
-from auditor.run import distribute
-from auditor.run.audit import AuditConfig, run_audit
-from auditor.run.distribute import Placement, RayEngine, SweepWorker, ray_engine
-from auditor.store.folder import Folder
-from auditor.store.manifest import Manifest
-from auditor.sweep.embeddings_file import ShardReport
-from tests.run.test_audit import config, rows
+from auditor.audit_folder.folder import Folder
+from auditor.audit_folder.manifest import Manifest
+from auditor.corpus.open_corpus import Shard
+from auditor.run import ray_engine as ray_engine_module
+from auditor.run.ray_engine import Placement, RayEngine, SweepWorker, ray_engine
+from auditor.run.run_audit import AuditConfig, run_audit
+from auditor.sweep.embeddings_writer import ShardReport
+from tests.run.test_run_audit import config, rows
 from tests.support.corpora import caption, picture, sample, write_corpus, write_tar
 from tests.support.s3 import Bucket, bucket, s3_endpoint  # noqa: F401
 
@@ -215,7 +215,7 @@ class Deadly(SweepWorker):
 def test_a_shard_that_kills_its_worker_is_named_and_the_rest_is_finished(
     driver: Machines, random_model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(distribute, "PASSES", (False, True))
+    monkeypatch.setattr(ray_engine_module, "PASSES", (False, True))
     small = write_corpus(tmp_path / "corpus", shards=5, size=4)
     manifest = spread(config(small, tmp_path / "audit", random_model), 1, Deadly)
     assert [failed["shard"] for failed in manifest.failed_shards] == ["00002"]

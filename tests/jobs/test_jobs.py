@@ -9,14 +9,14 @@ import ray
 from ray.exceptions import AuthenticationError
 
 from auditor.cli import run
-from auditor.corpus.reader import ShardError, open_corpus
-from auditor.corpus.spec import absolute_spec
+from auditor.corpus.corpus_spec import absolute_spec
+from auditor.corpus.open_corpus import ShardError, open_corpus
 from auditor.errors import AuditorError
-from auditor.run.distribute import Placement, WorkerError
-from auditor.train.run import TrainError
+from auditor.research.train.training_run import TrainError
+from auditor.run.ray_engine import Placement, WorkerError
 from jobs import audit, cluster, evaluate, train
-from model.errors import ModelError
-from model.training.config import ConfigError, TrainConfig
+from model.model_errors import ModelError
+from model.training.training_config import ConfigError, TrainConfig
 from tests.support.training import tiny_config
 
 SUBMITTED = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # what `ray job submit` sets

@@ -18,7 +18,7 @@ import pytest
 
 from auditor.run.ray_tokens import MODE, TOKEN, TOKEN_PATH
 from tests.jobs.test_audit import free_port
-from tests.run.test_audit import rows
+from tests.run.test_run_audit import rows
 from tests.support.corpora import write_corpus
 
 ROOT = Path(__file__).resolve().parents[2]

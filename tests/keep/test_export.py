@@ -24,14 +24,14 @@ import torch
 import webdataset as wds
 
 from auditor.audit import Audit, QueryError
-from auditor.corpus.kept_captions import CorpusChangedError
-from auditor.corpus.names import portable_key
+from auditor.corpus.file_names import portable_key
+from auditor.corpus.rewrite_captions import CorpusChangedError
 from auditor.keep.export import export, sort_uids, uid_numbers
 from auditor.keep.export_shards import Plan, stretches
+from auditor.keep.export_target import ExportError
 from auditor.keep.formats.export_csv import export_csv
 from auditor.keep.kept_rows import KeptRows
 from auditor.keep.predicate import Predicate, UnknownShardError, key_number
-from auditor.keep.target import ExportError
 from auditor.keep.tiers import export_tiers
 from auditor.query.sandbox import Sandbox
 from tests.support.synthetic import add_member, picture, write_audit, write_corpus_audit
@@ -453,7 +453,7 @@ def test_keys_become_portable_names(key: str, portable: str) -> None:
 
 def test_members_of_an_exported_table_are_portable(tmp_path: Path, random_model: str) -> None:
     """Absolute paths, dots and a key that two shards share: names that any system unpacks, each of them once."""
-    from auditor.run.audit import AuditConfig, run_audit
+    from auditor.run.run_audit import AuditConfig, run_audit
 
     for name in ("a.v1.jpg", "a.v2.jpg", "sub/a_v1.jpg"):
         (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)

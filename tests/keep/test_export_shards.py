@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from auditor.audit import Audit
+from auditor.audit_folder.folder import Folder
+from auditor.audit_folder.lock import LockedError, exclusive
 from auditor.cli import run
-from auditor.keep.target import ExportError
-from auditor.run.audit import AuditConfig, run_audit
-from auditor.store.folder import Folder
-from auditor.store.lock import LockedError, exclusive
+from auditor.keep.export_target import ExportError
+from auditor.run.run_audit import AuditConfig, run_audit
 from auditor.sweep.sweep import SweepConfig
 from tests.support.corpora import sample, write_tar
 from tests.support.kill_points import kill_everywhere
@@ -65,11 +65,11 @@ def test_killed_at_any_file_operation_it_goes_on_next_time(made: Path, tmp_path:
 
 def test_a_corpus_that_changes_in_the_middle_is_not_mixed(made: Path, tmp_path: Path) -> None:
     kept = Audit(made / "audit").keep()
-    from auditor.keep import export_shards, plan_file
+    from auditor.keep import export_plan, export_shards
 
     target = Folder(tmp_path / "clean")
     sources = kept.by_shard()
-    plan_file.prepare(target, export_shards.describe(kept, sources, 6), force=False)
+    export_plan.prepare(target, export_shards.describe(kept, sources, 6), force=False)
     tar = made.parent / "corpus" / "00000.tar"
     os.utime(tar, ns=(1, 1))
     with pytest.raises(ExportError, match="a corpus that has changed"):

@@ -12,10 +12,10 @@ import pytest
 from auditor.audit import Audit
 from auditor.cli import run
 from auditor.corpus.shard import CorpusOptions
-from auditor.corpus.spans import listed
+from auditor.corpus.timed_captions import listed
 from auditor.errors import AuditError
-from auditor.keep.target import ExportError
-from auditor.run.audit import AuditConfig, run_audit
+from auditor.keep.export_target import ExportError
+from auditor.run.run_audit import AuditConfig, run_audit
 from tests.support.clips import numbered_clip
 from tests.support.synthetic import picture, write_corpus_audit
 

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from auditor.audit import Audit
 from auditor.cli import cli
-from auditor.corpus.kept_captions import CorpusChangedError, keep_captions
+from auditor.corpus.rewrite_captions import CorpusChangedError, keep_captions
 from auditor.corpus.shard import DEFAULTS
 from tests.support.synthetic import write_corpus_audit
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from model.errors import ModelError
+from model.model_errors import ModelError
 from model.pixels import DecodeError, Limits, Pixels, PixelSpec, decode_image, fit_to
 
 SIZES = [(640, 427), (427, 640), (224, 224), (225, 223), (37, 501), (13, 11), (1, 1), (3, 224), (1000, 17)]  # w, h

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from model.errors import ModelError
+from model.model_errors import ModelError
 from model.prototypes import INITS, HeadConfig, HeadError, PrototypeHead, prototype_overlap
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from auditor.query.by_medium import captions_of, count_media, media_page, several_captions
 from auditor.query.database import AuditDatabase
-from auditor.query.rows import page
+from auditor.query.row_queries import page
 from tests.support.synthetic import write_audit, write_corpus_audit
 
 

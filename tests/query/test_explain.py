@@ -13,11 +13,11 @@ import pytest
 from click.testing import CliRunner
 
 from auditor.audit import Audit
+from auditor.audit_folder import arrow_schema
+from auditor.audit_folder.embeddings import vectors
 from auditor.cli import cli
-from auditor.measure.rivals import Reference
 from auditor.query.explain import ExplainError, explain
-from auditor.store import arrow_schema
-from auditor.store.embeddings import vectors
+from auditor.score.statistics.rivals import Reference
 from auditor.vectors import MediaVectors
 from tests.support.pairs import as_video, planted
 

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditor.audit import Audit, Limits, QueryError
-from auditor.keep.drift import find_drift
+from auditor.keep.subset_drift import find_drift
 from auditor.query.database import AuditDatabase
 from auditor.query.in_memory import NUMBERS, InMemory
-from auditor.query.rows import count
+from auditor.query.row_queries import count
 from auditor.query.rules import Rules
 from auditor.schema import RULES as LIMITED
 from tests.support.synthetic import write_audit

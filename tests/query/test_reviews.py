@@ -10,9 +10,9 @@ import pytest
 from scipy.stats import binomtest
 
 from auditor.audit import Audit
-from auditor.query.precision import wilson
+from auditor.audit_folder.folder import Folder
 from auditor.query.reviews import Review, ReviewError, append_reviews, latest, read_reviews, verdicts
-from auditor.store.folder import Folder
+from auditor.review.flag_precision import wilson
 from tests.support.synthetic import write_audit
 
 

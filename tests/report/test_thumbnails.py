@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from auditor.corpus.sample import Kind, Problem, Span
 from auditor.report.thumbnails import ThumbnailError, Thumbnails, thumbnail
-from auditor.sample import Kind, Problem, Span
 from tests.support.clips import clip, numbered_clip, photo, read_number
 
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from auditor.audit_folder.folder import Folder
 from auditor.cli import run
 from auditor.errors import AuditError
 from auditor.query.database import AuditDatabase
-from auditor.run.audit import AuditConfig, run_audit
 from auditor.run.rescore import rescore
+from auditor.run.run_audit import AuditConfig, run_audit
 from auditor.score.corpus_statistics import ScoreConfig
-from auditor.store.folder import Folder
 from auditor.sweep.sweep import SweepConfig
 from tests.support.corpora import write_corpus
 

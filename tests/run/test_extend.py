@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from auditor import Audit
+from auditor.audit_folder.folder import Folder
+from auditor.audit_folder.manifest import Manifest
 from auditor.cli import run
 from auditor.errors import AuditError
-from auditor.run.audit import AuditConfig, run_audit
 from auditor.run.extend import extend_audit
 from auditor.run.rescore import rescore, settings_of
+from auditor.run.run_audit import AuditConfig, run_audit
 from auditor.score.corpus_statistics import prepare
-from auditor.store.folder import Folder
-from auditor.store.manifest import Manifest
 from tests.support.corpora import sample, write_tar
 
 

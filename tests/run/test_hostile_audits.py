@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from auditor.audit_folder.folder import Folder
+from auditor.audit_folder.repair_marks import mark_repair
 from auditor.cli import run
 from auditor.query.database import AuditDatabase
-from auditor.run.audit import AuditConfig, run_audit
-from auditor.store.folder import Folder
-from auditor.store.repair_marks import mark_repair
+from auditor.run.run_audit import AuditConfig, run_audit
 from auditor.sweep.sweep import SweepConfig
 from tests.support.corpora import write_corpus, write_random_model
 from tests.support.damage import cut, dangle, empty, to_folder, zero

@@ -5,10 +5,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from auditor.audit_folder.audit_files import find_files, notes
+from auditor.audit_folder.folder import Folder
 from auditor.cli import run
-from auditor.run.audit import AuditConfig, run_audit
-from auditor.store.audit_files import find_files, notes
-from auditor.store.folder import Folder
+from auditor.run.run_audit import AuditConfig, run_audit
 from auditor.sweep.sweep import SweepConfig
 from tests.support.corpora import write_corpus
 from tests.support.kill_points import kill_everywhere, left_by_kill
@@ -50,9 +50,9 @@ def test_killed_at_any_file_operation_it_says_so_and_finishes_next_time(made: Pa
 def test_a_reader_of_a_half_scored_audit_is_told(
     made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    from auditor.audit_folder.manifest import Manifest
     from auditor.run.rescore import state_intent
     from auditor.score.corpus_statistics import ScoreConfig
-    from auditor.store.manifest import Manifest
 
     folder = Folder(made / "audit")
     kept = Manifest.load(folder)
@@ -69,7 +69,7 @@ def test_a_reader_of_a_half_scored_audit_is_told(
 def test_what_is_not_given_stays_as_it_was(made: Path, tmp_path: Path) -> None:
     import shutil
 
-    from auditor.store.manifest import Manifest
+    from auditor.audit_folder.manifest import Manifest
 
     audit = tmp_path / "audit"
     shutil.copytree(made / "audit", audit)

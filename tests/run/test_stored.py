@@ -10,16 +10,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditor.audit import Audit
+from auditor.audit_folder.embeddings import read_embeddings
+from auditor.audit_folder.folder import Folder
+from auditor.audit_folder.manifest import Manifest
 from auditor.cli import run
-from auditor.corpus.reader import CorpusError, CorpusOptions
-from auditor.corpus.stored import listing, shard
+from auditor.corpus.open_corpus import CorpusError, CorpusOptions
+from auditor.corpus.stored import vector_shard, vector_shards
 from auditor.errors import AuditError, AuditorError
-from auditor.run.audit import AuditConfig, run_audit
 from auditor.run.outcome import report_outcome
+from auditor.run.run_audit import AuditConfig, run_audit
 from auditor.run.verify import verify
-from auditor.store.embeddings import read_embeddings
-from auditor.store.folder import Folder
-from auditor.store.manifest import Manifest
 from tests.support.stored import datacomp_table, pairs, unit, vector_table, write_clip_retrieval, write_datacomp
 
 
@@ -284,9 +284,9 @@ def test_a_uid_twice_in_a_file_is_a_duplicate_key(tmp_path: Path) -> None:
 def test_large_files_are_cut_and_give_the_same_rows(
     datacomp: Path, audited: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing, "LARGE", 10)
-    monkeypatch.setattr(listing, "ROWS", 70)
-    monkeypatch.setattr(shard, "STRETCH", 32)
+    monkeypatch.setattr(vector_shards, "LARGE", 10)
+    monkeypatch.setattr(vector_shards, "ROWS", 70)
+    monkeypatch.setattr(vector_shard, "STRETCH", 32)
     manifest = audit(f"datacomp:{datacomp}", tmp_path / "out")
     assert manifest.corpus["shards"] == 10 and manifest.counts["rows"] == 600
     shown = "SELECT uid, caption, status, round(similarity, 4) AS s, url FROM samples ORDER BY uid"
@@ -298,7 +298,11 @@ def test_cut_parquet_with_vectors_in_it(tmp_path: Path, monkeypatch: pytest.Monk
     visual, text = pairs(250)
     table = vector_table(visual, text, [f"c {i}" for i in range(250)], fixed=False)
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=33)
-    for module, name, value in ((listing, "LARGE", 10), (listing, "ROWS", 70), (shard, "STRETCH", 32)):
+    for module, name, value in (
+        (vector_shards, "LARGE", 10),
+        (vector_shards, "ROWS", 70),
+        (vector_shard, "STRETCH", 32),
+    ):
         monkeypatch.setattr(module, name, value)
     columns = {"visual_column": "image_embedding", "text_column": "text_embedding"}
     audit(tmp_path / "a.parquet", tmp_path / "out", **columns)

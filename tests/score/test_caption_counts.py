@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from auditor import Audit
-from auditor.facts.captions import caption_hash
 from auditor.score.caption_counts import count_hashes
+from auditor.sweep.caption_facts import caption_hash
 from tests.support.planted import invented, words, write_planted
 
 

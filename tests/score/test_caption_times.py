@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 from auditor import Audit
-from auditor.run.audit import AuditConfig, run_audit
+from auditor.audit_folder.embeddings import begins_medium, read_embeddings
+from auditor.audit_folder.folder import Folder
 from auditor.run.rescore import rescore
+from auditor.run.run_audit import AuditConfig, run_audit
 from auditor.run.verify import verify
 from auditor.score.corpus_statistics import ScoreConfig
-from auditor.store.embeddings import begins_medium, read_embeddings
-from auditor.store.folder import Folder
 from auditor.sweep.sweep import SweepConfig
 from tests.support.clips import numbered_clip
 from tests.support.corpora import caption, write_tar

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from auditor import Audit
-from auditor.measure import layout
+from auditor.audit_folder.folder import Folder
+from auditor.audit_folder.topic_names import read_topics
 from auditor.score import corpus_map
-from auditor.store.folder import Folder
-from auditor.store.topics import read_topics
+from auditor.score.statistics import map_layout
 from tests.support.planted import invented, words, write_planted
 
 PLACES = ("map_x", "map_y", "map_text_x", "map_text_y")
@@ -27,7 +27,7 @@ def test_usable_rows_lie_where_the_layout_places_them(audit: Path) -> None:
     assert [row["key"] for row in rows if row["map_x"] is None] == [row["key"] for row in rows if row["status"] != "ok"]
     media, _ = invented(90)
     usable = [i for i in range(90) if rows[i]["status"] == "ok"]
-    fitted = layout.fit_layout(media[usable].astype(np.float16).astype(np.float32))
+    fitted = map_layout.fit_layout(media[usable].astype(np.float16).astype(np.float32))
     naive = fitted.place(media[usable].astype(np.float16).astype(np.float32))
     found = np.array([[rows[i]["map_x"], rows[i]["map_y"]] for i in usable])
     assert np.abs(found).max() <= 1 and np.ptp(found, axis=0).min() > 0.5

@@ -8,16 +8,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from auditor.audit_folder.embeddings import file_name, vectors
+from auditor.audit_folder.folder import Folder
 from auditor.errors import AuditorError
-from auditor.measure.duplicates import duplicate_groups
 from auditor.score import duplicate_search
 from auditor.score.corpus_statistics import ScoreConfig
 from auditor.score.duplicate_search import duplicates_name, find_duplicates, read_duplicates
 from auditor.score.pair_sample import ShardCounts, groups
-from auditor.store.embeddings import file_name, vectors
-from auditor.store.folder import Folder
+from auditor.score.statistics.duplicates import duplicate_groups
 from auditor.vectors import Floats
-from tests.measure.test_duplicates import corpus
+from tests.score.statistics.test_duplicates import corpus
 
 SHARDS, MEDIA = 6, 100
 

@@ -7,10 +7,10 @@ import numpy.typing as npt
 import pytest
 
 from auditor.audit import Audit
+from auditor.audit_folder.folder import Folder
+from auditor.audit_folder.manifest import Manifest
 from auditor.run.rescore import rescore
 from auditor.score.shard_priors import EDGES, count_odds, log_odds, logistic, own_shares, priors_of, sharpened
-from auditor.store.folder import Folder
-from auditor.store.manifest import Manifest
 from tests.support.planted import CONFIG, invented, write_planted
 
 SHARDS, ROWS = 20, 100

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from auditor.audit_folder.folder import Folder
 from auditor.score.vocabulary import NAME, vocabulary_of
-from auditor.store.folder import Folder
 from auditor.vectors import Floats
 from tests.support.pairs import unit
 

@@ -61,7 +61,7 @@ def timed() -> dict[str, bytes]:
 
 def write_audit(folder: Path, model: str) -> Path:
     """The corpus and its audit; returns the folder of the audit."""
-    from auditor.run.audit import AuditConfig, run_audit
+    from auditor.run.run_audit import AuditConfig, run_audit
     from auditor.sweep.sweep import SweepConfig
 
     corpus = write_corpus(folder / "corpus")

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from auditor.decode.decoder_process import Decoded, DecoderProcess, Task
-from auditor.sample import Problem
+from auditor.corpus.sample import Problem
+from auditor.workers.decoder_process import Decoded, DecoderProcess, Task
 
 
 def strike(monkeypatch: pytest.MonkeyPatch, blows: Mapping[bytes, signal.Signals]) -> None:

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from auditor.measure.rivals import Reference
-from auditor.measure.siblings import siblings_of
+from auditor.score.statistics.rivals import Reference
+from auditor.score.statistics.siblings import siblings_of
 from auditor.vectors import Floats, MediaVectors
 
 

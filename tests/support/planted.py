@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from auditor.facts.captions import caption_hash
+from auditor.audit_folder import arrow_schema
+from auditor.audit_folder.embeddings import file_name, vectors
+from auditor.audit_folder.folder import Folder
+from auditor.audit_folder.manifest import Manifest
 from auditor.score.corpus_statistics import Context, ScoreConfig, prepare
 from auditor.score.score import score_shard
-from auditor.store import arrow_schema
-from auditor.store.embeddings import file_name, vectors
-from auditor.store.folder import Folder
-from auditor.store.manifest import Manifest
+from auditor.sweep.caption_facts import caption_hash
 from auditor.vectors import Floats, Ints
 
 SCALE = 20.0

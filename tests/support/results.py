@@ -8,9 +8,9 @@ import numpy as np
 
 def write_results(path: Path, media: int = 60, captions: int = 2, seed: int = 0) -> Path:
     """Captions near their media, with more noise where the uncertainty is high."""
-    from auditor.evaluate.evaluate import uncertainty_analyses
-    from auditor.retrieval.analyses import ItemScores
-    from auditor.retrieval.recall import EmbeddingSet
+    from auditor.research.evaluate.evaluate import uncertainty_analyses
+    from auditor.research.retrieval.analyses import ItemScores
+    from auditor.research.retrieval.recall import EmbeddingSet
     from auditor.vectors import MediaVectors
 
     random = np.random.default_rng(seed)

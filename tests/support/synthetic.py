@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from auditor.facts.captions import caption_hash
-from auditor.store.arrow_schema import SAMPLES, STORAGE
+from auditor.audit_folder.arrow_schema import SAMPLES, STORAGE
+from auditor.sweep.caption_facts import caption_hash
 
 Floats = npt.NDArray[np.floating]
 

@@ -14,8 +14,8 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from auditor.demo.corpus import read_truth
-from auditor.demo.run import DemoConfig, audit, generate, learn, quick_config
+from auditor.demo.demo_corpus import read_truth
+from auditor.demo.run_demo import DemoConfig, audit, generate, learn, quick_config
 
 SIZE, SEED = 300, 7
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from auditor.audit_folder.embeddings import file_name
+from auditor.audit_folder.folder import Folder
 from auditor.corpus.shard import OpenShard
-from auditor.corpus.tar import TarShard
+from auditor.corpus.tar_shard import TarShard
 from auditor.errors import AuditorError
-from auditor.store.embeddings import file_name
-from auditor.store.folder import Folder
-from auditor.sweep.embeddings_file import ShardReport
+from auditor.sweep.embeddings_writer import ShardReport
 from auditor.sweep.sweep import SweepConfig, Sweeper, earlier
 from model.backbone import Backbone
 from model.checkpoint import load_model

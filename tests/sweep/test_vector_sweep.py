@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from auditor.corpus.reader import open_corpus
-from auditor.corpus.stored.shard import VectorShard
-from auditor.store.embeddings import file_name
-from auditor.store.folder import Folder
-from auditor.sweep.embeddings_file import ShardReport
+from auditor.audit_folder.embeddings import file_name
+from auditor.audit_folder.folder import Folder
+from auditor.corpus.open_corpus import open_corpus
+from auditor.corpus.stored.vector_shard import VectorShard
+from auditor.sweep.embeddings_writer import ShardReport
 from auditor.sweep.sweep import earlier
 from auditor.sweep.vector_sweep import VectorSweeper, stored_model
 from tests.support.stored import write_datacomp

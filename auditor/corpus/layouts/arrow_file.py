@@ -18,7 +18,7 @@ class Group:
 
 
 class ArrowFile:
-    """What auditor.corpus.tables.cells needs of a pyarrow.parquet.ParquetFile."""
+    """What auditor.corpus.tables.table_cells needs of a pyarrow.parquet.ParquetFile."""
 
     def __init__(self, source: str | IO[bytes]) -> None:
         file = open(source, "rb") if isinstance(source, str) else source  # noqa: SIM115

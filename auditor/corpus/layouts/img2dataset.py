@@ -12,11 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from auditor.corpus import remote
-from auditor.corpus.captions import captions_of, carried_json, record_uid, safe_text
-from auditor.corpus.media import MediaError, open_parquet, read_media
+from auditor.corpus import remote_files
+from auditor.corpus.caption_text import captions_of, carried_json, record_uid, safe_text
+from auditor.corpus.read_medium import MediaError, open_parquet, read_media
+from auditor.corpus.sample import Problem, Sample
 from auditor.corpus.shard import CorpusError, CorpusOptions
-from auditor.sample import Problem, Sample
 
 _CLIP = re.compile(r"_\d{5}$")
 SUCCESS = "success"
@@ -29,7 +29,7 @@ def beside(tar: str, ending: str) -> str | None:
     if not tar.endswith(".tar"):
         return None
     path = tar.removesuffix(".tar") + ending
-    there = remote.exists(path) if remote.is_url(path) else os.path.isfile(path)
+    there = remote_files.exists(path) if remote_files.is_url(path) else os.path.isfile(path)
     return path if there else None
 
 

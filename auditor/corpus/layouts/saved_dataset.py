@@ -6,7 +6,7 @@ Others in it are caches of `map` and `filter`. A dictionary of datasets has a fo
 import json
 from collections.abc import Sequence
 
-from auditor.corpus.media import MediaError, read_media
+from auditor.corpus.read_medium import MediaError, read_media
 
 STATE = "state.json"
 

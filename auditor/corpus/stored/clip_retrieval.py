@@ -2,12 +2,12 @@
 
 import re
 
-from auditor.corpus.names import natural
+from auditor.corpus.corpus_spec import CLIP_RETRIEVAL, find_places
+from auditor.corpus.file_names import natural
 from auditor.corpus.shard import Corpus, CorpusError, CorpusOptions
-from auditor.corpus.spec import CLIP_RETRIEVAL, find_places
-from auditor.corpus.stored.listing import VectorFile, list_shards, sized_files
-from auditor.corpus.stored.npy import MatrixPlace
-from auditor.corpus.stored.shard import Roles
+from auditor.corpus.stored.npy_matrix import MatrixPlace
+from auditor.corpus.stored.vector_shard import Roles
+from auditor.corpus.stored.vector_shards import VectorFile, list_shards, sized_files
 
 _METADATA = re.compile(r"metadata/metadata_(\w+)\.parquet$")
 

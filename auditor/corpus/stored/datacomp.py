@@ -1,11 +1,11 @@
 """DataComp's metadata: `datacomp:FOLDER`, in which NAME.parquet has the rows and NAME.npz the CLIP features of each."""
 
-from auditor.corpus.names import natural
+from auditor.corpus.corpus_spec import DATACOMP, find_places
+from auditor.corpus.file_names import natural
 from auditor.corpus.shard import Corpus, CorpusError, CorpusOptions
-from auditor.corpus.spec import DATACOMP, find_places
-from auditor.corpus.stored.listing import VectorFile, list_shards, sized_files
-from auditor.corpus.stored.npy import MatrixPlace
-from auditor.corpus.stored.shard import Roles
+from auditor.corpus.stored.npy_matrix import MatrixPlace
+from auditor.corpus.stored.vector_shard import Roles
+from auditor.corpus.stored.vector_shards import VectorFile, list_shards, sized_files
 
 ROLES = Roles("text", "uid", "uid", "url", "original_width", "original_height", "sha256")
 FEATURES = "l14"  # of b32 and l14, the better

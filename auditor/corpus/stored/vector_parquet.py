@@ -2,13 +2,13 @@
 
 import pyarrow as pa
 
-from auditor.corpus.media import open_parquet
-from auditor.corpus.names import common_root, natural
+from auditor.corpus.corpus_spec import find_places
+from auditor.corpus.file_names import common_root, natural
+from auditor.corpus.read_medium import open_parquet
 from auditor.corpus.shard import Corpus, CorpusError, CorpusOptions
-from auditor.corpus.spec import find_places
-from auditor.corpus.stored.listing import VectorFile, list_shards, size_of, sized_files
-from auditor.corpus.stored.shard import Roles
 from auditor.corpus.stored.vector_column import VectorColumn
+from auditor.corpus.stored.vector_shard import Roles
+from auditor.corpus.stored.vector_shards import VectorFile, list_shards, size_of, sized_files
 from auditor.corpus.tables.table import CAPTION_NAMES, KEY_NAMES, usual
 
 PATHS = ("image_path", "media_path", "file_name", "path")

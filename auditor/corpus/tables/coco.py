@@ -5,11 +5,11 @@ An image is one sample with all of its captions; its `id` stays out of it, its f
 
 from typing import Any
 
-from auditor.corpus.captions import captions_of
-from auditor.corpus.names import natural
+from auditor.corpus.caption_text import captions_of
+from auditor.corpus.corpus_spec import COCO
+from auditor.corpus.file_names import natural
 from auditor.corpus.shard import Corpus, CorpusError, CorpusOptions
-from auditor.corpus.spec import COCO
-from auditor.corpus.tables.entries import Entry
+from auditor.corpus.tables.entry_shard import Entry
 from auditor.corpus.tables.json_list import open_json_list
 
 

@@ -5,10 +5,10 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from auditor.corpus import remote
-from auditor.corpus.names import shard_names
+from auditor.corpus import remote_files
+from auditor.corpus.file_names import shard_names
 from auditor.corpus.shard import Corpus, CorpusError, CorpusOptions
-from auditor.corpus.tables.entries import Entry, ListedShard
+from auditor.corpus.tables.entry_shard import Entry, ListedShard
 
 
 def open_json_list(
@@ -18,8 +18,8 @@ def open_json_list(
     captions, separator, folder = spec.removeprefix(prefix).partition("::")
     if not separator or not captions or not folder:
         raise CorpusError(f"{spec}: say where captions and media are, as in {prefix}captions.json::folder")
-    captions, folder = remote.absolute(captions), remote.absolute(folder)
-    if not remote.is_url(folder) and not os.path.isdir(folder):
+    captions, folder = remote_files.absolute(captions), remote_files.absolute(folder)
+    if not remote_files.is_url(folder) and not os.path.isdir(folder):
         raise CorpusError(f"{folder} is not a folder")
     entries = entries_of(_load(captions), captions)
     stem = captions.rpartition("/")[2].removesuffix(".json")
@@ -31,8 +31,8 @@ def open_json_list(
 
 def _load(path: str) -> Any:
     try:
-        if remote.is_url(path):
-            return json.loads(remote.read_range(path, 0, -1))
+        if remote_files.is_url(path):
+            return json.loads(remote_files.read_range(path, 0, -1))
         with open(path, "rb") as file:
             return json.loads(file.read())
     except FileNotFoundError:

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from auditor.corpus.captions import carried_json, safe_text
+from auditor.corpus.caption_text import carried_json, safe_text
+from auditor.corpus.sample import Media, Span
 from auditor.corpus.shard import CorpusError, CorpusOptions
-from auditor.corpus.spans import BOTH, ENDS, STARTS, cell_spans, is_listed, listed, timed_texts
-from auditor.corpus.tables.entries import Entry
-from auditor.sample import Media, Span
+from auditor.corpus.tables.entry_shard import Entry
+from auditor.corpus.timed_captions import BOTH, ENDS, STARTS, cell_spans, is_listed, listed, timed_texts
 
 FORMS = {"csv": "csv", "tsv": "tsv", "jsonl": "jsonl", "ndjson": "jsonl", "parquet": "parquet", "arrow": "parquet"}
 MEDIA_NAMES = (

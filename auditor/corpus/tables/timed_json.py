@@ -6,12 +6,12 @@ As ActivityNet has them (`timestamps` with [start, end] and `sentences`) and as 
 
 from typing import Any
 
-from auditor.corpus.captions import safe_text
+from auditor.corpus.caption_text import safe_text
+from auditor.corpus.corpus_spec import TIMED
 from auditor.corpus.shard import Corpus, CorpusError, CorpusOptions
-from auditor.corpus.spans import cell_spans, timed_texts
-from auditor.corpus.spec import TIMED
-from auditor.corpus.tables.entries import Entry
+from auditor.corpus.tables.entry_shard import Entry
 from auditor.corpus.tables.json_list import open_json_list
+from auditor.corpus.timed_captions import cell_spans, timed_texts
 
 FORM = '{"timestamps": [[0, 1]], "sentences": [""]} or {"start": [0], "end": [1], "text": [""]}'
 TEXTS = ("sentences", "text", "captions")

@@ -2,11 +2,11 @@
 
 import csv
 
+from auditor.audit_folder.folder import split_target
+from auditor.keep.export_target import ExportError, patient_sandbox, refuse_in_corpus
 from auditor.keep.kept_rows import KeptRows
-from auditor.keep.target import ExportError, patient_sandbox, refuse_in_corpus
 from auditor.query.sandbox import name as quoted
 from auditor.say import inert
-from auditor.store.folder import split_target
 
 MOST_ROWS = 1_048_575  # that a sheet of Excel or LibreOffice holds, beside its header
 

@@ -16,12 +16,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from auditor.corpus.group import medium_file
-from auditor.corpus.names import kind_of
+from auditor.corpus.file_names import kind_of
 from auditor.corpus.raw_samples import OWN_FIELDS, read_kept
+from auditor.corpus.sample_files import medium_file
 from auditor.errors import AuditorError
+from auditor.keep.export_target import ExportError, refuse_in_corpus
 from auditor.keep.kept_rows import KeptRows
-from auditor.keep.target import ExportError, refuse_in_corpus
 
 DATA = "data-00000-of-00001.arrow"
 BATCH = 100  # rows written at once

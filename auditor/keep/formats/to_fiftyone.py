@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from auditor.corpus.archive import is_tar
-from auditor.corpus.media import MediaError, read_media, without_fragment
-from auditor.corpus.names import portable_key
+from auditor.audit_folder.embeddings import file_name, read_embeddings
+from auditor.audit_folder.folder import Folder
+from auditor.corpus.file_names import portable_key
 from auditor.corpus.raw_samples import media_extension
+from auditor.corpus.read_medium import MediaError, read_media, without_fragment
+from auditor.corpus.tar_archive import is_tar
 from auditor.errors import AuditorError
+from auditor.keep.export_target import ExportError, patient_sandbox, refuse_in_corpus
 from auditor.keep.kept_rows import KeptRows
-from auditor.keep.target import ExportError, patient_sandbox, refuse_in_corpus
 from auditor.query.sandbox import literal
 from auditor.query.sandbox import name as quoted
 from auditor.schema import FLAGS
-from auditor.store.embeddings import file_name, read_embeddings
-from auditor.store.folder import Folder
 
 LEFT_OUT = ("media_path", "media_offset", "media_size", *FLAGS)  # said by filepath and tags
 RENAMED = {"frames": "frames_encoded", "id": "input_id", "tags": "input_tags", "metadata": "input_metadata"}

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditor.audit import Audit
-from auditor.corpus.reader import CorpusOptions, open_corpus
-from auditor.run.audit import AuditConfig, run_audit
+from auditor.corpus.open_corpus import CorpusOptions, open_corpus
+from auditor.run.run_audit import AuditConfig, run_audit
 from tests.support.corpora import sample, write_tar
 
 # as img2dataset writes it for --output_format webdataset

@@ -9,10 +9,10 @@ import pytest
 from PIL import Image
 
 from auditor.audit import Audit
-from auditor.corpus.media import read_media
-from auditor.corpus.reader import CorpusError, CorpusOptions, open_corpus
+from auditor.corpus.open_corpus import CorpusError, CorpusOptions, open_corpus
+from auditor.corpus.read_medium import read_media
 from auditor.errors import AuditorError
-from auditor.run.audit import AuditConfig, run_audit
+from auditor.run.run_audit import AuditConfig, run_audit
 from tests.support.corpora import caption, picture
 from tests.support.synthetic import write_corpus_audit
 

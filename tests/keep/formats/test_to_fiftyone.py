@@ -9,7 +9,7 @@ import pytest
 from auditor.audit import Audit
 from auditor.cli import run
 from auditor.keep.formats.to_fiftyone import batches_of, fields_of, samples_for, to_fiftyone
-from auditor.run.audit import AuditConfig, run_audit
+from auditor.run.run_audit import AuditConfig, run_audit
 from tests.support.corpora import write_corpus
 from tests.support.synthetic import write_corpus_audit
 

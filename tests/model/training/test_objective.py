@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from auditor.train.run import build_learner
+from auditor.research.train.training_run import build_learner
 from model.losses import info_nce
 from model.training.objective import (
     Learner,
@@ -16,10 +16,10 @@ from model.training.objective import (
     weighted_info_nce,
     without_false_negatives,
 )
-from model.training.processes import ProcessGroup
-from model.training.state import parameters_by_name
-from model.training.targets import CorpusTarget, RetrievalTarget
 from model.training.trainable import tokenize
+from model.training.training_processes import ProcessGroup
+from model.training.training_state import parameters_by_name
+from model.training.uncertainty_targets import CorpusTarget, RetrievalTarget
 from tests.support.training import model_file, tiny_config
 
 pytestmark = pytest.mark.usefixtures("one_thread")

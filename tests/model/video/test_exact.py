@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from model.pixels import Limits
-from model.video.decode import Source, chosen_frames, decode_frames
-from model.video.formats import as_path, read_header
-from model.video.index import read_index
-from model.video.plan import centres
-from model.video.seek import decoded
+from model.video.frame_index import read_index
+from model.video.frame_plan import centres
+from model.video.frame_seek import decoded
+from model.video.video_decode import Source, chosen_frames, decode_frames
+from model.video.video_formats import as_path, read_header
 from tests.support.clips import ENCODERS, numbered_clip, read_number
 
 FRAMES = 60
@@ -42,7 +42,7 @@ def test_exactly_the_right_frames(codec: str, form: str) -> None:
 
 def test_little_is_decoded_between_wanted_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a hundred groups of pictures with B-frames only those of the wanted frames are touched, and half of these."""
-    import model.video.seek as seek
+    import model.video.frame_seek as seek
 
     data = numbered_clip("h264", "mp4", 600, gop=30)
     came: list[int] = []

@@ -8,9 +8,9 @@ import pytest
 from PIL import Image
 
 from model.pixels import Pixels
-from model.video.decode import decode_frames
-from model.video.facts import VideoFacts
 from model.video.motion import find_cuts, luma, measure_motion
+from model.video.video_decode import decode_frames
+from model.video.video_facts import VideoFacts
 from tests.support.clips import film
 
 Scene = Callable[[int], Pixels]

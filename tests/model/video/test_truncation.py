@@ -2,9 +2,9 @@
 
 import pytest
 
-from model.video.decode import decode_frames
-from model.video.formats import container_format
 from model.video.truncation import missing_bytes, truncation
+from model.video.video_decode import decode_frames
+from model.video.video_formats import container_format
 from tests.support.clips import CODECS, clip
 
 SAYS = ("mp4", "mov", "mkv", "webm", "avi", "m4v", "3gp")  # containers that say how long they are

@@ -1,0 +1,76 @@
+"""faults.parquet: the patterns that `auditor faults` found, one record each, and what reads and writes them."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from auditor.audit_folder.folder import Folder
+
+Kind = Literal["shift", "block", "shard", "caption"]
+FILE = "faults.parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A pattern: where it begins and ends, how large it is, how unlikely by chance, and what happened in words.
+
+    What follows the sentence is known of some kinds only. A shard (or another value of a column): its share with its
+    90% interval, and the usual one. A caption: the text, its share of the rows, how its spellings are the same, and
+    how unlike its media are (1 as any two of the corpus, 0 one picture).
+    """
+
+    kind: Kind
+    pattern: str  # shift; exchanged, reversed, permuted, ...; mismatched, ...; boilerplate, repeated: docs/faults.md
+    shard: str | None
+    first_key: str | None
+    last_key: str | None
+    offset: int | None
+    rows: int
+    p_value: float | None
+    sentence: str
+    value: str | None = None  # of the column that was compared; the caption
+    share: float | None = None
+    low: float | None = None
+    high: float | None = None
+    usual: float | None = None
+    likeness: str | None = None  # exact, normalised, near
+    spread: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+SCHEMA = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("pattern", pa.string()),
+        ("shard", pa.string()),
+        ("first_key", pa.string()),
+        ("last_key", pa.string()),
+        ("offset", pa.int32()),
+        ("rows", pa.int64()),
+        ("p_value", pa.float64()),
+        ("sentence", pa.string()),
+        ("value", pa.string()),
+        *((name, pa.float64()) for name in ("share", "low", "high", "usual")),
+        ("likeness", pa.string()),
+        ("spread", pa.float64()),
+    ]
+)
+
+
+def to_table(faults: Sequence[Fault]) -> pa.Table:
+    return pa.Table.from_pylist([fault.to_dict() for fault in faults], schema=SCHEMA)
+
+
+def write_faults(folder: Folder, faults: Sequence[Fault]) -> None:
+    folder.write_table(FILE, to_table(faults))
+
+
+def read_faults(folder: Folder) -> list[Fault] | None:
+    """The faults that were found; None where nobody has looked."""
+    if not folder.exists(FILE):
+        return None
+    return [Fault(**row) for row in folder.read_table(FILE).to_pylist()]

@@ -1,0 +1,186 @@
+"""Parquet tables, and the Arrow files of Hugging Face: media as paths, as bytes, or as its struct of bytes and path.
+
+A local file is cut along its row groups, which is what can be read without the rest. Remote files, and local ones where
+there are very many, are one shard each, so that nothing needs to be opened to list them.
+"""
+
+import hashlib
+import os
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from auditor.audit_folder.parquet_reader import PythonParquetFile
+from auditor.corpus import remote_files
+from auditor.corpus.file_names import shard_names
+from auditor.corpus.read_medium import BUFFER, is_arrow, open_parquet
+from auditor.corpus.shard import CorpusError, CorpusOptions, OpenShard, ShardError
+from auditor.corpus.tables.entry_shard import Entry, entries_fingerprint, samples_of
+from auditor.corpus.tables.table import choose_columns
+from auditor.corpus.tables.table_cells import OpenTable
+
+WHOLE_FILES = 256  # more files than this are not opened to be cut
+MOST_PIECES = 16  # of one row group: each has to skip what comes before it
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetShard:
+    """Rows `start` to `stop` of a file, or all of them."""
+
+    name: str
+    path: str
+    options: CorpusOptions
+    start: int = 0
+    stop: int | None = None
+
+    def fingerprint(self) -> str:
+        """Of the file's size and time (its digest, where it is remote), its rows, and the local files they name."""
+        digest = hashlib.blake2b(repr((self.start, self.stop)).encode(), digest_size=16)
+        try:
+            if remote_files.is_url(self.path):
+                digest.update(remote_files.fingerprint(self.path).encode())
+                return digest.hexdigest()
+            status = os.stat(self.path)
+            digest.update(f"{status.st_size} {status.st_mtime_ns}".encode())
+            with self.table() as table:
+                entries = [] if table.in_cells else table.entries(self.start, self.stop)
+                digest.update(entries_fingerprint(os.path.dirname(self.path), entries).encode())
+        except (OSError, CorpusError, pa.ArrowException) as error:
+            raise self.unreadable(error) from error
+        return digest.hexdigest()
+
+    @contextmanager
+    def open(self) -> Iterator[OpenShard]:
+        with ExitStack() as stack:
+            try:
+                table = stack.enter_context(self.table())
+                entries = table.entries(self.start, self.stop)
+                samples = samples_of(self.name, os.path.dirname(self.path), entries, table.default)
+            except (OSError, CorpusError, pa.ArrowException) as error:
+                raise self.unreadable(error) from error
+            yield OpenShard(samples, [], table.read)
+
+    @property
+    def folder(self) -> str:
+        """What its paths are relative to."""
+        return os.path.dirname(self.path)
+
+    @property
+    def caption_column(self) -> str:
+        with self.table() as table:
+            return table.columns.caption
+
+    @property
+    def timed(self) -> bool:
+        """Whether its captions may have spans."""
+        with self.table() as table:
+            return table.columns.start is not None
+
+    def schema(self) -> pa.Schema:
+        with self.table() as table:
+            return table.file.schema_arrow
+
+    def column_names(self) -> list[str]:
+        return list(self.schema().names)
+
+    def entries(self) -> list[Entry]:
+        with self.table() as table:
+            return table.entries(self.start, self.stop)
+
+    def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The number and all cells of each row, read in small batches."""
+        with self.table() as table:
+            yield from table.whole_rows(self.start, self.stop)
+
+    @contextmanager
+    def table(self) -> Iterator[OpenTable]:
+        with ExitStack() as stack:
+            if remote_files.is_url(self.path) and not is_arrow(self.path):
+                copy = stack.enter_context(
+                    open(stack.enter_context(remote_files.fetched(self.path)), "rb", closefd=False)
+                )
+                file = stack.enter_context(PythonParquetFile(copy, buffer_size=BUFFER))
+            else:
+                file = stack.enter_context(open_parquet(self.path))
+            yield OpenTable(self.path, file, choose_columns(self.path, file.schema_arrow.names, self.options))
+
+    def unreadable(self, error: Exception) -> ShardError:
+        if isinstance(error, ShardError):
+            return error
+        missing = isinstance(error, FileNotFoundError)
+        return ShardError(self.name, f"{self.path} does not exist" if missing else f"{self.path}: {error}")
+
+
+def list_parquet(paths: Sequence[str], names: Sequence[str], options: CorpusOptions) -> list[ParquetShard]:
+    """The shards of Parquet files; `names` are those of the files."""
+    if len(paths) > WHOLE_FILES or any(remote_files.is_url(path) for path in paths):
+        return [ParquetShard(name, path, options) for name, path in zip(names, paths, strict=True)]
+    pieces: list[tuple[str, str, int, int]] = []
+    for name, path in zip(names, paths, strict=True):
+        cuts = _cuts(path, options)
+        pieces += [(f"{name}-{number:06d}", path, *cut) for number, cut in enumerate(cuts)]
+    unique = shard_names([name for name, *_ in pieces])
+    return [ParquetShard(name, path, options, *cut) for name, (_, path, *cut) in zip(unique, pieces, strict=True)]
+
+
+def _cuts(path: str, options: CorpusOptions) -> list[tuple[int, int]]:
+    """(start, stop) of the shards of a file: small row groups together, large ones in a few pieces."""
+    try:
+        with open_parquet(path) as file:
+            columns = choose_columns(path, file.schema_arrow.names, options)
+            groups = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+            cuts = cut_groups(groups, options.shard_size)
+            in_cells = OpenTable(path, file, columns).in_cells
+            return between_media(file, columns.media, cuts) if columns.start and not in_cells else cuts
+    except (OSError, pa.ArrowException) as error:
+        form = "Arrow" if is_arrow(path) else "Parquet"
+        raise CorpusError(f"{path} is not a readable {form} file: {error}") from error
+
+
+def cut_groups(groups: Sequence[int], size: int) -> list[tuple[int, int]]:
+    """Row ranges of about `size` rows, each beginning and ending with a row group or inside a single large one."""
+    cuts: list[tuple[int, int]] = []
+    start = stop = 0
+    for rows in groups:
+        if stop > start and stop - start + rows > size:
+            cuts.append((start, stop))
+            start = stop
+        stop += rows
+        piece = max(size, -(-rows // MOST_PIECES))
+        while start == stop - rows and rows > size and stop - start > piece:
+            cuts.append((start, start + piece))
+            start, rows = start + piece, rows - piece
+    if stop > start:
+        cuts.append((start, stop))
+    return cuts
+
+
+def between_media(file: pq.ParquetFile, column: str, cuts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same ranges, moved on to where another medium begins: rows of one video that follow one another are one."""
+    edges = [0, *accumulate(file.metadata.row_group(group).num_rows for group in range(file.num_row_groups))]
+
+    @lru_cache(2)
+    def column_of(group: int) -> pa.ChunkedArray:
+        return file.read_row_groups([group], [column]).column(0)
+
+    def medium(row: int) -> Any:
+        group = bisect_right(edges, row) - 1
+        return column_of(group)[row - edges[group]].as_py()
+
+    moved: list[tuple[int, int]] = []
+    start = 0
+    for _, stop in cuts:
+        stop = max(stop, start)
+        while start < stop < edges[-1] and medium(stop) == medium(stop - 1) is not None:
+            stop += 1
+        if stop > start:
+            moved.append((start, stop))
+        start = stop
+    return moved

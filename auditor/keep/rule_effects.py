@@ -1,0 +1,221 @@
+"""From rules to a decision on every row: what each rule keeps, as SQL, and what it removes alone and together.
+
+Rows that could not be audited (status other than ok) are never kept. Probabilities in p_mismatch are calibrated, so
+their mean over removed rows is the expected precision, and the sum of 1 - p the good pairs expected to be lost.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from auditor.audit_folder.overlap_file import overlapping_digests
+from auditor.keep.per_medium import media_that, media_with, values_of_media
+from auditor.query.database import AuditDatabase
+from auditor.query.row_queries import fetch
+from auditor.query.rules import RuleError, Rules, bound_sql, parse_share
+from auditor.query.sandbox import QueryError, literal
+from auditor.schema import COLUMNS, HIGH_IS_SUSPICIOUS, order_sql
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One rule: its name and the SQL of what it keeps."""
+
+    rule: str
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a rule does to the usable rows."""
+
+    rule: str
+    kept: int
+    removed: int
+    removed_only_by_it: int  # all other rules would keep them
+    expected_precision: float | None  # share of the removed that are mismatched
+    expected_loss: float | None  # share of all well-matched pairs that are removed
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    rows: int
+    usable: int
+    kept: int
+    rules: list[Effect]
+    together: Effect
+    unscored: int = 0  # usable rows without p_mismatch
+    unscored_kept: int = 0
+
+
+STATUS = Clause("status", "status = 'ok'")
+
+
+def clauses(database: AuditDatabase, rules: Rules) -> list[Clause]:
+    """The rules as SQL, the status first; a user's condition has passed the sandbox."""
+    found = [bound_clause(database, rules, rule) for rule in rules.limits]
+    if rules.keep_top is not None and rules.by is not None:
+        found.append(Clause("keep_top", top_sql(database, rules)))
+    if rules.where:
+        checked = database.where(rules.where)
+        database.run(f"SELECT {checked} FROM samples LIMIT 0")  # binds: an unknown column is told here
+        found.append(Clause("where", f"coalesce({checked}, FALSE)"))
+    if rules.no_duplicates:
+        found.append(Clause("no_duplicates", "duplicate_of IS NULL"))
+    if rules.no_overlap:
+        digests = ", ".join(map(literal, overlapping_digests(database.files.folder, rules.no_overlap)))
+        found.append(Clause("no_overlap", f"coalesce(media_digest NOT IN ({digests}), TRUE)" if digests else "TRUE"))
+    return [STATUS, *(whole_media(database, rules, found) if rules.per_medium in ("any", "all") else found)]
+
+
+def bound_clause(database: AuditDatabase, rules: Rules, rule: str) -> Clause:
+    column, comparison, threshold = rules.bounds()[rule]
+    if math.isnan(threshold):
+        raise RuleError(f"{rule} needs a number")
+    quoted = database.column(column, rule)
+    bound = bound_sql(column, comparison, threshold, missing=rules.unscored == "keep")
+    if rules.per_medium in ("mean", "worst"):
+        bound = media_with(bound, values_of_media(column, quoted, rules.per_medium))
+    return Clause(rule, bound)
+
+
+def whole_media(database: AuditDatabase, rules: Rules, found: Sequence[Clause]) -> list[Clause]:
+    """Each rule as one on media; with `any`, one caption must meet all rules at once."""
+    together = "bool_and" if rules.per_medium == "all" else "bool_or"
+    whole = [
+        Clause(clause.rule, media_that(f"{together}({clause.sql})", database.stored_table(clause.sql)))
+        for clause in found
+    ]
+    if together == "bool_or" and len(found) > 1:
+        rows = all_of(found)
+        whole.append(Clause("per_medium", media_that(f"bool_or({rows})", database.stored_table(rows))))
+    return whole
+
+
+def all_of(found: Sequence[Clause]) -> str:
+    return " AND ".join(f"({clause.sql})" for clause in found)
+
+
+def top_sql(database: AuditDatabase, rules: Rules) -> str:
+    """The best share of the usable rows by a column, or of the media where those are ranked by mean or worst value."""
+    assert rules.keep_top is not None and rules.by is not None
+    by, share, column = rules.by, parse_share(rules.keep_top), database.column(rules.by, "by")
+    values = None
+    if rules.per_medium == "mean" or rules.per_medium == "worst":
+        values = values_of_media(by, column, rules.per_medium)
+    source = f"{values} WHERE TRUE" if values else f"{database.table(column)} WHERE status = 'ok'"
+    usable = f"{source} AND {column} IS NOT NULL"
+    ties = "" if values or by not in COLUMNS else COLUMNS[by].ties_by
+    top = database.cached(f"top {share!r} {usable}", lambda: find_top(database, share, by, column, usable, ties))
+    kept = f"({top} OR {column} IS NULL)" if rules.unscored == "keep" else top
+    return media_with(kept, values) if values else kept
+
+
+def find_top(database: AuditDatabase, share: float | int, by: str, column: str, usable: str, ties: str) -> str:
+    """To the row: ties at the cut are decided by the column behind this one (`ties`, if any), then by uid."""
+    total = database.rows(f"SELECT count(*) AS n FROM {usable}")[0]["n"]
+    wanted = share if isinstance(share, int) else round(share * total)
+    if wanted >= total:
+        return f"{column} IS NOT NULL"
+    if wanted < 1:
+        return "FALSE"
+    better, order = ("<", "ASC") if by in HIGH_IS_SUSPICIOUS else (">", "DESC")
+    cut = cut_value(database, usable, column, order, wanted, total)
+    ahead = database.rows(f"SELECT count(*) AS n FROM {usable} AND {column} {better} {cut}")[0]["n"]
+    order = ", ".join(part for part in (order_sql(ties, suspicious_first=False) if ties else "", "uid_order") if part)
+    chosen = f"{ties or 'NULL'} AS tie, uid_order FROM {usable} AND {column} = {cut}"
+    last = database.rows(f"SELECT {chosen} ORDER BY {order} LIMIT 1 OFFSET {wanted - ahead - 1}")[0]
+    among = f"uid_order <= {last['uid_order']}"
+    if last["tie"] is not None:
+        better_tie, tie = "<" if ties in HIGH_IS_SUSPICIOUS else ">", f"CAST('{last['tie']!r}' AS FLOAT)"
+        among = f"({ties} {better_tie} {tie} OR ({ties} = {tie} AND {among}))"
+    return f"coalesce({column} {better} {cut} OR ({column} = {cut} AND {among}), FALSE)"
+
+
+def cut_value(database: AuditDatabase, usable: str, column: str, order: str, wanted: int, total: int) -> str:
+    """The value of the last row that is kept, exactly."""
+    place = (wanted if order == "ASC" else total - wanted + 1) / total
+    # quantile_disc(p) is the smallest value with at least p * n values at or below it; half a row keeps rounding away
+    found = database.run(
+        f"SELECT quantile_disc({column}, {place - 0.5 / total!r}) AS cut, any_value(typeof({column})) AS type "
+        f"FROM {usable}"
+    )
+    value, sql_type = found["cut"][0].as_py(), found["type"][0].as_py()
+    if isinstance(value, str):
+        raise QueryError("keep_top needs a column of numbers")
+    return f"CAST({literal(repr(value) if isinstance(value, float) else value)} AS {sql_type})"
+
+
+def rule_effects(database: AuditDatabase, rules: Rules) -> Effects:
+    """One pass: rows are counted by the combination of rules they meet, all else is arithmetic on a few groups."""
+    found = clauses(database, rules)
+    columns = ", ".join(f"({clause.sql}) AS c{i}" for i, clause in enumerate(found))
+    groups = database.rows(
+        f"SELECT {', '.join(f'c{i}' for i in range(len(found)))}, count(*) AS n, "
+        "coalesce(sum(p_mismatch), 0) AS bad, coalesce(sum(1 - p_mismatch), 0) AS good, "
+        "count(*) FILTER (p_mismatch IS NULL) AS unscored "
+        f"FROM (SELECT {columns}, CAST(p_mismatch AS DOUBLE) AS p_mismatch FROM {database.table(all_of(found))}) "
+        "GROUP BY ALL"
+    )
+    usable = [group for group in groups if group["c0"]]
+    numbers = range(1, len(found))
+
+    def meets(group: dict[str, Any], but: int | None = None) -> bool:
+        return all(group[f"c{i}"] for i in numbers if i != but)
+
+    each = [
+        effect(
+            found[i].rule,
+            usable,
+            [group for group in usable if not group[f"c{i}"]],
+            sum(group["n"] for group in usable if not group[f"c{i}"] and meets(group, but=i)),
+        )
+        for i in numbers
+    ]
+    removed = [group for group in usable if not meets(group)]
+    together = effect("all together", usable, removed, total(removed, "n"))
+    unscored = total(usable, "unscored")
+    unscored_kept = unscored - total(removed, "unscored")
+    return Effects(total(groups, "n"), total(usable, "n"), together.kept, each, together, unscored, unscored_kept)
+
+
+def total(groups: Sequence[dict[str, Any]], what: str) -> int:
+    return int(sum(group[what] for group in groups))
+
+
+def effect(rule: str, usable: Sequence[dict[str, Any]], removed: Sequence[dict[str, Any]], only: int) -> Effect:
+    bad, good = sum(group["bad"] for group in removed), sum(group["good"] for group in removed)
+    all_good = sum(group["good"] for group in usable)
+    count = total(removed, "n")
+    return Effect(
+        rule=rule,
+        kept=total(usable, "n") - count,
+        removed=count,
+        removed_only_by_it=only,
+        expected_precision=bad / (bad + good) if bad + good else None,
+        expected_loss=good / all_good if all_good else None,
+    )
+
+
+def reason_sql(found: Sequence[Clause]) -> str:
+    """Why a row is removed: its status, or the names of all rules it fails."""
+    failed = ", ".join(f"CASE WHEN NOT ({clause.sql}) THEN {literal(clause.rule)} END" for clause in found[1:])
+    rules = f"concat_ws(', ', {failed})" if failed else "''"
+    return f"CASE WHEN status <> 'ok' THEN status ELSE {rules} END"
+
+
+def nearest_cut(database: AuditDatabase, rules: Rules, rule: str, n: int = 10) -> tuple[pa.Table, pa.Table]:
+    """The usable rows nearest the cut of one bound: (just kept, just removed), nearest first."""
+    bounds = rules.bounds()
+    if rule not in bounds:
+        raise RuleError(f"{rule} is not one of the bounds that are set: {', '.join(bounds) or 'none'}")
+    column, comparison, threshold = bounds[rule]
+    quoted = database.column(column)
+    kept = bound_sql(column, comparison, threshold)
+    down, up = f"{quoted} DESC", f"{quoted} ASC"
+    first, second = (down, up) if comparison == "<=" else (up, down)
+    usable = f"status = 'ok' AND {quoted} IS NOT NULL"
+    return fetch(database, f"{usable} AND {kept}", first, n), fetch(database, f"{usable} AND NOT {kept}", second, n)

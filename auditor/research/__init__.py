@@ -1,0 +1,1 @@
+"""Research: training PAU, retrieval benchmarks, and the analyses of the paper."""

@@ -1,0 +1,17 @@
+"""The figures printed in the paper, so that ours can stand beside them (auditor/research/retrieval/paper.json)."""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+
+@cache
+def figures() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(Path(__file__).with_name("paper.json").read_text(encoding="utf-8"))
+    return found
+
+
+def of(table: str) -> Any:
+    """What the paper says in one of its tables; an empty list where it says nothing."""
+    return figures().get(table, [])

@@ -1,0 +1,58 @@
+"""How often people agreed with the flag `mismatch`, beside what its probabilities expect."""
+
+import math
+from dataclasses import dataclass
+
+from auditor.query.database import AuditDatabase
+from auditor.query.samples_view import UID_ORDER
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """Of the flagged rows that people judged, the share that they too called bad; with a 95% interval."""
+
+    judged: int
+    bad: int
+    measured: float | None
+    low: float | None
+    high: float | None
+    expected: float | None  # the mean p_mismatch of all flagged rows
+
+
+def precision(database: AuditDatabase) -> Precision:
+    """Of the rows that are flagged now and that people have judged."""
+
+    def compute() -> float | None:
+        found = database.rows(f"SELECT avg(p_mismatch) AS p FROM {database.table()} WHERE mismatch")
+        mean: float | None = found[0]["p"]
+        return mean
+
+    expected = database.cached("expected precision", compute)
+    if not database.rows("SELECT 1 FROM verdicts LIMIT 1"):
+        return measured_precision(0, 0, expected)
+    judged = database.rows(
+        "SELECT count(*) FILTER (review = 'bad') AS bad, count(*) FILTER (review = 'good') AS good "
+        f"FROM {database.table()} JOIN (SELECT *, {UID_ORDER} AS uid_order FROM verdicts) "
+        "USING (uid_order, caption_index) WHERE mismatch"
+    )[0]
+    return measured_precision(judged["bad"], judged["good"], expected)
+
+
+def wilson(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
+    """Wilson's interval for a share: honest at small counts and near 0 and 1."""
+    if not trials:
+        return 0.0, 1.0
+    share = successes / trials
+    scale = 1 + z * z / trials
+    middle = (share + z * z / (2 * trials)) / scale
+    half = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials)) / scale
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def measured_precision(bad: int, good: int, expected: float | None) -> Precision:
+    """Precision among judged flagged rows; marks of 'unsure' decide nothing."""
+    judged = bad + good
+    if not judged:
+        return Precision(0, 0, None, None, None, expected)
+    low, high = wilson(bad, judged)
+    return Precision(judged, bad, bad / judged, low, high, expected)

@@ -1,0 +1,44 @@
+"""Thumbnails that are kept, problems that are told, and what browsers play."""
+
+from pathlib import Path
+
+import pytest
+
+from auditor.audit import Audit
+from dashboard.media_preview import ThumbnailCache, playable
+
+
+def test_media_are_kept_and_problems_told(small: tuple[Path, Path]) -> None:
+    audit = Audit(small[0])
+    rows = audit.page("status = 'ok'", limit=3).to_pylist() + audit.page("status <> 'ok'", limit=1).to_pylist()
+    cache = ThumbnailCache(64)
+    shown = cache.show(audit.database, rows)
+    assert [bool(one.jpeg) for one in shown] == [True, True, True, False]
+    assert shown[3].problem == "cannot identify image file"
+    again = cache.show(audit.database, rows)
+    assert all(one is other for one, other in zip(shown, again, strict=True))
+    gone = {**rows[0], "media_path": "/nowhere/00000.tar"}
+    assert "does not exist" in (cache.show(audit.database, [gone])[0].problem or "")
+
+
+def test_a_store_out_of_reach_is_asked_again(small: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    audit, cache = Audit(small[0]), ThumbnailCache(64)
+    rows = audit.page("status = 'ok'", limit=1).to_pylist()
+
+    def fail(*_: object) -> bytes:
+        raise OSError("the store is out of reach")
+
+    with monkeypatch.context() as hiccup:
+        hiccup.setattr("dashboard.media_preview.media", fail)
+        assert cache.show(audit.database, rows)[0].problem == "the store is out of reach"
+    assert cache.show(audit.database, rows)[0].jpeg
+
+
+def test_only_what_browsers_play_is_played() -> None:
+    from tests.support.clips import clip
+
+    assert playable(clip("mp4", frames=4)) == "video/mp4"
+    assert playable(clip("webm", frames=4)) == "video/webm"
+    assert playable(clip("avi", frames=4)) is None
+    assert playable(clip("m4v", frames=4)) is None  # MPEG-4 part 2
+    assert playable(b"") is None

@@ -1,0 +1,186 @@
+"""Repaired shards: captions stand with their media, nothing else changes, the corpus is never touched."""
+
+import json
+import os
+import shutil
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from auditor import Audit
+from auditor.audit_folder.folder import Folder
+from auditor.audit_folder.lock import LockedError, exclusive
+from auditor.cli import run
+from auditor.corpus.raw_samples import KeptShard
+from auditor.corpus.shard_writer import write_shard
+from auditor.faults.apply_repair import Moves, apply_repairs, describe, refuse_target, with_captions
+from auditor.faults.corpus_window import FaultsError
+from auditor.faults.repair import Repair
+from auditor.keep.export_plan import prepare
+from auditor.keep.export_target import ExportError
+from tests.support.kill_points import kill_everywhere
+from tests.support.planted import invented, words, write_planted
+from tests.support.stored import vector_table
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """Two shards of 100 samples with an audit beside them; the captions of s000020 to s000049 are shifted by one."""
+    source = np.arange(200)
+    source[20:50] += 1
+    texts = [f"caption {chr(97 + i % 26)}{chr(97 + i // 26)}" for i in range(200)]
+    folder = tmp_path / "corpus"
+    for shard in range(2):
+        rows = range(shard * 100, shard * 100 + 100)
+        samples = [(f"s{i:06d}", {"jpg": b"medium %d" % i, "txt": texts[source[i]].encode()}) for i in rows]
+        write_shard(folder / f"{shard:05d}.tar", samples)
+    write_planted(tmp_path / "audit", *invented(200, 1), shards=2, source=source, captions=texts, corpus=folder)
+    return tmp_path
+
+
+def members(path: Path) -> dict[str, bytes]:
+    with tarfile.open(path) as tar:
+        return {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
+
+
+def test_repaired_shards_have_the_right_captions(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = members(corpus / "corpus" / "00000.tar")
+    assert run(["repair", str(corpus / "audit"), "--out", str(corpus / "out"), "--apply"]) == 0
+    assert "captions moved in 1 shards" in capsys.readouterr().out
+    after = members(corpus / "out" / "00000.tar")
+    for i in range(22, 50):  # the captions of the media in the middle of the run
+        wanted = f"caption {chr(97 + i % 26)}{chr(97 + i // 26)}"
+        assert after[f"s{i:06d}.txt"].decode() == wanted
+        assert after[f"s{i:06d}.jpg"] == before[f"s{i:06d}.jpg"]
+    assert after["s000005.txt"] == before["s000005.txt"]
+    assert "s000020.txt" not in after  # its caption belongs to the next medium, and none belongs to it
+    assert not (corpus / "out" / "00001.tar").exists()
+    assert members(corpus / "corpus" / "00000.tar") == before
+
+
+def test_the_corpus_itself_is_refused(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for target in (corpus / "corpus", corpus / "corpus" / "repaired", corpus / "audit"):
+        assert run(["repair", str(corpus / "audit"), "--out", str(target), "--apply"]) == 1
+        said = capsys.readouterr().err
+        assert ("is the corpus or a folder of it" in said) or ("is not empty" in said)
+        assert said.count("\n") == 1
+
+
+def test_embeddings_without_media_are_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    visual, text = invented(200, 1)
+    text[20:50] = text[21:51]
+    place, audit = tmp_path / "vectors" / "v.parquet", str(tmp_path / "audit")
+    place.parent.mkdir()
+    pq.write_table(vector_table(visual, text, words(200)), place)
+    sides = ["--visual-column", "image_embedding", "--text-column", "text_embedding"]
+    assert run(["audit", str(place), *sides, "--out", audit, "--quiet"]) == 0
+    capsys.readouterr()
+    assert run(["repair", audit, "--out", str(tmp_path / "out"), "--apply"]) == 1
+    assert "no media that could be read: write the list of repairs instead" in capsys.readouterr().err
+    assert run(["repair", audit, "--out", str(tmp_path / "list")]) == 0
+    assert pq.read_metadata(tmp_path / "list" / "repairs.parquet").num_rows >= 28
+
+
+def test_repairs_can_be_chosen_before_they_are_applied(corpus: Path) -> None:
+    audit = Audit(corpus / "audit")
+    (first, *_) = [repair for repair in audit.repairs() if repair.key == "s000030"]
+    done = apply_repairs(audit.database, [first], str(corpus / "some"))
+    assert (done.shards, done.moved, done.left_out) == (1, 1, 1)
+    assert members(corpus / "some" / "00000.tar")["s000031.txt"] == b"caption fb"
+
+
+def test_of_several_captions_those_that_do_not_move_stay() -> None:
+    """A person refused the move of the second caption of `a`, and that of the only one of `b`."""
+    listed = {
+        "captions": ["one", "two"],
+        "numbers": [0, 1],
+        "uids": ["x", "y"],
+        "starts": [None] * 2,
+        "ends": [None] * 2,
+    }
+    rows = [{"key": "a", **listed}, {"key": "b", **{name: values[:1] for name, values in listed.items()}}]
+    kept = KeptShard("s", pa.Table.from_pylist(rows))
+    moved = Repair("x", "s", "a", 0, "s", "c", "z", "permuted", 0.95)
+    found = Moves.of([moved], {("x", 0): {"caption": "one", "uid": "x", "start": None, "end": None}})
+    assert {key: [one["caption"] for one in captions] for key, captions in found.captions(kept).items()} == {
+        "a": ["two"]
+    }
+    both = Moves.of([moved, replace(moved, uid="y", caption_index=1)], {("x", 0): {}, ("y", 1): {}})
+    assert both.captions(kept) == {"a": []}
+
+
+def test_captions_in_json_change_too() -> None:
+    given = {"jpg": b"x", "json": json.dumps({"caption": "old", "width": 3}).encode(), "txt": b"old"}
+    moved = {"uid": "0" * 32, "caption": "new", "start": None, "end": None}
+    found = with_captions(given, [moved])
+    assert json.loads(found["json"]) == {"caption": "new", "width": 3}
+    assert found["txt"] == b"new" and found["jpg"] == b"x"
+
+
+def test_timed_captions_take_their_spans_with_them() -> None:
+    old = {"segments": [{"start": 5, "end": 6, "caption": "old"}], "url": "u"}
+    given = {"mp4": b"x", "json": json.dumps(old).encode(), "vtt": b"WEBVTT"}
+    timed = {"uid": "1" * 32, "caption": "new", "start": 1.0, "end": 2.5}
+    found = with_captions(given, [timed, {**timed, "caption": "of all", "start": None, "end": None}])
+    assert json.loads(found["json"]) == {"captions": ["of all"], "segments": [timed], "url": "u"}
+    assert set(found) == {"mp4", "json"}
+
+
+def test_beside_shards_that_are_listed_is_outside_the_corpus(corpus: Path) -> None:
+    """Of `corpus/00000.tar` a folder beside it is no part; of all that is in `corpus/` it would be."""
+    database = Audit(corpus / "audit").database
+    beside = str(corpus / "corpus" / "repaired")
+    with pytest.raises(FaultsError, match="a folder of it"):
+        refuse_target(database, beside)
+    database.manifest["corpus"] = {"spec": f"{corpus}/corpus/00000.tar"}
+    refuse_target(database, beside)
+    with pytest.raises(FaultsError, match="is the corpus"):
+        refuse_target(database, str(corpus / "corpus"))
+
+
+def test_a_moved_corpus_must_be_named(corpus: Path) -> None:
+    audit = Audit(corpus / "audit")
+    audit.database.old_root = None
+    repair = Repair("0" * 32, "00000", "s000000", 0, "00000", "s000001", "1" * 32, "shift", 0.99)
+    with pytest.raises(FaultsError, match="--corpus"):
+        apply_repairs(audit.database, [repair], str(corpus / "out"))
+
+
+def test_killed_at_any_file_operation_it_goes_on_next_time(
+    corpus: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    template = tmp_path_factory.mktemp("template")
+    shutil.copytree(corpus / "audit", template / "audit")
+    command = ["repair", "{}/audit", "--out", "{}/out", "--apply"]
+    killed = kill_everywhere(template, tmp_path_factory.mktemp("work"), "auditor.faults.apply_repair", *command)
+    whole = members(killed[0].folder / "out" / "00000.tar")
+    assert len(killed) > 6 and len(whole) > 100
+    for one in killed:
+        assert members(one.folder / "out" / "00000.tar") == whole, one
+        assert (one.folder / "out" / "repairs.parquet").exists(), one
+        assert one.again == 0 or "holds a finished export" in one.said, one  # killed when all was done
+        assert not [*(one.folder / "out").glob(".part-*")], one
+    assert sum(one.again for one in killed) <= 3
+
+
+def test_two_repairs_into_one_folder(corpus: Path) -> None:
+    audit = Audit(corpus / "audit")
+    repairs = audit.repairs()
+    with exclusive(Folder(corpus / "out")), pytest.raises(LockedError):
+        apply_repairs(audit.database, repairs, str(corpus / "out"))
+    apply_repairs(audit.database, repairs, str(corpus / "out"))
+
+
+def test_repairs_of_a_corpus_that_changes_in_between_are_not_mixed(corpus: Path) -> None:
+    audit = Audit(corpus / "audit")
+    repairs = audit.repairs()
+    folder = Folder(corpus / "out")
+    prepare(folder, describe(audit.database, repairs, ["00000"]), force=False)
+    os.utime(corpus / "corpus" / "00000.tar", ns=(1, 1))
+    with pytest.raises(ExportError, match="has changed"):
+        apply_repairs(audit.database, repairs, str(corpus / "out"))

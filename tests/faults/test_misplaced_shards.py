@@ -1,0 +1,42 @@
+"""Captions of a shard that belong to another shard, or to none."""
+
+import numpy as np
+
+from auditor.faults.misplaced_shards import best_fits, origins, some_captions
+from auditor.faults.pairing_evidence import Scene
+from tests.faults.test_shifted_stretches import scene_of
+from tests.support.planted import invented
+
+
+def test_the_shard_that_captions_come_from_is_named() -> None:
+    scene, _ = scene_of(1000, noise=2.0)
+    shards = [scene.take(slice(i, i + 100)) for i in range(0, 1000, 100)]
+    scattered = scene.text[np.random.default_rng(0).permutation(1000)[:100]]
+    captions = [some_captions(text) for text in (shards[7].text[::-1], invented(100, 99)[1], scattered, shards[0].text)]
+    names = [str(i) for i in range(10)]
+    fits = [best_fits(captions, shard) for shard in shards]
+    found = origins(["3", "5", "6"], captions, names, [100] * 10, fits)
+    assert [(one.shard, one.source, one.nowhere) for one in found] == [
+        ("3", "7", False),
+        ("5", None, True),
+        ("6", None, False),
+    ]
+    assert all(one.p_value is not None and one.p_value < 1e-3 for one in found[:2]) and found[2].p_value is None
+
+
+def test_without_sound_shards_nothing_is_said_to_belong_nowhere() -> None:
+    scene, _ = scene_of(300)
+    captions = [invented(100, 99)[1], scene.text[:0]]
+    (found,) = origins(["0"], captions, ["0"], [300], [best_fits(captions, scene)])
+    assert not found.nowhere
+
+
+def test_a_caption_is_heard_once() -> None:
+    text = np.repeat(invented(5)[1], 10, axis=0)
+    assert len(some_captions(text)) == 5
+
+
+def test_a_shard_without_media_fits_nothing() -> None:
+    scene, _ = scene_of(50)
+    empty = Scene(scene.visual, scene.text, np.zeros(50, bool))
+    assert np.isneginf(best_fits([scene.text], empty)[0]).all()

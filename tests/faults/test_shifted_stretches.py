@@ -1,0 +1,154 @@
+"""Runs: found with their ends and offset, none where there is none, the same as a naive sum gives."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from auditor.faults.pairing_evidence import Evidence, Reference, Scene, fit_evidence, own_scores, random_scores, scores
+from auditor.faults.shifted_stretches import (
+    REACH,
+    Chance,
+    Run,
+    band,
+    chance_of,
+    climb,
+    increments,
+    joined,
+    shard_runs,
+    significant,
+    strongest,
+)
+from auditor.vectors import Ints
+from tests.support.planted import SCALE, invented
+
+
+def scene_of(samples: int, seed: int = 0, noise: float = 1.2, source: Ints | None = None) -> tuple[Scene, Reference]:
+    visual, text = invented(samples, seed, noise=noise)
+    moved = text if source is None else text[source]
+    return Scene(visual, moved, np.ones(samples, bool)), Reference(visual[:400], moved[:400], SCALE)
+
+
+def learned(scene: Scene, reference: Reference) -> tuple[Evidence, Chance]:
+    evidence = fit_evidence(own_scores(scene, reference), random_scores(scene, reference))
+    return evidence, chance_of(scene, reference, evidence, times=4)
+
+
+def found_runs(scene: Scene, reference: Reference, cuts: list[int]) -> list[Run]:
+    """The runs of a corpus that is cut into shards at these positions."""
+    evidence, chance = learned(scene, reference)
+    ratios = band(scene, reference, evidence)
+    edges = [0, *cuts, len(scene)]
+    shards = [shard_runs(ratios[a:b], a) for a, b in pairwise(edges)]
+    return significant(joined(shards), chance, len(scene))
+
+
+def test_the_band_is_what_each_pair_gives() -> None:
+    scene, reference = scene_of(180)
+    scene.present[[3, 77]] = False
+    evidence, _ = learned(scene, reference)
+    ratios = band(scene, reference, evidence)
+    pairs = evidence.of(scores(scene.visual, scene.text, reference))
+    for sample in range(len(scene)):
+        for offset in range(-REACH, REACH + 1):
+            medium = sample + offset
+            known = 0 <= medium < len(scene) and scene.present[sample] and scene.present[medium]
+            wanted = pairs[sample, medium] if known else 0
+            assert ratios[sample, offset + REACH] == pytest.approx(wanted, abs=1e-3)
+
+
+def test_the_band_of_permuted_samples_needs_no_new_levels() -> None:
+    scene, reference = scene_of(300)
+    evidence, _ = learned(scene, reference)
+    order = np.random.default_rng(0).permutation(300)
+    known = band(scene.levelled(reference).take(order), reference, evidence)
+    np.testing.assert_allclose(known, band(scene.take(order), reference, evidence), atol=1e-4)
+
+
+def test_climb_is_the_best_sum_that_ends_at_each_row() -> None:
+    added = np.random.default_rng(0).normal(-0.3, 1, (60, 3)).astype(np.float32)
+    height = climb(added)
+    for row in range(60):
+        best = [max(0.0, *(float(added[a : row + 1, c].sum()) for a in range(row + 1))) for c in range(3)]
+        assert height[row] == pytest.approx(best, abs=1e-4)
+
+
+@pytest.mark.parametrize("length", [8, 12, 40])
+@pytest.mark.parametrize("offset", [1, -1, 7, -50, 50])
+def test_a_shifted_run_is_found_with_its_ends_and_offset(length: int, offset: int) -> None:
+    source = np.arange(600)
+    source[200 : 200 + length] += offset
+    (run,) = found_runs(*scene_of(600, length + abs(offset), source=source), cuts=[])
+    assert run.offset == offset
+    assert abs(run.first - 200) <= 1 and abs(run.last - (200 + length - 1)) <= 1
+    assert run.p_value < 1e-3
+
+
+@pytest.mark.parametrize("cut", [301, 305, 310, 319])
+def test_a_run_across_the_boundary_of_shards_is_one(cut: int) -> None:
+    source = np.arange(600)
+    source[300:320] -= 3
+    (run,) = found_runs(*scene_of(600, 5, source=source), cuts=[cut])
+    assert (run.offset, abs(run.first - 300) <= 1, abs(run.last - 319) <= 1) == (-3, True, True)
+
+
+def test_a_run_over_three_shards_is_one() -> None:
+    source = np.arange(600)
+    source[150:450] += 2
+    (run,) = found_runs(*scene_of(600, 6, source=source), cuts=[200, 400])
+    assert (run.offset, abs(run.first - 150) <= 1, abs(run.last - 449) <= 1) == (2, True, True)
+
+
+def test_clean_corpora_have_no_run() -> None:
+    for seed in range(20):
+        assert found_runs(*scene_of(400, 100 + seed, noise=1.6), cuts=[200]) == []
+
+
+def test_mismatched_captions_are_no_run() -> None:
+    source = np.arange(800)
+    generator = np.random.default_rng(1)
+    noisy = generator.choice(800, 320, replace=False)
+    source[noisy] = np.roll(noisy, 1)
+    assert found_runs(*scene_of(800, 7, source=source), cuts=[]) == []
+
+
+def test_captions_that_are_mixed_up_are_no_run() -> None:
+    for seed in range(10):
+        source = np.arange(400)
+        source[100:130] = np.random.default_rng(seed).permutation(source[100:130])
+        assert found_runs(*scene_of(400, 30 + seed, source=source), cuts=[]) == []
+
+
+def test_neighbours_that_are_alike_are_no_run() -> None:
+    """Frames of a film: every caption fits the next medium nearly as well as its own."""
+    visual, text = invented(600, 8)
+    content = np.repeat(visual[::20], 20, axis=0) + 0.1 * visual
+    words = np.repeat(text[::20], 20, axis=0) + 0.1 * text
+    unit = [side / np.linalg.norm(side, axis=1, keepdims=True) for side in (content, words)]
+    scene = Scene(unit[0].astype(np.float32), unit[1].astype(np.float32), np.ones(600, bool))
+    assert found_runs(scene, Reference(scene.visual[::2], scene.text[::2], SCALE), cuts=[]) == []
+
+
+def test_samples_that_are_not_there_do_not_break_a_run() -> None:
+    source = np.arange(600)
+    source[200:230] += 1
+    scene, reference = scene_of(600, 9, source=source)
+    scene.present[[205, 206, 215]] = False
+    (run,) = found_runs(scene, reference, cuts=[])
+    assert (run.offset, abs(run.first - 200) <= 1, abs(run.last - 229) <= 1) == (1, True, True)
+
+
+def test_of_runs_that_overlap_the_strongest_stays() -> None:
+    runs = [Run(0, 10, 1, 20.0, 5), Run(5, 20, 2, 30.0, 5), Run(21, 30, 1, 10.0, 5)]
+    assert strongest(runs) == [runs[1], runs[2]]
+
+
+def test_p_values_hold_for_permuted_corpora() -> None:
+    """Of the highest sums of 40 corpora without shifts hardly one is below 5%."""
+    low = 0
+    for seed in range(40):
+        scene, reference = scene_of(300, 300 + seed, noise=2.0)
+        evidence, chance = learned(scene, reference)
+        top = climb(increments(band(scene, reference, evidence))).max()
+        low += chance.p_value(float(top), len(scene)) <= 0.05
+    assert low <= 6  # binomial(40, 0.05): more than 6 once in 100

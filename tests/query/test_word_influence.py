@@ -1,0 +1,49 @@
+"""A word that does not describe the medium is found by leaving it out; phrases of a few words too."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from auditor import Audit
+from auditor.query.word_influence import phrases, weigh_words, without
+from auditor.workers.encoder_client import SearchError
+from tests.support.planted import invented, write_planted
+
+DIM = 64
+
+
+class BagOfWords:
+    """A tower whose vector of a text is the sum of its words' own, as a unit."""
+
+    def vector(self, word: str) -> np.ndarray:
+        return np.random.default_rng([ord(letter) for letter in word]).normal(size=DIM)
+
+    def texts(self, texts: list[str]) -> np.ndarray:
+        sums = np.array([sum((self.vector(word) for word in text.split()), np.zeros(DIM)) for text in texts])
+        return (sums / np.linalg.norm(sums, axis=1, keepdims=True)).astype(np.float32)
+
+
+def test_the_wrong_words_are_those_that_speak_against_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    visual, text = invented(40, dim=DIM)
+    visual[3] = BagOfWords().texts(["a brown dog runs on grass"])[0]
+    captions = [f"caption {number}" for number in range(40)]
+    captions[3] = "a brown dog runs beside parked lorries on grass"
+    write_planted(tmp_path / "audit", visual, text, captions=captions)
+    monkeypatch.setattr("auditor.query.word_influence.tower_of", lambda _: BagOfWords())
+    with Audit(tmp_path / "audit") as audit:
+        row = audit.page("caption LIKE '%lorries%'").to_pylist()[0]
+        told = weigh_words(audit.database, row)
+        assert told.phrase == "beside parked lorries" and told.phrase_gain == pytest.approx(
+            1 - told.similarity, abs=1e-3
+        )
+        against = [word.word for word in told.words if word.gain > 0]
+        assert against == ["beside", "parked", "lorries"]
+        with pytest.raises(SearchError, match="nothing to weigh"):
+            weigh_words(audit.database, {**row, "caption": " "})
+
+
+def test_phrases_are_runs_and_never_the_whole() -> None:
+    assert phrases(1) == [(0, 1)] and phrases(2) == [(0, 1), (1, 2)]
+    assert phrases(4) == [(0, 1), (1, 2), (2, 3), (3, 4), (0, 2), (1, 3), (2, 4), (0, 3), (1, 4)]
+    assert without(["a", "b", "c"], 1, 2) == "a c"

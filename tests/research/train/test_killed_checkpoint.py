@@ -1,0 +1,60 @@
+"""A run that is killed at any file operation of a checkpoint goes on from a whole one: the new or the one before."""
+
+from pathlib import Path
+
+import torch
+
+from auditor.research.train.training_run import build_learner, build_optimizer
+from model.training.training_state import (
+    BEST,
+    LAST,
+    RunState,
+    load_last,
+    read_state,
+    recover_last,
+    save_last,
+    save_weights,
+)
+from tests.support.kill_points import kill_everywhere
+from tests.support.training import TrainConfig, model_file
+
+STEPS = 2
+
+
+def run_of(folder: Path) -> tuple[Path, TrainConfig]:
+    return folder / "run", TrainConfig(
+        corpus="none", out=str(folder / "run"), model=str(folder / "tiny.json"), device="cpu"
+    )
+
+
+def save_in_turn(place: str) -> int:
+    """A run in small: every step marks a weight with its number, and saves; begins with what is there."""
+    out, config = run_of(Path(place))
+    learner = build_learner(config)
+    optimizer = build_optimizer(config, learner)
+    weight = next(learner.head.parameters())
+    found = recover_last(out) if out.is_dir() else None
+    done = 0
+    if found is not None:
+        done = read_state(found)[1].step
+        load_last(found, learner, optimizer)
+        assert bool((weight == done).all()), "weights of another step than the state says"
+    for step in range(done + 1, STEPS + 1):
+        with torch.no_grad():
+            weight.fill_(float(step))
+        save_weights(out / BEST, config, learner, {"step": step})
+        save_last(out, config, learner, optimizer, RunState(step=step))
+    return 0
+
+
+def test_every_kill_leaves_a_checkpoint_to_go_on_from(tmp_path: Path) -> None:
+    (tmp_path / "template").mkdir()
+    model_file(tmp_path / "template")
+    killed = kill_everywhere(
+        tmp_path / "template", tmp_path / "work", "tests.research.train.test_killed_checkpoint:save_in_turn", "{}"
+    )
+    assert len(killed) > 20
+    for one in killed:
+        assert one.again == 0, one
+        assert read_state(one.folder / "run" / LAST)[1].step == STEPS
+        assert sorted(path.name for path in (one.folder / "run").iterdir()) == [BEST, LAST], one

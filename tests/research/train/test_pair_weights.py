@@ -1,0 +1,138 @@
+"""Weights of pairs: the right caption of the right sample, or a complaint; never another's."""
+
+import json
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from auditor.audit import Audit
+from auditor.corpus.sample import Sample
+from auditor.keep.weights import Weighing
+from auditor.research.train.pair_weights import PairWeightError, PairWeights
+from auditor.research.train.training_loader import PairLoader
+from auditor.research.train.training_reader import Draw, LoaderConfig
+from auditor.research.train.training_shards import count_shards
+from auditor.run.run_audit import AuditConfig, run_audit
+from auditor.workers.decoder_pool import DecoderPool
+from model.pixels import PixelSpec
+from tests.support.corpora import picture, write_members
+from tests.support.synthetic import write_corpus_audit
+
+
+def draw(key: str, *indices: int, captions: Sequence[str] = ("x", "y"), shard: str = "s") -> Draw:
+    return Draw(0, Sample(shard, key, tuple(captions), None), indices or (0,))
+
+
+def table(path: Path, rows: Sequence[dict[str, Any]]) -> PairWeights:
+    pq.write_table(pa.Table.from_pylist(list(rows)), path)
+    return PairWeights.read(str(path))
+
+
+def test_weights_come_from_a_table_or_a_folder_of_them(tmp_path: Path) -> None:
+    rows = {"key": ["a", "a", "b"], "caption_index": [0, 1, 0], "p_mismatch": [0.9, 0.25, None]}
+    (tmp_path / "tables").mkdir()
+    pq.write_table(pa.table(rows), tmp_path / "tables" / "0.parquet")
+    for path in (tmp_path / "tables", tmp_path / "tables" / "0.parquet"):
+        found = PairWeights.read(str(path)).of([draw("a", 0), draw("a", 1), draw("b", 0), draw("c", 0)])
+        assert found == pytest.approx([0.1, 0.75, 1.0, 1.0])
+    pq.write_table(pa.table({"key": ["a"]}), tmp_path / "short.parquet")
+    with pytest.raises(PairWeightError, match="no column caption_index"):
+        PairWeights.read(str(tmp_path / "short.parquet"))
+    with pytest.raises(PairWeightError, match="cannot read the weights"):
+        PairWeights.read(str(tmp_path / "absent.parquet"))
+
+
+def test_weights_come_from_an_audit_itself_and_from_what_weigh_writes(tmp_path: Path) -> None:
+    audit, _ = write_corpus_audit(tmp_path)
+    with Audit(audit) as opened:
+        rows = opened.sql("SELECT * FROM samples WHERE status = 'ok'").to_pylist()
+        opened.keep(max_p_mismatch=0.1).weigh(tmp_path / "w.parquet", Weighing(temperature=0.5))
+    draws = [
+        Draw(0, Sample(row["shard"], row["key"], (row["caption"],) * 2, None), (row["caption_index"],)) for row in rows
+    ]
+    p = [row["p_mismatch"] for row in rows]
+    assert PairWeights.read(str(audit)).of(draws) == pytest.approx([1 - x for x in p])
+    assert PairWeights.read(str(tmp_path / "w.parquet")).of(draws) == pytest.approx(
+        [(1 - x) ** 2 if x <= 0.1 else 0.0 for x in p]
+    )
+    manifest = json.loads((audit / "manifest.json").read_text())
+    (audit / "manifest.json").write_text(json.dumps({**manifest, "state": "scoring"}))
+    with pytest.raises(PairWeightError, match="not finished"):
+        PairWeights.read(str(audit))
+
+
+@pytest.mark.parametrize(("column", "value"), [("weight", -0.1), ("weight", float("nan")), ("p_mismatch", 1.5)])
+def test_a_weight_that_cannot_be_is_one_line(tmp_path: Path, column: str, value: float) -> None:
+    with pytest.raises(PairWeightError, match=f"{column} of .* must"):
+        table(tmp_path / "w.parquet", [{"key": "a", "caption_index": 0, column: value}])
+
+
+def test_joined_captions_weigh_the_mean_of_theirs(tmp_path: Path) -> None:
+    rows = [{"key": "a", "caption_index": i, "p_mismatch": p} for i, p in enumerate([0.2, 0.6])]
+    assert table(tmp_path / "w.parquet", rows).of([draw("a", 0, 1)]) == pytest.approx([0.6])
+
+
+def test_keys_of_several_shards_are_told_apart(tmp_path: Path) -> None:
+    rows = [
+        {"key": "0", "caption_index": 0, "p_mismatch": 0.9, "shard": "a", "caption": "x"},
+        {"key": "0", "caption_index": 0, "p_mismatch": 0.1, "shard": "b", "caption": "x"},
+        {"key": "0", "caption_index": 0, "p_mismatch": None, "shard": "c", "caption": "x"},  # did not decode
+        {"key": "0", "caption_index": 0, "p_mismatch": None, "shard": "a", "caption": "z"},  # the key repeated
+    ]
+    for order in (rows, rows[::-1]):
+        weights = table(tmp_path / "w.parquet", order)
+        assert weights.of([draw("0", shard=name) for name in "abc"]) == pytest.approx([0.1, 0.9, 1.0])
+        with pytest.raises(PairWeightError, match="several pairs of key 0 and none of shard elsewhere"):
+            weights.of([draw("0", shard="elsewhere")])
+
+
+def test_another_caption_is_a_complaint_not_a_weight(tmp_path: Path) -> None:
+    row = {"key": "a", "caption_index": 0, "p_mismatch": 0.9, "shard": "other", "caption": "x\ny"}
+    weights = table(tmp_path / "w.parquet", [row])
+    assert weights.of([draw("a", captions=["x\ny"])]) == pytest.approx([0.1])
+    with pytest.raises(PairWeightError, match="another caption 0 for key a"):
+        weights.of([draw("a", captions=["x", "y"])])
+
+
+HOSTILE = [
+    ("txt", "\ufeffone\ntwo".encode()),
+    ("txt", "one\ntwo".encode("utf-16")),
+    ("txt", "one\u2028still one\n\x0ctwo\x0bstill two\x85".encode()),
+    ("txt", b"one\r\rtwo\r\n\n \xff three"),
+    ("json", b'{"captions": [], "caption": "one"}'),
+    ("json", b'{"captions": ["one", 3, " ", "two"]}'),
+    ("json", b'\xef\xbb\xbf{"caption": "one"}'),
+]
+
+
+def test_every_caption_of_a_hostile_corpus_gets_its_own_weight(tmp_path: Path, random_model: str) -> None:
+    """A real audit, with another p_mismatch for each of its rows; the training loader must find each of them."""
+    (tmp_path / "corpus").mkdir()
+    for number, shard in enumerate("ab"):  # the same keys in both
+        members = [(f"{i}", *HOSTILE[i % 7]) for i in range(14)]
+        media = [picture(100 * number + i) for i in range(14)]
+        files = [
+            f
+            for (k, end, text), jpg in zip(members, media, strict=True)
+            for f in ((f"{k}.jpg", jpg), (f"{k}.{end}", text))
+        ]
+        write_members(tmp_path / "corpus" / f"{shard}.tar", [*files, ("0.jpg", media[1]), ("0.txt", b"again")])
+    run_audit(AuditConfig(str(tmp_path / "corpus"), str(tmp_path / "audit"), random_model, quiet=True))
+    rows = pq.read_table(tmp_path / "audit" / "samples").to_pylist()
+    for number, row in enumerate(rows):
+        row["p_mismatch"] = number / len(rows) if row["status"] == "ok" else None
+    weights = table(tmp_path / "w.parquet", rows)
+    expected = {(r["shard"], r["key"], r["caption"]): 1 - r["p_mismatch"] for r in rows if r["status"] == "ok"}
+    found = count_shards(str(tmp_path / "corpus"))
+    assert len(expected) == found.pairs("all") > 40
+    with DecoderPool(PixelSpec(size=(8, 8)), workers=1) as pool:
+        loader = PairLoader(found, LoaderConfig(batch=found.pairs("all")), pool)
+        with closing(iter(loader)) as batches:
+            draws = next(batches).draws
+    assert {(d.sample.shard, d.sample.key, d.caption) for d in draws} == set(expected)
+    assert weights.of(draws) == pytest.approx([expected[d.sample.shard, d.sample.key, d.caption] for d in draws])

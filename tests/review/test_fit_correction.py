@@ -1,0 +1,74 @@
+"""A correction kept in an audit: both columns, shares and flags that follow; undone, and void after scoring."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from auditor.audit import Audit
+from auditor.review.fit_correction import recalibrate, undo
+from auditor.review.label_sample import CertifyError
+from auditor.review.recalibration import Correction
+from tests.support.synthetic import write_audit
+
+
+@pytest.fixture
+def audit(tmp_path: Path) -> Audit:
+    """An audit whose reviewer calls 4 in 10 pairs bad, the less similar ones, where p_mismatch sees 1 in 14."""
+    audit = Audit(write_audit(tmp_path / "audit", 3000, 1000))
+    cut = audit.sql("SELECT quantile_cont(mismatch_score, 0.4) AS cut FROM samples WHERE status = 'ok'")["cut"][
+        0
+    ].as_py()
+    for row in audit.certification_sample(80).rows:
+        found = audit.row(row.uid)
+        assert found is not None
+        audit.mark(row.uid, "bad" if found["mismatch_score"] < cut else "good", caption_index=row.caption_index)
+    return audit
+
+
+def corrected(audit: Audit) -> tuple[Audit, Correction]:
+    sample = audit.certification_sample(80)
+    found = recalibrate(audit.database, sample, audit.marks_of(sample))
+    assert found is not None
+    return Audit(audit.path), found
+
+
+def test_the_share_follows_the_labels_and_both_columns_are_kept(audit: Audit) -> None:
+    before = audit.sql("SELECT uid, p_mismatch FROM samples WHERE status = 'ok' ORDER BY uid").to_pydict()
+    again, _ = corrected(audit)
+    sql = "SELECT uid, p_mismatch, p_mismatch_without_labels AS old FROM samples WHERE status = 'ok' ORDER BY uid"
+    after = again.sql(sql).to_pydict()
+    assert after["old"] == before["p_mismatch"]
+    assert np.mean(before["p_mismatch"]) < 0.15
+    assert np.mean(after["p_mismatch"]) == pytest.approx(0.4, abs=0.08)
+    assert again.count("mismatch") == sum(p >= 0.5 for p in after["p_mismatch"])
+    assert "at least" in str(audit.summary()) and "at least" not in str(again.summary())  # labels: no lower bound
+
+
+def test_sql_computes_what_the_map_says(audit: Audit) -> None:
+    again, found = corrected(audit)
+    rows = again.sql(
+        "SELECT kind, p_mismatch, p_mismatch_without_labels AS old, mismatch_score FROM samples WHERE status = 'ok'"
+    ).to_pylist()
+    for row in rows[:200]:
+        expected = found.p(np.array([row["old"]]), found.z(row["kind"], [row["mismatch_score"]]))[0]
+        assert row["p_mismatch"] == pytest.approx(expected, abs=1e-5)
+
+
+def test_it_can_be_taken_back_and_is_not_done_twice(audit: Audit) -> None:
+    again, _ = corrected(audit)
+    sample = again.certification_sample(80)
+    with pytest.raises(CertifyError, match="corrected already"):
+        recalibrate(again.database, sample, again.marks_of(sample))
+    undo(again.path)
+    assert Audit(audit.path).count("p_mismatch_without_labels IS NOT NULL") == 0
+
+
+def test_scoring_again_makes_it_void(audit: Audit) -> None:
+    corrected(audit)
+    manifest = Path(audit.path) / "manifest.json"
+    known = json.loads(manifest.read_text())
+    known["statistics"]["image"]["pi0"] = 0.123
+    manifest.write_text(json.dumps(known))
+    assert Audit(audit.path).count("p_mismatch_without_labels IS NOT NULL") == 0

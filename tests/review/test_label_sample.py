@@ -1,0 +1,160 @@
+"""Certification samples of an audit: the same one again, strata as the rules divide, marks counted."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from auditor.audit import Audit
+from auditor.cli import cli
+from auditor.review.label_sample import CertifyError, fair_marks, judged_strata, list_samples
+from tests.support.synthetic import write_audit
+
+
+@pytest.fixture
+def audit(tmp_path: Path) -> Audit:
+    return Audit(write_audit(tmp_path / "audit", 3000, 1000))
+
+
+def truth(audit: Audit, uid: str) -> str:
+    """A reviewer who believes the similarity: below 0.2 nothing fits."""
+    row = audit.row(uid)
+    assert row is not None
+    return "bad" if row["similarity"] < 0.2 else "good"
+
+
+def test_the_same_rules_find_the_same_sample_and_others_another(audit: Audit) -> None:
+    first = audit.certification_sample(50, max_p_mismatch=0.3)
+    assert audit.certification_sample(50, max_p_mismatch=0.3) == first
+    assert audit.certification_sample(50).name != first.name
+    assert {sample.name for sample in list_samples(audit.database.files.folder)} >= {first.name}
+
+
+def test_strata_hold_every_usable_row_once_and_follow_flag_and_rules(audit: Audit) -> None:
+    sample = audit.certification_sample(60, max_p_mismatch=0.3)
+    assert sum(stratum.rows for stratum in sample.strata) == audit.count("status = 'ok'")
+    assert sum(s.rows for s in sample.strata if s.flagged) == audit.count("mismatch AND status = 'ok'")
+    kept = len(audit.keep(max_p_mismatch=0.3))
+    assert sum(s.rows for s in sample.strata if not s.removed) == kept
+    for row in sample.rows:
+        found = audit.row(row.uid, row.caption_index)
+        assert found is not None and found["status"] == "ok"
+        assert found["mismatch"] == sample.strata[row.stratum].flagged
+
+
+def test_marks_become_intervals_that_hold_the_truth(audit: Audit) -> None:
+    sample = audit.certification_sample(80, max_p_mismatch=0.3)
+    for row in sample.rows:
+        audit.mark(row.uid, truth(audit, row.uid), caption_index=row.caption_index)
+    found = audit.certify(sample)
+    assert found.labels == len(sample.rows) == 80
+    assert (
+        found.mismatched.low <= audit.count("similarity < 0.2") / audit.count("status = 'ok'") <= found.mismatched.high
+    )
+    assert found.left is not None and found.lost is not None
+    assert found.lost.low <= audit.count("similarity >= 0.2 AND p_mismatch > 0.3") / 2800 <= found.lost.high
+
+
+def test_rows_nobody_has_judged_do_not_count(audit: Audit) -> None:
+    sample = audit.certification_sample(40)
+    audit.mark(sample.rows[0].uid, "unsure", caption_index=sample.rows[0].caption_index)
+    strata = judged_strata(sample, audit.marks_of(sample))
+    assert sum(stratum.labels for stratum in strata) == sum(stratum.unsure for stratum in strata) == 1
+
+
+def test_the_command_draws_reads_a_sheet_and_certifies(audit: Audit, tmp_path: Path) -> None:
+    path, sheet = audit.path, tmp_path / "judge.csv"
+    drawn = CliRunner().invoke(cli, ["certify", path, "--labels", "30", "--sheet", str(sheet)])
+    assert drawn.exit_code == 0 and "0 of 30 rows judged" in drawn.output
+    lines = sheet.read_text().splitlines()
+    filled = [lines[0], *(line[:-2] + f",{truth(audit, line.split(',')[0])}," for line in lines[1:])]
+    sheet.write_text("\n".join(filled))
+    done = CliRunner().invoke(cli, ["certify", path, "--labels", "30", "--marks", str(sheet), "--json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["labels"] == 30 and found["mismatched"]["low"] <= 0.07 <= found["mismatched"]["high"]
+
+
+def test_a_wrong_mark_is_told(audit: Audit, tmp_path: Path) -> None:
+    sheet = tmp_path / "judge.csv"
+    sheet.write_text("uid,caption_index,mark\nx,0,maybe\n")
+    done = CliRunner().invoke(cli, ["certify", audit.path, "--marks", str(sheet)])
+    assert isinstance(done.exception, CertifyError) and "maybe" in str(done.exception)
+
+
+def test_the_command_takes_every_rule_of_filter(audit: Audit) -> None:
+    from auditor.commands.certify import command as certify
+    from auditor.commands.filter import command as filtering
+
+    writing = {"out", "input_columns", "tiers", "dry_run", "shard_size", "force"}
+    assert {option.name for option in certify.params} >= {option.name for option in filtering.params} - writing
+    words = ["certify", audit.path, "--labels", "30", "--json", "--max", "similarity=0.9", "--lose-at-most", "2%"]
+    done = CliRunner().invoke(cli, [*words, "--per-medium", "worst", "--unscored", "drop", "--no-duplicates"])
+    assert done.exit_code == 0, done.output
+    sample = next(
+        one for one in list_samples(audit.database.files.folder) if one.name == json.loads(done.stdout)["sample"]
+    )
+    assert set(sample.rules) == {"max_p_mismatch", "max_similarity", "per_medium", "unscored", "no_duplicates"}
+    kept = len(audit.keep(
+        max_p_mismatch=sample.rules["max_p_mismatch"], max={"similarity": 0.9}, per_medium="worst", unscored="drop",
+        no_duplicates=True,
+    ))  # fmt: skip
+    assert sum(stratum.rows for stratum in sample.strata if not stratum.removed) == kept > 0
+
+
+def test_a_sheet_of_another_audit_is_refused_whole(audit: Audit, tmp_path: Path) -> None:
+    sheet = tmp_path / "judge.csv"
+    own = audit.certification_sample(5).rows[0]
+    sheet.write_text(f"uid,caption_index,mark\n{own.uid},{own.caption_index},good\n{'0' * 32},0,bad\n")
+    done = CliRunner().invoke(cli, ["certify", audit.path, "--marks", str(sheet)])
+    assert isinstance(done.exception, CertifyError) and "1 rows that are not of" in str(done.exception)
+    assert not Audit(audit.path).sql("SELECT * FROM reviews").num_rows
+
+
+def test_two_sheets_are_two_reviewers(audit: Audit, tmp_path: Path) -> None:
+    own = audit.certification_sample(5).rows[0]
+    for name, mark in (("ann", "good"), ("bob", "bad")):
+        (tmp_path / f"{name}.csv").write_text(f"uid,caption_index,mark\n{own.uid},{own.caption_index},{mark}\n")
+        CliRunner().invoke(cli, ["certify", audit.path, "--labels", "5", "--marks", str(tmp_path / f"{name}.csv")])
+    found = Audit(audit.path).sql("SELECT reviewer, mark FROM reviews ORDER BY reviewer").to_pylist()
+    assert found == [{"reviewer": "ann", "mark": "good"}, {"reviewer": "bob", "mark": "bad"}]
+
+
+def test_the_correction_is_told_in_json_too(audit: Audit) -> None:
+    sample = audit.certification_sample(60)
+    for row in sample.rows:
+        audit.mark(row.uid, "bad", caption_index=row.caption_index)
+    words = ["certify", audit.path, "--labels", "60", "--json"]
+    found = json.loads(CliRunner().invoke(cli, [*words, "--recalibrate"]).stdout)
+    assert found["labels"] == 60 and found["corrected"] is True
+    assert json.loads(CliRunner().invoke(cli, ["certify", audit.path, "--undo", "--json"]).stdout) == {
+        "corrected": False
+    }
+
+
+def test_marks_made_for_another_reason_prove_nothing(audit: Audit) -> None:
+    """Somebody reviewed the most suspicious half: the interval must still hold the truth."""
+    sample = audit.certification_sample(60)
+    rows = sorted(sample.rows, key=lambda row: -audit.row(row.uid, row.caption_index)["p_mismatch"])  # type: ignore[index]
+    for row in rows[:30]:
+        audit.mark(row.uid, truth(audit, row.uid), caption_index=row.caption_index)
+    share = audit.count("similarity < 0.2") / audit.count("status = 'ok'")
+    found = audit.certify(sample)
+    assert found.mismatched.low <= share <= found.mismatched.high
+    assert found.labels < 30
+    told = CliRunner().invoke(cli, ["certify", audit.path, "--labels", "60"])
+    assert f"{30 - found.labels} more are judged out of turn" in told.output
+
+
+@pytest.mark.parametrize(
+    ("marks", "fair"),
+    [
+        ([], []),
+        ([None, "bad"], [None, None]),
+        (["good", None, "bad"], ["good", None, None]),
+        (["good"] * 9 + [None, "bad", None], ["good"] * 9 + ["unsure", "bad", None]),  # one was put off
+    ],
+)
+def test_only_beginnings_count(marks: list[str | None], fair: list[str | None]) -> None:
+    assert fair_marks(marks) == fair

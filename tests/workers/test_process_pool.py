@@ -1,0 +1,126 @@
+"""A crew of processes: the same results in the same order, errors as they are, and nobody left behind."""
+
+import math
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from auditor.audit_folder.folder import Folder
+from auditor.errors import AuditError
+from auditor.run import engine
+from auditor.run.engine import LocalEngine
+from auditor.run.run_audit import AuditConfig, run_audit
+from auditor.workers.process_pool import Crew
+from tests.support.chores import be_awkward, threads_and_process
+from tests.support.stored import write_datacomp
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def crew() -> Crew:
+    return Crew(2)
+
+
+def test_results_come_in_the_order_of_the_items(crew: Crew) -> None:
+    assert list(crew.run(math.sqrt, list(range(50)))) == [math.sqrt(number) for number in range(50)]
+    assert list(crew.run(math.sqrt, [])) == []
+
+
+def test_every_process_works_with_one_thread(crew: Crew) -> None:
+    found = list(crew.run(threads_and_process, list(range(20))))
+    assert {threads for threads, _ in found} == {"1"}
+    assert {process for _, process in found} == {member.process.pid for member in crew.members}
+
+
+def test_an_error_is_what_it_was_and_the_crew_goes_on(crew: Crew) -> None:
+    with pytest.raises(ValueError, match="math domain error"):
+        list(crew.run(math.sqrt, [1, -1, 2]))
+    with pytest.raises(Exception, match="Awkward"):
+        list(crew.run(be_awkward, [1]))
+    assert list(crew.run(math.sqrt, [4, 9])) == [2, 3]
+
+
+def test_a_process_that_dies_is_an_error_in_words(crew: Crew) -> None:
+    with pytest.raises(AuditError, match="died"):
+        list(crew.run(os._exit, [3, 3, 3]))
+    assert list(crew.run(math.sqrt, [4, 9])) == [2, 3]
+
+
+def test_one_work_at_a_time(crew: Crew) -> None:
+    some = crew.run(math.sqrt, list(range(100)))
+    next(some)
+    with pytest.raises(RuntimeError, match="still being taken"):
+        next(crew.run(math.cos, [0.0]))
+    assert list(some) == [math.sqrt(number) for number in range(1, 100)]
+
+
+def test_what_is_no_longer_asked_for_is_never_answered(crew: Crew) -> None:
+    some = crew.run(math.sqrt, list(range(100)))
+    next(some)
+    some.close()  # type: ignore[attr-defined]
+    assert list(crew.run(math.cos, [0.0, 0.0])) == [1, 1]
+
+
+def test_processes_end_with_their_crew_and_with_whoever_asked() -> None:
+    """The script has no `if __name__ == "__main__"`, and is not run again by its processes."""
+    script = (
+        "import math, os, sys; from auditor.workers.process_pool import Crew\n"
+        "crew = Crew(2); print(*crew.run(math.sqrt, [4, 9]), *(m.process.pid for m in crew.members), flush=True)\n"
+        "first = crew.members[0].process; del crew; print(first.poll() is not None, flush=True)\n"
+        "crew = Crew(1); list(crew.run(math.sqrt, [1])); print(crew.members[0].process.pid, flush=True)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, timeout=120)
+    first, ended, last = done.stdout.splitlines()
+    assert first.split()[:2] == ["2.0", "3.0"]
+    assert ended == "True"
+    wait_for_end(int(last))
+
+
+def wait_for_end(process: int) -> None:
+    for _ in range(100):
+        if not Path(f"/proc/{process}").exists() or "\nState:\tZ" in Path(f"/proc/{process}/status").read_text():
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"process {process} is still there")
+
+
+def tables(place: Path) -> dict[str, pa.Table]:
+    folder = Folder(place)
+    names = [f"{part}/{name}.parquet" for part in ("embeddings", "samples") for name in folder.names(part, ".parquet")]
+    return {name: folder.read_table(name) for name in [*names, "faults.parquet", "reference.parquet"]}
+
+
+def test_a_large_audit_by_a_crew_has_the_rows_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = write_datacomp(tmp_path / "corpus", files=5, count=60)
+    run_audit(AuditConfig(f"datacomp:{corpus}", str(tmp_path / "one"), quiet=True))
+    monkeypatch.setattr(engine, "LARGE", 0)
+    made: list[LocalEngine] = []
+
+    def by_crew(folder: Folder, backbone: object, config: AuditConfig) -> LocalEngine:
+        made.append(LocalEngine(folder, backbone, config.sweep, Crew(2)))  # type: ignore[arg-type]
+        return made[-1]
+
+    run_audit(AuditConfig(f"datacomp:{corpus}", str(tmp_path / "two"), quiet=True), by_crew)
+    assert len(made[0].crew.members) == 2  # it was asked
+    one, two = tables(tmp_path / "one"), tables(tmp_path / "two")
+    assert list(one) == list(two)
+    for name, table in one.items():
+        close(table, two[name])
+
+
+def close(one: pa.Table, two: pa.Table) -> None:
+    assert one.schema == two.schema
+    for name in one.column_names:
+        if pa.types.is_floating(one[name].type):
+            values = (each[name].to_numpy().astype(np.float64) for each in (one, two))
+            np.testing.assert_allclose(*values, rtol=1e-4, atol=1e-5, err_msg=name)
+        else:
+            assert one[name] == two[name], name
