@@ -79,7 +79,7 @@ def vectors_of(database: AuditDatabase, over: str) -> Vectors:
 
 
 def encoded(database: AuditDatabase, text: str | None, image: str | Path | None) -> Floats:
-    tower = tower_of(database)
+    tower = get_encoder_client(database)
     if text is not None:
         return np.asarray(tower.texts([text])[0], np.float32)
     try:
@@ -88,7 +88,7 @@ def encoded(database: AuditDatabase, text: str | None, image: str | Path | None)
         raise SearchError(f"cannot search by {image}: {error}") from None
 
 
-def tower_of(database: AuditDatabase) -> Tower:
+def get_encoder_client(database: AuditDatabase) -> Tower:
     """The audit's model, in a process that starts with the first question."""
     model = database.manifest.get("model") or {}
     if not model.get("spec"):

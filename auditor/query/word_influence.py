@@ -11,7 +11,7 @@ from typing import Any
 
 from auditor.query.database import AuditDatabase
 from auditor.query.explain import load_pair
-from auditor.query.search import tower_of
+from auditor.query.search import get_encoder_client
 from auditor.workers.encoder_client import SearchError
 
 MOST = 60  # words that are weighed, from the first
@@ -44,7 +44,7 @@ def weigh_words(database: AuditDatabase, row: dict[str, Any]) -> Weighed:
         raise SearchError("there is nothing to weigh: the row has no embedding or no words")
     spans = phrases(len(words))
     texts = [" ".join(words), *(without(words, first, last) for first, last in spans)]
-    similarity = pair.medium.similarity(tower_of(database).texts(texts))[0]
+    similarity = pair.medium.similarity(get_encoder_client(database).texts(texts))[0]
     whole = float(similarity[0])
     gains = {span: float(value) - whole for span, value in zip(spans, similarity[1:].tolist(), strict=True)}
     best = max(gains, key=lambda span: (gains[span], span[0] - span[1]))

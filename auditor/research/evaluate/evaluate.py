@@ -119,7 +119,7 @@ def evaluate(config: EvaluateConfig, backbone: Backbone, head: PrototypeHead | N
         "rerank": describe_rerank(rerank, validation),
         **uncertainty_analyses(test.data, u),
         **eccv_caption(config.benchmark, test, shards),
-        "paper": paper_figures.of("retrieval").get(config.benchmark, []),
+        "paper": paper_figures.read_table_figures("retrieval").get(config.benchmark, []),
     }
 
 

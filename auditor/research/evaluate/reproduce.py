@@ -47,7 +47,7 @@ class ReproduceConfig:
 def reproduce(config: ReproduceConfig, encode: Encode | None) -> dict[str, Any]:
     """The findings of one table as JSON; the paper's own figures beside them where the data is the paper's."""
     if config.table == "complexity":
-        return described(config, complexity(), paper_figures.of("complexity"), None)
+        return described(config, complexity(), paper_figures.read_table_figures("complexity"), None)
     if config.table not in STUDIES:
         raise EvaluationError(f"unknown table {config.table!r}; one of {', '.join([*STUDIES, 'complexity'])}")
     if config.data is None or encode is None:
@@ -55,7 +55,7 @@ def reproduce(config: ReproduceConfig, encode: Encode | None) -> dict[str, Any]:
     study = prepare(config, encode)
     findings = STUDIES[config.table](study)
     same_data = config.benchmark in PAPER_DATA.get(config.table, ())
-    return described(config, findings, paper_figures.of(config.table) if same_data else None, study)
+    return described(config, findings, paper_figures.read_table_figures(config.table) if same_data else None, study)
 
 
 def prepare(config: ReproduceConfig, encode: Encode) -> Study:

@@ -7,11 +7,11 @@ from typing import Any
 
 
 @cache
-def figures() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(Path(__file__).with_name("paper.json").read_text(encoding="utf-8"))
-    return found
+def load_figures() -> dict[str, Any]:
+    figures: dict[str, Any] = json.loads(Path(__file__).with_name("paper.json").read_text(encoding="utf-8"))
+    return figures
 
 
-def of(table: str) -> Any:
+def read_table_figures(table: str) -> Any:
     """What the paper says in one of its tables; an empty list where it says nothing."""
-    return figures().get(table, [])
+    return load_figures().get(table, [])

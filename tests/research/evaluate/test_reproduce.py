@@ -211,7 +211,7 @@ def test_every_study_gives_rows_that_can_be_stored(study: Study, name: str, tmp_
 
 def test_ablation_has_the_rows_of_table_5(study: Study) -> None:
     rows = studies.ablation(study).rows
-    printed = paper_figures.of("ablation")
+    printed = paper_figures.read_table_figures("ablation")
     columns = ("L_uct", "L_div", "re-rank")
     assert [[row[c] for c in columns] for row in rows] == [[row[c] for c in columns] for row in printed]
 
@@ -219,7 +219,7 @@ def test_ablation_has_the_rows_of_table_5(study: Study) -> None:
 def test_variants_are_those_of_the_paper(study: Study) -> None:
     for name in ("prototypes", "evidence"):
         assert [row["setting"] for row in STUDIES[name](study).rows] == [
-            row["setting"] for row in paper_figures.of(name)
+            row["setting"] for row in paper_figures.read_table_figures(name)
         ]
 
 
