@@ -1,26 +1,16 @@
 """Every column, flag, status and mark of an audit, declared once: type, label, meaning, direction, unit, use, storage.
 
-Whatever lists columns derives its list from here: Parquet files, the view, rules and options of `auditor filter`,
-summaries, comparisons, the report, the dashboard and docs/columns.md (written by `python docs/generate.py`).
-A new column is one entry in the file of its topic and the code that computes it. Plain Python, so that --help can list
-columns at once.
+All lists of columns derive from here: Parquet files, the view, rules and options of `auditor filter`, summaries,
+comparisons, the report, the dashboard and docs/columns.md (written by `python docs/generate.py`). A new column is one
+entry in row_columns.py or score_columns.py plus the code that computes it. Plain Python, so that --help starts fast.
 """
 
+from collections.abc import Iterable
+
 from auditor.schema.column import Column, Group, Type, Use
-from auditor.schema.column_lists import (
-    COLUMNS,
-    FACTS,
-    HEADLINES,
-    HIGH_IS_SUSPICIOUS,
-    MEASUREMENTS,
-    RULES,
-    SCORES,
-    STORED,
-    named,
-    order_sql,
-)
-from auditor.schema.flags import FLAGS, Flag
-from auditor.schema.statuses import MARKS, STATUSES, Mark, Status, Word
+from auditor.schema.row_columns import ROW_COLUMNS
+from auditor.schema.score_columns import SCORE_COLUMNS
+from auditor.schema.statuses import FLAGS, MARKS, STATUSES, Flag, Mark, Status, ValueText
 
 __all__ = [
     "COLUMNS",
@@ -41,7 +31,49 @@ __all__ = [
     "Status",
     "Type",
     "Use",
-    "Word",
-    "named",
-    "order_sql",
+    "ValueText",
+    "build_order_clause",
+    "list_column_names",
 ]
+
+COLUMNS: dict[str, Column] = {  # in their order on disk
+    column.name: column
+    for column in (
+        *ROW_COLUMNS,  # recorded by the sweep; the same in embeddings/ and samples/
+        *SCORE_COLUMNS,  # added by scoring; empty if status is not ok
+        *(
+            Column(flag.name, "bool", flag.label.capitalize(), flag.meaning, "flag", suspicious="high")
+            for flag in FLAGS.values()
+        ),
+        Column("review", "string", "Review", "mark given by most reviewers of the row", "review"),
+    )
+}
+
+
+def list_column_names(*, use: Iterable[Use] = (), group: Iterable[Group] = ()) -> tuple[str, ...]:
+    """Names of the columns with one of these uses or groups: headlines first, the others in their order on disk."""
+    columns = [c for c in COLUMNS.values() if c.use in tuple(use) or c.group in tuple(group)]
+    return tuple(c.name for c in (sorted(columns, key=lambda c: c.headline_rank) if use else columns))
+
+
+FACTS = list_column_names(group=["fact"])
+SCORES = list_column_names(group=["score"])
+STORED = (*FACTS, *SCORES)  # the columns of samples/; the view joins flags and reviews
+HEADLINES = list_column_names(use=["headline"])
+HIGH_IS_SUSPICIOUS = frozenset(name for name, column in COLUMNS.items() if column.suspicious == "high")
+MEASUREMENTS = list_column_names(use=["headline", "measurement"])
+RULES: dict[str, Column] = {
+    column.rule_name: column
+    for column in sorted(COLUMNS.values(), key=lambda column: column.headline_rank)
+    if column.rule
+}
+
+
+def build_order_clause(name: str, *, suspicious_first: bool, quoted: str | None = None) -> str:
+    """ORDER BY terms for a column; its tie breaker orders equal values, with the same end first."""
+    column = COLUMNS.get(name)
+    descending = (column is not None and column.suspicious == "high") == suspicious_first
+    order = f"{quoted or name} {'DESC' if descending else 'ASC'} NULLS LAST"
+    if column is None or not column.tie_breaker:
+        return order
+    return f"{order}, {build_order_clause(column.tie_breaker, suspicious_first=suspicious_first)}"

@@ -1,4 +1,4 @@
-"""The values of `status` and `review`, in words."""
+"""The values of `status` and `review`, and the flags that the view derives from a column and a threshold."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -19,28 +19,88 @@ Mark = Literal["good", "bad", "unsure"]
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
-    """What one value of `status` or `review` says."""
+class ValueText:
+    """Display text of one value of `status` or `review`."""
 
     label: str
     meaning: str
-    colour: str = "gray"
+    color: str = "gray"
 
 
-STATUSES: dict[Status, Word] = {
-    "ok": Word("usable", "decoded, encoded and scored"),
-    "corrupt": Word("cannot be decoded", "no decoder can read the medium; error_message says why"),
-    "missing_media": Word("no medium", "there is a caption, but no image or video"),
-    "missing_caption": Word("no caption", "there is a medium, but no caption, or an empty one"),
-    "timeout": Word("took too long", "decoding was stopped at its time limit"),
-    "duplicate_key": Word("key used twice", "the key was seen before in the same shard"),
-    "too_large": Word("too large", "more pixels or bytes than the limits allow"),
-    "bad_span": Word("bad span", "the caption's span is empty, reversed, no time at all or outside the video"),
-    "bad_vector": Word("no usable embedding", "a stored embedding is missing, not finite, zero or of another width"),
-    "not_downloaded": Word("not downloaded", "img2dataset could not download or resize it; error_message says why"),
+STATUSES: dict[Status, ValueText] = {
+    "ok": ValueText("usable", "decoded, encoded and scored"),
+    "corrupt": ValueText("cannot be decoded", "no decoder can read the medium; error_message gives the reason"),
+    "missing_media": ValueText("no medium", "the sample has a caption but no image or video"),
+    "missing_caption": ValueText("no caption", "the sample has a medium but no caption, or an empty one"),
+    "timeout": ValueText("took too long", "decoding was stopped at the time limit"),
+    "duplicate_key": ValueText("key used twice", "an earlier sample of the same shard has the same key"),
+    "too_large": ValueText("too large", "more pixels or bytes than the limits allow"),
+    "bad_span": ValueText("bad span", "the caption's span is empty, reversed, not a time, or outside the video"),
+    "bad_vector": ValueText(
+        "no usable embedding", "the stored embedding is missing, not finite, zero or of a different width"
+    ),
+    "not_downloaded": ValueText(
+        "not downloaded", "img2dataset could not download or resize the image; error_message gives the reason"
+    ),
 }
-MARKS: dict[Mark, Word] = {
-    "good": Word("good", "the caption describes the medium", "green"),
-    "bad": Word("bad", "the caption does not describe the medium", "red"),
-    "unsure": Word("unsure", "the reviewer cannot say, or reviewers disagree", "gray"),
+MARKS: dict[Mark, ValueText] = {
+    "good": ValueText("good", "the caption describes the medium", "green"),
+    "bad": ValueText("bad", "the caption does not describe the medium", "red"),
+    "unsure": ValueText("unsure", "the reviewer cannot decide, or reviewers disagree", "gray"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A suspicion that the view derives: `measure` is at or above the flag's threshold in the manifest.
+
+    If the manifest has a threshold named after `paper_measure`, the flag uses that column instead: the definition of
+    the PAU paper. If it has neither, but a threshold named after `share_measure`, the flag marks a fixed share of the
+    corpus. A flag that uses `measure` is also raised by `second_measure`, at the threshold named after that column.
+    """
+
+    name: str
+    label: str
+    plural: str  # "12% ambiguous captions"
+    meaning: str
+    measure: str
+    color: str
+    paper_measure: str | None = None
+    share_measure: str | None = None
+    second_measure: str | None = None
+
+
+FLAGS: dict[str, Flag] = {
+    flag.name: flag
+    for flag in (
+        Flag(
+            "mismatch",
+            "mismatch",
+            "flagged as mismatched",
+            "the caption probably does not describe the medium",
+            "p_mismatch",
+            "red",
+        ),
+        Flag(
+            "ambiguous_visual",
+            "ambiguous medium",
+            "ambiguous media",
+            "at least a fifth of the corpus's captions fit the medium",
+            "matches_visual",
+            "orange",
+            "uncertainty_visual",
+            "ambiguity_visual",
+        ),
+        Flag(
+            "ambiguous_text",
+            "ambiguous caption",
+            "ambiguous captions",
+            "the caption fits at least a fifth of the corpus's media, or 1% of the captions contain all its words",
+            "matches_text",
+            "violet",
+            "uncertainty_text",
+            "ambiguity_text",
+            "caption_share",
+        ),
+    )
 }
