@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from auditor.commands.output import CORPUS_HELP, open_audit
-from auditor.commands.selection import selected, selection_options
-from auditor.say import say, say_json
+from auditor.commands.selection import select_rows, selection_options
+from auditor.terminal import print_json, print_line
 
 if TYPE_CHECKING:
     from auditor.keep.subset import Subset
@@ -40,34 +40,34 @@ def command(
     if not (fiftyone or csv):
         raise click.UsageError("say where to: --fiftyone NAME or --csv FILE")
     if fiftyone:
-        from auditor.keep.formats.to_fiftyone import load_fiftyone
+        from auditor.keep.export_fiftyone import load_fiftyone
 
         load_fiftyone()  # before any work
-    subset = selected(open_audit(audit, corpus), rules)
+    subset = select_rows(open_audit(audit, corpus), rules)
     done: dict[str, int] = {}
     if csv:
-        done |= {csv: write_csv(subset, csv, force)}
+        done |= {csv: export_to_csv(subset, csv, force)}
     if fiftyone:
-        done |= give(subset, fiftyone, media, force, as_json)
+        done |= export_to_fiftyone(subset, fiftyone, media, force, as_json)
     if as_json:
-        say_json(done)
+        print_json(done)
         return
     for target, rows in done.items():
-        say(f"{target}: {rows:,} rows")
+        print_line(f"{target}: {rows:,} rows")
 
 
-def write_csv(subset: "Subset", target: str, force: bool) -> int:
-    from auditor.keep.formats.export_csv import MOST_ROWS, export_csv
+def export_to_csv(subset: "Subset", target: str, force: bool) -> int:
+    from auditor.keep.export import MOST_ROWS, export_csv
 
     rows = export_csv(subset, target, force=force)
     if rows > MOST_ROWS:
-        say(f"note: a spreadsheet shows {MOST_ROWS:,} rows at most", err=True)
+        print_line(f"note: a spreadsheet shows {MOST_ROWS:,} rows at most", err=True)
     return rows
 
 
-def give(subset: "Subset", name: str, media: str | None, force: bool, quiet: bool) -> dict[str, int]:
+def export_to_fiftyone(subset: "Subset", name: str, media: str | None, force: bool, quiet: bool) -> dict[str, int]:
     from auditor import console
-    from auditor.keep.formats.to_fiftyone import to_fiftyone
+    from auditor.keep.export_fiftyone import to_fiftyone
 
     with console.Progress("export", None, "samples", quiet=quiet) as progress:
         return to_fiftyone(subset, name, media, force=force, progress=progress.advance)

@@ -8,7 +8,7 @@ from auditor.audit_folder.fault_records import Fault
 from auditor.query.database import AuditDatabase
 from auditor.query.distributions import value_range
 from auditor.query.sandbox import literal
-from auditor.score.group_shares import FEWEST_GROUPS, Share, shares
+from auditor.score.group_shares import FEWEST_GROUPS, GroupShare, estimate_group_shares
 
 FRACTIONS = frozenset({"FLOAT", "DOUBLE"})
 RANGES = 20
@@ -35,7 +35,7 @@ def compared(database: AuditDatabase, by: str) -> str:
     return f"printf('%.4g to %.4g', {first}, {first} + {literal(step)})"
 
 
-def group_shares(database: AuditDatabase, by: str) -> dict[str, tuple[list[Share], float]]:
+def group_shares(database: AuditDatabase, by: str) -> dict[str, tuple[list[GroupShare], float]]:
     """The shares of each value of a column, by defect."""
     column = database.column(by, "by")
     table = database.run(
@@ -50,7 +50,7 @@ def group_shares(database: AuditDatabase, by: str) -> dict[str, tuple[list[Share
     if not groups:
         return {}
     of = {"mismatched": "scored", "ambiguous": "usable", "unusable": "rows"}
-    return {defect: shares(groups, numbers[defect], numbers[rows]) for defect, rows in of.items()}
+    return {defect: estimate_group_shares(groups, numbers[defect], numbers[rows]) for defect, rows in of.items()}
 
 
 def shard_faults(database: AuditDatabase, by: str = "shard") -> list[Fault]:
@@ -65,7 +65,7 @@ def shard_faults(database: AuditDatabase, by: str = "shard") -> list[Fault]:
     return found
 
 
-def _fault(share: Share, defect: str, usual: float, by: str) -> Fault:
+def _fault(share: GroupShare, defect: str, usual: float, by: str) -> Fault:
     sentence = (
         f"{by} {share.group}: {share.share:.0%} {WORDS[defect]} ({share.low:.0%} to {share.high:.0%}), "
         f"usually {usual:.1%}"

@@ -45,8 +45,8 @@ from auditor.faults.shifted_stretches import (
     significant,
 )
 from auditor.query.database import AuditDatabase
-from auditor.score.pair_sample import Each, in_turn
 from auditor.vectors import Bools, Floats
+from auditor.workers.process_pool import SERIAL, Engine
 
 CALIBRATION = 8192  # samples that the evidence and its chances are learned from
 WHOLLY_LOST = 0.5  # share of lost samples from which a shard's captions are looked for elsewhere
@@ -96,21 +96,21 @@ class Patterns:
         return self.shards[int(np.searchsorted(self.starts, position, "right")) - 1]
 
 
-def find_faults(database: AuditDatabase, by: str = "shard", each: Each = in_turn) -> list[Fault]:
+def find_faults(database: AuditDatabase, by: str = "shard", engine: Engine = SERIAL) -> list[Fault]:
     """Everything: runs, blocks, shards (or another column), captions; the surest patterns first."""
     if database.counts["rows"] < FEWEST:
         raise FaultsError(f"{database.path} has fewer than {FEWEST} rows: too few to tell a pattern from chance")
     groups = repeated.repeated_captions(database) if "caption_hash" in database.columns else []
-    patterns = find_patterns(database, each, [uid for group in groups for uid in group.members])
+    patterns = find_patterns(database, engine, [uid for group in groups for uid in group.members])
     found = [_shift_fault(run, patterns) for run in patterns.runs]
     blocks = ((shard, block) for shard, some in patterns.blocks.items() for block in some)
     found += [_block_fault(database, block, shard, patterns) for shard, block in blocks if block.pattern != "lost"]
-    found += _origin_faults(database, patterns, each)
+    found += _origin_faults(database, patterns, engine)
     found += shard_faults(database, by)
-    return found + _caption_faults(database, groups, patterns, each)
+    return found + _caption_faults(database, groups, patterns, engine)
 
 
-def find_patterns(database: AuditDatabase, each: Each = in_turn, wanted: Sequence[str] = ()) -> Patterns:
+def find_patterns(database: AuditDatabase, engine: Engine = SERIAL, wanted: Sequence[str] = ()) -> Patterns:
     """Runs and blocks of all shards; and the vectors of the media of some rows, by uid."""
     folder = Folder(database.path)
     shards = stored_shards(folder)
@@ -118,7 +118,7 @@ def find_patterns(database: AuditDatabase, each: Each = in_turn, wanted: Sequenc
     places = list(range(len(shards)))
     work = partial(look_at_shard, folder, tuple(shards), calibration, frozenset(wanted))
     findings: list[ShardFindings] = []
-    templates = merged_templates(_templates(each(work, places), findings))
+    templates = merged_templates(_templates(engine.each(work, places), findings))
     samples = [found.samples for found in findings]
     starts = np.cumsum([0, *samples[:-1]])
     moved = [_placed(found.runs, int(start)) for found, start in zip(findings, starts, strict=True)]
@@ -270,7 +270,7 @@ def first_captions(database: AuditDatabase, shard: str) -> list[str]:
     return [caption or "" for caption, index in rows if index == 0]
 
 
-def _origin_faults(database: AuditDatabase, patterns: Patterns, each: Each) -> list[Fault]:
+def _origin_faults(database: AuditDatabase, patterns: Patterns, engine: Engine) -> list[Fault]:
     """Shards most of whose captions are lost: from which shard they are, or from none."""
     sizes = dict(zip(patterns.shards, patterns.media, strict=True))
     lost = {s: [at for b in some if b.pattern == "lost" for at in b.samples] for s, some in patterns.blocks.items()}
@@ -282,7 +282,7 @@ def _origin_faults(database: AuditDatabase, patterns: Patterns, each: Each) -> l
         return []
     sound = np.array([shard not in wholly for shard in reference.shard], bool)
     captions = [*(texts[name] for name in names), some_captions(reference.text[sound])]
-    fits = each(partial(_best_fits, folder, captions), list(patterns.shards))
+    fits = engine.each(partial(_best_fits, folder, captions), list(patterns.shards))
     found = origins(names, captions, patterns.shards, patterns.media, fits)
     return [_origin_fault(one, len(wholly[one.shard])) for one in found]
 
@@ -304,16 +304,16 @@ def _origin_fault(origin: Origin, rows: int) -> Fault:
 
 
 def _caption_faults(
-    database: AuditDatabase, groups: Sequence[repeated.CaptionGroup], patterns: Patterns, each: Each
+    database: AuditDatabase, groups: Sequence[repeated.CaptionGroup], patterns: Patterns, engine: Engine
 ) -> list[Fault]:
     """Captions that repeat; those from one template only where their media are unlike."""
     rows, unlike = database.counts["rows"], repeated.mean_distance(patterns.calibration.reference.visual)
     near = repeated.near_by_words([group.captions[0] for group in groups])
     same = [repeated.with_spread(group, patterns.vectors, unlike) for group in repeated.merged(groups, near)]
     folder = Folder(database.path)
-    found, places = near_groups(folder, patterns.shards, patterns.templates, patterns.incomplete, each)
+    found, places = near_groups(folder, patterns.shards, patterns.templates, patterns.incomplete, engine)
     new = [group for group in found if not repeated.covered(group, same)]
-    vectors = media_at(folder, {uid: places[uid] for group in new for uid in group.members}, each)
+    vectors = media_at(folder, {uid: places[uid] for group in new for uid in group.members}, engine)
     spread = (repeated.with_spread(group, vectors, unlike) for group in new)
     new = [group for group in spread if (group.spread or 0) > UNLIKE]
     return [repeated.caption_fault(group, rows) for group in sorted([*same, *new], key=lambda group: -group.rows)]

@@ -28,9 +28,9 @@ from auditor.faults.repeated_captions import (
     signatures,
     word_pairs,
 )
-from auditor.score.pair_sample import Each, in_turn
 from auditor.sweep.caption_facts import normalised_all
 from auditor.vectors import Bools, Floats, Ints
+from auditor.workers.process_pool import SERIAL, Engine
 
 CORE, COUNTED = 0.5, 0.35  # share of equal MinHashes, about the Jaccard of the word pairs: to be a group, to be counted
 UNLIKE = 0.8  # spread of the media from which near captions are boilerplate: people say like things of like media
@@ -82,12 +82,12 @@ def near_groups(
     shards: Sequence[str],
     templates: Sequence[Template],
     incomplete: Collection[str] = (),
-    each: Each = in_turn,
+    engine: Engine = SERIAL,
 ) -> tuple[list[CaptionGroup], Places]:
     """Groups of captions that are near each other, the largest first, and where their members stand."""
     if not templates:
         return [], {}
-    uses = list(each(partial(uses_in, folder, tuple(templates), frozenset(incomplete)), shards))
+    uses = list(engine.each(partial(uses_in, folder, tuple(templates), frozenset(incomplete)), shards))
     groups = [as_group(template, [use[i] for use in uses]) for i, template in enumerate(templates)]
     found = apart([group for group in groups if group is not None])
     wanted = {uid for group in found for uid in group.members}
@@ -99,12 +99,12 @@ def _members(uses: Sequence[Uses]) -> Iterable[tuple[str, int]]:
     return (member for use in uses for member in use.members.items())
 
 
-def media_at(folder: Folder, places: Mapping[str, tuple[str, int]], each: Each = in_turn) -> dict[str, Floats]:
+def media_at(folder: Folder, places: Mapping[str, tuple[str, int]], engine: Engine = SERIAL) -> dict[str, Floats]:
     """The vectors of the media of some rows, by uid."""
     by_shard: dict[str, dict[str, int]] = {}
     for uid, (shard, row) in places.items():
         by_shard.setdefault(shard, {})[uid] = row
-    found = each(partial(_shard_media, folder), list(by_shard.items()))
+    found = engine.each(partial(_shard_media, folder), list(by_shard.items()))
     return {uid: vector for some in found for uid, vector in some.items()}
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.audit_folder.folder import Folder
-from auditor.audit_folder.repair_marks import Verdict, mark_name, read_marks
+from auditor.audit_folder.side_files import Verdict, mark_name, read_marks
 from auditor.faults.caption_matching import FEWEST_SOUND, LARGEST, Matching, fit_sharpness, learn_confidence, match
 from auditor.faults.corpus_window import FaultsError, Passage, read_passage
 from auditor.faults.find_faults import Calibration, Patterns, find_patterns, shard_band
@@ -24,8 +24,8 @@ from auditor.faults.mixed_blocks import Block, lost_samples
 from auditor.faults.pairing_evidence import Reference, Scene, own_scores, scores
 from auditor.faults.shifted_stretches import REACH, Run
 from auditor.query.database import AuditDatabase
-from auditor.score.pair_sample import Each, in_turn
 from auditor.vectors import Floats, Ints
+from auditor.workers.process_pool import SERIAL, Engine
 
 CONFIDENCE = 0.9
 ACCEPTABLE = 0.5  # what people are shown, and may accept
@@ -79,7 +79,7 @@ def to_table(repairs: Sequence[Repair]) -> pa.Table:
 
 
 def propose(
-    database: AuditDatabase, confidence: float = CONFIDENCE, each: Each = in_turn, *, heed_marks: bool = True
+    database: AuditDatabase, confidence: float = CONFIDENCE, engine: Engine = SERIAL, *, heed_marks: bool = True
 ) -> list[Repair]:
     """The repairs that are expected to be right with at least this probability, in corpus order.
 
@@ -87,11 +87,11 @@ def propose(
     """
     if not 0 < confidence < 1:
         raise FaultsError(f"--confidence is a probability between 0 and 1, not {confidence:g}")
-    patterns = find_patterns(database, each)
+    patterns = find_patterns(database, engine)
     marks = read_marks(database.files.folder) if heed_marks else {}
     lowest = min(confidence, ACCEPTABLE) if "accepted" in marks.values() else confidence
     work = partial(shard_repairs, Folder(database.path), patterns, lowest)
-    found = [repair for some in each(work, range(len(patterns.shards))) for repair in some]
+    found = [repair for some in engine.each(work, range(len(patterns.shards))) for repair in some]
     return [repair for repair in found if _wanted(repair, marks, confidence)]
 
 

@@ -12,10 +12,12 @@ A sample with several captions has several rows: shards hold it with the caption
 byte. A list of keys cannot leave captions out.
 """
 
+import csv
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from auditor.audit_folder.folder import Folder, split_target
 from auditor.keep.export_shards import export_shards
@@ -30,10 +32,18 @@ from auditor.keep.export_target import (
     target_form,
 )
 from auditor.keep.kept_rows import KeptRows
-from auditor.keep.uids import BYTES, Uids, as_records, first_of_each, uid_numbers, uid_order
 from auditor.query.sandbox import name as quoted
+from auditor.terminal import neutralize_formula
 
 SHARD_SIZE = 10_000
+MOST_ROWS = 1_048_575  # that a sheet of Excel or LibreOffice holds, beside its header
+
+UID = np.dtype("u8,u8")
+Uids = npt.NDArray[np.uint64]  # (N, 2)
+Ints = npt.NDArray[np.int64]
+
+WRONG = "error(concat('uid ', uid, ' is not 32 hex digits'))"
+BYTES = f"CASE WHEN strlen(uid) = 32 THEN unhex(uid) ELSE {WRONG} END"  # SQL of a uid as 16 bytes
 
 
 def export(
@@ -103,3 +113,51 @@ def write_txt(kept: KeptRows, folder: Folder, name: str) -> int:
             file.writelines(f"{key}\n" for key in keys)
             count += len(keys)
     return count
+
+
+def export_csv(kept: KeptRows, target: str, *, force: bool = False) -> int:
+    """Write the rows in the order of the corpus; returns how many."""
+    folder, name = split_target(target)
+    if not name.lower().endswith(".csv"):
+        raise ExportError(f"{target} is no .csv")
+    refuse_in_corpus(kept, target)
+    if folder.exists(name) and not force:
+        raise ExportError(f"{target} exists; --force replaces it")
+    columns = kept.database.columns
+    sql = f"SELECT {', '.join(map(quoted, columns))} FROM reviewed AS samples WHERE {kept.condition}"
+    count = 0
+    with (
+        patient_sandbox(kept) as sandbox,
+        folder.writing(name) as path,
+        path.open("w", encoding="utf-8-sig", newline="") as file,
+    ):
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        for batch in sandbox.stream(f"{sql} ORDER BY shard, key, caption_index"):
+            writer.writerows([neutralize_formula(value) for value in row.values()] for row in batch.to_pylist())
+            count += batch.num_rows
+    return count
+
+
+def uid_numbers(column: pa.Array) -> Uids:
+    """16 bytes each -> (rows, 2), all at once from the column's buffer."""
+    fixed = column.cast(pa.binary(16))
+    numbers = np.frombuffer(fixed.buffers()[1], ">u8", 2 * len(fixed), 16 * fixed.offset)
+    return numbers.reshape(-1, 2).astype(np.uint64)
+
+
+def uid_order(uids: Uids) -> Ints:
+    """What sorts them. By the first half alone it is five times faster, and right unless first halves repeat."""
+    order = np.argsort(uids[:, 0])
+    first = uids[order, 0]
+    return np.lexsort((uids[:, 1], uids[:, 0])) if (first[1:] == first[:-1]).any() else order
+
+
+def first_of_each(ordered: Uids) -> npt.NDArray[np.bool_]:
+    """Which of sorted uids differ from the one before."""
+    again = (ordered[1:, 0] == ordered[:-1, 0]) & (ordered[1:, 1] == ordered[:-1, 1])
+    return np.concatenate([np.ones(min(1, len(ordered)), bool), ~again])
+
+
+def as_records(uids: Uids) -> npt.NDArray[np.void]:
+    return np.ascontiguousarray(uids).view(UID).reshape(-1)

@@ -16,7 +16,7 @@ from auditor.audit_folder.lock import exclusive
 from auditor.corpus.raw_samples import OWN_FIELDS, read_kept
 from auditor.corpus.read_medium import moved, without_fragment
 from auditor.corpus.shard_writer import PortableTar
-from auditor.errors import resumable
+from auditor.errors import explain_interrupt
 from auditor.keep.export_plan import PLAN, SAME, prepare, read_plan, refuse_before_lock, stamp
 from auditor.keep.export_target import Exported, ExportError, Progress, copy_parquet, patient_sandbox
 from auditor.keep.kept_rows import KeptRows
@@ -64,7 +64,7 @@ def export_shards(
     total = sum(count for _, count in sources)
     plan = Plan(total, -(-total // shard_size))
     refuse_before_lock(folder)
-    with exclusive(folder), resumable(lambda: how_to_resume(folder, plan)):
+    with exclusive(folder), explain_interrupt(lambda: how_to_resume(folder, plan)):
         description = describe(kept, sources, shard_size)
         if not part or not is_complete(folder, description):
             folder.sweep_temporary("")

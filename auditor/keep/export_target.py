@@ -31,7 +31,7 @@ class Exported:
 @contextmanager
 def patient_sandbox(kept: KeptRows, writable: Sequence[str] = ()) -> Iterator[Sandbox]:
     """A sandbox without a time limit: writing takes as long as it takes."""
-    sandbox = kept.database.open_sandbox(writable, replace(kept.database.limits, seconds=None))
+    sandbox = kept.database.open_sandbox(writable, replace(kept.database.limits, seconds=None), kept.condition)
     try:
         yield sandbox
     finally:

@@ -2,6 +2,15 @@
 
 Rows that could not be audited (status other than ok) are never kept. Probabilities in p_mismatch are calibrated, so
 their mean over removed rows is the expected precision, and the sum of 1 - p the good pairs expected to be lost.
+
+Rules may decide on media instead of single captions (`per_medium`); the captions of a medium then stay or go together:
+
+| per_medium | a medium is kept if ...                                                                                    |
+|------------|------------------------------------------------------------------------------------------------------------|
+| `any`      | one of its captions meets all rules                                                                        |
+| `all`      | each of its captions meets all rules                                                                       |
+| `mean`     | the means of its captions' numbers are within the limits; `where` still decides caption by caption         |
+| `worst`    | the numbers of its most suspicious caption are within the limits; `where` still decides caption by caption |
 """
 
 import math
@@ -11,13 +20,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from auditor.audit_folder.overlap_file import overlapping_digests
-from auditor.keep.per_medium import media_that, media_with, values_of_media
+from auditor.audit_folder.side_files import overlapping_digests
 from auditor.query.database import AuditDatabase
 from auditor.query.row_queries import fetch
-from auditor.query.rules import RuleError, Rules, bound_sql, parse_share
+from auditor.query.rules import PerMedium, RuleError, Rules, bound_sql, parse_share
 from auditor.query.sandbox import QueryError, literal
-from auditor.schema import COLUMNS, HIGH_IS_SUSPICIOUS, order_sql
+from auditor.schema import COLUMNS, HIGH_IS_SUSPICIOUS, build_order_clause
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +69,7 @@ def clauses(database: AuditDatabase, rules: Rules) -> list[Clause]:
         found.append(Clause("keep_top", top_sql(database, rules)))
     if rules.where:
         checked = database.where(rules.where)
-        database.run(f"SELECT {checked} FROM samples LIMIT 0")  # binds: an unknown column is told here
+        database.run(f"SELECT {checked} FROM reviewed AS samples LIMIT 0")  # binds: an unknown column is told here
         found.append(Clause("where", f"coalesce({checked}, FALSE)"))
     if rules.no_duplicates:
         found.append(Clause("no_duplicates", "duplicate_of IS NULL"))
@@ -95,6 +103,27 @@ def whole_media(database: AuditDatabase, rules: Rules, found: Sequence[Clause]) 
     return whole
 
 
+def media_that(having: str, table: str) -> str:
+    """SQL that is true for the rows of the media whose usable rows meet a condition together."""
+    media = f"SELECT shard, key FROM {table} WHERE status = 'ok' GROUP BY shard, key HAVING {having}"
+    return f"(shard, key) IN ({media})"
+
+
+def values_of_media(column: str, quoted: str, rule: PerMedium) -> str:
+    """What stands after FROM for one row a medium, with the mean or the worst value of a column of its captions."""
+    value = "avg" if rule == "mean" else "max" if column in HIGH_IS_SUSPICIOUS else "min"
+    # as exact as measurements are: the last bits of a mean depend on the order it was summed in
+    return (
+        f"(SELECT shard, key, CAST({value}({quoted}) AS FLOAT) AS {quoted}, min(uid_order) AS uid_order "
+        f"FROM measured WHERE status = 'ok' GROUP BY shard, key) AS media"
+    )
+
+
+def media_with(condition: str, values: str) -> str:
+    """SQL that is true for the rows of the media whose value meets a condition."""
+    return f"(shard, key) IN (SELECT shard, key FROM {values} WHERE {condition})"
+
+
 def all_of(found: Sequence[Clause]) -> str:
     return " AND ".join(f"({clause.sql})" for clause in found)
 
@@ -108,7 +137,7 @@ def top_sql(database: AuditDatabase, rules: Rules) -> str:
         values = values_of_media(by, column, rules.per_medium)
     source = f"{values} WHERE TRUE" if values else f"{database.table(column)} WHERE status = 'ok'"
     usable = f"{source} AND {column} IS NOT NULL"
-    ties = "" if values or by not in COLUMNS else COLUMNS[by].ties_by
+    ties = "" if values or by not in COLUMNS else COLUMNS[by].tie_breaker
     top = database.cached(f"top {share!r} {usable}", lambda: find_top(database, share, by, column, usable, ties))
     kept = f"({top} OR {column} IS NULL)" if rules.unscored == "keep" else top
     return media_with(kept, values) if values else kept
@@ -125,7 +154,9 @@ def find_top(database: AuditDatabase, share: float | int, by: str, column: str, 
     better, order = ("<", "ASC") if by in HIGH_IS_SUSPICIOUS else (">", "DESC")
     cut = cut_value(database, usable, column, order, wanted, total)
     ahead = database.rows(f"SELECT count(*) AS n FROM {usable} AND {column} {better} {cut}")[0]["n"]
-    order = ", ".join(part for part in (order_sql(ties, suspicious_first=False) if ties else "", "uid_order") if part)
+    order = ", ".join(
+        part for part in (build_order_clause(ties, suspicious_first=False) if ties else "", "uid_order") if part
+    )
     chosen = f"{ties or 'NULL'} AS tie, uid_order FROM {usable} AND {column} = {cut}"
     last = database.rows(f"SELECT {chosen} ORDER BY {order} LIMIT 1 OFFSET {wanted - ahead - 1}")[0]
     among = f"uid_order <= {last['uid_order']}"

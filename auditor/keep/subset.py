@@ -23,8 +23,8 @@ import pyarrow as pa
 from auditor.corpus.raw_samples import read_kept
 from auditor.errors import AuditorError
 from auditor.keep.export import export
+from auditor.keep.export_datasets import to_datasets
 from auditor.keep.export_target import Exported
-from auditor.keep.formats.to_datasets import to_datasets
 from auditor.keep.kept_rows import KeptRows, kept_shard
 from auditor.keep.predicate import CaptionFilter, Predicate, make_caption_filter, make_predicate
 from auditor.keep.rule_effects import Effects, rule_effects

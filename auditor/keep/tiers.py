@@ -119,7 +119,7 @@ def tier_rows(kept: KeptRows, count: int, by: str) -> Iterator[KeptRows]:
     if ranked < count:
         raise ExportError(f"{ranked:,} kept pairs with {by} cannot be divided into {count:,} tiers")
     divided = kept.count if kept.count - ranked <= kept.count // count else ranked
-    ties = COLUMNS[by].ties_by if by in COLUMNS else ""
+    ties = COLUMNS[by].tie_breaker if by in COLUMNS else ""
     better = "FALSE"
     for tier in range(1, count + 1):
         wanted = round(divided * tier / count)

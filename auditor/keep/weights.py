@@ -25,9 +25,9 @@ import pyarrow.parquet as pq
 from auditor.audit_folder.arrow_schema import SAMPLES
 from auditor.audit_folder.folder import Folder, split_target
 from auditor.errors import AuditorError
+from auditor.keep.export import BYTES, Uids, as_records, first_of_each, uid_numbers, uid_order
 from auditor.keep.export_target import ExportError, patient_sandbox, refuse_in_corpus
 from auditor.keep.kept_rows import KeptRows
-from auditor.keep.uids import BYTES, Uids, as_records, first_of_each, uid_numbers, uid_order
 from auditor.schema import HIGH_IS_SUSPICIOUS
 
 Floats = npt.NDArray[np.float64]

@@ -28,7 +28,7 @@ def overridden(saved: Mapping[str, Threshold], given: Mapping[str, Threshold]) -
     """The thresholds of an audit with those that were given; whatever else raised the same flag counts no more."""
     kept = dict(saved)
     for flag in FLAGS.values():
-        names = {name for name in (flag.name, flag.paper_measure, flag.ranked_by, flag.also) if name}
+        names = {name for name in (flag.name, flag.paper_measure, flag.share_measure, flag.second_measure) if name}
         if names & set(given):
             kept = {name: cut for name, cut in kept.items() if name not in names}
     return {**kept, **given}
@@ -39,17 +39,19 @@ def flag_sql(thresholds: Mapping[str, Threshold]) -> dict[str, str]:
     flags = {}
     for flag in FLAGS.values():
         column, threshold = flag_cut(flag, thresholds)
-        also = thresholds.get(flag.also) if flag.also and column == flag.measure else None
-        raised = at_least(column, threshold)
-        flags[flag.name] = f"({raised} OR {at_least(flag.also, also)})" if flag.also and also is not None else raised
+        flags[flag.name] = at_least(column, threshold)
+        second = flag.second_measure if column == flag.measure else None
+        if second and thresholds.get(second) is not None:
+            flags[flag.name] = f"({flags[flag.name]} OR {at_least(second, thresholds[second])})"
     return flags
 
 
 def flag_cut(flag: Flag, thresholds: Mapping[str, Threshold]) -> tuple[str, Threshold]:
     """The column that a flag goes by, and where it is cut."""
-    for column, named in ((flag.paper_measure, flag.paper_measure), (flag.measure, flag.name), (flag.ranked_by,) * 2):
-        if column and named and thresholds.get(named) is not None:
-            return column, thresholds[named]
+    share_measure = (flag.share_measure, flag.share_measure)
+    for column, threshold in ((flag.paper_measure, flag.paper_measure), (flag.measure, flag.name), share_measure):
+        if column and threshold and thresholds.get(threshold) is not None:
+            return column, thresholds[threshold]
     return flag.measure, None
 
 
@@ -75,7 +77,7 @@ class Rules:
     """What to keep: all that are given must hold. `keep_top` is a share ('30%', 0.3) of the usable rows or a count.
 
     `unscored` decides on rows that have no value for a limit, as videos of a corpus with too few of them have no
-    p_mismatch. `per_medium` decides on all captions of a medium together: see auditor/keep/per_medium.py.
+    p_mismatch. `per_medium` decides on all captions of a medium together: see auditor/keep/rule_effects.py.
     """
 
     limits: Mapping[str, float] = field(default_factory=dict)  # by rule of auditor.schema.RULES: max_p_mismatch, ...
@@ -190,7 +192,7 @@ def bound_sql(column: str, comparison: str, threshold: float, missing: bool = Fa
 def parse_limit(rule: str, given: str | float) -> float:
     """The number of a limit: 0.3 and, of shares and probabilities, '30%'; refused where no row could have it."""
     column = COLUMNS.get(rule[4:])
-    low, high = (column.range if column else None) or (-math.inf, math.inf)
+    low, high = (column.value_range if column else None) or (-math.inf, math.inf)
     text = str(given).strip()
     share = (low, high) == (0, 1)
     try:

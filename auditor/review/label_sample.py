@@ -19,7 +19,7 @@ from auditor.keep.rule_effects import all_of, clauses
 from auditor.query.database import AuditDatabase
 from auditor.query.rules import Rules
 from auditor.query.sandbox import literal
-from auditor.review.label_bounds import Stratum
+from auditor.review.certificate import Stratum
 from auditor.review.strata import Doubles, divide, draw
 
 FOLDER = "certify"

@@ -17,8 +17,8 @@ from auditor.query.reviews import new_review
 from auditor.query.row_queries import row as find_row
 from auditor.query.sandbox import literal
 from auditor.review.label_sample import CertifyError, Sample
-from auditor.say import inert
 from auditor.schema import MARKS
+from auditor.terminal import neutralize_formula
 
 COLUMNS = ("uid", "caption_index", "key", "caption", "mark", "note")
 
@@ -36,7 +36,7 @@ def write_csv(rows: Sequence[Mapping[str, Any]], marks: Sequence[str | None]) ->
     writer = csv.DictWriter(text, (*COLUMNS[:4], *timed, *COLUMNS[4:]), extrasaction="ignore")
     writer.writeheader()
     for row, mark in zip(rows, marks, strict=True):
-        cells = {name: inert(value) for name, value in row.items()}
+        cells = {name: neutralize_formula(value) for name, value in row.items()}
         writer.writerow({**cells, "mark": mark or "", "note": ""})
     return text.getvalue()
 

@@ -14,7 +14,7 @@ from auditor.query.database import AuditDatabase
 from auditor.query.row_queries import fetch
 from auditor.query.sandbox import literal
 from auditor.review.label_sample import list_samples
-from auditor.schema import order_sql
+from auditor.schema import build_order_clause
 
 MOST = 200  # rows of a queue
 CERTIFICATION = "certification "
@@ -34,7 +34,7 @@ class Place:
 
 
 def suspicious(_: AuditDatabase) -> str:
-    return order_sql("p_mismatch", suspicious_first=True)
+    return build_order_clause("p_mismatch", suspicious_first=True)
 
 
 def undecided(database: AuditDatabase) -> str:

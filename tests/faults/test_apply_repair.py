@@ -15,7 +15,7 @@ import pytest
 from auditor import Audit
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.lock import LockedError, exclusive
-from auditor.cli import run
+from auditor.cli import run_command_line
 from auditor.corpus.raw_samples import KeptShard
 from auditor.corpus.shard_writer import write_shard
 from auditor.faults.apply_repair import Moves, apply_repairs, describe, refuse_target, with_captions
@@ -50,7 +50,7 @@ def members(path: Path) -> dict[str, bytes]:
 
 def test_repaired_shards_have_the_right_captions(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = members(corpus / "corpus" / "00000.tar")
-    assert run(["repair", str(corpus / "audit"), "--out", str(corpus / "out"), "--apply"]) == 0
+    assert run_command_line(["repair", str(corpus / "audit"), "--out", str(corpus / "out"), "--apply"]) == 0
     assert "captions moved in 1 shards" in capsys.readouterr().out
     after = members(corpus / "out" / "00000.tar")
     for i in range(22, 50):  # the captions of the media in the middle of the run
@@ -65,7 +65,7 @@ def test_repaired_shards_have_the_right_captions(corpus: Path, capsys: pytest.Ca
 
 def test_the_corpus_itself_is_refused(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for target in (corpus / "corpus", corpus / "corpus" / "repaired", corpus / "audit"):
-        assert run(["repair", str(corpus / "audit"), "--out", str(target), "--apply"]) == 1
+        assert run_command_line(["repair", str(corpus / "audit"), "--out", str(target), "--apply"]) == 1
         said = capsys.readouterr().err
         assert ("is the corpus or a folder of it" in said) or ("is not empty" in said)
         assert said.count("\n") == 1
@@ -78,11 +78,11 @@ def test_embeddings_without_media_are_refused_in_one_line(tmp_path: Path, capsys
     place.parent.mkdir()
     pq.write_table(vector_table(visual, text, words(200)), place)
     sides = ["--visual-column", "image_embedding", "--text-column", "text_embedding"]
-    assert run(["audit", str(place), *sides, "--out", audit, "--quiet"]) == 0
+    assert run_command_line(["audit", str(place), *sides, "--out", audit, "--quiet"]) == 0
     capsys.readouterr()
-    assert run(["repair", audit, "--out", str(tmp_path / "out"), "--apply"]) == 1
+    assert run_command_line(["repair", audit, "--out", str(tmp_path / "out"), "--apply"]) == 1
     assert "no media that could be read: write the list of repairs instead" in capsys.readouterr().err
-    assert run(["repair", audit, "--out", str(tmp_path / "list")]) == 0
+    assert run_command_line(["repair", audit, "--out", str(tmp_path / "list")]) == 0
     assert pq.read_metadata(tmp_path / "list" / "repairs.parquet").num_rows >= 28
 
 

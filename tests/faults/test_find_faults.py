@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from auditor import Audit
 from auditor.audit_folder.fault_records import FILE, Fault, read_faults, to_table
 from auditor.audit_folder.folder import Folder
-from auditor.cli import cli, run
+from auditor.cli import cli, run_command_line
 from auditor.faults import corpus_window
 from auditor.faults.find_faults import find_patterns, shard_band
 from auditor.faults.shifted_stretches import band
@@ -61,7 +61,7 @@ def test_the_summary_names_them(planted: Path) -> None:
 
 def test_other_columns_can_be_compared(planted: Path) -> None:
     assert [fault.kind for fault in Audit(planted).faults(by="topic")].count("shard") == 0
-    assert run(["faults", str(planted), "--by", "nothing"]) == 1
+    assert run_command_line(["faults", str(planted), "--by", "nothing"]) == 1
 
 
 def test_columns_without_values_and_with_fractions_can_be_compared(planted: Path) -> None:
@@ -113,7 +113,7 @@ def test_shards_shorter_than_the_reach_are_looked_at_with_both_neighbours(tmp_pa
 
 def test_a_sound_corpus_has_no_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_planted(tmp_path / "audit", *invented(600, 3), shards=3)
-    assert run(["faults", str(tmp_path / "audit")]) == 0
+    assert run_command_line(["faults", str(tmp_path / "audit")]) == 0
     assert "no faults found" in capsys.readouterr().out
     assert (tmp_path / "audit" / FILE).exists()
 
@@ -164,6 +164,6 @@ def test_bad_input_is_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixtu
         file.unlink()
     for audit, expected in ((few, "fewer than 20"), (bare, "has no embeddings"), (tmp_path / "none", "not an audit")):
         for command in (["faults", str(audit)], ["repair", str(audit), "--out", str(tmp_path / "repairs")]):
-            assert run(command) == 1
+            assert run_command_line(command) == 1
             said = capsys.readouterr().err
             assert expected in said and said.count("\n") <= 2, said

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditor import Audit
-from auditor.cli import run
+from auditor.cli import run_command_line
 from auditor.faults.repair import Move, Repair, _one_each, posterior
 from auditor.vectors import Ints
 from tests.support.planted import invented, write_planted
@@ -48,7 +48,10 @@ def test_probabilities_hold_where_the_model_is_weak(tmp_path: Path) -> None:
 def test_the_command_writes_the_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mixed_up(tmp_path / "audit", noise=1.2)
     listed = tmp_path / "list.parquet"
-    assert run(["repair", str(tmp_path / "audit"), "--out", str(tmp_path / "out"), "--parquet", str(listed)]) == 0
+    assert (
+        run_command_line(["repair", str(tmp_path / "audit"), "--out", str(tmp_path / "out"), "--parquet", str(listed)])
+        == 0
+    )
     assert "captions to move" in capsys.readouterr().out
     table = pq.read_table(tmp_path / "out" / "repairs.parquet")
     assert table.num_rows > 400 and table.equals(pq.read_table(listed))
@@ -71,5 +74,5 @@ def test_posterior_is_bayes() -> None:
 
 
 def test_a_confidence_that_is_none_is_refused(tmp_path: Path) -> None:
-    assert run(["repair", str(tmp_path), "--out", "x", "--confidence", "2"]) == 2
-    assert run(["repair", str(tmp_path)]) == 2
+    assert run_command_line(["repair", str(tmp_path), "--out", "x", "--confidence", "2"]) == 2
+    assert run_command_line(["repair", str(tmp_path)]) == 2

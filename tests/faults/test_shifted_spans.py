@@ -12,13 +12,13 @@ import pytest
 from auditor import Audit
 from auditor.audit_folder.embeddings import read_embeddings
 from auditor.audit_folder.folder import Folder
-from auditor.cli import run
+from auditor.cli import run_command_line
 from auditor.corpus.raw_samples import KeptShard
 from auditor.faults.corpus_window import read_passage
 from auditor.faults.repair import Repair
 from auditor.faults.shifted_spans import PATTERN, confidences, propose_spans, with_spans
 from auditor.run.run_audit import AuditConfig, run_audit
-from auditor.sweep.sweep import SweepConfig
+from auditor.sweep.sweep_config import SweepConfig
 from tests.support.timed import SCENE, SCENES, timed_corpus
 
 SHIFTS = (6.0, 0.0)
@@ -45,12 +45,15 @@ def test_shifted_spans_are_proposed_and_written(
     of_spans, passage = read_embeddings(Folder(out), "s").media.visual, read_passage(Folder(out), "s")
     middle = of_spans[-SCENES:].astype(np.float32).mean(axis=0)  # a video, among others, is all of its spans
     np.testing.assert_allclose(passage.scene.visual[1], middle / np.linalg.norm(middle), atol=1e-5)
-    assert run(["worst", str(out), "-n", "3", "--by", "similarity"]) == 0 and "start" in capsys.readouterr().out
-    assert run(["explain", str(out), "v1", "--caption", "2"]) == 0
+    assert (
+        run_command_line(["worst", str(out), "-n", "3", "--by", "similarity"]) == 0
+        and "start" in capsys.readouterr().out
+    )
+    assert run_command_line(["explain", str(out), "v1", "--caption", "2"]) == 0
     assert "v1 caption 2, 6 to 9 s (video, ok)" in capsys.readouterr().out
-    assert run(["search", str(out), "--like", "v1", "--json"]) == 0
+    assert run_command_line(["search", str(out), "--like", "v1", "--json"]) == 0
     assert {"start", "end"} <= json.loads(capsys.readouterr().out)[0].keys()
-    assert run(["repair", str(out), "--out", str(tmp_path / "repaired"), "--apply"]) == 0
+    assert run_command_line(["repair", str(out), "--out", str(tmp_path / "repaired"), "--apply"]) == 0
     assert f"{SCENES} spans shifted" in capsys.readouterr().out
     with tarfile.open(tmp_path / "repaired" / "s.tar") as tar:
         records = {name: json.load(tar.extractfile(name)) for name in tar.getnames() if name.endswith("json")}  # type: ignore[arg-type]

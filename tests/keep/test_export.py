@@ -26,10 +26,9 @@ import webdataset as wds
 from auditor.audit import Audit, QueryError
 from auditor.corpus.file_names import portable_key
 from auditor.corpus.rewrite_captions import CorpusChangedError
-from auditor.keep.export import export, sort_uids, uid_numbers
+from auditor.keep.export import export, export_csv, sort_uids, uid_numbers
 from auditor.keep.export_shards import Plan, stretches
 from auditor.keep.export_target import ExportError
-from auditor.keep.formats.export_csv import export_csv
 from auditor.keep.kept_rows import KeptRows
 from auditor.keep.predicate import Predicate, UnknownShardError, key_number
 from auditor.keep.tiers import export_tiers

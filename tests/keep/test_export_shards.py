@@ -10,10 +10,10 @@ import pytest
 from auditor.audit import Audit
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.lock import LockedError, exclusive
-from auditor.cli import run
+from auditor.cli import run_command_line
 from auditor.keep.export_target import ExportError
 from auditor.run.run_audit import AuditConfig, run_audit
-from auditor.sweep.sweep import SweepConfig
+from auditor.sweep.sweep_config import SweepConfig
 from tests.support.corpora import sample, write_tar
 from tests.support.kill_points import kill_everywhere
 
@@ -41,7 +41,7 @@ def members(folder: Path) -> dict[str, bytes]:
 
 
 def test_no_member_renames_its_sample_and_none_is_dropped(made: Path, tmp_path: Path) -> None:
-    assert run(["filter", str(made / "audit"), "--out", str(tmp_path / "clean")]) == 0
+    assert run_command_line(["filter", str(made / "audit"), "--out", str(tmp_path / "clean")]) == 0
     found = members(tmp_path / "clean")
     assert {name: found.get(f"00000.tar/odd.{name}") for name in ("cls.__meta", "__note")} == {
         "cls.__meta": b"kept",
@@ -120,5 +120,5 @@ def test_two_exports_into_one_folder(made: Path, tmp_path: Path) -> None:
 def test_a_folder_of_something_else_stays_as_it_is(made: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     for force in ([], ["--force"]):
-        assert run(["filter", str(made / "audit"), "--out", str(tmp_path), *force]) == 1
+        assert run_command_line(["filter", str(made / "audit"), "--out", str(tmp_path), *force]) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]

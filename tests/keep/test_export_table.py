@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditor.audit import Audit
-from auditor.cli import run
+from auditor.cli import run_command_line
 from auditor.corpus.shard import CorpusOptions
 from auditor.corpus.timed_captions import listed
 from auditor.errors import AuditError
@@ -150,10 +150,10 @@ def test_fields_of_json_files_are_carried(tmp_path: Path, random_model: str) -> 
 def test_the_command(tmp_path: Path, random_model: str, capsys: pytest.CaptureFixture[str]) -> None:
     table, out = write_input(tmp_path / "in", "csv"), str(tmp_path / "audit")
     given = ["audit", str(table), "--out", out, "--model", random_model, "--allow-random-weights", "--quiet"]
-    assert run([*given, "--carry", "license, nothing"]) == 1
+    assert run_command_line([*given, "--carry", "license, nothing"]) == 1
     assert "no column 'nothing'" in capsys.readouterr().err
-    assert run([*given, "--carry", "license"]) == 0
-    assert run(["filter", out, "--where", "license = 'by'", "--out", str(tmp_path / "kept.csv")]) == 0
+    assert run_command_line([*given, "--carry", "license"]) == 0
+    assert run_command_line(["filter", out, "--where", "license = 'by'", "--out", str(tmp_path / "kept.csv")]) == 0
     assert "6 rows kept" in capsys.readouterr().out and len(read(tmp_path / "kept.csv")) == 6
 
 

@@ -14,7 +14,7 @@ from auditor.cli import cli
 from auditor.keep.thresholds import NOTHING, PairCounts, ThresholdError, choose_cut, count_pairs, count_scores, cuts
 from auditor.score.statistics import mismatch_statistic
 from auditor.score.statistics.mismatch import fit_mismatch
-from auditor.score.statistics.rivals import measure
+from auditor.score.statistics.rivals import measure_pairs
 from tests.support.pairs import planted
 from tests.support.synthetic import write_audit
 
@@ -25,7 +25,7 @@ def judged(rate: float, seed: int, media: int = 600) -> tuple[PairCounts, np.nda
     ref = corpus.reference
     model = fit_mismatch(ref, seed=seed)
     assert model is not None and model.judge is not None
-    score = mismatch_statistic.judged(model.judge, ref, measure(ref.media, ref.text, ref.group, ref))
+    score = mismatch_statistic.compute_statistic(model.judge, ref, measure_pairs(ref.media, ref.text, ref.group, ref))
     return count_scores(score, model), model.p(score), corpus.spoiled
 
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditor.audit import Audit
-from auditor.cli import run
+from auditor.cli import run_command_line
 from auditor.errors import AuditorError
 from auditor.keep import export_shards
 from auditor.keep.tiers import Tiers, export_tiers
@@ -111,12 +111,15 @@ def test_what_is_there_is_replaced_by_force_only(audit: Path, tmp_path: Path) ->
 
 def test_the_command_prints_it(audit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["filter", str(audit), "--tiers", "2", "--out"]
-    assert run([*arguments, str(tmp_path / "out"), "--max-p-mismatch", "0.5"]) == 0
+    assert run_command_line([*arguments, str(tmp_path / "out"), "--max-p-mismatch", "0.5"]) == 0
     shown = capsys.readouterr().out
     assert "tiers by p_mismatch" in shown and "--train-data-upsampling-factors 1::" in shown
-    assert run([*arguments, str(tmp_path / "out.npy")]) == 1
+    assert run_command_line([*arguments, str(tmp_path / "out.npy")]) == 1
     assert "out.npy is a file" in capsys.readouterr().err
-    assert run([*arguments, str(tmp_path / "few"), "--where", "uid < '00000000000000000000000000000002'"]) == 1
+    assert (
+        run_command_line([*arguments, str(tmp_path / "few"), "--where", "uid < '00000000000000000000000000000002'"])
+        == 1
+    )
     assert "cannot be divided into 2 tiers" in capsys.readouterr().err
 
 

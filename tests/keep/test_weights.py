@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditor.audit import Audit
-from auditor.cli import run
+from auditor.cli import run_command_line
 from auditor.errors import AuditorError
 from auditor.keep.weights import Weighing, find_scale, repeated, soft_cap, whole_copies
 from tests.support.synthetic import write_audit
@@ -133,7 +133,7 @@ def test_a_size_is_reached_under_a_cap_or_refused() -> None:
 def test_what_cannot_be_weighed_is_one_line_and_nothing_is_written(
     tmp_path: Path, audit: Path, arguments: list[str], message: str, form: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["weigh", str(audit), "--out", str(tmp_path / f"w.{form}"), *arguments]) == 1
+    assert run_command_line(["weigh", str(audit), "--out", str(tmp_path / f"w.{form}"), *arguments]) == 1
     told = capsys.readouterr().err.strip().splitlines()
     assert len(told) == 1 and message in told[0]
     assert not list(tmp_path.iterdir())
@@ -141,7 +141,7 @@ def test_what_cannot_be_weighed_is_one_line_and_nothing_is_written(
 
 def test_what_exists_is_replaced_only_by_force(audit: Path, tmp_path: Path) -> None:
     target = tmp_path / "w.npy"
-    assert run(["weigh", str(audit), "--out", str(target)]) == 0
-    assert run(["weigh", str(audit), "--out", str(target)]) == 1
-    assert run(["weigh", str(audit), "--out", str(target), "--force", "--json"]) == 0
-    assert run(["weigh", str(audit), "--out", str(tmp_path / "w.csv")]) == 1
+    assert run_command_line(["weigh", str(audit), "--out", str(target)]) == 0
+    assert run_command_line(["weigh", str(audit), "--out", str(target)]) == 1
+    assert run_command_line(["weigh", str(audit), "--out", str(target), "--force", "--json"]) == 0
+    assert run_command_line(["weigh", str(audit), "--out", str(tmp_path / "w.csv")]) == 1

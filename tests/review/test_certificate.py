@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from auditor.review import label_bounds
-from auditor.review.certificate import certify
-from auditor.review.label_bounds import Stratum
+from auditor.review.certificate import Stratum, certify
 from auditor.review.strata import divide, draw
 
 

@@ -3,8 +3,7 @@ import pytest
 from scipy.stats import beta, binom
 
 from auditor.review import label_bounds
-from auditor.review.certificate import weighted
-from auditor.review.label_bounds import Interval, Stratum, interval
+from auditor.review.certificate import Interval, Stratum, interval, weighted
 
 
 def share_interval(strata: list[Stratum]) -> Interval:

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditor.audit import Audit
-from auditor.cli import run
+from auditor.cli import run_command_line
 from tests.support.synthetic import write_corpus_audit
 
 
@@ -19,7 +19,7 @@ def test_every_kept_row_with_all_columns_and_no_formula(tmp_path: Path, capsys: 
     place = table.schema.get_field_index("caption")
     pq.write_table(table.set_column(place, table.schema.field(place), [captions]), file)
     target = tmp_path / "rows.csv"
-    assert run(["export", str(audit), "--csv", str(target), "--max-p-mismatch", "0.5"]) == 0
+    assert run_command_line(["export", str(audit), "--csv", str(target), "--max-p-mismatch", "0.5"]) == 0
     assert target.read_bytes().startswith(b"\xef\xbb\xbf")  # by which Excel knows UTF-8
     with target.open(encoding="utf-8-sig", newline="") as opened:
         found = list(csv.DictReader(opened))
@@ -30,7 +30,7 @@ def test_every_kept_row_with_all_columns_and_no_formula(tmp_path: Path, capsys: 
     expected = {(r["uid"], "'=1+1" if r["caption"] == "=1+1" else r["caption"], str(r["p_mismatch"])) for r in rows}
     assert {(r["uid"], r["caption"], r["p_mismatch"]) for r in found} == expected and len(found) == len(rows)
     assert any(caption in {r["caption"] for r in found} for caption in ("'=1+1", captions[1]))
-    assert run(["export", str(audit), "--csv", str(target)]) == 1
-    assert run(["export", str(audit), "--csv", str(tmp_path / "rows.xlsx")]) == 1
+    assert run_command_line(["export", str(audit), "--csv", str(target)]) == 1
+    assert run_command_line(["export", str(audit), "--csv", str(tmp_path / "rows.xlsx")]) == 1
     assert "rows.xlsx is no .csv" in capsys.readouterr().err
-    assert run(["export", str(audit)]) == 2
+    assert run_command_line(["export", str(audit)]) == 2

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from auditor.audit import Audit
-from auditor.cli import run
-from auditor.keep.formats.to_fiftyone import batches_of, fields_of, samples_for, to_fiftyone
+from auditor.cli import run_command_line
+from auditor.keep.export_fiftyone import batches_of, fields_of, samples_for, to_fiftyone
 from auditor.run.run_audit import AuditConfig, run_audit
 from tests.support.corpora import write_corpus
 from tests.support.synthetic import write_corpus_audit
@@ -25,7 +25,7 @@ def test_without_the_package_it_is_one_line(
 ) -> None:
     monkeypatch.setitem(sys.modules, "fiftyone", None)
     audit, _ = write_corpus_audit(tmp_path)
-    assert run(["export", str(audit), "--fiftyone", "mine"]) == 1
+    assert run_command_line(["export", str(audit), "--fiftyone", "mine"]) == 1
     told = capsys.readouterr().err.strip().splitlines()
     assert told == ["auditor: FiftyOne is not installed here: pip install fiftyone, or export --csv"]
 

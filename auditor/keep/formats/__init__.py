@@ -1,1 +1,0 @@
-"""What is kept in the formats of other tools: Hugging Face datasets, FiftyOne, spreadsheets."""
