@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from auditor.audit_folder import arrow_schema
 from auditor.audit_folder.folder import Folder
-from auditor.vectors import Bools, Floats, Ints, MediaVectors, pad, taken
+from auditor.vectors import Bools, Floats, Ints, MediaVectors, pad_frames, take_rows
 
 
 def file_name(shard: str) -> str:
@@ -94,8 +94,8 @@ def from_table(table: pa.Table) -> Embeddings:
     return Embeddings(
         facts=with_columns(table, arrow_schema.FACTS.names),
         rows=rows,
-        text=taken(matrix(text, dim), rows),
-        media=MediaVectors(taken(matrix(visual, dim), media_rows), *_frames(table, media_rows, dim)),
+        text=take_rows(matrix(text, dim), rows),
+        media=MediaVectors(take_rows(matrix(visual, dim), media_rows), *_frames(table, media_rows, dim)),
         media_index=media_of_row[rows],
         times=tuple(tuple(t or ()) for t in times),
         around=_around(table, dim),
@@ -132,7 +132,7 @@ def _frames(table: Any, media_rows: Ints, dim: int) -> tuple[Floats, Bools] | tu
     counts = np.array([0 if n is None else n for n in lists.value_lengths().to_pylist()], dtype=np.int64)
     if not counts.any():
         return None, None
-    return pad(matrix(lists.flatten(), dim), counts)
+    return pad_frames(matrix(lists.flatten(), dim), counts)
 
 
 def vectors(rows: npt.NDArray[Any], present: Bools) -> Any:

@@ -14,27 +14,26 @@ In a folder tars come first (img2dataset puts a .parquet beside each), then medi
 (`metadata.csv` beside the images it describes).
 """
 
+import json
 import os
 from collections.abc import Sequence
 
 from auditor.corpus import remote_files
 from auditor.corpus.corpus_spec import CLIP_RETRIEVAL, COCO, DATACOMP, TIMED, Place, find_places
 from auditor.corpus.file_names import SUBTITLES, common_root, natural, shard_names
-from auditor.corpus.layouts.saved_dataset import without_caches
 from auditor.corpus.media_folder import list_folder
+from auditor.corpus.read_medium import MediaError, read_media
 from auditor.corpus.shard import DEFAULTS, Corpus, CorpusError, CorpusOptions, OpenShard, Shard, ShardError
-from auditor.corpus.stored.clip_retrieval import open_clip_retrieval
-from auditor.corpus.stored.datacomp import open_datacomp
-from auditor.corpus.stored.vector_parquet import open_vector_parquet
-from auditor.corpus.tables.coco import open_coco
+from auditor.corpus.stored.stored_corpora import open_clip_retrieval, open_datacomp, open_vector_parquet
+from auditor.corpus.tables.json_captions import open_coco, open_timed_json
 from auditor.corpus.tables.parquet_table import list_parquet
 from auditor.corpus.tables.table import form_of
 from auditor.corpus.tables.text_table import list_text
-from auditor.corpus.tables.timed_json import open_timed_json
 from auditor.corpus.tar_archive import is_tar
 from auditor.corpus.tar_shard import TarShard
 
 __all__ = ["Corpus", "CorpusError", "CorpusOptions", "OpenShard", "Shard", "ShardError", "open_corpus"]
+STATE = "state.json"  # of a folder that Hugging Face's `save_to_disk` wrote
 
 
 def open_corpus(spec: str, options: CorpusOptions = DEFAULTS) -> Corpus:
@@ -116,3 +115,25 @@ def _table_corpus(spec: str, paths: Sequence[str], options: CorpusOptions) -> Co
         if form is not None and form != "parquet":
             shards += list_text(path, form, name, options)
     return Corpus(spec, root, shards)
+
+
+def without_caches(files: Sequence[str]) -> list[str]:
+    """The files of a corpus without the Arrow files that no dataset beside them calls its own."""
+    own: dict[str, set[str]] = {}
+    for path in files:
+        folder, _, name = path.rpartition("/")
+        if name == STATE and (listed := data_files(path)):
+            own[folder] = {f"{folder}/{file}" for file in listed}
+    return sorted(
+        {path for path in files if not path.endswith(".arrow") or path in own.get(path.rpartition("/")[0], {path})}
+        | {path for paths in own.values() for path in paths}
+    )
+
+
+def data_files(state: str) -> list[str]:
+    """The Arrow files that a state.json names; none where it is of something else."""
+    try:
+        found = json.loads(read_media(state, 0, -1))
+        return [entry["filename"] for entry in found["_data_files"] if "/" not in entry["filename"]]
+    except (MediaError, ValueError, KeyError, TypeError, RecursionError):
+        return []

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 
 from auditor.audit_folder.parquet_reader import PythonParquetFile
 from auditor.corpus import remote_files
+from auditor.corpus.arrow_file import ArrowFile
 from auditor.corpus.file_names import as_text, real_path
-from auditor.corpus.layouts.arrow_file import ArrowFile
 from auditor.corpus.sample import Media
 from auditor.corpus.shard import CorpusError
 from auditor.corpus.tar_archive import read_packed, split_compression

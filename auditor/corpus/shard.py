@@ -12,6 +12,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 from auditor.corpus.sample import Media, Sample
 from auditor.errors import AuditorError
+from auditor.schema.setting import setting
 
 
 class CorpusError(AuditorError):
@@ -34,22 +35,35 @@ class ShardError(CorpusError):
 class CorpusOptions:
     """How to read what the corpus itself leaves open."""
 
-    captions: Literal["lines", "whole"] = "lines"  # of a .txt: each line is a caption, or the whole text is one
-    media_column: str | None = None  # of a table; guessed from usual names where None
-    caption_column: str | None = None
-    key_column: str | None = None
-    start_column: str | None = None  # of spans, in seconds or HH:MM:SS.mmm; alone it lists [start, end] pairs
-    end_column: str | None = None
-    features: str | None = None  # of DataComp's metadata: b32 or l14
-    visual_column: str | None = None  # of a table that holds embeddings
-    text_column: str | None = None
-    shard_size: int = 1000  # media per virtual shard of a folder, a table or COCO
-    encoding: str | None = None  # of text that is not marked as Unicode; found out where None
-    delimiter: str | None = None  # of a CSV; found out where None
-    header: bool | None = None  # whether a CSV begins with names; found out where None
-    carry: tuple[str, ...] = ()  # columns of a table, or fields of .json files, that are carried into the audit
+    captions: Literal["lines", "whole"] = setting("lines", "Read a .txt file as one caption per line, or as one caption.")
+    media_column: str | None = setting(None, "Column of a table that holds paths or bytes of media.", advanced=False)
+    caption_column: str | None = setting(None, "Column of a table that holds captions.", advanced=False)
+    key_column: str | None = setting(None, "Column of a table that holds keys.")
+    start_column: str | None = setting(
+        None,
+        "Column of a table with the start of each caption's span, in seconds or HH:MM:SS.mmm; without --end-column, a "
+        "column with lists of [start, end].",
+    )
+    end_column: str | None = setting(None, "Column of a table with the end of each caption's span.")
+    encoding: str | None = setting(None, "Encoding of captions that are not in Unicode [default: detected].")
+    delimiter: str | None = setting(None, "Delimiter of a CSV file [default: detected].")
+    header: bool | None = setting(
+        None,
+        "Whether a CSV file begins with column names [default: detected]. Columns without names are called 1, 2, ...",
+    )
+    carry: tuple[str, ...] = setting(
+        (), "Columns of a table, or fields of .json files, to copy into the audit, such as url,license."
+    )
+    features: str | None = setting(
+        None, "Features of DataComp's metadata to use: l14 (the default) or b32.", metavar="NAME"
+    )
+    visual_column: str | None = setting(None, "Column of a Parquet table that holds embeddings of the media.")
+    text_column: str | None = setting(None, "Column of a Parquet table that holds embeddings of the captions.")
+    shard_size: int = setting(1000, "Media per shard, if the corpus is not in shards.")
 
     def __post_init__(self) -> None:
+        if self.delimiter in ("tab", "\\t"):
+            object.__setattr__(self, "delimiter", "\t")
         if self.captions not in ("lines", "whole"):
             raise CorpusError(f"captions must be 'lines' or 'whole', not {self.captions!r}")
         object.__setattr__(self, "carry", tuple(self.carry))

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from auditor.corpus import remote_files
+from auditor.corpus import img2dataset, remote_files
 from auditor.corpus.file_names import as_text, split_key
-from auditor.corpus.layouts import img2dataset
 from auditor.corpus.read_medium import MediaError
 from auditor.corpus.sample import Media
 from auditor.corpus.sample_files import Part, build_sample, group_parts, sample_problems

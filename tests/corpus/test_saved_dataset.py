@@ -12,7 +12,8 @@ from auditor.audit import Audit
 from auditor.corpus.open_corpus import CorpusError, CorpusOptions, open_corpus
 from auditor.corpus.read_medium import read_media
 from auditor.errors import AuditorError
-from auditor.run.run_audit import AuditConfig, run_audit
+from auditor.run.audit_config import AuditConfig
+from auditor.run.run_audit import run_audit
 from tests.support.corpora import caption, picture
 from tests.support.synthetic import write_corpus_audit
 

@@ -10,7 +10,8 @@ import pytest
 
 from auditor.audit import Audit
 from auditor.corpus.open_corpus import CorpusOptions, open_corpus
-from auditor.run.run_audit import AuditConfig, run_audit
+from auditor.run.audit_config import AuditConfig
+from auditor.run.run_audit import run_audit
 from tests.support.corpora import sample, write_tar
 
 # as img2dataset writes it for --output_format webdataset

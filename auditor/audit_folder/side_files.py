@@ -1,0 +1,77 @@
+"""The small files of an audit: topics.json, repair_marks.json and overlap/<name>.parquet.
+
+topics.json names each topic by its most typical captions. repair_marks.json holds the verdicts of people on proposed
+repairs. `auditor overlap` writes overlap/<name>.parquet: the rows whose medium or caption is also in another corpus.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from auditor.audit_folder.folder import Folder
+from auditor.audit_folder.json_validation import read_shaped
+from auditor.errors import AuditError
+
+TOPICS = "topics.json"
+REPAIR_MARKS = "repair_marks.json"
+Verdict = Literal["accepted", "refused"]
+OVERLAP_SCHEMA = pa.schema(
+    [
+        ("uid", pa.string()),  # of the row; of a medium's first row where the medium matches
+        ("key", pa.string()),
+        ("shard", pa.string()),
+        ("media_digest", pa.string()),
+        ("what", pa.string()),  # media, caption
+        ("how", pa.string()),  # exact, near
+        ("cosine", pa.float32()),
+        ("other_key", pa.string()),
+        ("other_caption", pa.string()),
+    ]
+)
+
+
+def write_topics(folder: Folder, captions: Sequence[Sequence[str]]) -> None:
+    folder.write_json(TOPICS, {"captions": [list(some) for some in captions]})
+
+
+def read_topics(folder: Folder) -> list[list[str]]:
+    """Captions by topic; nothing where the audit is older than the file."""
+    if not folder.exists(TOPICS):
+        return []
+    found: list[list[str]] = folder.read_json(TOPICS)["captions"]
+    return found
+
+
+def mark_name(uid: str, caption_index: int) -> str:
+    return f"{uid}-{caption_index}"
+
+
+def read_marks(folder: Folder) -> dict[str, Verdict]:
+    try:
+        marks: dict[str, Verdict] = read_shaped(folder, REPAIR_MARKS, {"": str}, "remove it, or put a copy back")
+    except FileNotFoundError:
+        return {}
+    return marks
+
+
+def mark_repair(folder: Folder, uid: str, caption_index: int, verdict: Verdict) -> None:
+    """Keep one verdict; a later one replaces it."""
+    folder.write_json(REPAIR_MARKS, {**read_marks(folder), mark_name(uid, caption_index): verdict})
+
+
+def overlap_name(other: str) -> str:
+    """The file for another corpus, by the name it is given on the command line."""
+    return f"overlap/{re.sub(r'[^A-Za-z0-9.-]+', '_', other.rstrip('/')).strip('_')[-120:]}.parquet"
+
+
+def overlapping_digests(folder: Folder, other: str) -> list[str]:
+    """Digests of the media that are also in the other corpus."""
+    name = overlap_name(other)
+    if not folder.exists(name):
+        raise AuditError(f"{folder.url} has not been compared with {other}: run `auditor overlap {folder.url} {other}`")
+    table = folder.read_table(name, ["media_digest", "what"])
+    found: list[str] = pc.unique(table.filter(pc.equal(table["what"], "media"))["media_digest"]).to_pylist()
+    return found

@@ -1,0 +1,101 @@
+"""One JSON file of captions and the folder of its media, read whole and cut into shards.
+
+`coco:captions_val2017.json::val2017` names a JSON with `images` and `annotations`. An image is one sample with all of
+its captions; its file name, not its `id`, makes the key.
+
+`timed:train.json::videos` names a JSON object with one entry per video id, as in ActivityNet (`timestamps` with [start,
+end], and `sentences`) or HowTo100M (`start`, `end` and `text`, one list each). The id finds the file of the video.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+from auditor.corpus import remote_files
+from auditor.corpus.caption_text import captions_of, safe_text
+from auditor.corpus.corpus_spec import COCO, TIMED
+from auditor.corpus.file_names import natural, shard_names
+from auditor.corpus.shard import Corpus, CorpusError, CorpusOptions
+from auditor.corpus.tables.entry_shard import Entry, ListedShard
+from auditor.corpus.timed_captions import cell_spans, timed_texts
+
+TIMED_FORM = '{"timestamps": [[0, 1]], "sentences": [""]} or {"start": [0], "end": [1], "text": [""]}'
+TIMED_TEXTS = ("sentences", "text", "captions")
+
+
+def open_coco(spec: str, options: CorpusOptions) -> Corpus:
+    return open_json_list(spec, COCO, options, _coco_entries)
+
+
+def open_timed_json(spec: str, options: CorpusOptions) -> Corpus:
+    return open_json_list(spec, TIMED, options, _timed_entries)
+
+
+def open_json_list(
+    spec: str, prefix: str, options: CorpusOptions, entries_of: Callable[[Any, str], list[Entry]]
+) -> Corpus:
+    """The corpus of `PREFIX:JSON::FOLDER`; both may be URLs."""
+    captions, separator, folder = spec.removeprefix(prefix).partition("::")
+    if not separator or not captions or not folder:
+        raise CorpusError(f"{spec}: say where captions and media are, as in {prefix}captions.json::folder")
+    captions, folder = remote_files.absolute(captions), remote_files.absolute(folder)
+    if not remote_files.is_url(folder) and not os.path.isdir(folder):
+        raise CorpusError(f"{folder} is not a folder")
+    entries = entries_of(_load(captions), captions)
+    stem = captions.rpartition("/")[2].removesuffix(".json")
+    cuts = [entries[start : start + options.shard_size] for start in range(0, len(entries), options.shard_size)]
+    names = shard_names([f"{stem}-{number:06d}" for number in range(len(cuts))])
+    shards = [ListedShard(name, folder, tuple(cut)) for name, cut in zip(names, cuts, strict=True)]
+    return Corpus(spec, folder, shards)
+
+
+def _load(path: str) -> Any:
+    try:
+        if remote_files.is_url(path):
+            return json.loads(remote_files.read_range(path, 0, -1))
+        with open(path, "rb") as file:
+            return json.loads(file.read())
+    except FileNotFoundError:
+        raise CorpusError(f"{path} does not exist") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise CorpusError(f"{path} cannot be read as JSON: {error}") from error
+
+
+def _coco_entries(record: Any, path: str) -> list[Entry]:
+    if not isinstance(record, dict) or not isinstance(record.get("images"), list):
+        raise CorpusError(f"{path} is not in COCO's form: an object with the lists `images` and `annotations`")
+    captions: dict[Any, list[str]] = {}
+    for annotation in record.get("annotations") or []:
+        captions.setdefault(annotation.get("image_id"), []).extend(captions_of(annotation.get("caption")))
+    entries = []
+    for row, image in enumerate(record["images"]):
+        name = image.get("file_name")
+        if not isinstance(name, str):
+            raise CorpusError(f"{path}: image {row} has no file_name")
+        entries.append(Entry(row, name, tuple(captions.pop(image.get("id"), ()))))
+    if not entries:
+        raise CorpusError(f"{path} lists no images")
+    # captions of images that are not listed are rows too: nothing of the input is dropped
+    entries += [
+        Entry(len(entries) + number, "", tuple(texts), key=f"image_id {image}")
+        for number, (image, texts) in enumerate(captions.items())
+    ]
+    return sorted(entries, key=lambda entry: natural(entry.media))
+
+
+def _timed_entries(record: Any, path: str) -> list[Entry]:
+    if not isinstance(record, dict) or not record:
+        raise CorpusError(f"{path} is not an object with an entry for each video's id: {TIMED_FORM}")
+    return [_timed_entry(row, safe_text(video), fields) for row, (video, fields) in enumerate(record.items())]
+
+
+def _timed_entry(row: int, video: str, fields: Any) -> Entry:
+    """A video with its captions; what is not in the form is a row that says so."""
+    known = fields if isinstance(fields, dict) else {}
+    texts = next((known[name] for name in TIMED_TEXTS if isinstance(known.get(name), list)), None)
+    if texts is None:
+        return Entry(row, video, (), key=video, defect=f"its entry is not {TIMED_FORM}")
+    start, end = (known["start"], known.get("end", "")) if "start" in known else (known.get("timestamps"), None)
+    said = timed_texts(texts, cell_spans(start, end) if start is not None else ())
+    return Entry(row, video, tuple(text for _, text, _ in said), key=video, spans=tuple(span for *_, span in said))
