@@ -1,7 +1,7 @@
-"""Which rows are looked at, as SQL, and the ends of the sliders that choose them.
+"""Builds the SQL condition of the filters on a page, and the ends and steps of its sliders.
 
-chosen = Selection(kind="video", flags=("mismatch",), ranges={"similarity": (0.1, 0.2)}, text="dog")
-page(database, chosen.condition(database), "p_mismatch", descending=True)
+selection = RowSelection(kind="video", flags=("mismatch",), ranges={"similarity": (0.1, 0.2)}, text="dog")
+page(database, selection.condition(database), "p_mismatch", descending=True)
 """
 
 import math
@@ -13,15 +13,15 @@ from auditor.query.distributions import value_range
 from auditor.query.sandbox import literal
 from auditor.schema import COLUMNS, FLAGS, MARKS
 
-DIVIDED = "reviewers disagree"
+DISAGREEMENT = "reviewers disagree"
 
 
 @dataclass(frozen=True)
-class Selection:
-    """Which rows are looked at. Everything that is set must hold; `review` may also be 'none', 'any' or DIVIDED."""
+class RowSelection:
+    """The filters of a page; a row meets all that are set. `review` may also be 'none', 'any' or DISAGREEMENT."""
 
     kind: str | None = None
-    status: str | None = None  # None: any; 'not ok' means every other
+    status: str | None = None  # None: any status; 'not ok': every status but ok
     flags: tuple[str, ...] = ()
     review: str | None = None
     text: str = ""
@@ -29,11 +29,11 @@ class Selection:
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def condition(self, database: AuditDatabase) -> str | None:
-        """As SQL; a condition of the user's own has passed the sandbox before it stands beside ours."""
+        """The filters as SQL; the user's own condition passes the sandbox before it joins them."""
         parts = [*self._facts(), *self._ranges(database)]
         parts += [flag for flag in self.flags if flag in FLAGS]
         if self.where.strip():
-            parts.append(database.where(self.where))
+            parts.append(database.check_condition(self.where))
         return " AND ".join(f"({part})" for part in parts) or None
 
     def _facts(self) -> list[str]:
@@ -42,7 +42,7 @@ class Selection:
             parts.append(f"kind = {literal(self.kind)}")
         if self.status:
             parts.append("status <> 'ok'" if self.status == "not ok" else f"status = {literal(self.status)}")
-        if self.review == DIVIDED:
+        if self.review == DISAGREEMENT:
             parts.append(
                 "EXISTS (SELECT 1 FROM reviews WHERE reviews.uid = samples.uid "
                 "AND reviews.caption_index = samples.caption_index HAVING count(DISTINCT mark) > 1)"
@@ -56,7 +56,7 @@ class Selection:
         return parts
 
     def _ranges(self, database: AuditDatabase) -> list[str]:
-        # Measurements are 32-bit; the ends of a range were written with a few digits more than people read.
+        # Measurements are 32-bit floats; the URL holds the ends of a range with more digits than people read.
         return [
             f"{database.column(column)} BETWEEN {literal(float(low))} AND {literal(float(high))}"
             for column, (low, high) in self.ranges.items()
@@ -64,7 +64,7 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class SliderBounds:
     """Round numbers that enclose every value of a column, and a sensible step between them."""
 
     low: float
@@ -72,29 +72,31 @@ class Bounds:
     step: float
 
 
-def bounds(database: AuditDatabase, column: str) -> Bounds:
+def find_slider_bounds(database: AuditDatabase, column: str) -> SliderBounds:
     low, high = value_range(database, column)
     width = high - low
     step = 10.0 ** math.floor(math.log10(width / 200)) if width > 0 else 0.001
     digits = max(0, -math.floor(math.log10(step)))
     first, last = math.floor(low / step) * step, math.ceil(high / step) * step
-    return Bounds(round(first, digits), round(last, digits), round(step, digits) or 1.0)
+    return SliderBounds(round(first, digits), round(last, digits), round(step, digits) or 1.0)
 
 
-def steps_of(database: AuditDatabase, column: str) -> list[float]:
-    """The values a limit on a column can take: thousandths of a probability, round numbers of things that are
-    counted, even steps of anything else."""
+def list_slider_steps(database: AuditDatabase, column: str) -> list[float]:
+    """The values that a limit on a column can take.
+
+    Thousandths for a probability, round numbers for a count, even steps for anything else.
+    """
     if COLUMNS[column].unit == "probability":
         return [step / 1000 for step in range(1001)]
     if COLUMNS[column].logarithmic:
-        return round_steps(database, column)
-    limits = bounds(database, column)
-    steps = round((limits.high - limits.low) / limits.step)
-    return [round(limits.low + limits.step * number, 6) for number in range(steps + 1)]
+        return list_round_steps(database, column)
+    bounds = find_slider_bounds(database, column)
+    steps = round((bounds.high - bounds.low) / bounds.step)
+    return [round(bounds.low + bounds.step * number, 6) for number in range(steps + 1)]
 
 
-def round_steps(database: AuditDatabase, column: str) -> list[float]:
-    """1, 2, 3, 5, 7, 10, 15, ... up to the first that is above every value of the column."""
+def list_round_steps(database: AuditDatabase, column: str) -> list[float]:
+    """1, 2, 3, 5, 7, 10, 15, ... up to the first number above every value of the column."""
     _, high = value_range(database, column)
     steps: list[float] = []
     for power in range(8):
@@ -105,3 +107,8 @@ def round_steps(database: AuditDatabase, column: str) -> list[float]:
             if step > high:
                 return steps
     return steps
+
+
+def round_up_probability(cut: float) -> str:
+    """The slider step at or just above a cut, which never loses more pairs than the cut."""
+    return f"{math.ceil(round(cut * 1000, 6)) / 1000:g}"

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from auditor.audit_folder.folder import Folder, reason
-from auditor.corpus.corpus_spec import folder_around, names_folder
+from auditor.audit_folder.folder import Folder, describe_os_error
+from auditor.corpus.corpus_spec import find_corpus_folder, is_folder_spec
 from auditor.errors import AuditorError
 from auditor.keep.kept_rows import KeptRows
 from auditor.query.sandbox import QueryError, Sandbox, literal
@@ -20,7 +20,7 @@ class ExportError(AuditorError):
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class ExportResult:
     target: str
     form: str  # npy, parquet, txt, csv, tsv, jsonl, webdataset
     rows: int  # what was written: rows; for npy distinct uids, for txt keys, for a folder samples
@@ -29,7 +29,7 @@ class Exported:
 
 
 @contextmanager
-def patient_sandbox(kept: KeptRows, writable: Sequence[str] = ()) -> Iterator[Sandbox]:
+def open_unlimited_sandbox(kept: KeptRows, writable: Sequence[str] = ()) -> Iterator[Sandbox]:
     """A sandbox without a time limit: writing takes as long as it takes."""
     sandbox = kept.database.open_sandbox(writable, replace(kept.database.limits, seconds=None), kept.condition)
     try:
@@ -43,7 +43,7 @@ FILES = ("npy", "parquet", "txt", "csv", "tsv", "jsonl")
 OTHER_FILES = frozenset(["json", "ndjson", "npz", "tar", "tgz", "gz", "zip", "zst", "pkl", "arrow", "feather", "xlsx"])
 
 
-def target_form(target: str) -> str:
+def parse_target_form(target: str) -> str:
     """npy, parquet, txt, csv, … by the extension; else a folder, unless the name looks like some other kind of file."""
     form = target.rsplit("/", 1)[-1].rpartition(".")[2].lower() if "." in target.rsplit("/", 1)[-1] else ""
     if form in OTHER_FILES:
@@ -53,20 +53,20 @@ def target_form(target: str) -> str:
     return form if form in FILES else "webdataset"
 
 
-def refuse_in_corpus(kept: KeptRows, target: str) -> None:
+def check_outside_corpus(kept: KeptRows, target: str) -> None:
     """What is written into the folder of a corpus would be part of it when it is read next."""
     database = kept.database
     spec, root = str(database.manifest.get("corpus", {}).get("spec", "")), database.moved_to or database.old_root
-    if root and names_folder(spec) and folder_around(root, target):
+    if root and is_folder_spec(spec) and find_corpus_folder(root, target):
         raise ExportError(f"{target} lies in the corpus {root}, which would then hold it: choose a place outside of it")
 
 
-def copy_parquet(kept: KeptRows, folder: Folder, name: str, sql: str) -> int:
+def copy_to_parquet(kept: KeptRows, folder: Folder, name: str, sql: str) -> int:
     """DuckDB writes the file itself, in a sandbox that may write this one path and no other.
 
     Bloom filters, which nobody asks who reads all rows, would cost a twentieth of the processor time.
     """
-    with folder.writing(name) as path, patient_sandbox(kept, [str(path)]) as sandbox:
+    with folder.writing(name) as path, open_unlimited_sandbox(kept, [str(path)]) as sandbox:
         try:
             return sandbox.rows_of(
                 f"COPY ({sql}) TO {literal(str(path))} "
@@ -75,4 +75,6 @@ def copy_parquet(kept: KeptRows, folder: Folder, name: str, sql: str) -> int:
             )
         except QueryError as error:
             full = OSError(errno.ENOSPC, "") if os.strerror(errno.ENOSPC) in str(error) else None
-            raise ExportError(f"cannot write {folder.path(name)}: {reason(full) if full else error}") from None
+            raise ExportError(
+                f"cannot write {folder.path(name)}: {describe_os_error(full) if full else error}"
+            ) from None

@@ -8,9 +8,9 @@ import pyarrow as pa
 from auditor.corpus.raw_samples import KeptShard
 from auditor.corpus.shard import CorpusOptions
 from auditor.errors import AuditorError
-from auditor.keep.rule_effects import Clause, all_of, clauses, reason_sql
-from auditor.query.by_medium import count_media_that
+from auditor.keep.rule_effects import RuleClause, build_clauses, build_reason_sql, conjoin_clauses
 from auditor.query.database import AuditDatabase
+from auditor.query.row_queries import count_media_that
 from auditor.query.rules import Rules
 
 MEDIUM = "shard, key, media_path, media_offset"
@@ -21,14 +21,14 @@ class KeptRows:
 
     def __init__(self, database: AuditDatabase, rules: Rules) -> None:
         self.database, self.rules = database, rules
-        self.clauses: list[Clause] = clauses(database, rules)
-        self.condition = all_of(self.clauses)
+        self.clauses: list[RuleClause] = build_clauses(database, rules)
+        self.condition = conjoin_clauses(self.clauses)
 
-    def narrowed(self, clause: Clause) -> "KeptRows":
+    def narrowed(self, clause: RuleClause) -> "KeptRows":
         """Those of them that meet one more clause."""
         other = KeptRows(self.database, self.rules)
         other.clauses = [*self.clauses, clause]
-        other.condition = all_of(other.clauses)
+        other.condition = conjoin_clauses(other.clauses)
         return other
 
     @property
@@ -78,7 +78,7 @@ class KeptRows:
     @property
     def reasons(self) -> str:
         """SQL of why a row is not kept."""
-        return reason_sql(self.clauses)
+        return build_reason_sql(self.clauses)
 
     def by_shard(self) -> list[tuple[str, int]]:
         """Shards of the audit in order, with how many samples of each are kept (a sample: one key, any caption)."""
@@ -100,10 +100,10 @@ class KeptRows:
 
     def shard(self, shard: str) -> KeptShard:
         """The kept samples of one shard, in the order they stand in the corpus; reads one file of the audit."""
-        return kept_shard(self.database, self.condition, shard)
+        return fetch_kept_shard(self.database, self.condition, shard)
 
 
-def kept_shard(database: AuditDatabase, condition: str, shard: str) -> KeptShard:
+def fetch_kept_shard(database: AuditDatabase, condition: str, shard: str) -> KeptShard:
     """Rules on media look for their captions in `measured`, `extended` or `reviewed`: here the rows of the shard."""
     captions = ", ".join(
         f"list({column} ORDER BY caption_index) FILTER (is_kept) AS {name}"
@@ -124,10 +124,10 @@ def kept_shard(database: AuditDatabase, condition: str, shard: str) -> KeptShard
         "FROM decided GROUP BY key, media_path, media_offset HAVING bool_or(is_kept) "
         "ORDER BY media_path, media_offset, key"
     )
-    return KeptShard(shard, table, database.moved_to, database.old_root, reading_options(database))
+    return KeptShard(shard, table, database.moved_to, database.old_root, load_corpus_options(database))
 
 
-def reading_options(database: AuditDatabase) -> CorpusOptions:
+def load_corpus_options(database: AuditDatabase) -> CorpusOptions:
     """How the corpus was read when it was audited."""
     given = database.manifest.get("corpus", {})
     known = {field.name for field in fields(CorpusOptions)}

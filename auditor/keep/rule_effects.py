@@ -29,7 +29,7 @@ from auditor.schema import COLUMNS, HIGH_IS_SUSPICIOUS, build_order_clause
 
 
 @dataclass(frozen=True, slots=True)
-class Clause:
+class RuleClause:
     """One rule: its name and the SQL of what it keeps."""
 
     rule: str
@@ -37,7 +37,7 @@ class Clause:
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
+class RuleEffect:
     """What a rule does to the usable rows."""
 
     rule: str
@@ -49,67 +49,69 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True)
-class Effects:
+class RuleEffects:
     rows: int
     usable: int
     kept: int
-    rules: list[Effect]
-    together: Effect
+    rules: list[RuleEffect]
+    together: RuleEffect
     unscored: int = 0  # usable rows without p_mismatch
     unscored_kept: int = 0
 
 
-STATUS = Clause("status", "status = 'ok'")
+STATUS = RuleClause("status", "status = 'ok'")
 
 
-def clauses(database: AuditDatabase, rules: Rules) -> list[Clause]:
+def build_clauses(database: AuditDatabase, rules: Rules) -> list[RuleClause]:
     """The rules as SQL, the status first; a user's condition has passed the sandbox."""
-    found = [bound_clause(database, rules, rule) for rule in rules.limits]
+    found = [build_bound_clause(database, rules, rule) for rule in rules.limits]
     if rules.keep_top is not None and rules.by is not None:
-        found.append(Clause("keep_top", top_sql(database, rules)))
+        found.append(RuleClause("keep_top", build_top_sql(database, rules)))
     if rules.where:
         checked = database.where(rules.where)
         database.run(f"SELECT {checked} FROM reviewed AS samples LIMIT 0")  # binds: an unknown column is told here
-        found.append(Clause("where", f"coalesce({checked}, FALSE)"))
+        found.append(RuleClause("where", f"coalesce({checked}, FALSE)"))
     if rules.no_duplicates:
-        found.append(Clause("no_duplicates", "duplicate_of IS NULL"))
+        found.append(RuleClause("no_duplicates", "duplicate_of IS NULL"))
     if rules.no_overlap:
         digests = ", ".join(map(literal, overlapping_digests(database.files.folder, rules.no_overlap)))
-        found.append(Clause("no_overlap", f"coalesce(media_digest NOT IN ({digests}), TRUE)" if digests else "TRUE"))
-    return [STATUS, *(whole_media(database, rules, found) if rules.per_medium in ("any", "all") else found)]
+        found.append(
+            RuleClause("no_overlap", f"coalesce(media_digest NOT IN ({digests}), TRUE)" if digests else "TRUE")
+        )
+    return [STATUS, *(build_media_clauses(database, rules, found) if rules.per_medium in ("any", "all") else found)]
 
 
-def bound_clause(database: AuditDatabase, rules: Rules, rule: str) -> Clause:
+def build_bound_clause(database: AuditDatabase, rules: Rules, rule: str) -> RuleClause:
     column, comparison, threshold = rules.bounds()[rule]
     if math.isnan(threshold):
         raise RuleError(f"{rule} needs a number")
     quoted = database.column(column, rule)
     bound = bound_sql(column, comparison, threshold, missing=rules.unscored == "keep")
     if rules.per_medium in ("mean", "worst"):
-        bound = media_with(bound, values_of_media(column, quoted, rules.per_medium))
-    return Clause(rule, bound)
+        bound = media_value_sql(bound, media_values_sql(column, quoted, rules.per_medium))
+    return RuleClause(rule, bound)
 
 
-def whole_media(database: AuditDatabase, rules: Rules, found: Sequence[Clause]) -> list[Clause]:
+def build_media_clauses(database: AuditDatabase, rules: Rules, found: Sequence[RuleClause]) -> list[RuleClause]:
     """Each rule as one on media; with `any`, one caption must meet all rules at once."""
     together = "bool_and" if rules.per_medium == "all" else "bool_or"
     whole = [
-        Clause(clause.rule, media_that(f"{together}({clause.sql})", database.stored_table(clause.sql)))
+        RuleClause(clause.rule, media_group_sql(f"{together}({clause.sql})", database.stored_table(clause.sql)))
         for clause in found
     ]
     if together == "bool_or" and len(found) > 1:
-        rows = all_of(found)
-        whole.append(Clause("per_medium", media_that(f"bool_or({rows})", database.stored_table(rows))))
+        rows = conjoin_clauses(found)
+        whole.append(RuleClause("per_medium", media_group_sql(f"bool_or({rows})", database.stored_table(rows))))
     return whole
 
 
-def media_that(having: str, table: str) -> str:
+def media_group_sql(having: str, table: str) -> str:
     """SQL that is true for the rows of the media whose usable rows meet a condition together."""
     media = f"SELECT shard, key FROM {table} WHERE status = 'ok' GROUP BY shard, key HAVING {having}"
     return f"(shard, key) IN ({media})"
 
 
-def values_of_media(column: str, quoted: str, rule: PerMedium) -> str:
+def media_values_sql(column: str, quoted: str, rule: PerMedium) -> str:
     """What stands after FROM for one row a medium, with the mean or the worst value of a column of its captions."""
     value = "avg" if rule == "mean" else "max" if column in HIGH_IS_SUSPICIOUS else "min"
     # as exact as measurements are: the last bits of a mean depend on the order it was summed in
@@ -119,31 +121,35 @@ def values_of_media(column: str, quoted: str, rule: PerMedium) -> str:
     )
 
 
-def media_with(condition: str, values: str) -> str:
+def media_value_sql(condition: str, values: str) -> str:
     """SQL that is true for the rows of the media whose value meets a condition."""
     return f"(shard, key) IN (SELECT shard, key FROM {values} WHERE {condition})"
 
 
-def all_of(found: Sequence[Clause]) -> str:
+def conjoin_clauses(found: Sequence[RuleClause]) -> str:
     return " AND ".join(f"({clause.sql})" for clause in found)
 
 
-def top_sql(database: AuditDatabase, rules: Rules) -> str:
+def build_top_sql(database: AuditDatabase, rules: Rules) -> str:
     """The best share of the usable rows by a column, or of the media where those are ranked by mean or worst value."""
     assert rules.keep_top is not None and rules.by is not None
     by, share, column = rules.by, parse_share(rules.keep_top), database.column(rules.by, "by")
     values = None
     if rules.per_medium == "mean" or rules.per_medium == "worst":
-        values = values_of_media(by, column, rules.per_medium)
+        values = media_values_sql(by, column, rules.per_medium)
     source = f"{values} WHERE TRUE" if values else f"{database.table(column)} WHERE status = 'ok'"
     usable = f"{source} AND {column} IS NOT NULL"
     ties = "" if values or by not in COLUMNS else COLUMNS[by].tie_breaker
-    top = database.cached(f"top {share!r} {usable}", lambda: find_top(database, share, by, column, usable, ties))
+    top = database.cached(
+        f"top {share!r} {usable}", lambda: find_top_condition(database, share, by, column, usable, ties)
+    )
     kept = f"({top} OR {column} IS NULL)" if rules.unscored == "keep" else top
-    return media_with(kept, values) if values else kept
+    return media_value_sql(kept, values) if values else kept
 
 
-def find_top(database: AuditDatabase, share: float | int, by: str, column: str, usable: str, ties: str) -> str:
+def find_top_condition(
+    database: AuditDatabase, share: float | int, by: str, column: str, usable: str, ties: str
+) -> str:
     """To the row: ties at the cut are decided by the column behind this one (`ties`, if any), then by uid."""
     total = database.rows(f"SELECT count(*) AS n FROM {usable}")[0]["n"]
     wanted = share if isinstance(share, int) else round(share * total)
@@ -152,7 +158,7 @@ def find_top(database: AuditDatabase, share: float | int, by: str, column: str, 
     if wanted < 1:
         return "FALSE"
     better, order = ("<", "ASC") if by in HIGH_IS_SUSPICIOUS else (">", "DESC")
-    cut = cut_value(database, usable, column, order, wanted, total)
+    cut = find_cut_value(database, usable, column, order, wanted, total)
     ahead = database.rows(f"SELECT count(*) AS n FROM {usable} AND {column} {better} {cut}")[0]["n"]
     order = ", ".join(
         part for part in (build_order_clause(ties, suspicious_first=False) if ties else "", "uid_order") if part
@@ -166,7 +172,7 @@ def find_top(database: AuditDatabase, share: float | int, by: str, column: str, 
     return f"coalesce({column} {better} {cut} OR ({column} = {cut} AND {among}), FALSE)"
 
 
-def cut_value(database: AuditDatabase, usable: str, column: str, order: str, wanted: int, total: int) -> str:
+def find_cut_value(database: AuditDatabase, usable: str, column: str, order: str, wanted: int, total: int) -> str:
     """The value of the last row that is kept, exactly."""
     place = (wanted if order == "ASC" else total - wanted + 1) / total
     # quantile_disc(p) is the smallest value with at least p * n values at or below it; half a row keeps rounding away
@@ -180,15 +186,15 @@ def cut_value(database: AuditDatabase, usable: str, column: str, order: str, wan
     return f"CAST({literal(repr(value) if isinstance(value, float) else value)} AS {sql_type})"
 
 
-def rule_effects(database: AuditDatabase, rules: Rules) -> Effects:
+def measure_rule_effects(database: AuditDatabase, rules: Rules) -> RuleEffects:
     """One pass: rows are counted by the combination of rules they meet, all else is arithmetic on a few groups."""
-    found = clauses(database, rules)
+    found = build_clauses(database, rules)
     columns = ", ".join(f"({clause.sql}) AS c{i}" for i, clause in enumerate(found))
     groups = database.rows(
         f"SELECT {', '.join(f'c{i}' for i in range(len(found)))}, count(*) AS n, "
         "coalesce(sum(p_mismatch), 0) AS bad, coalesce(sum(1 - p_mismatch), 0) AS good, "
         "count(*) FILTER (p_mismatch IS NULL) AS unscored "
-        f"FROM (SELECT {columns}, CAST(p_mismatch AS DOUBLE) AS p_mismatch FROM {database.table(all_of(found))}) "
+        f"FROM (SELECT {columns}, CAST(p_mismatch AS DOUBLE) AS p_mismatch FROM {database.table(conjoin_clauses(found))}) "
         "GROUP BY ALL"
     )
     usable = [group for group in groups if group["c0"]]
@@ -198,7 +204,7 @@ def rule_effects(database: AuditDatabase, rules: Rules) -> Effects:
         return all(group[f"c{i}"] for i in numbers if i != but)
 
     each = [
-        effect(
+        compute_effect(
             found[i].rule,
             usable,
             [group for group in usable if not group[f"c{i}"]],
@@ -207,23 +213,27 @@ def rule_effects(database: AuditDatabase, rules: Rules) -> Effects:
         for i in numbers
     ]
     removed = [group for group in usable if not meets(group)]
-    together = effect("all together", usable, removed, total(removed, "n"))
-    unscored = total(usable, "unscored")
-    unscored_kept = unscored - total(removed, "unscored")
-    return Effects(total(groups, "n"), total(usable, "n"), together.kept, each, together, unscored, unscored_kept)
+    together = compute_effect("all together", usable, removed, sum_groups(removed, "n"))
+    unscored = sum_groups(usable, "unscored")
+    unscored_kept = unscored - sum_groups(removed, "unscored")
+    return RuleEffects(
+        sum_groups(groups, "n"), sum_groups(usable, "n"), together.kept, each, together, unscored, unscored_kept
+    )
 
 
-def total(groups: Sequence[dict[str, Any]], what: str) -> int:
+def sum_groups(groups: Sequence[dict[str, Any]], what: str) -> int:
     return int(sum(group[what] for group in groups))
 
 
-def effect(rule: str, usable: Sequence[dict[str, Any]], removed: Sequence[dict[str, Any]], only: int) -> Effect:
+def compute_effect(
+    rule: str, usable: Sequence[dict[str, Any]], removed: Sequence[dict[str, Any]], only: int
+) -> RuleEffect:
     bad, good = sum(group["bad"] for group in removed), sum(group["good"] for group in removed)
     all_good = sum(group["good"] for group in usable)
-    count = total(removed, "n")
-    return Effect(
+    count = sum_groups(removed, "n")
+    return RuleEffect(
         rule=rule,
-        kept=total(usable, "n") - count,
+        kept=sum_groups(usable, "n") - count,
         removed=count,
         removed_only_by_it=only,
         expected_precision=bad / (bad + good) if bad + good else None,
@@ -231,14 +241,14 @@ def effect(rule: str, usable: Sequence[dict[str, Any]], removed: Sequence[dict[s
     )
 
 
-def reason_sql(found: Sequence[Clause]) -> str:
+def build_reason_sql(found: Sequence[RuleClause]) -> str:
     """Why a row is removed: its status, or the names of all rules it fails."""
     failed = ", ".join(f"CASE WHEN NOT ({clause.sql}) THEN {literal(clause.rule)} END" for clause in found[1:])
     rules = f"concat_ws(', ', {failed})" if failed else "''"
     return f"CASE WHEN status <> 'ok' THEN status ELSE {rules} END"
 
 
-def nearest_cut(database: AuditDatabase, rules: Rules, rule: str, n: int = 10) -> tuple[pa.Table, pa.Table]:
+def fetch_rows_near_cut(database: AuditDatabase, rules: Rules, rule: str, n: int = 10) -> tuple[pa.Table, pa.Table]:
     """The usable rows nearest the cut of one bound: (just kept, just removed), nearest first."""
     bounds = rules.bounds()
     if rule not in bounds:

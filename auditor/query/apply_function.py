@@ -23,14 +23,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from auditor.audit_folder.audit_files import stem
-from auditor.audit_folder.extra_columns import Source, cast_columns, file_name, publish, remove_source, write_columns
+from auditor.audit_folder.audit_files import get_shard_name
+from auditor.audit_folder.extra_columns import (
+    ColumnSource,
+    cast_columns,
+    name_column_file,
+    find_plain_type,
+    publish_source,
+    remove_source,
+    write_columns,
+)
 from auditor.audit_folder.folder import Folder
-from auditor.audit_folder.lock import exclusive
-from auditor.audit_folder.plain_types import plain_type
-from auditor.query.column_source import ColumnError, check_new, source_name
+from auditor.audit_folder.lock import hold_folder_lock
 from auditor.query.database import AuditDatabase
 from auditor.query.function_inputs import PIXELS, Given, batches, check_inputs, shard_rows
+from auditor.query.join_columns import ColumnError, check_new, source_name
 
 MARK = "applied"  # in the metadata of a shard's file: what made it
 MISSED = "missed"  # how many usable rows the function was not asked about
@@ -111,11 +118,11 @@ def applying(database: AuditDatabase, work: Work, force: bool) -> Iterator[list[
     """The shards that are missing; when all are there afterwards, their columns are made visible."""
     check_inputs(database, work.columns)
     folder = database.files.folder
-    with exclusive(folder):
+    with hold_folder_lock(folder):
         check_new(database, work.name, {}, force)
         if force:
             remove_source(folder, work.name)
-        shards = [stem(file) for file in database.files.all]
+        shards = [get_shard_name(file) for file in database.files.all]
         yield [shard for shard in shards if not is_done(folder, work, shard)]
         if lost := [shard for shard in shards if not is_done(folder, work, shard)]:
             raise ColumnError(f"{len(lost):,} shards are missing, such as {lost[0]}: the same call goes on")
@@ -123,7 +130,7 @@ def applying(database: AuditDatabase, work: Work, force: bool) -> Iterator[list[
 
 
 def is_done(folder: Folder, work: Work, shard: str) -> bool:
-    return folder.table_metadata(file_name(work.name, shard)).get(MARK) == work.mark
+    return folder.table_metadata(name_column_file(work.name, shard)).get(MARK) == work.mark
 
 
 class ShardWorker:
@@ -182,7 +189,7 @@ class ShardWorker:
             raise ColumnError(f"{name}: {self.work.name} gave what is no column: {error}") from error
         if len(array) != len(given.rows):
             raise ColumnError(f"{name}: {self.work.name} gave {len(array)} values for {len(given.rows)} rows")
-        if not pa.types.is_null(array.type) and plain_type(array.type) is None:
+        if not pa.types.is_null(array.type) and find_plain_type(array.type) is None:
             raise ColumnError(f"{name} holds {array.type}: give numbers, truth values or texts")
         return array
 
@@ -204,25 +211,25 @@ def scattered(made: Sequence[tuple[Given, pa.Table]], count: int, work: Work) ->
 def finish(database: AuditDatabase, work: Work, shards: Sequence[str]) -> None:
     """One type for each column over all shards; then they are seen."""
     folder = database.files.folder
-    schemas = {shard: folder.table_schema(file_name(work.name, shard)) for shard in shards}
+    schemas = {shard: folder.table_schema(name_column_file(work.name, shard)) for shard in shards}
     try:
         schema = pa.unify_schemas(list(schemas.values()), promote_options="permissive")
     except pa.ArrowException as error:
         raise ColumnError(f"{work.name} gives different types in different shards: {error}") from error
-    columns = {field.name: plain_type(field.type) or "float64" for field in schema}
-    source = Source(work.name, columns, {"from": work.name, "given": list(work.columns), MARK: work.mark})
+    columns = {field.name: find_plain_type(field.type) or "float64" for field in schema}
+    source = ColumnSource(work.name, columns, {"from": work.name, "given": list(work.columns), MARK: work.mark})
     for shard, found in schemas.items():
         if not found.equals(source.schema):
-            name = file_name(work.name, shard)
+            name = name_column_file(work.name, shard)
             cast = cast_columns(folder.read_table(name), list(columns.items()))
             write_columns(folder, work.name, shard, cast, folder.table_metadata(name))
-    publish(folder, source)
+    publish_source(folder, source)
 
 
 def applied(database: AuditDatabase, work: Work, fresh: int) -> Applied:
     """What is there now."""
-    folder, shards = database.files.folder, [stem(file) for file in database.files.all]
-    stored = [folder.table_metadata(file_name(work.name, shard)) for shard in shards]
-    columns = folder.table_columns(file_name(work.name, shards[0])) if shards else []
+    folder, shards = database.files.folder, [get_shard_name(file) for file in database.files.all]
+    stored = [folder.table_metadata(name_column_file(work.name, shard)) for shard in shards]
+    columns = folder.table_columns(name_column_file(work.name, shards[0])) if shards else []
     missed = sum(int(metadata.get(MISSED, 0)) for metadata in stored)
     return Applied(work.name, tuple(columns), database.counts["rows"], len(shards), len(shards) - fresh, missed)

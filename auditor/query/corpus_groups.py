@@ -2,7 +2,7 @@
 
     groups_by(database, "shard").groups[0].mismatched.high
 
-Shares of small parts are shrunk towards the whole (auditor.faults.bad_groups), so that three bad rows do not make the worst
+Shares of small parts are shrunk towards the whole (auditor.faults.group_faults), so that three bad rows do not make the worst
 shard of a corpus.
 """
 
@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from auditor.audit_folder.audit_files import stem
+from auditor.audit_folder.audit_files import get_shard_name
 from auditor.audit_folder.fault_records import Fault, read_faults
-from auditor.audit_folder.topic_names import read_topics
+from auditor.audit_folder.side_files import read_topics
 from auditor.query.database import AuditDatabase
 from auditor.query.distributions import value_range
-from auditor.query.in_memory import IN_MEMORY
+from auditor.query.sample_tables import IN_MEMORY
 from auditor.query.sandbox import literal
 from auditor.schema import COLUMNS
-from auditor.score.group_shares import Share, shares
+from auditor.score.group_shares import GroupShare, estimate_group_shares
 
 MOST = 2000  # parts that are listed, the largest
 BINS = 20  # parts of a column of numbers that do not repeat
@@ -36,9 +36,9 @@ class Group:
     name: str
     where: str  # SQL
     rows: int
-    unusable: Share
-    mismatched: Share | None  # None where nothing was scored, as below
-    ambiguous: Share | None
+    unusable: GroupShare
+    mismatched: GroupShare | None  # None where nothing was scored, as below
+    ambiguous: GroupShare | None
     similarity: float | None  # mean
     faults: tuple[str, ...] = ()  # sentences
 
@@ -89,7 +89,7 @@ def counted(database: AuditDatabase, by: str, value: str) -> list[dict[str, Any]
         f"count(*) OVER () AS parts FROM {table} GROUP BY value ORDER BY rows DESC, value LIMIT {MOST}"
     )
     if value == "file":
-        names = [stem(file) for file in database.files.all]
+        names = [get_shard_name(file) for file in database.files.all]
         return [{**row, "value": names[row["value"]]} for row in found]
     return found
 
@@ -125,7 +125,7 @@ def with_shares(found: Sequence[dict[str, Any]], named: Sequence[tuple[str, str]
         return []
     names = [name for name, _ in named]
     numbers = {part: np.array([row[part] for row in found], np.float64) for part in (*SHARES, *SHARES.values())}
-    parts = {defect: shares(names, numbers[defect], numbers[of])[0] for defect, of in SHARES.items()}
+    parts = {defect: estimate_group_shares(names, numbers[defect], numbers[of])[0] for defect, of in SHARES.items()}
     return [
         Group(
             name,

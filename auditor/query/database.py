@@ -11,18 +11,29 @@ import difflib
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from auditor.audit_folder.audit_files import AuditFiles, find_files, notes
+from auditor.audit_folder.audit_files import AuditFiles, find_audit_files, list_audit_notes
 from auditor.errors import AuditError
 from auditor.query import reviews
-from auditor.query.in_memory import IN_MEMORY, MOST_ROWS, Cached, InMemory
 from auditor.query.rules import Threshold, overridden
-from auditor.query.samples_view import extended_sql, view_sql
-from auditor.query.sandbox import Limits, QueryError, Sandbox, name
+from auditor.query.sample_tables import (
+    IN_MEMORY,
+    MOST_ROWS,
+    Cached,
+    InMemory,
+    MatchingRows,
+    StoredCondition,
+    extended_sql,
+    view_sql,
+)
+from auditor.query.sandbox import Limits, Parameters, QueryError, Sandbox, name
+from auditor.query.sql_process import Definitions, SandboxSettings, SqlPool
+from auditor.query.user_sql import close_condition, is_plain, reads_reviews
 
 T = TypeVar("T")
 QUIET_SECONDS = 3.0  # without a question, before columns are read into memory
@@ -42,38 +53,68 @@ class AuditDatabase:
         thresholds: Mapping[str, Threshold] | None = None,
         limits: Limits = Limits(),  # noqa: B008 (frozen)
     ) -> None:
-        self.files: AuditFiles = find_files(path)
+        self.files: AuditFiles = find_audit_files(path)
         self.path, self.manifest = self.files.path, self.files.manifest
         self.state: str = self.manifest.get("state", "unknown")
         self.old_root: str | None = self.manifest.get("corpus", {}).get("root")
         self.moved_to = str(corpus) if corpus else None
         self.thresholds: dict[str, Threshold] = overridden(self.manifest.get("thresholds", {}), thresholds or {})
-        self.notes = notes(self.files)
+        self.notes = list_audit_notes(self.files)
         self.limits = limits
         self.memory: InMemory | None = None
         self.reviews_version = reviews.version(self.files.folder)
         self._lock, self._reviewing = threading.Lock(), threading.Lock()
         self._cache: dict[str, Cached[Any]] = {}
         self.sandbox = self.open_sandbox()
-        self.columns: list[str] = self.run("SELECT * FROM samples LIMIT 0").column_names
+        self.sql_pool = SqlPool(SandboxSettings(self.files.readable, limits, self._filesystems))
+        evaluate = partial(self.run_user_sql, checked=True)
+        self._matching = MatchingRows(self.sandbox, evaluate, lambda: self.reviews_version)
+        self.columns: list[str] = self.sandbox.run("SELECT * FROM samples LIMIT 0").column_names
 
     def __repr__(self) -> str:
         return f"AuditDatabase({self.path!r}, state={self.state!r})"
 
-    def open_sandbox(self, writable: Sequence[str] = (), limits: Limits | None = None) -> Sandbox:
-        """One more sandbox over this audit; `writable` are files that a COPY of ours may write."""
-        filesystems = [self.files.filesystem] if self.files.filesystem else []
-        sandbox = Sandbox(self.files.readable, limits or self.limits, filesystems, writable)
+    @property
+    def _filesystems(self) -> list[Any]:
+        return [self.files.filesystem] if self.files.filesystem else []
+
+    def open_sandbox(self, writable: Sequence[str] = (), limits: Limits | None = None, condition: str = "") -> Sandbox:
+        """Open another sandbox over this audit, for SQL with a checked condition.
+
+        `writable` are the files that a COPY may write.
+        """
+        sandbox = Sandbox(self.files.readable, limits or self.limits, self._filesystems, writable)
         try:
-            sandbox.define(f"CREATE VIEW measured AS {self.view()}")
-            sandbox.define(f"CREATE VIEW extended AS {self.view(extended=True)}")
+            for statement in self._view_statements():
+                sandbox.define(statement)
         except QueryError as error:
             raise AuditError(f"{self.path} cannot be read: {error}") from None
-        self._load_reviews(sandbox)
+        for statement in self._review_statements():
+            sandbox.define(statement)
+        if condition:
+            self._matching.copy_tables(condition, sandbox)
         return sandbox
 
+    def _view_statements(self) -> list[str]:
+        return [
+            f"CREATE OR REPLACE VIEW measured AS {self.view()}",
+            f"CREATE OR REPLACE VIEW extended AS {self.view(extended=True)}",
+        ]
+
+    def _review_statements(self) -> list[str]:
+        """SQL of the tables and views that depend on the reviews."""
+        marks = reviews.read_reviews(self.files.folder)
+        joined = "SELECT * FROM extended LEFT JOIN verdicts USING (uid, caption_index)"
+        without = "SELECT *, CAST(NULL AS VARCHAR) AS review FROM extended"
+        return [
+            f"CREATE OR REPLACE TABLE reviews AS {reviews.reviews_sql(marks)}",
+            f"CREATE OR REPLACE TABLE verdicts AS {reviews.verdicts_sql(marks)}",
+            f"CREATE OR REPLACE VIEW reviewed AS {joined if marks else without}",
+            "CREATE OR REPLACE VIEW samples AS SELECT * EXCLUDE (uid_order) FROM reviewed",
+        ]
+
     def load_into_memory(self, *, later: bool = False) -> "AuditDatabase":
-        """Keep the columns of a finished audit that are asked most in memory: see auditor/query/in_memory.py.
+        """Keep the columns of a finished audit that are asked most in memory: see auditor/query/sample_tables.py.
 
         What does not fit the memory limit, captions first, is asked of the files as before. `later` returns at once and
         reads them when nothing has been asked for a moment; until then the files answer.
@@ -103,6 +144,7 @@ class AuditDatabase:
 
     def close(self) -> None:
         self.sandbox.close()
+        self.sql_pool.close()
 
     def __enter__(self) -> "AuditDatabase":
         return self
@@ -113,11 +155,20 @@ class AuditDatabase:
     # -- asking --------------------------------------------------------------------------------------------------
 
     def run(self, sql: str) -> pa.Table:
-        """The result of a query of ours."""
+        """Run a query of the auditor's own."""
+        self._matching.make_tables(sql)
         return self.sandbox.run(sql)
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
+        self._matching.make_tables(sql)
         return self.sandbox.rows(sql)
+
+    def run_user_sql(
+        self, sql: str, parameters: Parameters = None, limit: int | None = None, *, checked: bool = False
+    ) -> pa.Table:
+        """Run a user's SELECT over the tables `samples` and `reviews`, in a process of its own."""
+        definitions = Definitions(self.reviews_version, lambda: [*self._view_statements(), *self._review_statements()])
+        return self.sql_pool.run(definitions, sql, parameters, limit, checked=checked)
 
     def cached(self, key: str, compute: Callable[[], T]) -> T:
         """Computed once: ranges and samples that many questions need."""
@@ -163,12 +214,25 @@ class AuditDatabase:
         if not condition or not condition.strip():
             return "TRUE"
         try:
-            checked = self.sandbox.check_condition(condition)
+            closed, tree = close_condition(self.sandbox, condition)
+            if is_plain(tree, {column.lower() for column in self.columns}):
+                return closed
+            return self._matching.replace_condition(StoredCondition(closed, reads_reviews(tree)))
         except QueryError as error:
             raise QueryError(f"where: {error}") from None
-        if self.memory:  # whose own columns are nobody else's business
-            self.cached(f"bound {checked}", lambda: self.run(f"SELECT {checked} FROM samples LIMIT 0"))
-        return checked
+
+    def check_condition(self, condition: str) -> str:
+        """Return a user's condition as one closed expression, to be part of a longer condition."""
+        try:
+            return close_condition(self.sandbox, condition)[0]
+        except QueryError as error:
+            raise QueryError(f"where: {error}") from None
+
+    def freshness(self, condition: str | None) -> str:
+        """The version of the reviews if the rows that meet a condition may change with them, otherwise empty."""
+        if not condition or not reads_reviews(close_condition(self.sandbox, condition)[1]):
+            return ""
+        return self.reviews_version
 
     def column(self, given: str, argument: str = "") -> str:
         """A column by name, as SQL; names the nearest where there is none, and the argument that asked for it."""
@@ -221,16 +285,8 @@ class AuditDatabase:
     def _read_reviews(self) -> None:
         with self._reviewing:
             self.reviews_version = reviews.version(self.files.folder)
-            self._load_reviews(self.sandbox)
-
-    def _load_reviews(self, sandbox: Sandbox) -> None:
-        marks = reviews.read_reviews(self.files.folder)
-        sandbox.define(f"CREATE OR REPLACE TABLE reviews AS {reviews.reviews_sql(marks)}")
-        sandbox.define(f"CREATE OR REPLACE TABLE verdicts AS {reviews.verdicts_sql(marks)}")
-        joined = "SELECT * FROM extended LEFT JOIN verdicts USING (uid, caption_index)"
-        without = "SELECT *, CAST(NULL AS VARCHAR) AS review FROM extended"
-        sandbox.define(f"CREATE OR REPLACE VIEW reviewed AS {joined if marks else without}")
-        sandbox.define("CREATE OR REPLACE VIEW samples AS SELECT * EXCLUDE (uid_order) FROM reviewed")
+            for statement in self._review_statements():
+                self.sandbox.define(statement)
 
 
 def stop_loading(sandbox: Sandbox, thread: threading.Thread) -> None:

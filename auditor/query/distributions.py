@@ -16,7 +16,7 @@ from auditor.query.database import AuditDatabase
 from auditor.query.row_queries import whole
 from auditor.query.sandbox import QueryError, literal
 from auditor.schema import COLUMNS, HEADLINES, MEASUREMENTS, STORED
-from auditor.score.statistics.caption_timing import REACH, SURE
+from auditor.score.statistics.caption_timing import REACH, SIGNIFICANT_P
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
@@ -233,7 +233,7 @@ def time_shifts(database: AuditDatabase, bins: int = 30) -> TimeShifts | None:
     )
     if not found.num_rows:
         return None
-    shift = found["shift"].to_numpy()[found["p"].to_numpy() <= SURE].astype(np.float64)
+    shift = found["shift"].to_numpy()[found["p"].to_numpy() <= SIGNIFICANT_P].astype(np.float64)
     p5, median, p95 = np.quantile(shift, (0.05, 0.5, 0.95)).tolist() if len(shift) else (0.0, 0.0, 0.0)
     counts, edges = np.histogram(shift, bins, (-REACH, REACH))
     return TimeShifts(found.num_rows, len(shift), median, p5, p95, edges.tolist(), counts.tolist())

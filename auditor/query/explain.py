@@ -14,15 +14,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from auditor.audit_folder.audit_files import swept_shards
-from auditor.audit_folder.embeddings import Embeddings, file_name, from_table
+from auditor.audit_folder.audit_files import find_swept_shards
+from auditor.audit_folder.embeddings import Embeddings, name_embeddings_file, parse_embeddings
 from auditor.audit_folder.folder import Folder
 from auditor.errors import AuditorError
 from auditor.query import row_queries
 from auditor.query.database import AuditDatabase
 from auditor.query.prototype_evidence import PrototypeBelief, load_head
 from auditor.query.sandbox import literal
-from auditor.score.statistics.score_reasons import SiblingVotes, reasons
+from auditor.score.statistics.score_reasons import SiblingVotes, list_reasons
 from auditor.vectors import Floats, MediaVectors
 
 WHOLE_CORPUS = 100_000  # rows
@@ -129,7 +129,7 @@ def explain(
         prototypes_visual=prototypes_visual,
         prototypes_text=prototypes_text,
         duplicates=find_duplicates(database, row),
-        reasons=reasons(row, sibling_votes(database, row, pair)),
+        reasons=list_reasons(row, sibling_votes(database, row, pair)),
     )
 
 
@@ -138,7 +138,7 @@ def sibling_votes(database: AuditDatabase, row: dict[str, Any], pair: Pair) -> S
     middle = (database.manifest.get("statistics", {}).get(row["kind"]) or {}).get("middle")
     if middle is None or not len(pair.siblings):
         return None
-    return SiblingVotes.of_captions(pair.text[0], pair.siblings, middle)
+    return SiblingVotes.count(pair.text[0], pair.siblings, middle)
 
 
 def find_row(database: AuditDatabase, key: str, caption_index: int | None) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def find_row(database: AuditDatabase, key: str, caption_index: int | None) -> di
 def load_pair(folder: Folder, row: dict[str, Any]) -> Pair | None:
     """The vectors of a row; None where it could not be encoded or the embeddings are gone."""
     try:
-        found = from_table(folder.read_table(file_name(row["shard"])))
+        found = parse_embeddings(folder.read_table(name_embeddings_file(row["shard"])))
     except FileNotFoundError:
         return None
     uid = found.facts.column("uid").to_pylist()
@@ -181,10 +181,10 @@ def of_kind(media: MediaVectors, kind: str) -> MediaVectors:
 def candidates(folder: Folder, whole: bool) -> Iterator[Embeddings]:
     """The corpus shard by shard, or its reference sample."""
     if not whole:
-        yield from_table(with_frames(folder.read_table(REFERENCE)))
+        yield parse_embeddings(with_frames(folder.read_table(REFERENCE)))
         return
-    for shard in swept_shards(folder):
-        yield from_table(folder.read_table(file_name(shard)))
+    for shard in find_swept_shards(folder):
+        yield parse_embeddings(folder.read_table(name_embeddings_file(shard)))
 
 
 def with_frames(table: pa.Table) -> pa.Table:
@@ -260,7 +260,7 @@ def prototype_beliefs(folder: Folder, pair: Pair) -> tuple[list[PrototypeBelief]
         return [], []
     of_visual, of_text = head.of_visual(pair.medium.visual[0]), head.of_text(pair.text[0])
     if folder.exists(REFERENCE):  # a prototype is best described by what is nearest to it
-        reference = from_table(with_frames(folder.read_table(REFERENCE)))
+        reference = parse_embeddings(with_frames(folder.read_table(REFERENCE)))
         captions = (reference.text @ head.text.T).argmax(axis=0)
         media = np.searchsorted(reference.media_index, (reference.media.visual @ head.visual.T).argmax(axis=0))
         of_visual = likened(of_visual, reference.facts.column("caption").take(pa.array(reference.rows[captions])))

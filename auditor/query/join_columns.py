@@ -5,7 +5,10 @@ by shard. Rows that the file does not know are null and counted. Nothing is seen
 """
 
 import os
+import re
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -15,15 +18,73 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 
-from auditor.audit_folder.audit_files import AuditFiles, stem
-from auditor.audit_folder.extra_columns import Source, cast_columns, write_columns
-from auditor.audit_folder.folder import split_target
-from auditor.audit_folder.plain_types import plain_type
+from auditor.audit_folder.audit_files import AuditFiles, get_shard_name
+from auditor.audit_folder.extra_columns import (
+    CARRIED,
+    LONGEST_NAME,
+    RESERVED,
+    ColumnSource,
+    cast_columns,
+    find_plain_type,
+    publish_source,
+    remove_source,
+    write_columns,
+)
+from auditor.audit_folder.folder import Folder, split_target
+from auditor.audit_folder.lock import hold_folder_lock
 from auditor.errors import AuditorError
-from auditor.query.column_source import check_new, replace_source, source_name
 from auditor.query.database import AuditDatabase
-from auditor.query.samples_view import source_sql
+from auditor.query.sample_tables import source_sql
 from auditor.query.sandbox import name as quoted
+
+
+class ColumnError(AuditorError):
+    """Columns that cannot be added."""
+
+
+def source_name(given: str) -> str:
+    """A name for a folder, from a prefix or a path."""
+    last = given.rstrip("/").rsplit("/", 1)[-1].split(".")[0]
+    name = re.sub(r"[^\w-]+", "_", last).strip("_") or "columns"
+    return f"{name}_" if name == CARRIED else name
+
+
+def check_new(database: AuditDatabase, name: str, columns: Mapping[str, str], force: bool) -> None:
+    """Refuse what would hide or mix columns that are there."""
+    known = {source.name: source for source in database.files.sources}
+    if name in known and not force:
+        raise ColumnError(
+            f"{database.path} has columns called {name} already; --force replaces them, --prefix keeps both"
+        )
+    taken = {column.lower() for column in database.columns}
+    taken -= {column.lower() for column in known[name].columns} if name in known else set()
+    for column in columns:
+        check_name(column)
+        if column.lower() in taken:
+            raise ColumnError(f"{database.path} has a column {column!r} already: give the new ones a --prefix")
+        taken.add(column.lower())
+
+
+def check_name(column: str) -> None:
+    """Refuse what no query could ask for, or would take for something else."""
+    if not column.strip() or len(column) > LONGEST_NAME or any(ord(character) < 32 for character in column):
+        raise ColumnError(f"a column cannot be called {column[:50]!r}: rename it, or give the new ones a --prefix")
+    if column.lower() in RESERVED:
+        raise ColumnError(f"queries need the name {column!r} for themselves: give the new columns a --prefix")
+
+
+@contextmanager
+def replace_source(folder: Folder, source: ColumnSource) -> Iterator[None]:
+    """Take the old columns away, let the new ones be written, show them; after a failure there are none."""
+    with hold_folder_lock(folder):
+        remove_source(folder, source.name)
+        try:
+            yield
+        except BaseException:
+            remove_source(folder, source.name)
+            raise
+        publish_source(folder, source)
+
 
 Which = Literal["first", "last"]
 Ints = npt.NDArray[np.int64]
@@ -68,7 +129,7 @@ def join(
     given = read_table(path, on)
     if on not in given.column_names:
         raise JoinError(f"{path} has no column {on!r}; it has {', '.join(given.column_names[:20])}")
-    kinds = {field.name: plain_type(field.type) for field in given.schema if field.name != on}
+    kinds = {field.name: find_plain_type(field.type) for field in given.schema if field.name != on}
     columns = {prefix + column: kind for column, kind in kinds.items() if kind}
     left_out = tuple(column for column, kind in kinds.items() if not kind)
     if not columns:
@@ -79,7 +140,7 @@ def join(
     named = given.select([column for column, kind in kinds.items() if kind]).rename_columns(list(columns))
     matched = int((places >= 0).sum())
     about = {"from": path, "on": on, "rows": len(places), "matched": matched}
-    with replace_source(database.files.folder, Source(name, columns, about)):
+    with replace_source(database.files.folder, ColumnSource(name, columns, about)):
         write_shards(database.files, name, named, columns, places, counts)
     return Joined(name, tuple(columns), len(places), matched, left_out)
 
@@ -165,7 +226,7 @@ def write_shards(
 
     def write(shard: tuple[str, int, int]) -> None:
         here = places[shard[1] : shard[2]]
-        write_columns(files.folder, name, stem(shard[0]), kept.take(pa.array(here, mask=here < 0)))
+        write_columns(files.folder, name, get_shard_name(shard[0]), kept.take(pa.array(here, mask=here < 0)))
 
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:
         list(threads.map(write, zip(files.all, ends - counts, ends, strict=True)))  # raises what a thread raised

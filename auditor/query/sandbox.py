@@ -1,37 +1,39 @@
-"""DuckDB that can read one audit and nothing else: where every query runs, ours and other people's.
+"""A locked DuckDB that can read the files of one audit and nothing else.
 
-The engine itself is locked down (no external access but the audit's own files, no extensions, configuration locked,
-memory limit, no spilling); text written by a user must in addition be a single SELECT whose syntax tree names only the
-audit's tables and functions of bounded cost (auditor/query/allowed.py); and a timer interrupts what runs too long.
+It has no external access except to the files of the audit, no extensions, a locked configuration, a memory limit and
+no temporary files; a timer interrupts a query that runs too long. SQL that a user wrote is checked in addition
+(auditor/query/user_sql.py) and runs in a process of its own (auditor/query/sql_process.py).
 """
 
-import json
 import re
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
-from auditor.query.allowed import LONGEST_TEXT, MOST_COLUMNS, check_tree
-from auditor.query.allowed import QueryError as QueryError
+from auditor.errors import AuditorError
 
 Parameters = Sequence[Any] | Mapping[str, Any] | None
-LONGEST = 100_000  # characters of SQL
-VECTOR = 2048  # rows that DuckDB makes at a time
+BATCH_ROWS = 2048  # the size of DuckDB's own vectors
 UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+
+
+class QueryError(AuditorError):
+    """A query that cannot be run; the message is DuckDB's or ours, in one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
+    """Limits of each query. `seconds` None means no time limit, `threads` None means all cores."""
+
     memory: str = "1500MB"
-    seconds: float | None = 60.0  # None: as long as it takes
-    threads: int | None = None  # all cores
+    seconds: float | None = 60.0
+    threads: int | None = None
 
     def __post_init__(self) -> None:
         if self.seconds is not None and not 0 < self.seconds <= threading.TIMEOUT_MAX:
@@ -56,15 +58,15 @@ def name(column: str) -> str:
     return '"' + column.replace('"', '""') + '"'
 
 
-def in_words(error: Exception) -> str:
-    """DuckDB's message in one line, without the lines that draw where it happened."""
+def format_duckdb_error(error: Exception) -> str:
+    """Return DuckDB's message in one line, without the lines that point at the position of the error."""
     text = re.split(r"\n\s*LINE \d+:", str(error))[0]
     return " ".join(text.split())
 
 
-def is_text(given: str) -> bool:
-    """Whether it has no half of a surrogate pair, which undecodable bytes of a command line become."""
-    return not any("\ud800" <= character <= "\udfff" for character in given)
+def is_utf8(text: str) -> bool:
+    """Whether a text has no lone surrogates, which is how Python represents undecodable bytes of a command line."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 class Sandbox:
@@ -77,7 +79,7 @@ class Sandbox:
         filesystems: Sequence[Any] = (),  # of fsspec, for remote files
         writable: Sequence[str] = (),
     ) -> None:
-        if odd := next((path for path in (*readable, *writable) if not is_text(path)), None):
+        if odd := next((path for path in (*readable, *writable) if not is_utf8(path)), None):
             raise QueryError(f"{odd} cannot be opened: its name is not in UTF-8; rename it")
         self.limits = limits
         self._running: set[duckdb.DuckDBPyConnection] = set()  # questions
@@ -104,7 +106,7 @@ class Sandbox:
         except duckdb.OutOfMemoryException:
             raise QueryError(f"needs more than {limits.memory} of memory, the limit of a query") from None
         except duckdb.Error as error:
-            raise QueryError(f"{setting} cannot be {value!r}: {in_words(error)}") from None
+            raise QueryError(f"{setting} cannot be {value!r}: {format_duckdb_error(error)}") from None
 
     def close(self) -> None:
         self.stop()
@@ -129,6 +131,13 @@ class Sandbox:
         with self._session(patient) as session:
             session.execute(statement).fetchall()
 
+    def load_table(self, table: str, rows: pa.Table) -> None:
+        """Create or replace a table with the rows of an Arrow table."""
+        with self._session() as session:
+            session.register("arrow_rows", rows)
+            session.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT * FROM arrow_rows")
+            session.unregister("arrow_rows")
+
     def run(self, sql: str) -> pa.Table:
         """The result of a query of ours."""
         with self._session() as session:
@@ -139,18 +148,15 @@ class Sandbox:
         number, unit = str(self.rows("SELECT current_setting('memory_limit') AS most")[0]["most"]).split()
         return int(float(number) * UNITS[unit])
 
-    def run_select(self, sql: str, parameters: Parameters = None) -> pa.Table:
-        """The result of a checked query of a user, as far as the memory limit goes: Arrow's is not part of DuckDB's."""
-        check_parameters(parameters)
+    def run_bounded(self, sql: str, parameters: Parameters = None) -> pa.Table:
+        """Run a user's query; refuse a result larger than the memory limit, because Arrow's memory is not DuckDB's."""
+        room = self.memory_limit()
         with self._session() as session:
-            most = self.memory_limit()
-            reader = session.sql(sql, params=parameters or None).to_arrow_reader(VECTOR)
-            if len(reader.schema) > MOST_COLUMNS:
-                raise QueryError(f"a query may give {MOST_COLUMNS} columns at most, not {len(reader.schema):,}")
+            reader = session.sql(sql, params=parameters or None).to_arrow_reader(BATCH_ROWS)
             batches: list[pa.RecordBatch] = []
             for batch in reader:
-                most -= batch.nbytes
-                if most < 0:
+                room -= batch.nbytes
+                if room < 0:
                     raise QueryError(f"its rows take more than {self.limits.memory} of memory; LIMIT or aggregate them")
                 batches.append(batch)
             return pa.Table.from_batches(batches, reader.schema)
@@ -189,72 +195,9 @@ class Sandbox:
         except duckdb.OutOfMemoryException:
             raise QueryError(f"needs more than {self.limits.memory} of memory, the limit of a query") from None
         except duckdb.Error as error:
-            raise QueryError(in_words(error)) from None
+            raise QueryError(format_duckdb_error(error)) from None
         finally:
             timer.cancel()
             self._running.discard(session)
             self._last = time.monotonic()
             session.close()
-
-    def _parse(self, sql: str) -> dict[str, Any]:
-        """The syntax tree of the one SELECT in `sql`."""
-        if len(sql) > LONGEST:
-            raise QueryError(f"a query of {len(sql):,} characters is too long")
-        if not is_text(sql):
-            raise QueryError("a query must be text in UTF-8")
-        try:
-            with self._session() as session:
-                duckdb.extract_statements(sql)  # for its message: better than that of the serializer
-                answer = session.execute("SELECT json_serialize_sql(?)", [sql]).fetchone()
-            tree: dict[str, Any] = json.loads(answer[0]) if answer else {}
-        except (RecursionError, UnicodeError, duckdb.Error) as error:
-            message = "is nested too deeply" if isinstance(error, RecursionError) else in_words(error)
-            raise QueryError(message) from None
-        if tree.get("error") or len(tree["statements"]) != 1:
-            raise QueryError("only a single SELECT statement can be run on an audit")
-        statement: dict[str, Any] = tree["statements"][0]
-        return statement
-
-    def check_select(self, sql: str) -> None:
-        """Refuse text that is anything but one SELECT over the audit's own tables."""
-        check_tree(self._parse(sql))
-
-    def check_condition(self, text: str) -> str:
-        """A user's WHERE text as one closed expression, ready to stand between ANDs."""
-        closed = f"coalesce(\n{text}\n, FALSE)"
-        tree = self._parse(f"SELECT 1 FROM samples WHERE {closed}")
-        plain = self._parse("SELECT 1 FROM samples WHERE coalesce(TRUE, FALSE)")
-        # All but the first argument must be as if that were TRUE: nothing has broken out of the brackets.
-        if without_first_argument(tree) != without_first_argument(plain):
-            raise QueryError("a condition must be a single expression, like: similarity > 0.3 AND kind = 'video'")
-        check_tree(tree)
-        return closed
-
-
-def check_parameters(given: Parameters) -> None:
-    """Numbers, texts, dates and lists of them: what constants of a query may be, and no larger."""
-    if given is not None and not isinstance(given, list | tuple | Mapping):
-        raise QueryError(f"parameters are a list for ?, or a mapping for $name, not {type(given).__name__}")
-    named = given.items() if isinstance(given, Mapping) else enumerate(given or (), start=1)
-    for place, value in named:
-        for item in value if isinstance(value, list | tuple) else [value]:
-            if not isinstance(item, str | int | float | date | None):
-                raise QueryError(f"parameter {place} is {type(item).__name__}: numbers, texts and dates can be given")
-            if isinstance(item, str) and len(item) > LONGEST_TEXT:
-                raise QueryError(f"parameter {place} has {len(item):,} characters; {LONGEST_TEXT:,} are the most")
-
-
-def without_first_argument(tree: dict[str, Any]) -> Any:
-    bare = without_positions(tree)
-    arguments = (bare["node"].get("where_clause") or {}).get("children")
-    if arguments:
-        arguments[0] = None
-    return bare
-
-
-def without_positions(tree: Any) -> Any:
-    if isinstance(tree, dict):
-        return {key: without_positions(value) for key, value in tree.items() if not key.startswith("query_location")}
-    if isinstance(tree, list):
-        return [without_positions(item) for item in tree]
-    return tree

@@ -6,18 +6,18 @@
 Exact: every stored vector is compared. A video is compared by the vector of the whole clip.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from auditor.audit_folder.audit_files import stem
+from auditor.audit_folder.audit_files import get_shard_name
 from auditor.query.database import AuditDatabase
-from auditor.query.explain import find_row
-from auditor.query.search_index import SIDES, Vectors, open_vectors
-from auditor.query.vector_scan import Bools, Floats, Ints, Nearest, nearest
-from auditor.workers.encoder_client import SearchError, Tower
+from auditor.query.explain import find_row, load_pair
+from auditor.query.search_index import SIDES, Bools, Floats, Ints, Nearest, Vectors, nearest, open_vectors
+from auditor.workers.encoder_client import EncoderClient, SearchError
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,21 +79,23 @@ def vectors_of(database: AuditDatabase, over: str) -> Vectors:
 
 
 def encoded(database: AuditDatabase, text: str | None, image: str | Path | None) -> Floats:
-    tower = get_encoder_client(database)
+    client = get_encoder_client(database)
     if text is not None:
-        return np.asarray(tower.texts([text])[0], np.float32)
+        return np.asarray(client.encode_texts([text])[0], np.float32)
     try:
-        return np.asarray(tower.image(image or "")[0], np.float32)
+        return np.asarray(client.encode_image(image or "")[0], np.float32)
     except SearchError as error:
         raise SearchError(f"cannot search by {image}: {error}") from None
 
 
-def get_encoder_client(database: AuditDatabase) -> Tower:
+def get_encoder_client(database: AuditDatabase) -> EncoderClient:
     """The audit's model, in a process that starts with the first question."""
     model = database.manifest.get("model") or {}
     if not model.get("spec"):
         raise SearchError(f"{database.path} does not say which model made it; search it by example (--like KEY)")
-    return database.cached("tower", lambda: Tower(str(model["spec"]), str(model.get("fingerprint") or "")))
+    return database.cached(
+        "encoder client", lambda: EncoderClient(str(model["spec"]), str(model.get("fingerprint") or ""))
+    )
 
 
 def place_of(database: AuditDatabase, vectors: Vectors, over: str, key: str, caption_index: int | None) -> int:
@@ -123,7 +125,7 @@ def allowed_places(
         f"SELECT file, file_row_number AS number FROM {located} AS samples WHERE status = 'ok' AND {condition}"
     )
     numbers = {shard: number for number, shard in enumerate(vectors.shards)}
-    shard = np.array([numbers.get(stem(file), -1) for file in database.files.all], np.int64)[table["file"].to_numpy()]
+    shard = np.array([numbers.get(get_shard_name(file), -1) for file in database.files.all], np.int64)[table["file"].to_numpy()]
     return meeting(vectors, shard, table["number"].to_numpy().astype(np.int64), exact=over == "captions")
 
 
@@ -146,7 +148,7 @@ def name_found(database: AuditDatabase, vectors: Vectors, found: Nearest, rows: 
     """The rows at the places, in their order."""
     if not len(found):
         return []
-    files = {stem(file): number for number, file in enumerate(database.files.all)}
+    files = {get_shard_name(file): number for number, file in enumerate(database.files.all)}
     row_of = vectors.row if rows is None else rows
     places = [(files[vectors.shards[vectors.shard[place]]], int(row_of[place])) for place in found.place]
     numbers = sorted({file for file, _ in places})
@@ -160,3 +162,51 @@ def name_found(database: AuditDatabase, vectors: Vectors, found: Nearest, rows: 
         Found(similarity=float(similarity), **{name: value for name, value in row.items() if name != "position"})
         for row, similarity in zip(named, found.similarity.tolist(), strict=True)
     ]
+
+
+MOST = 60  # words that are weighed, from the first
+LONGEST_PHRASE = 3  # words
+
+
+@dataclass(frozen=True, slots=True)
+class WordWeight:
+    """A word and what leaving it out gains in similarity: above 0 it speaks against the medium."""
+
+    word: str
+    gain: float
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """A caption word by word, and the phrase without which it would fit best."""
+
+    similarity: float
+    words: list[WordWeight]
+    phrase: str
+    phrase_gain: float
+
+
+def weigh_words(database: AuditDatabase, row: dict[str, Any]) -> Weighed:
+    """Raises SearchError where the row has no vectors or the model is not at hand."""
+    pair = load_pair(database.files.folder, row)
+    words = (row["caption"] or "").split()[:MOST]
+    if pair is None or not words:
+        raise SearchError("there is nothing to weigh: the row has no embedding or no words")
+    spans = phrases(len(words))
+    texts = [" ".join(words), *(without(words, first, last) for first, last in spans)]
+    similarity = pair.medium.similarity(get_encoder_client(database).encode_texts(texts))[0]
+    whole = float(similarity[0])
+    gains = {span: float(value) - whole for span, value in zip(spans, similarity[1:].tolist(), strict=True)}
+    best = max(gains, key=lambda span: (gains[span], span[0] - span[1]))
+    singles = [WordWeight(word, gains.get((place, place + 1), 0.0)) for place, word in enumerate(words)]
+    return Weighed(whole, singles, " ".join(words[best[0] : best[1]]), gains[best])
+
+
+def phrases(words: int) -> list[tuple[int, int]]:
+    """All runs of one to three words; never the whole caption, unless it is one word."""
+    spans = [(at, at + size) for size in range(1, LONGEST_PHRASE + 1) for at in range(words - size + 1)]
+    return [span for span in spans if span[1] - span[0] < words] or [(0, 1)]
+
+
+def without(words: Sequence[str], first: int, last: int) -> str:
+    return " ".join([*words[:first], *words[last:]])

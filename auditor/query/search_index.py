@@ -1,14 +1,16 @@
-"""The vectors of an audit in one flat file, search/visual.f16 or search/text.f16, made on the first search.
+"""The vectors of an audit in one flat file (search/visual.f16 or search/text.f16), and exact nearest-neighbor search.
 
-Parquet takes longer to decode than a search may take; a flat file is mapped into memory and read at the speed of the
-disk cache. It is derived data: it may be deleted at any time, and is made anew when the embeddings have changed. An
-audit that cannot be written (or is remote) is searched through a temporary file that lives as long as the process.
+Decoding Parquet takes longer than a search should. The flat file is mapped into memory and read at the speed of the
+disk cache: float16, in blocks, compared as float32. It is derived data: it may be deleted at any time, and it is built
+again if the embeddings have changed. If an audit is remote or read-only, the file is a temporary one. A million vectors
+of width 512 take about half a second on two cores (tests/bench/search_million.py).
 """
 
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -16,11 +18,76 @@ from typing import IO, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from auditor.audit_folder.audit_files import swept_shards
-from auditor.audit_folder.embeddings import file_name
+from auditor.audit_folder.audit_files import find_swept_shards
+from auditor.audit_folder.embeddings import name_embeddings_file
 from auditor.audit_folder.folder import Folder, StorageError
-from auditor.query.vector_scan import Halves
 from auditor.workers.encoder_client import SearchError
+
+Halves = npt.NDArray[np.float16]
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+BLOCK = 2048  # vectors converted at once: with width 512 they stay in a core's cache
+CHUNK = 32 * BLOCK  # vectors of which a thread keeps the best
+THREADS = max(1, min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """Places of vectors and their similarity to the query, best first; equal ones in the order they are stored."""
+
+    place: Ints
+    similarity: Floats
+
+    def __len__(self) -> int:
+        return len(self.place)
+
+
+def nearest(vectors: Halves, query: Floats, n: int, allowed: Bools | None = None, threads: int = THREADS) -> Nearest:
+    """The n vectors with the largest inner product; `allowed` leaves out all others."""
+
+    def best_of(start: int) -> Nearest:
+        mask = None if allowed is None else allowed[start : start + CHUNK]
+        return best_of_chunk(vectors[start : start + CHUNK], query, n, mask, start)
+
+    with ThreadPoolExecutor(threads) as pool:
+        return merged(pool.map(best_of, range(0, len(vectors), CHUNK)), n)
+
+
+def best_of_chunk(vectors: Halves, query: Floats, n: int, allowed: Bools | None, offset: int) -> Nearest:
+    similarity = np.empty(len(vectors), np.float32)
+    block = np.empty((min(BLOCK, len(vectors)), vectors.shape[1]), np.float32)
+    for start in range(0, len(vectors), BLOCK):
+        part = vectors[start : start + BLOCK]
+        held = block[: len(part)]
+        np.copyto(held, part)
+        # not matmul: BLAS would start threads of its own in each of ours, and take three times as long
+        np.einsum("nd,d->n", held, query, out=similarity[start : start + len(part)])
+    if allowed is not None:
+        similarity[~allowed] = -np.inf
+    return best(np.arange(offset, offset + len(vectors)), similarity, n)
+
+
+def best(place: Ints, similarity: Floats, n: int) -> Nearest:
+    """The n largest, best first; -inf is no candidate, and ties go to the smaller place."""
+    if n < len(similarity):
+        least = np.partition(similarity, len(similarity) - n)[len(similarity) - n]
+        chosen = np.flatnonzero(similarity >= least)  # ties at the end are settled below
+    else:
+        chosen = np.arange(len(similarity))
+    chosen = chosen[np.isfinite(similarity[chosen])]
+    order = chosen[np.lexsort((place[chosen], -similarity[chosen]))][:n]
+    return Nearest(place[order], similarity[order])
+
+
+def merged(parts: Iterable[Nearest], n: int) -> Nearest:
+    found = Nearest(np.empty(0, np.int64), np.empty(0, np.float32))
+    for part in parts:
+        places = np.concatenate([found.place, part.place])
+        found = best(places, np.concatenate([found.similarity, part.similarity]), n)
+    return found
+
 
 Side = Literal["visual", "text"]
 SIDES: dict[str, Side] = {"media": "visual", "captions": "text"}
@@ -42,7 +109,7 @@ class Vectors:
 
 def open_vectors(folder: Folder, side: Side) -> Vectors:
     """The flat file of a side; made first where it is not there or is of other embeddings."""
-    shards = swept_shards(folder)
+    shards = find_swept_shards(folder)
     if not shards:
         raise SearchError(f"{folder.url} keeps no embeddings, so it cannot be searched")
     mark = mark_of(folder, shards)
@@ -64,7 +131,7 @@ def mark_of(folder: Folder, shards: list[str]) -> str:
     for shard in shards:
         mark.update(shard.encode())
         if folder.local:
-            known = os.stat(folder.path(file_name(shard)))
+            known = os.stat(folder.path(name_embeddings_file(shard)))
             mark.update(f"{known.st_size} {known.st_mtime_ns}".encode())
     return mark.hexdigest()
 
@@ -113,7 +180,7 @@ def build(folder: Folder, shards: list[str], side: Side, place: Path, mark: str)
 
 def copy(folder: Folder, shard: str, side: Side, file: IO[bytes]) -> Iterator[tuple[npt.NDArray[np.int32], int]]:
     """Append the vectors of a shard; yields the rows they stand in and their width."""
-    with folder.open_table(file_name(shard)) as opened:
+    with folder.open_table(name_embeddings_file(shard)) as opened:
         start = 0
         for batch in opened.iter_batches(BATCH, columns=[side]):
             column: Any = batch.column(0)

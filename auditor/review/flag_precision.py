@@ -4,11 +4,11 @@ import math
 from dataclasses import dataclass
 
 from auditor.query.database import AuditDatabase
-from auditor.query.samples_view import UID_ORDER
+from auditor.query.sample_tables import UID_ORDER
 
 
 @dataclass(frozen=True, slots=True)
-class Precision:
+class FlagPrecision:
     """Of the flagged rows that people judged, the share that they too called bad; with a 95% interval."""
 
     judged: int
@@ -19,7 +19,7 @@ class Precision:
     expected: float | None  # the mean p_mismatch of all flagged rows
 
 
-def precision(database: AuditDatabase) -> Precision:
+def measure_flag_precision(database: AuditDatabase) -> FlagPrecision:
     """Of the rows that are flagged now and that people have judged."""
 
     def compute() -> float | None:
@@ -29,16 +29,16 @@ def precision(database: AuditDatabase) -> Precision:
 
     expected = database.cached("expected precision", compute)
     if not database.rows("SELECT 1 FROM verdicts LIMIT 1"):
-        return measured_precision(0, 0, expected)
+        return compute_flag_precision(0, 0, expected)
     judged = database.rows(
         "SELECT count(*) FILTER (review = 'bad') AS bad, count(*) FILTER (review = 'good') AS good "
         f"FROM {database.table()} JOIN (SELECT *, {UID_ORDER} AS uid_order FROM verdicts) "
         "USING (uid_order, caption_index) WHERE mismatch"
     )[0]
-    return measured_precision(judged["bad"], judged["good"], expected)
+    return compute_flag_precision(judged["bad"], judged["good"], expected)
 
 
-def wilson(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
+def wilson_interval(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
     """Wilson's interval for a share: honest at small counts and near 0 and 1."""
     if not trials:
         return 0.0, 1.0
@@ -49,10 +49,10 @@ def wilson(successes: int, trials: int, z: float = 1.959964) -> tuple[float, flo
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def measured_precision(bad: int, good: int, expected: float | None) -> Precision:
+def compute_flag_precision(bad: int, good: int, expected: float | None) -> FlagPrecision:
     """Precision among judged flagged rows; marks of 'unsure' decide nothing."""
     judged = bad + good
     if not judged:
-        return Precision(0, 0, None, None, None, expected)
-    low, high = wilson(bad, judged)
-    return Precision(judged, bad, bad / judged, low, high, expected)
+        return FlagPrecision(0, 0, None, None, None, expected)
+    low, high = wilson_interval(bad, judged)
+    return FlagPrecision(judged, bad, bad / judged, low, high, expected)

@@ -10,7 +10,8 @@ import pytest
 from auditor.audit import Audit
 from auditor.errors import AuditorError
 from auditor.query.apply_function import make_work
-from auditor.run.run_audit import AuditConfig, run_audit
+from auditor.run.audit_config import AuditConfig
+from auditor.run.run_audit import run_audit
 from tests.support.stored import pairs, uids, unit, write_datacomp
 from tests.support.synthetic import write_corpus_audit
 

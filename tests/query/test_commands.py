@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditor.audit import Audit
-from auditor.cli import cli, run
+from auditor.cli import cli, run_command_line
 from tests.support.synthetic import write_audit, write_corpus_audit
 
 COMMANDS = ("query", "summary", "worst", "compare", "filter", "report")
@@ -33,14 +33,14 @@ def test_help_has_an_example(name: str) -> None:
 def test_query_in_all_forms(audit: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sql = "SELECT status, count(*) AS n FROM samples GROUP BY status ORDER BY n DESC, status"
     expected = Audit(audit).sql(sql).to_pylist()
-    assert run(["query", audit, sql]) == 0
+    assert run_command_line(["query", audit, sql]) == 0
     assert "status" in capsys.readouterr().out
-    assert run(["query", audit, sql, "--json"]) == 0
+    assert run_command_line(["query", audit, sql, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == expected
-    assert run(["query", audit, sql, "--csv"]) == 0
+    assert run_command_line(["query", audit, sql, "--csv"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [(row["status"], int(row["n"])) for row in rows] == [(row["status"], row["n"]) for row in expected]
-    assert run(["query", audit, sql, "--parquet", str(tmp_path / "out.parquet")]) == 0
+    assert run_command_line(["query", audit, sql, "--parquet", str(tmp_path / "out.parquet")]) == 0
     assert pq.read_table(tmp_path / "out.parquet").to_pylist() == expected
 
 
@@ -52,26 +52,26 @@ def test_parquet_is_not_overwritten(
     out.write_text("precious")
     name, *rest = command
     asked = [name, audit, *([audit] if name == "compare" else rest), "--parquet", str(out)]
-    assert run(asked) == 1
+    assert run_command_line(asked) == 1
     assert f"{out} exists; --force replaces it" in capsys.readouterr().err and out.read_text() == "precious"
-    assert run([*asked, "--force"]) == 0
+    assert run_command_line([*asked, "--force"]) == 0
     assert pq.read_table(out).num_rows > 0 and [path.name for path in tmp_path.iterdir()] == ["out.parquet"]
 
 
 def test_an_empty_csv_has_a_header(audit: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["query", audit, "SELECT key, kind FROM samples WHERE FALSE", "--csv"]) == 0
+    assert run_command_line(["query", audit, "SELECT key, kind FROM samples WHERE FALSE", "--csv"]) == 0
     assert capsys.readouterr().out == "key,kind\n"
-    assert run(["worst", audit, "--where", "FALSE", "--csv"]) == 0
-    assert capsys.readouterr().out.startswith("uid,") and run(["worst", audit, "--where", "FALSE"]) == 0
+    assert run_command_line(["worst", audit, "--where", "FALSE", "--csv"]) == 0
+    assert capsys.readouterr().out.startswith("uid,") and run_command_line(["worst", audit, "--where", "FALSE"]) == 0
 
 
 def test_long_results_are_cut_on_a_terminal_only(audit: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["query", audit, "SELECT key FROM samples"]) == 0
+    assert run_command_line(["query", audit, "SELECT key FROM samples"]) == 0
     shown = capsys.readouterr()
     assert "first 100 rows" in shown.err and shown.out.count("│ 0000") == 100
-    assert run(["query", audit, "SELECT key FROM samples", "--json"]) == 0
+    assert run_command_line(["query", audit, "SELECT key FROM samples", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 600
-    assert run(["query", audit, "SELECT key FROM samples", "--limit", "3", "--json"]) == 0
+    assert run_command_line(["query", audit, "SELECT key FROM samples", "--limit", "3", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 3
 
 
@@ -110,51 +110,51 @@ def test_long_results_are_cut_on_a_terminal_only(audit: str, capsys: pytest.Capt
 def test_mistakes_are_told_in_one_line(
     audit: str, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run([argument.replace("{audit}", audit) for argument in arguments]) == 1
+    assert run_command_line([argument.replace("{audit}", audit) for argument in arguments]) == 1
     shown = capsys.readouterr().err.strip()
     assert shown.startswith("auditor: ") and message in shown and "\n" not in shown
 
 
 def test_filter_says_where_to(audit: str) -> None:
-    assert run(["filter", audit, "--max-p-mismatch", "0.1"]) == 2
+    assert run_command_line(["filter", audit, "--max-p-mismatch", "0.1"]) == 2
 
 
 def test_unfinished_audit_is_told(audit: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "manifest.json").write_text('{"format": 1, "state": "sweeping", "corpus": {"shards": 9}}')
-    assert run(["summary", str(tmp_path), "--json"]) == 0
+    assert run_command_line(["summary", str(tmp_path), "--json"]) == 0
     shown = capsys.readouterr()
     assert "not finished (state: sweeping): 0 of 9 shards" in shown.err
     assert json.loads(shown.out)["rows"] == 0
 
 
 def test_summary_and_worst(audit: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["summary", audit]) == 0
+    assert run_command_line(["summary", audit]) == 0
     assert "at least 7.0% (6.4% - 7.7%)" in capsys.readouterr().out
-    assert run(["worst", audit, "--by", "similarity", "-n", "4", "--json"]) == 0
+    assert run_command_line(["worst", audit, "--by", "similarity", "-n", "4", "--json"]) == 0
     found = [row["similarity"] for row in json.loads(capsys.readouterr().out)]
     assert found == sorted(found) and len(found) == 4
 
 
 def test_compare(audit: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["compare", audit, audit, "--json"]) == 0
+    assert run_command_line(["compare", audit, audit, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["matched"] == 600 and found["correlation"]["similarity"] == pytest.approx(1)
-    assert run(["compare", audit, audit, "-n", "3"]) == 0
+    assert run_command_line(["compare", audit, audit, "-n", "3"]) == 0
     assert "rank correlation" in capsys.readouterr().out
 
 
 def test_dry_run_writes_nothing(audit: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--max-p-mismatch", "0.1", "--no-duplicates", "--keep-top", "50%", "--by", "similarity"]
-    assert run(["filter", audit, *options, "--dry-run", "--out", str(tmp_path / "kept.npy")]) == 0
+    assert run_command_line(["filter", audit, *options, "--dry-run", "--out", str(tmp_path / "kept.npy")]) == 0
     shown = capsys.readouterr().out
     for word in ("max_p_mismatch", "keep_top", "no_duplicates", "all together", "caption length", "topic"):
         assert word in shown
     assert list(tmp_path.iterdir()) == []
-    assert run(["filter", audit, *options, "--dry-run", "--json"]) == 0
+    assert run_command_line(["filter", audit, *options, "--dry-run", "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
     kept = Audit(audit).keep(max_p_mismatch=0.1, no_duplicates=True, keep_top="50%", by="similarity").count
     assert plan["kept"] == kept and len(plan["rules"]) == 3
-    assert run(["filter", audit, "--where", "FALSE", "--dry-run"]) == 0
+    assert run_command_line(["filter", audit, "--where", "FALSE", "--dry-run"]) == 0
     shown = capsys.readouterr().out
     assert "0 of " in shown and "topics" not in shown and "caption length" not in shown
 
@@ -162,23 +162,23 @@ def test_dry_run_writes_nothing(audit: str, tmp_path: Path, capsys: pytest.Captu
 def test_filter_writes_and_refuses(audit: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "kept.npy")
     command = ["filter", audit, "--max-p-mismatch", "0.1", "--where", "kind = 'image'", "--out", out]
-    assert run(command) == 0
+    assert run_command_line(command) == 0
     kept = Audit(audit).keep(max_p_mismatch=0.1, where="kind = 'image'").count
     assert f"{kept:,} uids kept" in capsys.readouterr().out and len(np.load(out)) == kept
-    assert run(command) == 1
+    assert run_command_line(command) == 1
     assert "--force" in capsys.readouterr().err
-    assert run([*command, "--force", "--json"]) == 0
+    assert run_command_line([*command, "--force", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"] == kept
 
 
 def test_filter_keeps_a_promise(audit: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["filter", audit, "--lose-at-most", "2%", "--dry-run", "--json"]) == 0
+    assert run_command_line(["filter", audit, "--lose-at-most", "2%", "--dry-run", "--json"]) == 0
     shown = capsys.readouterr()
     assert "cut: p_mismatch <=" in shown.err
     assert json.loads(shown.out)["together"]["expected_loss"] <= 0.02
-    assert run(["filter", audit, "--lose-at-most", "0.02", "--dry-run", "--json"]) == 0
+    assert run_command_line(["filter", audit, "--lose-at-most", "0.02", "--dry-run", "--json"]) == 0
     assert capsys.readouterr().err == shown.err
-    assert run(["filter", audit, "--expect-precision", "0.9", "--dry-run", "--json"]) == 0
+    assert run_command_line(["filter", audit, "--expect-precision", "0.9", "--dry-run", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["together"]["expected_precision"] >= 0.9
 
 
@@ -186,18 +186,20 @@ def test_filter_to_shards_of_a_moved_corpus(tmp_path: Path, capsys: pytest.Captu
     path, corpus = write_corpus_audit(tmp_path)
     corpus.rename(tmp_path / "new")
     out = str(tmp_path / "clean")
-    assert run(["filter", str(path), "--max-p-mismatch", "0.3", "--out", out]) == 1
+    assert run_command_line(["filter", str(path), "--max-p-mismatch", "0.3", "--out", out]) == 1
     assert "--corpus NEW_ROOT" in capsys.readouterr().err
     moved = ["--corpus", str(tmp_path / "new"), "--shard-size", "10"]
-    assert run(["filter", str(path), "--max-p-mismatch", "0.3", "--out", out, *moved]) == 1  # another shard size
-    assert run(["filter", str(path), "--max-p-mismatch", "0.3", "--out", out, *moved, "--force"]) == 0
+    assert (
+        run_command_line(["filter", str(path), "--max-p-mismatch", "0.3", "--out", out, *moved]) == 1
+    )  # another shard size
+    assert run_command_line(["filter", str(path), "--max-p-mismatch", "0.3", "--out", out, *moved, "--force"]) == 0
     assert "samples kept, in" in capsys.readouterr().out and (tmp_path / "clean" / "removed.parquet").exists()
 
 
 def test_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, _ = write_corpus_audit(tmp_path, shards=1)
     out = tmp_path / "report.html"
-    assert run(["report", str(path), "--out", str(out), "--per-gallery", "2"]) == 0
+    assert run_command_line(["report", str(path), "--out", str(out), "--per-gallery", "2"]) == 0
     assert out.read_text().startswith("<!doctype html>")
-    assert run(["report", str(path), "--out", str(out)]) == 1
+    assert run_command_line(["report", str(path), "--out", str(out)]) == 1
     assert "--force" in capsys.readouterr().err

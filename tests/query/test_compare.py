@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from auditor.audit import Audit
-from auditor.cli import run
+from auditor.cli import run_command_line
 from auditor.query.compare import compare, spearman
 from auditor.query.database import AuditDatabase
 from tests.support.synthetic import write_audit
@@ -104,7 +104,7 @@ def test_audits_with_nothing_in_common_say_so(tmp_path: Path, capsys: pytest.Cap
         pq.write_table(
             table.set_column(table.schema.get_field_index("shard"), "shard", shard_names), shard.with_stem("other")
         )
-    assert run(["compare", first, second]) == 1
+    assert run_command_line(["compare", first, second]) == 1
     assert "have no row in common" in capsys.readouterr().err
-    assert run(["compare", first, second, "--json"]) == 0
+    assert run_command_line(["compare", first, second, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["matched"] == 0

@@ -14,17 +14,17 @@ from click.testing import CliRunner
 
 from auditor.audit import Audit
 from auditor.audit_folder import arrow_schema
-from auditor.audit_folder.embeddings import vectors
+from auditor.audit_folder.embeddings import build_nullable_vectors
 from auditor.cli import cli
 from auditor.query.explain import ExplainError, explain
-from auditor.score.statistics.rivals import Reference
+from auditor.score.statistics.rivals import ReferenceSample
 from auditor.vectors import MediaVectors
 from tests.support.pairs import as_video, planted
 
 DIM, SHARD = 24, 20
 
 
-def facts(ref: Reference, kind: str) -> list[dict[str, object]]:
+def facts(ref: ReferenceSample, kind: str) -> list[dict[str, object]]:
     return [
         {
             "uid": f"{kind[0]}{i:031x}",
@@ -40,7 +40,7 @@ def facts(ref: Reference, kind: str) -> list[dict[str, object]]:
     ]
 
 
-def write_shards(folder: Path, ref: Reference, kind: str) -> pa.Table:
+def write_shards(folder: Path, ref: ReferenceSample, kind: str) -> pa.Table:
     every = np.ones(len(ref), bool)
     rows = pa.Table.from_pylist(facts(ref, kind), schema=arrow_schema.FACTS)
     frames: list[object] = [None] * len(ref)
@@ -49,8 +49,10 @@ def write_shards(folder: Path, ref: Reference, kind: str) -> pa.Table:
         clips = zip(ref.media.frames, ref.media.mask, strict=True)
         frames = [clip[there].astype(np.float16).tolist() for clip, there in clips]
         times = [[0.5 * i for i in range(int(there.sum()))] for there in ref.media.mask]
-    kinds = arrow_schema.embeddings(DIM)
-    stored = rows.append_column("visual", vectors(ref.visual, every)).append_column("text", vectors(ref.text, every))
+    kinds = arrow_schema.build_embeddings_schema(DIM)
+    stored = rows.append_column("visual", build_nullable_vectors(ref.visual, every)).append_column(
+        "text", build_nullable_vectors(ref.text, every)
+    )
     stored = stored.append_column("frame_embeddings", pa.array(frames, kinds.field("frame_embeddings").type))
     stored = stored.append_column("frame_times", pa.array(times, kinds.field("frame_times").type))
     scores = pa.table([pa.nulls(len(ref), field.type) for field in arrow_schema.SCORES], schema=arrow_schema.SCORES)
@@ -62,7 +64,7 @@ def write_shards(folder: Path, ref: Reference, kind: str) -> pa.Table:
     return stored.drop_columns(["frame_embeddings", "frame_times"])
 
 
-def halved(ref: Reference) -> Reference:
+def halved(ref: ReferenceSample) -> ReferenceSample:
     """As it comes back from disk."""
     visual, text = ref.visual.astype(np.float16), ref.text.astype(np.float16)
     frames = None if ref.media.frames is None else ref.media.frames.astype(np.float16).astype(np.float32)
@@ -71,17 +73,17 @@ def halved(ref: Reference) -> Reference:
 
 
 @pytest.fixture(scope="module")
-def pictures() -> Reference:
+def pictures() -> ReferenceSample:
     return halved(planted(50, 0.0, seed=1).reference)
 
 
 @pytest.fixture(scope="module")
-def clips() -> Reference:
+def clips() -> ReferenceSample:
     return halved(as_video(planted(30, 0.0, seed=2).reference))
 
 
 @pytest.fixture(scope="module")
-def audit(tmp_path_factory: pytest.TempPathFactory, pictures: Reference, clips: Reference) -> Path:
+def audit(tmp_path_factory: pytest.TempPathFactory, pictures: ReferenceSample, clips: ReferenceSample) -> Path:
     folder = tmp_path_factory.mktemp("audit")
     (folder / "embeddings").mkdir()
     (folder / "samples").mkdir()
@@ -100,7 +102,9 @@ def audit(tmp_path_factory: pytest.TempPathFactory, pictures: Reference, clips: 
 
 
 @pytest.mark.parametrize("kind", ["image", "video"])
-def test_fits_and_ranks_equal_naive_ones(audit: Path, pictures: Reference, clips: Reference, kind: str) -> None:
+def test_fits_and_ranks_equal_naive_ones(
+    audit: Path, pictures: ReferenceSample, clips: ReferenceSample, kind: str
+) -> None:
     ref = pictures if kind == "image" else clips
     matrix = ref.media.similarity(ref.text)
     with Audit(audit) as opened:
@@ -116,7 +120,7 @@ def test_fits_and_ranks_equal_naive_ones(audit: Path, pictures: Reference, clips
             assert found.captions_of == found.media_of == len(ref)
 
 
-def test_frames_of_a_video(audit: Path, clips: Reference) -> None:
+def test_frames_of_a_video(audit: Path, clips: ReferenceSample) -> None:
     assert clips.media.frames is not None and clips.media.mask is not None
     with Audit(audit) as opened:
         found = explain(opened.database, "video-004")
@@ -128,7 +132,7 @@ def test_frames_of_a_video(audit: Path, clips: Reference) -> None:
     assert [frame.fits for frame in found.frames] == [bool(s >= 0.3) for s in expected[there]]
 
 
-def test_prototypes_add_up_to_the_uncertainty(audit: Path, pictures: Reference) -> None:
+def test_prototypes_add_up_to_the_uncertainty(audit: Path, pictures: ReferenceSample) -> None:
     with Audit(audit) as opened:
         found = explain(opened.database, "image-003")
     evidence = np.exp(20.0 * (pictures.text[:4] @ pictures.visual[3]).astype(np.float64) / 5.0)

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditor.audit import Audit
-from auditor.cli import run
+from auditor.cli import run_command_line
 from auditor.errors import AuditorError
 from auditor.query.database import AuditDatabase
 from auditor.query.join_columns import Joined, join
@@ -85,8 +85,8 @@ def test_joined_columns_are_columns_like_any_other(audit: Path, tmp_path: Path) 
         assert [row["score"] for row in opened.page("score > 0.9", "score", limit=3).to_pylist()] == [
             row["score"] for row in page
         ]
-    assert run(["filter", str(audit), "--min", "score=0.5", "--max", "score=0.9", "--dry-run"]) == 0
-    assert run(["filter", str(audit), "--min", "score=0.5", "--out", str(tmp_path / "kept.parquet")]) == 0
+    assert run_command_line(["filter", str(audit), "--min", "score=0.5", "--max", "score=0.9", "--dry-run"]) == 0
+    assert run_command_line(["filter", str(audit), "--min", "score=0.5", "--out", str(tmp_path / "kept.parquet")]) == 0
     assert min(pq.read_table(tmp_path / "kept.parquet")["score"].to_pylist()) >= 0.5
 
 

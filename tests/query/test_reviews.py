@@ -12,7 +12,7 @@ from scipy.stats import binomtest
 from auditor.audit import Audit
 from auditor.audit_folder.folder import Folder
 from auditor.query.reviews import Review, ReviewError, append_reviews, latest, read_reviews, verdicts
-from auditor.review.flag_precision import wilson
+from auditor.review.flag_precision import wilson_interval
 from tests.support.synthetic import write_audit
 
 
@@ -143,7 +143,7 @@ def test_two_writers_lose_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("successes", "trials"), [(0, 1), (0, 20), (7, 9), (20, 20), (450, 1000)])
 def test_wilson_is_scipys(successes: int, trials: int) -> None:
     expected = binomtest(successes, trials).proportion_ci(method="wilson")
-    assert wilson(successes, trials) == pytest.approx((expected.low, expected.high), abs=1e-6)
+    assert wilson_interval(successes, trials) == pytest.approx((expected.low, expected.high), abs=1e-6)
 
 
 def test_measured_precision_beside_the_promise(audit: Audit) -> None:
@@ -155,6 +155,6 @@ def test_measured_precision_beside_the_promise(audit: Audit) -> None:
     audit.mark(other, "bad", reviewer="ann")
     found = audit.precision()
     assert (found.judged, found.bad) == (9, 7)
-    assert found.measured == pytest.approx(7 / 9) and (found.low, found.high) == pytest.approx(wilson(7, 9))
+    assert found.measured == pytest.approx(7 / 9) and (found.low, found.high) == pytest.approx(wilson_interval(7, 9))
     expected = audit.sql("SELECT avg(p_mismatch) AS p FROM samples WHERE mismatch")["p"][0].as_py()
     assert found.expected == pytest.approx(expected)

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from auditor.audit import Audit
 from auditor.audit_folder import arrow_schema
-from auditor.audit_folder.embeddings import vectors
+from auditor.audit_folder.embeddings import build_nullable_vectors
 from auditor.audit_folder.folder import Folder
 from auditor.cli import cli
 from auditor.query.search_index import open_vectors
@@ -57,8 +57,8 @@ def write_shard(folder: Path, shard: int) -> None:
     facts = pa.Table.from_pylist(rows, schema=arrow_schema.FACTS)
     ok = np.array([row["status"] == "ok" for row in rows])
     first = ok & np.array([row["caption_index"] == 0 for row in rows])
-    stored = facts.append_column("visual", vectors(unit(int(first.sum()), shard), first))
-    stored = stored.append_column("text", vectors(unit(int(ok.sum()), 100 + shard), ok))
+    stored = facts.append_column("visual", build_nullable_vectors(unit(int(first.sum()), shard), first))
+    stored = stored.append_column("text", build_nullable_vectors(unit(int(ok.sum()), 100 + shard), ok))
     for name in ("embeddings", "samples"):
         (folder / name).mkdir(exist_ok=True)
     pq.write_table(stored, folder / "embeddings" / f"s{shard}.parquet")

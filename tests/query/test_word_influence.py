@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from auditor import Audit
-from auditor.query.word_influence import phrases, weigh_words, without
+from auditor.query.search import phrases, weigh_words, without
 from auditor.workers.encoder_client import SearchError
 from tests.support.planted import invented, write_planted
 
@@ -19,18 +19,18 @@ class BagOfWords:
     def vector(self, word: str) -> np.ndarray:
         return np.random.default_rng([ord(letter) for letter in word]).normal(size=DIM)
 
-    def texts(self, texts: list[str]) -> np.ndarray:
+    def encode_texts(self, texts: list[str]) -> np.ndarray:
         sums = np.array([sum((self.vector(word) for word in text.split()), np.zeros(DIM)) for text in texts])
         return (sums / np.linalg.norm(sums, axis=1, keepdims=True)).astype(np.float32)
 
 
 def test_the_wrong_words_are_those_that_speak_against_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     visual, text = invented(40, dim=DIM)
-    visual[3] = BagOfWords().texts(["a brown dog runs on grass"])[0]
+    visual[3] = BagOfWords().encode_texts(["a brown dog runs on grass"])[0]
     captions = [f"caption {number}" for number in range(40)]
     captions[3] = "a brown dog runs beside parked lorries on grass"
     write_planted(tmp_path / "audit", visual, text, captions=captions)
-    monkeypatch.setattr("auditor.query.word_influence.tower_of", lambda _: BagOfWords())
+    monkeypatch.setattr("auditor.query.search.get_encoder_client", lambda _: BagOfWords())
     with Audit(tmp_path / "audit") as audit:
         row = audit.page("caption LIKE '%lorries%'").to_pylist()[0]
         told = weigh_words(audit.database, row)

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from auditor.query import vector_scan
-from auditor.query.vector_scan import nearest
+from auditor.query import search_index
+from auditor.query.search_index import nearest
 
 
 def vectors(rows: int, width: int = 24, seed: int = 0) -> np.ndarray:
@@ -20,7 +20,7 @@ def by_brute_force(matrix: np.ndarray, query: np.ndarray, n: int, allowed: np.nd
 @pytest.mark.parametrize("n", [1, 7, 50])
 @pytest.mark.parametrize("masked", [False, True])
 def test_the_same_as_brute_force(rows: int, n: int, masked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vector_scan, "CHUNK", 2 * vector_scan.BLOCK)  # several chunks, the last one short
+    monkeypatch.setattr(search_index, "CHUNK", 2 * search_index.BLOCK)  # several chunks, the last one short
     matrix, query = vectors(rows), vectors(1, seed=9)[0].astype(np.float32)
     allowed = np.random.default_rng(1).random(rows) < 0.4 if masked else None
     found = nearest(matrix, query, n, allowed)

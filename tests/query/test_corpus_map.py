@@ -6,7 +6,7 @@ import duckdb
 import numpy as np
 import pytest
 
-from auditor.query.map_selection import CORNERS, Shape, decoded, encoded, shapes_sql, simplified
+from auditor.query.corpus_map import CORNERS, Shape, decoded, encoded, shapes_sql, simplified
 
 
 def inside(shape: Shape, x: float, y: float) -> bool:

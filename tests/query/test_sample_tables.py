@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditor.audit import Audit, Limits, QueryError
-from auditor.keep.subset_drift import find_drift
+from auditor.keep.subset_drift import measure_drift
 from auditor.query.database import AuditDatabase
-from auditor.query.in_memory import NUMBERS, InMemory
 from auditor.query.row_queries import count
 from auditor.query.rules import Rules
+from auditor.query.sample_tables import NUMBERS, InMemory
 from auditor.schema import RULES as LIMITED
 from tests.support.synthetic import write_audit
 
@@ -68,7 +68,7 @@ def test_distributions_and_effects_are_those_of_the_files(stored: Audit, held: A
     for found, expected in zip(held.rule_effects(RULES).rules, stored.rule_effects(RULES).rules, strict=True):
         assert astuple(found) == pytest.approx(astuple(expected))
     assert held.nearest_cut(RULES, "min_similarity")[0].equals(stored.nearest_cut(RULES, "min_similarity")[0])
-    changed = [find_drift(audit.database, RULES) for audit in (held, stored)]
+    changed = [measure_drift(audit.database, RULES) for audit in (held, stored)]
     assert changed[0].measures[0].kept == pytest.approx(changed[1].measures[0].kept)
     assert {t.topic: t.kept for t in changed[0].topics} == {t.topic: t.kept for t in changed[1].topics}
 
@@ -137,7 +137,7 @@ def test_captions_that_do_not_fit_stay_in_the_files(folder: Path, stored: Audit)
     for where in CONDITIONS:
         assert audit.count(where) == stored.count(where)
     assert inside.table("caption = 'x'") == "measured AS samples"
-    lengths = [find_drift(each.database, RULES).measures[0].kept for each in (audit, stored)]
+    lengths = [measure_drift(each.database, RULES).measures[0].kept for each in (audit, stored)]
     assert lengths[0] == pytest.approx(lengths[1])
 
 

@@ -8,9 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from auditor.query.by_medium import captions_of, count_media, media_page, several_captions
 from auditor.query.database import AuditDatabase
-from auditor.query.row_queries import page
+from auditor.query.row_queries import captions_of, count_media, media_page, page, several_captions
 from tests.support.synthetic import write_audit, write_corpus_audit
 
 
