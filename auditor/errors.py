@@ -1,25 +1,25 @@
-"""The errors that a user can do something about: the command line prints them as one line."""
+"""Errors that a user can act on. The command line prints their message as one line."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
 class AuditorError(Exception):
-    """Base of every error whose message is meant for a person; the message says what was wrong and what to do."""
+    """Base of all errors with a message for the user: what is wrong and what to do."""
 
 
 class AuditError(AuditorError):
-    """An audit that cannot be made, gone on with, or opened."""
+    """The audit cannot be made, resumed or opened."""
 
 
-class Interrupted(KeyboardInterrupt):
-    """Ctrl-C in work that can be gone on with; the message says how."""
+class ResumableInterrupt(KeyboardInterrupt):
+    """Ctrl-C during work that can be resumed; the message says how."""
 
 
 @contextmanager
-def resumable(how: Callable[[], str]) -> Iterator[None]:
-    """Work that Ctrl-C may stop: `how` then says what is done and how to go on."""
+def explain_interrupt(explain_resume: Callable[[], str]) -> Iterator[None]:
+    """Turn Ctrl-C into a ResumableInterrupt. `explain_resume` says what is done and how to resume."""
     try:
         yield
-    except KeyboardInterrupt as stop:
-        raise Interrupted(how()) from stop
+    except KeyboardInterrupt as interrupt:
+        raise ResumableInterrupt(explain_resume()) from interrupt

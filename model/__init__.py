@@ -1,1 +1,1 @@
-"""Tensors: PAU and its losses, decoding media, training, retrieval metrics. Importing the package imports no torch."""
+"""Tensors: PAU and its losses, encoders, pixels, video frames and training. Importing the package imports no torch."""

@@ -1,18 +1,22 @@
-"""Any open_clip model as the pair of encoders under an audit: loading it by name, tag, hub or folder, and encoding.
+"""Load any open_clip model by name, tag, hub or folder, and encode images and captions with it.
 
 `load_backbone("ViT-B-32@openai")`, `load_backbone("hf-hub:org/repo")`, `load_backbone("local-dir:PATH")`;
-`load_backbone("ViT-B-32")` has random weights (drawn from a fixed seed) and says so in `Backbone.pretrained`.
-Weights are read as safetensors, or by torch's weights-only reader: nothing is ever unpickled.
+`load_backbone("ViT-B-32")` has random weights (drawn from a fixed seed), and its `Backbone.pretrained` is False.
+Weights are read as safetensors or by torch's weights-only reader: nothing is ever unpickled.
 """
 
 import difflib
 import json
+import logging
+import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import numpy as np
 import numpy.typing as npt
@@ -21,39 +25,41 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from model.fingerprint import fingerprint
+from model.fingerprint import compute_fingerprint
 from model.model_errors import ModelError
 from model.pixels import PixelSpec
-from model.precision import Arithmetic, Precision
-from model.text_tower import can_trim, causal_tower, trimmed, trimmed_features
-from model.weight_download import fetching
+from model.precision import NumericalPrecision, Precision
+from model.text_tower import can_trim, encode_trimmed_tokens, find_causal_tower, trim_padding
 
-LOCAL = "local-dir:"
-HUB = "hf-hub:"
-PROBE = ("a dog", "two children run across a wet field while an old man watches them from a wooden bench", "!", "")
-# How weights were obtained, not what the model is: left out of the fingerprint and of saved configurations.
-FETCH_SETTINGS = ("timm_model_pretrained", "hf_model_pretrained")
-
-
-HF_FOLDERS = ("hf_tokenizer_name", "hf_model_name")  # in text_cfg: names on the hub, or folders
+LOCAL_PREFIX = "local-dir:"
+HUB_PREFIX = "hf-hub:"
+PROBE_CAPTIONS = (
+    "a dog",
+    "two children run across a wet field while an old man watches them from a wooden bench",
+    "!",
+    "",
+)
+# Settings about where weights come from, not about the model: excluded from fingerprints and saved configurations.
+DOWNLOAD_SETTINGS = ("timm_model_pretrained", "hf_model_pretrained")
+HF_NAME_SETTINGS = ("hf_tokenizer_name", "hf_model_name")  # in text_cfg: names on the hub, or folders
 
 
 class BackboneError(ModelError):
-    """A model that cannot be loaded, or input that it cannot encode."""
+    """The model cannot be loaded, or it cannot encode the input."""
 
 
 @dataclass
 class Backbone:
-    """An open_clip model with its tokenizer and its preprocessing."""
+    """An open_clip model with its tokenizer and preprocessing."""
 
     spec: str
     model: Any  # the open_clip nn.Module
     tokenizer: Any
     pixels: PixelSpec
-    config: dict[str, Any]  # {"model_cfg": ..., "preprocess_cfg": ...}, as open_clip_config.json holds it
-    pretrained: bool  # False: random weights, good for training from scratch only
-    trims: bool = field(default=False)
-    arithmetic: Arithmetic = field(default_factory=Arithmetic)  # of encoding; training has its own
+    config: dict[str, Any]  # {"model_cfg": ..., "preprocess_cfg": ...}, as in open_clip_config.json
+    pretrained: bool  # False: random weights, only good for training from scratch
+    trims: bool = field(default=False)  # whether padding is cut from batches of captions
+    precision: NumericalPrecision = field(default_factory=NumericalPrecision)  # of encoding; training has its own
 
     @property
     def dim(self) -> int:
@@ -62,6 +68,15 @@ class Backbone:
     @property
     def logit_scale(self) -> float:
         return float(self.model.logit_scale.detach().exp().item())
+
+    @property
+    def encodes_media(self) -> bool:
+        return True
+
+    def describe(self) -> dict[str, Any]:
+        """Return what identifies the model, as the manifest of an audit stores it."""
+        identity = {"spec": self.spec, "fingerprint": self.fingerprint, "dim": self.dim}
+        return {**identity, "logit_scale": self.logit_scale, "pixels": self.pixels.to_dict()}
 
     @property
     def device(self) -> torch.device:
@@ -73,34 +88,34 @@ class Backbone:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of weights, architecture and preprocessing at the time of the first call."""
-        return backbone_fingerprint(self)
+        """Fingerprint of weights, architecture and preprocessing at the time of the first access."""
+        return compute_backbone_fingerprint(self)
 
-    def compute_in(self, precision: Precision, *, compiled: bool = False) -> None:
-        """Encode in this arithmetic from now on; the first samples are checked against float32."""
-        self.arithmetic = Arithmetic(precision, compiled)
+    def set_precision(self, precision: Precision, *, compiled: bool = False) -> None:
+        """Encode in this precision from now on. The first samples are checked against float32."""
+        self.precision = NumericalPrecision(precision, compiled)
         if self.on_gpu:
-            self.model.to(memory_format=torch.channels_last)  # what its convolutions like best
+            self.model.to(memory_format=torch.channels_last)  # fastest for convolutions
 
     @cached_property
-    def _normal(self) -> tuple[Tensor, Tensor]:
-        """Mean and deviation of pixels (1, 3, 1, 1), on the device once: a copy for every batch would wait for it."""
+    def _pixel_statistics(self) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation of pixels (1, 3, 1, 1), copied to the device only once."""
         mean, std = (torch.tensor(v, device=self.device).view(1, 3, 1, 1) for v in (self.pixels.mean, self.pixels.std))
         return mean, std
 
     def tokenize(self, captions: Sequence[str]) -> Tensor:
-        """Tokens (B, L) on the device of the model; L is the longest caption where the text tower allows it."""
+        """Tokens (B, L) on the model's device. L is the length of the longest caption if the text tower allows it."""
         return self.trim(self.tokens(captions))
 
     def tokens(self, captions: Sequence[str]) -> Tensor:
-        """Tokens (B, L) of captions at full width, on the CPU; any thread may ask for them."""
-        made: Tensor = self.tokenizer(list(captions))
-        return made
+        """Tokens (B, L) of captions at full width, on the CPU. Thread-safe."""
+        tokens: Tensor = self.tokenizer(list(captions))
+        return tokens
 
     def token_counts(self, tokens: Tensor, captions: Sequence[str]) -> list[tuple[int, bool]]:
-        """Of each caption, how many tokens (with start and end) the tower sees of these, and whether it has more."""
+        """For each caption, the number of tokens that the tower sees (with start and end), and whether it is cut."""
         width = tokens.shape[1]
-        padding = (tokens.flip(1) == tokens[:, -1:].flip(1)).int().cumprod(dim=1).sum(dim=1)  # equal ones at the end
+        padding = (tokens.flip(1) == tokens[:, -1:].flip(1)).int().cumprod(dim=1).sum(dim=1)  # equal tokens at the end
         counts = torch.where(padding > 1, width - padding, width).tolist()
         encode = getattr(self.tokenizer, "encode", None)
         return [
@@ -109,26 +124,27 @@ class Backbone:
         ]
 
     def trim(self, tokens: Tensor) -> Tensor:
-        cut = trimmed(tokens) if self.trims else tokens
-        return (cut.pin_memory() if self.on_gpu else cut).to(self.device, non_blocking=True)
+        """Cut the common padding of tokens (B, L), and move them to the model's device."""
+        tokens = trim_padding(tokens) if self.trims else tokens
+        return (tokens.pin_memory() if self.on_gpu else tokens).to(self.device, non_blocking=True)
 
     def embed_tokens(self, tokens: Tensor) -> Tensor:
-        """L2-normalised embeddings (B, D) of tokens, with gradients."""
+        """L2-normalized embeddings (B, D) of tokens (B, L), with gradients."""
         if not self.trims:
             features = self.model.encode_text(tokens)
         else:
-            features = trimmed_features(causal_tower(self.model), tokens)
+            features = encode_trimmed_tokens(find_causal_tower(self.model), tokens)
         return F.normalize(features.float(), dim=-1)
 
     def embed_pixels(self, pixels: Tensor) -> Tensor:
-        """L2-normalised embeddings (B, D) of uint8 pixels (B, H, W, 3) on any device, with gradients."""
+        """L2-normalized embeddings (B, D) of uint8 pixels (B, H, W, 3) on any device, with gradients."""
         x = pixels.to(self.device, non_blocking=True).permute(0, 3, 1, 2).float().div(255.0)
-        mean, std = self._normal
+        mean, std = self._pixel_statistics
         x = ((x - mean) / std).contiguous(memory_format=torch.channels_last)
         return F.normalize(self.model.encode_image(x).float(), dim=-1)
 
     def encode_images(self, pixels: npt.NDArray[np.uint8] | Tensor) -> Tensor:
-        """Embeddings (B, D), float32 and L2-normalised, of pixels (B, H, W, 3) as `model.pixels.fit_to` makes them."""
+        """L2-normalized float32 embeddings (B, D) of pixels (B, H, W, 3) as made by `model.pixels.fit_image`."""
         pixels = torch.from_numpy(np.ascontiguousarray(pixels)) if isinstance(pixels, np.ndarray) else pixels
         expected = (*self.pixels.size, 3)
         if pixels.ndim != 4 or tuple(pixels.shape[1:]) != expected or pixels.dtype != torch.uint8:
@@ -138,30 +154,30 @@ class Backbone:
             )
         if len(pixels) == 0:
             return torch.zeros(0, self.dim, device=self.device)
-        with evaluating(self.model):
-            return self.arithmetic.run("images", self.embed_pixels, pixels, self.device)
+        with evaluation_mode(self.model):
+            return self.precision.run("images", self.embed_pixels, pixels, self.device)
 
     def encode_texts(self, captions: Sequence[str], batch: int = 256, *, by_length: bool = True) -> Tensor:
-        """Embeddings (B, D), float32 and L2-normalised, of captions; encoded in order of length, returned in theirs."""
+        """L2-normalized float32 embeddings (B, D) of captions. `by_length` encodes captions of like length together."""
         if not captions:
             return torch.zeros(0, self.dim, device=self.device)
         return self.encode_tokens(self.tokens(captions), batch, by_length=by_length)
 
     def encode_tokens(self, tokens: Tensor, batch: int = 256, *, by_length: bool = True) -> Tensor:
-        """The same of tokens (B, L) at full width: batches of like lengths are padded little."""
+        """The same for tokens (B, L) at full width. Captions of like length need little padding."""
         result = torch.zeros(len(tokens), self.dim, device=self.device)
         order = (tokens != 0).sum(dim=1).argsort(stable=True) if by_length else torch.arange(len(tokens))
-        with evaluating(self.model):
+        with evaluation_mode(self.model):
             for start in range(0, len(order), batch):
-                chosen = order[start : start + batch]
-                some = self.trim(tokens[chosen])
-                result[chosen.to(self.device)] = self.arithmetic.run("captions", self.embed_tokens, some, self.device)
+                rows = order[start : start + batch]
+                trimmed = self.trim(tokens[rows])
+                result[rows.to(self.device)] = self.precision.run("captions", self.embed_tokens, trimmed, self.device)
         return result
 
 
 @contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Without gradients and in evaluation mode; afterwards each part is in the mode it was in."""
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Run without gradients and in evaluation mode, and restore each module's mode afterwards."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:
@@ -172,86 +188,86 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-def backbone_fingerprint(backbone: Backbone) -> str:
-    """Of the weights as they are now, the architecture and the preprocessing; not of where they came from."""
-    return fingerprint(
+def compute_backbone_fingerprint(backbone: Backbone) -> str:
+    """Fingerprint of the current weights, the architecture and the preprocessing, wherever they came from."""
+    return compute_fingerprint(
         backbone.model.state_dict(), {"model": backbone.config["model_cfg"], "pixels": backbone.pixels.to_dict()}
     )
 
 
-def device_named(name: str) -> str:
-    """A device as torch calls it; `auto` is the current GPU where there is one."""
+def resolve_device(name: str) -> str:
+    """torch's name of a device. `auto` is the current GPU, or the CPU if there is none."""
     if name != "auto":
         return name
     return f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_available() else "cpu"
 
 
 def load_backbone(spec: str, device: str = "cpu", seed: int = 0) -> Backbone:
-    """The open_clip model that `spec` names, in evaluation mode. `seed` draws the weights where none are named."""
-    name, tag = split_spec(spec)
-    if name.startswith(LOCAL):
-        check_folder(Path(name.removeprefix(LOCAL)))
+    """Load the open_clip model named by `spec` in evaluation mode. `seed` is for the weights of an untrained model."""
+    name, tag = parse_spec(spec)
+    if name.startswith(LOCAL_PREFIX):
+        check_model_folder(Path(name.removeprefix(LOCAL_PREFIX)))
     try:
-        with fetching(name.startswith(HUB) or tag is not None), torch.random.fork_rng(devices=[]):
+        with weight_download(name.startswith(HUB_PREFIX) or tag is not None), torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            # The factory does not take over the activation a tag was trained with; without it the model is another.
-            quick = bool(tag and open_clip.get_pretrained_cfg(name, tag).get("quick_gelu"))
-            refuse_code(spec, open_clip.get_model_config(name))
-            named = tag is not None or name.startswith((LOCAL, HUB))
+            # The factory ignores the activation that a tag was trained with; the wrong one gives wrong embeddings.
+            quick_gelu = bool(tag and open_clip.get_pretrained_cfg(name, tag).get("quick_gelu"))
+            refuse_remote_code(spec, open_clip.get_model_config(name))
+            pretrained = tag is not None or name.startswith((LOCAL_PREFIX, HUB_PREFIX))
             model = open_clip.create_model(
-                name, tag, force_quick_gelu=quick, pretrained_text=False, require_pretrained=named
+                name, tag, force_quick_gelu=quick_gelu, pretrained_text=False, require_pretrained=pretrained
             )
             tokenizer = open_clip.get_tokenizer(name)
             model_cfg = open_clip.get_model_config(name)
     except BackboneError:
         raise
-    except Exception as error:  # open_clip, the hub and torch raise a dozen types, with traces nobody can act on
-        raise BackboneError(why_not(spec, error)) from error
-    if quick:
+    except Exception as error:  # open_clip, the hub and torch raise a dozen types
+        raise BackboneError(explain_load_failure(spec, error)) from error
+    if quick_gelu:
         model_cfg["quick_gelu"] = True
-    config = {"model_cfg": without_fetch_settings(model_cfg), "preprocess_cfg": dict(model.visual.preprocess_cfg)}
+    config = {"model_cfg": drop_download_settings(model_cfg), "preprocess_cfg": dict(model.visual.preprocess_cfg)}
     pixels = PixelSpec.from_open_clip(config["preprocess_cfg"])
     model.eval().to(device)
-    backbone = Backbone(spec, model, tokenizer, pixels, config, pretrained=named)
-    backbone.trims = trims(backbone)
+    backbone = Backbone(spec, model, tokenizer, pixels, config, pretrained)
+    backbone.trims = can_trim_captions(backbone)
     return backbone
 
 
-def trims(backbone: Backbone) -> bool:
-    """Whether captions may be cut to the longest of a batch: only where a probe gives the same embeddings."""
+def can_trim_captions(backbone: Backbone) -> bool:
+    """Whether padding can be cut from batches of captions: only if that leaves probe embeddings unchanged."""
     if not isinstance(backbone.tokenizer, open_clip.SimpleTokenizer):
-        return False  # other tokenizers pad with other ids
-    return can_trim(backbone.model, backbone.tokenizer(list(PROBE)).to(backbone.device))
+        return False  # other tokenizers have other padding tokens
+    return can_trim(backbone.model, backbone.tokenizer(list(PROBE_CAPTIONS)).to(backbone.device))
 
 
-def split_spec(spec: str) -> tuple[str, str | None]:
-    """("ViT-B-32", "openai") of `ViT-B-32@openai`; refuses names and tags that open_clip does not know."""
-    if spec.startswith((LOCAL, HUB)):
-        if spec in (LOCAL, HUB):
-            raise BackboneError(f"{spec} names no model: write {LOCAL}PATH or {HUB}org/repo")
+def parse_spec(spec: str) -> tuple[str, str | None]:
+    """Split `ViT-B-32@openai` into ("ViT-B-32", "openai"). Rejects names and tags that open_clip does not have."""
+    if spec.startswith((LOCAL_PREFIX, HUB_PREFIX)):
+        if spec in (LOCAL_PREFIX, HUB_PREFIX):
+            raise BackboneError(f"{spec} names no model: write {LOCAL_PREFIX}PATH or {HUB_PREFIX}org/repo")
         return spec, None
-    name, at, tag = spec.partition("@")
+    name, separator, tag = spec.partition("@")
     name = name.replace("/", "-")  # OpenAI writes ViT-B/32
     names = open_clip.list_models()
     if name not in names:
-        raise BackboneError(unknown_model(spec.partition("@")[0], names))
+        raise BackboneError(explain_unknown_model(spec.partition("@")[0], names))
     tags = open_clip.list_pretrained_tags_by_model(name)
-    if at and tag not in tags and not open_clip.pretrained.is_pretrained_cfg(name, tag):
+    if separator and tag not in tags and not open_clip.pretrained.is_pretrained_cfg(name, tag):
         raise BackboneError(f"open_clip has no weights {tag!r} for {name}; it has {', '.join(tags) or 'none'}")
-    return name, tag if at else None
+    return name, tag if separator else None
 
 
-def unknown_model(name: str, names: Sequence[str]) -> str:
-    """What is wrong with a name that open_clip does not know: a path that is not there, or a slip."""
+def explain_unknown_model(name: str, names: Sequence[str]) -> str:
+    """Explain why a name is not a model: a missing path, or a misspelled name."""
     if name.startswith(("/", ".", "~")):
         return f"there is no file or folder {name}"
-    near = difflib.get_close_matches(name.replace("/", "-"), names, n=3)
-    hint = f"did you mean {' or '.join(near)}?" if near else "a model is NAME@TAG of open_clip, or a folder"
+    similar = difflib.get_close_matches(name.replace("/", "-"), names, n=3)
+    hint = f"did you mean {' or '.join(similar)}?" if similar else "a model is NAME@TAG of open_clip, or a folder"
     return f"there is neither an open_clip model nor a folder called {name!r}; {hint}"
 
 
-def check_folder(folder: Path) -> None:
-    """Refuse a folder that open_clip would fail on with a trace, or fill with random weights."""
+def check_model_folder(folder: Path) -> None:
+    """Reject a folder that open_clip would fail on, or would load with random weights."""
     path = folder / "open_clip_config.json"
     if not folder.is_dir():
         raise BackboneError(f"there is no folder {folder}")
@@ -260,59 +276,101 @@ def check_folder(folder: Path) -> None:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise BackboneError(f"{path} is not JSON: {one_line(error)}") from error
+        raise BackboneError(f"{path} is not JSON: {format_error_line(error)}") from error
     if not isinstance(config, dict) or "embed_dim" not in config.get("model_cfg", {}):
         raise BackboneError(f"{path} has no model_cfg with an embed_dim")
     if not any(next(folder.glob(f"*.{ending}"), None) for ending in ("safetensors", "bin", "pth")):
         raise BackboneError(f"{folder} has no weights (open_clip_model.safetensors)")
     text = config["model_cfg"].get("text_cfg")
-    named = [str(text.get(name) or "") for name in HF_FOLDERS] if isinstance(text, dict) else []
-    for place in (folder, *(Path(name) for name in named if name)):
-        refuse_code_in(place)
+    names = [str(text.get(key) or "") for key in HF_NAME_SETTINGS] if isinstance(text, dict) else []
+    for code_folder in (folder, *(Path(name) for name in names if name)):
+        refuse_code_in_folder(code_folder)
 
 
-def refuse_code_in(folder: Path) -> None:
-    """transformers would ask on the terminal whether to run the Python that a folder brings along; here nobody may."""
+def refuse_code_in_folder(folder: Path) -> None:
+    """Reject a folder with Python code of its own, which transformers would offer to run."""
     for name in ("tokenizer_config.json", "config.json"):
         try:
             config = json.loads((folder / name).read_bytes())
         except (OSError, ValueError):
-            continue  # none, or one that is refused when it is loaded
+            continue  # no file, or one that fails when it is loaded
         if isinstance(config, dict) and config.get("auto_map"):
-            raise BackboneError(f"{folder / name} asks to run code of its own (auto_map): it is not loaded")
+            raise BackboneError(f"{folder / name} asks to run code of its own (auto_map), which is not allowed")
 
 
-def refuse_code(spec: str, config: Any) -> None:
-    """Refuse a configuration that has the tokenizer or the text tower run Python of its own from the model's folder."""
+def refuse_remote_code(spec: str, config: Any) -> None:
+    """Reject a configuration that makes the tokenizer or text tower run Python code from the model's folder."""
     if isinstance(config, dict):
         if config.get("trust_remote_code"):
-            raise BackboneError(f"{spec} asks for trust_remote_code, to run code of its own: it is not loaded")
+            raise BackboneError(f"{spec} asks for trust_remote_code, to run code of its own, which is not allowed")
         for value in config.values():
-            refuse_code(spec, value)
+            refuse_remote_code(spec, value)
     elif isinstance(config, list):
         for value in config:
-            refuse_code(spec, value)
+            refuse_remote_code(spec, value)
 
 
-def without_fetch_settings(config: Any) -> Any:
-    """A copy of a model configuration with nothing in it that would fetch weights."""
+def drop_download_settings(config: Any) -> Any:
+    """Copy a model configuration without the settings that would download weights."""
     if isinstance(config, dict):
-        return {key: without_fetch_settings(value) for key, value in config.items() if key not in FETCH_SETTINGS}
+        return {key: drop_download_settings(value) for key, value in config.items() if key not in DOWNLOAD_SETTINGS}
     return list(config) if isinstance(config, tuple) else config
 
 
-def why_not(spec: str, error: Exception) -> str:
-    """One line on why a model could not be loaded, and what to do."""
-    reason = one_line(error)
+def explain_load_failure(spec: str, error: Exception) -> str:
+    """Explain in one line why a model could not be loaded, and what to do."""
+    reason = format_error_line(error)
     if any(sign in reason for sign in ("Failed to download", "Failed initial", "Required pretrained weights")):
         return (
-            f"cannot fetch the weights of {spec}: they are not in the local cache and the hub did not give them; "
-            f"check the name and the connection, or name a copy on disk as {LOCAL}PATH"
+            f"cannot download the weights of {spec}: they are not in the local cache and the hub did not return them; "
+            f"check the name and the connection, or name a copy on disk as {LOCAL_PREFIX}PATH"
         )
     return f"cannot load {spec}: {reason}"
 
 
-def one_line(error: BaseException, limit: int = 300) -> str:
-    """The message of an error on one line, without the advice of the library that raised it."""
+def format_error_line(error: BaseException, limit: int = 300) -> str:
+    """The message of an error on one line, cut to `limit` characters."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+@contextmanager
+def weight_download(remote: bool) -> Iterator[None]:
+    """Mute the libraries' log lines during a load. Without a network, use only the hub's cache."""
+    root, hub = logging.getLogger(), logging.getLogger("huggingface_hub")
+    mute = logging.NullHandler()  # the root logger would otherwise install a handler that prints
+    level = hub.level
+    root.addHandler(mute)
+    hub.setLevel(logging.CRITICAL)
+    try:
+        with offline_hub_mode() if remote and not can_resolve_hub() else nullcontext():
+            yield
+    finally:
+        root.removeHandler(mute)
+        hub.setLevel(level)
+
+
+def can_resolve_hub() -> bool:
+    """Whether the hub's host name resolves. Behind a proxy, the proxy resolves it."""
+    from huggingface_hub import constants
+
+    if getproxies() or constants.HF_HUB_OFFLINE:
+        return True
+    try:
+        socket.getaddrinfo(urlsplit(constants.ENDPOINT).hostname, 443)
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def offline_hub_mode() -> Iterator[None]:
+    """Set the hub library to offline mode: uncached files fail at once instead of after a minute of retries."""
+    from huggingface_hub import constants
+
+    offline = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = offline

@@ -1,12 +1,15 @@
-"""A checkpoint is a folder: `config.json`, `head.safetensors` and, after training end to end, the encoders as well.
+"""Save and load checkpoints: folders with `config.json`, `head.safetensors` and, if they were trained, the encoders.
 
-The encoders are kept as `open_clip_config.json` and `open_clip_model.safetensors`, so that open_clip itself loads the
-same folder as `local-dir:FOLDER`; a head fitted on frozen encoders only names its backbone and keeps the fingerprint
-of it. Loading never unpickles, and a folder is written whole under another name and then renamed.
+The encoders are stored as `open_clip_config.json` and `open_clip_model.safetensors`, so open_clip itself can load the
+folder as `local-dir:FOLDER`. A head fitted on frozen encoders stores only the name and fingerprint of its backbone.
+Loading never unpickles. A folder is written under another name and then renamed.
 """
 
 import json
-from collections.abc import Callable, Mapping
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +20,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from model.atomic_folder import written_whole
-from model.backbone import LOCAL, Backbone, BackboneError, backbone_fingerprint, load_backbone, one_line
+from model.backbone import (
+    LOCAL_PREFIX,
+    Backbone,
+    BackboneError,
+    compute_backbone_fingerprint,
+    format_error_line,
+    load_backbone,
+)
 from model.model_errors import ModelError
 from model.prototypes import HeadConfig, HeadError, PrototypeHead
 
@@ -30,12 +39,12 @@ BACKBONE = "open_clip_model.safetensors"
 
 
 class CheckpointError(ModelError):
-    """A checkpoint that cannot be read, or that belongs to another model."""
+    """The checkpoint cannot be read or written, or it belongs to another model."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A PAU: encoders, head, and the settings it was made with."""
+    """A PAU model: encoders, head and settings."""
 
     backbone: Backbone
     head: PrototypeHead
@@ -43,8 +52,8 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """What a name on the command line stands for: encoders, and a head where it is a checkpoint."""
+class LoadedModel:
+    """The encoders that a name on the command line stands for, and the head if it is a checkpoint."""
 
     backbone: Backbone
     head: PrototypeHead | None
@@ -59,18 +68,18 @@ def save_checkpoint(
     backbone_spec: str | None = None,
     backbone_print: str | None = None,
     extra: Mapping[str, Any] | None = None,
-    beside: Callable[[Path], None] | None = None,
+    write_more: Callable[[Path], None] | None = None,
 ) -> Path:
-    """Write a checkpoint and return its folder; an older one of that name is replaced.
+    """Write a checkpoint, or replace an older one, and return its folder.
 
-    Either `backbone`, or its `backbone_spec` and fingerprint `backbone_print` where only embeddings are at hand.
-    `with_backbone` stores the encoders too (they were trained). `extra` is kept in config.json as it is;
-    `beside` writes further files into the folder before it takes its place.
+    Pass `backbone`, or its `backbone_spec` and fingerprint `backbone_print` if only embeddings are at hand.
+    `with_backbone` also stores the encoders, because they were trained. `extra` goes into config.json unchanged.
+    `write_more` writes further files into the folder before it is renamed.
     """
     if backbone is not None:
         backbone_spec = backbone.spec
-        # Training changes weights after the fingerprint was first taken.
-        backbone_print = backbone_fingerprint(backbone) if with_backbone else backbone.fingerprint
+        # Training changes weights after the fingerprint was first computed.
+        backbone_print = compute_backbone_fingerprint(backbone) if with_backbone else backbone.fingerprint
         if backbone.dim != head.config.dim:
             raise CheckpointError(f"the head is for width {head.config.dim}, the backbone has {backbone.dim}")
     if backbone_spec is None or backbone_print is None:
@@ -79,30 +88,30 @@ def save_checkpoint(
         "format": FORMAT,
         "head": head.config.to_dict(),
         "head_fingerprint": head.fingerprint,
-        "backbone": {"spec": absolute(backbone_spec), "fingerprint": backbone_print, "stored": with_backbone},
+        "backbone": {"spec": make_spec_absolute(backbone_spec), "fingerprint": backbone_print, "stored": with_backbone},
         "extra": dict(extra or {}),
     }
     check_replaceable(Path(folder))
-    with written_whole(Path(folder)) as draft:
+    with replace_folder(Path(folder)) as draft:
         save_tensors(head.state_dict(), draft / HEAD)
         if with_backbone and backbone is not None:
             save_backbone(backbone, draft)
-        if beside is not None:
-            beside(draft)
+        if write_more is not None:
+            write_more(draft)
         write_json(config, draft / CONFIG)
     return Path(folder)
 
 
-def absolute(spec: str) -> str:
-    """A model on disk by its full path: a checkpoint must work from any folder."""
-    path = Path(spec.removeprefix(LOCAL))
-    if not spec.startswith(LOCAL) and not (path / CONFIG).is_file():
+def make_spec_absolute(spec: str) -> str:
+    """Make the path of a model on disk absolute: a checkpoint must load from any working directory."""
+    path = Path(spec.removeprefix(LOCAL_PREFIX))
+    if not spec.startswith(LOCAL_PREFIX) and not (path / CONFIG).is_file():
         return spec
     return spec.removesuffix(str(path)) + str(path.resolve())
 
 
 def save_backbone(backbone: Backbone, folder: Path) -> None:
-    """The encoders as open_clip reads them from a folder, with the files of a tokenizer that has any."""
+    """Save the encoders in open_clip's folder format, with the tokenizer's files if it has any."""
     save_tensors(backbone.model.state_dict(), folder / BACKBONE)
     if hasattr(backbone.tokenizer, "save_pretrained"):
         backbone.tokenizer.save_pretrained(str(folder))
@@ -110,16 +119,16 @@ def save_backbone(backbone: Backbone, folder: Path) -> None:
 
 
 def load_checkpoint(folder: str | Path, device: str = "cpu") -> Checkpoint:
-    """Encoders and head of a checkpoint; refuses a backbone other than the one the head was made for."""
+    """Load encoders and head. Rejects a backbone other than the one that the head was made for."""
     folder = Path(folder)
-    config = read_config(folder)
-    head = load_head(folder, device)
+    config = read_checkpoint_config(folder)
+    head = load_prototype_head(folder, device)
     expected = config["backbone"]
     if not expected["stored"] and Path(expected["spec"]).resolve() == folder.resolve():
         raise CheckpointError(f"{folder} names itself as its backbone: it was written over the model it was made for")
     try:
         if expected["stored"]:
-            backbone = load_backbone(f"{LOCAL}{folder}", device)
+            backbone = load_backbone(f"{LOCAL_PREFIX}{folder}", device)
         else:
             backbone = load_model(expected["spec"], device).backbone
     except BackboneError as error:
@@ -129,7 +138,7 @@ def load_checkpoint(folder: str | Path, device: str = "cpu") -> Checkpoint:
 
 
 def check_backbone(folder: Path, config: Mapping[str, Any], backbone: Backbone) -> None:
-    """Refuse a backbone of another width, or with other weights, than the head was made for."""
+    """Reject a backbone whose width or weights differ from those that the head was made for."""
     width = config["head"]["dim"]
     if backbone.dim != width:
         raise CheckpointError(
@@ -143,47 +152,49 @@ def check_backbone(folder: Path, config: Mapping[str, Any], backbone: Backbone) 
         )
 
 
-def load_head(folder: str | Path, device: str = "cpu") -> PrototypeHead:
-    """Only the head of a checkpoint, without touching its encoders."""
+def load_prototype_head(folder: str | Path, device: str = "cpu") -> PrototypeHead:
+    """Load only the head of a checkpoint, without its encoders."""
     folder = Path(folder)
-    config = read_config(folder)
+    config = read_checkpoint_config(folder)
     try:
         head = PrototypeHead(HeadConfig.from_dict(config["head"]))
     except HeadError as error:
         raise CheckpointError(f"{folder / CONFIG}: {error}") from error
     tensors = read_tensors(folder / HEAD)
     expected = {name: tuple(tensor.shape) for name, tensor in head.state_dict().items()}
-    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    if found != expected:
-        raise CheckpointError(f"{folder / HEAD} holds {shapes(found)}, but config.json asks for {shapes(expected)}")
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if shapes != expected:
+        raise CheckpointError(
+            f"{folder / HEAD} has {format_shapes(shapes)}, but config.json needs {format_shapes(expected)}"
+        )
     head.load_state_dict(tensors)
     if head.fingerprint != config["head_fingerprint"]:
         raise CheckpointError(f"{folder / HEAD} is not the file that {CONFIG} was written with: save it again")
     return head.to(device).eval()
 
 
-def load_model(spec: str | Path, device: str = "cpu") -> Loaded:
-    """A checkpoint folder, or any open_clip model (which has no head)."""
+def load_model(spec: str | Path, device: str = "cpu") -> LoadedModel:
+    """Load a checkpoint folder, or any open_clip model (which has no head)."""
     folder = Path(spec)
     if (folder / CONFIG).is_file() or (folder.is_dir() and str(spec) not in open_clip.list_models()):
         checkpoint = load_checkpoint(spec, device)
-        return Loaded(checkpoint.backbone, checkpoint.head)
-    return Loaded(load_backbone(str(spec), device), None)
+        return LoadedModel(checkpoint.backbone, checkpoint.head)
+    return LoadedModel(load_backbone(str(spec), device), None)
 
 
-def read_config(folder: Path) -> dict[str, Any]:
-    """config.json of a checkpoint, with what the loader relies on."""
+def read_checkpoint_config(folder: Path) -> dict[str, Any]:
+    """Read config.json of a checkpoint, and check the keys that loading needs."""
     path = folder / CONFIG
     if not path.is_file():
-        hint = f"; an open_clip model is written {LOCAL}{folder}" if (folder / BACKBONE_CONFIG).is_file() else ""
+        hint = f"; an open_clip model is written {LOCAL_PREFIX}{folder}" if (folder / BACKBONE_CONFIG).is_file() else ""
         raise CheckpointError(f"{folder} is not a checkpoint: it has no {CONFIG}{hint}")
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
-        raise CheckpointError(f"{path} cannot be read: {one_line(error)}") from error
+        raise CheckpointError(f"{path} cannot be read: {format_error_line(error)}") from error
     if not isinstance(config, dict) or config.get("format") != FORMAT:
-        found = config.get("format") if isinstance(config, dict) else None
-        raise CheckpointError(f"{path} has format {found!r}; this version reads format {FORMAT}")
+        number = config.get("format") if isinstance(config, dict) else None
+        raise CheckpointError(f"{path} has format {number!r}; this version reads format {FORMAT}")
     backbone = config.get("backbone")
     complete = isinstance(backbone, dict) and {"spec", "fingerprint", "stored"} <= set(backbone)
     if not complete or not isinstance(config.get("head"), dict) or "head_fingerprint" not in config:
@@ -197,16 +208,18 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except (SafetensorError, OSError, ValueError) as error:
-        raise CheckpointError(f"{path} is damaged or not a safetensors file: {one_line(error)}") from error
+        raise CheckpointError(f"{path} is damaged or not a safetensors file: {format_error_line(error)}") from error
 
 
 def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Write tensors that own their memory: safetensors refuses shared and strided ones."""
-    own = {name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
+    """Write copies of the tensors: safetensors refuses shared and strided memory."""
+    copies = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
+    }
     try:
-        save_file(own, path)
-    except (SafetensorError, OSError) as error:  # a full disk has another name here
-        raise CheckpointError(f"cannot write {path}: {one_line(error)}") from error
+        save_file(copies, path)
+    except (SafetensorError, OSError) as error:  # a full disk raises SafetensorError
+        raise CheckpointError(f"cannot write {path}: {format_error_line(error)}") from error
 
 
 def write_json(value: Any, path: Path) -> None:
@@ -214,12 +227,48 @@ def write_json(value: Any, path: Path) -> None:
 
 
 def check_replaceable(folder: Path) -> None:
-    """Refuse to write a checkpoint over what is not one."""
+    """Refuse to replace a file or folder that is not a checkpoint."""
     if folder.exists() and not folder.is_dir():
         raise CheckpointError(f"{folder} is a file; a checkpoint is a folder")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / CONFIG).is_file():
         raise CheckpointError(f"{folder} exists and is not a checkpoint: name another folder")
 
 
-def shapes(tensors: Mapping[str, tuple[int, ...]]) -> str:
+def format_shapes(tensors: Mapping[str, tuple[int, ...]]) -> str:
     return ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in sorted(tensors.items())) or "nothing"
+
+
+@contextmanager
+def replace_folder(folder: Path) -> Iterator[Path]:
+    """Yield a draft folder that replaces `folder` at the end, or is deleted on an error.
+
+    A full folder cannot be replaced in one step. The complete draft is renamed to `.NAME.MARK.new`, the old folder is
+    renamed, then the new one takes its name. A kill between two steps leaves at least one complete folder, which
+    `recover_folder` restores.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    mark = uuid.uuid4().hex[:8]
+    draft, new, old = (folder.with_name(f".{folder.name}.{mark}.{suffix}") for suffix in ("draft", "new", "old"))
+    draft.mkdir()
+    try:
+        yield draft
+        draft.rename(new)
+        if folder.exists():
+            folder.rename(old)
+        new.rename(folder)
+    finally:
+        if old.exists() and not folder.exists():
+            old.rename(folder)
+        for leftover in (draft, new, old):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def recover_folder(folder: Path) -> None:
+    """Restore `folder` after a kill, from the new version if that is complete, and remove leftovers."""
+    for suffix in ("new", "old"):
+        for version in sorted(folder.parent.glob(f".{folder.name}.*.{suffix}")):
+            if not folder.exists():
+                version.rename(folder)
+    for suffix in ("draft", "new", "old"):
+        for leftover in folder.parent.glob(f".{folder.name}.*.{suffix}"):
+            shutil.rmtree(leftover, ignore_errors=True)

@@ -1,15 +1,15 @@
-"""Prototypes learned on stored embeddings with frozen encoders: seconds, no labels, any open_clip model.
+"""Fit prototypes on stored embeddings with frozen encoders: in seconds, without labels, for any open_clip model.
 
-`fit_prototypes(visual, text)` follows one of two recipes:
+`fit_prototypes(visual, text)` has two recipes:
 
-- "corpus" (default): the target of u is a number of each instance, taken over the *whole* corpus of the other modality,
-  standardised and squashed to (0, 1): the paper's h (mean similarity), or for target "retrieval" the logarithm of the
-  perplexity of its retrieval distribution. It holds in any geometry: with a modality gap (CLIP), without one, or with
-  negative mean similarities (SigLIP). `model.prototype_start` gives the prototypes to start from.
-- "paper": h of random batches, lambda = mean(u)/mean(h) per batch, Xavier start. Kept to compare with; where mean
-  similarities are near zero lambda explodes and the noise of a batch drowns the signal.
+- "corpus" (default): the target of u is computed for each instance over the *whole* corpus of the other modality,
+  standardized and mapped to (0, 1) by a sigmoid. It is the paper's h (mean similarity) or, for target "retrieval", the
+  log-perplexity of the retrieval distribution. This works with a modality gap (CLIP), without one, and with negative
+  mean similarities (SigLIP). `model.prototype_initialization` gives the initial prototypes.
+- "paper": h of random batches, lambda = mean(u)/mean(h) per batch, Xavier initialization. It is there for comparison:
+  if mean similarities are close to zero, lambda explodes and the noise of a batch hides the signal.
 
-Both minimise L_uct (equation 6) and L_div (equation 7) by Adam, and are the same for the same seed.
+Both minimize L_uct (equation 6) and L_div (equation 7) with Adam. The same seed gives the same prototypes.
 """
 
 from collections.abc import Callable
@@ -21,34 +21,34 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from model.losses import diversity_loss, mean_similarities, uncertainty_loss
+from model.losses import compute_mean_similarities, diversity_loss, uncertainty_loss
 from model.model_errors import ModelError
-from model.prototype_start import Starts, best_start
+from model.prototype_initialization import PrototypeInitializer, choose_initial_prototypes
 from model.prototypes import HeadConfig, PrototypeHead
-from model.similarity import log_perplexity
+from model.similarity import compute_log_perplexity
 
 Recipe = Literal["corpus", "paper"]
 Target = Literal["h", "retrieval"]
-Loss = Callable[[Tensor, Tensor], Tensor]  # of rows of media and rows of captions
-Measure = Callable[[Tensor, Tensor], Tensor]  # of instances (N, D) among those of the other modality (M, D)
+Loss = Callable[[Tensor, Tensor], Tensor]  # (rows of media, rows of captions) -> loss
+Measure = Callable[[Tensor, Tensor], Tensor]  # instances (N, D), other modality (M, D) -> (N,)
 
 
-START_ROWS = 20_000  # instances that the start is computed from: many more than any embedding has dimensions
+INITIALIZATION_ROWS = 20_000  # instances for the initialization: many more than embeddings have dimensions
 
 
 class FitError(ModelError):
-    """Embeddings that no prototypes can be fitted on."""
+    """Embeddings or settings that prototypes cannot be fitted with."""
 
 
 @dataclass(frozen=True)
 class FitConfig:
-    """How prototypes are learned; the defaults are for recipe "corpus"."""
+    """Training settings of the prototypes; the defaults are for recipe "corpus"."""
 
     steps: int = 100
     batch: int = 2048
     learning_rate: float = 2e-3
-    diversity_weight: float = 0.02  # of L_div, with L_uct at 1
-    at_most: int = 200_000  # instances of each modality that are learned from; h is taken against all
+    diversity_weight: float = 0.02  # of L_div; L_uct has weight 1
+    max_instances: int = 200_000  # of each modality to train on; targets are computed over all
 
 
 # The weights of the released program, 100 for the mean of both L_uct (here their sum, so 50) and 0.015 * 100^2 for
@@ -67,18 +67,18 @@ def fit_prototypes(
     seed: int = 0,
     settings: FitConfig | None = None,
 ) -> PrototypeHead:
-    """A head whose u follows `target` on these embeddings. Media and captions need not be paired, nor as many.
+    """Fit a head whose u follows `target` on these embeddings. Media and captions need not be pairs.
 
-    `logit_scale` is the backbone's inverse temperature, which target "retrieval" needs. Recipe "corpus" raises
-    `config.scale` and sets its centres where the geometry needs it: see the returned head.
+    `logit_scale` is the backbone's inverse temperature, which target "retrieval" needs. Recipe "corpus" may raise
+    `config.scale` and set its centers if the geometry needs it: see the returned head.
     """
     config = config or HeadConfig(dim=visual.shape[-1])
-    visual, text = checked(visual, "media", config.dim), checked(text, "captions", config.dim)
+    visual, text = normalize_embeddings(visual, "media", config.dim), normalize_embeddings(text, "captions", config.dim)
     generator = torch.Generator().manual_seed(seed)
     with torch.enable_grad():
         if recipe == "corpus":
-            follow = measure_of(target, logit_scale)
-            return fit_to_corpus(visual, text, config, settings or FitConfig(), seed, generator, follow)
+            measure = choose_target_measure(target, logit_scale)
+            return fit_to_corpus(visual, text, config, settings or FitConfig(), seed, generator, measure)
         if recipe == "paper" and target == "h":
             return fit_like_paper(visual, text, config, settings or PAPER, seed, generator)
     if recipe == "paper":
@@ -86,48 +86,48 @@ def fit_prototypes(
     raise FitError(f"recipe must be corpus or paper, not {recipe!r}")
 
 
-def measure_of(target: Target, logit_scale: float | None) -> Measure:
-    """What u follows: a number of each instance (N, D) among all of the other modality (M, D)."""
+def choose_target_measure(target: Target, logit_scale: float | None) -> Measure:
+    """The function that computes the target of u for instances (N, D) and the other modality (M, D)."""
     if target == "h":
-        return mean_similarity
+        return measure_corpus_similarity
     if target != "retrieval":
         raise FitError(f"target must be h or retrieval, not {target!r}")
     if logit_scale is None or not logit_scale > 0:
         raise FitError("target retrieval needs the logit scale of the model that made the embeddings")
-    return partial(log_perplexity, scale=logit_scale)
+    return partial(compute_log_perplexity, scale=logit_scale)
 
 
-def checked(embeddings: Tensor, what: str, dim: int) -> Tensor:
-    """L2-normalised single precision, after refusing what cannot be learned from."""
+def normalize_embeddings(embeddings: Tensor, modality: str, dim: int) -> Tensor:
+    """Check embeddings (N, D) and return them L2-normalized in single precision."""
     if embeddings.ndim != 2 or embeddings.shape[1] != dim:
-        raise FitError(f"embeddings of {what} must be of shape (N, {dim}), not {tuple(embeddings.shape)}")
+        raise FitError(f"embeddings of {modality} must be of shape (N, {dim}), not {tuple(embeddings.shape)}")
     if len(embeddings) == 0:
-        raise FitError(f"there are no embeddings of {what} to fit prototypes on")
+        raise FitError(f"there are no embeddings of {modality} to fit prototypes on")
     embeddings = embeddings.detach().float()
     if not bool(torch.isfinite(embeddings).all()):
-        raise FitError(f"embeddings of {what} hold NaN or infinity")
+        raise FitError(f"embeddings of {modality} contain NaN or infinity")
     return F.normalize(embeddings, dim=-1)
 
 
-def mean_similarity(embeddings: Tensor, others: Tensor) -> Tensor:
-    """h (N,): mean cosine of unit vectors (N, D) to all unit vectors (M, D) of the other modality."""
-    return embeddings @ others.mean(dim=0, dtype=torch.float64).to(embeddings.dtype)
+def measure_corpus_similarity(embeddings: Tensor, candidates: Tensor) -> Tensor:
+    """h of equation 6 (N,): mean cosine of unit vectors (N, D) to all unit vectors (M, D) of the other modality."""
+    return embeddings @ candidates.mean(dim=0, dtype=torch.float64).to(embeddings.dtype)
 
 
-def standardised(found: Tensor) -> Tensor:
-    """Numbers with mean 0 and deviation 1 over the corpus; all zero where every instance is alike."""
-    centred = found.double() - found.double().mean()
-    deviation = centred.square().mean().sqrt()
+def standardize_target(values: Tensor) -> Tensor:
+    """Values (N,) with mean 0 and standard deviation 1 over the corpus; all zero if all are equal."""
+    centered = values.double() - values.double().mean()
+    deviation = centered.square().mean().sqrt()
     if float(deviation) < 1e-7:
-        return torch.zeros_like(found)
-    # Beyond four deviations the squashed target is flat, and outliers would only bend the start.
-    return (centred / deviation).clamp(-4.0, 4.0).to(found.dtype)
+        return torch.zeros_like(values)
+    # Beyond four deviations the sigmoid is flat, and outliers would only bias the regression.
+    return (centered / deviation).clamp(-4.0, 4.0).to(values.dtype)
 
 
-def subset(embeddings: Tensor, at_most: int, generator: torch.Generator) -> Tensor:
-    if len(embeddings) <= at_most:
+def draw_subset(embeddings: Tensor, size: int, generator: torch.Generator) -> Tensor:
+    if len(embeddings) <= size:
         return embeddings
-    return embeddings[torch.randperm(len(embeddings), generator=generator)[:at_most].to(embeddings.device)]
+    return embeddings[torch.randperm(len(embeddings), generator=generator)[:size].to(embeddings.device)]
 
 
 def fit_to_corpus(
@@ -137,54 +137,55 @@ def fit_to_corpus(
     settings: FitConfig,
     seed: int,
     generator: torch.Generator,
-    follow: Measure,
+    measure: Measure,
 ) -> PrototypeHead:
-    """Recipe "corpus": a warm start by regression, then Adam on L_uct + L_div against the squashed target."""
-    linear = follow is mean_similarity
-    at_most = settings.at_most if linear else min(settings.at_most, START_ROWS)  # perplexity costs many products
-    some_visual, some_text = (subset(x, at_most, generator) for x in (visual, text))
-    z_visual = standardised(follow(some_visual, text))
-    z_text = standardised(follow(some_text, visual))
-    drawn = PrototypeHead(config, seed).to(visual.device)
-    starts = []
-    for embeddings, z, bank in ((some_visual, z_visual, drawn.text), (some_text, z_text, drawn.visual)):
-        rows = torch.randperm(len(z), generator=generator)[:START_ROWS].to(z.device)
-        starts.append(Starts(embeddings[rows], z[rows], config, bank, linear=linear))
-    scale, for_visual, for_text = best_start(starts[0], starts[1], config.scale)
+    """Recipe "corpus": initialization by regression, then Adam on L_uct + L_div."""
+    linear = measure is measure_corpus_similarity
+    # Perplexity is expensive, so it is computed for fewer instances.
+    size = settings.max_instances if linear else min(settings.max_instances, INITIALIZATION_ROWS)
+    visual_sample, text_sample = (draw_subset(x, size, generator) for x in (visual, text))
+    z_visual = standardize_target(measure(visual_sample, text))
+    z_text = standardize_target(measure(text_sample, visual))
+    random_head = PrototypeHead(config, seed).to(visual.device)
+    initializers = []
+    for embeddings, z, bank in ((visual_sample, z_visual, random_head.text), (text_sample, z_text, random_head.visual)):
+        rows = torch.randperm(len(z), generator=generator)[:INITIALIZATION_ROWS].to(z.device)
+        initializers.append(PrototypeInitializer(embeddings[rows], z[rows], config, bank, linear=linear))
+    scale, for_visual, for_text = choose_initial_prototypes(*initializers, config.scale)
     config = replace(config, scale=scale, center_visual=for_visual.center, center_text=for_text.center)
     head = PrototypeHead(config, seed).to(visual.device)
-    with torch.no_grad():  # media face the text prototypes, captions the visual ones
+    with torch.no_grad():  # media are compared with the text prototypes, captions with the visual ones
         head.text.copy_(for_visual.bank)
         head.visual.copy_(for_text.bank)
     targets_visual, targets_text = torch.sigmoid(z_visual), torch.sigmoid(z_text)
 
     def loss(rows_visual: Tensor, rows_text: Tensor) -> Tensor:
-        u_visual = head.uncertainty_visual(some_visual[rows_visual])
-        u_text = head.uncertainty_text(some_text[rows_text])
+        u_visual = head.uncertainty_visual(visual_sample[rows_visual])
+        u_text = head.uncertainty_text(text_sample[rows_text])
         return uncertainty_loss(u_visual, targets_visual[rows_visual], lam=1.0) + uncertainty_loss(
             u_text, targets_text[rows_text], lam=1.0
         )
 
-    return learn(head, loss, len(some_visual), len(some_text), settings, generator)
+    return optimize_head(head, loss, len(visual_sample), len(text_sample), settings, generator)
 
 
 def fit_like_paper(
     visual: Tensor, text: Tensor, config: HeadConfig, settings: FitConfig, seed: int, generator: torch.Generator
 ) -> PrototypeHead:
-    """Recipe "paper": h and lambda of each batch."""
+    """Recipe "paper": h and lambda are computed on each batch."""
     head = PrototypeHead(config, seed).to(visual.device)
 
     def loss(rows_visual: Tensor, rows_text: Tensor) -> Tensor:
-        some_visual, some_text = visual[rows_visual], text[rows_text]
-        h_visual, h_text = mean_similarities(some_visual @ some_text.T)
-        return uncertainty_loss(head.uncertainty_visual(some_visual), h_visual) + uncertainty_loss(
-            head.uncertainty_text(some_text), h_text
+        batch_visual, batch_text = visual[rows_visual], text[rows_text]
+        h_visual, h_text = compute_mean_similarities(batch_visual @ batch_text.T)
+        return uncertainty_loss(head.uncertainty_visual(batch_visual), h_visual) + uncertainty_loss(
+            head.uncertainty_text(batch_text), h_text
         )
 
-    return learn(head, loss, len(visual), len(text), settings, generator)
+    return optimize_head(head, loss, len(visual), len(text), settings, generator)
 
 
-def learn(
+def optimize_head(
     head: PrototypeHead,
     uncertainty_terms: Loss,
     media: int,
@@ -192,16 +193,16 @@ def learn(
     settings: FitConfig,
     generator: torch.Generator,
 ) -> PrototypeHead:
-    """Adam with a cosine schedule on random batches of both modalities."""
+    """Train a head with Adam and a cosine schedule on random batches of both modalities."""
     optimizer = torch.optim.Adam(head.parameters(), lr=settings.learning_rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(1, settings.steps))
     device = head.visual.device
     for _ in range(settings.steps):
-        rows = [drawn(count, settings.batch, generator).to(device) for count in (media, captions)]
+        rows = [draw_batch(count, settings.batch, generator).to(device) for count in (media, captions)]
         diversity = diversity_loss(head.visual) + diversity_loss(head.text)
         total = uncertainty_terms(*rows) + settings.diversity_weight * diversity
         if not bool(torch.isfinite(total)):
-            raise FitError("the loss is not a number: lambda explodes where the mean similarity is zero; use corpus")
+            raise FitError("the loss is not finite: lambda explodes if the mean similarity is zero; use recipe corpus")
         optimizer.zero_grad()
         total.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
@@ -209,27 +210,27 @@ def learn(
     return head.eval().requires_grad_(False)
 
 
-def drawn(count: int, batch: int, generator: torch.Generator) -> Tensor:
-    """Rows of a batch: all where they fit, else drawn at random."""
+def draw_batch(count: int, batch: int, generator: torch.Generator) -> Tensor:
+    """Rows of a batch: all rows if they fit, else a random draw."""
     if count <= batch:
         return torch.arange(count)
     return torch.randint(count, (batch,), generator=generator)
 
 
 @dataclass(frozen=True)
-class Agreement:
-    """How u of some instances goes with their h, and how far it spreads."""
+class UncertaintyFit:
+    """Correlation of u with its target over some instances, and quantiles of u."""
 
-    pearson: float  # NaN where either is constant
+    pearson: float  # NaN if either is constant
     low: float  # 5th percentile of u
     median: float
     high: float  # 95th percentile
 
 
-def agreement(u: Tensor, h: Tensor) -> Agreement:
-    """Of u and h (N,)."""
+def measure_uncertainty_fit(u: Tensor, h: Tensor) -> UncertaintyFit:
+    """Compare u and its target h, both (N,)."""
     pearson = float(torch.corrcoef(torch.stack([u.double(), h.double()]))[0, 1]) if len(u) > 1 else float("nan")
     quantiles = torch.tensor([0.05, 0.5, 0.95], dtype=u.dtype, device=u.device)
-    at_most = u[:: max(1, len(u) // 1_000_000)]  # torch.quantile takes no more than 16 million
-    low, median, high = (float(value) for value in torch.quantile(at_most, quantiles))
-    return Agreement(pearson, low, median, high)
+    sample = u[:: max(1, len(u) // 1_000_000)]  # torch.quantile takes no more than 16 million values
+    low, median, high = (float(value) for value in torch.quantile(sample, quantiles))
+    return UncertaintyFit(pearson, low, median, high)

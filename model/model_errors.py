@@ -1,5 +1,5 @@
-"""Errors whose message is meant for a person: the command line prints them as one line."""
+"""Base of the errors in model/, in a module that imports nothing."""
 
 
 class ModelError(Exception):
-    """Base of every error whose message is meant for a person."""
+    """An error with a message for the user, which the command line prints as one line."""

@@ -1,8 +1,8 @@
-"""Bytes of an image to the pixels an encoder wants, without torch: decode as a browser shows it, resize, crop.
+"""Decode images to the pixels that an encoder needs, without torch: decode as a browser shows them, resize, crop.
 
-`decode_image` is for untrusted bytes (run it in a process that can be killed: auditor.workers.decoder_pool). `fit_to`
-gives, byte for byte, what open_clip's own evaluation transform has before it turns the image into a tensor. Colour
-profiles are not applied: CLIP models are trained on pixels as they are stored.
+`decode_image` is for untrusted bytes: run it in a process that can be killed (auditor.workers.decoder_pool).
+`fit_image` gives the same bytes as open_clip's evaluation transform before its conversion to a tensor. Color profiles
+are not applied, because CLIP models are trained on pixels as they are stored.
 """
 
 import io
@@ -36,8 +36,8 @@ CLIP_MEAN: Triple = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD: Triple = (0.26862954, 0.26130258, 0.27577711)
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
-MAX_INTERMEDIATE = 1 << 25  # pixels between resize and crop: only slivers beyond 1 : 600 have more at 224
-ORIENTATION = 0x0112  # EXIF and TIFF alike
+MAX_INTERMEDIATE = 1 << 25  # pixels between resize and crop: only aspect ratios beyond 1 : 600 have more at 224
+ORIENTATION = 0x0112  # tag of EXIF and of TIFF
 TRANSPOSITIONS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -50,7 +50,7 @@ TRANSPOSITIONS = {
 
 
 class DecodeError(ModelError):
-    """A medium that gives no pixels; `status` is the status of its rows."""
+    """A medium that cannot be decoded. `status` becomes the status of its rows."""
 
     def __init__(self, status: Literal["corrupt", "too_large"], message: str) -> None:
         super().__init__(message)
@@ -58,18 +58,18 @@ class DecodeError(ModelError):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What one file may cost. `seconds` and `memory` are held by the process that decodes (auditor.workers.decoder_pool)."""
+class DecodeLimits:
+    """Limits for one file. The decoder process (auditor.workers.decoder_pool) enforces `seconds` and `memory`."""
 
-    max_pixels: int = 150_000_000  # of one image, or of one frame
+    max_pixels: int = 150_000_000  # of one image or frame
     max_bytes: int = 1 << 30  # of the file
     seconds: float = 60.0
-    memory: int = 3 << 30  # bytes on top of what an idle decoder has
+    memory: int = 3 << 30  # bytes in addition to those of an idle decoder
 
 
 @dataclass(frozen=True, slots=True)
 class PixelSpec:
-    """The pixels an encoder wants: open_clip's preprocessing without its tensors."""
+    """The pixels that an encoder needs: open_clip's preprocessing settings."""
 
     size: tuple[int, int] = (224, 224)  # height, width
     mean: Triple = CLIP_MEAN
@@ -88,19 +88,19 @@ class PixelSpec:
 
     @property
     def kernel(self) -> Interpolation:
-        """open_clip ignores the interpolation where it crops to a size that is not square."""
+        """The interpolation that open_clip uses: always bicubic if it crops to a size that is not square."""
         square = self.size[0] == self.size[1]
         return self.interpolation if square or self.resize_mode != "shortest" else "bicubic"
 
     @classmethod
     def from_open_clip(cls, config: Mapping[str, Any]) -> "PixelSpec":
-        """From open_clip's preprocess dict (`model.visual.preprocess_cfg`); missing keys take open_clip's defaults."""
-        # Only bilinear is not bicubic there: "random" is for training and falls back to bicubic.
+        """Convert open_clip's preprocessing dict (`model.visual.preprocess_cfg`), with open_clip's defaults."""
+        # "random" is for training; open_clip evaluates it as bicubic.
         interpolation = "bilinear" if config.get("interpolation") == "bilinear" else "bicubic"
         return cls(
-            size=pair(config.get("size") or 224),
-            mean=triple(config.get("mean") or CLIP_MEAN),
-            std=triple(config.get("std") or CLIP_STD),
+            size=parse_size(config.get("size") or 224),
+            mean=parse_channels(config.get("mean") or CLIP_MEAN),
+            std=parse_channels(config.get("std") or CLIP_STD),
             interpolation=cast(Interpolation, interpolation),
             resize_mode=config.get("resize_mode") or "shortest",
             fill=int(config.get("fill_color") or 0),
@@ -118,15 +118,15 @@ class PixelSpec:
         return cls(**values)
 
 
-def pair(size: int | list[int] | tuple[int, ...]) -> tuple[int, int]:
-    """open_clip writes a size as 224, [224] or [224, 288]."""
+def parse_size(size: int | list[int] | tuple[int, ...]) -> tuple[int, int]:
+    """(height, width) of a size that open_clip writes as 224, [224] or [224, 288]."""
     if isinstance(size, int):
         return size, size
     return int(size[0]), int(size[-1])
 
 
-def triple(values: float | list[float] | tuple[float, ...]) -> Triple:
-    """One number for all channels, or one for each."""
+def parse_channels(values: float | list[float] | tuple[float, ...]) -> Triple:
+    """Red, green and blue from one number for all channels or one number for each."""
     red, green, blue = (values,) * 3 if isinstance(values, int | float) else values
     return float(red), float(green), float(blue)
 
@@ -134,65 +134,65 @@ def triple(values: float | list[float] | tuple[float, ...]) -> Triple:
 # ---------------------------------------------------------------------------------------------------- resize and crop
 
 
-def fit_to(spec: PixelSpec, image: Image.Image) -> Pixels:
+def fit_image(spec: PixelSpec, image: Image.Image) -> Pixels:
     """Resize, crop and pad an RGB image to `spec.size`: uint8 (H, W, 3), equal to open_clip's transform."""
-    resized = resized_size(spec, image.size)
+    resized_size = compute_resized_size(spec, image.size)
     if spec.resize_mode == "longest":
-        fitted = centre(resize(image, resized, spec.kernel), spec.size, spec.fill)
+        fitted = crop_or_pad(resize_image(image, resized_size, spec.kernel), spec.size, spec.fill)
     else:
-        fitted = cover(image, resized, spec.size, spec.kernel)
+        fitted = resize_and_crop(image, resized_size, spec.size, spec.kernel)
     return np.asarray(fitted, dtype=np.uint8)
 
 
-def resized_size(spec: PixelSpec, size: tuple[int, int]) -> tuple[int, int]:
-    """(width, height) that an image of (width, height) `size` is resized to, before it is cut or padded."""
+def compute_resized_size(spec: PixelSpec, size: tuple[int, int]) -> tuple[int, int]:
+    """(width, height) to which an image of (width, height) `size` is resized before it is cropped or padded."""
     height, width = spec.size
     if spec.resize_mode == "squash":
         return width, height
     if spec.resize_mode == "longest":
-        return by_ratio(size, spec.size, max)
-    return by_short_edge(size, height) if height == width else by_ratio(size, spec.size, min)
+        return scale_by_ratio(size, spec.size, max)
+    return scale_short_edge(size, height) if height == width else scale_by_ratio(size, spec.size, min)
 
 
-def by_short_edge(size: tuple[int, int], edge: int) -> tuple[int, int]:
-    """(width, height) with the short edge at `edge`; torchvision rounds the long edge down."""
+def scale_short_edge(size: tuple[int, int], edge: int) -> tuple[int, int]:
+    """(width, height) scaled to a short edge of `edge`. Like torchvision, this rounds the long edge down."""
     short, long = sorted(size)
     long_edge = int(edge * long / short)
     return (edge, long_edge) if size[0] <= size[1] else (long_edge, edge)
 
 
-def by_ratio(size: tuple[int, int], wanted: tuple[int, int], choose: Any) -> tuple[int, int]:
-    """(width, height) shrunk by the larger (`max`) or smaller (`min`) of the two ratios to (height, width) `wanted`."""
-    ratio = choose(size[1] / wanted[0], size[0] / wanted[1])
-    # A sliver would round to nothing, where open_clip fails; an audit shows it as one line of pixels.
+def scale_by_ratio(size: tuple[int, int], target: tuple[int, int], choose: Any) -> tuple[int, int]:
+    """(width, height) divided by the larger (`max`) or smaller (`min`) ratio to (height, width) `target`."""
+    ratio = choose(size[1] / target[0], size[0] / target[1])
+    # open_clip fails if an edge rounds to zero; an audit keeps one line of pixels.
     return max(1, round(size[0] / ratio)), max(1, round(size[1] / ratio))
 
 
-def resize(image: Image.Image, size: tuple[int, int], interpolation: Interpolation) -> Image.Image:
+def resize_image(image: Image.Image, size: tuple[int, int], interpolation: Interpolation) -> Image.Image:
     return image if image.size == size else image.resize(size, FILTERS[interpolation])
 
 
-def cover(
+def resize_and_crop(
     image: Image.Image, resized: tuple[int, int], size: tuple[int, int], interpolation: Interpolation
 ) -> Image.Image:
-    """Resize to (width, height) `resized`, then cut the centre of (height, width) `size`."""
+    """Resize to (width, height) `resized`, then crop the center of (height, width) `size`."""
     height, width = size
     if resized[0] * resized[1] <= MAX_INTERMEDIATE:
-        return centre(resize(image, resized, interpolation), size, fill=0)
-    # A sliver of 1 x 50,000 pixels would grow to 224 x 11,200,000 before the cut: resize only what is kept.
-    left, top = max(0, middle(resized[0], width)), max(0, middle(resized[1], height))
-    right, bottom = min(resized[0], left + width), min(resized[1], top + height)
-    across, down = image.width / resized[0], image.height / resized[1]
-    box = (left * across, top * down, right * across, bottom * down)
-    return centre(image.resize((right - left, bottom - top), FILTERS[interpolation], box), size, fill=0)
+        return crop_or_pad(resize_image(image, resized, interpolation), size, fill=0)
+    # An image of 1 x 50,000 pixels would grow to 224 x 11,200,000 before the crop: resize only the crop.
+    x0, y0 = max(0, center_offset(resized[0], width)), max(0, center_offset(resized[1], height))
+    x1, y1 = min(resized[0], x0 + width), min(resized[1], y0 + height)
+    x_scale, y_scale = image.width / resized[0], image.height / resized[1]
+    box = (x0 * x_scale, y0 * y_scale, x1 * x_scale, y1 * y_scale)
+    return crop_or_pad(image.resize((x1 - x0, y1 - y0), FILTERS[interpolation], box), size, fill=0)
 
 
-def middle(length: int, wanted: int) -> int:
-    return round((length - wanted) / 2.0)
+def center_offset(length: int, target: int) -> int:
+    return round((length - target) / 2.0)
 
 
-def centre(image: Image.Image, size: tuple[int, int], fill: int) -> Image.Image:
-    """The centre of (height, width) `size`; what is missing is padded with `fill` (the odd pixel last)."""
+def crop_or_pad(image: Image.Image, size: tuple[int, int], fill: int) -> Image.Image:
+    """The center of (height, width) `size`, padded with `fill` if the image is smaller (the odd pixel last)."""
     height, width = size
     if image.size == (width, height):
         return image
@@ -200,26 +200,26 @@ def centre(image: Image.Image, size: tuple[int, int], fill: int) -> Image.Image:
         canvas = Image.new("RGB", (max(width, image.width), max(height, image.height)), (fill, fill, fill))
         canvas.paste(image, (max(0, width - image.width) // 2, max(0, height - image.height) // 2))
         image = canvas
-    left, top = middle(image.width, width), middle(image.height, height)
-    return image.crop((left, top, left + width, top + height))
+    x, y = center_offset(image.width, width), center_offset(image.height, height)
+    return image.crop((x, y, x + width, y + height))
 
 
 # ------------------------------------------------------------------------------------------------------------ decode
 
 
-def decode_image(data: bytes, limits: Limits = Limits()) -> Image.Image:  # noqa: B008 (frozen)
-    """The image as a browser shows it, in RGB: first frame, upright, transparency on white, 16 bits scaled to 8."""
+def decode_image(data: bytes, limits: DecodeLimits = DecodeLimits()) -> Image.Image:  # noqa: B008 (frozen)
+    """Decode to RGB as a browser shows it: first frame, upright, transparency on white, 16 bits scaled to 8."""
     if not data:
         raise DecodeError("corrupt", "the file is empty")
     if len(data) > limits.max_bytes:
         raise DecodeError("too_large", f"{len(data):,} bytes, above the limit of {limits.max_bytes:,}")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow warns of odd metadata; a browser shows such files
+            warnings.simplefilter("ignore")  # Pillow warns of odd metadata, but browsers show such files
             with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-                check_size(image.size, limits)
+                check_pixel_count(image.size, limits)
                 image.load()
-                return upright(flatten(image), image)
+                return apply_orientation(convert_to_rgb(image), image)
     except DecodeError:
         raise
     except Image.DecompressionBombError as error:
@@ -228,17 +228,17 @@ def decode_image(data: bytes, limits: Limits = Limits()) -> Image.Image:  # noqa
         raise DecodeError("too_large", "the image does not fit in memory") from error
     except UnidentifiedImageError as error:
         raise DecodeError("corrupt", "the content is of no known format") from error
-    except Exception as error:  # damaged files make Pillow raise nearly anything: SyntaxError, KeyError, struct.error
+    except Exception as error:  # damaged files make Pillow raise SyntaxError, KeyError, struct.error and more
         raise DecodeError("corrupt", f"{type(error).__name__}: {error}") from error
 
 
-def decode_and_fit(data: bytes, spec: PixelSpec, limits: Limits) -> tuple[Pixels, tuple[int, int]]:
-    """The fitted pixels (H, W, 3) of a file, and (width, height) as displayed before fitting."""
+def decode_and_fit(data: bytes, spec: PixelSpec, limits: DecodeLimits) -> tuple[Pixels, tuple[int, int]]:
+    """The fitted pixels (H, W, 3) of an image file, and its (width, height) as displayed before fitting."""
     image = decode_image(data, limits)
-    return fit_to(spec, image), image.size
+    return fit_image(spec, image), image.size
 
 
-def check_size(size: tuple[int, int], limits: Limits) -> None:
+def check_pixel_count(size: tuple[int, int], limits: DecodeLimits) -> None:
     width, height = size
     if width < 1 or height < 1:
         raise DecodeError("corrupt", f"an image of {width} x {height} pixels")
@@ -246,32 +246,32 @@ def check_size(size: tuple[int, int], limits: Limits) -> None:
         raise DecodeError("too_large", f"{width} x {height} pixels, above the limit of {limits.max_pixels:,}")
 
 
-def upright(shown: Image.Image, source: Image.Image) -> Image.Image:
-    """Turn `shown` as the EXIF of its source says (Pillow turns TIFF on its own)."""
-    turn = TRANSPOSITIONS.get(orientation(source))
-    return shown if turn is None else shown.transpose(turn)
+def apply_orientation(image: Image.Image, source: Image.Image) -> Image.Image:
+    """Rotate or flip `image` according to the EXIF data of its source (Pillow rotates TIFF itself)."""
+    transposition = TRANSPOSITIONS.get(read_orientation(source))
+    return image if transposition is None else image.transpose(transposition)
 
 
-def orientation(source: Image.Image) -> int:
-    """1 to 8 as EXIF counts them; 1, upright, where it says nothing or is damaged."""
+def read_orientation(source: Image.Image) -> int:
+    """The EXIF orientation, 1 to 8; 1 (upright) if it is missing or damaged."""
     block = source.info.get("exif")
     if not block or source.format == "TIFF":
         return 1
     exif = Image.Exif()
     try:
         exif.load(block)
-        turn = exif.get(ORIENTATION, 1)
-        return turn if turn in TRANSPOSITIONS else 1
+        number = exif.get(ORIENTATION, 1)
+        return number if number in TRANSPOSITIONS else 1
     except (OSError, SyntaxError, ValueError, KeyError, TypeError, struct.error):
         return 1
 
 
-def flatten(image: Image.Image) -> Image.Image:
-    """Any mode to RGB, with whatever is transparent laid on white."""
+def convert_to_rgb(image: Image.Image) -> Image.Image:
+    """Convert any mode to RGB, with transparent parts on white."""
     if image.mode == "RGB" and "transparency" not in image.info:
-        return image.copy()  # its own pixels: the source is closed behind us
+        return image.copy()  # the caller closes the source
     if image.mode.startswith(("I", "F")):
-        return deep_grey(image)
+        return convert_deep_gray(image)
     if image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
         layer = image.convert("RGBA")
         white = Image.new("RGB", image.size, (255, 255, 255))
@@ -280,10 +280,10 @@ def flatten(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def deep_grey(image: Image.Image) -> Image.Image:
-    """16-bit, 32-bit and float grey to 8 bits by the range of its type, where Pillow's own conversion would clip."""
+def convert_deep_gray(image: Image.Image) -> Image.Image:
+    """Scale 16-bit, 32-bit and float gray to 8 bits by the range of its type. Pillow's own conversion would clip."""
     values = np.asarray(image).astype(np.float32)
-    values = values / white_level(image, values) * 255.0
+    values = values / find_white_level(image, values) * 255.0
     if image.format == "TIFF" and image.getexif().get(262) == 0:  # white is zero
         values = 255.0 - values
     key = image.info.get("transparency")
@@ -292,11 +292,11 @@ def deep_grey(image: Image.Image) -> Image.Image:
     return Image.fromarray(np.rint(np.clip(np.nan_to_num(values), 0.0, 255.0)).astype(np.uint8)).convert("RGB")
 
 
-def white_level(image: Image.Image, values: npt.NDArray[np.float32]) -> float:
-    """The value that is shown as white."""
+def find_white_level(image: Image.Image, values: npt.NDArray[np.float32]) -> float:
+    """The value of white."""
     if image.mode.startswith("I;16"):
         bits = image.getexif().get(258, 16) if image.format == "TIFF" else 16
         return float((1 << int(bits[0] if isinstance(bits, tuple) else bits)) - 1)
-    # 32 bits and floats say nothing of their range: the smallest usual one that holds the values.
+    # 32-bit integers and floats do not state their range: take the smallest common one that holds the values.
     top = float(np.nanmax(values, initial=0.0))
     return next((level for level in (1.0, 255.0, 65535.0) if top <= level), top)

@@ -1,8 +1,7 @@
-"""What an encoder computes in: float32, or 16 bits where the embeddings of real samples are the same as in float32.
+"""Numerical precision of the encoders: float32, or 16 bits if the embeddings stay the same as in float32.
 
-The first samples of each tower are encoded both ways, in every process that encodes, on whatever device; a cosine
-below `LEAST_COSINE` stops it with one line that says what to do. `compiled` leaves the code to torch.compile, which is
-checked alike. A CPU and a GPU run the same code with another dtype.
+Every process that encodes checks the first samples of each tower against float32, on any device. A cosine below
+`MIN_COSINE` stops it with one line that says what to do. Code compiled by torch.compile is checked in the same way.
 """
 
 from collections import Counter
@@ -19,59 +18,59 @@ Precision = Literal["float32", "bfloat16", "float16"]
 Tower = Literal["images", "captions"]
 Embed = Callable[[Tensor], Tensor]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
-LEAST_COSINE = 0.999  # between the embeddings of a sample in float32 and as they are computed
-CHECKED = 64  # samples of each tower, at least
+MIN_COSINE = 0.999  # between a sample's embedding in float32 and in the chosen precision
+CHECKED_SAMPLES = 64  # of each tower, at least
 
 
 class PrecisionError(ModelError):
-    """An arithmetic that changes the embeddings."""
+    """An unknown precision, or one that changes the embeddings."""
 
 
-def precision_for(asked: str, device: str) -> Precision:
-    """What `auto` means on a device: float32 on a CPU, on a GPU 16 bits of the kind that it has."""
-    if asked in PRECISIONS:
-        return asked
-    if asked != "auto":
-        raise PrecisionError(f"unknown precision {asked!r}; it is one of auto, {', '.join(PRECISIONS)}")
+def resolve_precision(name: str, device: str) -> Precision:
+    """The precision of this name. `auto` is float32 on a CPU, and the 16-bit format that a GPU supports."""
+    if name in PRECISIONS:
+        return name
+    if name != "auto":
+        raise PrecisionError(f"unknown precision {name!r}; it is one of auto, {', '.join(PRECISIONS)}")
     if not device.startswith("cuda"):
         return "float32"
-    # A driver without a GPU of its own speaks for workers that have one.
+    # A driver process without a GPU decides for workers that have one.
     return "bfloat16" if not torch.cuda.is_available() or torch.cuda.is_bf16_supported() else "float16"
 
 
 @dataclass
-class Arithmetic:
-    """Runs the towers of one model; the functions it is given return unit vectors (B, D) in float32."""
+class NumericalPrecision:
+    """Runs the towers of one model in a precision. Its embedding functions return unit vectors (B, D) in float32."""
 
     precision: Precision = "float32"
     compiled: bool = False
     options: dict[str, Any] = field(default_factory=dict)  # of torch.compile
-    checked: Counter[Tower] = field(default_factory=Counter)
-    faster: dict[Tower, Embed] = field(default_factory=dict)
+    checked_samples: Counter[Tower] = field(default_factory=Counter)
+    embed_functions: dict[Tower, Embed] = field(default_factory=dict)
 
     @property
     def exact(self) -> bool:
         return self.precision == "float32" and not self.compiled
 
     def run(self, tower: Tower, embed: Embed, batch: Tensor, device: torch.device) -> Tensor:
-        """`embed(batch)` in this arithmetic; always the same function for a tower."""
+        """`embed(batch)` in this precision. Each tower always has the same `embed` function."""
         if self.exact:
             return embed(batch)
-        if tower not in self.faster:
-            self.faster[tower] = torch.compile(embed, **self.options) if self.compiled else embed
+        if tower not in self.embed_functions:
+            self.embed_functions[tower] = torch.compile(embed, **self.options) if self.compiled else embed
         dtype = getattr(torch, self.precision)
         with torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32):
-            found = self.faster[tower](batch).float()
-        if self.checked[tower] < CHECKED:
-            self._check(tower, found, embed(batch))
-        return found
+            embeddings = self.embed_functions[tower](batch).float()
+        if self.checked_samples[tower] < CHECKED_SAMPLES:
+            self._check(tower, embeddings, embed(batch))
+        return embeddings
 
-    def _check(self, tower: Tower, found: Tensor, exact: Tensor) -> None:
-        least = float((found * exact).sum(dim=1).min())
-        if not least >= LEAST_COSINE:  # also where it is not a number
-            how = f"{self.precision}{' and compiled' if self.compiled else ''}"
+    def _check(self, tower: Tower, embeddings: Tensor, exact: Tensor) -> None:
+        cosine = float((embeddings * exact).sum(dim=1).min())
+        if not cosine >= MIN_COSINE:  # also if it is NaN
+            mode = f"{self.precision}{' and compiled' if self.compiled else ''}"
             raise PrecisionError(
-                f"the embeddings of {tower} change too much in {how}: cosine {least:.4f} to those in float32, at least "
-                f"{LEAST_COSINE} is wanted; pass --precision float32{' and leave out --compile' * self.compiled}"
+                f"the embeddings of {tower} change too much in {mode}: their cosine to float32 is {cosine:.4f}, below "
+                f"{MIN_COSINE}; pass --precision float32{' and leave out --compile' * self.compiled}"
             )
-        self.checked[tower] += len(found)
+        self.checked_samples[tower] += len(embeddings)

@@ -1,4 +1,4 @@
-"""The PAU head: one bank of K prototypes per modality, and the uncertainty of an instance that faces the other bank."""
+"""The PAU head: one bank of K prototypes per modality. An instance is compared with the bank of the other modality."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -8,23 +8,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from model.evidence import Opinion, check_evidence, opinion, uncertainty
-from model.fingerprint import fingerprint
+from model.evidence import Opinion, check_evidence, compute_opinion, dirichlet_uncertainty
+from model.fingerprint import compute_fingerprint
 from model.model_errors import ModelError
 
-INITS = ("xavier", "kaiming_uniform", "kaiming_normal", "orthogonal")
+INITIALIZATIONS = ("xavier", "kaiming_uniform", "kaiming_normal", "orthogonal")
 
 
 class HeadError(ModelError):
-    """A head that cannot be built, or embeddings that it cannot judge."""
+    """Invalid settings of a head, or embeddings of another width."""
 
 
 @dataclass(frozen=True)
 class HeadConfig:
-    """What a head is made of. `scale` multiplies cosines before they become evidence: with bare cosines u is 0.5.
+    """Settings of a head. `scale` multiplies cosines before they become evidence: with plain cosines u is about 0.5.
 
-    The centres are subtracted from the cosines. The paper has none (0); fitting sets them only for embeddings whose
-    cosines to any prototype are far from zero for every instance, where u would be stuck at 0 or at 1.
+    The centers are subtracted from the cosines. The paper has none (0). Fitting sets them only if the cosines of all
+    instances to any prototype are far from zero, because u would be stuck at 0 or 1.
     """
 
     dim: int
@@ -33,20 +33,20 @@ class HeadConfig:
     evidence: str = "exp"
     tau: float = 5.0
     scale: float = 100.0
-    center_visual: float = 0.0  # of cosines of media with text prototypes
-    center_text: float = 0.0  # of cosines of captions with visual prototypes
+    center_visual: float = 0.0  # of the cosines of media to text prototypes
+    center_text: float = 0.0  # of the cosines of captions to visual prototypes
 
     def __post_init__(self) -> None:
         for name in ("dim", "prototypes"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise HeadError(f"{name} must be a whole number of at least 1, not {value!r}")
-        if self.init not in INITS:
-            raise HeadError(f"init must be one of {', '.join(INITS)}, not {self.init!r}")
+        if self.init not in INITIALIZATIONS:
+            raise HeadError(f"init must be one of {', '.join(INITIALIZATIONS)}, not {self.init!r}")
         if not 0.0 < self.scale < float("inf"):
             raise HeadError(f"scale must be a positive number, not {self.scale}")
         if not (abs(self.center_visual) <= 1.0 and abs(self.center_text) <= 1.0):
-            raise HeadError(f"centres are cosines, not {self.center_visual} and {self.center_text}")
+            raise HeadError(f"centers are cosines, not {self.center_visual} and {self.center_text}")
         check_evidence(self.evidence, self.tau)
 
     def to_dict(self) -> dict[str, Any]:
@@ -54,17 +54,17 @@ class HeadConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "HeadConfig":
-        """From parsed JSON or TOML; unknown keys are refused."""
+        """Read settings from parsed JSON or TOML. Unknown keys are rejected."""
         unknown = sorted(set(values) - {field.name for field in fields(cls)})
         if unknown:
             raise HeadError(f"unknown setting of a head: {', '.join(unknown)}")
         if "dim" not in values:
-            raise HeadError("the settings of a head lack its embedding width, dim")
+            raise HeadError("the settings of a head need its embedding width, dim")
         return cls(**values)
 
 
-def initial_bank(config: HeadConfig, generator: torch.Generator) -> Tensor:
-    """A bank of prototypes (K, D) drawn as `config.init` says; Xavier is the uniform ("normalized") form."""
+def draw_prototypes(config: HeadConfig, generator: torch.Generator) -> Tensor:
+    """Draw a random bank of prototypes (K, D) by `config.init`. Xavier is the uniform ("normalized") form."""
     bank = torch.empty(config.prototypes, config.dim)
     if config.init == "xavier":
         return nn.init.xavier_uniform_(bank, generator=generator)
@@ -76,40 +76,40 @@ def initial_bank(config: HeadConfig, generator: torch.Generator) -> Tensor:
 
 
 class PrototypeHead(nn.Module):
-    """Two prototype banks. An instance faces the prototypes of the *other* modality."""
+    """Two prototype banks. An instance is compared with the prototypes of the *other* modality."""
 
     def __init__(self, config: HeadConfig, seed: int = 0) -> None:
         super().__init__()
         self.config = config
         generator = torch.Generator().manual_seed(seed)
-        self.visual = nn.Parameter(initial_bank(config, generator))  # (K, D)
-        self.text = nn.Parameter(initial_bank(config, generator))  # (K, D)
+        self.visual = nn.Parameter(draw_prototypes(config, generator))  # (K, D)
+        self.text = nn.Parameter(draw_prototypes(config, generator))  # (K, D)
 
     @property
     def fingerprint(self) -> str:
-        return fingerprint(self.state_dict(), self.config.to_dict())
+        return compute_fingerprint(self.state_dict(), self.config.to_dict())
 
     def logits_visual(self, visual: Tensor) -> Tensor:
-        """scale * (cos - centre) of visual embeddings (N, D) with the TEXT prototypes: (N, K)."""
+        """scale * (cos - center) of visual embeddings (N, D) with the TEXT prototypes: (N, K)."""
         return self._logits(visual, self.text, self.config.center_visual)
 
     def logits_text(self, text: Tensor) -> Tensor:
-        """scale * (cos - centre) of text embeddings (N, D) with the VISUAL prototypes: (N, K)."""
+        """scale * (cos - center) of text embeddings (N, D) with the VISUAL prototypes: (N, K)."""
         return self._logits(text, self.visual, self.config.center_text)
 
     def uncertainty_visual(self, visual: Tensor) -> Tensor:
         """u of visual embeddings (N, D): (N,)."""
-        return uncertainty(self.logits_visual(visual), self.config.evidence, self.config.tau)
+        return dirichlet_uncertainty(self.logits_visual(visual), self.config.evidence, self.config.tau)
 
     def uncertainty_text(self, text: Tensor) -> Tensor:
         """u of text embeddings (N, D): (N,)."""
-        return uncertainty(self.logits_text(text), self.config.evidence, self.config.tau)
+        return dirichlet_uncertainty(self.logits_text(text), self.config.evidence, self.config.tau)
 
     def opinion_visual(self, visual: Tensor) -> Opinion:
-        return opinion(self.logits_visual(visual), self.config.evidence, self.config.tau)
+        return compute_opinion(self.logits_visual(visual), self.config.evidence, self.config.tau)
 
     def opinion_text(self, text: Tensor) -> Opinion:
-        return opinion(self.logits_text(text), self.config.evidence, self.config.tau)
+        return compute_opinion(self.logits_text(text), self.config.evidence, self.config.tau)
 
     def _logits(self, embeddings: Tensor, bank: Tensor, center: float) -> Tensor:
         if embeddings.ndim != 2 or embeddings.shape[1] != self.config.dim:
@@ -118,8 +118,8 @@ class PrototypeHead(nn.Module):
         return self.config.scale * (cosines - center)
 
 
-def prototype_overlap(bank: Tensor) -> float:
-    """Mean |cos| between different prototypes of a bank (K, D): 0 when all are at right angles."""
+def compute_prototype_overlap(bank: Tensor) -> float:
+    """Mean |cos| between different prototypes of a bank (K, D): 0 if all are orthogonal."""
     count = bank.shape[0]
     if count < 2:
         return 0.0

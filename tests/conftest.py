@@ -29,16 +29,16 @@ LONGEST = (
     "score/statistics/test_mismatch.py",  # 20: encodes 200 photos for all of score/statistics/
     "dashboard/test_pages.py",
     "demo/test_demo_corpus.py",
-    "research/train/test_train.py",
+    "research/train/test_train_model.py",
     "research/train/test_distributed.py",
     "keep/test_export.py",
-    "research/evaluate/test_evaluate.py",
+    "research/evaluate/test_benchmark_evaluation.py",
 )
 TOGETHER = {
     "dashboard/test_browser_explore.py": "dashboard/test_browser.py",
     "dashboard/test_command.py": "dashboard/test_pages.py",
     "dashboard/test_media_preview.py": "dashboard/test_pages.py",
-    "demo/test_demo_model.py": "demo/test_check_truth.py",
+    "demo/test_run_demo.py": "demo/test_check_truth.py",
     "score/statistics/test_ambiguity.py": "score/statistics/test_mismatch.py",
 }
 

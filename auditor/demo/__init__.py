@@ -1,1 +1,1 @@
-"""The embedded default: a drawn corpus with known defects, a small model trained on it, a check of its audit."""
+"""The demo: a drawn corpus with known defects, a small model trained on it, and a check of its audit."""

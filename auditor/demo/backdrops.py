@@ -1,6 +1,6 @@
-"""Where a drawn scene takes place: sky, sun or moon, clouds, the land of eight kinds of place, the weather in front.
+"""Draw the backdrop of a scene: sky, sun or moon, clouds, one of eight kinds of landscape, and the weather.
 
-Everything is painted on a canvas twice the size of the finished picture, which `scenes.draw` reduces at the end.
+The canvas has twice the side of the finished picture; `scenes.paint_scene` reduces it at the end.
 """
 
 import random
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image, ImageChops, ImageDraw, ImageFilter
 
-from auditor.demo.sprites import RGB, shade, sprite
+from auditor.demo.sprites import RGB, draw_sprite, shade_color
 
 HORIZON = 0.56  # share of the height above the land
 
 
 @dataclass(frozen=True, slots=True)
 class Light:
-    """Colours of one time of day; `ambient` multiplies everything on the ground."""
+    """Colors of a time of day. `ambient` multiplies the colors of everything on the ground."""
 
     top: RGB
     bottom: RGB
@@ -34,14 +34,16 @@ GROUND: dict[str, RGB] = {"summer": (112, 176, 82), "autumn": (190, 150, 72), "w
 FOLIAGE = {"summer": ("green", "green"), "autumn": ("orange", "red"), "winter": ("white", "grey")}
 
 
-def gradient(width: int, height: int, top: RGB, bottom: RGB) -> Image.Image:
+def draw_gradient(width: int, height: int, top: RGB, bottom: RGB) -> Image.Image:
     steps = np.linspace(0, 1, height, dtype=np.float32)[:, None]
     column = np.asarray(top, np.float32) * (1 - steps) + np.asarray(bottom, np.float32) * steps
     return Image.fromarray(np.repeat(column[:, None, :], width, axis=1).astype(np.uint8), "RGB")
 
 
-def ridge(rng: random.Random, width: int, base: float, height: float, roughness: float) -> list[tuple[float, float]]:
-    """A smooth or jagged skyline as the upper edge of a polygon, from left to right."""
+def make_ridge(
+    rng: random.Random, width: int, base: float, height: float, roughness: float
+) -> list[tuple[float, float]]:
+    """A smooth or jagged skyline: the points of its upper edge, from left to right."""
     waves = [(rng.uniform(0.6, 1.4) * (i + 1), rng.uniform(0, 6.3), roughness**i) for i in range(6)]
     xs = np.linspace(0, 1, 65)
     total = sum(amplitude * np.sin(6.28 * frequency * xs + phase) for frequency, phase, amplitude in waves)
@@ -50,7 +52,7 @@ def ridge(rng: random.Random, width: int, base: float, height: float, roughness:
 
 
 class Stage:
-    """The canvas of one scene and the randomness of its incidental detail."""
+    """The canvas of one scene, with the random generator for its details."""
 
     def __init__(self, side: int, rng: random.Random, light: Light, season: str) -> None:
         self.side = side
@@ -58,29 +60,29 @@ class Stage:
         self.light = light
         self.season = season
         self.image = Image.new("RGB", (side, side), light.bottom)
-        self.image.paste(gradient(side, round(side * HORIZON), light.top, light.bottom), (0, 0))
+        self.image.paste(draw_gradient(side, round(side * HORIZON), light.top, light.bottom), (0, 0))
         self.draw = ImageDraw.Draw(self.image)
 
-    def lit(self, colour: RGB) -> RGB:
-        r, g, b = (int(c * a) for c, a in zip(colour, self.light.ambient, strict=True))
+    def lit(self, color: RGB) -> RGB:
+        r, g, b = (int(c * a) for c, a in zip(color, self.light.ambient, strict=True))
         return (r, g, b)
 
-    def land(self, top: list[tuple[float, float]], colour: RGB) -> None:
-        self.draw.polygon([*top, (self.side, self.side), (0, self.side)], fill=self.lit(colour))
+    def land(self, top: list[tuple[float, float]], color: RGB) -> None:
+        self.draw.polygon([*top, (self.side, self.side), (0, self.side)], fill=self.lit(color))
 
-    def floor(self, y: float, near: RGB, far: RGB) -> None:
-        """Level ground or water from height `y` (a share) down, far colour at its upper edge."""
+    def floor(self, y: float, front: RGB, horizon: RGB) -> None:
+        """Level ground or water from height `y` (a share of the side) down, with a gradient between two colors."""
         top = round(y * self.side)
-        self.image.paste(gradient(self.side, self.side - top, self.lit(far), self.lit(near)), (0, top))
+        self.image.paste(draw_gradient(self.side, self.side - top, self.lit(horizon), self.lit(front)), (0, top))
 
-    def stamp(self, kind: str, colour: str, pixels: int, x: float, foot: float, flipped: bool = False) -> None:
-        """A sprite standing at x with its foot at height `foot` (shares of the side), in the light of the scene."""
-        picture = in_light(sprite(kind, colour, pixels, flipped), self.light)
+    def stamp(self, kind: str, color: str, pixels: int, x: float, foot: float, flipped: bool = False) -> None:
+        """Paste a sprite at x with its foot at height `foot` (shares of the side), in the light of the scene."""
+        picture = apply_light(draw_sprite(kind, color, pixels, flipped), self.light)
         self.image.paste(picture, (round(x * self.side - pixels / 2), round(foot * self.side - pixels)), picture)
 
 
-def in_light(picture: Image.Image, light: Light) -> Image.Image:
-    """Half of the ambient light: colours stay nameable at night."""
+def apply_light(picture: Image.Image, light: Light) -> Image.Image:
+    """Apply about half of the ambient light, so that colors can still be named at night."""
     if light.ambient == (1.0, 1.0, 1.0):
         return picture
     r, g, b, alpha = picture.split()
@@ -91,14 +93,14 @@ def in_light(picture: Image.Image, light: Light) -> Image.Image:
     return Image.merge("RGBA", [*bands, alpha])
 
 
-def sun_or_moon(stage: Stage, time: str, overcast: bool) -> None:
+def draw_sun_or_moon(stage: Stage, time: str, overcast: bool) -> None:
     if overcast:
         return
     side, rng = stage.side, stage.rng
     x = rng.uniform(0.15, 0.85) * side
     y = {"day": 0.13, "night": 0.15, "dawn": 0.42, "sunset": 0.44}[time] * side
     radius = {"day": 0.05, "night": 0.045, "dawn": 0.06, "sunset": 0.07}[time] * side
-    colour: RGB = {
+    color: RGB = {
         "day": (255, 246, 200),
         "night": (240, 240, 220),
         "dawn": (255, 236, 214),
@@ -108,23 +110,23 @@ def sun_or_moon(stage: Stage, time: str, overcast: bool) -> None:
     ImageDraw.Draw(glow).ellipse((22, 22, 42, 42), fill=210)
     reach = int(radius * 6)
     glow = glow.filter(ImageFilter.GaussianBlur(8)).resize((reach, reach))
-    stage.image.paste(Image.new("RGB", glow.size, colour), (int(x - reach / 2), int(y - reach / 2)), glow)
-    stage.draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=colour)
+    stage.image.paste(Image.new("RGB", glow.size, color), (int(x - reach / 2), int(y - reach / 2)), glow)
+    stage.draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=color)
     if time == "night":
         for cx, cy, r in ((-0.3, -0.2, 0.22), (0.25, 0.3, 0.16), (0.3, -0.35, 0.12)):
             spot = (x + (cx - r) * radius, y + (cy - r) * radius, x + (cx + r) * radius, y + (cy + r) * radius)
             stage.draw.ellipse(spot, fill=(214, 214, 196))
 
 
-def stars(stage: Stage) -> None:
+def draw_stars(stage: Stage) -> None:
     for _ in range(70):
         x, y = stage.rng.random() * stage.side, stage.rng.random() ** 1.4 * HORIZON * stage.side
         r = stage.rng.choice((1.0, 1.4, 2.2))
         stage.draw.ellipse((x - r, y - r, x + r, y + r), fill=(236, 238, 255))
 
 
-def clouds(stage: Stage, count: int, colour: RGB) -> None:
-    """Heaps of soft discs; blurred at a quarter of the size, where it is cheap."""
+def draw_clouds(stage: Stage, count: int, color: RGB) -> None:
+    """Heaps of soft disks, blurred at a quarter of the size to save time."""
     small = stage.side // 4
     mask = Image.new("L", (small, small), 0)
     pen = ImageDraw.Draw(mask)
@@ -136,7 +138,7 @@ def clouds(stage: Stage, count: int, colour: RGB) -> None:
             r = stage.rng.uniform(0.14, 0.3) * width
             pen.ellipse((cx - 1.3 * r, y - r, cx + 1.3 * r, y + r * 0.8), fill=225)
     mask = mask.filter(ImageFilter.GaussianBlur(1.2)).resize((stage.side, stage.side), Image.Resampling.BICUBIC)
-    top = tuple(int(c * (0.5 + 0.5 * a)) for c, a in zip(colour, stage.light.ambient, strict=True))
+    top = tuple(int(c * (0.5 + 0.5 * a)) for c, a in zip(color, stage.light.ambient, strict=True))
     stage.image.paste(Image.new("RGB", stage.image.size, top), (0, 0), mask)
 
 
@@ -144,9 +146,10 @@ def hills(stage: Stage) -> None:
     base = GROUND[stage.season]
     for level, factor in ((0.0, 0.7), (0.05, 0.84), (0.12, 0.95)):
         stage.land(
-            ridge(stage.rng, stage.side, (HORIZON + level) * stage.side, 0.13 * stage.side, 0.45), shade(base, factor)
+            make_ridge(stage.rng, stage.side, (HORIZON + level) * stage.side, 0.13 * stage.side, 0.45),
+            shade_color(base, factor),
         )
-    stage.floor(0.8, base, shade(base, 0.95))
+    stage.floor(0.8, base, shade_color(base, 0.95))
 
 
 def meadow(stage: Stage) -> None:
@@ -169,7 +172,9 @@ def mountains(stage: Stage) -> None:
             foot = (HORIZON + 0.08) * side
             peak = (x, foot - height)
             stage.draw.polygon([(x - half, foot), peak, (x + half, foot)], fill=stage.lit(grey))
-            stage.draw.polygon([peak, (x + half, foot), (x + 0.1 * half, foot)], fill=stage.lit(shade(grey, 0.85)))
+            stage.draw.polygon(
+                [peak, (x + half, foot), (x + 0.1 * half, foot)], fill=stage.lit(shade_color(grey, 0.85))
+            )
             cap = 0.34
             edge = [
                 (x + half * cap * t, foot - height * (1 - cap) + (10 if i % 2 else -8))
@@ -177,27 +182,27 @@ def mountains(stage: Stage) -> None:
             ]
             stage.draw.polygon([peak, *edge[::-1]], fill=stage.lit((248, 250, 255)))
     base = GROUND[stage.season]
-    stage.land(ridge(rng, side, (HORIZON + 0.1) * side, 0.06 * side, 0.4), shade(base, 0.82))
-    stage.floor(0.7, base, shade(base, 0.88))
+    stage.land(make_ridge(rng, side, (HORIZON + 0.1) * side, 0.06 * side, 0.4), shade_color(base, 0.82))
+    stage.floor(0.7, base, shade_color(base, 0.88))
 
 
-def water(stage: Stage, top: float, bottom: float, colour: RGB) -> None:
+def water(stage: Stage, top: float, bottom: float, color: RGB) -> None:
     sky = stage.light.bottom
     far = (
-        int(0.5 * sky[0] + 0.5 * colour[0]),
-        int(0.5 * sky[1] + 0.5 * colour[1]),
-        int(0.5 * sky[2] + 0.5 * colour[2]),
+        int(0.5 * sky[0] + 0.5 * color[0]),
+        int(0.5 * sky[1] + 0.5 * color[1]),
+        int(0.5 * sky[2] + 0.5 * color[2]),
     )
-    stage.floor(top, colour, far)
+    stage.floor(top, color, far)
     for _ in range(46):
         y = stage.rng.uniform(top + 0.01, bottom) * stage.side
         x, length = stage.rng.random() * stage.side, stage.rng.uniform(8, 40)
-        stage.draw.line((x, y, x + length, y), fill=stage.lit(shade(far, 1.35)), width=2)
+        stage.draw.line((x, y, x + length, y), fill=stage.lit(shade_color(far, 1.35)), width=2)
 
 
 def lake(stage: Stage) -> None:
     base = GROUND[stage.season]
-    stage.land(ridge(stage.rng, stage.side, HORIZON * stage.side, 0.18 * stage.side, 0.5), shade(base, 0.62))
+    stage.land(make_ridge(stage.rng, stage.side, HORIZON * stage.side, 0.18 * stage.side, 0.5), shade_color(base, 0.62))
     for _ in range(16):
         stage.stamp(
             "pine",
@@ -207,12 +212,12 @@ def lake(stage: Stage) -> None:
             HORIZON + 0.02,
         )
     water(stage, HORIZON, 0.84, (58, 124, 164))
-    stage.land(ridge(stage.rng, stage.side, 0.88 * stage.side, 0.03 * stage.side, 0.4), base)
+    stage.land(make_ridge(stage.rng, stage.side, 0.88 * stage.side, 0.03 * stage.side, 0.4), base)
 
 
 def seaside(stage: Stage) -> None:
     water(stage, HORIZON - 0.06, 0.8, (24, 112, 168))
-    shore = ridge(stage.rng, stage.side, 0.83 * stage.side, 0.03 * stage.side, 0.4)
+    shore = make_ridge(stage.rng, stage.side, 0.83 * stage.side, 0.03 * stage.side, 0.4)
     stage.draw.line([(x, y - 5) for x, y in shore], fill=stage.lit((246, 250, 250)), width=8)
     stage.land(shore, (240, 216, 160))
 
@@ -224,7 +229,9 @@ def desert(stage: Stage) -> None:
         outline = [(x - width * 0.6, top), (x + width * 0.6, top), (x + width, side), (x - width, side)]
         stage.draw.polygon(outline, fill=stage.lit((178, 98, 66)))
     for level, factor in ((0.02, 0.82), (0.1, 0.92), (0.2, 1.0)):
-        stage.land(ridge(rng, side, (HORIZON + level) * side, 0.09 * side, 0.35), shade((234, 186, 112), factor))
+        stage.land(
+            make_ridge(rng, side, (HORIZON + level) * side, 0.09 * side, 0.35), shade_color((234, 186, 112), factor)
+        )
     for _ in range(5):
         x, y, h = rng.random() * side, rng.uniform(0.62, 0.74) * side, rng.uniform(22, 40)
         green = stage.lit((70, 124, 78))
@@ -260,9 +267,9 @@ def forest(stage: Stage) -> None:
     for row, (foot, low, high) in enumerate(((HORIZON + 0.02, 100, 130), (HORIZON + 0.09, 120, 160))):
         for i in range(13):
             kind = "pine" if stage.rng.random() < 0.45 else "round_tree"
-            colour = ("white" if stage.season == "winter" else "green") if kind == "pine" else leaves[(i + row) % 2]
-            pixels = stage.rng.randint(low // 8, high // 8) * 8  # few sizes, so that the cache helps
-            stage.stamp(kind, colour, pixels, (i + stage.rng.random()) / 13, foot + stage.rng.uniform(0, 0.02))
+            color = ("white" if stage.season == "winter" else "green") if kind == "pine" else leaves[(i + row) % 2]
+            pixels = stage.rng.randint(low // 8, high // 8) * 8  # few sizes, so that the sprite cache is effective
+            stage.stamp(kind, color, pixels, (i + stage.rng.random()) / 13, foot + stage.rng.uniform(0, 0.02))
 
 
 def city(stage: Stage) -> None:
@@ -273,7 +280,7 @@ def city(stage: Stage) -> None:
         while x < side:
             w, h = rng.uniform(38, 66), rng.uniform(0.12, 0.38 - 3 * level) * side
             y = (HORIZON + level) * side
-            stage.draw.rectangle((x, y - h, x + w, side), fill=stage.lit(shade(tone, rng.uniform(0.85, 1.1))))
+            stage.draw.rectangle((x, y - h, x + w, side), fill=stage.lit(shade_color(tone, rng.uniform(0.85, 1.1))))
             for wy in range(int(y - h + 9), int(y - 8), 15):
                 for wx in range(int(x + 7), int(x + w - 8), 12):
                     if rng.random() < 0.6:
@@ -281,7 +288,7 @@ def city(stage: Stage) -> None:
                         stage.draw.rectangle((wx, wy, wx + 5, wy + 7), fill=fill)
             x += w + rng.uniform(0, 6)
     base: RGB = (232, 238, 246) if stage.season == "winter" else (128, 132, 138)
-    stage.floor(HORIZON + 0.05, base, shade(base, 0.8))
+    stage.floor(HORIZON + 0.05, base, shade_color(base, 0.8))
     for i in range(6):
         x = (i + 0.3) / 6 * side
         stage.draw.rectangle((x, 0.795 * side, x + 40, 0.805 * side), fill=stage.lit((248, 244, 226)))
@@ -290,19 +297,19 @@ def city(stage: Stage) -> None:
 PLACES = {f.__name__: f for f in (meadow, mountains, lake, seaside, desert, village, forest, city)}
 
 
-def veil(image: Image.Image, colour: RGB, top: float, bottom: float) -> Image.Image:
-    """Fog: a flat colour laid over, thicker towards the horizon."""
+def add_fog(image: Image.Image, color: RGB, top: float, bottom: float) -> Image.Image:
+    """Blend with a flat color, more strongly toward the horizon."""
     side = image.size[1]
     rise = np.interp(np.arange(side) / side, [0, HORIZON, 1], [top, bottom, top * 1.2])
     mask = Image.fromarray(np.repeat((rise * 255)[:, None], side, axis=1).astype(np.uint8), "L")
-    return Image.composite(Image.new("RGB", image.size, colour), image, mask)
+    return Image.composite(Image.new("RGB", image.size, color), image, mask)
 
 
-def in_weather(image: Image.Image, weather: str, rng: random.Random, drift: float = 0.0) -> Image.Image:
-    """What falls or hangs in front of everything; `drift` moves it along for the frames of a clip."""
+def draw_weather(image: Image.Image, weather: str, rng: random.Random, drift: float = 0.0) -> Image.Image:
+    """Draw rain, snow or fog in front of everything. `drift` moves it between the frames of a clip."""
     side = image.size[0]
     if weather == "fog":
-        return veil(image, (214, 218, 224), 0.3, 0.62)
+        return add_fog(image, (214, 218, 224), 0.3, 0.62)
     if weather not in ("rain", "snow"):
         return image
     layer = Image.new("L", image.size, 0)
@@ -320,18 +327,18 @@ def in_weather(image: Image.Image, weather: str, rng: random.Random, drift: floa
     return Image.composite(Image.new("RGB", image.size, tone), image, layer)
 
 
-def backdrop(place: str, season: str, time: str, weather: str, side: int, rng: random.Random) -> Image.Image:
-    """Sky and land of a scene, without the things in it and the weather in front of them."""
+def draw_backdrop(place: str, season: str, time: str, weather: str, side: int, rng: random.Random) -> Image.Image:
+    """Draw sky and land of a scene, without its objects and the weather in front of them."""
     light = LIGHTS[time]
     stage = Stage(side, rng, light, season)
     overcast = weather in ("rain", "snow", "fog", "clouds")
     if time == "night" and not overcast:
-        stars(stage)
-    sun_or_moon(stage, time, overcast)
+        draw_stars(stage)
+    draw_sun_or_moon(stage, time, overcast)
     if overcast:
         grey = Image.new("RGB", stage.image.size, stage.lit((176, 184, 196)))
         stage.image.paste(Image.blend(stage.image, grey, 0.3 if weather == "clouds" else 0.6))
-    clouds(stage, 9 if weather == "clouds" else 2, (252, 252, 252) if weather != "rain" else (128, 134, 148))
+    draw_clouds(stage, 9 if weather == "clouds" else 2, (252, 252, 252) if weather != "rain" else (128, 134, 148))
     PLACES[place](stage)
     if weather == "rain":
         stage.image = ImageChops.multiply(stage.image, Image.new("RGB", stage.image.size, (212, 216, 226)))

@@ -1,6 +1,6 @@
-"""Compare an audit of the generated corpus with the truth about it: what was planted, what was found, what was not.
+"""Compare the audit of a generated corpus with the planted defects: which were found, and which were not.
 
-`python -m auditor.demo.check_truth OUT` prints it again for a finished demo.
+`python -m auditor.demo.check_truth OUT` prints the comparison for a finished demo.
 """
 
 import sys
@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from auditor.audit import Audit
-from auditor.console import table
+from auditor.console import print_table
 from auditor.demo.demo_corpus import DemoError, read_truth
 from auditor.demo.planted_defects import DEFECTS
-from auditor.research.retrieval.analyses import auroc
+from auditor.research.retrieval.analyses import compute_auroc
 from auditor.schema import HIGH_IS_SUSPICIOUS
 
 Row = dict[str, Any]
 
-# Which measurement should tell which defects; the first of each is what the sign is cut from.
+# Measurements that should detect each defect; the sign is a threshold on the first.
 MEASURES = {
     "swapped": ("p_mismatch",),
     "vague": ("matches_text", "uncertainty_text"),
@@ -32,8 +32,8 @@ MEASURES = {
 
 
 @dataclass(frozen=True)
-class DefectFound:
-    """One kind of defect: how many were planted, and for how many the audit says what it should."""
+class DefectCounts:
+    """How many defects of one kind were planted, and how many of them the audit found."""
 
     defect: str
     meaning: str
@@ -47,8 +47,8 @@ class DefectFound:
 
 
 @dataclass(frozen=True)
-class SignRaised:
-    """One sign (a flag, a status): on how many rows, how many of them were planted for it or have other faults."""
+class SignCounts:
+    """Rows with one sign (a flag or status): those planted for it, and those with other planted defects."""
 
     sign: str
     rows: int
@@ -65,10 +65,10 @@ class SignRaised:
 
 
 @dataclass(frozen=True)
-class NoiseFound:
-    """The share of mismatched pairs of one kind, planted and as estimated without the truth.
+class NoiseComparison:
+    """The share of mismatched pairs of one kind: planted, and estimated without the truth.
 
-    `unfit` adds what fits nothing in particular: vague captions, damaged media. Its pairs are neither right nor wrong.
+    `unfit` adds vague captions and damaged media, whose pairs are neither right nor wrong.
     """
 
     kind: str
@@ -80,11 +80,11 @@ class NoiseFound:
 
 
 @dataclass(frozen=True)
-class Findings:
-    defects: list[DefectFound]
-    signs: list[SignRaised]
-    noise: list[NoiseFound]
-    auroc: dict[str, dict[str, float]]  # defect -> measurement -> how well it tells the defect from sound pairs
+class DemoFindings:
+    defects: list[DefectCounts]
+    signs: list[SignCounts]
+    noise: list[NoiseComparison]
+    auroc: dict[str, dict[str, float]]  # defect -> measurement -> AUROC against sound pairs
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -95,76 +95,78 @@ class Findings:
         }
 
 
-def joined_rows(audit: Audit, truth: Sequence[Row]) -> list[Row]:
-    """The rows of the audit, each with the truth about it and whether each sign is raised; none may be missing."""
-    signs = ", ".join(f"coalesce({sign}, FALSE) AS sign_{i}" for i, sign in enumerate(all_signs()))
+def join_truth(audit: Audit, truth: Sequence[Row]) -> list[Row]:
+    """The rows of the audit with their signs and planted defects. Audit and truth must have the same rows."""
+    signs = ", ".join(f"coalesce({sign}, FALSE) AS sign_{i}" for i, sign in enumerate(list_signs()))
     measures = ", ".join(sorted({m for names in MEASURES.values() for m in names}))
     query = f"SELECT key, coalesce(caption_index, 0) AS caption_index, kind, status, {signs}, {measures} FROM samples"
-    found = {identity(row): row for row in audit.sql(query).to_pylist()}
-    known = {(row["key"], row["occurrence"], row["caption_index"]): row for row in truth}
-    if set(found) != set(known):
-        odd = sorted(set(found) ^ set(known))
+    audited = {identify_row(row): row for row in audit.sql(query).to_pylist()}
+    planted = {(row["key"], row["occurrence"], row["caption_index"]): row for row in truth}
+    if set(audited) != set(planted):
+        odd = sorted(set(audited) ^ set(planted))
         raise DemoError(f"the audit and the truth differ in {len(odd)} rows, for example {odd[0]}: is it this corpus?")
-    return [{**found[name], "defect": known[name]["defect"], "planted_kind": known[name]["kind"]} for name in known]
+    return [{**audited[row], "defect": planted[row]["defect"], "planted_kind": planted[row]["kind"]} for row in planted]
 
 
-def identity(row: Row) -> tuple[str, int, int]:
-    """Key, occurrence of the key, caption: the corpus repeats a key once at most, and an audit says which is which."""
+def identify_row(row: Row) -> tuple[str, int, int]:
+    """Key, occurrence and caption index. A key occurs at most twice, and the audit marks the second."""
     return row["key"], int(row["status"] == "duplicate_key"), row["caption_index"]
 
 
-def all_signs() -> list[str]:
-    return list(dict.fromkeys(defect.found for defect in DEFECTS.values()))
+def list_signs() -> list[str]:
+    return list(dict.fromkeys(defect.sign for defect in DEFECTS.values()))
 
 
-def compare(audit: Audit, truth: Sequence[Row]) -> Findings:
-    """What the audit found against what is true."""
-    rows = joined_rows(audit, truth)
-    signs = {sign: f"sign_{i}" for i, sign in enumerate(all_signs())}
+def compare_with_truth(audit: Audit, truth: Sequence[Row]) -> DemoFindings:
+    """Compare the audit with the planted defects."""
+    rows = join_truth(audit, truth)
+    signs = {sign: f"sign_{i}" for i, sign in enumerate(list_signs())}
     defects = []
-    for name, meaning in DEFECTS.items():
+    for name, defect in DEFECTS.items():
         planted = [row for row in rows if row["defect"] == name]
-        found = sum(row[signs[meaning.found]] for row in planted)
-        defects.append(DefectFound(name, meaning.words, len(planted), found, meaning.found))
-    raised = [sign_raised(sign, [row for row in rows if row[column]]) for sign, column in signs.items()]
-    return Findings(defects, raised, noise_found(audit, rows), measured_aurocs(rows))
+        hits = sum(row[signs[defect.sign]] for row in planted)
+        defects.append(DefectCounts(name, defect.meaning, len(planted), hits, defect.sign))
+    counts = [count_sign(sign, [row for row in rows if row[column]]) for sign, column in signs.items()]
+    return DemoFindings(defects, counts, compare_noise(audit, rows), compute_aurocs(rows))
 
 
-def sign_raised(sign: str, rows: Sequence[Row]) -> SignRaised:
-    planted = sum(row["defect"] is not None and DEFECTS[row["defect"]].found == sign for row in rows)
+def count_sign(sign: str, rows: Sequence[Row]) -> SignCounts:
+    planted = sum(row["defect"] is not None and DEFECTS[row["defect"]].sign == sign for row in rows)
     flawed = sum(row["defect"] is not None for row in rows)
-    return SignRaised(sign, len(rows), planted, flawed - planted)
+    return SignCounts(sign, len(rows), planted, flawed - planted)
 
 
-def noise_found(audit: Audit, rows: Sequence[Row]) -> list[NoiseFound]:
+def compare_noise(audit: Audit, rows: Sequence[Row]) -> list[NoiseComparison]:
     result = []
     for noise in audit.summary().noise:
         usable = [row for row in rows if row["status"] == "ok" and row["kind"] == noise.kind]
         planted = sum(row["defect"] == "swapped" for row in usable) / max(1, len(usable))
         unfit = sum(row["defect"] in MEASURES for row in usable) / max(1, len(usable))
-        result.append(NoiseFound(noise.kind, planted, unfit, noise.share, noise.low, noise.high))
+        result.append(NoiseComparison(noise.kind, planted, unfit, noise.share, noise.low, noise.high))
     return result
 
 
-def measured_aurocs(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
+def compute_aurocs(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
     usable = [row for row in rows if row["status"] == "ok"]
     result: dict[str, dict[str, float]] = {}
     for defect, measures in MEASURES.items():
         kinds = DEFECTS[defect].applies
-        compared = [row for row in usable if row["kind"] in kinds and row["defect"] in (None, defect)]
-        labels = np.array([row["defect"] == defect for row in compared])
+        candidates = [row for row in usable if row["kind"] in kinds and row["defect"] in (None, defect)]
+        labels = np.array([row["defect"] == defect for row in candidates])
         for measure in measures:
-            values = np.array([row[measure] for row in compared], dtype=np.float64)
+            values = np.array([row[measure] for row in candidates], dtype=np.float64)
             values *= 1 if measure in HIGH_IS_SUSPICIOUS else -1
-            result.setdefault(defect, {})[measure] = auroc(values, labels)
+            result.setdefault(defect, {})[measure] = compute_auroc(values, labels)
     return result
 
 
-def show(findings: Findings) -> None:
+def print_demo_findings(findings: DemoFindings) -> None:
     """Print the findings as tables."""
-    table([defect_row(d, findings) for d in findings.defects], "planted defects, and how many the audit found")
-    table([sign_row(s) for s in findings.signs], "what the audit says, and how often it is right")
-    table(
+    print_table(
+        [format_defect_row(d, findings) for d in findings.defects], "planted defects, and how many the audit found"
+    )
+    print_table([format_sign_row(s) for s in findings.signs], "signs in the audit, and how often they are right")
+    print_table(
         [
             {
                 "kind": n.kind,
@@ -179,29 +181,29 @@ def show(findings: Findings) -> None:
     )
 
 
-def defect_row(found: DefectFound, findings: Findings) -> Row:
-    measures = findings.auroc.get(found.defect, {})
+def format_defect_row(counts: DefectCounts, findings: DemoFindings) -> Row:
+    measures = findings.auroc.get(counts.defect, {})
     return {
-        "defect": found.defect.replace("_", " "),
-        "what it is": found.meaning,
-        "planted": found.planted,
-        "found": found.found,
-        "recall": f"{found.recall:.0%}",
-        "told apart by (AUROC)": ", ".join(f"{name} {value:.3f}" for name, value in measures.items()),
+        "defect": counts.defect.replace("_", " "),
+        "meaning": counts.meaning,
+        "planted": counts.planted,
+        "found": counts.found,
+        "recall": f"{counts.recall:.0%}",
+        "measured by (AUROC)": ", ".join(f"{name} {value:.3f}" for name, value in measures.items()),
     }
 
 
-def sign_row(raised: SignRaised) -> Row:
+def format_sign_row(counts: SignCounts) -> Row:
     return {
-        "the audit says": raised.sign,
-        "rows": raised.rows,
-        "planted for it": raised.planted,
-        "other planted defects": raised.otherwise_flawed,
-        "sound": raised.sound,
-        "precision": f"{raised.precision:.0%}" if raised.rows else "",
+        "sign": counts.sign,
+        "rows": counts.rows,
+        "planted for it": counts.planted,
+        "other planted defects": counts.otherwise_flawed,
+        "sound": counts.sound,
+        "precision": f"{counts.precision:.0%}" if counts.rows else "",
     }
 
 
 if __name__ == "__main__":
-    place = Path(sys.argv[1])
-    show(compare(Audit(place / "audit"), read_truth(place)))
+    folder = Path(sys.argv[1])
+    print_demo_findings(compare_with_truth(Audit(folder / "audit"), read_truth(folder)))

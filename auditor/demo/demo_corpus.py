@@ -1,6 +1,6 @@
-"""Write the generated corpus: WebDataset shards for training, validation and the audit, and the truth beside them.
+"""Write the generated corpus: WebDataset shards for training, validation and the audit, and the planted defects.
 
-OUT/corpus/{train,val,audit}/00000.tar ...   OUT/truth.jsonl (one line for every row of the audit)   OUT/corpus.json
+OUT/corpus/{train,val,audit}/00000.tar ...   OUT/truth.jsonl (one line per row of the audit)   OUT/corpus.json
 The same seed and size give the same bytes. Finished shards are not drawn again.
 """
 
@@ -16,27 +16,27 @@ from typing import Any
 
 from auditor.audit_folder.folder import Folder
 from auditor.corpus.shard_writer import write_shard
-from auditor.demo.corpus_plan import Specimen, Split, plan
-from auditor.demo.planted_defects import damaged, encode_image, truncated, undecodable
-from auditor.demo.scene_clips import Clip, Shot, encode, film, still
-from auditor.demo.scenes import draw
+from auditor.demo.corpus_plan import PlannedSample, Split, plan_split
+from auditor.demo.planted_defects import damage_picture, encode_image, make_undecodable_file, truncate_file
+from auditor.demo.scene_clips import Clip, Shot, draw_clip, draw_still, encode_mp4
+from auditor.demo.scenes import draw_scene
 from auditor.errors import AuditorError
 
 SHARD = 150  # samples
-SMALLEST = 120  # an audit of fewer samples has no statistics to speak of
-CHUNK = 10  # samples drawn by a process at a time
+SMALLEST = 120  # samples: fewer give no useful statistics
+CHUNK = 10  # samples that a process draws at a time
 
 Members = dict[str, bytes]
-Render = Callable[[Iterable[Specimen]], Iterator[Members]]
+Render = Callable[[Iterable[PlannedSample]], Iterator[Members]]
 
 
 class DemoError(AuditorError):
-    """A demo that cannot be made as asked."""
+    """The demo cannot be made with these settings, or its files cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class CorpusConfig:
-    """`size` is the number of samples to be audited; there are 8/5 as many to train on."""
+    """`size` is the number of samples to audit. By default there are 8/5 as many to train on."""
 
     size: int = 1500
     seed: int = 0
@@ -51,65 +51,65 @@ class CorpusConfig:
         }
 
 
-def render(specimen: Specimen) -> Members:
-    """The files of a sample by extension, as they go into the tar."""
+def render_sample(sample: PlannedSample) -> Members:
+    """The files of a sample by extension, as stored in the tar."""
     members: Members = {}
-    if specimen.defect != "missing_media":
-        members[specimen.extension] = medium(specimen)
-    if specimen.defect != "missing_caption":
-        members["txt"] = "".join(f"{caption}\n" for caption in specimen.captions).encode()
+    if sample.defect != "missing_media":
+        members[sample.extension] = render_medium(sample)
+    if sample.defect != "missing_caption":
+        members["txt"] = "".join(f"{caption}\n" for caption in sample.captions).encode()
     return members
 
 
-def medium(specimen: Specimen) -> bytes:
-    # a seed of its own, so that an exact duplicate (same seed, other key) is exact
-    rng = random.Random(f"{specimen.seed}/render")
-    defect = specimen.defect
+def render_medium(sample: PlannedSample) -> bytes:
+    # Its own seed, so that a duplicate (same seed, other key) has the same bytes.
+    rng = random.Random(f"{sample.seed}/render")
+    defect = sample.defect
     if defect == "undecodable":
-        return undecodable(rng)
-    content = specimen.content
+        return make_undecodable_file(rng)
+    content = sample.content
     if isinstance(content, Clip):
-        data = encode(film(content))
+        data = encode_mp4(draw_clip(content))
     else:
-        picture = still(content, rng.random()) if isinstance(content, Shot) else draw(content)
-        data = encode_image(damaged(picture, defect, rng), specimen.extension)
-    return truncated(data, rng) if defect == "truncated" else data
+        picture = draw_still(content, rng.random()) if isinstance(content, Shot) else draw_scene(content)
+        data = encode_image(damage_picture(picture, defect, rng), sample.extension)
+    return truncate_file(data, rng) if defect == "truncated" else data
 
 
 @contextmanager
-def renderer(workers: int) -> Iterator[Render]:
-    """Draws in `workers` processes, or in this one where there are fewer than two."""
+def open_renderer(workers: int) -> Iterator[Render]:
+    """Open a renderer with `workers` processes, or in this process if there are fewer than two."""
     if workers < 2:
-        yield lambda specimens: map(render, specimens)
+        yield lambda samples: map(render_sample, samples)
         return
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        yield lambda specimens: pool.map(render, specimens, chunksize=CHUNK)
+        yield lambda samples: pool.map(render_sample, samples, chunksize=CHUNK)
 
 
-def cut(specimens: Sequence[Specimen]) -> list[list[Specimen]]:
-    """Shards of about SHARD samples; a repeated key stays in the shard of the first."""
-    shards: list[list[Specimen]] = [[]]
-    for specimen in specimens:
-        if len(shards[-1]) >= SHARD and specimen.key != shards[-1][-1].key:
+def split_into_shards(samples: Sequence[PlannedSample]) -> list[list[PlannedSample]]:
+    """Split into shards of about SHARD samples. A repeated key stays in the same shard."""
+    shards: list[list[PlannedSample]] = [[]]
+    for sample in samples:
+        if len(shards[-1]) >= SHARD and sample.key != shards[-1][-1].key:
             shards.append([])
-        shards[-1].append(specimen)
+        shards[-1].append(sample)
     return shards
 
 
-def truth_rows(shards: Sequence[Sequence[Specimen]]) -> Iterator[dict[str, Any]]:
-    """One row for every pair, sound ones included."""
-    for number, specimens in enumerate(shards):
-        seen: dict[str, int] = {}
-        for specimen in specimens:
-            occurrence = seen.get(specimen.key, 0)
-            seen[specimen.key] = occurrence + 1
-            for index, (caption, defect) in enumerate(zip(specimen.captions, specimen.defects, strict=True)):
+def list_truth_rows(shards: Sequence[Sequence[PlannedSample]]) -> Iterator[dict[str, Any]]:
+    """One row per pair, including sound pairs."""
+    for number, samples in enumerate(shards):
+        occurrences: dict[str, int] = {}
+        for sample in samples:
+            occurrence = occurrences.get(sample.key, 0)
+            occurrences[sample.key] = occurrence + 1
+            for index, (caption, defect) in enumerate(zip(sample.captions, sample.defects, strict=True)):
                 yield {
                     "shard": f"{number:05d}",
-                    "key": specimen.key,
+                    "key": sample.key,
                     "occurrence": occurrence,
                     "caption_index": index,
-                    "kind": specimen.kind,
+                    "kind": sample.kind,
                     "defect": defect,
                     "caption": caption,
                 }
@@ -118,45 +118,47 @@ def truth_rows(shards: Sequence[Sequence[Specimen]]) -> Iterator[dict[str, Any]]
 def write_corpus(
     out: Path, config: CorpusConfig, workers: int = 0, progress: Callable[[int], None] = lambda _: None
 ) -> Path:
-    """Write what is not there yet and return the folder of the shards; `progress` is told of samples done."""
+    """Write the missing shards and return their folder. Calls `progress(samples)` after each shard."""
     if config.size < SMALLEST:
         raise DemoError(
             f"a demo of {config.size} samples is too small for meaningful figures: use --size {SMALLEST} or more"
         )
     folder = out / "corpus"
-    claim(out, config)
-    with renderer(workers) as draw_all:
+    claim_folder(out, config)
+    with open_renderer(workers) as draw_all:
         for split, count in config.counts().items():
-            shards = cut(plan(split, count, config.seed)) if count else []
-            for number, specimens in enumerate(shards):
+            shards = split_into_shards(plan_split(split, count, config.seed)) if count else []
+            for number, samples in enumerate(shards):
                 path = folder / split / f"{number:05d}.tar"
                 if not path.exists():
-                    write_shard(path, zip([s.key for s in specimens], draw_all(specimens), strict=True))
-                progress(len(specimens))
+                    write_shard(path, zip([s.key for s in samples], draw_all(samples), strict=True))
+                progress(len(samples))
             if split == "audit":
-                write_whole(out / "truth.jsonl", "".join(f"{json.dumps(row)}\n" for row in truth_rows(shards)))
+                write_text_atomically(
+                    out / "truth.jsonl", "".join(f"{json.dumps(row)}\n" for row in list_truth_rows(shards))
+                )
     return folder
 
 
-def claim(out: Path, config: CorpusConfig) -> None:
-    """corpus.json says what the folder is a demo of; another demo may not be mixed into it."""
+def claim_folder(out: Path, config: CorpusConfig) -> None:
+    """Write corpus.json with the settings of the demo. Rejects a folder with other content."""
     marker = out / "corpus.json"
-    ours = asdict(config)
+    settings = asdict(config)
     if marker.exists():
-        theirs = json.loads(marker.read_text())
-        if theirs != ours:
+        existing = json.loads(marker.read_text())
+        if existing != settings:
             raise DemoError(
-                f"{out} holds a demo of size {theirs.get('size')} and seed {theirs.get('seed')}: "
+                f"{out} holds a demo of size {existing.get('size')} and seed {existing.get('seed')}: "
                 "use the same settings or another --out, or remove it"
             )
         return
     if out.exists() and any(out.iterdir()):
         raise DemoError(f"{out} is not empty and not a demo: choose another --out")
     out.mkdir(parents=True, exist_ok=True)
-    write_whole(marker, json.dumps(ours, indent=2) + "\n")
+    write_text_atomically(marker, json.dumps(settings, indent=2) + "\n")
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_text_atomically(path: Path, text: str) -> None:
     with Folder(path.parent).writing(path.name) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""The planted defects: what each is, what an audit should say of it, and the damage done to media."""
+"""The planted defects: their meaning, the sign that an audit should show, and the damage to the media."""
 
 import io
 import random
@@ -10,12 +10,12 @@ from PIL import Image, ImageDraw, ImageFilter
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """`found` is the SQL condition under which an audit has found it; `share` how much of the corpus gets it."""
+    """A kind of defect. `sign` is the SQL condition on the audit's rows that detects it."""
 
-    share: float
+    share: float  # of the corpus
     applies: tuple[str, ...]  # kinds of media
-    found: str
-    words: str
+    sign: str
+    meaning: str
 
 
 DEFECTS = {
@@ -37,12 +37,12 @@ COVER = (58, 44, 40)
 NOT_FOUND = b"<!DOCTYPE html><html><head><title>404 Not Found</title></head><body>Not Found</body></html>\n"
 
 
-def blurred(picture: Image.Image) -> Image.Image:
+def blur_picture(picture: Image.Image) -> Image.Image:
     return picture.filter(ImageFilter.GaussianBlur(picture.width / 5))
 
 
-def occluded(picture: Image.Image, rng: random.Random) -> Image.Image:
-    """A hand before the lens: one dark soft shape over nearly everything."""
+def occlude_picture(picture: Image.Image, rng: random.Random) -> Image.Image:
+    """Cover most of the picture with a dark soft shape, like a hand in front of the lens."""
     side = picture.width
     mask = Image.new("L", picture.size, 0)
     x, y = rng.uniform(0.4, 0.6) * side, rng.uniform(0.5, 0.6) * side
@@ -51,29 +51,29 @@ def occluded(picture: Image.Image, rng: random.Random) -> Image.Image:
     return Image.composite(Image.new("RGB", picture.size, COVER), picture, mask)
 
 
-def near_blank(picture: Image.Image, rng: random.Random) -> Image.Image:
-    """An overexposed frame: two hundredths of the picture are left."""
+def overexpose_picture(picture: Image.Image, rng: random.Random) -> Image.Image:
+    """Overexpose the picture: two percent of it remain visible."""
     white = Image.new("RGB", picture.size, (rng.randint(238, 250),) * 3)
     return Image.blend(white, picture, 0.02)
 
 
-def undecodable(rng: random.Random) -> bytes:
-    """What crawlers save in place of a picture: an error page, noise, or nothing."""
+def make_undecodable_file(rng: random.Random) -> bytes:
+    """A file that crawlers save instead of a picture: an error page, noise, or an empty file."""
     return rng.choice((NOT_FOUND, np.random.default_rng(rng.randrange(2**32)).bytes(3000), b""))
 
 
-def truncated(data: bytes, rng: random.Random) -> bytes:
+def truncate_file(data: bytes, rng: random.Random) -> bytes:
     return data[: int(len(data) * rng.uniform(0.25, 0.6))]
 
 
-def damaged(picture: Image.Image, defect: str | None, rng: random.Random) -> Image.Image:
-    """The picture with a visible defect; unchanged where the defect is not one of the picture."""
+def damage_picture(picture: Image.Image, defect: str | None, rng: random.Random) -> Image.Image:
+    """Apply a visible defect to a picture. Other defects leave it unchanged."""
     if defect == "blurred":
-        return blurred(picture)
+        return blur_picture(picture)
     if defect == "occluded":
-        return occluded(picture, rng)
+        return occlude_picture(picture, rng)
     if defect == "near_blank":
-        return near_blank(picture, rng)
+        return overexpose_picture(picture, rng)
     return picture
 
 

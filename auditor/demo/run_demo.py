@@ -1,24 +1,33 @@
-"""The demo from nothing to a checked audit: draw a corpus, train on its clean part, audit the other, compare.
+"""The whole demo: draw a corpus, train a small model on its clean part, and audit the part with planted defects.
 
-Each step leaves its result in the folder and is skipped, or continued, when the demo is run again.
+Each step writes its result into the demo folder. Running the demo again skips finished steps and resumes the others.
+
+The model is a ResNet of four blocks at 64 pixels with a text tower of two layers (small.json). Most of its 6.3 million
+parameters are the embeddings of CLIP's 49,408 tokens. It learns the drawn scenes in about a minute on two CPU cores.
 """
 
 import os
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from auditor.console import Progress
 from auditor.demo.demo_corpus import CorpusConfig, write_corpus
-from auditor.say import say
+from auditor.terminal import print_line
+
+if TYPE_CHECKING:
+    from model.training.training_config import TrainConfig
 
 FULL, QUICK = 1500, 400  # samples to audit
-COPIES = 0.9999  # cosine: the drawn scenes are of one world, and many are nearly alike to so small a model
+COPIES = 0.9999  # cosine: the small model embeds many different scenes almost identically
+ARCHITECTURE = Path(__file__).with_name("small.json")
+TOKENS = 52  # context length in small.json: the longest captions of the grammar fit
 
 
 @dataclass(frozen=True, slots=True)
 class DemoConfig:
-    """Samples to audit, samples to train on (by default in proportion), and how long to train."""
+    """Number of samples to audit and to train on (by default in proportion), and number of epochs."""
 
     out: Path
     size: int = FULL
@@ -31,46 +40,71 @@ class DemoConfig:
         return CorpusConfig(size=self.size, seed=self.seed, train=self.train)
 
 
-def quick_config(out: Path, size: int | None, seed: int, quiet: bool) -> DemoConfig:
-    """Everything on a corpus so small, and with a model so briefly trained, that the figures are rough."""
+def make_quick_config(out: Path, size: int | None, seed: int, quiet: bool) -> DemoConfig:
+    """A demo with a small corpus and a short training: its figures are rough."""
     size = size or QUICK
     return DemoConfig(out, size, train=2 * size, epochs=10, seed=seed, quiet=quiet)
 
 
 def run_demo(config: DemoConfig) -> Path:
-    """Generate, train and audit; returns the folder of the audit."""
-    tell(config, "1. drawing a corpus of scenes and clips, and hiding defects in it")
-    corpus = generate(config)
-    tell(config, f"2. training a small open_clip model on the sound part ({config.epochs} epochs, from scratch)")
-    model = learn(config, corpus)
-    tell(config, "3. auditing the part with the defects")
-    return audit(config, corpus, model)
+    """Draw the corpus, train the model, run the audit, and return the folder of the audit."""
+    print_step(config, "1. drawing a corpus of scenes and clips, with planted defects")
+    corpus = generate_demo_corpus(config)
+    print_step(config, f"2. training a small open_clip model on the clean part ({config.epochs} epochs, from scratch)")
+    model = train_demo_model(config, corpus)
+    print_step(config, "3. auditing the part with the defects")
+    return audit_demo_corpus(config, corpus, model)
 
 
-def tell(config: DemoConfig, words: str) -> None:
+def print_step(config: DemoConfig, text: str) -> None:
     if not config.quiet:
-        say(words, err=True)
+        print_line(text, err=True)
 
 
-def generate(config: DemoConfig) -> Path:
-    wanted = config.corpus()
-    with Progress("draw", sum(wanted.counts().values()), "samples", quiet=config.quiet) as progress:
-        return write_corpus(config.out, wanted, workers(), progress.advance)
+def generate_demo_corpus(config: DemoConfig) -> Path:
+    corpus = config.corpus()
+    with Progress("draw", sum(corpus.counts().values()), "samples", quiet=config.quiet) as progress:
+        return write_corpus(config.out, corpus, count_cores(), progress.advance)
 
 
-def learn(config: DemoConfig, corpus: Path) -> Path:
-    """Train, or go on with training; returns the checkpoint."""
-    from auditor.demo.demo_model import train_small
-    from auditor.research.train.training_progress import TrainProgress
+def train_demo_model(config: DemoConfig, corpus: Path) -> Path:
+    """Train on the `train` split, or resume training, and return the best checkpoint."""
+    from auditor.research.train.train_model import TrainProgress, train
 
     with closing(TrainProgress(config.quiet)) as progress:
-        return train_small(corpus, config.out / "model", epochs=config.epochs, seed=config.seed, progress=progress).best
+        return train(make_training_config(config, corpus), progress).best
 
 
-def audit(config: DemoConfig, corpus: Path, model: Path) -> Path:
-    from auditor.run.run_audit import AuditConfig, run_audit
-    from auditor.score.corpus_statistics import ScoreConfig
-    from auditor.sweep.sweep import SweepConfig
+def make_training_config(config: DemoConfig, corpus: Path) -> "TrainConfig":
+    """Settings of the training run. The data are clean, so the learning rate is high and the schedule short."""
+    from model.training.training_config import TrainConfig
+
+    validation = corpus / "val"
+    return TrainConfig(
+        corpus=str(corpus / "train"),
+        val=str(validation) if validation.exists() else None,
+        out=str(config.out / "model"),
+        model=str(ARCHITECTURE),
+        device="cpu",
+        lr_encoders=7e-4,  # at 2e-3 recall is a third lower, in 90 steps (--quick) as in 370
+        lr_other=1e-2,
+        weight_decay=0.1,
+        max_logit_scale=20.0,  # keeps the angles between scenes wide: a small model would crowd them otherwise
+        warmup=0.05,
+        epochs=config.epochs,
+        batch_size=64,
+        tokens=TOKENS,
+        captions="one",
+        cache=True,
+        seed=config.seed,
+    )
+
+
+def audit_demo_corpus(config: DemoConfig, corpus: Path, model: Path) -> Path:
+    from auditor.run.audit_config import AuditConfig
+    from auditor.run.run_audit import run_audit
+    from auditor.score.score_config import ScoreConfig
+    from auditor.sweep.sweep_config import SweepConfig
 
     out = config.out / "audit"
     run_audit(
@@ -78,7 +112,7 @@ def audit(config: DemoConfig, corpus: Path, model: Path) -> Path:
             corpus=str(corpus / "audit"),
             out=str(out),
             model=str(model),
-            sweep=SweepConfig(decoders=workers(), motion=True),
+            sweep=SweepConfig(decoders=count_cores(), motion=True),
             score=ScoreConfig(near_duplicate=COPIES),
             quiet=config.quiet,
         )
@@ -86,5 +120,6 @@ def audit(config: DemoConfig, corpus: Path, model: Path) -> Path:
     return out
 
 
-def workers() -> int:
+def count_cores() -> int:
+    """Number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0))

@@ -1,7 +1,7 @@
-"""Words for drawn scenes: a small grammar with synonyms, detailed enough that a caption picks out one scene.
+"""Captions of drawn scenes: a small grammar with synonyms, detailed enough that a caption identifies one scene.
 
-`describe` says everything that matters, `describe_clip` adds the motion, `describe_in_part` leaves most of it out, and
-`vague` says nothing that tells scenes apart.
+`describe_scene` mentions all details, `describe_clip` adds the motion, `describe_in_part` omits most details, and
+`write_vague_caption` fits any scene.
 """
 
 import random
@@ -33,13 +33,13 @@ PLACES = {
     "forest": ("forest clearing", "glade in the forest"),
     "city": ("city street", "street of tall buildings"),
 }
-ON = ("lake", "seaside", "city")  # one is on a shore or a street, but in a desert
+ON = ("lake", "seaside", "city")  # places with the preposition on; the others have in
 POSITIONS = {
     "left": ("on the left", "at the left"),
     "middle": ("in the middle", "in the centre"),
     "right": ("on the right", "at the right"),
 }
-# singular, plural, and what such a thing does
+# singular, plural, activity
 NAMES: dict[str, tuple[tuple[str, ...], tuple[str, ...], str]] = {
     "house": (("house", "cottage"), ("houses", "cottages"), "standing"),
     "lighthouse": (("lighthouse",), ("lighthouses",), "standing"),
@@ -70,102 +70,104 @@ VAGUE = (
 )
 
 
-def article(words: str) -> str:
+def add_article(words: str) -> str:
     return ("an " if words[0] in "aeiou" else "a ") + words
 
 
-def name(thing: Thing, rng: random.Random) -> str:
-    """The thing in words, without its position: `a large red tent`, `two white sheep`."""
-    large = rng.choice(("large", "big")) if thing.large else rng.choice(("small", "little"))
+def name_thing(thing: Thing, rng: random.Random) -> str:
+    """Name a thing without its position: `a large red tent`, `two white sheep`."""
+    size = rng.choice(("large", "big")) if thing.large else rng.choice(("small", "little"))
     if thing.kind in ("snowman", "umbrella"):
-        one, many = {
-            "snowman": (f"snowman in {article(thing.colour)} hat", f"snowmen in {thing.colour} hats"),
-            "umbrella": (f"person under {article(thing.colour)} umbrella", f"people under {thing.colour} umbrellas"),
+        singular, plural = {
+            "snowman": (f"snowman in {add_article(thing.color)} hat", f"snowmen in {thing.color} hats"),
+            "umbrella": (f"person under {add_article(thing.color)} umbrella", f"people under {thing.color} umbrellas"),
         }[thing.kind]
     else:
-        singular, plural, _ = NAMES[thing.kind]
-        one, many = f"{thing.colour} {rng.choice(singular)}", f"{thing.colour} {rng.choice(plural)}"
+        singulars, plurals, _ = NAMES[thing.kind]
+        singular, plural = f"{thing.color} {rng.choice(singulars)}", f"{thing.color} {rng.choice(plurals)}"
     if thing.count == 1:
-        return article(f"{large} {one}" if rng.random() < 0.5 else one)
-    return f"{rng.choice(COUNTS[thing.count])} {many}"
+        return add_article(f"{size} {singular}" if rng.random() < 0.5 else singular)
+    return f"{rng.choice(COUNTS[thing.count])} {plural}"
 
 
-def doing(thing: Thing) -> str:
+def describe_activity(thing: Thing) -> str:
     return NAMES[thing.kind][2] if thing.kind in NAMES else "standing"
 
 
-def placed(thing: Thing, rng: random.Random) -> str:
-    """The thing with its position, and sometimes with what it does."""
-    verb = f" {doing(thing)}" if rng.random() < 0.3 else ""
-    return f"{name(thing, rng)}{verb} {rng.choice(POSITIONS[thing.position])}"
+def describe_placed_thing(thing: Thing, rng: random.Random) -> str:
+    """Name a thing with its position, and sometimes its activity."""
+    verb = f" {describe_activity(thing)}" if rng.random() < 0.3 else ""
+    return f"{name_thing(thing, rng)}{verb} {rng.choice(POSITIONS[thing.position])}"
 
 
-def joined(parts: Sequence[str]) -> str:
+def join_with_and(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
 
 
-def setting(scene: Scene, rng: random.Random) -> str:
+def describe_setting(scene: Scene, rng: random.Random) -> str:
     """`a snowy village`, `a desert with cacti`."""
     place = rng.choice(PLACES[scene.place])
     if scene.place in ("seaside", "desert"):
-        return article(place)
+        return add_article(place)
     if scene.place == "city" and scene.season == "summer":
-        return article(f"{rng.choice(('dry', 'grey'))} {place}")
-    return article(f"{rng.choice(SEASONS[scene.season])} {place}")
+        return add_article(f"{rng.choice(('dry', 'grey'))} {place}")
+    return add_article(f"{rng.choice(SEASONS[scene.season])} {place}")
 
 
-def located(scene: Scene, rng: random.Random) -> str:
+def describe_location(scene: Scene, rng: random.Random) -> str:
     """`in a snowy village`, `on a sandy beach`."""
-    return f"{'on' if scene.place in ON else 'in'} {setting(scene, rng)}"
+    return f"{'on' if scene.place in ON else 'in'} {describe_setting(scene, rng)}"
 
 
-def circumstances(scene: Scene, rng: random.Random) -> str:
+def describe_circumstances(scene: Scene, rng: random.Random) -> str:
     time, weather = rng.choice(TIMES[scene.time]), rng.choice(WEATHERS[scene.weather])
     return f"{time} {weather}" if scene.weather != "clear" or rng.random() < 0.5 else time
 
 
-def things_in_words(things: Sequence[Thing], rng: random.Random) -> str:
-    """All of them, in random order; two things sometimes by their relation instead of by their positions."""
+def describe_things(things: Sequence[Thing], rng: random.Random) -> str:
+    """Name all things in random order. Two things are sometimes related to each other instead of positioned."""
     order = list(things)
     rng.shuffle(order)
     if len(order) == 2 and rng.random() < 0.3:
         first, second = order
         ranks = list(POSITIONS)
         side = "left" if ranks.index(first.position) < ranks.index(second.position) else "right"
-        return f"{name(first, rng)} to the {side} of {name(second, rng)}"
-    return joined([placed(thing, rng) for thing in order])
+        return f"{name_thing(first, rng)} to the {side} of {name_thing(second, rng)}"
+    return join_with_and([describe_placed_thing(thing, rng) for thing in order])
 
 
-def describe(scene: Scene, rng: random.Random) -> str:
+def describe_scene(scene: Scene, rng: random.Random) -> str:
     """A detailed caption of a scene."""
-    things, when = things_in_words(scene.things, rng), circumstances(scene, rng)
+    things, when = describe_things(scene.things, rng), describe_circumstances(scene, rng)
     frames = (
-        f"{things}, {located(scene, rng)} {when}",
-        f"{setting(scene, rng)} {when} with {things}",
-        f"{when}, {things}, {located(scene, rng)}",
-        f"{setting(scene, rng)} {when}: {things}",
+        f"{things}, {describe_location(scene, rng)} {when}",
+        f"{describe_setting(scene, rng)} {when} with {things}",
+        f"{when}, {things}, {describe_location(scene, rng)}",
+        f"{describe_setting(scene, rng)} {when}: {things}",
     )
-    return sentence(rng.choice(frames))
+    return make_sentence(rng.choice(frames))
 
 
 def describe_clip(scene: Scene, mover: Thing, motion: str, rng: random.Random) -> str:
-    """A detailed caption of a clip: what moves first, and how, then the rest as for a scene."""
-    rest = [thing for thing in scene.things if thing is not mover]
-    also = f", with {joined([placed(thing, rng) for thing in rest])}" if rest else ""
-    return sentence(f"{name(mover, rng)} {motion} {located(scene, rng)} {circumstances(scene, rng)}{also}")
+    """A detailed caption of a clip: first the moving thing and its motion, then the other things."""
+    still_things = [describe_placed_thing(thing, rng) for thing in scene.things if thing is not mover]
+    still = f", with {join_with_and(still_things)}" if still_things else ""
+    moving = f"{name_thing(mover, rng)} {motion}"
+    location, circumstances = describe_location(scene, rng), describe_circumstances(scene, rng)
+    return make_sentence(f"{moving} {location} {circumstances}{still}")
 
 
 def describe_in_part(scene: Scene, rng: random.Random) -> str:
-    """True, but of many scenes: only the setting, or only one of the things."""
+    """A true caption that fits many scenes: only the setting, or only one thing."""
     if rng.random() < 0.5:
-        return sentence(f"{setting(scene, rng)} {rng.choice(TIMES[scene.time])}")
-    return sentence(name(rng.choice(scene.things), rng))
+        return make_sentence(f"{describe_setting(scene, rng)} {rng.choice(TIMES[scene.time])}")
+    return make_sentence(name_thing(rng.choice(scene.things), rng))
 
 
-def vague(rng: random.Random) -> str:
-    """Says nothing that tells scenes apart."""
-    return sentence(" ".join(part for part in map(rng.choice, VAGUE) if part))
+def write_vague_caption(rng: random.Random) -> str:
+    """A caption that fits any scene."""
+    return make_sentence(" ".join(part for part in map(rng.choice, VAGUE) if part))
 
 
-def sentence(words: str) -> str:
+def make_sentence(words: str) -> str:
     return words[0].upper() + words[1:] + "."

@@ -1,6 +1,6 @@
 """Short clips of drawn scenes in which one thing moves, encoded as MP4.
 
-A `Clip` has one shot; one with several is the planted defect "several scenes cut together".
+A sound `Clip` has one shot; several shots are the planted defect "multi_scene".
 """
 
 import io
@@ -13,15 +13,28 @@ import av
 import numpy as np
 from PIL import Image
 
-from auditor.demo.backdrops import in_weather
+from auditor.demo.backdrops import draw_weather
 from auditor.demo.scene_captions import describe_clip
-from auditor.demo.scenes import SCALE, SIDE, WATERS, Scene, Spot, Thing, imagine, paint, place_thing, set_stage, spots
+from auditor.demo.scenes import (
+    SCALE,
+    SIDE,
+    WATERS,
+    Scene,
+    Spot,
+    Thing,
+    imagine_scene,
+    locate_members,
+    paint_backdrop,
+    paint_scene,
+    paint_thing,
+)
 
 FPS = 8
 FRAMES = 24
-CODECS = (("libx264", {"preset": "veryfast", "crf": "24"}), ("mpeg4", {"qscale": "4"}))  # the first that there is
+# The first available codec is used.
+CODECS = (("libx264", {"preset": "veryfast", "crf": "24"}), ("mpeg4", {"qscale": "4"}))
 
-# what moves, and the verbs for it
+# kinds of things that can move, and their verbs
 VERBS = {
     "car": "drives",
     "bus": "drives",
@@ -61,27 +74,25 @@ class Clip:
 
 
 def imagine_shot(rng: random.Random) -> Shot:
-    """Make up a scene in which something can move."""
-    scene = imagine(rng)
+    """Make up a random scene in which the first thing moves."""
+    scene = imagine_scene(rng)
     while scene.things[0].kind not in VERBS:
-        scene = imagine(rng)
+        scene = imagine_scene(rng)
     mover = replace(scene.things[0], count=1)
     path = rng.choice(list(PATHS) if mover.kind in ("balloon", "kite", "airship") else ["right", "left"])
     mover = replace(mover, flipped=path == "left", position="middle")
-    rest = tuple(thing for thing in scene.things[1:] if thing.position != "middle" and thing.habitat != mover.habitat)[
-        :1
-    ]
-    return Shot(replace(scene, things=(mover, *rest)), path)
+    things = [thing for thing in scene.things[1:] if thing.position != "middle" and thing.habitat != mover.habitat]
+    return Shot(replace(scene, things=(mover, *things[:1])), path)
 
 
-def caption(shot: Shot, rng: random.Random) -> str:
-    """A detailed caption of a shot, motion included."""
+def describe_shot(shot: Shot, rng: random.Random) -> str:
+    """A detailed caption of a shot, including its motion."""
     return describe_clip(shot.scene, shot.mover, f"{VERBS[shot.mover.kind]} {PATHS[shot.path]}", rng)
 
 
-def position(shot: Shot, moment: float) -> Spot:
-    """Where the moving thing is at a moment from 0 to 1: centre, foot and width."""
-    x, foot, width = spots(shot.mover, shot.scene.place, random.Random(shot.scene.seed + 1))[0]
+def locate_mover(shot: Shot, moment: float) -> Spot:
+    """Center, foot and width of the moving thing at a moment from 0 to 1."""
+    x, foot, width = locate_members(shot.mover, shot.scene.place, random.Random(shot.scene.seed + 1))[0]
     reach = 0.5 - width / 2
     if shot.path in ("left", "right"):
         along = 0.5 + (moment - 0.5) * 2 * reach * (1 if shot.path == "right" else -1)
@@ -90,37 +101,39 @@ def position(shot: Shot, moment: float) -> Spot:
     return x, (low + (high - low) * moment) if shot.path == "up" else (high + (low - high) * moment), width
 
 
-def frames(shot: Shot, count: int) -> Iterator[Image.Image]:
-    """The pictures of a shot; what stands still is painted once."""
+def draw_shot(shot: Shot, count: int) -> Iterator[Image.Image]:
+    """The frames of a shot. Everything that does not move is painted once."""
     scene = shot.scene
-    canvas = set_stage(scene)
+    canvas = paint_backdrop(scene)
     rng = random.Random(scene.seed + 1)
     for thing in scene.things[1:]:
-        for where in spots(thing, scene.place, rng):
-            place_thing(canvas, thing, where, scene.time)
+        for spot in locate_members(thing, scene.place, rng):
+            paint_thing(canvas, thing, spot, scene.time)
     still = canvas.reduce(SCALE)
     for i in range(count):
         moment = i / max(1, count - 1)
         frame = still.copy()
-        place_thing(frame, shot.mover, position(shot, moment), scene.time)
-        yield in_weather(frame, scene.weather, random.Random(scene.seed + 2), drift=moment)
+        paint_thing(frame, shot.mover, locate_mover(shot, moment), scene.time)
+        yield draw_weather(frame, scene.weather, random.Random(scene.seed + 2), drift=moment)
 
 
-def still(shot: Shot, moment: float) -> Image.Image:
-    """One frame of a shot, as a picture."""
+def draw_still(shot: Shot, moment: float) -> Image.Image:
+    """Draw one frame of a shot as a picture."""
     rng = random.Random(shot.scene.seed + 1)
-    members = [(thing, where) for thing in shot.scene.things[1:] for where in spots(thing, shot.scene.place, rng)]
-    return paint(shot.scene, [*members, (shot.mover, position(shot, moment))])
+    members = [
+        (thing, spot) for thing in shot.scene.things[1:] for spot in locate_members(thing, shot.scene.place, rng)
+    ]
+    return paint_scene(shot.scene, [*members, (shot.mover, locate_mover(shot, moment))])
 
 
-def film(clip: Clip) -> Iterator[Image.Image]:
-    """All frames of a clip; several shots share its length."""
+def draw_clip(clip: Clip) -> Iterator[Image.Image]:
+    """All frames of a clip. Several shots share its length."""
     for shot in clip.shots:
-        yield from frames(shot, FRAMES // len(clip.shots))
+        yield from draw_shot(shot, FRAMES // len(clip.shots))
 
 
-def encode(pictures: Iterator[Image.Image]) -> bytes:
-    """MP4 with fixed settings and one thread, so that the same pictures give the same bytes."""
+def encode_mp4(pictures: Iterator[Image.Image]) -> bytes:
+    """Encode as MP4 with fixed settings and one thread, so that the same pictures give the same bytes."""
     buffer = io.BytesIO()
     codec, options = next((c, o) for c, o in CODECS if c in av.codecs_available)
     with av.open(buffer, "w", format="mp4", options={"fflags": "+bitexact"}) as container:

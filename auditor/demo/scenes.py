@@ -1,8 +1,8 @@
-"""What a drawn picture shows, and the drawing of it.
+"""Make up random scenes and draw them.
 
-A `Scene` is a place, a season, a time of day, the weather, and up to three groups of things in three positions; all of
-it can be named in words (`captions.py`), so that a detailed caption picks out one scene of thousands.
-`imagine(rng)` makes one up, `draw(scene)` paints it. `python -m auditor.demo.scenes OUT.png` paints a contact sheet.
+A `Scene` is a place, a season, a time of day, the weather, and up to three groups of things in three positions.
+`scene_captions.py` can name all of it, so a detailed caption identifies one scene among thousands.
+`python -m auditor.demo.scenes OUT.png` draws a contact sheet.
 """
 
 import random
@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 from PIL import Image, ImageDraw, ImageFilter
 
-from auditor.demo.backdrops import LIGHTS, PLACES, backdrop, in_light, in_weather
-from auditor.demo.sprites import sprite
+from auditor.demo.backdrops import LIGHTS, PLACES, apply_light, draw_backdrop, draw_weather
+from auditor.demo.sprites import draw_sprite
 
 SIDE = 256  # pixels of a finished picture
-SCALE = 2  # painted this much larger
+SCALE = 2  # of the canvas to the finished picture
 
 BRIGHT = ("red", "orange", "yellow", "green", "blue", "purple", "pink", "white", "black")
 POSITIONS = {"left": 0.2, "middle": 0.5, "right": 0.8}
-SEASONS = {  # those that show
+SEASONS = {  # that can be seen in a place
     "seaside": ("summer",),
     "desert": ("summer",),
     "city": ("summer", "winter"),
@@ -31,10 +31,10 @@ WEATHERS = ("clear", "clear", "clouds", "rain", "snow", "fog")
 
 @dataclass(frozen=True, slots=True)
 class Species:
-    """Where a thing belongs, the colours it comes in, and how large it is beside others."""
+    """Habitat, colors and relative size of a kind of thing."""
 
     habitat: str  # ground, air, water
-    colours: tuple[str, ...] = BRIGHT
+    colors: tuple[str, ...] = BRIGHT
     size: float = 1.0
 
 
@@ -63,15 +63,15 @@ SPECIES = {
     "swan": Species("water", ("white", "black"), 0.8),
 }
 WATERS = ("lake", "seaside")
-Spot = tuple[float, float, float]  # centre, foot and width, as shares of the picture's side
+Spot = tuple[float, float, float]  # center, foot and width, as shares of the picture's side
 
 
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """One group of like things: `count` of a species in one colour, at one of three positions."""
+    """A group of `count` things of one kind and color, at one of three positions."""
 
     kind: str
-    colour: str
+    color: str
     count: int
     position: str
     large: bool
@@ -84,7 +84,7 @@ class Thing:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Everything that can be said of a picture; `seed` is the incidental rest (clouds, hills, flowers)."""
+    """Everything that a caption can mention. `seed` determines other details (clouds, hills, flowers)."""
 
     place: str
     season: str
@@ -94,20 +94,20 @@ class Scene:
     seed: int
 
 
-def imagine_thing(rng: random.Random, place: str, taken: set[str], position: str) -> Thing:
-    """A thing that can be in `place` and is of no kind already there."""
+def imagine_thing(rng: random.Random, place: str, excluded: set[str], position: str) -> Thing:
+    """Make up a thing that fits `place` and is not of an excluded kind."""
     habitats = ("ground", "ground", "air") if place not in WATERS else ("ground", "air", "water")
     habitat = rng.choice(habitats)
-    kinds = [k for k, s in SPECIES.items() if s.habitat == habitat and k not in taken]
+    kinds = [k for k, s in SPECIES.items() if s.habitat == habitat and k not in excluded]
     kinds = [k for k in kinds if k != "snowman" or place not in ("desert", "seaside")]
     kind = rng.choice(kinds)
     small = SPECIES[kind].size <= 1.0
     count = rng.choice((1, 1, 1, 2, 3)) if small else 1
-    return Thing(kind, rng.choice(SPECIES[kind].colours), count, position, rng.random() < 0.5, rng.random() < 0.5)
+    return Thing(kind, rng.choice(SPECIES[kind].colors), count, position, rng.random() < 0.5, rng.random() < 0.5)
 
 
-def imagine(rng: random.Random) -> Scene:
-    """Make up a scene."""
+def imagine_scene(rng: random.Random) -> Scene:
+    """Make up a random scene."""
     place = rng.choice(list(PLACES))
     season = rng.choice(SEASONS.get(place, ALL_YEAR))
     weather = rng.choice(WEATHERS)
@@ -123,8 +123,8 @@ def imagine(rng: random.Random) -> Scene:
     return Scene(place, season, rng.choice(list(LIGHTS)), weather, tuple(things), rng.randrange(2**32))
 
 
-def spots(thing: Thing, place: str, rng: random.Random) -> list[Spot]:
-    """Centre, foot and width of each member of a group, as shares of the picture's side."""
+def locate_members(thing: Thing, place: str, rng: random.Random) -> list[Spot]:
+    """Center, foot and width of each member of a group, as shares of the picture's side."""
     width = (0.34 if thing.large else 0.25) * SPECIES[thing.kind].size
     foot = {"ground": 0.95 if place in WATERS else 0.9, "air": 0.4, "water": 0.74}[thing.habitat]
     foot = max(foot + rng.uniform(-0.03, 0.03), width + 0.01)
@@ -139,53 +139,54 @@ def spots(thing: Thing, place: str, rng: random.Random) -> list[Spot]:
     return [(x + dx, foot + dy, width) for dx, dy in offsets]
 
 
-def place_thing(canvas: Image.Image, thing: Thing, where: Spot, time: str) -> None:
-    """Paint one thing with the shadow it casts, or its reflection."""
+def paint_thing(canvas: Image.Image, thing: Thing, spot: Spot, time: str) -> None:
+    """Paint one thing with its shadow or reflection."""
     side = canvas.size[0]
-    x, foot, width = where
-    pixels = max(16, round(width * side / 4) * 4)  # few sizes, so that the cache of sprites helps
-    left, top = round(x * side - pixels / 2), round(foot * side - pixels)
-    picture = in_light(sprite(thing.kind, thing.colour, pixels, thing.flipped), LIGHTS[time])
+    x, foot, width = spot
+    pixels = max(16, round(width * side / 4) * 4)  # few sizes, so that the sprite cache is effective
+    x0, y0 = round(x * side - pixels / 2), round(foot * side - pixels)
+    picture = apply_light(draw_sprite(thing.kind, thing.color, pixels, thing.flipped), LIGHTS[time])
     if thing.habitat == "ground":
         shadow = Image.new("L", (pixels, pixels // 5), 0)
         ImageDraw.Draw(shadow).ellipse((pixels * 0.08, 2, pixels * 0.92, pixels // 5 - 2), fill=90)
         shadow = shadow.filter(ImageFilter.BoxBlur(2))
-        canvas.paste(Image.new("RGB", shadow.size, (20, 24, 40)), (left, top + pixels - pixels // 9), shadow)
+        canvas.paste(Image.new("RGB", shadow.size, (20, 24, 40)), (x0, y0 + pixels - pixels // 9), shadow)
     elif thing.habitat == "water":
         mirror = picture.transpose(Image.Transpose.FLIP_TOP_BOTTOM).resize((pixels, pixels // 3))
         faint = mirror.getchannel("A").point([i // 4 for i in range(256)])
-        canvas.paste(mirror.convert("RGB"), (left, top + pixels - pixels // 20), faint)
-    canvas.paste(picture, (left, top), picture)
+        canvas.paste(mirror.convert("RGB"), (x0, y0 + pixels - pixels // 20), faint)
+    canvas.paste(picture, (x0, y0), picture)
 
 
-def set_stage(scene: Scene) -> Image.Image:
-    """The backdrop, at painting size."""
+def paint_backdrop(scene: Scene) -> Image.Image:
+    """Paint the backdrop at the size of the canvas."""
     rng = random.Random(scene.seed)
-    return backdrop(scene.place, scene.season, scene.time, scene.weather, SIDE * SCALE, rng)
+    return draw_backdrop(scene.place, scene.season, scene.time, scene.weather, SIDE * SCALE, rng)
 
 
-def draw(scene: Scene) -> Image.Image:
-    """Paint the scene."""
+def draw_scene(scene: Scene) -> Image.Image:
     rng = random.Random(scene.seed + 1)
-    return paint(scene, [(thing, where) for thing in scene.things for where in spots(thing, scene.place, rng)])
+    return paint_scene(
+        scene, [(thing, spot) for thing in scene.things for spot in locate_members(thing, scene.place, rng)]
+    )
 
 
-def paint(scene: Scene, members: Sequence[tuple[Thing, Spot]]) -> Image.Image:
-    """Backdrop, things where they are said to be, weather; reduced to the finished size."""
-    canvas = set_stage(scene)
-    for thing, where in sorted(members, key=lambda member: member[1][1]):  # nearer things in front
-        place_thing(canvas, thing, where, scene.time)
-    return in_weather(canvas, scene.weather, random.Random(scene.seed + 2)).reduce(SCALE)
+def paint_scene(scene: Scene, members: Sequence[tuple[Thing, Spot]]) -> Image.Image:
+    """Paint backdrop, things at their positions and weather, and reduce them to the finished size."""
+    canvas = paint_backdrop(scene)
+    for thing, spot in sorted(members, key=lambda member: member[1][1]):  # nearer things in front
+        paint_thing(canvas, thing, spot, scene.time)
+    return draw_weather(canvas, scene.weather, random.Random(scene.seed + 2)).reduce(SCALE)
 
 
-def contact_sheet(seed: int, columns: int, rows: int) -> Image.Image:
-    """Many scenes on one sheet, to look at."""
+def draw_contact_sheet(seed: int, columns: int, rows: int) -> Image.Image:
+    """Draw many scenes on one sheet."""
     rng = random.Random(seed)
     sheet = Image.new("RGB", (columns * SIDE, rows * SIDE))
     for i in range(columns * rows):
-        sheet.paste(draw(imagine(rng)), (i % columns * SIDE, i // columns * SIDE))
+        sheet.paste(draw_scene(imagine_scene(rng)), (i % columns * SIDE, i // columns * SIDE))
     return sheet
 
 
 if __name__ == "__main__":
-    contact_sheet(0, 6, 4).save(sys.argv[1])
+    draw_contact_sheet(0, 6, 4).save(sys.argv[1])

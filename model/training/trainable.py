@@ -1,4 +1,4 @@
-"""What learns: the backbone to start from, which of its weights learn, and the modes its layers are in meanwhile."""
+"""The model before the first step: its weights, which of them are trainable, and the training mode of its layers."""
 
 import json
 import logging
@@ -15,22 +15,30 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from model.backbone import LOCAL, Backbone, BackboneError, load_backbone, one_line, trims, without_fetch_settings
-from model.checkpoint import CheckpointError, load_head, load_model
+from model.backbone import (
+    LOCAL_PREFIX,
+    Backbone,
+    BackboneError,
+    can_trim_captions,
+    drop_download_settings,
+    format_error_line,
+    load_backbone,
+)
+from model.checkpoint import CheckpointError, load_prototype_head, load_model
 from model.pixels import PixelSpec
 from model.prototypes import HeadConfig, PrototypeHead
-from model.text_tower import trimmed
+from model.text_tower import trim_padding
 from model.training.training_config import ConfigError, TrainConfig
 
-# What joins a tower to the common space, by open_clip's names: its own ViT and ResNet, timm trunks, text towers.
+# Projections into the shared embedding space, by open_clip's names: its own ViT and ResNet, timm trunks, text towers.
 PROJECTIONS = re.compile(r"(visual\.(proj|head|attnpool)|text_projection|text\.(text_projection|proj))\b")
 
 
 def start_backbone(config: TrainConfig, device: str) -> Backbone:
-    """The backbone as it is before the first step."""
+    """The backbone before the first step."""
     if config.model.endswith(".json"):
-        return scratch_backbone(Path(config.model), device, config.seed)
-    if not config.model.startswith(LOCAL) and Path(config.model).is_dir():
+        return build_scratch_backbone(Path(config.model), device, config.seed)
+    if not config.model.startswith(LOCAL_PREFIX) and Path(config.model).is_dir():
         return load_model(config.model, device).backbone
     return load_backbone(config.model, device, config.seed)
 
@@ -47,7 +55,7 @@ def start_head(config: TrainConfig, backbone: Backbone) -> PrototypeHead:
             scale=config.evidence_scale,
         )
         return PrototypeHead(settings, config.seed).to(backbone.device)
-    head = load_head(config.head, str(backbone.device))
+    head = load_prototype_head(config.head, str(backbone.device))
     if head.config.dim != backbone.dim:
         raise CheckpointError(
             f"the prototypes of {config.head} are for embeddings of width {head.config.dim}, "
@@ -56,21 +64,21 @@ def start_head(config: TrainConfig, backbone: Backbone) -> PrototypeHead:
     return head
 
 
-def scratch_backbone(path: Path, device: str, seed: int) -> Backbone:
-    """A model with random weights from an open_clip configuration: `model_cfg` and, if wanted, `preprocess_cfg`."""
+def build_scratch_backbone(path: Path, device: str, seed: int) -> Backbone:
+    """A model with random weights from an open_clip configuration: `model_cfg` and an optional `preprocess_cfg`."""
     config = read_model_config(path)
     with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]), quiet_root_logger():
         (Path(folder) / "open_clip_config.json").write_text(json.dumps(config), encoding="utf-8")
         torch.manual_seed(seed)
         try:
-            model = open_clip.create_model(f"{LOCAL}{folder}", load_weights=False, pretrained_text=False)
-            tokenizer = open_clip.get_tokenizer(f"{LOCAL}{folder}")
-        except Exception as error:  # a wrong key of a configuration fails deep inside open_clip, in many ways
-            raise BackboneError(f"open_clip cannot build the model of {path}: {one_line(error)}") from error
-    complete = {"model_cfg": without_fetch_settings(config["model_cfg"]), "preprocess_cfg": model.visual.preprocess_cfg}
+            model = open_clip.create_model(f"{LOCAL_PREFIX}{folder}", load_weights=False, pretrained_text=False)
+            tokenizer = open_clip.get_tokenizer(f"{LOCAL_PREFIX}{folder}")
+        except Exception as error:  # a wrong key in a configuration raises many kinds of errors inside open_clip
+            raise BackboneError(f"open_clip cannot build the model of {path}: {format_error_line(error)}") from error
+    complete = {"model_cfg": drop_download_settings(config["model_cfg"]), "preprocess_cfg": model.visual.preprocess_cfg}
     pixels = PixelSpec.from_open_clip(complete["preprocess_cfg"])
     backbone = Backbone(str(path), model.eval().to(device), tokenizer, pixels, complete, pretrained=False)
-    backbone.trims = trims(backbone)
+    backbone.trims = can_trim_captions(backbone)
     return backbone
 
 
@@ -78,7 +86,7 @@ def read_model_config(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise BackboneError(f"{path} cannot be read as a model configuration: {one_line(error)}") from error
+        raise BackboneError(f"{path} cannot be read as a model configuration: {format_error_line(error)}") from error
     if isinstance(config, dict) and "embed_dim" in config:
         config = {"model_cfg": config}
     if not isinstance(config, dict) or "embed_dim" not in config.get("model_cfg", {}):
@@ -88,7 +96,7 @@ def read_model_config(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def quiet_root_logger() -> Iterator[None]:
-    """open_clip warns that weights are random, which is what was asked for."""
+    """Suppress open_clip's warning about random weights, which are intended here."""
     logger = logging.getLogger()
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -98,30 +106,32 @@ def quiet_root_logger() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def choose_weights(backbone: Backbone, what: str) -> None:
-    """Let `what` of the backbone learn: all, projections, text (image tower locked) or prototypes (nothing here)."""
+def select_trainable_weights(backbone: Backbone, part: str) -> None:
+    """Make `part` of the backbone trainable: all, projections, text (not the image tower) or prototypes (nothing)."""
     for name, parameter in backbone.model.named_parameters():
-        scale = name in ("logit_scale", "logit_bias") and what != "prototypes"
+        scale = name in ("logit_scale", "logit_bias") and part != "prototypes"
         parameter.requires_grad = (
             scale
-            or what == "all"
-            or (what == "text" and not name.startswith("visual."))
-            or (what == "projections" and bool(PROJECTIONS.match(name)))
+            or part == "all"
+            or (part == "text" and not name.startswith("visual."))
+            or (part == "projections" and bool(PROJECTIONS.match(name)))
         )
-    if what == "projections" and not any(
+    if part == "projections" and not any(
         p.requires_grad for n, p in backbone.model.named_parameters() if n.startswith("visual.")
     ):
         raise ConfigError(f"no projection of the image tower of {backbone.spec} is known; train all or text")
 
 
-def learning_modes(backbone: Backbone) -> None:
-    """Train mode where weights learn. Batch statistics are left alone in a model that has learned them already:
-    a batch of a fine-tuning corpus is a worse estimate, and a chunk of it worse still."""
+def set_training_modes(backbone: Backbone) -> None:
+    """Set modules with trainable weights to training mode, except batch normalization of a pretrained model.
+
+    Its statistics are better than those of a batch, or of a chunk of one, from a fine-tuning corpus.
+    """
     model = backbone.model
     model.eval()
     for module in model.modules():
-        own = list(module.parameters())
-        if own and all(parameter.requires_grad for parameter in own):
+        parameters = list(module.parameters())
+        if parameters and all(parameter.requires_grad for parameter in parameters):
             module.train()
     if backbone.pretrained:
         for module in model.modules():
@@ -130,11 +140,11 @@ def learning_modes(backbone: Backbone) -> None:
 
 
 def mixes_samples(model: nn.Module) -> bool:
-    """Whether an embedding depends on the batch around it: the reason why a batch may not be encoded in chunks."""
+    """Whether an embedding depends on the other samples of its batch, which then cannot be encoded in chunks."""
     return any(isinstance(module, _BatchNorm) and module.training for module in model.modules())
 
 
-def tower_learns(model: nn.Module, visual: bool) -> bool:
+def is_tower_trainable(model: nn.Module, visual: bool) -> bool:
     return any(
         parameter.requires_grad
         for name, parameter in model.named_parameters()
@@ -143,17 +153,17 @@ def tower_learns(model: nn.Module, visual: bool) -> bool:
 
 
 def tokenize(backbone: Backbone, captions: Sequence[str], limit: int) -> Tensor:
-    """Tokens on the device of the model, at most `limit` of each caption where its tokenizer pads with zeros."""
+    """Tokens on the model's device; a tokenizer that pads with zeros gives at most `limit` of each caption."""
     if not isinstance(backbone.tokenizer, open_clip.SimpleTokenizer):
         return backbone.tokenize(captions)
     context = int(backbone.tokenizer.context_length)
     tokens: Tensor = backbone.tokenizer(list(captions), context_length=min(limit, context))
-    tokens = trimmed(tokens) if backbone.trims else F.pad(tokens, (0, context - tokens.shape[1]))
+    tokens = trim_padding(tokens) if backbone.trims else F.pad(tokens, (0, context - tokens.shape[1]))
     return tokens.to(backbone.device)
 
 
 def embed_frames(backbone: Backbone, pixels: Tensor, mask: Tensor) -> Tensor:
-    """Embeddings (B, J, D) of the frames that are there, zero for padding, which is never encoded."""
+    """Embeddings (B, J, D) of the frames; padding is not encoded and stays zero."""
     flat = backbone.embed_pixels(pixels[mask])  # (sum of mask, D)
     mask = mask.to(flat.device)
     return flat.new_zeros(*mask.shape, flat.shape[1]).masked_scatter(mask[..., None], flat)

@@ -1,6 +1,6 @@
-"""The settings of a training run: one frozen dataclass, filled from a preset, then a TOML file, then flags.
+"""The settings of a training run, filled from a preset, then a TOML file, then flags; and the learning-rate schedules.
 
-No torch here, so that `auditor train --help` is quick.
+The module does not import torch, so `auditor train --help` starts quickly.
 """
 
 import difflib
@@ -17,75 +17,83 @@ from model.model_errors import ModelError
 
 PRESETS = Path(__file__).parent / "presets"
 
-# What may change between a run and its resumption without making it another run.
+# Settings that may differ when a run is resumed.
 INCIDENTAL = frozenset({"out", "save_every", "device", "decoders"})
 
 
 class ConfigError(ModelError):
-    """Settings that are unknown, of the wrong type or impossible together."""
+    """Settings that are unknown, of the wrong type, or incompatible."""
 
 
-def setting(default: Any, help: str) -> Any:
+def config_field(default: Any, help: str) -> Any:
     """A field whose help text the command line shows."""
     return field(default=default, metadata={"help": help})
 
 
 @dataclass(frozen=True, slots=True)
 class TrainConfig:
-    """One training run. `batch_size` is that of the contrastive loss: all pairs of all processes together."""
+    """The settings of a run. `batch_size` counts the pairs of one contrastive loss, over all processes."""
 
-    corpus: str = field(metadata={"help": "what to train on: anything that `auditor audit` reads; lists with ::"})
+    corpus: str = field(metadata={"help": "training corpus: anything `auditor audit` reads; separate several with ::"})
     out: str = field(metadata={"help": "folder of the run: best/, last/, metrics.jsonl, config.toml"})
-    val: str | None = setting(None, "what to validate on; without it the last weights are also the best")
+    val: str | None = config_field(None, "validation corpus; without it best/ holds the last weights")
 
-    model: str = setting("ViT-B-32@openai", "open_clip spec, checkpoint folder, or a .json config for random weights")
-    head: str | None = setting(None, "start from the prototypes of this checkpoint folder")
-    train: Literal["all", "projections", "text", "prototypes"] = setting("all", "which weights learn")
-    device: str = setting("auto", "cpu, cuda, cuda:1, ... or auto")
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = setting("auto", "auto: mixed on CUDA, fp32 on the CPU")
-
-    prototypes: int = setting(8, "prototypes per modality (K)")
-    init: Literal["xavier", "kaiming_uniform", "kaiming_normal", "orthogonal"] = setting("xavier", "of the prototypes")
-    evidence: Literal["exp", "softplus", "relu"] = setting("exp", "evidence function")
-    tau: float = setting(5.0, "temperature of the exponential evidence")
-    evidence_scale: float = setting(100.0, "similarities to prototypes are multiplied by this before the evidence")
-
-    target: Literal["corpus", "paper", "retrieval"] = setting(
-        "corpus", "what u follows: h over the corpus, the paper's h in the batch, or how much of the batch fits"
+    model: str = config_field(
+        "ViT-B-32@openai", "open_clip model, checkpoint folder, or a .json config for random weights"
     )
-    target_momentum: float = setting(0.95, "of the running means that the target is standardised by")
-    weight_uncertainty: float = setting(1.0, "weight of L_uct (equation 6)")
-    weight_diversity: float = setting(1.0, "weight of L_div (equation 7)")
-    weights: str | None = setting(
-        None, "an audit, what `auditor weigh` wrote, or Parquet of key, caption_index, weight"
+    head: str | None = config_field(None, "start from the prototypes of this checkpoint folder")
+    train: Literal["all", "projections", "text", "prototypes"] = config_field("all", "weights to train")
+    device: str = config_field("auto", "cpu, cuda, cuda:1, ... or auto")
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = config_field("auto", "auto: mixed on CUDA, fp32 on the CPU")
+
+    prototypes: int = config_field(8, "prototypes per modality (K)")
+    init: Literal["xavier", "kaiming_uniform", "kaiming_normal", "orthogonal"] = config_field(
+        "xavier", "initialization of the prototypes"
+    )
+    evidence: Literal["exp", "softplus", "relu"] = config_field("exp", "evidence function")
+    tau: float = config_field(5.0, "temperature of the exponential evidence")
+    evidence_scale: float = config_field(100.0, "factor of the similarities to prototypes before the evidence function")
+
+    target: Literal["corpus", "paper", "retrieval"] = config_field(
+        "corpus", "target of u: h over the corpus, the paper's h in the batch, or retrieval entropy in the batch"
+    )
+    target_momentum: float = config_field(0.95, "momentum of the running means that standardize the target")
+    weight_uncertainty: float = config_field(1.0, "weight of L_uct (equation 6)")
+    weight_diversity: float = config_field(1.0, "weight of L_div (equation 7)")
+    weights: str | None = config_field(
+        None, "weights of pairs: an audit, the output of `auditor weigh`, or Parquet with key, caption_index, weight"
     )
 
-    optimizer: Literal["adam", "adamw"] = setting("adamw", "optimizer")
-    lr_encoders: float = setting(1e-5, "peak learning rate of the backbone")
-    lr_other: float = setting(1e-3, "peak learning rate of the prototypes")
-    weight_decay: float = setting(0.2, "decoupled (adamw) or L2 (adam); matrices of the backbone only")
-    beta2: float = setting(0.98, "second-moment decay of the optimizer")
-    epsilon: float = setting(1e-6, "epsilon of the optimizer")
-    clip_norm: float = setting(1.0, "largest norm of the gradient; 0 leaves it as it is")
-    max_logit_scale: float = setting(100.0, "logit_scale is clamped to the logarithm of this")
-    schedule: Literal["cosine", "clip4clip", "constant"] = setting("cosine", "shape of the learning rate after warm-up")
-    warmup: float = setting(0.1, "warm-up: a share of all steps below 1, else steps")
-    epochs: int = setting(5, "epochs")
-    batch_size: int = setting(128, "pairs in one contrastive loss, over all processes")
-    accumulate: int = setting(1, "contrastive batches per step of the optimizer, gradients averaged")
-    chunk: int = setting(0, "pairs encoded at a time by each process, same gradient in less memory; 0: all at once")
-
-    frames: int = setting(12, "frames sampled from a video")
-    tokens: int = setting(77, "tokens of a caption, begin and end included")
-    captions: Literal["all", "one", "join"] = setting(
-        "all", "an epoch sees every caption, one caption of each medium, or all of them as one paragraph"
+    optimizer: Literal["adam", "adamw"] = config_field("adamw", "optimizer")
+    lr_encoders: float = config_field(1e-5, "peak learning rate of the backbone")
+    lr_other: float = config_field(1e-3, "peak learning rate of the prototypes")
+    weight_decay: float = config_field(0.2, "weight decay of the backbone's matrices: decoupled (adamw) or L2 (adam)")
+    beta2: float = config_field(0.98, "second-moment decay of the optimizer")
+    epsilon: float = config_field(1e-6, "epsilon of the optimizer")
+    clip_norm: float = config_field(1.0, "clip the gradient to this norm; 0: do not clip")
+    max_logit_scale: float = config_field(100.0, "clamp logit_scale to the logarithm of this")
+    schedule: Literal["cosine", "clip4clip", "constant"] = config_field(
+        "cosine", "shape of the learning rate after warm-up"
     )
-    shuffle: int = setting(2000, "samples in the shuffle buffer of each process")
-    decoders: int = setting(0, "decoder processes of each training process; 0: its share of the cores")
-    cache: bool = setting(False, "keep decoded pixels in memory after the first pass")
-    cache_gb: float = setting(4.0, "budget of the cache, per training process")
-    seed: int = setting(0, "seed of initialisation, order and dropout")
-    save_every: int = setting(500, "steps between checkpoints; one is written after each epoch anyway")
+    warmup: float = config_field(0.1, "warm-up: below 1 a share of all steps, else a number of steps")
+    epochs: int = config_field(5, "number of epochs")
+    batch_size: int = config_field(128, "pairs in one contrastive loss, over all processes")
+    accumulate: int = config_field(1, "contrastive batches per optimizer step; their gradients are averaged")
+    chunk: int = config_field(
+        0, "pairs that each process encodes at a time: same gradient, less memory; 0: all at once"
+    )
+
+    frames: int = config_field(12, "frames sampled from a video")
+    tokens: int = config_field(77, "tokens of a caption, begin and end included")
+    captions: Literal["all", "one", "join"] = config_field(
+        "all", "captions in an epoch: all, one for each medium, or all of a medium joined to one paragraph"
+    )
+    shuffle: int = config_field(2000, "samples in the shuffle buffer of each process")
+    decoders: int = config_field(0, "decoder processes of each training process; 0: its share of the cores")
+    cache: bool = config_field(False, "keep decoded pixels in memory after the first pass")
+    cache_gb: float = config_field(4.0, "size of the cache in GB, for each training process")
+    seed: int = config_field(0, "random seed of initialization, order and dropout")
+    save_every: int = config_field(500, "steps between checkpoints; a checkpoint also follows each epoch")
 
     def __post_init__(self) -> None:
         hints = get_type_hints(type(self))
@@ -108,17 +116,17 @@ class TrainConfig:
         return asdict(self)
 
     def to_toml(self) -> str:
-        """The settings as a file that `--config` reads; what is unset is left out."""
-        lines = [f"{name} = {toml_value(value)}" for name, value in self.to_dict().items() if value is not None]
+        """The settings as a file that `--config` reads, without the unset ones."""
+        lines = [f"{name} = {format_toml_value(value)}" for name, value in self.to_dict().items() if value is not None]
         return "\n".join(lines) + "\n"
 
     def differences(self, other: "TrainConfig") -> list[str]:
-        """Names of the settings that make this another run than `other`."""
-        mine, theirs = self.to_dict(), other.to_dict()
-        return [name for name in mine if name not in INCIDENTAL and mine[name] != theirs[name]]
+        """Names of the settings that differ from `other` and make this a different run."""
+        values, other_values = self.to_dict(), other.to_dict()
+        return [name for name in values if name not in INCIDENTAL and values[name] != other_values[name]]
 
 
-def toml_value(value: Any) -> str:
+def format_toml_value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
@@ -135,22 +143,22 @@ def check_type(name: str, value: Any, hint: Any) -> None:
         if value not in get_args(kind):
             raise ConfigError(f"{name} is one of {', '.join(get_args(kind))}, not {value!r}")
     elif not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise ConfigError(f"{name} must be {article(kind)}, not {value!r}")
+        raise ConfigError(f"{name} must be {describe_type(kind)}, not {value!r}")
     elif kind is float and not math.isfinite(value):
         raise ConfigError(f"{name} must be a finite number, not {value}")
 
 
-def article(kind: type) -> str:
+def describe_type(kind: type) -> str:
     return {int: "a whole number", float: "a number", bool: "true or false", str: "text"}[kind]
 
 
-def preset_names() -> list[str]:
+def list_presets() -> list[str]:
     return sorted(path.stem for path in PRESETS.glob("*.toml"))
 
 
 def read_preset(name: str) -> dict[str, Any]:
-    if name not in preset_names():
-        raise ConfigError(f"no preset {name!r}; there are {', '.join(preset_names())}")
+    if name not in list_presets():
+        raise ConfigError(f"no preset {name!r}; there are {', '.join(list_presets())}")
     return read_toml(PRESETS / f"{name}.toml")
 
 
@@ -164,31 +172,57 @@ def read_toml(path: str | Path) -> dict[str, Any]:
 
 
 def load_config(flags: Mapping[str, Any], *, preset: str | None = None, file: str | Path | None = None) -> TrainConfig:
-    """Settings of a preset, overridden by a TOML file, overridden by flags (those that are not None)."""
+    """Settings of a preset, overridden by a TOML file, overridden by the flags that are not None."""
     values: dict[str, Any] = {}
     if preset:
-        values.update(known(read_preset(preset), f"preset {preset}"))
+        values.update(check_setting_names(read_preset(preset), f"preset {preset}"))
     if file:
-        values.update(known(read_toml(file), str(file)))
-    values.update(known({name: value for name, value in flags.items() if value is not None}, "the flags"))
+        values.update(check_setting_names(read_toml(file), str(file)))
+    values.update(check_setting_names({name: value for name, value in flags.items() if value is not None}, "the flags"))
     for f in fields(TrainConfig):
         if f.default is MISSING and f.name not in values:
             raise ConfigError(f"{f.name} is missing: {f.metadata['help']}")
     return TrainConfig(**values)
 
 
-def known(values: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """The same settings with whole numbers as floats where floats are meant; unknown names are an error."""
+def check_setting_names(values: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Refuse unknown names; return the settings with whole numbers converted for settings of type float."""
     hints = get_type_hints(TrainConfig)
     for name in values:
         if name not in hints:
-            near = difflib.get_close_matches(name, hints, n=1, cutoff=0.0)
-            raise ConfigError(f"unknown setting {name!r} in {source}; did you mean {near[0]!r}?")
+            matches = difflib.get_close_matches(name, hints, n=1, cutoff=0.0)
+            raise ConfigError(f"unknown setting {name!r} in {source}; did you mean {matches[0]!r}?")
     return {
         name: float(value) if hints[name] is float and type(value) is int else value for name, value in values.items()
     }
 
 
-def from_saved(values: Mapping[str, Any]) -> TrainConfig:
-    """The config that a run has written."""
-    return TrainConfig(**known(values, "the saved run"))
+def load_saved_config(values: Mapping[str, Any]) -> TrainConfig:
+    """The settings that a run has saved."""
+    return TrainConfig(**check_setting_names(values, "the saved run"))
+
+
+def count_warmup_steps(warmup: float, steps: int) -> int:
+    """Below 1, `warmup` is a share of all steps; else it is a number of steps."""
+    return min(steps, round(warmup * steps) if warmup < 1 else round(warmup))
+
+
+def scale_learning_rate(step: int, steps: int, warmup: float, schedule: str = "cosine") -> float:
+    """Multiplier of the peak learning rate, in [0, 1], at `step` (counted from 0) of `steps`."""
+    if schedule == "clip4clip":
+        share = warmup if warmup < 1 else warmup / steps
+        return clip4clip_decay(step / steps, share)
+    first = count_warmup_steps(warmup, steps)
+    if step < first:
+        return (step + 1) / first
+    return 1.0 if schedule == "constant" else cosine_decay((step - first) / max(1, steps - first))
+
+
+def cosine_decay(progress: float) -> float:
+    """Half a cosine wave from 1 at progress 0 to 0 at progress 1."""
+    return 0.5 * (1.0 + math.cos(math.pi * min(progress, 1.0)))
+
+
+def clip4clip_decay(progress: float, warmup: float) -> float:
+    """CLIP4Clip's schedule: the cosine also runs during the warm-up, so the rate drops a little at its end."""
+    return progress / warmup if progress < warmup else cosine_decay(progress)

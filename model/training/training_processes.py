@@ -1,8 +1,8 @@
-"""The processes that train together, as little of it as the training loop needs; one process alone is a group of one.
+"""The group of processes that train together; a single process is a group of one.
 
 Every process computes the whole contrastive loss over the gathered batch. So `gather` need not send gradients back:
-the derivative with respect to a process's own embeddings is already that of the global loss, and summing the
-derivatives of the encoders' weights over processes gives those of one process with the whole batch.
+the gradient with respect to a process's own embeddings is already that of the global loss, and summing the gradients of
+the encoders' weights over processes gives those of one process with the whole batch.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ class ProcessGroup:
         return self.rank == 0
 
     def gather(self, local: Tensor) -> Tensor:
-        """The rows of all processes in order of rank, (size * B, ...); gradients reach the own rows only."""
+        """The rows of all processes in order of rank, (size * B, ...); gradients reach only this process's own rows."""
         if self.size == 1:
             return local
         parts = [torch.empty_like(local) for _ in range(self.size)]
@@ -35,7 +35,7 @@ class ProcessGroup:
         return torch.cat(parts)
 
     def share(self, value: Any) -> list[Any]:
-        """The small values of all processes in order of rank."""
+        """Exchange a small value; returns the values of all processes in order of rank."""
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
@@ -43,11 +43,11 @@ class ProcessGroup:
         return values
 
     def sum_gradients(self, parameters: Iterable[Tensor]) -> None:
-        """Add up, in place, the gradients that each process has of its own rows."""
+        """Sum the gradients over processes, in place."""
         if self.size == 1:
             return
         for parameter in parameters:
-            if parameter.grad is None:  # a process whose rows did not touch it still takes part
+            if parameter.grad is None:  # all processes must take part, even if their rows did not use the parameter
                 parameter.grad = torch.zeros_like(parameter)
             dist.all_reduce(parameter.grad)
 
@@ -64,7 +64,7 @@ class ProcessGroup:
 
 
 def current_processes() -> ProcessGroup:
-    """The processes that torch.distributed was started for."""
+    """The process group of torch.distributed, or a group of one if it was not started."""
     if dist.is_available() and dist.is_initialized():
         return ProcessGroup(dist.get_rank(), dist.get_world_size())
     return ProcessGroup()

@@ -1,7 +1,7 @@
-"""The state of a run on disk: `last/` is a checkpoint with the state of the optimizer and of the loaders beside it.
+"""The state of a run on disk: `last/` holds a checkpoint and the state of the optimizer and of the loaders.
 
-Tensors are safetensors, the rest JSON. A new `last/` is written whole and then put in its place; a kill at any moment
-leaves at least one whole state, which `recover_last` finds.
+Tensors are stored as safetensors, the rest as JSON. A new `last/` is written completely and then renamed. A kill at any
+moment leaves at least one complete state, which `recover_last` finds.
 """
 
 import json
@@ -13,11 +13,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from model.atomic_folder import recover
-from model.checkpoint import BACKBONE, load_head, read_tensors, save_checkpoint, save_tensors, write_json
+from model.checkpoint import (
+    BACKBONE,
+    load_prototype_head,
+    read_tensors,
+    recover_folder,
+    save_checkpoint,
+    save_tensors,
+    write_json,
+)
 from model.model_errors import ModelError
 from model.training.objective import Learner
-from model.training.training_config import TrainConfig, from_saved
+from model.training.training_config import TrainConfig, load_saved_config
 
 LAST, BEST = "last", "best"
 TENSORS, STATE = "trainer.safetensors", "trainer.json"
@@ -25,45 +32,46 @@ METRICS = "metrics.jsonl"
 
 
 class StateError(ModelError):
-    """A folder that holds no run, another run, or a damaged one."""
+    """A folder that holds no run, a different run, or a damaged one."""
 
 
 @dataclass
 class RunState:
-    """Where a run is, apart from its tensors."""
+    """The progress of a run, without its tensors."""
 
-    step: int = 0  # steps of the optimizer done
+    step: int = 0  # finished steps of the optimizer
     best: float | None = None  # validation score of best/
-    validation: dict[str, Any] | None = None  # of best/
-    loaders: list[dict[str, Any]] | None = None  # by rank
-    scaler: dict[str, Any] | None = None  # of mixed precision
+    validation: dict[str, Any] | None = None  # recall of best/
+    loaders: list[dict[str, Any]] | None = None  # state of each process's loader, by rank
+    scaler: dict[str, Any] | None = None  # gradient scaler of mixed precision
 
 
 def check_folder(out: Path) -> None:
-    """Refuse to write into a folder that is not a run's."""
+    """Refuse to write into a folder that does not belong to a run."""
     if not out.is_dir():
         raise StateError(f"{out} is a file; --out is the folder of a run")
-    known = {BEST, LAST, METRICS, "metrics.part", "config.toml"}
-    strange = sorted(path.name for path in out.iterdir() if path.name not in known and not path.name.startswith("."))
-    if strange:
-        raise StateError(f"{out} is not the folder of a run (it holds {strange[0]}): choose another --out")
+    run_files = {BEST, LAST, METRICS, "metrics.part", "config.toml"}
+    names = sorted(path.name for path in out.iterdir() if not path.name.startswith("."))
+    if foreign_files := [name for name in names if name not in run_files]:
+        raise StateError(f"{out} is not the folder of a run (it holds {foreign_files[0]}): choose another --out")
 
 
 def recover_last(out: Path) -> Path | None:
-    """The whole last state of a run, put back in place if a kill came while it was being replaced."""
+    """The last complete state of a run; moves it back if a kill interrupted its replacement."""
     for name in (LAST, BEST):
-        recover(out / name)
+        recover_folder(out / name)
     return out / LAST if (out / LAST / STATE).is_file() else None
 
 
 def save_last(
     out: Path, config: TrainConfig, learner: Learner, optimizer: torch.optim.Optimizer, state: RunState
 ) -> None:
-    def beside(draft: Path) -> None:
-        save_tensors({**optimizer_tensors(learner, optimizer), **target_tensors(learner)}, draft / TENSORS)
+    def write_state(draft: Path) -> None:
+        tensors = {**collect_optimizer_tensors(learner, optimizer), **collect_target_tensors(learner)}
+        save_tensors(tensors, draft / TENSORS)
         write_json({"config": config.to_dict(), **vars(state)}, draft / STATE)
 
-    save_weights(out / LAST, config, learner, {"step": state.step}, beside)
+    save_weights(out / LAST, config, learner, {"step": state.step}, write_state)
 
 
 def save_weights(
@@ -71,72 +79,77 @@ def save_weights(
     config: TrainConfig,
     learner: Learner,
     extra: Mapping[str, Any],
-    beside: Callable[[Path], None] | None = None,
+    write_extra: Callable[[Path], None] | None = None,
 ) -> None:
-    """A checkpoint of the weights as they are; with the encoders unless they are somebody else's and untouched."""
+    """Save a checkpoint of the current weights, without the encoders if these are pretrained and were not trained."""
     stored = config.train != "prototypes" or not learner.backbone.pretrained
     settings = {"train": config.to_dict(), **extra}
-    save_checkpoint(folder, learner.head, learner.backbone, with_backbone=stored, extra=settings, beside=beside)
+    save_checkpoint(
+        folder, learner.head, learner.backbone, with_backbone=stored, extra=settings, write_more=write_extra
+    )
 
 
-def parameters_by_name(learner: Learner) -> dict[str, Tensor]:
-    """Every weight that learns: those of the encoders, then those of the head."""
-    named = {f"backbone.{name}": p for name, p in learner.backbone.model.named_parameters() if p.requires_grad}
-    return {**named, **{f"head.{name}": p for name, p in learner.head.named_parameters()}}
+def collect_parameters(learner: Learner) -> dict[str, Tensor]:
+    """Every weight that learns, by name: those of the encoders, then those of the head."""
+    encoders = learner.backbone.model.named_parameters()
+    return {
+        **{f"backbone.{name}": parameter for name, parameter in encoders if parameter.requires_grad},
+        **{f"head.{name}": parameter for name, parameter in learner.head.named_parameters()},
+    }
 
 
-def optimizer_tensors(learner: Learner, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+def collect_optimizer_tensors(learner: Learner, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     return {
         f"optimizer/{name}/{key}": torch.as_tensor(value)
-        for name, parameter in parameters_by_name(learner).items()
+        for name, parameter in collect_parameters(learner).items()
         for key, value in optimizer.state.get(parameter, {}).items()
     }
 
 
-def target_tensors(learner: Learner) -> dict[str, Tensor]:
+def collect_target_tensors(learner: Learner) -> dict[str, Tensor]:
     return {} if learner.target is None else {f"target/{k}": v for k, v in learner.target.state_dict().items()}
 
 
 def read_state(last: Path) -> tuple[TrainConfig, RunState]:
     try:
         record = json.loads((last / STATE).read_text(encoding="utf-8"))
-        return from_saved(record.pop("config")), RunState(**record)
+        return load_saved_config(record.pop("config")), RunState(**record)
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise StateError(f"{last / STATE} is damaged ({error}); start again in another folder") from error
 
 
 def load_last(last: Path, learner: Learner, optimizer: torch.optim.Optimizer) -> None:
-    """Put the tensors of a saved run into the learner and its optimizer."""
+    """Load the tensors of a saved run into the learner and its optimizer."""
     device = learner.backbone.device
     if (last / BACKBONE).is_file():
         learner.backbone.model.load_state_dict(read_tensors(last / BACKBONE))
-        learner.backbone.__dict__.pop("fingerprint", None)  # was of the weights before
-    learner.head.load_state_dict(load_head(last, str(device)).state_dict())
+        learner.backbone.__dict__.pop("fingerprint", None)  # it belongs to the previous weights
+    learner.head.load_state_dict(load_prototype_head(last, str(device)).state_dict())
     tensors = read_tensors(last / TENSORS)
     if learner.target is not None:
         learner.target.load_state_dict({k.removeprefix("target/"): v for k, v in tensors.items() if k[:7] == "target/"})
-    named = parameters_by_name(learner)
+    parameters = collect_parameters(learner)
     for full, tensor in tensors.items():
         if full.startswith("optimizer/"):
             _, name, key = full.split("/")
-            if name not in named:
+            if name not in parameters:
                 raise StateError(f"{last / TENSORS} has a weight {name} that does not learn in this run")
-            optimizer.state[named[name]][key] = tensor if key == "step" else tensor.to(device)
+            optimizer.state[parameters[name]][key] = tensor if key == "step" else tensor.to(device)
 
 
-class Metrics:
-    """metrics.jsonl: one line a step, one a validation. What a resumed run will write again is cut off first."""
+class MetricsFile:
+    """metrics.jsonl: a line for each step and validation. A resumed run first removes the lines it will write again."""
 
     def __init__(self, out: Path, step: int) -> None:
         self.path = out / METRICS
-        kept = []
+        lines = []
         if self.path.is_file():
             for line in self.path.read_text(encoding="utf-8").splitlines(keepends=True):
                 # A kill may leave half a line at the end.
                 if line.endswith("\n") and json.loads(line)["step"] <= step:
-                    kept.append(line)
+                    lines.append(line)
         draft = self.path.with_suffix(".part")
-        draft.write_text("".join(kept), encoding="utf-8")
+        draft.write_text("".join(lines), encoding="utf-8")
         draft.replace(self.path)
 
     def write(self, record: Mapping[str, Any]) -> None:

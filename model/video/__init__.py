@@ -1,1 +1,1 @@
-"""Videos without torch: which bytes are one, which frames to take, their pixels, and what moves in them."""
+"""Video without torch: detect formats, choose frames, decode them, and measure motion."""

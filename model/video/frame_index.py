@@ -1,7 +1,7 @@
-"""The frames of a video before any is decoded: one pass over its packets gives the time of each, and the key frames.
+"""Index the frames of a video without decoding: one pass over its packets gives each frame's time and the key frames.
 
-A pass costs about 25 microseconds a packet. Containers without times of their own (AVI, MPEG streams) are numbered in
-the order in which frames come, and read from the start.
+The pass costs about 25 microseconds per packet. Containers without timestamps (AVI, MPEG streams) have their frames
+numbered in decoding order, and are read from the start.
 """
 
 from bisect import bisect_right
@@ -13,33 +13,33 @@ import numpy as np
 
 from model.video.video_formats import open_container
 
-JITTER = 0.1  # of a frame's length: rounding of times, not a rate that changes
+JITTER = 0.1  # of a frame's duration: a smaller difference is rounding, not a change of the rate
 
 
 @dataclass(frozen=True, slots=True)
 class FrameIndex:
-    """What the packets say. Times are seconds from the first frame on."""
+    """Frames of a video in display order. Times are in seconds from the first frame."""
 
-    pts: Sequence[int]  # of the frames in the order they are shown
-    keys: Sequence[int]  # pts of the key frames, sorted
+    pts: Sequence[int]  # presentation timestamp of each frame
+    keys: Sequence[int]  # presentation timestamps of the key frames, sorted
     times: Sequence[float]
     duration: float
     rate: float  # frames per second
-    constant: bool  # whether the rate is the same throughout
+    constant: bool  # whether the rate is constant
 
     def __len__(self) -> int:
         return len(self.pts)
 
-    def at(self, time: float) -> int:
-        """The number of the frame a player shows at a time."""
+    def number_at(self, time: float) -> int:
+        """Number of the frame that a player shows at this time."""
         return min(max(bisect_right(self.times, time + 1e-6) - 1, 0), len(self.times) - 1)
 
     def key_before(self, number: int) -> int:
-        """Where in `keys` the key frame stands that the decoding of a frame begins with."""
+        """Position in `keys` of the key frame from which this frame is decoded."""
         return max(bisect_right(self.keys, self.pts[number]) - 1, 0)
 
 
-def read_index(path: str) -> FrameIndex:
+def read_frame_index(path: str) -> FrameIndex:
     with open_container(path) as container:
         stream = container.streams.video[0]
         packets = [
@@ -48,29 +48,29 @@ def read_index(path: str) -> FrameIndex:
             if packet.size and not packet.is_discard
         ]
         rate, base = float(stream.average_rate or 25), float(stream.time_base or 0)
-        return index_of(packets, rate, base)
+        return build_frame_index(packets, rate, base)
 
 
-def index_of(packets: Sequence[tuple[int | None, int, bool]], rate: float, base: float) -> FrameIndex:
-    """From (pts, duration, key frame) of each packet. Without times, frames are numbered at the stream's mean rate."""
-    known = [pts for pts, _, _ in packets if pts is not None]
-    if len(known) < len(packets) or len(set(known)) < len(known) or not base:
+def build_frame_index(packets: Sequence[tuple[int | None, int, bool]], rate: float, base: float) -> FrameIndex:
+    """Index packets given as (pts, duration, is key frame). Frames without timestamps are spaced at the mean rate."""
+    timestamps = [pts for pts, _, _ in packets if pts is not None]
+    if len(timestamps) < len(packets) or len(set(timestamps)) < len(timestamps) or not base:
         times = [number / rate for number in range(len(packets))]
         return FrameIndex(range(len(packets)), [0], times, len(packets) / rate, rate, constant=True)
-    pts = sorted(known)
-    end = max(((p or 0) + (length or 1 / (rate * base)) for p, length, _ in packets), default=0.0)
-    start = pts[0] if pts else 0
-    times = [(value - start) * base for value in pts]
-    keys = sorted(value for value, _, key in packets if key and value is not None)
-    measured, constant = steadiness(times, base)
-    return FrameIndex(pts, keys, times, (end - start) * base, measured or rate, constant)
+    timestamps.sort()
+    end = max(((pts or 0) + (length or 1 / (rate * base)) for pts, length, _ in packets), default=0.0)
+    start = timestamps[0] if timestamps else 0
+    times = [(pts - start) * base for pts in timestamps]
+    keys = sorted(pts for pts, _, is_key in packets if is_key and pts is not None)
+    measured_rate, constant = measure_frame_rate(times, base)
+    return FrameIndex(timestamps, keys, times, (end - start) * base, measured_rate or rate, constant)
 
 
-def steadiness(times: Sequence[float], base: float) -> tuple[float, bool]:
-    """Frames per second, and whether every frame lasts as long as the median one, but for rounding to `base`."""
+def measure_frame_rate(times: Sequence[float], base: float) -> tuple[float, bool]:
+    """Frames per second, and whether all frames last as long as the median frame (up to rounding to `base`)."""
     if len(times) < 2:
         return 0.0, True
     steps = np.diff(np.asarray(times))
-    usual = float(median(steps))
-    even = np.abs(steps - usual) <= max(JITTER * usual, base)
-    return (len(times) - 1) / (times[-1] - times[0]), bool(even.all())
+    median_step = float(median(steps))
+    is_even = np.abs(steps - median_step) <= max(JITTER * median_step, base)
+    return (len(times) - 1) / (times[-1] - times[0]), bool(is_even.all())

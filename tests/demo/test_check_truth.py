@@ -7,50 +7,50 @@ import numpy as np
 import pytest
 
 from auditor.audit import Audit
-from auditor.cli import run
-from auditor.demo.check_truth import Findings, compare, joined_rows
+from auditor.cli import run_command_line
+from auditor.demo.check_truth import DemoFindings, compare_with_truth, join_truth
 from auditor.demo.demo_corpus import DemoError
 from tests.support.tiny import SEED, SIZE, tiny
 
 
 @pytest.fixture(scope="module")
-def findings() -> Findings:
+def findings() -> DemoFindings:
     with Audit(tiny().audit) as audit:
-        return compare(audit, tiny().truth)
+        return compare_with_truth(audit, tiny().truth)
 
 
 def test_every_row_of_the_audit_has_its_truth() -> None:
     with Audit(tiny().audit) as audit:
-        assert len(joined_rows(audit, tiny().truth)) == len(tiny().truth) == audit.count()
+        assert len(join_truth(audit, tiny().truth)) == len(tiny().truth) == audit.count()
 
 
 @pytest.mark.parametrize(
     "defect", ["undecodable", "truncated", "missing_caption", "missing_media", "duplicate_key", "duplicate_media"]
 )
-def test_what_needs_no_model_is_found_without_exception(findings: Findings, defect: str) -> None:
+def test_what_needs_no_model_is_found_without_exception(findings: DemoFindings, defect: str) -> None:
     found = next(d for d in findings.defects if d.defect == defect)
     assert found.planted >= 1
     assert found.recall == 1.0
 
 
-def test_statuses_are_given_to_nothing_else(findings: Findings) -> None:
+def test_statuses_are_given_to_nothing_else(findings: DemoFindings) -> None:
     for sign in findings.signs:
         if sign.sign.startswith("status"):
             assert sign.precision == 1.0
 
 
-def test_clips_of_several_scenes_have_cuts_and_others_have_none(findings: Findings) -> None:
+def test_clips_of_several_scenes_have_cuts_and_others_have_none(findings: DemoFindings) -> None:
     several = next(d for d in findings.defects if d.defect == "multi_scene")
     sign = next(s for s in findings.signs if s.sign == several.sign == "cuts > 0")
     assert several.planted >= 3 and several.recall == 1.0 and sign.sound == 0
 
 
-def test_a_briefly_trained_model_tells_swapped_and_vague_captions_apart(findings: Findings) -> None:
+def test_a_briefly_trained_model_tells_swapped_and_vague_captions_apart(findings: DemoFindings) -> None:
     assert findings.auroc["swapped"]["p_mismatch"] > 0.9
     assert findings.auroc["vague"]["matches_text"] > 0.9
 
 
-def test_the_share_of_mismatched_pairs_is_estimated(findings: Findings) -> None:
+def test_the_share_of_mismatched_pairs_is_estimated(findings: DemoFindings) -> None:
     image = next(noise for noise in findings.noise if noise.kind == "image")
     assert 0.06 < image.planted < 0.1
     assert abs(image.estimated - image.planted) < 0.06
@@ -58,17 +58,17 @@ def test_the_share_of_mismatched_pairs_is_estimated(findings: Findings) -> None:
 
 def test_the_truth_of_another_corpus_is_refused() -> None:
     with Audit(tiny().audit) as audit, pytest.raises(DemoError, match="differ in 1 rows"):
-        compare(audit, tiny().truth[1:])
+        compare_with_truth(audit, tiny().truth[1:])
 
 
-def test_the_command_goes_on_with_a_finished_demo(capsys: pytest.CaptureFixture[str], findings: Findings) -> None:
+def test_the_command_goes_on_with_a_finished_demo(capsys: pytest.CaptureFixture[str], findings: DemoFindings) -> None:
     """The folder of the fixture is a quick demo of the same settings: nothing is drawn, trained or swept again."""
     out = tiny().config.out
     kept = [path for part in ("corpus", "model/best", "audit/embeddings") for path in (out / part).rglob("*.*")]
     before = {path: path.stat().st_mtime_ns for path in kept}
     assert {".tar", ".safetensors", ".parquet"} <= {path.suffix for path in kept}
     arguments = ["--size", str(SIZE), "--seed", str(SEED), "--quick", "--quiet", "--json"]
-    assert run(["demo", "--out", str(out), *arguments]) == 0
+    assert run_command_line(["demo", "--out", str(out), *arguments]) == 0
     printed: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert printed["defects"] == json.loads(json.dumps(findings.to_dict()["defects"]))
     assert {path: path.stat().st_mtime_ns for path in kept} == before
@@ -77,7 +77,7 @@ def test_the_command_goes_on_with_a_finished_demo(capsys: pytest.CaptureFixture[
 
 def test_other_settings_in_the_same_folder_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert tiny().shards
-    assert run(["demo", "--out", str(tiny().config.out), "--size", "999", "--quiet"]) == 1
+    assert run_command_line(["demo", "--out", str(tiny().config.out), "--size", "999", "--quiet"]) == 1
     assert f"size {SIZE} and seed {SEED}" in capsys.readouterr().err
 
 

@@ -14,10 +14,10 @@ from PIL import Image
 
 from auditor.corpus.open_corpus import open_corpus
 from auditor.demo import scene_captions
-from auditor.demo.corpus_plan import Specimen, clip_specimen, image_specimen, plan
-from auditor.demo.demo_corpus import CorpusConfig, DemoError, cut, read_truth, render, write_corpus
+from auditor.demo.corpus_plan import PlannedSample, plan_clip, plan_image, plan_split
+from auditor.demo.demo_corpus import CorpusConfig, DemoError, read_truth, render_sample, split_into_shards, write_corpus
 from auditor.demo.planted_defects import COVER, DEFECTS
-from auditor.demo.scenes import draw
+from auditor.demo.scenes import draw_scene
 
 CONFIG = CorpusConfig(size=240, seed=3, train=20, val=10)
 
@@ -30,8 +30,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def planned() -> list[Specimen]:
-    return plan("audit", CONFIG.size, CONFIG.seed)
+def planned() -> list[PlannedSample]:
+    return plan_split("audit", CONFIG.size, CONFIG.seed)
 
 
 def shards(out: Path) -> dict[str, bytes]:
@@ -53,7 +53,7 @@ def medium(out: Path, key: str) -> bytes:
     return next(data for name, data in members(out) if name.startswith(f"{key}.") and not name.endswith(".txt"))
 
 
-def with_defect(planned: list[Specimen], defect: str) -> list[Specimen]:
+def with_defect(planned: list[PlannedSample], defect: str) -> list[PlannedSample]:
     found = [specimen for specimen in planned if defect in specimen.defects]
     assert found
     return found
@@ -80,9 +80,11 @@ def test_one_process_and_two_write_the_same_bytes(made: Path, tmp_path: Path) ->
 
 
 def test_another_seed_is_another_corpus() -> None:
-    assert {s.captions for s in plan("audit", 120, 0)}.isdisjoint({s.captions for s in plan("train", 120, 0)})
-    first, second = plan("train", 5, 0), plan("train", 5, 1)
-    assert render(first[0]) == render(plan("train", 5, 0)[0]) != render(second[0])
+    assert {s.captions for s in plan_split("audit", 120, 0)}.isdisjoint(
+        {s.captions for s in plan_split("train", 120, 0)}
+    )
+    first, second = plan_split("train", 5, 0), plan_split("train", 5, 1)
+    assert render_sample(first[0]) == render_sample(plan_split("train", 5, 0)[0]) != render_sample(second[0])
 
 
 def test_a_lost_shard_is_written_again_and_the_others_are_left_alone(made: Path) -> None:
@@ -118,7 +120,7 @@ def test_captions_in_the_shards_are_those_of_the_truth(made: Path) -> None:
 
 
 def test_every_defect_is_planted_about_as_often_as_it_says() -> None:
-    planned = plan("audit", 1500, 0)
+    planned = plan_split("audit", 1500, 0)
     rows = Counter(defect for specimen in planned for defect in specimen.defects)
     clips = sum(specimen.kind == "video" for specimen in planned)
     for name, defect in DEFECTS.items():
@@ -127,15 +129,15 @@ def test_every_defect_is_planted_about_as_often_as_it_says() -> None:
 
 
 def test_training_data_are_clean_but_for_a_few_unclear_ones(made: Path) -> None:
-    spoilt = Counter(specimen.defect for specimen in plan("train", 1000, 3))
+    spoilt = Counter(specimen.defect for specimen in plan_split("train", 1000, 3))
     assert set(spoilt) == {None, "blurred", "occluded", "near_blank"}
     assert 0.9 < spoilt[None] / 1000 < 0.97
-    assert not any(specimen.defect for specimen in plan("val", 100, 3))
+    assert not any(specimen.defect for specimen in plan_split("val", 100, 3))
     assert len(members(made, "train")) == 40
     assert all(name.endswith(".txt") or decodes(data, "image") for name, data in members(made, "train"))
 
 
-def test_swapped_captions_belong_to_other_samples(planned: list[Specimen]) -> None:
+def test_swapped_captions_belong_to_other_samples(planned: list[PlannedSample]) -> None:
     """Undo the swap with the plan of the same corpus before it: same scenes, own captions."""
     swapped = [(s, i) for s in with_defect(planned, "swapped") for i, d in enumerate(s.defects) if d == "swapped"]
     words = [specimen.captions[i] for specimen, i in swapped]
@@ -145,41 +147,41 @@ def test_swapped_captions_belong_to_other_samples(planned: list[Specimen]) -> No
         assert sum(own[i] == given for given in words) == 1  # its own went to exactly one other
 
 
-def original_captions(specimen: Specimen) -> tuple[str, ...]:
+def original_captions(specimen: PlannedSample) -> tuple[str, ...]:
     seed, kind, index = specimen.seed.split("/")
-    made = {"image": image_specimen, "clip": clip_specimen}[kind](int(index), int(seed))
+    made = {"image": plan_image, "clip": plan_clip}[kind](int(index), int(seed))
     assert made.content == specimen.content
     return made.captions
 
 
-def test_vague_captions_are_vague(planned: list[Specimen]) -> None:
-    beginnings = tuple(scene_captions.sentence(words)[:-1] for words in scene_captions.VAGUE[0])
+def test_vague_captions_are_vague(planned: list[PlannedSample]) -> None:
+    beginnings = tuple(scene_captions.make_sentence(words)[:-1] for words in scene_captions.VAGUE[0])
     for specimen in planned:
         for caption, defect in zip(specimen.captions, specimen.defects, strict=True):
             assert caption.startswith(beginnings) == (defect == "vague")
 
 
 @pytest.mark.parametrize("defect", ["undecodable", "truncated"])
-def test_broken_files_do_not_decode(made: Path, planned: list[Specimen], defect: str) -> None:
+def test_broken_files_do_not_decode(made: Path, planned: list[PlannedSample], defect: str) -> None:
     for specimen in with_defect(planned, defect):
         assert not decodes(medium(made, specimen.key), specimen.kind)
 
 
 def test_truncation_breaks_every_format() -> None:
     """Also those that the small corpus above may not have drawn."""
-    picture = next(s for s in plan("audit", 120, 0) if s.kind == "image" and not any(s.defects))
-    clip = next(s for s in plan("audit", 120, 0) if s.kind == "video" and not any(s.defects))
+    picture = next(s for s in plan_split("audit", 120, 0) if s.kind == "image" and not any(s.defects))
+    clip = next(s for s in plan_split("audit", 120, 0) if s.kind == "video" and not any(s.defects))
     for specimen in [clip, *(replace(picture, extension=extension) for extension in ("jpg", "png", "webp"))]:
         for seed in range(4):
             whole, broken = (
-                render(replace(specimen, defects=(defect,), captions=("x",), seed=f"{specimen.seed}/{seed}"))
+                render_sample(replace(specimen, defects=(defect,), captions=("x",), seed=f"{specimen.seed}/{seed}"))
                 for defect in (None, "truncated")
             )
             assert decodes(whole[specimen.extension], specimen.kind)
             assert not decodes(broken[specimen.extension], specimen.kind)
 
 
-def test_what_is_missing_is_missing(made: Path, planned: list[Specimen]) -> None:
+def test_what_is_missing_is_missing(made: Path, planned: list[PlannedSample]) -> None:
     names = Counter(name for name, _ in members(made))
     for specimen in with_defect(planned, "missing_media"):
         assert names[f"{specimen.key}.txt"] == 1 and names[f"{specimen.key}.{specimen.extension}"] == 0
@@ -187,7 +189,7 @@ def test_what_is_missing_is_missing(made: Path, planned: list[Specimen]) -> None
         assert names[f"{specimen.key}.txt"] == 0 and names[f"{specimen.key}.{specimen.extension}"] == 1
 
 
-def test_repetitions_repeat(made: Path, planned: list[Specimen]) -> None:
+def test_repetitions_repeat(made: Path, planned: list[PlannedSample]) -> None:
     files = members(made)
     for specimen in with_defect(planned, "duplicate_key"):
         same = [data for name, data in files if name.startswith(f"{specimen.key}.") and not name.endswith(".txt")]
@@ -202,14 +204,14 @@ def test_repetitions_repeat(made: Path, planned: list[Specimen]) -> None:
 
 
 @pytest.mark.parametrize("defect", ["blurred", "near_blank"])
-def test_damaged_pictures_have_lost_their_detail(made: Path, planned: list[Specimen], defect: str) -> None:
+def test_damaged_pictures_have_lost_their_detail(made: Path, planned: list[PlannedSample], defect: str) -> None:
     for specimen in with_defect(planned, defect):
         picture = np.asarray(Image.open(io.BytesIO(medium(made, specimen.key))).convert("L"), np.float64)
-        whole = np.asarray(draw(specimen.content).convert("L"), np.float64)  # type: ignore[arg-type]
+        whole = np.asarray(draw_scene(specimen.content).convert("L"), np.float64)  # type: ignore[arg-type]
         assert detail(picture) < 0.35 * detail(whole)
 
 
-def test_occluded_pictures_are_mostly_covered(made: Path, planned: list[Specimen]) -> None:
+def test_occluded_pictures_are_mostly_covered(made: Path, planned: list[PlannedSample]) -> None:
     for specimen in with_defect(planned, "occluded"):
         picture = np.asarray(Image.open(io.BytesIO(medium(made, specimen.key))).convert("RGB"), np.int16)
         assert (np.abs(picture - COVER).max(axis=2) < 12).mean() > 0.7
@@ -219,17 +221,17 @@ def detail(picture: np.ndarray) -> float:
     return float(np.abs(np.diff(picture, axis=0)).mean() + np.abs(np.diff(picture, axis=1)).mean())
 
 
-def test_clips_of_several_scenes_are_of_several_scenes(planned: list[Specimen]) -> None:
+def test_clips_of_several_scenes_are_of_several_scenes(planned: list[PlannedSample]) -> None:
     for specimen in planned:
         shots = getattr(specimen.content, "shots", (None,))
         assert len(shots) == (3 if specimen.defect == "multi_scene" else 1)
 
 
 def test_a_repeated_key_stays_in_one_shard() -> None:
-    specimen = plan("train", 1, 0)[0]
+    specimen = plan_split("train", 1, 0)[0]
     many = [replace(specimen, key=f"k{i // 2}") for i in range(301)]
-    assert [len(shard) for shard in cut(many)] == [150, 150, 1]
-    assert [len(shard) for shard in cut(many[1:])] == [151, 149]
+    assert [len(shard) for shard in split_into_shards(many)] == [150, 150, 1]
+    assert [len(shard) for shard in split_into_shards(many[1:])] == [151, 149]
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path, made: Path) -> None:
@@ -247,7 +249,7 @@ def test_random_is_not_shared() -> None:
     """Planning draws from its own generators: it neither disturbs nor follows the global one."""
     random.seed(1)
     before = random.getstate()
-    first = plan("audit", 120, 0)
+    first = plan_split("audit", 120, 0)
     assert random.getstate() == before
     random.seed(2)
-    assert plan("audit", 120, 0) == first
+    assert plan_split("audit", 120, 0) == first

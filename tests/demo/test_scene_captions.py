@@ -4,17 +4,17 @@ import random
 import re
 
 from auditor.demo import scene_captions
-from auditor.demo.scenes import imagine
-from auditor.demo.sprites import COLOURS
+from auditor.demo.scenes import imagine_scene
+from auditor.demo.sprites import COLORS
 
 
-def test_a_caption_names_colour_and_count_of_everything() -> None:
+def test_a_caption_names_color_and_count_of_everything() -> None:
     rng = random.Random(1)
     for _ in range(500):
-        scene = imagine(rng)
-        words = scene_captions.describe(scene, rng)
+        scene = imagine_scene(rng)
+        words = scene_captions.describe_scene(scene, rng)
         for thing in scene.things:
-            assert thing.colour in words
+            assert thing.color in words
             if thing.count > 1:
                 assert any(count in words.lower() for count in scene_captions.COUNTS[thing.count]), words
         assert any(phrase in words.lower() for phrase in scene_captions.TIMES[scene.time]), words
@@ -23,15 +23,15 @@ def test_a_caption_names_colour_and_count_of_everything() -> None:
 
 def test_one_scene_has_many_captions_and_two_scenes_hardly_ever_share_one() -> None:
     rng = random.Random(2)
-    scene = imagine(rng)
-    assert len({scene_captions.describe(scene, rng) for _ in range(20)}) > 10
-    assert len({scene_captions.describe(imagine(rng), rng) for _ in range(2000)}) >= 1999
+    scene = imagine_scene(rng)
+    assert len({scene_captions.describe_scene(scene, rng) for _ in range(20)}) > 10
+    assert len({scene_captions.describe_scene(imagine_scene(rng), rng) for _ in range(2000)}) >= 1999
 
 
 def test_captions_are_sentences() -> None:
     rng = random.Random(3)
     for _ in range(300):
-        words = scene_captions.describe(imagine(rng), rng)
+        words = scene_captions.describe_scene(imagine_scene(rng), rng)
         assert re.fullmatch(r"[A-Z][a-z0-9 ,:;'-]+\.", words), words
         assert not re.search(r"\b[Aa] [aeio]|\b[Aa]n [^aeiou]", words), words
 
@@ -39,7 +39,7 @@ def test_captions_are_sentences() -> None:
 def test_vague_captions_name_nothing() -> None:
     rng = random.Random(4)
     names = {word for singular, plural, _ in scene_captions.NAMES.values() for word in (*singular, *plural)}
-    said = {scene_captions.vague(rng) for _ in range(500)}
+    said = {scene_captions.write_vague_caption(rng) for _ in range(500)}
     assert len(said) > 100
     for words in said:
-        assert not set(words.lower().strip(".").split()) & (names | set(COLOURS))
+        assert not set(words.lower().strip(".").split()) & (names | set(COLORS))

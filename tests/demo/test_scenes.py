@@ -7,29 +7,29 @@ import numpy as np
 import pytest
 
 from auditor.demo.backdrops import LIGHTS, PLACES
-from auditor.demo.scenes import POSITIONS, SIDE, SPECIES, Scene, Thing, draw, imagine
-from auditor.demo.sprites import sprite
+from auditor.demo.scenes import POSITIONS, SIDE, SPECIES, Scene, Thing, draw_scene, imagine_scene
+from auditor.demo.sprites import draw_sprite
 
 CALM = Scene("meadow", "summer", "day", "clear", (), seed=11)
 
 
-def thing(kind: str = "car", colour: str = "red", count: int = 1, position: str = "left") -> Thing:
-    return Thing(kind, colour, count, position, large=True, flipped=False)
+def thing(kind: str = "car", color: str = "red", count: int = 1, position: str = "left") -> Thing:
+    return Thing(kind, color, count, position, large=True, flipped=False)
 
 
 def difference(a: Scene, b: Scene) -> np.ndarray:
-    return np.abs(np.asarray(draw(a), np.int16) - np.asarray(draw(b), np.int16)).sum(axis=2)
+    return np.abs(np.asarray(draw_scene(a), np.int16) - np.asarray(draw_scene(b), np.int16)).sum(axis=2)
 
 
 def test_the_same_seed_imagines_and_draws_the_same() -> None:
-    first, again, other = (imagine(random.Random(seed)) for seed in (5, 5, 6))
+    first, again, other = (imagine_scene(random.Random(seed)) for seed in (5, 5, 6))
     assert first == again != other
-    assert draw(first).tobytes() == draw(again).tobytes() != draw(other).tobytes()
+    assert draw_scene(first).tobytes() == draw_scene(again).tobytes() != draw_scene(other).tobytes()
 
 
 @pytest.mark.parametrize("kind", SPECIES)
-def test_every_species_has_a_shape_in_every_colour_it_comes_in(kind: str) -> None:
-    pictures = [np.asarray(sprite(kind, colour, 48)) for colour in SPECIES[kind].colours]
+def test_every_species_has_a_shape_in_every_color_it_comes_in(kind: str) -> None:
+    pictures = [np.asarray(draw_sprite(kind, color, 48)) for color in SPECIES[kind].colors]
     for picture in pictures:
         assert picture.shape == (48, 48, 4)
         assert 0.1 < (picture[..., 3] > 128).mean() < 0.95
@@ -63,7 +63,7 @@ def test_more_things_change_more_of_the_picture() -> None:
 def test_every_place_looks_different_at_every_time_and_in_every_weather() -> None:
     weathers = ["clear", "clouds", "rain", "snow", "fog"]
     pictures = {
-        draw(Scene(place, "winter", time, weathers[(i + j) % 5], (), seed=1)).tobytes()
+        draw_scene(Scene(place, "winter", time, weathers[(i + j) % 5], (), seed=1)).tobytes()
         for i, place in enumerate(PLACES)
         for j, time in enumerate(LIGHTS)
     }
@@ -73,7 +73,7 @@ def test_every_place_looks_different_at_every_time_and_in_every_weather() -> Non
 def test_imagined_scenes_make_sense() -> None:
     rng = random.Random(0)
     for _ in range(2000):
-        scene = imagine(rng)
+        scene = imagine_scene(rng)
         assert 1 <= len(scene.things) <= 3
         assert len({t.kind for t in scene.things}) == len({t.position for t in scene.things}) == len(scene.things)
         assert scene.weather != "snow" or scene.season == "winter"

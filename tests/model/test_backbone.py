@@ -11,7 +11,7 @@ import open_clip
 import pytest
 import torch
 
-from model.backbone import Backbone, BackboneError, evaluating, load_backbone, split_spec, trims
+from model.backbone import Backbone, BackboneError, can_trim_captions, evaluation_mode, load_backbone, parse_spec
 from model.pixels import PixelSpec
 from tests.support.tiny_clip import CONFIG, write_config, write_model
 
@@ -79,10 +79,10 @@ def test_a_tower_that_only_looks_causal_is_not_trimmed(tiny: Backbone) -> None:
     causal = tiny.model.attn_mask
     try:
         tiny.model.attn_mask = torch.zeros_like(causal)
-        assert not trims(tiny)
+        assert not can_trim_captions(tiny)
     finally:
         tiny.model.attn_mask = causal
-    assert trims(tiny)
+    assert can_trim_captions(tiny)
 
 
 def test_encoding_leaves_modes_as_they_were(tiny: Backbone) -> None:
@@ -90,7 +90,7 @@ def test_encoding_leaves_modes_as_they_were(tiny: Backbone) -> None:
     tiny.model.visual.eval()
     tiny.encode_texts(["a dog"])
     assert tiny.model.training and tiny.model.transformer.training and not tiny.model.visual.training
-    with evaluating(tiny.model):
+    with evaluation_mode(tiny.model):
         assert not tiny.model.transformer.training
     tiny.model.eval()
 
@@ -124,7 +124,7 @@ def test_a_bare_name_is_random_but_repeatable(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("spec", ["ViT-B-32@openai", "hf-hub:nobody/nothing"])
 def test_weights_that_cannot_be_fetched_are_one_line(spec: str, capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(BackboneError, match=f"cannot fetch the weights of {spec}") as caught:
+    with pytest.raises(BackboneError, match=f"cannot download the weights of {spec}") as caught:
         load_backbone(spec)
     assert "\n" not in str(caught.value) and "local-dir:PATH" in str(caught.value)
     assert capfd.readouterr() == ("", "")
@@ -253,4 +253,4 @@ def test_the_real_model(flickr_model: str) -> None:
 )
 def test_a_model_that_is_not_there_is_named_as_it_was_given(spec: str, words: str) -> None:
     with pytest.raises(BackboneError, match=re.escape(words)):
-        split_spec(spec)
+        parse_spec(spec)

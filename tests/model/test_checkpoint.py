@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from model.backbone import Backbone, load_backbone
-from model.checkpoint import CheckpointError, load_checkpoint, load_head, load_model, save_checkpoint
+from model.checkpoint import CheckpointError, load_checkpoint, load_model, load_prototype_head, save_checkpoint
 from model.prototypes import HeadConfig, PrototypeHead
 from tests.support.tiny_clip import write_model
 
@@ -103,7 +103,7 @@ def test_truncated_and_missing_files(tmp_path: Path, head: PrototypeHead, backbo
         assert "\n" not in str(caught.value)
     weights.unlink()
     with pytest.raises(CheckpointError, match="is missing"):
-        load_head(folder)
+        load_prototype_head(folder)
     weights.write_bytes(whole)
     encoders.write_bytes(encoders.read_bytes()[:-10])
     with pytest.raises(CheckpointError, match="encoders of checkpoint"):
@@ -113,7 +113,7 @@ def test_truncated_and_missing_files(tmp_path: Path, head: PrototypeHead, backbo
 def test_weights_of_another_shape(tmp_path: Path, head: PrototypeHead, backbone: Backbone) -> None:
     folder = save_checkpoint(tmp_path / "pau", head, backbone)
     save_file({"visual": torch.zeros(6, 24), "text": torch.zeros(4, 24)}, folder / "head.safetensors")
-    with pytest.raises(CheckpointError, match=r"holds text 4x24, visual 6x24, but config\.json asks for text 4x24"):
+    with pytest.raises(CheckpointError, match=r"has text 4x24, visual 6x24, but config\.json needs text 4x24"):
         load_checkpoint(folder)
 
 
@@ -173,7 +173,7 @@ def test_a_pickle_in_the_place_of_the_head_is_not_run(tmp_path: Path, head: Prot
     folder = save_checkpoint(tmp_path / "pau", head, backbone)
     (folder / "head.safetensors").write_bytes(pickle.dumps(Trap()))
     with pytest.raises(CheckpointError, match="damaged"):
-        load_head(folder)
+        load_prototype_head(folder)
     assert not mark.exists()
 
 

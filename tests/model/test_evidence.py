@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from model.evidence import EvidenceError, opinion, uncertainty
+from model.evidence import EvidenceError, compute_opinion, dirichlet_uncertainty
 
 
 def naive(logits: torch.Tensor, evidence: str, tau: float = 5.0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -26,59 +26,59 @@ def naive(logits: torch.Tensor, evidence: str, tau: float = 5.0) -> tuple[torch.
 def test_opinion_is_what_the_equations_print(evidence: str, prototypes: int) -> None:
     logits = 60 * (torch.rand(50, prototypes, dtype=torch.float64, generator=torch.manual_seed(0)) - 0.5)
     belief, u = naive(logits, evidence)
-    found = opinion(logits, evidence)
+    found = compute_opinion(logits, evidence)
     torch.testing.assert_close(found.belief, belief, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(found.uncertainty, u, rtol=1e-10, atol=1e-12)
-    torch.testing.assert_close(uncertainty(logits, evidence), u, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(dirichlet_uncertainty(logits, evidence), u, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(found.belief.sum(dim=1) + found.psi, torch.ones(50, dtype=torch.float64))
     torch.testing.assert_close(found.psi, prototypes / found.strength)
 
 
 def test_tau_sharpens_exponential_evidence_and_nothing_else() -> None:
     logits = torch.tensor([[3.0, -1.0]])
-    assert uncertainty(logits, tau=1.0) > uncertainty(logits, tau=5.0)
-    assert uncertainty(logits, "relu", tau=1.0) == uncertainty(logits, "relu", tau=5.0)
+    assert dirichlet_uncertainty(logits, tau=1.0) > dirichlet_uncertainty(logits, tau=5.0)
+    assert dirichlet_uncertainty(logits, "relu", tau=1.0) == dirichlet_uncertainty(logits, "relu", tau=5.0)
 
 
 def test_without_evidence_u_is_one_half_for_exp_and_zero_for_relu() -> None:
-    assert uncertainty(torch.zeros(1, 8)).item() == pytest.approx(0.5)
-    assert uncertainty(torch.zeros(1, 8), "relu").item() == 0.0
+    assert dirichlet_uncertainty(torch.zeros(1, 8)).item() == pytest.approx(0.5)
+    assert dirichlet_uncertainty(torch.zeros(1, 8), "relu").item() == 0.0
 
 
 @pytest.mark.parametrize("evidence", ["exp", "softplus", "relu"])
 @pytest.mark.parametrize("size", [1e3, 1e6, 3e38, float("inf")])
 def test_huge_logits_stay_numbers_with_finite_gradients(evidence: str, size: float) -> None:
     logits = torch.tensor([[size] * 4, [-size] * 4, [size, -size, 0.0, 1.0]], requires_grad=True)
-    found = opinion(logits, evidence)
+    found = compute_opinion(logits, evidence)
     assert found.uncertainty[0] > 0.99 and found.uncertainty[1] < 1e-6
     for value in (found.belief, found.psi, found.uncertainty):
         assert torch.isfinite(value).all() and (value >= 0).all() and (value <= 1).all()
     torch.testing.assert_close(found.belief.sum(dim=1) + found.psi, torch.ones(3))
-    uncertainty(logits, evidence).sum().backward()
+    dirichlet_uncertainty(logits, evidence).sum().backward()
     assert logits.grad is not None and torch.isfinite(logits.grad).all()
 
 
 def test_half_precision_is_judged_in_single() -> None:
     logits = torch.randn(20, 8, generator=torch.manual_seed(0)) * 20
-    half = uncertainty(logits.half())
+    half = dirichlet_uncertainty(logits.half())
     assert half.dtype == torch.float32
-    torch.testing.assert_close(half, uncertainty(logits.half().float()))
+    torch.testing.assert_close(half, dirichlet_uncertainty(logits.half().float()))
 
 
 def test_closed_form_gradient_is_that_of_the_naive_one() -> None:
     logits = torch.randn(6, 8, dtype=torch.float64, generator=torch.manual_seed(1), requires_grad=True)
-    (fast,) = torch.autograd.grad(uncertainty(logits).square().sum(), logits)
+    (fast,) = torch.autograd.grad(dirichlet_uncertainty(logits).square().sum(), logits)
     (slow,) = torch.autograd.grad(naive(logits, "exp")[1].square().sum(), logits)
     torch.testing.assert_close(fast, slow)
 
 
 def test_nonsense_is_refused() -> None:
     with pytest.raises(EvidenceError, match="exp, softplus, relu"):
-        uncertainty(torch.zeros(1, 2), "sigmoid")
+        dirichlet_uncertainty(torch.zeros(1, 2), "sigmoid")
     with pytest.raises(EvidenceError, match="tau"):
-        uncertainty(torch.zeros(1, 2), tau=0.0)
+        dirichlet_uncertainty(torch.zeros(1, 2), tau=0.0)
     with pytest.raises(EvidenceError, match="at least one prototype"):
-        uncertainty(torch.zeros(3, 0))
+        dirichlet_uncertainty(torch.zeros(3, 0))
 
 
 @pytest.mark.parametrize("name", ["itm_loss_n16_d32_k8", "video_loss_n16_f12_d32_k8"])
@@ -89,5 +89,5 @@ def test_uncertainty_of_the_released_program(shared: Path, name: str) -> None:
     else:  # the video file keeps Dirichlet parameters: alpha = exp(logit / tau) + 1
         pairs = [(u, float(data["tau"]) * np.log(data[a] - 1)) for u, a in (("vu", "v_alpha"), ("tu", "t_alpha"))]
     for expected, logits in pairs:
-        found = uncertainty(torch.from_numpy(logits), tau=float(data["tau"]))
+        found = dirichlet_uncertainty(torch.from_numpy(logits), tau=float(data["tau"]))
         np.testing.assert_allclose(found.numpy(), data[expected][:, 0], rtol=0, atol=1e-9)

@@ -9,10 +9,10 @@ from PIL import Image
 
 from model import fast_pixels, pixels
 from model.backbone import load_backbone
-from model.pixels import DecodeError, Limits, Pixels, PixelSpec
+from model.pixels import DecodeError, DecodeLimits, Pixels, PixelSpec
 from tests.support.clips import photo
 
-LIMITS = Limits(max_pixels=20_000_000)
+LIMITS = DecodeLimits(max_pixels=20_000_000)
 
 
 def smooth(width: int, height: int, seed: int = 0) -> Image.Image:
@@ -57,7 +57,7 @@ def test_every_way_of_fitting(mode: str, size: tuple[int, int], interpolation: s
 def test_jpegs_decode_to_the_very_same_bytes(options: dict[str, object]) -> None:
     for image in (smooth(501, 373), smooth(501, 373).convert("L")):
         data = saved(image, **options)
-        found = fast_pixels.plain_jpeg(data, PixelSpec(), LIMITS)
+        found = fast_pixels.decode_plain_jpeg(data, PixelSpec(), LIMITS)
         assert found is not None
         np.testing.assert_array_equal(found[0], np.asarray(pixels.decode_image(data)))
         assert difference(data) < 0.02
@@ -68,7 +68,7 @@ def test_turned_and_odd_files_take_pillows_way(orientation: int) -> None:
     exif = Image.Exif()
     exif[pixels.ORIENTATION] = orientation
     data = saved(smooth(120, 90), exif=exif)
-    assert (fast_pixels.plain_jpeg(data, PixelSpec(), LIMITS) is None) is (orientation != 1)
+    assert (fast_pixels.decode_plain_jpeg(data, PixelSpec(), LIMITS) is None) is (orientation != 1)
     assert difference(data, PixelSpec(size=(64, 64))) < 0.1
     for mode, form in (("CMYK", "JPEG"), ("P", "PNG"), ("LA", "PNG"), ("I;16", "PNG")):
         assert difference(saved(smooth(80, 60).convert("L" if ";" in mode else "RGB").convert(mode), form)) < 0.1
@@ -92,11 +92,12 @@ def test_damage_is_judged_as_by_pillow() -> None:
 def test_large_jpegs_are_decoded_smaller_but_never_too_small() -> None:
     spec = PixelSpec()
     scales = {
-        size: fast_pixels.reduction(spec, size) for size in ((1340, 1340), (1400, 1344), (3000, 2700), (9000, 6000))
+        size: fast_pixels.choose_reduction(spec, size)
+        for size in ((1340, 1340), (1400, 1344), (3000, 2700), (9000, 6000))
     }
     assert scales == {(1340, 1340): 1, (1400, 1344): 2, (3000, 2700): 4, (9000, 6000): 8}
     data = saved(smooth(2001, 1501))
-    found = fast_pixels.plain_jpeg(data, spec, LIMITS)
+    found = fast_pixels.decode_plain_jpeg(data, spec, LIMITS)
     assert found is not None and found[0].shape[:2] == (751, 1001) and found[1] == (2001, 1501)
     assert difference(data) < 1.0
 

@@ -12,14 +12,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from auditor.audit_folder import arrow_schema
-from auditor.audit_folder.embeddings import vectors
+from auditor.audit_folder.embeddings import build_nullable_vectors
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.manifest import Manifest
-from auditor.cli import run
-from model.checkpoint import load_head
-from model.fit_prototypes import FitConfig, FitError, agreement, fit_prototypes, mean_similarity
-from model.prototypes import HeadConfig, PrototypeHead, prototype_overlap
-from model.similarity import log_perplexity
+from auditor.cli import run_command_line
+from model.checkpoint import load_prototype_head
+from model.fit_prototypes import FitConfig, FitError, fit_prototypes, measure_corpus_similarity, measure_uncertainty_fit
+from model.prototypes import HeadConfig, PrototypeHead, compute_prototype_overlap
+from model.similarity import compute_log_perplexity
 
 DIM = 128
 # Offsets of media and captions along two random directions a and b: (media a, captions a, captions b).
@@ -52,13 +52,13 @@ def test_u_follows_h_on_unseen_instances_in_every_geometry(geometry: str) -> Non
     train_visual, train_text, new_visual, new_text = visual[:2000], text[:2000], visual[2000:], text[2000:]
     head = fit_prototypes(train_visual, train_text)
     for u, h, bank in [
-        (head.uncertainty_visual(new_visual), mean_similarity(new_visual, train_text), head.text),
-        (head.uncertainty_text(new_text), mean_similarity(new_text, train_visual), head.visual),
+        (head.uncertainty_visual(new_visual), measure_corpus_similarity(new_visual, train_text), head.text),
+        (head.uncertainty_text(new_text), measure_corpus_similarity(new_text, train_visual), head.visual),
     ]:
-        found = agreement(u, h)
+        found = measure_uncertainty_fit(u, h)
         assert found.pearson > 0.9
         assert found.high - found.low > 0.3 and found.low > 0.01 and found.high < 0.99
-        assert prototype_overlap(bank) < 0.55
+        assert compute_prototype_overlap(bank) < 0.55
 
 
 def test_u_follows_the_perplexity_of_retrieval_where_that_is_the_target() -> None:
@@ -66,9 +66,9 @@ def test_u_follows_the_perplexity_of_retrieval_where_that_is_the_target() -> Non
     visual, text = corpus("modality gap", 3000)
     head = fit_prototypes(visual[:2000], text[:2000], target="retrieval", logit_scale=20.0)
     by_h = fit_prototypes(visual[:2000], text[:2000])
-    wanted = log_perplexity(text[2000:], visual[:2000], 20.0)
-    assert agreement(head.uncertainty_text(text[2000:]), wanted).pearson > 0.75
-    assert agreement(by_h.uncertainty_text(text[2000:]), wanted).pearson < 0.3
+    wanted = compute_log_perplexity(text[2000:], visual[:2000], 20.0)
+    assert measure_uncertainty_fit(head.uncertainty_text(text[2000:]), wanted).pearson > 0.75
+    assert measure_uncertainty_fit(by_h.uncertainty_text(text[2000:]), wanted).pearson < 0.3
     with pytest.raises(FitError, match="logit scale"):
         fit_prototypes(visual, text, target="retrieval")
     with pytest.raises(FitError, match="target h only"):
@@ -78,8 +78,10 @@ def test_u_follows_the_perplexity_of_retrieval_where_that_is_the_target() -> Non
 def test_log_perplexity_is_that_of_the_softmax() -> None:
     visual, text = corpus("no gap, mean zero", 50)
     p = (20 * visual @ text.T).softmax(dim=1).double()
-    torch.testing.assert_close(log_perplexity(visual, text, 20.0).double(), -(p * p.log()).sum(1), rtol=1e-4, atol=1e-5)
-    alike = log_perplexity(visual, text[:1].expand(40, -1), 20.0)
+    torch.testing.assert_close(
+        compute_log_perplexity(visual, text, 20.0).double(), -(p * p.log()).sum(1), rtol=1e-4, atol=1e-5
+    )
+    alike = compute_log_perplexity(visual, text[:1].expand(40, -1), 20.0)
     torch.testing.assert_close(alike, torch.full((50,), math.log(40)))
 
 
@@ -92,10 +94,14 @@ def test_the_paper_recipe_is_an_option_and_cannot_follow_a_mean_of_zero() -> Non
     visual, text = corpus("modality gap", 1500)
     head = fit_prototypes(visual, text, recipe="paper", settings=FitConfig(200, 256, 1e-2, 1.5))
     assert head.config.scale == 100.0
-    assert agreement(head.uncertainty_visual(visual), mean_similarity(visual, text)).pearson > 0.9
+    assert (
+        measure_uncertainty_fit(head.uncertainty_visual(visual), measure_corpus_similarity(visual, text)).pearson > 0.9
+    )
     visual, text = corpus("negative mean", 1500)
     head = fit_prototypes(visual, text, recipe="paper", settings=FitConfig(200, 256, 1e-2, 1.5))
-    assert agreement(head.uncertainty_visual(visual), mean_similarity(visual, text)).pearson < 0.5
+    assert (
+        measure_uncertainty_fit(head.uncertainty_visual(visual), measure_corpus_similarity(visual, text)).pearson < 0.5
+    )
 
 
 def test_the_same_seed_gives_the_same_head() -> None:
@@ -111,20 +117,20 @@ def test_the_diversity_loss_keeps_prototypes_apart() -> None:
     visual, text = corpus("no gap, one shared cone", 1000)
     without = fit_prototypes(visual, text, settings=FitConfig(diversity_weight=0.0))
     weighted = fit_prototypes(visual, text, settings=FitConfig(diversity_weight=0.2))
-    assert prototype_overlap(weighted.text) < prototype_overlap(without.text) - 0.05
+    assert compute_prototype_overlap(weighted.text) < compute_prototype_overlap(without.text) - 0.05
 
 
 @pytest.mark.parametrize("evidence", ["softplus", "relu"])
 def test_other_evidence_is_fitted_too(evidence: str) -> None:
     visual, text = corpus("modality gap", 2000)
     head = fit_prototypes(visual, text, HeadConfig(dim=DIM, evidence=evidence))
-    found = agreement(head.uncertainty_text(text), mean_similarity(text, visual))
+    found = measure_uncertainty_fit(head.uncertainty_text(text), measure_corpus_similarity(text, visual))
     assert found.pearson > 0.85 and found.high - found.low > 0.25
 
 
 def test_mean_similarity_is_the_mean_of_the_row() -> None:
     visual, text = corpus("modality gap", 50)
-    torch.testing.assert_close(mean_similarity(visual, text[:20]), (visual @ text[:20].T).mean(dim=1))
+    torch.testing.assert_close(measure_corpus_similarity(visual, text[:20]), (visual @ text[:20].T).mean(dim=1))
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -174,11 +180,16 @@ def write_audit(folder: Path, visual: Tensor, text: Tensor) -> None:
         media, captions = visual[rows].numpy(), text[rows].numpy().repeat(2, axis=0)
         count = len(captions) + 1  # and one row that could not be decoded
         first, present = np.arange(count) % 2 == 0, np.arange(count) < count - 1
-        columns = {field.name: pa.nulls(count, field.type) for field in arrow_schema.embeddings(visual.shape[1])}
+        columns = {
+            field.name: pa.nulls(count, field.type) for field in arrow_schema.build_embeddings_schema(visual.shape[1])
+        }
         columns["status"] = pa.array(["ok"] * (count - 1) + ["corrupt"])
         columns["kind"], columns["media_digest"] = pa.array(["image"] * count), pa.array(["0" * 32] * count)
         columns["caption_index"] = pa.array(np.arange(count) % 2, pa.int32())
-        columns["visual"], columns["text"] = vectors(media, first & present), vectors(captions, present)
+        columns["visual"], columns["text"] = (
+            build_nullable_vectors(media, first & present),
+            build_nullable_vectors(captions, present),
+        )
         audit.write_table(f"embeddings/{shard}.parquet", pa.table(columns))
 
 
@@ -186,17 +197,22 @@ def test_the_command_saves_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFi
     visual, text = corpus("modality gap", 300)
     write_audit(tmp_path / "audit", visual, text)
     out = tmp_path / "head"
-    assert run(["fit", str(tmp_path / "audit"), "--out", str(out), "--target", "h", "--prototypes", "4", "--json"]) == 0
+    assert (
+        run_command_line(
+            ["fit", str(tmp_path / "audit"), "--out", str(out), "--target", "h", "--prototypes", "4", "--json"]
+        )
+        == 0
+    )
     rows = json.loads(capsys.readouterr().out)
     assert [(row["modality"], row["instances"]) for row in rows] == [("visual", 600), ("text", 600)]
     assert all(row["correlation of u with h"] > 0.9 for row in rows)
-    head = load_head(out)
+    head = load_prototype_head(out)
     assert head.config.prototypes == 4
     expected = fit_prototypes(visual.half(), text.half().repeat_interleave(2, 0), HeadConfig(dim=DIM, prototypes=4))
     torch.testing.assert_close(head.uncertainty_visual(visual), expected.uncertainty_visual(visual), atol=1e-3, rtol=0)
     config = json.loads((out / "config.json").read_text())
     assert config["backbone"] == {"spec": "tiny", "fingerprint": "abc", "stored": False}
-    assert run(["fit", str(tmp_path / "audit"), "--out", str(out), "--json"]) == 0
+    assert run_command_line(["fit", str(tmp_path / "audit"), "--out", str(out), "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert all(row["correlation of u with log perplexity"] > 0.5 for row in rows)
     assert json.loads((out / "config.json").read_text())["extra"]["target"] == "retrieval"
@@ -204,7 +220,10 @@ def test_the_command_saves_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_the_command_learns_from_a_sample_of_a_large_audit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_audit(tmp_path / "audit", *corpus("modality gap", 300))
-    assert run(["fit", str(tmp_path / "audit"), "--out", str(tmp_path / "head"), "--pairs", "70", "--json"]) == 0
+    assert (
+        run_command_line(["fit", str(tmp_path / "audit"), "--out", str(tmp_path / "head"), "--pairs", "70", "--json"])
+        == 0
+    )
     assert [row["instances"] for row in json.loads(capsys.readouterr().out)] == [70, 70]
 
 
@@ -218,7 +237,7 @@ def test_the_command_says_what_is_wrong_in_one_line(tmp_path: Path, capsys: pyte
         model = {"spec": "x", "fingerprint": "y", "dim": 8, "logit_scale": 20.0, "frames": 1}
         corpus = {"spec": "", "shards": 0, "root": None}
         Manifest(corpus, model, settings={}, state="complete").save(Folder(tmp_path / "empty"))
-        assert run(["fit", *arguments, "--out", str(tmp_path / "head")]) == 1
+        assert run_command_line(["fit", *arguments, "--out", str(tmp_path / "head")]) == 1
         error = capsys.readouterr().err
         assert message in error and error.count("\n") == 1
     assert not (tmp_path / "head").exists()

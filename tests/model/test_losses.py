@@ -9,8 +9,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from model.evidence import uncertainty
-from model.losses import LossError, chunked_info_nce, diversity_loss, info_nce, mean_similarities, uncertainty_loss
+from model.evidence import dirichlet_uncertainty
+from model.losses import (
+    LossError,
+    chunked_info_nce,
+    compute_mean_similarities,
+    diversity_loss,
+    info_nce,
+    uncertainty_loss,
+)
 from model.similarity import pool_frames, similarity_matrix
 
 
@@ -70,7 +77,7 @@ def test_diversity_is_the_mean_square_of_all_cosines() -> None:
 
 def test_mean_similarities_are_row_and_column_means() -> None:
     matrix = torch.arange(6.0).reshape(2, 3)
-    rows, columns = mean_similarities(matrix)
+    rows, columns = compute_mean_similarities(matrix)
     assert rows.tolist() == [1.0, 4.0] and columns.tolist() == [1.5, 2.5, 3.5]
 
 
@@ -89,10 +96,10 @@ def released_terms(leaves: dict[str, Tensor], tau: float) -> tuple[Tensor, Tenso
     scale = leaves["logit_scale_log"].exp()
     # Departure: its h leaves the true pair out of the sum but still divides by N; the paper takes the plain mean.
     off = cosines - torch.diag(cosines.diagonal())
-    h_visual, h_text = mean_similarities(off)
+    h_visual, h_text = compute_mean_similarities(off)
     unit = {name: F.normalize(leaves[name], dim=-1) for name in leaves if name != "logit_scale_log"}
-    u_visual = uncertainty(scale * unit["img_feats"] @ unit["t_prototype"].T, tau=tau)
-    u_text = uncertainty(scale * unit["txt_feats"] @ unit["v_prototype"].T, tau=tau)
+    u_visual = dirichlet_uncertainty(scale * unit["img_feats"] @ unit["t_prototype"].T, tau=tau)
+    u_text = dirichlet_uncertainty(scale * unit["txt_feats"] @ unit["v_prototype"].T, tau=tau)
     # Departure: lambda with gradient. Ours detaches it (DESIGN.md).
     terms = (uncertainty_loss(u, h, detach=False) for u, h in ((u_visual, h_visual), (u_text, h_text)))
     # Departure: the square of scale * cos, off the diagonal; equation 7 squares cosines and counts the diagonal (1/K).
@@ -129,7 +136,7 @@ def test_losses_and_gradients_of_the_released_program(oracle: dict[str, Any]) ->
 def test_where_the_released_losses_differ_from_ours(oracle: dict[str, Any]) -> None:
     """The plain mean (equation 6) keeps the true pair; so our L_uct has another value on the same tensors."""
     cosines = torch.from_numpy(oracle["i2t_logits"]) / float(oracle["logit_scale"])
-    ours = uncertainty_loss(torch.from_numpy(oracle["vu"][:, 0]), mean_similarities(cosines)[0])
+    ours = uncertainty_loss(torch.from_numpy(oracle["vu"][:, 0]), compute_mean_similarities(cosines)[0])
     assert abs(ours.item() - float(oracle["uct_loss_v"])) > 1e-3
     bank = torch.from_numpy(oracle["v_prototype"])
     assert 1 / 8 <= diversity_loss(bank).item() <= 1.0 < float(oracle["var_loss"])
@@ -144,7 +151,7 @@ def test_video_losses_of_the_released_program(shared: Path) -> None:
         float(data["sim_loss"]), abs=1e-9
     )
     logits = scale * similarity_matrix(visual, frames, mask, text)
-    h_visual, h_text = mean_similarities(logits - torch.diag(logits.diagonal()))
+    h_visual, h_text = compute_mean_similarities(logits - torch.diag(logits.diagonal()))
     for u, h, name in [("vu", h_visual, "uct_loss_v"), ("tu", h_text, "uct_loss_t")]:
         found = uncertainty_loss(torch.from_numpy(data[u][:, 0]), h)
         assert found.item() == pytest.approx(float(data[name]), abs=1e-9)

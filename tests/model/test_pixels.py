@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from model.model_errors import ModelError
-from model.pixels import DecodeError, Limits, Pixels, PixelSpec, decode_image, fit_to
+from model.pixels import DecodeError, DecodeLimits, Pixels, PixelSpec, decode_image, fit_image
 
 SIZES = [(640, 427), (427, 640), (224, 224), (225, 223), (37, 501), (13, 11), (1, 1), (3, 224), (1000, 17)]  # w, h
 
@@ -58,9 +58,9 @@ def test_fit_to_equals_open_clip(mode: str, size: int | tuple[int, int]) -> None
                     expected = step(expected)
             except ValueError:  # open_clip cannot do slivers that round to no pixels at all
                 assert mode == "longest" and max(width, height) / min(width, height) > 10
-                assert fit_to(spec, image).shape == (*spec.size, 3)
+                assert fit_image(spec, image).shape == (*spec.size, 3)
                 continue
-            np.testing.assert_array_equal(fit_to(spec, image), np.asarray(expected))
+            np.testing.assert_array_equal(fit_image(spec, image), np.asarray(expected))
 
 
 def test_fit_to_equals_the_preprocess_of_a_model(flickr_model: str) -> None:
@@ -70,7 +70,7 @@ def test_fit_to_equals_the_preprocess_of_a_model(flickr_model: str) -> None:
     model, _, preprocess = open_clip.create_model_and_transforms(flickr_model)
     spec = PixelSpec.from_open_clip(model.visual.preprocess_cfg)
     image = photo(431, 300)
-    ours = torch.from_numpy(fit_to(spec, image).copy()).permute(2, 0, 1).float() / 255
+    ours = torch.from_numpy(fit_image(spec, image).copy()).permute(2, 0, 1).float() / 255
     ours = (ours - torch.tensor(spec.mean).view(3, 1, 1)) / torch.tensor(spec.std).view(3, 1, 1)
     torch.testing.assert_close(ours, preprocess(image), rtol=0, atol=1e-6)
 
@@ -78,7 +78,7 @@ def test_fit_to_equals_the_preprocess_of_a_model(flickr_model: str) -> None:
 def test_slivers_are_resized_only_where_they_are_kept() -> None:
     ramp = np.linspace(0, 255, 40_000, dtype=np.float64).astype(np.uint8)
     image = Image.fromarray(np.repeat(ramp[:, None, None], 3, axis=2))  # 1 x 40,000: whole, 224 x 8,960,000
-    fitted = fit_to(PixelSpec(), image)
+    fitted = fit_image(PixelSpec(), image)
     assert fitted.shape == (224, 224, 3)
     assert np.abs(fitted.astype(int) - 127).max() <= 1  # the middle of the ramp
 
@@ -201,9 +201,9 @@ def test_truncated_files_are_corrupt(form: str) -> None:
 def test_bombs_are_too_large() -> None:
     huge = png(60_000, 60_000, 8, 0, b"\0" * 60_000)  # claims 3.6 gigapixels
     for data, limits in [
-        (huge, Limits()),
-        (encoded(photo(100, 100), "PNG"), Limits(max_pixels=9_999)),
-        (encoded(photo(100, 100), "PNG"), Limits(max_bytes=1_000)),
+        (huge, DecodeLimits()),
+        (encoded(photo(100, 100), "PNG"), DecodeLimits(max_pixels=9_999)),
+        (encoded(photo(100, 100), "PNG"), DecodeLimits(max_bytes=1_000)),
     ]:
         with pytest.raises(DecodeError) as caught:
             decode_image(data, limits)

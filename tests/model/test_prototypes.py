@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from model.model_errors import ModelError
-from model.prototypes import INITS, HeadConfig, HeadError, PrototypeHead, prototype_overlap
+from model.prototypes import INITIALIZATIONS, HeadConfig, HeadError, PrototypeHead, compute_prototype_overlap
 
 
 def test_an_instance_faces_the_prototypes_of_the_other_modality() -> None:
@@ -23,7 +23,7 @@ def test_an_instance_faces_the_prototypes_of_the_other_modality() -> None:
     assert head.uncertainty_text(instance).item() == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize("init", INITS)
+@pytest.mark.parametrize("init", INITIALIZATIONS)
 def test_initialisation_follows_the_seed(init: str) -> None:
     config = HeadConfig(dim=32, init=init)
     one, same, other = PrototypeHead(config, seed=1), PrototypeHead(config, seed=1), PrototypeHead(config, seed=2)
@@ -33,13 +33,15 @@ def test_initialisation_follows_the_seed(init: str) -> None:
 
 
 def test_initialisations_have_their_moments() -> None:
-    banks = {init: PrototypeHead(HeadConfig(dim=512, prototypes=64, init=init)).visual.detach() for init in INITS}
+    banks = {
+        init: PrototypeHead(HeadConfig(dim=512, prototypes=64, init=init)).visual.detach() for init in INITIALIZATIONS
+    }
     assert banks["xavier"].abs().max() <= (6 / (64 + 512)) ** 0.5
     assert banks["xavier"].std().item() == pytest.approx((2 / (64 + 512)) ** 0.5, rel=0.05)
     assert banks["kaiming_uniform"].abs().max() <= (6 / 512) ** 0.5
     assert banks["kaiming_normal"].std().item() == pytest.approx((2 / 512) ** 0.5, rel=0.05)
     torch.testing.assert_close(banks["orthogonal"] @ banks["orthogonal"].T, torch.eye(64), atol=1e-5, rtol=0)
-    assert prototype_overlap(banks["orthogonal"]) < 1e-5
+    assert compute_prototype_overlap(banks["orthogonal"]) < 1e-5
 
 
 def test_building_a_head_leaves_the_global_generator_alone() -> None:
@@ -77,8 +79,8 @@ def test_the_full_opinion_agrees_with_u() -> None:
 
 
 def test_overlap_of_equal_prototypes_is_one() -> None:
-    assert prototype_overlap(torch.ones(3, 4)) == pytest.approx(1.0)
-    assert prototype_overlap(torch.ones(1, 4)) == 0.0
+    assert compute_prototype_overlap(torch.ones(3, 4)) == pytest.approx(1.0)
+    assert compute_prototype_overlap(torch.ones(1, 4)) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -90,7 +92,7 @@ def test_overlap_of_equal_prototypes_is_one() -> None:
         ({"dim": 8, "scale": -1.0}, "scale must be"),
         ({"dim": 8, "evidence": "tanh"}, "evidence must be"),
         ({"dim": 8, "colour": "red"}, "unknown setting of a head: colour"),
-        ({}, "lack its embedding width"),
+        ({}, "need its embedding width"),
     ],
 )
 def test_bad_settings_are_refused(settings: dict[str, object], message: str) -> None:

@@ -15,7 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from auditor.demo.demo_corpus import read_truth
-from auditor.demo.run_demo import DemoConfig, audit, generate, learn, quick_config
+from auditor.demo.run_demo import (
+    DemoConfig,
+    audit_demo_corpus,
+    generate_demo_corpus,
+    make_quick_config,
+    train_demo_model,
+)
 
 SIZE, SEED = 300, 7
 
@@ -29,7 +35,7 @@ class Tiny:
     @cached_property
     def shards(self) -> Path:
         """The folder with train/, val/ and audit/."""
-        return generate(self.config)
+        return generate_demo_corpus(self.config)
 
     @property
     def corpus(self) -> Path:
@@ -45,16 +51,16 @@ class Tiny:
     @cached_property
     def model(self) -> Path:
         """The checkpoint folder of a PAU trained end to end on train/."""
-        return learn(self.config, self.shards)
+        return train_demo_model(self.config, self.shards)
 
     @cached_property
     def audit(self) -> Path:
         """The finished audit of `corpus` with `model`."""
-        return audit(self.config, self.shards, self.model)
+        return audit_demo_corpus(self.config, self.shards, self.model)
 
 
 @cache
 def tiny() -> Tiny:
     folder = Path(tempfile.mkdtemp(prefix="tiny-demo-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Tiny(quick_config(folder / "demo", SIZE, SEED, quiet=True))
+    return Tiny(make_quick_config(folder / "demo", SIZE, SEED, quiet=True))

@@ -9,29 +9,29 @@ from auditor.research.train.training_run import build_learner
 from model.losses import info_nce
 from model.training.objective import (
     Learner,
-    Pairs,
+    TrainingPairs,
     add_gradient,
-    encode,
-    objective,
-    weighted_info_nce,
-    without_false_negatives,
+    compute_objective,
+    compute_weighted_info_nce,
+    encode_rows,
+    mask_false_negatives,
 )
 from model.training.trainable import tokenize
 from model.training.training_processes import ProcessGroup
-from model.training.training_state import parameters_by_name
+from model.training.training_state import collect_parameters
 from model.training.uncertainty_targets import CorpusTarget, RetrievalTarget
 from tests.support.training import model_file, tiny_config
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def make_pairs(learner: Learner, count: int = 10, seed: int = 0) -> Pairs:
+def make_pairs(learner: Learner, count: int = 10, seed: int = 0) -> TrainingPairs:
     """Clips of one to three frames with captions of several lengths, two of them of one medium."""
     generator = torch.Generator().manual_seed(seed)
     captions = [" ".join(["red", "over", "blue", "and", "green"][: 1 + i % 5]) for i in range(count)]
     numbers = torch.arange(count)
     numbers[3] = numbers[7]
-    return Pairs(
+    return TrainingPairs(
         pixels=torch.randint(0, 256, (count, 3, 16, 16, 3), generator=generator).byte(),
         mask=torch.arange(3) < torch.tensor([1 + i % 3 for i in range(count)])[:, None],
         tokens=tokenize(learner.backbone, captions, 12),
@@ -40,11 +40,11 @@ def make_pairs(learner: Learner, count: int = 10, seed: int = 0) -> Pairs:
     )
 
 
-def gradients(learner: Learner, pairs: Pairs, chunk: int) -> dict[str, torch.Tensor]:
-    for parameter in parameters_by_name(learner).values():
+def gradients(learner: Learner, pairs: TrainingPairs, chunk: int) -> dict[str, torch.Tensor]:
+    for parameter in collect_parameters(learner).values():
         parameter.grad = None
     add_gradient(learner, pairs, ProcessGroup(), seed=1, chunk=chunk)
-    return {name: p.grad.clone() for name, p in parameters_by_name(learner).items() if p.grad is not None}
+    return {name: p.grad.clone() for name, p in collect_parameters(learner).items() if p.grad is not None}
 
 
 @pytest.mark.parametrize("target", ["corpus", "paper", "retrieval"])
@@ -52,7 +52,7 @@ def test_chunks_give_the_gradient_of_the_whole_batch(tmp_path: Path, target: str
     learner = build_learner(tiny_config(tmp_path, target=target))
     pairs = make_pairs(learner)
     whole = gradients(learner, pairs, chunk=0)
-    assert set(whole) == set(parameters_by_name(learner))
+    assert set(whole) == set(collect_parameters(learner))
     for chunk in (1, 3, 4):
         if learner.target is not None:
             for buffer in learner.target.buffers():
@@ -94,20 +94,20 @@ def test_random_layers_do_the_same_in_both_passes(tmp_path: Path) -> None:
     model = model_file(tmp_path, {"vision_cfg": {"patch_dropout": 0.5}}, "dropping.json")
     learner = build_learner(tiny_config(tmp_path, model=model))
     pairs = make_pairs(learner)
-    first, again, other = (encode(learner, pairs, slice(0, 4), seed).frames for seed in (5, 5, 6))
+    first, again, other = (encode_rows(learner, pairs, slice(0, 4), seed).frames for seed in (5, 5, 6))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
 
 
 def test_weights_of_one_are_plain_info_nce() -> None:
     logits = torch.randn(9, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    torch.testing.assert_close(weighted_info_nce(logits, torch.full((9,), 0.3).double()), info_nce(logits))
+    torch.testing.assert_close(compute_weighted_info_nce(logits, torch.full((9,), 0.3).double()), info_nce(logits))
 
 
 def test_a_pair_of_weight_zero_pulls_nothing_together() -> None:
     logits = torch.randn(6, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64).requires_grad_()
     weights = torch.tensor([1.0, 1.0, 0.0, 1.0, 1.0, 1.0], dtype=torch.float64)
-    weighted_info_nce(logits, weights).backward()  # type: ignore[no-untyped-call]
+    compute_weighted_info_nce(logits, weights).backward()  # type: ignore[no-untyped-call]
     assert logits.grad is not None
     assert logits.grad[2, 2] == 0.0  # neither way: all that is left is to be a negative
     assert (logits.grad.diagonal()[weights > 0] < 0).all()
@@ -116,7 +116,7 @@ def test_a_pair_of_weight_zero_pulls_nothing_together() -> None:
 
 def test_captions_of_one_medium_are_no_negatives() -> None:
     logits = torch.randn(4, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    masked = without_false_negatives(logits, torch.tensor([7, 8, 7, 9]))
+    masked = mask_false_negatives(logits, torch.tensor([7, 8, 7, 9]))
     info_nce(masked).backward()  # type: ignore[no-untyped-call]
     assert logits.grad is not None
     assert logits.grad[0, 2] == logits.grad[2, 0] == 0.0
@@ -132,7 +132,7 @@ def test_the_paper_recipe_is_the_sum_of_its_parts(tmp_path: Path) -> None:
     learner = build_learner(tiny_config(tmp_path, target="paper", weight_uncertainty=3.0, weight_diversity=0.5))
     pairs = make_pairs(learner)
     with torch.no_grad():
-        total, terms = objective(learner, pairs, encode(learner, pairs, slice(None), 0), ProcessGroup())
+        total, terms = compute_objective(learner, pairs, encode_rows(learner, pairs, slice(None), 0), ProcessGroup())
     assert total.item() == pytest.approx(terms.info_nce + 3.0 * terms.uncertainty + 0.5 * terms.diversity, rel=1e-5)
 
 

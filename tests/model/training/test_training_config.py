@@ -1,15 +1,23 @@
-"""Settings of a run: presets, files, flags, and names that do not exist."""
+"""Settings of a run: presets, files, flags, unknown names; learning rates against those of the released program."""
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from model.training.training_config import ConfigError, load_config, preset_names, read_preset
+from model.training.training_config import (
+    ConfigError,
+    count_warmup_steps,
+    list_presets,
+    load_config,
+    read_preset,
+    scale_learning_rate,
+)
 
 
 def test_presets_hold_what_the_paper_says() -> None:
-    assert preset_names() == ["coco", "demo", "didemo", "msrvtt", "msvd"]
-    made = {name: load_config({"corpus": "c", "out": "o"}, preset=name) for name in preset_names()}
+    assert list_presets() == ["coco", "demo", "didemo", "msrvtt", "msvd"]
+    made = {name: load_config({"corpus": "c", "out": "o"}, preset=name) for name in list_presets()}
     assert [made[name].epochs for name in ("msrvtt", "msvd", "didemo", "coco")] == [5, 3, 20, 5]
     for name in ("msrvtt", "msvd", "didemo"):
         assert (made[name].optimizer, made[name].lr_encoders, made[name].lr_other) == ("adam", 1e-7, 1e-4)
@@ -54,5 +62,41 @@ def test_wrong_settings_are_named(tmp_path: Path, text: str, message: str) -> No
 
 
 def test_presets_name_no_paths() -> None:
-    for name in preset_names():
+    for name in list_presets():
         assert not {"corpus", "out", "val", "seed"} & set(read_preset(name))
+
+
+def test_clip4clip_equals_the_released_video_schedule(shared: Path) -> None:
+    expected = np.load(shared / "oracle" / "schedules.npz")["warmup_cosine_T200_w01"]
+    found = [scale_learning_rate(step, 200, 0.1, "clip4clip") for step in range(200)]
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_cosine_equals_the_released_image_schedule(shared: Path) -> None:
+    expected = np.load(shared / "oracle" / "schedules.npz")["cosine_lr_T200_w50_base1e5"]
+    found = [1e-5 * scale_learning_rate(step, 200, 50, "cosine") for step in range(200)]
+    np.testing.assert_allclose(found, expected, atol=1e-17)
+
+
+def test_warmup_is_a_share_below_one_and_steps_above() -> None:
+    assert count_warmup_steps(0.1, 200) == 20
+    assert count_warmup_steps(30, 200) == 30
+    assert count_warmup_steps(500, 200) == 200  # a short run is all warm-up
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "clip4clip", "constant"])
+@pytest.mark.parametrize("warmup", [0.0, 0.3, 5])
+def test_multipliers_rise_to_at_most_one_and_never_rise_again(schedule: str, warmup: float) -> None:
+    found = [scale_learning_rate(step, 40, warmup, schedule) for step in range(40)]  # type: ignore[arg-type]
+    assert min(found) >= 0.0 and max(found) <= 1.0
+    peak = int(np.argmax(found))
+    assert found[: peak + 1] == sorted(found[: peak + 1])
+    assert found[peak:] == sorted(found[peak:], reverse=True)
+    if schedule != "constant":
+        assert found[-1] < 0.01
+
+
+def test_cosine_is_continuous_where_the_warm_up_ends() -> None:
+    assert scale_learning_rate(9, 100, 10) == 1.0
+    assert scale_learning_rate(10, 100, 10) == 1.0
+    assert scale_learning_rate(0, 100, 10) == pytest.approx(0.1)

@@ -5,12 +5,12 @@ import random
 import numpy as np
 import pytest
 
-from model.pixels import Limits
-from model.video.frame_index import read_index
-from model.video.frame_plan import centres
-from model.video.frame_seek import decoded
-from model.video.video_decode import Source, chosen_frames, decode_frames
-from model.video.video_formats import as_path, read_header
+from model.pixels import DecodeLimits
+from model.video.frame_index import read_frame_index
+from model.video.frame_plan import segment_centers
+from model.video.frame_seek import decode_all_frames
+from model.video.video_decode import VideoSource, decode_chosen_frames, decode_frames
+from model.video.video_formats import open_as_path, read_video_header
 from tests.support.clips import ENCODERS, numbered_clip, read_number
 
 FRAMES = 60
@@ -20,22 +20,26 @@ CASES = [(codec, form) for codec, encoder in ENCODERS.items() for form in encode
 @pytest.mark.parametrize(("codec", "form"), CASES, ids=[f"{codec}-{form}" for codec, form in CASES])
 def test_exactly_the_right_frames(codec: str, form: str) -> None:
     data = numbered_clip(codec, form, FRAMES)
-    with as_path(data) as path:
-        every = [frame.to_ndarray(format="rgb24") for frame, _, _ in decoded(path)]
+    with open_as_path(data) as path:
+        every = [frame.to_ndarray(format="rgb24") for frame, _, _ in decode_all_frames(path)]
         assert [read_number(image) for image in every] == list(range(FRAMES))
-        source, index = Source(path, data[:16], read_header(path, Limits()), None), read_index(path)
+        source, index = (
+            VideoSource(path, data[:16], read_video_header(path, DecodeLimits()), None),
+            read_frame_index(path),
+        )
         generator = random.Random(codec)
         for count in (1, 2, 9, 30):
             wanted = sorted(generator.sample(range(FRAMES), count))
             found = [
-                (number, frame.to_ndarray(format="rgb24")) for number, frame in chosen_frames(source, index, wanted)
+                (number, frame.to_ndarray(format="rgb24"))
+                for number, frame in decode_chosen_frames(source, index, wanted)
             ]
             assert [number for number, _ in found] == wanted
             for number, image in found:
                 np.testing.assert_array_equal(image, every[number])
     whole = decode_frames(data, 7)
-    assert [read_number(image) for image in whole.images] == centres(FRAMES, 7)
-    assert whole.times == pytest.approx([number / 25 for number in centres(FRAMES, 7)], abs=0.01)
+    assert [read_number(image) for image in whole.images] == segment_centers(FRAMES, 7)
+    assert whole.times == pytest.approx([number / 25 for number in segment_centers(FRAMES, 7)], abs=0.01)
     assert whole.decoder == "pyav" and whole.duration == pytest.approx(FRAMES / 25, abs=0.05)
     assert index.rate == pytest.approx(25) and index.constant
 
@@ -46,14 +50,14 @@ def test_little_is_decoded_between_wanted_frames(monkeypatch: pytest.MonkeyPatch
 
     data = numbered_clip("h264", "mp4", 600, gop=30)
     came: list[int] = []
-    real = seek.Reach.frames
+    real = seek.SeekingDecoder.frames
 
-    def counted(self: seek.Reach, *arguments: object) -> object:
+    def counted(self: seek.SeekingDecoder, *arguments: object) -> object:
         for frame in real(self, *arguments):  # type: ignore[arg-type]
             came.append(frame.pts)
             yield frame
 
-    monkeypatch.setattr(seek.Reach, "frames", counted)
+    monkeypatch.setattr(seek.SeekingDecoder, "frames", counted)
     found = decode_frames(data, 4)
-    assert [read_number(image) for image in found.images] == [number % 128 for number in centres(600, 4)]
+    assert [read_number(image) for image in found.images] == [number % 128 for number in segment_centers(600, 4)]
     assert len(came) <= 4 * 30 * 2 / 3

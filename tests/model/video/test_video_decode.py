@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from model.pixels import DecodeError, Limits, Pixels, PixelSpec
-from model.video.frame_plan import centres
+from model.pixels import DecodeError, DecodeLimits, Pixels, PixelSpec
+from model.video.frame_plan import segment_centers
 from model.video.video_decode import decode_frames
 from model.video.video_formats import is_video
 from tests.support.clips import CODECS, clip
@@ -21,12 +21,12 @@ def levels(images: list[Pixels]) -> list[int]:
 
 
 def test_centres_of_equal_segments() -> None:
-    assert centres(48, 12) == [2, 6, 10, 14, 18, 22, 26, 30, 34, 38, 42, 46]
-    assert centres(250, 4) == [31, 93, 156, 218]
-    assert centres(100, 1) == [50]
-    assert centres(5, 12) == [0, 1, 2, 3, 4]
+    assert segment_centers(48, 12) == [2, 6, 10, 14, 18, 22, 26, 30, 34, 38, 42, 46]
+    assert segment_centers(250, 4) == [31, 93, 156, 218]
+    assert segment_centers(100, 1) == [50]
+    assert segment_centers(5, 12) == [0, 1, 2, 3, 4]
     for total in range(1, 200):
-        chosen = centres(total, 12)
+        chosen = segment_centers(total, 12)
         assert len(set(chosen)) == len(chosen) == min(12, total) and chosen[0] >= 0 and chosen[-1] < total
 
 
@@ -34,8 +34,8 @@ def test_centres_of_equal_segments() -> None:
 @pytest.mark.parametrize("form", CODECS)
 def test_every_container(form: str, distrust_pyav: bool) -> None:
     found = decode_frames(clip(form), 6, distrust_pyav=distrust_pyav)
-    assert levels(found.images) == pytest.approx(centres(48, 6), abs=1)
-    assert found.times == pytest.approx([i / 24 for i in centres(48, 6)], abs=0.05)
+    assert levels(found.images) == pytest.approx(segment_centers(48, 6), abs=1)
+    assert found.times == pytest.approx([i / 24 for i in segment_centers(48, 6)], abs=0.05)
     assert (found.width, found.height) == (64, 48)
     assert found.duration == pytest.approx(2.0, abs=0.1)
 
@@ -115,11 +115,11 @@ def test_a_damaged_middle_gets_a_second_opinion(shared: Path) -> None:
 
 def test_limits() -> None:
     data = clip(frames=3)
-    for limits in (Limits(max_pixels=64 * 48 - 1), Limits(max_bytes=100)):
+    for limits in (DecodeLimits(max_pixels=64 * 48 - 1), DecodeLimits(max_bytes=100)):
         with pytest.raises(DecodeError) as caught:
             decode_frames(data, 4, limits)
         assert caught.value.status == "too_large"
-    assert decode_frames(data, 4, Limits(max_pixels=64 * 48)).width == 64
+    assert decode_frames(data, 4, DecodeLimits(max_pixels=64 * 48)).width == 64
 
 
 @pytest.mark.parametrize(

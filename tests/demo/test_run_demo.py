@@ -6,17 +6,17 @@ import random
 import open_clip
 
 from auditor.demo import scene_clips
-from auditor.demo.demo_model import ARCHITECTURE, TOKENS
-from auditor.demo.scene_captions import describe
-from auditor.demo.scenes import imagine
+from auditor.demo.run_demo import ARCHITECTURE, TOKENS
+from auditor.demo.scene_captions import describe_scene
+from auditor.demo.scenes import imagine_scene
 from tests.support.tiny import tiny
 
 
 def test_no_caption_of_the_grammar_is_cut_off() -> None:
     context = json.loads(ARCHITECTURE.read_text())["model_cfg"]["text_cfg"]["context_length"]
     rng = random.Random(0)
-    words = [describe(imagine(rng), rng) for _ in range(2000)]
-    words += [scene_clips.caption(scene_clips.imagine_shot(rng), rng) for _ in range(500)]
+    words = [describe_scene(imagine_scene(rng), rng) for _ in range(2000)]
+    words += [scene_clips.describe_shot(scene_clips.imagine_shot(rng), rng) for _ in range(500)]
     lengths = (open_clip.SimpleTokenizer(context_length=100)(words) != 0).sum(dim=1)
     assert int(lengths.max()) <= TOKENS == context
 

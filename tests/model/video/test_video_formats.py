@@ -2,9 +2,8 @@
 
 import pytest
 
-from model.video.truncation import missing_bytes, truncation
 from model.video.video_decode import decode_frames
-from model.video.video_formats import container_format
+from model.video.video_formats import count_missing_bytes, describe_truncation, detect_container_format
 from tests.support.clips import CODECS, clip
 
 SAYS = ("mp4", "mov", "mkv", "webm", "avi", "m4v", "3gp")  # containers that say how long they are
@@ -17,7 +16,7 @@ def clips() -> dict[str, bytes]:
 
 @pytest.mark.parametrize("form", CODECS)
 def test_a_whole_video_is_not_truncated(clips: dict[str, bytes], form: str) -> None:
-    assert truncation(clips[form]) is None
+    assert describe_truncation(clips[form]) is None
     assert len(decode_frames(clips[form], 4).images) == 4
 
 
@@ -26,28 +25,28 @@ def test_a_whole_video_is_not_truncated(clips: dict[str, bytes], form: str) -> N
 def test_what_is_missing_is_counted(clips: dict[str, bytes], form: str, share: float) -> None:
     whole = clips[form]
     part = whole[: int(len(whole) * share)]
-    said = truncation(part)
+    said = describe_truncation(part)
     assert said is not None and said.startswith("truncated: ")
     if form in ("mkv", "webm", "avi"):  # one chunk holds all of it
-        assert missing_bytes(part) == len(whole) - len(part)
+        assert count_missing_bytes(part) == len(whole) - len(part)
 
 
 def test_half_of_what_still_plays_gives_frames(clips: dict[str, bytes]) -> None:
     faststart = clip("mp4", frames=48, options={"movflags": "faststart"})
     for whole in (clips["mkv"], faststart):
         half = whole[: len(whole) * 3 // 4]
-        assert decode_frames(half, 4).images and "truncated: 75%" in (truncation(half) or "")
+        assert decode_frames(half, 4).images and "truncated: 75%" in (describe_truncation(half) or "")
 
 
 @pytest.mark.parametrize(
     "data", [b"", b"\x1aE\xdf\xa3", b"\x1aE\xdf\xa3\xff" * 9, b"\0\0\0\1ftyp", b"\0\0\0\x08ftypmoov" * 3]
 )
 def test_damaged_headers_are_no_trouble(data: bytes) -> None:
-    assert missing_bytes(data) >= 0
+    assert count_missing_bytes(data) >= 0
 
 
 def test_formats_by_their_first_bytes(clips: dict[str, bytes]) -> None:
-    found = {form: container_format(data[:189]) for form, data in clips.items()}
+    found = {form: detect_container_format(data[:189]) for form, data in clips.items()}
     assert found == {
         **dict.fromkeys(("mp4", "mov", "m4v", "3gp"), "mov"),
         **dict.fromkeys(("mkv", "webm"), "matroska"),
@@ -55,4 +54,4 @@ def test_formats_by_their_first_bytes(clips: dict[str, bytes]) -> None:
         "mpg": "mpeg",
         "ts": "mpegts",
     }
-    assert container_format(b"#EXTM3U\n#EXT-X-TARGETDURATION:10") is None
+    assert detect_container_format(b"#EXTM3U\n#EXT-X-TARGETDURATION:10") is None
