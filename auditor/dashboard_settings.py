@@ -1,4 +1,4 @@
-"""What the dashboard was started with. `auditor dashboard` hands it over in one environment variable, as JSON."""
+"""The settings that `auditor dashboard` passes to the dashboard as JSON in one environment variable."""
 
 import json
 import os
@@ -11,14 +11,15 @@ VARIABLE = "AUDITOR_DASHBOARD"
 @dataclass(frozen=True)
 class Settings:
     audits: tuple[str, ...] = ()
-    corpus: str | None = None  # where the corpus of the first audit is now
-    results: str | None = None  # folder of results of `auditor evaluate`
-    password: str | None = None  # without it no page is shown
+    corpus: str | None = None  # the present location of the corpus of the first audit
+    results: str | None = None  # folder with results of `auditor evaluate`
+    password: str | None = None  # required before any page is shown
 
     def environment(self) -> dict[str, str]:
         return {VARIABLE: json.dumps(asdict(self))}
 
 
 def read_settings(environment: Mapping[str, str] = os.environ) -> Settings:
-    given = json.loads(environment.get(VARIABLE) or "{}")
-    return Settings(tuple(given.get("audits") or ()), given.get("corpus"), given.get("results"), given.get("password"))
+    values = json.loads(environment.get(VARIABLE) or "{}")
+    audits = tuple(values.get("audits") or ())
+    return Settings(audits, values.get("corpus"), values.get("results"), values.get("password"))

@@ -1,6 +1,7 @@
-"""The audit that the pages show: opened once for all sessions, opened again when its files change, answers kept.
+"""Opens the audits that the pages show: once for all sessions, and again when their files change.
 
-Answers are kept by the audit's path and state, so an unfinished audit is seen to grow and a finished one is asked once.
+Answers are cached by the path and the state of the audit, so an unfinished audit grows on the page and a finished one
+is queried once.
 """
 
 import os
@@ -15,40 +16,40 @@ from auditor.query.database import AuditDatabase
 from auditor.query.sandbox import Limits
 
 Answer = TypeVar("Answer")
-LIMITS = Limits(memory="4GB", seconds=30.0)  # nobody looks at a page for longer
+LIMITS = Limits(memory="4GB", seconds=30.0)  # nobody waits longer for a page
 
 
 @dataclass(frozen=True)
-class Source:
-    """An open audit and what makes its answers its own."""
+class OpenAudit:
+    """An open audit; `identity` is the part of every cache key that stands for its path and state."""
 
     database: AuditDatabase
     identity: str
 
-    def ask(self, name: str, question: Callable[..., Answer], *arguments: Any) -> Answer:
-        """`question(database, *arguments)`, asked once; `name` and arguments tell answers apart."""
-        given = repr(arguments)
-        marks = (
-            self.database.reviews_version if "review" in given.lower() else ""
-        )  # which change while the audit stays as it is
-        answer: Answer = _kept(f"{self.identity} {marks}", name, given, lambda: question(self.database, *arguments))
+    def ask(self, name: str, question: Callable[..., Answer], *arguments: Any, version: str = "") -> Answer:
+        """`question(database, *arguments)`, computed once for each name, arguments and version.
+
+        An answer that changes with the marks of reviewers needs their version, as of `database.freshness(condition)`.
+        """
+        key = f"{self.identity} {version}"
+        answer: Answer = _cached_answer(key, name, repr(arguments), lambda: question(self.database, *arguments))
         return answer
 
 
 @st.cache_data(max_entries=400, show_spinner=False)
-def _kept(identity: str, name: str, arguments: str, _question: Callable[[], Any]) -> Any:
+def _cached_answer(identity: str, name: str, arguments: str, _question: Callable[[], Any]) -> Any:
     return _question()
 
 
 @st.cache_resource(max_entries=3, show_spinner="Opening the audit …")
-def _open(path: str, corpus: str | None, state: str) -> AuditDatabase:
+def _open_database(path: str, corpus: str | None, state: str) -> AuditDatabase:
     return AuditDatabase(path, corpus, limits=LIMITS).load_into_memory(later=True)
 
 
-def state_of(path: str) -> str:
-    """Changes when a local audit does; one on an object store is looked at once."""
+def read_audit_state(path: str) -> str:
+    """A text that changes when a local audit changes; empty for an audit in an object store."""
     try:
-        written = os.stat(os.path.join(path, "manifest.json")).st_mtime_ns
+        modified = os.stat(os.path.join(path, "manifest.json")).st_mtime_ns
         shards = sum(
             sum(file.endswith(".parquet") and not file.startswith(".") for file in os.listdir(folder))
             for name in ("samples", "embeddings")
@@ -56,24 +57,24 @@ def state_of(path: str) -> str:
         )
     except OSError:
         return ""
-    return f"{written}-{shards}"
+    return f"{modified}-{shards}"
 
 
-def open_source(number: int = 0) -> Source | None:
-    """The first or second audit of the command line; None where there is none. Raises AuditError."""
+def open_numbered_audit(number: int = 0) -> OpenAudit | None:
+    """The first or second audit of the command line, or None if there is no such one. Raises AuditError."""
     settings = read_settings()
     if number >= len(settings.audits):
         return None
     path = settings.audits[number]
     corpus = settings.corpus if number == 0 else None
-    state = state_of(path)
-    database = _open(path, corpus, state)
+    state = read_audit_state(path)
+    database = _open_database(path, corpus, state)
     database.see_new_marks()
-    return Source(database, f"{path} {corpus} {state}")
+    return OpenAudit(database, f"{path} {corpus} {state}")
 
 
-def source() -> Source:
-    """For pages: app.py has made sure that there is one."""
-    found = open_source()
-    assert found is not None
-    return found
+def open_first_audit() -> OpenAudit:
+    """The audit for a page; app.py runs pages only if there is one."""
+    audit = open_numbered_audit()
+    assert audit is not None
+    return audit

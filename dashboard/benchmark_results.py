@@ -1,4 +1,4 @@
-"""Results of `auditor evaluate` as tables and curves: reads its JSON files and lays their numbers out for charts."""
+"""Reads the JSON results of `auditor evaluate` and lays them out as tables and series for charts."""
 
 import json
 import math
@@ -9,98 +9,92 @@ from typing import Any
 
 DIRECTIONS = {"visual_to_text": "medium to caption", "text_to_visual": "caption to medium"}
 ORDERS = {"uncertainty": "by uncertainty", "mean_similarity": "by mean similarity (h)", "random": "at random"}
-FIGURES = ("R@1", "R@5", "R@10", "MdR", "MnR")
+METRICS = ("R@1", "R@5", "R@10", "MdR", "MnR")
+Series = dict[str, list[tuple[float, float]]]
 
 
 @dataclass(frozen=True)
-class Results:
-    """One file."""
+class BenchmarkResult:
+    """The content of one result file."""
 
     name: str
     content: Mapping[str, Any]
 
-    @property
-    def title(self) -> str:
-        return f"{self.content['benchmark']} · {self.name}"
 
-
-def read_results(folder: str | None) -> tuple[list[Results], list[str]]:
-    """All results in a folder, the newest first, and the names of JSON files that are none."""
-    found, passed = [], []
+def read_results(folder: str | None) -> tuple[list[BenchmarkResult], list[str]]:
+    """All results in a folder, the newest first, and the names of JSON files that hold no result."""
+    results, other_files = [], []
     for path in sorted(Path(folder).glob("*.json")) if folder else []:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             content = None
         if isinstance(content, dict) and content.get("format") == 1 and {"benchmark", "tables"} <= set(content):
-            found.append(Results(path.stem, content))
+            results.append(BenchmarkResult(path.stem, content))
         else:
-            passed.append(path.name)
-    return sorted(found, key=lambda one: str(one.content.get("created")), reverse=True), passed
+            other_files.append(path.name)
+    return sorted(results, key=lambda result: str(result.content.get("created")), reverse=True), other_files
 
 
-def figures(row: Mapping[str, Any]) -> dict[str, float | None]:
-    """The figures of both directions in one line."""
-    line = {
-        f"{short} {name}": rounded((row.get(direction) or {}).get(name))
-        for direction, short in (("visual_to_text", "v→t"), ("text_to_visual", "t→v"))
-        for name in FIGURES
+def metric_columns(row: Mapping[str, Any]) -> dict[str, float | None]:
+    """The metrics of both directions in one record."""
+    columns = {
+        f"{arrow} {metric}": round_finite((row.get(direction) or {}).get(metric))
+        for direction, arrow in (("visual_to_text", "v→t"), ("text_to_visual", "t→v"))
+        for metric in METRICS
     }
-    return {**line, "RSum": rounded(row.get("RSum"))}
+    return {**columns, "RSum": round_finite(row.get("RSum"))}
 
 
-def table(results: Results) -> list[dict[str, Any]]:
-    """One line for each gallery, plain and re-ranked; below them what the paper reports."""
-    lines = [
-        {"what": "re-ranked" if row["reranked"] else "plain", "gallery": row["gallery"], **figures(row)}
-        for row in results.content["tables"]
+def list_metrics(result: BenchmarkResult) -> list[dict[str, Any]]:
+    """One record for each gallery, plain and re-ranked, then the figures that the paper reports."""
+    measured = [
+        {"method": "re-ranked" if row["reranked"] else "plain", "gallery": row["gallery"], **metric_columns(row)}
+        for row in result.content["tables"]
     ]
-    paper = [
-        {"what": f"paper: {row.get('method', '')}", "gallery": row.get("gallery"), **figures(row)}
-        for row in results.content.get("paper") or []
+    reported = [
+        {"method": f"paper: {row.get('method', '')}", "gallery": row.get("gallery"), **metric_columns(row)}
+        for row in result.content.get("paper") or []
     ]
-    return [*lines, *paper]
+    return [*measured, *reported]
 
 
-def removal(results: Results, direction: str) -> list[dict[str, Any]]:
-    return [
-        {"share": row["share"], "recall": row[order], "series": words}
-        for row in (results.content.get("removal") or {}).get(direction, [])
-        for order, words in ORDERS.items()
-        if rounded(row.get(order)) is not None
-    ]
+def removal_series(result: BenchmarkResult, direction: str) -> Series:
+    """Recall of the remaining items against the share removed, for each order of removal."""
+    rows = (result.content.get("removal") or {}).get(direction, [])
+    series = {
+        label: [(row["share"], row[order]) for row in rows if round_finite(row.get(order)) is not None]
+        for order, label in ORDERS.items()
+    }
+    return {label: points for label, points in series.items() if points}
 
 
-def deciles(results: Results, direction: str) -> list[dict[str, Any]]:
-    found = (results.content.get("deciles") or {}).get(direction) or {}
-    return [
-        {"bin": row["bin"], "recall": row["recall"], "series": ORDERS[order]} for order in found for row in found[order]
-    ]
+def decile_series(result: BenchmarkResult, direction: str) -> Series:
+    """Recall in each tenth of the items, for each order."""
+    deciles = (result.content.get("deciles") or {}).get(direction) or {}
+    return {ORDERS[order]: [(row["bin"], row["recall"]) for row in rows] for order, rows in deciles.items()}
 
 
-def calibration(results: Results, direction: str) -> list[dict[str, Any]]:
-    found = (results.content.get("calibration") or {}).get(direction) or {}
-    return [  # files of version 0.1 say "foretold"
-        {"predicted": row.get("predicted", row.get("foretold")), "seen": row["seen"], "series": ORDERS[order]}
-        for order in found
-        for row in found[order]["bins"]
-    ]
+def calibration_series(result: BenchmarkResult, direction: str) -> Series:
+    """Observed against predicted recall, for each score."""
+    scores = (result.content.get("calibration") or {}).get(direction) or {}
+    return {ORDERS[order]: [(bin["predicted"], bin["seen"]) for bin in row["bins"]] for order, row in scores.items()}
 
 
-def calibration_table(results: Results, direction: str) -> list[dict[str, Any]]:
-    found = (results.content.get("calibration") or {}).get(direction) or {}
+def list_calibration(result: BenchmarkResult, direction: str) -> list[dict[str, Any]]:
+    scores = (result.content.get("calibration") or {}).get(direction) or {}
     return [
         {
             "score": ORDERS[order],
-            "AUROC of failing": rounded(row["auroc"], 3),
-            "Brier": rounded(row["brier"], 4),
-            "Brier of the mean": rounded(row["brier_constant"], 4),
-            "expected error": rounded(row["expected_error"], 4),
+            "AUROC of failure": round_finite(row["auroc"], 3),
+            "Brier": round_finite(row["brier"], 4),
+            "Brier of the mean": round_finite(row["brier_constant"], 4),
+            "expected error": round_finite(row["expected_error"], 4),
         }
-        for order, row in found.items()
+        for order, row in scores.items()
     ]
 
 
-def rounded(value: Any, digits: int = 1) -> float | None:
-    """None for what is missing or not a number: JSON of ours may hold NaN."""
+def round_finite(value: Any, digits: int = 1) -> float | None:
+    """The rounded number, or None if it is missing or not finite: the JSON files may hold NaN."""
     return round(value, digits) if isinstance(value, int | float) and math.isfinite(value) else None

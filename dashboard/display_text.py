@@ -1,7 +1,7 @@
-"""Words for people, and text of others shown as text.
+"""Formats numbers, labels and sentences for the pages, and shows the elements that all pages share.
 
-Captions, keys and messages come from the corpus: they go through `st.text`, `st.code` or a dataframe, never into
-anything that reads Markdown (labels, captions of images, alerts).
+Captions, keys and messages come from the corpus and are untrusted. They go through `st.text`, `st.code` or a dataframe,
+never into anything that reads Markdown (labels, captions of images, alerts).
 """
 
 import html
@@ -9,29 +9,34 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
 import streamlit as st
 
 from auditor.query.summary import Noise
 from auditor.schema import COLUMNS, FLAGS, HEADLINES, MARKS, STATUSES
-from auditor.score.statistics.caption_timing import SURE
+from auditor.score.statistics.caption_timing import SIGNIFICANT_P
 
-LONGEST = 220
-AGAINST, FOR = "232, 116, 59", "76, 139, 217"  # colours
+LONGEST_TEXT = 220
+ORANGE, BLUE = "232, 116, 59", "76, 139, 217"  # visible in both themes
+DEEPEST = 0.75  # opacity of the worst cell of a heat table
+NARROWEST = {False: 10.0, True: 0.1}  # percent, or similarity: groups that differ by less stay pale
+WORSE_UP = ("unusable", "mismatched", "ambiguous")
+WORSE_DOWN = ("similarity",)
 MARK_ICONS = {"good": ":material/thumb_up:", "bad": ":material/thumb_down:", "unsure": ":material/help:"}
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
-    """A measurement of a row: its number, and what it means."""
+class ScoreText:
+    """A measurement of a row: its label, its number and a sentence that explains it."""
 
     label: str
     value: str
-    words: str
+    sentence: str
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
-    """A number of the whole: what it counts, what stands below it, and what is told when the pointer rests on it."""
+class NumberCard:
+    """A large number with its label, a line below it and a help text."""
 
     label: str
     value: str
@@ -39,12 +44,14 @@ class Number:
     meaning: str | None = None
 
 
-def share_of_noise(noise: Noise) -> Number:
-    words = f"Mismatched {noise.kind}s{', at least' if noise.at_least else ''}"
-    return Number(words, percent(noise.share), f"{percent(noise.low)} to {percent(noise.high)}")
+def make_noise_card(noise: Noise) -> NumberCard:
+    label = f"Mismatched {noise.kind}s{', at least' if noise.at_least else ''}"
+    return NumberCard(
+        label, format_percent(noise.share), f"{format_percent(noise.low)} to {format_percent(noise.high)}"
+    )
 
 
-def label(column: str) -> str:
+def column_label(column: str) -> str:
     return COLUMNS[column].label if column in COLUMNS else column
 
 
@@ -52,18 +59,23 @@ def status_label(status: str) -> str:
     return STATUSES[status].label if status in STATUSES else "other"
 
 
-def short(column: str) -> str:
-    """The label where there is little room."""
+def short_label(column: str) -> str:
+    """The label for places with little room."""
     if column == "nearness":
         return "near"
-    return (COLUMNS[column].short if column in COLUMNS else "") or label(column)
+    return (COLUMNS[column].short if column in COLUMNS else "") or column_label(column)
 
 
-def percent(share: float | None, digits: int = 1) -> str:
+def format_percent(share: float | None, digits: int = 1) -> str:
     return "–" if share is None else f"{share:.{digits}%}"
 
 
-def number(value: float | None) -> str:
+def format_part(part: int, total: int) -> str:
+    """A part of a total in percent."""
+    return format_percent(part / max(total, 1))
+
+
+def format_number(value: float | None) -> str:
     if value is None:
         return "–"
     if 0 < abs(value) < 0.001:
@@ -73,39 +85,82 @@ def number(value: float | None) -> str:
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
-def shortened(text: str | None, most: int = LONGEST) -> str:
+def format_change(change: float | None) -> str | None:
+    """A relative change in percent, without a sign for zero."""
+    return None if change is None else f"{round(change, 3) + 0.0:+.1%}"
+
+
+def format_clock(seconds: float) -> str:
+    """75.25 -> 1:15.2"""
+    minutes, remainder = divmod(seconds, 60)
+    return f"{minutes:.0f}:{remainder:04.1f}"
+
+
+def shorten_text(text: str | None, length: int = LONGEST_TEXT) -> str:
     text = " ".join((text or "").split())
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return text if len(text) <= length else text[: length - 1] + "…"
 
 
-def score_words(row: Mapping[str, Any], percentiles: Mapping[str, float]) -> list[Score]:
-    """The scores of a row in sentences; those it does not have are left out."""
+def describe_scores(row: Mapping[str, Any], percentiles: Mapping[str, float]) -> list[ScoreText]:
+    """The scores of a row in sentences, without those it does not have."""
     kind = row.get("kind") or "medium"
-    found = []
+    scores = []
     for column in (COLUMNS[name] for name in HEADLINES):
         value = row.get(column.name)
         if value is not None:
-            place = percentiles.get(column.name)
-            below = f"; above {int(100 * place)}% of the {kind} pairs" if place is not None else ""
-            sentence = column.sentence.format(value=number(value), percent=percent(value), kind=kind)
-            found.append(Score(column.label, number(value), sentence + below))
-    return found
+            percentile = percentiles.get(column.name)
+            rank = f"; above {int(100 * percentile)}% of the {kind} pairs" if percentile is not None else ""
+            sentence = column.sentence.format(value=format_number(value), percent=format_percent(value), kind=kind)
+            scores.append(ScoreText(column.label, format_number(value), sentence + rank))
+    return scores
 
 
-def weighed_html(words: Sequence[tuple[str, float]]) -> str:
-    """Words with the background of what they say: orange against the medium, blue for it. The text is escaped."""
+def describe_span(row: Mapping[str, Any]) -> str:
+    """Sentences about the span of a timed caption in its video."""
+    start, end = format_clock(row["start"]), format_clock(row["end"])
+    sentences = [f"The caption describes {start} to {end}; the player stops after it."]
+    if row.get("best_start") is not None:
+        best_start, best_end = format_clock(row["best_start"]), format_clock(row["best_end"])
+        sentences.append(f"It fits best from {best_start} to {best_end}.")
+    if row.get("p_time_shift") is not None and row["p_time_shift"] <= SIGNIFICANT_P:
+        sentences.append(f"The captions of this video fit if they are shifted by {row['time_shift']:+.1f} s.")
+    return " ".join(sentences)
+
+
+def render_word_gains(words: Sequence[tuple[str, float]]) -> str:
+    """HTML of words: orange if they speak against the medium, blue if they speak for it. The text is escaped."""
     strongest = max((abs(gain) for _, gain in words), default=0) or 1.0
     spans = [
-        f'<span class="weighed" data-against="{str(gain > 0).lower()}" title="{gain:+.3f}" '
-        f'style="background: rgba({AGAINST if gain > 0 else FOR}, {0.6 * abs(gain) / strongest:.2f})">'
+        f'<span class="weighted" data-against="{str(gain > 0).lower()}" title="{gain:+.3f}" '
+        f'style="background: rgba({ORANGE if gain > 0 else BLUE}, {0.6 * abs(gain) / strongest:.2f})">'
         f"{html.escape(word)}</span>"
         for word, gain in words
     ]
-    return f'<p class="weighed-words">{" ".join(spans)}</p>'
+    return f'<p class="weighted-words">{" ".join(spans)}</p>'
 
 
-def empty(title: str, text: str = "", command: str | None = None, icon: str = ":material/info:") -> None:
-    """A clear empty state: our words as a heading, `text` as it is, and a command to copy."""
+def style_heat_table(records: Sequence[Mapping[str, Any]]) -> Any:
+    """A styled frame of records. The worse a share (in percent) or a similarity, the deeper its color."""
+    frame = pd.DataFrame(list(records))
+    style = frame.style
+    for column in (*WORSE_UP, *WORSE_DOWN):
+        if column in frame:
+            style = style.apply(heat_colors, subset=[column], low_is_bad=column in WORSE_DOWN)
+    return style
+
+
+def heat_colors(values: "pd.Series[float]", low_is_bad: bool) -> list[str]:
+    """The CSS of each cell of a column."""
+    numbers = pd.to_numeric(values)
+    low, high = numbers.min(), numbers.max()
+    width = max(high - low, NARROWEST[low_is_bad])
+    depths = ((high - numbers) if low_is_bad else (numbers - low)) / width
+    color = BLUE if low_is_bad else ORANGE
+    return [f"background-color: rgba({color}, {DEEPEST * d:.3f})" if d == d and d > 0 else "" for d in depths]
+
+
+def show_empty_state(title: str, text: str = "", command: str | None = None, icon: str = ":material/info:") -> None:
+    """Show why there is nothing to see: a title in Markdown, a plain text, and a command to copy."""
     with st.container(border=True):
         st.markdown(f"#### {icon} {title}")
         if text:
@@ -114,40 +169,28 @@ def empty(title: str, text: str = "", command: str | None = None, icon: str = ":
             st.code(command, language="bash")
 
 
-def number_cards(line: Sequence[Number]) -> None:
-    """Large numbers in one row, in cards of one height."""
-    for column, one in zip(st.columns(len(line)), line, strict=True):
+def show_condition_error(error: Exception) -> None:
+    show_empty_state("The SQL condition cannot be used", str(error), icon=":material/error:")
+
+
+def show_number_cards(cards: Sequence[NumberCard]) -> None:
+    """Show large numbers in one row, in cards of one height."""
+    for column, card in zip(st.columns(len(cards)), cards, strict=True):
         column.metric(
-            one.label, one.value, one.below, help=one.meaning,
+            card.label, card.value, card.below, help=card.meaning,
             delta_color="off", delta_arrow="off", border=True, height="stretch",
         )  # fmt: skip
 
 
-def flag_badges(row: Mapping[str, Any], *, steady: bool = False) -> None:
-    """Flags, status and review of a row, in words of ours; `steady` takes a line also where there are none."""
-    shown = [(flag.label, flag.colour) for flag in FLAGS.values() if row.get(flag.name)]
+def show_flag_badges(row: Mapping[str, Any], *, keep_line: bool = False) -> None:
+    """Show the flags, the status and the review of a row; `keep_line` takes up a line even if there are none."""
+    badges = [(flag.label, flag.color) for flag in FLAGS.values() if row.get(flag.name)]
     if row.get("status") in STATUSES and row["status"] != "ok":
-        shown.append((STATUSES[row["status"]].label, "gray"))
+        badges.append((STATUSES[row["status"]].label, "gray"))
     if row.get("duplicate_of"):
-        shown.append(("duplicate", "blue"))
+        badges.append(("duplicate", "blue"))
     if row.get("review") in MARKS:
         mark = MARKS[row["review"]]
-        shown.append((f"reviewed: {mark.label}", mark.colour))
-    if shown or steady:
-        st.markdown(" ".join(f":{colour}-badge[{word}]" for word, colour in shown) or "&nbsp;")
-
-
-def clock(seconds: float) -> str:
-    """75.25 -> 1:15.2"""
-    minutes, rest = divmod(seconds, 60)
-    return f"{minutes:.0f}:{rest:04.1f}"
-
-
-def span_words(row: Mapping[str, Any]) -> str:
-    """What is known of a timed caption's place in its video."""
-    said = [f"The caption is about {clock(row['start'])} to {clock(row['end'])}; the player stops after it."]
-    if row.get("best_start") is not None:
-        said.append(f"It fits best from {clock(row['best_start'])} to {clock(row['best_end'])}.")
-    if row.get("p_time_shift") is not None and row["p_time_shift"] <= SURE:
-        said.append(f"The captions of this video fit when they are shifted by {row['time_shift']:+.1f} s.")
-    return " ".join(said)
+        badges.append((f"reviewed: {mark.label}", mark.color))
+    if badges or keep_line:
+        st.markdown(" ".join(f":{color}-badge[{label}]" for label, color in badges) or "&nbsp;")

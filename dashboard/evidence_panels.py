@@ -1,4 +1,4 @@
-"""What stands below a pair on the Sample page: reasons, captions and media that fit better, prototypes, duplicates."""
+"""The panels below a pair on the Sample page: reasons, captions and media that fit better, prototypes, duplicates."""
 
 from dataclasses import asdict
 
@@ -8,71 +8,71 @@ from auditor.query.database import AuditDatabase
 from auditor.query.explain import Explanation
 from auditor.query.prototype_evidence import PrototypeBelief
 from auditor.query.row_queries import row as find_row
-from dashboard.display_text import number, shortened
-from dashboard.gallery import gallery
+from dashboard.display_text import format_number, shorten_text
+from dashboard.gallery import show_gallery
 from dashboard.url_state import SAMPLE, sample_query
 
 
-def evidence(database: AuditDatabase, told: Explanation) -> None:
-    if told.reasons:
-        st.subheader("What speaks for it and against it")
-        for reason in told.reasons:
+def show_evidence(database: AuditDatabase, explanation: Explanation) -> None:
+    if explanation.reasons:
+        st.subheader("Evidence for and against the pair")
+        for reason in explanation.reasons:
             st.text(f"{reason[0].upper()}{reason[1:]}.")
-    captions(told)
-    media(database, told)
-    left, right = st.columns(2, gap="large")
-    with left:
-        prototypes("What makes the medium uncertain", told.prototypes_visual)
-    with right:
-        prototypes("What makes the caption uncertain", told.prototypes_text)
-    duplicates(database, told)
+    show_fitting_captions(explanation)
+    show_fitting_media(database, explanation)
+    first_column, second_column = st.columns(2, gap="large")
+    with first_column:
+        show_prototypes("What makes the medium uncertain", explanation.prototypes_visual)
+    with second_column:
+        show_prototypes("What makes the caption uncertain", explanation.prototypes_text)
+    show_duplicates(database, explanation)
 
 
-def captions(told: Explanation) -> None:
-    """Captions of other media that fit this one best."""
+def show_fitting_captions(explanation: Explanation) -> None:
+    """Show the captions of other media that fit this medium best."""
     st.subheader("Captions that fit this medium")
-    rank(told.caption_rank, told.captions_of)
-    for fit in told.captions:
-        score, text, way = st.columns([1, 9, 1], vertical_alignment="center")
-        score.markdown(f"**{number(fit.similarity)}**")
-        text.text(shortened(fit.caption))
-        way.page_link(SAMPLE, label="Open", query_params=sample_query(asdict(fit)))
+    show_rank("caption", explanation.caption_rank, explanation.captions_of)
+    for fit in explanation.captions:
+        score, text, link = st.columns([1, 9, 1], vertical_alignment="center")
+        score.markdown(f"**{format_number(fit.similarity)}**")
+        text.text(shorten_text(fit.caption))
+        link.page_link(SAMPLE, label="Open", query_params=sample_query(asdict(fit)))
 
 
-def media(database: AuditDatabase, told: Explanation) -> None:
+def show_fitting_media(database: AuditDatabase, explanation: Explanation) -> None:
     st.subheader("Media that fit this caption")
-    rank(told.medium_rank, told.media_of)
-    rows = [find_row(database, fit.uid, fit.caption_index, fit.shard) for fit in told.media]
-    gallery(database, [[row] for row in rows if row], columns=5)
+    show_rank("medium", explanation.medium_rank, explanation.media_of)
+    rows = [find_row(database, fit.uid, fit.caption_index, fit.shard) for fit in explanation.media]
+    show_gallery(database, [[row] for row in rows if row], columns=5)
 
 
-def rank(place: int | None, of: int) -> None:
-    if place is not None:
-        st.caption(f"Its own partner is number **{place:,}** of {of:,}.")
+def show_rank(noun: str, rank: int | None, total: int) -> None:
+    if rank is not None:
+        st.caption(f"Its own {noun} ranks **{rank:,}** of {total:,}.")
 
 
-def duplicates(database: AuditDatabase, told: Explanation) -> None:
-    if told.duplicates:
+def show_duplicates(database: AuditDatabase, explanation: Explanation) -> None:
+    if explanation.duplicates:
         st.subheader("Duplicates")
-        rows = [find_row(database, d["uid"], d["caption_index"], d["shard"]) for d in told.duplicates[:10]]
-        gallery(database, [[row] for row in rows if row], columns=5, first=100)
+        rows = [find_row(database, d["uid"], d["caption_index"], d["shard"]) for d in explanation.duplicates[:10]]
+        show_gallery(database, [[row] for row in rows if row], columns=5, first=100)
 
 
-def prototypes(title: str, found: list[PrototypeBelief]) -> None:
-    """Which prototypes gave the evidence."""
-    if not found:
+def show_prototypes(title: str, beliefs: list[PrototypeBelief]) -> None:
+    """Show the prototypes with the most evidence."""
+    if not beliefs:
         return
     st.subheader(title)
-    like = any(belief.like for belief in found)
+    with_examples = any(belief.like for belief in beliefs)
     st.dataframe(
         [
             {
-                "prototype": b.prototype,
-                "evidence": b.belief,
-                "cosine": b.cosine,
-                **({"most like": b.like} if like else {}),
+                "prototype": belief.prototype,
+                "evidence": belief.belief,
+                "cosine": belief.cosine,
+                **({"most similar to": belief.like} if with_examples else {}),
             }
-            for b in found
+            for belief in beliefs
         ],
         hide_index=True,
         height=320,

@@ -1,4 +1,4 @@
-"""Cards in columns: the medium, a caption as it is, a few numbers, marks, and the way to the row's own page."""
+"""Galleries of rows: cards with the medium, the caption and marks, or a compact grid to mark many rows at once."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,74 +6,89 @@ from typing import Any
 import streamlit as st
 
 from auditor.query.database import AuditDatabase
+from auditor.review.review_queues import fetch_reviewer_marks
 from auditor.schema import HEADLINES, MARKS
-from dashboard.display_text import MARK_ICONS, flag_badges, number, short, shortened
-from dashboard.media_preview import SMALL, Shown, played, thumbnails
-from dashboard.records import others_say
-from dashboard.url_state import BROWSE, SAMPLE, View, first_page, identity, look_for_more_like, reviewer, sample_query
+from dashboard.audit_source import OpenAudit
+from dashboard.display_text import MARK_ICONS, format_number, short_label, shorten_text, show_flag_badges
+from dashboard.media_preview import SMALL, MediumPreview, playback_seconds, thumbnail_cache
+from dashboard.records import list_cards, list_other_marks
+from dashboard.review_cards import make_review_cards, show_review_cards
+from dashboard.url_state import (
+    BROWSE,
+    SAMPLE,
+    GalleryView,
+    current_reviewer,
+    format_row_id,
+    go_to_first_page,
+    sample_query,
+    set_example_row,
+)
 
-USUAL = HEADLINES[:2]
+CARD_NUMBERS = HEADLINES[:2]
 Row = Mapping[str, Any]
 
 
-def gallery(
+def show_gallery(
     database: AuditDatabase,
     cards: Sequence[Sequence[Row]],
     *,
     columns: int = 4,
-    view: View | None = None,
+    view: GalleryView | None = None,
     first: int = 0,
-    shown: Sequence[str] = USUAL,
+    numbers: Sequence[str] = CARD_NUMBERS,
 ) -> None:
-    """All cards, `columns` beside each other; a card holds the rows of a medium, its foremost first.
+    """Show cards in columns. A card holds the rows of one medium; the first row gives its caption and numbers.
 
-    With a view, each card knows its place in it.
+    With a view, the link of each card carries the view and its position there, counted from `first`.
     """
-    media = thumbnails(SMALL).show(database, [rows[0] for rows in cards], play=True)
+    previews = thumbnail_cache(SMALL).show(database, [rows[0] for rows in cards], play=True)
     for start in range(0, len(cards), columns):
-        for place, column in enumerate(st.columns(columns), start):
-            if place < len(cards):
-                row = cards[place][0]
-                key = f"card-{first}-{place}-{row['uid']}"
+        for position, column in enumerate(st.columns(columns), start):
+            if position < len(cards):
+                row = cards[position][0]
+                key = f"card-{first}-{position}-{row['uid']}"
                 with column, st.container(border=True, height="stretch", key=key):
-                    query = sample_query(row, view, first + place if view else None)
-                    card(database, cards[place], media[place], query, shown)
+                    query = sample_query(row, view, first + position if view else None)
+                    show_card(database, cards[position], previews[position], query, numbers)
 
 
-def card(
-    database: AuditDatabase, rows: Sequence[Row], medium: Shown, query: Mapping[str, str], shown: Sequence[str]
+def show_card(
+    database: AuditDatabase,
+    rows: Sequence[Row],
+    preview: MediumPreview,
+    query: Mapping[str, str],
+    numbers: Sequence[str],
 ) -> None:
     row = rows[0]
-    show_medium(medium, row)
+    show_preview(preview, row)
     with st.container(key=f"words-{row['uid']}-{row['caption_index']}"):
-        st.text(shortened(row.get("caption")) or "(no caption)")
-    scores = [f"{short(column)} **{number(row[column])}**" for column in shown if row.get(column) is not None]
+        st.text(shorten_text(row.get("caption")) or "(no caption)")
+    scores = [f"{short_label(c)} **{format_number(row[c])}**" for c in numbers if row.get(c) is not None]
     st.caption(" · ".join(scores) or "not measured")
-    flag_badges(row, steady=True)
+    show_flag_badges(row, keep_line=True)
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute", gap=None):
         several = f"{len(rows)} captions" if len(rows) > 1 else None
         label = f"Open · {len(rows)}" if several else "Open"
         st.page_link(SAMPLE, label=label, help=several, query_params=dict(query))
         if row.get("status") == "ok":
-            more_like(row, browsing="from" in query)
-            marking(database, row)
+            show_similar_link(row, browsing="from" in query)
+            show_mark_buttons(database, row)
 
 
-def more_like(row: Row, *, browsing: bool) -> None:
-    """The way to rows like this one: on the Browse page, which a link cannot lead to from itself, a button."""
+def show_similar_link(row: Row, *, browsing: bool) -> None:
+    """Show the link to similar rows. On the Browse page it is a button, because a page cannot link to itself."""
 
     def search() -> None:
-        look_for_more_like(row)
-        first_page()
+        set_example_row(row)
+        go_to_first_page()
 
     if browsing:
-        st.button("≈", key=f"like-{identity(row)}", help="More like this", on_click=search, type="tertiary")
+        st.button("≈", key=f"like-{format_row_id(row)}", help="More like this", on_click=search, type="tertiary")
     else:
-        st.page_link(BROWSE, label="≈", help="More like this", query_params={"like": identity(row)})
+        st.page_link(BROWSE, label="≈", help="More like this", query_params={"like": format_row_id(row)})
 
 
-def marking(database: AuditDatabase, row: Row) -> None:
-    """A mark without leaving the gallery."""
+def show_mark_buttons(database: AuditDatabase, row: Row) -> None:
     key = f"quick-{row['uid']}-{row['caption_index']}"
     st.segmented_control(
         "Mark",
@@ -82,31 +97,58 @@ def marking(database: AuditDatabase, row: Row) -> None:
         format_func=MARK_ICONS.__getitem__,
         key=key,
         label_visibility="collapsed",
-        on_change=keep_mark,
+        on_change=save_card_mark,
         args=(database, row, key),
     )
 
 
-def keep_mark(database: AuditDatabase, row: Row, key: str) -> None:
-    """The callback of a card's marks; a mark that is clicked again stays as it is."""
+def save_card_mark(database: AuditDatabase, row: Row, key: str) -> None:
+    """The callback of a card's mark buttons; a second click on a mark leaves it as it is."""
     if mark := st.session_state.get(key):
         mark_row(database, row, mark)
 
 
 def mark_row(database: AuditDatabase, row: Row, mark: str, note: str = "") -> None:
-    """Keep what the reviewer says, and tell where others said something else: both marks stay."""
-    database.mark(row["uid"], mark, caption_index=row["caption_index"] or 0, reviewer=reviewer(), note=note)
-    others = others_say(database, row, reviewer(), mark)
-    st.toast(f"marked as {mark}" + (f"; {len(others)} said something else, all marks are kept" if others else ""))
+    """Save the reviewer's mark, and say so if others disagree: all marks are kept."""
+    reviewer = current_reviewer()
+    database.mark(row["uid"], mark, caption_index=row["caption_index"] or 0, reviewer=reviewer, note=note)
+    disagreeing = list_other_marks(database, row, reviewer, mark)
+    note_on_others = f"; {len(disagreeing)} said something else, all marks are kept" if disagreeing else ""
+    st.toast(f"marked as {mark}{note_on_others}")
 
 
-def show_medium(medium: Shown, row: Row) -> None:
-    if medium.video is not None:
-        start, end = played(row)
-        st.video(medium.video, format=medium.form, start_time=start, end_time=end)
-    elif medium.jpeg is not None:
-        st.image(medium.jpeg, width="stretch", alt=shortened(row.get("caption"), 120) or "no caption")
+def show_preview(preview: MediumPreview, row: Row) -> None:
+    if preview.video is not None:
+        start, end = playback_seconds(row)
+        st.video(preview.video, format=preview.mime_type, start_time=start, end_time=end)
+    elif preview.jpeg is not None:
+        st.image(preview.jpeg, width="stretch", alt=shorten_text(row.get("caption"), 120) or "no caption")
     else:
         with st.container(border=True, key=f"absent-{row['uid']}-{row['caption_index']}"):
             st.markdown(":material/broken_image: not shown")
-            st.text(shortened(medium.problem, 160))
+            st.text(shorten_text(preview.problem, 160))
+
+
+@st.fragment
+def show_compact_gallery(
+    audit: OpenAudit, condition: str | None, view: GalleryView, first: int, numbers: Sequence[str]
+) -> None:
+    """Show one page of the gallery as a grid; a mark reruns this part of the page, not the whole page."""
+    reviewer = current_reviewer()
+    key = f"{audit.identity} {condition} {view} {first}"
+    if st.session_state.get("compact", ("", []))[0] != key:  # marked rows stay until the user turns the page
+        st.session_state["compact"] = (key, list_cards(audit.database, condition, view, view.size, first))
+    cards: list[list[dict[str, Any]]] = st.session_state["compact"][1]
+    rows = [card[0] for card in cards]
+    marks = fetch_reviewer_marks(audit.database, reviewer)
+    items = make_review_cards(audit.database, rows, thumbnail_cache(SMALL), marks, numbers, play=False)
+    for item, card in zip(items, cards, strict=True):
+        item["captions"] = len(card)
+    result = show_review_cards(audit.database, f"{key} {reviewer}", items, grid=True, on_like=go_to_first_page)
+    positions = {format_row_id(row): position for position, row in enumerate(rows)}
+    if result.open in positions:
+        position = positions[result.open]
+        st.switch_page(SAMPLE, query_params=sample_query(rows[position], view, first + position))
+    if result.like in positions:
+        set_example_row(rows[positions[result.like]])
+        st.rerun()

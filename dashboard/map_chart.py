@@ -1,5 +1,6 @@
-"""The chart of the Map page, by Plotly: the one component that draws a lasso offline. Captions are escaped, as Plotly
-reads a little HTML.
+"""The chart of the Map page, drawn by Plotly, the only library here with a lasso that works offline.
+
+Plotly reads some HTML, so captions are escaped.
 """
 
 import html
@@ -13,21 +14,20 @@ import plotly.graph_objects as go
 import pyarrow as pa
 
 from auditor.query.distributions import Density
-from auditor.query.map_sample import TopicLabel, is_number
-from auditor.query.map_selection import Shape
+from auditor.query.map_queries import Shape, TopicLabel, is_shaded_column
 from auditor.schema import HIGH_IS_SUSPICIOUS
-from dashboard.display_text import label, shortened
+from dashboard.display_text import column_label, shorten_text
 
-COLOURS = ("#4c8bd9", "#e8743b", "#3aa676", "#b45fd0", "#d9b23a", "#45b7c9", "#d9547a", "#7f8b52", "#9a6b4f")
-OTHER = "#8a94a6"
+CATEGORY_COLORS = ("#4c8bd9", "#e8743b", "#3aa676", "#b45fd0", "#d9b23a", "#45b7c9", "#d9547a", "#7f8b52", "#9a6b4f")
+GREY = "#8a94a6"
 GOOD_TO_BAD = ("#4c8bd9", "#c9b79a", "#e8743b")
-NAMED = 28  # characters of a topic's name
-NAME_SIZE = (0.17, 0.034)  # the share of the map's sides that such a name takes, on a window of 1440 pixels
+NAME_LENGTH = 28  # characters
+NAME_SIZE = (0.17, 0.034)  # width and height of a name as shares of the map, in a window of 1440 pixels
 
 
-def map_chart(
+def draw_map(
     rows: pa.Table,
-    colour: str,
+    color_column: str,
     topics: Sequence[TopicLabel],
     shapes: Sequence[Shape],
     density: Density | None,
@@ -35,25 +35,26 @@ def map_chart(
     sides: Sequence[tuple[float, float]] = ((-1.0, 1.0), (-1.0, 1.0)),
     dark: bool,
 ) -> Any:
-    """Points over a density where there are more rows than points, names of topics, and the selection.
+    """Points, the names of topics and the selected shapes; a density below them if not every row is a point.
 
-    `sides` are the ends of the whole map, along x and along y: it fills the page, as places have no unit.
+    `sides` are the ends of the whole map along x and y. The map fills the page, because its coordinates have no unit.
     """
     figure = go.Figure()
     if density is not None:
-        figure.add_trace(shaded(density, dark))
-    for trace in (shaded_points if is_number(colour, rows["value"].type) else told_apart)(rows, colour):
+        figure.add_trace(draw_density_layer(density, dark))
+    draw_points = draw_number_points if is_shaded_column(color_column, rows["value"].type) else draw_category_points
+    for trace in draw_points(rows, color_column):
         figure.add_trace(trace)
-    across, along = (widened(*ends) for ends in sides)
-    for topic in apart(topics, (across[1] - across[0], along[1] - along[0])):
-        figure.add_annotation(**named(topic, dark))
+    x_range, y_range = (widen_range(*ends) for ends in sides)
+    for topic in separate_names(topics, (x_range[1] - x_range[0], y_range[1] - y_range[0])):
+        figure.add_annotation(**topic_annotation(topic, dark))
     for shape in shapes:
-        figure.add_shape(type="path", path=path_of(shape), line={"color": "#e8743b", "width": 2}, layer="above")
+        figure.add_shape(type="path", path=shape_path(shape), line={"color": "#e8743b", "width": 2}, layer="above")
     figure.update_layout(
-        height=560,  # of a screen of 720, with the menus above it
+        height=560,  # fits a screen of 720 pixels with the menus above it
         margin={"l": 0, "r": 0, "t": 0, "b": 0},
-        xaxis={"visible": False, "range": across},
-        yaxis={"visible": False, "range": along},
+        xaxis={"visible": False, "range": x_range},
+        yaxis={"visible": False, "range": y_range},
         dragmode="lasso",
         legend={"orientation": "h", "y": -0.02, "itemsizing": "constant"},
         uirevision="map",
@@ -61,8 +62,8 @@ def map_chart(
     return figure
 
 
-def shaded(density: Density, dark: bool) -> Any:
-    """How many rows lie where, by the logarithm."""
+def draw_density_layer(density: Density, dark: bool) -> Any:
+    """The number of rows in each place, on a logarithmic scale."""
     ends = ["rgba(128,128,128,0)", "rgba(160,175,200,0.55)" if dark else "rgba(90,105,130,0.45)"]
     return go.Heatmap(
         z=np.log1p(density.counts),
@@ -75,39 +76,44 @@ def shaded(density: Density, dark: bool) -> Any:
     )
 
 
-def shaded_points(rows: pa.Table, colour: str) -> list[Any]:
-    """Numbers: from good to bad where that is known; extremes do not use up the scale. Those without one are grey."""
+def draw_number_points(rows: pa.Table, color_column: str) -> list[Any]:
+    """Points colored from good to bad between the 2% and 98% quantiles; points without a value are grey."""
     values = np.array([np.nan if value is None else float(value) for value in rows["value"].to_pylist()])
-    there = np.isfinite(values)
-    ends = np.quantile(values[there], [0.02, 0.98]) if there.any() else np.array([0.0, 1.0])
-    scale = list(GOOD_TO_BAD if colour in HIGH_IS_SUSPICIOUS else reversed(GOOD_TO_BAD))
+    finite = np.isfinite(values)
+    ends = np.quantile(values[finite], [0.02, 0.98]) if finite.any() else np.array([0.0, 1.0])
+    scale = list(GOOD_TO_BAD if color_column in HIGH_IS_SUSPICIOUS else reversed(GOOD_TO_BAD))
     marker = {
-        "color": values[there],
+        "color": values[finite],
         "cmin": float(ends[0]),
         "cmax": float(ends[1]),
         "colorscale": scale,
-        "colorbar": {"title": {"text": label(colour), "side": "right"}, "thickness": 12, "len": 0.6},
+        "colorbar": {"title": {"text": column_label(color_column), "side": "right"}, "thickness": 12, "len": 0.6},
     }
-    parts = [dots(rows, np.flatnonzero(~there), {"color": OTHER}, "no value")] if not there.all() else []
-    return [*parts, dots(rows, np.flatnonzero(there), marker, label(colour), legend=False)]
+    traces = [draw_dots(rows, np.flatnonzero(~finite), {"color": GREY}, "no value")] if not finite.all() else []
+    return [*traces, draw_dots(rows, np.flatnonzero(finite), marker, column_label(color_column), legend=False)]
 
 
-def told_apart(rows: pa.Table, colour: str) -> list[Any]:
-    """Words: a colour for each of the most frequent, grey for the rest."""
+def draw_category_points(rows: pa.Table, color_column: str) -> list[Any]:
+    """Points with a color for each of the most frequent values; all others are grey."""
     values = ["none" if value is None else str(value) for value in rows["value"].to_pylist()]
-    often = [value for value, _ in Counter(values).most_common(len(COLOURS))]
+    frequent = [value for value, _ in Counter(values).most_common(len(CATEGORY_COLORS))]
     traces = []
-    for value, shade in zip([*often, None], [*COLOURS[: len(often)], OTHER], strict=True):
-        at = [i for i, one in enumerate(values) if (one == value if value is not None else one not in often)]
-        if at:
-            title = "others" if value is None else f"{label(colour)} {value}" if colour == "topic" else value
-            traces.append(dots(rows, np.array(at), {"color": shade}, html.escape(shortened(title, 40))))
+    for category, color in zip([*frequent, None], [*CATEGORY_COLORS[: len(frequent)], GREY], strict=True):
+        indices = [
+            i
+            for i, value in enumerate(values)
+            if (value == category if category is not None else value not in frequent)
+        ]
+        if indices:
+            name = f"{column_label(color_column)} {category}" if color_column == "topic" else category or "others"
+            title = html.escape(shorten_text("others" if category is None else name, 40))
+            traces.append(draw_dots(rows, np.array(indices), {"color": color}, title))
     return traces
 
 
-def dots(rows: pa.Table, at: Any, marker: Mapping[str, Any], name: str, *, legend: bool = True) -> Any:
-    part = rows.take(pa.array(at, pa.int64()))
-    captions = [html.escape(shortened(caption, 90)) for caption in part["caption"].to_pylist()]
+def draw_dots(rows: pa.Table, indices: Any, marker: Mapping[str, Any], name: str, *, legend: bool = True) -> Any:
+    part = rows.take(pa.array(indices, pa.int64()))
+    captions = [html.escape(shorten_text(caption, 90)) for caption in part["caption"].to_pylist()]
     return go.Scatter(
         x=part["x"].to_numpy(),
         y=part["y"].to_numpy(),
@@ -122,31 +128,31 @@ def dots(rows: pa.Table, at: Any, marker: Mapping[str, Any], name: str, *, legen
     )
 
 
-def widened(low: float, high: float, by: float = 0.03) -> tuple[float, float]:
-    """A range with a margin; one of no length gets some."""
-    margin = by * (high - low) or 0.1
+def widen_range(low: float, high: float, share: float = 0.03) -> tuple[float, float]:
+    """A range with a margin on both sides, even if its length is zero."""
+    margin = share * (high - low) or 0.1
     return low - margin, high + margin
 
 
-def apart(topics: Sequence[TopicLabel], sides: tuple[float, float]) -> list[TopicLabel]:
-    """Names that do not lie on each other: the largest topic stays, others move up or down by as little as will do."""
+def separate_names(topics: Sequence[TopicLabel], sides: tuple[float, float]) -> list[TopicLabel]:
+    """Move overlapping names apart: larger topics stay, smaller ones move up or down as little as possible."""
     width, height = (share * side for share, side in zip(NAME_SIZE, sides, strict=True))
     moves = sorted((step * height / 2 for step in range(-30, 31)), key=abs)
-    placed: list[TopicLabel] = []
+    labels: list[TopicLabel] = []
     for topic in sorted(topics, key=lambda topic: -topic.rows):
-        beside = [other.y for other in placed if abs(other.x - topic.x) < width]
-        tried = (topic.y + move for move in moves)
-        free = (y for y in tried if all(abs(y - other) >= height * 0.999 for other in beside))
-        placed.append(replace(topic, y=next(free, topic.y)))
-    return placed
+        occupied = [label.y for label in labels if abs(label.x - topic.x) < width]
+        candidates = (topic.y + move for move in moves)
+        free = (y for y in candidates if all(abs(y - other) >= height * 0.999 for other in occupied))
+        labels.append(replace(topic, y=next(free, topic.y)))
+    return labels
 
 
-def named(topic: TopicLabel, dark: bool) -> dict[str, Any]:
-    words = shortened(topic.captions[0], NAMED) if topic.captions else f"topic {topic.topic}"
+def topic_annotation(topic: TopicLabel, dark: bool) -> dict[str, Any]:
+    name = shorten_text(topic.captions[0], NAME_LENGTH) if topic.captions else f"topic {topic.topic}"
     return {
         "x": topic.x,
         "y": topic.y,
-        "text": html.escape(words),
+        "text": html.escape(name),
         "showarrow": False,
         "font": {"size": 12, "color": "#e6eaf0" if dark else "#1c2430"},
         "bgcolor": "rgba(18,22,29,0.72)" if dark else "rgba(255,255,255,0.78)",
@@ -155,7 +161,7 @@ def named(topic: TopicLabel, dark: bool) -> dict[str, Any]:
     }
 
 
-def path_of(shape: Shape) -> str:
+def shape_path(shape: Shape) -> str:
     """A shape as an SVG path."""
     if len(shape) == 2:
         (x0, y0), (x1, y1) = shape

@@ -1,6 +1,6 @@
-"""Media of an audit's rows as a browser can show them: JPEGs made where decoding can be killed, videos as they are.
+"""Media of rows in a form that browsers can show: JPEGs decoded in a killable process, and videos as they are.
 
-Only rows of the audit are shown: a page asks by row, never by path. Thumbnails are kept up to a number of bytes.
+Pages ask for rows of the audit, never for paths. The thumbnail cache has a limit in bytes.
 """
 
 import math
@@ -13,7 +13,7 @@ from typing import Any
 
 import streamlit as st
 
-from auditor.corpus.sample import Kind, Problem, Span, span_of
+from auditor.corpus.sample import Kind, Problem, Span, get_row_span
 from auditor.errors import AuditorError
 from auditor.query.database import AuditDatabase
 from auditor.query.row_queries import media
@@ -21,31 +21,31 @@ from auditor.report.thumbnails import ThumbnailError, Thumbnails
 
 Row = Mapping[str, Any]
 SMALL, REVIEW, LARGE, STRIP = 360, 800, 1200, 160  # pixels
-KEPT_BYTES = 200 * 2**20
-INLINE_VIDEO = 24 * 2**20  # a gallery plays videos up to this size, the page of a sample all
-READERS = 8  # at once: remote corpora answer slowly, not rarely
+CACHE_BYTES = 200 * 2**20
+INLINE_VIDEO = 24 * 2**20  # galleries play videos up to this size, the Sample page plays all
+READERS = 8  # threads, because a remote corpus answers slowly
 CODECS = (b"avc1", b"avc3", b"av01", b"vp09", b"hvc1", b"hev1")
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """A JPEG, or why there is none; `video` are the bytes of a clip that browsers play.
+class MediumPreview:
+    """A JPEG, or the bytes of a clip that browsers play, or the reason why there is neither.
 
-    `lasting` is False where trying again may help: the store could not be read.
+    `cacheable` is False if another attempt may help, because the store could not be read.
     """
 
     jpeg: bytes | None = None
     problem: str | None = None
     video: bytes | None = None
-    form: str = ""
-    lasting: bool = True
+    mime_type: str = ""
+    cacheable: bool = True
 
 
-NOT_SHOWN = Shown(problem="not shown", lasting=False)
+NOT_SHOWN = MediumPreview(problem="not shown", cacheable=False)
 
 
-def playable(data: bytes) -> str | None:
-    """The MIME type of a clip that browsers play; None for other containers and codecs."""
+def video_mime_type(data: bytes) -> str | None:
+    """The MIME type of a clip, or None if browsers do not play its container or codec."""
     if data[4:8] == b"ftyp":
         return "video/mp4" if any(codec in data for codec in CODECS) else None
     if data[:4] == b"\x1a\x45\xdf\xa3":
@@ -53,109 +53,110 @@ def playable(data: bytes) -> str | None:
     return None
 
 
-def place(row: Row) -> tuple[Any, ...]:
+def medium_location(row: Row) -> tuple[Any, ...]:
     return tuple(row.get(name) for name in ("media_path", "media_offset", "media_size", "kind", "start", "end"))
 
 
-def played(row: Row) -> tuple[int, int | None]:
-    """What a player shows of a timed caption: the whole seconds around its span; Streamlit's knows no others."""
-    span = span_of(row)
+def playback_seconds(row: Row) -> tuple[int, int | None]:
+    """The whole seconds around the span of a timed caption: Streamlit's player takes no fractions."""
+    span = get_row_span(row)
     return (math.floor(max(span.start, 0.0)), math.ceil(span.end)) if span else (0, None)
 
 
 class ThumbnailCache:
-    """Thumbnails of one size, made by two decoders that stay ready; safe for many sessions."""
+    """Thumbnails of one size, made by two decoders that stay open; safe for many sessions."""
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._kept: OrderedDict[tuple[Any, ...], Shown] = OrderedDict()
+        self._previews: OrderedDict[tuple[Any, ...], MediumPreview] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
         self._decoding = threading.Lock()
         self._decoder: Thumbnails | None = None
 
-    def show(self, database: AuditDatabase, rows: Sequence[Row], *, play: bool = False) -> list[Shown]:
-        """One for each row, in order."""
-        keys = [(database.path, database.moved_to, play, *place(row)) for row in rows]
+    def show(self, database: AuditDatabase, rows: Sequence[Row], *, play: bool = False) -> list[MediumPreview]:
+        """A preview for each row, in order. With `play`, short videos come as they are."""
+        keys = [(database.path, database.moved_to, play, *medium_location(row)) for row in rows]
         with self._lock:
-            missing = {key: row for key, row in zip(keys, rows, strict=True) if key not in self._kept}
-        made = dict(zip(missing, self._make(database, list(missing.values()), play), strict=True))
+            missing = {key: row for key, row in zip(keys, rows, strict=True) if key not in self._previews}
+        new = dict(zip(missing, self._make(database, list(missing.values()), play), strict=True))
         with self._lock:
-            found = [made.get(key) or self._kept.get(key) or NOT_SHOWN for key in keys]
-            for key, shown in zip(keys, found, strict=True):
-                if shown.lasting:
-                    self._keep(key, shown)
-        return found
+            previews = [new.get(key) or self._previews.get(key) or NOT_SHOWN for key in keys]
+            for key, preview in zip(keys, previews, strict=True):
+                if preview.cacheable:
+                    self._store(key, preview)
+        return previews
 
-    def _keep(self, key: tuple[Any, ...], shown: Shown) -> None:
-        old = self._kept.pop(key, None)
-        self._kept[key] = shown
-        self._bytes += size_of(shown) - (size_of(old) if old else 0)
-        while self._bytes > KEPT_BYTES and len(self._kept) > 1:
-            _, gone = self._kept.popitem(last=False)
-            self._bytes -= size_of(gone)
+    def _store(self, key: tuple[Any, ...], preview: MediumPreview) -> None:
+        old = self._previews.pop(key, None)
+        self._previews[key] = preview
+        self._bytes += count_preview_bytes(preview) - (count_preview_bytes(old) if old else 0)
+        while self._bytes > CACHE_BYTES and len(self._previews) > 1:
+            _, oldest = self._previews.popitem(last=False)
+            self._bytes -= count_preview_bytes(oldest)
 
-    def _make(self, database: AuditDatabase, rows: Sequence[Row], play: bool) -> list[Shown]:
+    def _make(self, database: AuditDatabase, rows: Sequence[Row], play: bool) -> list[MediumPreview]:
         with ThreadPoolExecutor(READERS) as readers:
-            read = list(readers.map(lambda row: read_row(database, row, play), rows))
+            results = list(readers.map(lambda row: read_preview(database, row, play), rows))
         tasks: list[tuple[int, bytes, Kind]] = [
-            (i, data, rows[i]["kind"] or "image") for i, data in enumerate(read) if isinstance(data, bytes)
+            (i, data, rows[i]["kind"] or "image") for i, data in enumerate(results) if isinstance(data, bytes)
         ]
         with self._decoding:
             self._decoder = self._decoder or Thumbnails(self.size, workers=2)
-            spans = {i: span for i, row in enumerate(rows) if (span := span_of(row))}
-            for i, made in self._decoder.map(tasks, spans) if tasks else ():
-                read[i] = Shown(problem=made.message) if isinstance(made, Problem) else Shown(jpeg=made)
-        return [shown if isinstance(shown, Shown) else NOT_SHOWN for shown in read]
+            spans = {i: span for i, row in enumerate(rows) if (span := get_row_span(row))}
+            for i, jpeg in self._decoder.map(tasks, spans) if tasks else ():
+                results[i] = MediumPreview(problem=jpeg.message) if isinstance(jpeg, Problem) else MediumPreview(jpeg)
+        return [result if isinstance(result, MediumPreview) else NOT_SHOWN for result in results]
 
 
-def size_of(shown: Shown) -> int:
-    return len(shown.jpeg or b"") + len(shown.video or b"") + 200
+def count_preview_bytes(preview: MediumPreview) -> int:
+    return len(preview.jpeg or b"") + len(preview.video or b"") + 200
 
 
-def read_row(database: AuditDatabase, row: Row, play: bool) -> bytes | Shown:
-    """The bytes to decode, or what can be said without decoding."""
+def read_preview(database: AuditDatabase, row: Row, play: bool) -> bytes | MediumPreview:
+    """The bytes to decode, or a preview that needs no decoding."""
     if not row.get("media_path"):
-        return Shown(problem="there is no medium")
+        return MediumPreview(problem="there is no medium")
     if row.get("status") in {"corrupt", "timeout", "too_large"}:
-        return Shown(problem=row.get("error_message") or row["status"])
+        return MediumPreview(problem=row.get("error_message") or row["status"])
     try:
         data = media(database, row)
     except (AuditorError, OSError) as error:
-        return Shown(problem=str(error), lasting=False)
-    form = playable(data) if play and row.get("kind") == "video" and len(data) <= INLINE_VIDEO else None
-    return Shown(video=data, form=form) if form else data
+        return MediumPreview(problem=str(error), cacheable=False)
+    playable = play and row.get("kind") == "video" and len(data) <= INLINE_VIDEO
+    mime_type = video_mime_type(data) if playable else None
+    return MediumPreview(video=data, mime_type=mime_type) if mime_type else data
 
 
 @st.cache_resource(show_spinner=False)
-def thumbnails(size: int) -> ThumbnailCache:
+def thumbnail_cache(size: int) -> ThumbnailCache:
     return ThumbnailCache(size)
 
 
 @st.cache_resource(show_spinner=False)
-def _strips(frames: int) -> tuple[Thumbnails, threading.Lock]:
+def _strip_decoder(frames: int) -> tuple[Thumbnails, threading.Lock]:
     return Thumbnails(STRIP, frames=frames), threading.Lock()
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
-def _strip(
-    path: str, moved_to: str | None, where: tuple[Any, ...], frames: int, _data: bytes, _span: Span | None
+def _decode_strip(
+    path: str, moved_to: str | None, location: tuple[Any, ...], frames: int, _data: bytes, _span: Span | None
 ) -> list[tuple[float | None, bytes]]:
-    decoder, lock = _strips(frames)
+    decoder, lock = _strip_decoder(frames)
     with lock:
         return decoder.frames(_data, "video", _span)
 
 
-def frame_strip(database: AuditDatabase, row: Row, data: bytes, frames: int) -> list[tuple[float | None, bytes]]:
-    """JPEGs of the frames that were encoded, each with its time; none where they cannot be decoded."""
+def make_frame_strip(database: AuditDatabase, row: Row, data: bytes, frames: int) -> list[tuple[float | None, bytes]]:
+    """JPEGs of the frames that were encoded, each with its time; empty if they cannot be decoded."""
     try:
-        return _strip(database.path, database.moved_to, place(row), frames, data, span_of(row))
+        return _decode_strip(database.path, database.moved_to, medium_location(row), frames, data, get_row_span(row))
     except ThumbnailError:
         return []
 
 
-def original(database: AuditDatabase, row: Row) -> bytes | None:
-    """The bytes of a row's medium, or None where they cannot be had."""
+def read_original(database: AuditDatabase, row: Row) -> bytes | None:
+    """The bytes of a row's medium, or None if they cannot be read."""
     try:
         return media(database, row) if row.get("media_path") else None
     except (AuditorError, OSError):

@@ -1,7 +1,7 @@
-"""Who may look: where the dashboard was started with a password, no page is shown before it was given.
+"""Asks for the password, if the dashboard was started with one, before any page is shown.
 
-A cookie keeps a browser admitted when it loads the page again; it holds a digest, worth nothing to another server
-with another password.
+A cookie keeps a browser logged in when it reloads the page. It holds a digest of the password, which is useless on a
+server with another password.
 """
 
 import hashlib
@@ -12,40 +12,39 @@ import streamlit as st
 
 from auditor.dashboard_settings import read_settings
 
-COOKIE = "auditor-admitted"
+COOKIE = "auditor-password"
 DELAY = 1.0  # seconds after a wrong password
 
 
-def admitted() -> bool:
-    """Whether this browser may see the pages; asks for the password where it may not yet."""
+def check_password() -> bool:
+    """Whether this browser may see the pages; asks for the password if it may not yet."""
     password = read_settings().password
     if not password:
         return True
-    mark = mark_of(password)
-    if same(str(st.context.cookies.get(COOKIE, "")), mark):
+    digest = digest_password(password)
+    if equal_in_constant_time(str(st.context.cookies.get(COOKIE, "")), digest):
         return True
-    if st.session_state.get("admitted"):
-        keep = f"document.cookie = '{COOKIE}={mark}; path=/; SameSite=Strict'"
-        st.html(f"<script>{keep}</script>", unsafe_allow_javascript=True)
+    if st.session_state.get("unlocked"):
+        script = f"document.cookie = '{COOKIE}={digest}; path=/; SameSite=Strict'"
+        st.html(f"<script>{script}</script>", unsafe_allow_javascript=True)
         return True
-    ask(password)
+    ask_password(password)
     return False
 
 
-def ask(password: str) -> None:
-    given = st.text_input("Password", type="password", help="Ask whoever started this dashboard.")
-    if given and same(given, password):
-        st.session_state["admitted"] = True
+def ask_password(password: str) -> None:
+    entry = st.text_input("Password", type="password", help="The person who started this dashboard has the password.")
+    if entry and equal_in_constant_time(entry, password):
+        st.session_state["unlocked"] = True
         st.rerun()
-    elif given:
+    elif entry:
         time.sleep(DELAY)
         st.error("That is not the password.")
 
 
-def mark_of(password: str) -> str:
+def digest_password(password: str) -> str:
     return hashlib.blake2b(password.encode(), digest_size=16, person=b"auditor").hexdigest()
 
 
-def same(given: str, wanted: str) -> bool:
-    """In a time that tells nothing."""
-    return hmac.compare_digest(given.encode(), wanted.encode())
+def equal_in_constant_time(first: str, second: str) -> bool:
+    return hmac.compare_digest(first.encode(), second.encode())

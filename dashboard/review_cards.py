@@ -1,7 +1,7 @@
-"""Cards to decide on in the browser itself (deck.js): one at a time with the next ones loaded, or many in a grid.
+"""Cards to mark in the browser (review_cards.js): one at a time with the next ones loaded, or many in a grid.
 
-A decision shows its effect at once and travels to the audit behind it. Decisions come in order, numbered, again and
-again until a run of the page has seen them, so none is lost and none is counted twice.
+The browser shows the effect of a decision at once and sends it to the audit. It numbers its decisions and sends each
+one until a run of the page has acknowledged it, so none is lost and none counts twice.
 """
 
 import base64
@@ -12,137 +12,142 @@ from typing import Any
 import streamlit as st
 
 from auditor.query.database import AuditDatabase
-from auditor.query.reviews import WITHDRAWN, Review, new_review
-from auditor.review.review_queues import marks_by
+from auditor.query.reviews import WITHDRAWN, Review, make_review
+from auditor.review.review_queues import fetch_reviewer_marks
 from auditor.schema import HEADLINES, MARKS
-from dashboard.display_text import number, short
-from dashboard.media_preview import Shown, ThumbnailCache
-from dashboard.url_state import identity, reviewer
+from dashboard.display_text import format_number, short_label
+from dashboard.media_preview import MediumPreview, ThumbnailCache
+from dashboard.url_state import current_reviewer, format_row_id
 
 Row = Mapping[str, Any]
-KEY = "deck"
-COMPACT = HEADLINES[:2]  # numbers under a picture
-TRAVELS = 3 * 2**20  # bytes of a video that go to the browser with its card; of larger ones a frame
+REVIEW_NUMBERS = HEADLINES[:2]  # below a picture
+INLINE_BYTES = 3 * 2**20  # the browser gets videos up to this size with the card, and one frame of larger ones
 
-_deck = st.components.v2.component(
-    "auditor_deck",
-    css=Path(__file__).with_name("deck.css").read_text(encoding="utf-8"),
-    js=Path(__file__).with_name("deck.js").read_text(encoding="utf-8"),
+_cards_component = st.components.v2.component(
+    "auditor_review_cards",
+    css=Path(__file__).with_name("review_cards.css").read_text(encoding="utf-8"),
+    js=Path(__file__).with_name("review_cards.js").read_text(encoding="utf-8"),
 )
 
 
-def parts(identity: str) -> tuple[str, int]:
+def component_key(grid: bool) -> str:
+    return f"review-cards-{'grid' if grid else 'single'}"
+
+
+def split_identity(identity: str) -> tuple[str, int]:
     uid, _, index = identity.rpartition("-")
     return uid, int(index)
 
 
-def cards(
+def make_review_cards(
     database: AuditDatabase,
     rows: Sequence[Row],
     cache: ThumbnailCache,
     marks: Mapping[tuple[str, int], str],
-    shown: Sequence[str],
+    numbers: Sequence[str],
     *,
     play: bool = True,
 ) -> list[dict[str, Any]]:
-    """Rows as the browser gets them; `shown` are the numbers under a picture. Without `play`, videos are a frame."""
-    media = cache.show(database, rows, play=play)
-    stills = iter(cache.show(database, [row for row, one in zip(rows, media, strict=True) if too_large(one)]))
+    """Rows in the form that the browser gets. Without `play`, a video is one frame."""
+    previews = cache.show(database, rows, play=play)
+    large_rows = [row for row, preview in zip(rows, previews, strict=True) if is_large_video(preview)]
+    stills = iter(cache.show(database, large_rows))
     return [
         {
-            "id": identity(row),
+            "id": format_row_id(row),
             "caption": row.get("caption"),
-            "line": " · ".join(f"{short(c)} {number(row[c])}" for c in shown if row.get(c) is not None),
+            "line": " · ".join(f"{short_label(c)} {format_number(row[c])}" for c in numbers if row.get(c) is not None),
             "mark": marks.get((row["uid"], row.get("caption_index") or 0)),
-            "encoded": row.get("status") == "ok",  # others can be like it
-            **pictured(next(stills) if too_large(one) else one),
+            "encoded": row.get("status") == "ok",  # only encoded rows can be searched by
+            **picture_fields(next(stills) if is_large_video(preview) else preview),
         }
-        for row, one in zip(rows, media, strict=True)
+        for row, preview in zip(rows, previews, strict=True)
     ]
 
 
-def too_large(shown: Shown) -> bool:
-    return shown.video is not None and len(shown.video) > TRAVELS
+def is_large_video(preview: MediumPreview) -> bool:
+    return preview.video is not None and len(preview.video) > INLINE_BYTES
 
 
-def pictured(shown: Shown) -> dict[str, Any]:
-    data, form = (shown.video, shown.form) if shown.video is not None else (shown.jpeg, "image/jpeg")
+def picture_fields(preview: MediumPreview) -> dict[str, Any]:
+    """The picture or video of a card as a data URL, or why there is none."""
+    is_video = preview.video is not None
+    data, mime_type = (preview.video, preview.mime_type) if is_video else (preview.jpeg, "image/jpeg")
     if data is None:
-        return {"problem": shown.problem or "not shown"}
-    return {"src": f"data:{form};base64,{base64.b64encode(data).decode()}", "video": shown.video is not None}
+        return {"problem": preview.problem or "not shown"}
+    return {"src": f"data:{mime_type};base64,{base64.b64encode(data).decode()}", "video": is_video}
 
 
-def deck(
+def show_review_cards(
     database: AuditDatabase,
     token: str,
     items: Sequence[Mapping[str, Any]],
     *,
-    many: bool = False,
-    done: Sequence[str] = (),
+    grid: bool = False,
+    decided: Sequence[str] = (),
     total: int = 0,
-    left: int = 0,
+    remaining: int = 0,
     on_like: Callable[[], None] = lambda: None,
 ) -> Any:
-    """Show cards; `token` names what they are of: where it changes, the browser starts again."""
-    have = st.session_state.get("deck_has") or set()
+    """Show cards. The browser starts over when `token`, the name of their source, changes."""
+    loaded_ids = st.session_state.get("loaded_cards") or set()
     data = {
         "token": token,
-        "items": [brief(item) if item["id"] in have else item for item in items],
-        "many": many,
-        "decided": list(done),
-        "done": len(done),
+        "items": [without_picture(item) if item["id"] in loaded_ids else item for item in items],
+        "grid": grid,
+        "decided": list(decided),
         "total": total,
-        "left": left,
-        "seen": st.session_state.setdefault("decisions_seen", {}),
+        "remaining": remaining,
+        "acknowledged": st.session_state.setdefault("acknowledged_decisions", {}),
     }
-    return _deck(
-        key=f"{KEY}-{'many' if many else 'one'}",
+    return _cards_component(
+        key=component_key(grid),
         data=data,
-        on_decisions_change=lambda: take(database, many),
+        on_decisions_change=lambda: receive_decisions(database, grid),
         on_open_change=lambda: None,
         on_like_change=on_like,
     )
 
 
-def send_all() -> None:
-    """Called by a page that runs as a whole: its browser may have started again, so every picture travels again."""
-    st.session_state["deck_has"] = set()
+def resend_pictures() -> None:
+    """Send every picture again. A full run of a page calls this, because its browser may have started over."""
+    st.session_state["loaded_cards"] = set()
 
 
-def brief(item: Mapping[str, Any]) -> dict[str, Any]:
-    """A card whose picture the browser has."""
-    return {**{name: value for name, value in item.items() if name != "src"}, "kept": True}
+def without_picture(item: Mapping[str, Any]) -> dict[str, Any]:
+    """A card whose picture the browser already has."""
+    return {**{name: value for name, value in item.items() if name != "src"}, "loaded": True}
 
 
-def take(database: AuditDatabase, many: bool) -> None:
-    """Keep the decisions that have not been seen yet."""
-    sent = (st.session_state.get(f"{KEY}-{'many' if many else 'one'}") or {}).get("decisions") or {}
-    st.session_state["deck_has"] = set(sent.get("have") or [])
-    seen = st.session_state.setdefault("decisions_seen", {})
-    nonce = str(sent.get("nonce"))
-    fresh = [decision for decision in sent.get("list", []) if decision["n"] > seen.get(nonce, 0)]
-    if fresh:
-        keep_decisions(database, fresh, reviewer())
-        seen[nonce] = max(decision["n"] for decision in fresh)
+def receive_decisions(database: AuditDatabase, grid: bool) -> None:
+    """Save the decisions that are new and acknowledge them."""
+    message = (st.session_state.get(component_key(grid)) or {}).get("decisions") or {}
+    st.session_state["loaded_cards"] = set(message.get("loaded") or [])
+    acknowledged = st.session_state.setdefault("acknowledged_decisions", {})
+    nonce = str(message.get("nonce"))
+    new_decisions = [decision for decision in message.get("list", []) if decision["n"] > acknowledged.get(nonce, 0)]
+    if new_decisions:
+        save_decisions(database, new_decisions, current_reviewer())
+        acknowledged[nonce] = max(decision["n"] for decision in new_decisions)
 
 
-def keep_decisions(database: AuditDatabase, decisions: Sequence[Mapping[str, Any]], name: str) -> None:
-    """Marks into the audit; what is undone gets the mark that it had before, or none."""
+def save_decisions(database: AuditDatabase, decisions: Sequence[Mapping[str, Any]], reviewer: str) -> None:
+    """Write marks into the audit; an undo restores the mark from before, or withdraws it."""
     history: list[list[tuple[tuple[str, int], str | None]]] = st.session_state.setdefault("undoable", [])
     skipped: set[str] = st.session_state.setdefault("skipped", set())
-    known = dict[tuple[str, int], str | None](marks_by(database, name))
-    made: list[Review] = []
+    marks = dict[tuple[str, int], str | None](fetch_reviewer_marks(database, reviewer))
+    reviews: list[Review] = []
     for decision in decisions:
-        ids = [parts(one) for one in decision["ids"]]
+        keys = [split_identity(identity) for identity in decision["ids"]]
         if decision["mark"] in MARKS:
-            history.append([(key, known.get(key)) for key in ids])
-            changes = [(key, decision["mark"]) for key in ids]
-        elif decision["mark"] == "undo" and ids and history:
-            changes = [(key, before or WITHDRAWN) for key, before in history.pop()]
+            history.append([(key, marks.get(key)) for key in keys])
+            changes = [(key, decision["mark"]) for key in keys]
+        elif decision["mark"] == "undo" and keys and history:
+            changes = [(key, previous or WITHDRAWN) for key, previous in history.pop()]
         else:
             skipped.update(decision["ids"])
             continue
-        known |= dict(changes)
-        made += [new_review(*key, mark, name, "") for key, mark in changes]
-    if made:
-        database.keep_reviews(made)
+        marks |= dict(changes)
+        reviews += [make_review(*key, mark, reviewer, "") for key, mark in changes]
+    if reviews:
+        database.keep_reviews(reviews)

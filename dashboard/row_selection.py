@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from auditor.query.database import AuditDatabase
-from auditor.query.distributions import value_range
+from auditor.query.distributions import find_value_range
 from auditor.query.sandbox import literal
 from auditor.schema import COLUMNS, FLAGS, MARKS
 
@@ -73,7 +73,7 @@ class SliderBounds:
 
 
 def find_slider_bounds(database: AuditDatabase, column: str) -> SliderBounds:
-    low, high = value_range(database, column)
+    low, high = find_value_range(database, column)
     width = high - low
     step = 10.0 ** math.floor(math.log10(width / 200)) if width > 0 else 0.001
     digits = max(0, -math.floor(math.log10(step)))
@@ -97,7 +97,7 @@ def list_slider_steps(database: AuditDatabase, column: str) -> list[float]:
 
 def list_round_steps(database: AuditDatabase, column: str) -> list[float]:
     """1, 2, 3, 5, 7, 10, 15, ... up to the first number above every value of the column."""
-    _, high = value_range(database, column)
+    _, high = find_value_range(database, column)
     steps: list[float] = []
     for power in range(8):
         for lead in (1, 1.5, 2, 3, 5, 7):

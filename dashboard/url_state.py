@@ -1,7 +1,7 @@
-"""What is looked at, in the URL: widgets are bound to query parameters, links carry them from page to page.
+"""Keeps the state of a page in its URL: widgets are bound to query parameters, and links carry them between pages.
 
-The Browse page's parameters are its widgets' keys. A sample carries them in one parameter, `from`, and its place among
-them in `at`, so that previous and next go through the same selection, in the same order.
+The parameters of the Browse page are the keys of its widgets. A sample carries all of them in one parameter, `from`,
+and its position among the rows in `at`, so that Previous and Next follow the same selection in the same order.
 """
 
 import secrets
@@ -13,32 +13,38 @@ from urllib.parse import parse_qs, urlencode
 import streamlit as st
 
 from auditor.query.database import AuditDatabase
-from auditor.query.row_queries import row, worst
+from auditor.query.row_queries import row as find_row
+from auditor.query.row_queries import worst
 from auditor.query.search_index import SIDES
 from auditor.schema import FLAGS, HEADLINES, MARKS, STATUSES
-from dashboard.row_selection import DIVIDED, Bounds, Selection
+from dashboard.row_selection import DISAGREEMENT, RowSelection, SliderBounds
 
 BROWSE, SAMPLE, THRESHOLDS = "screens/browse_page.py", "screens/sample_page.py", "screens/thresholds_page.py"
 FAULTS, MAP, REVIEW = "screens/faults_page.py", "screens/map_page.py", "screens/review_page.py"
 ANY = "any"
 KINDS = (ANY, "image", "video")
 STATES = (ANY, "not ok", *STATUSES)
-REVIEWS = (ANY, "reviewed", "none", *MARKS, DIVIDED)
+REVIEWS = (ANY, "reviewed", "none", *MARKS, DISAGREEMENT)
 CORPUS_ORDER = "corpus order"
 SORT = "p_mismatch"
-ORDERS = ("descending", "ascending")
-SIZES = (12, 24, 48, 96)
-SIZE = 24
+SORT_ORDERS = ("descending", "ascending")
+PAGE_SIZES = (12, 24, 48, 96)
+PAGE_SIZE = 24
 
 
-def identity(row: Mapping[str, Any]) -> str:
-    """A row in a URL and in the browser: uid-caption_index."""
+def format_row_id(row: Mapping[str, Any]) -> str:
+    """The name of a row in a URL and in the browser: uid-caption_index."""
     return f"{row['uid']}-{row.get('caption_index') or 0}"
 
 
+def parse_index(text: str, longest: int = 8) -> int | None:
+    """A number without a sign from a URL, or None."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= longest else None
+
+
 @dataclass(frozen=True)
-class Wanted:
-    """What is searched for: a text, or rows like one (its uid and caption_index); over media or captions."""
+class GallerySearch:
+    """A search for a text or for rows similar to one, over media or captions."""
 
     text: str = ""
     like: str = ""  # uid-caption_index
@@ -48,9 +54,11 @@ class Wanted:
         return bool(self.text.strip() or self.like)
 
     @property
-    def row(self) -> tuple[str, int]:
-        uid, _, index = self.like.rpartition("-")
-        return (uid, int(index)) if index.isdecimal() and index.isascii() and len(index) < 9 else (self.like, 0)
+    def example(self) -> tuple[str, int]:
+        """The uid and caption index of the row that others should be like."""
+        uid, _, index_text = self.like.rpartition("-")
+        index = parse_index(index_text)
+        return (self.like, 0) if index is None else (uid, index)
 
     def query(self) -> dict[str, list[str]]:
         over = [] if self.over == "media" else [self.over]
@@ -58,75 +66,74 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class View:
-    """A selection, its order, how many cards stand on a page, and whether a medium's captions share a card.
+class GalleryView:
+    """A selection of rows, its order, the cards on a page, and whether the captions of a medium share a card.
 
-    Where something is searched for, the order is that of the search.
+    A search brings its own order.
     """
 
-    selection: Selection
+    selection: RowSelection
     sort: str | None = SORT
     descending: bool = True
-    size: int = SIZE
+    size: int = PAGE_SIZE
     grouped: bool = True
-    wanted: Wanted = Wanted()
+    search: GallerySearch = GallerySearch()
 
-    def query(self, at: int = 0) -> dict[str, list[str]]:
-        """As parameters of the Browse page, on the page of the row at a place; what is as usual is left out."""
-        chosen = self.selection
-        page = at // self.size + 1
-        found = {
-            "kind": [chosen.kind] if chosen.kind else [],
-            "status": [chosen.status] if chosen.status else [],
-            "flag": list(chosen.flags),
-            "review": [{"any": "reviewed"}.get(chosen.review, chosen.review)] if chosen.review else [],
-            "text": [chosen.text] if chosen.text else [],
-            "where": [chosen.where] if chosen.where else [],
+    def query(self, position: int = 0) -> dict[str, list[str]]:
+        """Parameters of the Browse page, opened at the page of the row at a position; without default values."""
+        selection = self.selection
+        page = position // self.size + 1
+        parameters = {
+            "kind": [selection.kind] if selection.kind else [],
+            "status": [selection.status] if selection.status else [],
+            "flag": list(selection.flags),
+            "review": [{"any": "reviewed"}.get(selection.review, selection.review)] if selection.review else [],
+            "text": [selection.text] if selection.text else [],
+            "where": [selection.where] if selection.where else [],
             "sort": [] if self.sort == SORT else [self.sort or CORPUS_ORDER],
             "order": [] if self.descending else ["ascending"],
-            "size": [] if self.size == SIZE else [str(self.size)],
+            "size": [] if self.size == PAGE_SIZE else [str(self.size)],
             "grouped": [] if self.grouped else ["false"],
             "page": [] if page == 1 else [str(page)],
-            **self.wanted.query(),
-            **{column: [f"{low:.9g}", f"{high:.9g}"] for column, (low, high) in chosen.ranges.items()},
+            **self.search.query(),
+            **{column: format_range(ends) for column, ends in selection.ranges.items()},
         }
-        return {name: values for name, values in found.items() if values}
+        return {name: values for name, values in parameters.items() if values}
 
-    def encoded(self) -> str:
+    def to_url(self) -> str:
         return urlencode(self.query(), doseq=True)
 
 
-def view_of(given: Mapping[str, list[str]]) -> View:
-    """The view that parameters of the Browse page describe; what makes no sense is passed over."""
+def parse_view(encoded: str) -> GalleryView:
+    """The view that the URL parameters of the Browse page describe; invalid values are ignored."""
+    parameters = parse_qs(encoded)
 
-    def one(name: str, allowed: tuple[str, ...] | None = None) -> str | None:
-        value = (given.get(name) or [""])[-1]
+    def last_value(name: str, allowed: tuple[str, ...] | None = None) -> str | None:
+        value = (parameters.get(name) or [""])[-1]
         return value if value and value != ANY and (allowed is None or value in allowed) else None
 
-    review = one("review", REVIEWS)
-    return View(
-        Selection(
-            kind=one("kind", KINDS),
-            status=one("status", STATES),
-            flags=tuple(flag for flag in given.get("flag", []) if flag in FLAGS),
+    review = last_value("review", REVIEWS)
+    return GalleryView(
+        RowSelection(
+            kind=last_value("kind", KINDS),
+            status=last_value("status", STATES),
+            flags=tuple(flag for flag in parameters.get("flag", []) if flag in FLAGS),
             review=ANY if review == "reviewed" else review,
-            text=one("text") or "",
-            where=one("where") or "",
-            ranges={column: ends for column in HEADLINES if (ends := numbers(given.get(column, [])))},
+            text=last_value("text") or "",
+            where=last_value("where") or "",
+            ranges={column: ends for column in HEADLINES if (ends := parse_range(parameters.get(column, [])))},
         ),
-        sort=None if one("sort") == CORPUS_ORDER else one("sort") or SORT,
-        descending=one("order", ORDERS) != "ascending",
-        size=int(one("size", tuple(str(size) for size in SIZES)) or SIZE),
-        grouped=one("grouped") != "false",
-        wanted=Wanted(one("search") or "", one("like") or "", one("over", tuple(SIDES)) or "media"),
+        sort=None if last_value("sort") == CORPUS_ORDER else last_value("sort") or SORT,
+        descending=last_value("order", SORT_ORDERS) != "ascending",
+        size=int(last_value("size", tuple(str(size) for size in PAGE_SIZES)) or PAGE_SIZE),
+        grouped=last_value("grouped") != "false",
+        search=GallerySearch(
+            last_value("search") or "", last_value("like") or "", last_value("over", tuple(SIDES)) or "media"
+        ),
     )
 
 
-def parse_view(encoded: str) -> View:
-    return view_of(parse_qs(encoded))
-
-
-def numbers(values: list[str]) -> tuple[float, float] | None:
+def parse_range(values: list[str]) -> tuple[float, float] | None:
     try:
         low, high = (float(value) for value in values)
     except ValueError:
@@ -134,44 +141,50 @@ def numbers(values: list[str]) -> tuple[float, float] | None:
     return low, high
 
 
-def narrowed(ends: tuple[float, float], limits: Bounds) -> tuple[float, float] | None:
-    """The ends of a range slider; None where it stands open, so that rows without a value are not lost."""
-    return None if ends == (limits.low, limits.high) else ends
+def format_range(ends: tuple[float, float]) -> list[str]:
+    """The two values of a range slider in a URL."""
+    return [f"{end:.9g}" for end in ends]
 
 
-def first_page() -> None:
-    """The callback of whatever changes which rows the gallery shows."""
+def narrowed_range(ends: tuple[float, float], bounds: SliderBounds) -> tuple[float, float] | None:
+    """The ends of a range slider, or None if it is fully open: then rows without a value are not lost."""
+    return None if ends == (bounds.low, bounds.high) else ends
+
+
+def go_to_first_page() -> None:
+    """The callback of every widget that changes the rows of the gallery."""
     st.session_state["page"] = 1
 
 
-def look_for_more_like(row: Mapping[str, Any]) -> None:
-    """On the Browse page, whose filters stay."""
-    st.query_params["like"] = identity(row)
+def set_example_row(row: Mapping[str, Any]) -> None:
+    """Search the Browse page for rows similar to this one; its filters stay."""
+    st.query_params["like"] = format_row_id(row)
 
 
-def sample_query(row: Mapping[str, Any], view: View | None = None, at: int | None = None) -> dict[str, str]:
-    """Parameters of a sample's page."""
+def sample_query(
+    row: Mapping[str, Any], view: GalleryView | None = None, position: int | None = None
+) -> dict[str, str]:
+    """Parameters of the Sample page."""
     query = {
         "uid": str(row["uid"]),
         "caption": str(row.get("caption_index") or 0),
         "shard": str(row.get("shard") or ""),
     }
-    if view is not None and at is not None:
-        query |= {"from": view.encoded(), "at": str(at)}
+    if view is not None and position is not None:
+        query |= {"from": view.to_url(), "at": str(position)}
     return query
 
 
-def reviewer() -> str:
-    """Who is looking. A session without a name gets one of its own, so that two people never share their marks."""
-    given = str(st.session_state.get("reviewer") or "").strip()
-    return given or str(st.session_state.setdefault("unnamed", f"unnamed-{secrets.token_hex(2)}"))
+def current_reviewer() -> str:
+    """The name of the reviewer. A session without one gets its own, so that two people never share their marks."""
+    name = str(st.session_state.get("reviewer") or "").strip()
+    return name or str(st.session_state.setdefault("unnamed", f"unnamed-{secrets.token_hex(2)}"))
 
 
-def wanted_row(database: AuditDatabase) -> dict[str, Any] | None:
-    """The row that the URL names, or the most suspicious where it names none."""
+def find_requested_row(database: AuditDatabase) -> dict[str, Any] | None:
+    """The row that the URL names, or the most suspicious row if it names none."""
     uid, shard = st.query_params.get("uid"), st.query_params.get("shard") or None
-    caption = st.query_params.get("caption", "0")
     if not uid:
         return next(iter(worst(database, n=1).to_pylist()), None)
-    index = int(caption) if caption.isdecimal() and caption.isascii() and len(caption) < 9 else 0
-    return row(database, uid, index, shard) or (row(database, uid, index) if shard else None)
+    index = parse_index(st.query_params.get("caption", "0")) or 0
+    return find_row(database, uid, index, shard) or (find_row(database, uid, index) if shard else None)

@@ -1,8 +1,8 @@
-"""One HTML file that a person can mail: numbers, charts, galleries of the worst pairs, and what made them.
+"""Write the report: one self-contained HTML file with numbers, charts, the most suspicious pairs and the settings.
 
-This module collects what is said; report.html, a Jinja2 template, says it. Everything is inside the file, and its
-content policy lets nothing else be loaded or run. Captions, keys and error messages are other people's text: the
-template escapes all text, always.
+This module collects the content; report.html, a Jinja2 template, lays it out. Everything is inside the file, and its
+content policy allows nothing else to be loaded or run. Captions, keys and error messages are untrusted: the template
+escapes all text.
 """
 
 import base64
@@ -19,46 +19,40 @@ from markupsafe import Markup
 
 from auditor.audit_folder.fault_records import read_faults
 from auditor.audit_folder.folder import split_target
-from auditor.corpus.sample import span_of
+from auditor.corpus.sample import get_row_span
 from auditor.errors import AuditorError
 from auditor.query.database import AuditDatabase
-from auditor.query.distributions import density, histogram
+from auditor.query.distributions import compute_density, compute_histogram
 from auditor.query.row_queries import calm_note, errors, media, worst
 from auditor.query.rules import flag_cut
 from auditor.query.summary import AT_LEAST, Summary, summarise
-from auditor.report.galleries import GALLERIES, Gallery
-from auditor.report.svg_charts import compact, density_chart, histogram_chart, null_chart
-from auditor.review.flag_precision import precision
+from auditor.report.charts import CHART_STYLE, draw_density, draw_histogram, draw_score_mixture
+from auditor.report.plot_area import format_compact
+from auditor.review.flag_precision import measure_flag_precision
 from auditor.schema import COLUMNS, FLAGS, HEADLINES
 
 HERE = Path(__file__).parent
 THUMBNAIL = 240  # pixels of the longer side
+FAULTS_LISTED = 20
+MISMATCH_CHARTS = (
+    "Captions re-paired at random show what a mismatched pair looks like (red). Observed scores (blue) that reach into "
+    "the red probably belong to mismatched pairs. "
+)
 
 
 class ReportError(AuditorError):
-    """A report that cannot be written."""
+    """The report cannot be written."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
     per_gallery: int = 12
-    media: bool = True  # thumbnails; without them the corpus is not read
-
-
-def write_report(database: AuditDatabase, out: str | Path, options: ReportOptions, *, force: bool = False) -> int:
-    """Write the report; returns its size in bytes."""
-    folder, name = split_target(str(out))
-    if folder.exists(name) and not force:
-        raise ReportError(f"{out} exists; --force replaces it")
-    data = render(database, options).encode("utf-8", "replace")
-    with folder.writing(name) as path:
-        path.write_bytes(data)
-    return len(data)
+    media: bool = True  # whether to show thumbnails; without them the corpus is not read
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
-    """A number and what it counts; `warm` where it is bad news."""
+class ReportCard:
+    """A number and its label; `warm` marks bad news."""
 
     value: str
     label: str
@@ -66,15 +60,15 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class ReportFigure:
     title: str
     words: str
     chart: Markup
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """One row of a gallery: a JPEG in base64, or words instead."""
+class ReportPair:
+    """One row of a gallery: a JPEG in base64, or a text in its place."""
 
     caption: str
     shard: str
@@ -85,75 +79,122 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ReportTable:
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ReportSection:
     title: str
     words: str
-    figures: Sequence[Figure] = ()
+    figures: Sequence[ReportFigure] = ()
     wide: bool = False
     note: str = ""
-    pairs: Sequence[Pair] = ()
-    tables: Sequence[Table] = ()
+    pairs: Sequence[ReportPair] = ()
+    tables: Sequence[ReportTable] = ()
 
 
-def render(database: AuditDatabase, options: ReportOptions) -> str:
-    """The whole page."""
-    found = summarise(database)
+@dataclass(frozen=True, slots=True)
+class ReportGallery:
+    """The highest rows of a column, and the numbers to show with them."""
+
+    title: str
+    words: str
+    sort_column: str
+    where: str
+    number_columns: tuple[str, ...]
+
+
+GALLERIES = (
+    ReportGallery(
+        "Most likely mismatched",
+        "Pairs whose caption most probably describes something else.",
+        "p_mismatch",
+        "status = 'ok'",
+        ("p_mismatch", "similarity"),
+    ),
+    ReportGallery(
+        "Most ambiguous captions",
+        "Captions that fit many other media of this corpus equally well and are not flagged as mismatched.",
+        "matches_text",
+        "status = 'ok' AND NOT mismatch",
+        ("matches_text", "uncertainty_text"),
+    ),
+    ReportGallery(
+        "Most ambiguous media",
+        "Media that many other captions of this corpus fit equally well and that are not flagged as mismatched.",
+        "matches_visual",
+        "status = 'ok' AND NOT mismatch AND coalesce(caption_index, 0) = 0",
+        ("matches_visual", "uncertainty_visual"),
+    ),
+)
+
+
+def write_report(database: AuditDatabase, out: str | Path, options: ReportOptions, *, force: bool = False) -> int:
+    """Write the report and return its size in bytes."""
+    folder, name = split_target(str(out))
+    if folder.exists(name) and not force:
+        raise ReportError(f"{out} exists; --force replaces it")
+    data = render_report(database, options).encode("utf-8", "replace")
+    with folder.writing(name) as path:
+        path.write_bytes(data)
+    return len(data)
+
+
+def render_report(database: AuditDatabase, options: ReportOptions) -> str:
+    """The report as HTML."""
+    summary = summarise(database)
     manifest = database.manifest
-    style = (HERE / "report.css").read_text(encoding="utf-8")
+    style = "".join(path.read_text(encoding="utf-8") for path in (HERE / "report.css", CHART_STYLE))
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    return template().render(
+    return load_template().render(
         policy=Markup(policy),
         style=Markup(style),
         corpus=corpus_name(database),
-        rows=found.rows,
+        rows=summary.rows,
         model=manifest.get("model", {}).get("spec", "an unknown model"),
         day=str(manifest.get("finished") or manifest.get("created") or "")[:10],
-        notes=found.notes,
-        cards=cards(found),
-        sections=sections(database, found, options),
+        notes=summary.notes,
+        cards=make_number_cards(summary),
+        sections=make_sections(database, summary, options),
     )
 
 
-def sections(database: AuditDatabase, found: Summary, options: ReportOptions) -> Iterator[Section]:
-    yield from noise(database, found)
-    yield from patterns(database)
-    yield distributions(database, found.usable)
-    yield from filter(None, (gallery(database, entry, options) for entry in GALLERIES))
-    yield problems(database, found)
-    yield made_by(database)
+def make_sections(database: AuditDatabase, summary: Summary, options: ReportOptions) -> Iterator[ReportSection]:
+    yield from make_mismatch_section(database, summary)
+    yield from make_fault_section(database)
+    yield make_distribution_section(database, summary.usable)
+    yield from filter(None, (make_gallery_section(database, gallery, options) for gallery in GALLERIES))
+    yield make_status_section(database, summary)
+    yield make_origin_section(database)
 
 
 @cache
-def template() -> Template:
-    """The page with all text escaped and unknown names refused."""
+def load_template() -> Template:
+    """The page template. It escapes all text and rejects unknown names."""
     environment = Environment(
         loader=FileSystemLoader(HERE),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=printable,
+        finalize=replace_control_characters,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.tests["number_text"] = is_number
+    environment.tests["number_text"] = is_number_text
     return environment.get_template("report.html")
 
 
-def printable(value: Any) -> Any:
-    """Anybody's text without control characters; what is markup stays as it is."""
+def replace_control_characters(value: Any) -> Any:
+    """Text without control characters; markup and other values stay as they are."""
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in value)
 
 
-def is_number(value: str) -> bool:
+def is_number_text(value: str) -> bool:
     return value.replace(",", "").replace("%", "").replace(".", "").isdigit()
 
 
@@ -162,99 +203,101 @@ def corpus_name(database: AuditDatabase) -> str:
     return str(corpus.get("spec") or corpus.get("root") or database.path)
 
 
-def cards(found: Summary) -> list[Card]:
-    usable = found.usable or 1
-    shown = [Card(f"{found.usable:,}", f"usable rows, {found.usable / (found.rows or 1):.1%} of all")]
-    for entry in found.noise:
-        if found.kinds.get(entry.kind):
-            bound = ", at least" if entry.at_least else ""
-            interval = f"of {entry.kind} pairs mismatched{bound} ({entry.low:.1%} to {entry.high:.1%})"
-            shown.append(Card(f"{entry.share:.1%}", interval, warm=True))
-    for flag, count in found.flags.items():
-        shown.append(Card(f"{count / usable:.1%}", FLAGS[flag].plural, flag == "mismatch"))
-    return [*shown, Card(f"{found.duplicates / usable:.1%}", "duplicates")]
+def make_number_cards(summary: Summary) -> list[ReportCard]:
+    usable = summary.usable or 1
+    cards = [ReportCard(f"{summary.usable:,}", f"usable rows, {summary.usable / (summary.rows or 1):.1%} of all")]
+    for noise in summary.noise:
+        if summary.kinds.get(noise.kind):
+            bound = ", at least" if noise.at_least else ""
+            label = f"of {noise.kind} pairs mismatched{bound} ({noise.low:.1%} to {noise.high:.1%})"
+            cards.append(ReportCard(f"{noise.share:.1%}", label, warm=True))
+    for flag, count in summary.flags.items():
+        cards.append(ReportCard(f"{count / usable:.1%}", FLAGS[flag].plural, flag == "mismatch"))
+    return [*cards, ReportCard(f"{summary.duplicates / usable:.1%}", "duplicates")]
 
 
-def noise(database: AuditDatabase, found: Summary) -> Iterator[Section]:
-    """Observed scores against those of random re-pairings, by kind; and what reviewers said."""
-    charts = []
-    for entry in found.noise:
-        drawn = (database.manifest.get("statistics", {}).get(entry.kind) or {}).get("histogram") or {}
-        if found.kinds.get(entry.kind) and drawn.get("edges"):
-            words = f"{entry.words()} mismatched"
-            chart = null_chart(drawn["edges"], drawn["observed"], drawn["null"], entry.share)
-            charts.append(Figure(f"{entry.kind} pairs", words, chart))
-    if charts:
-        words = (
-            "Captions re-paired at random show what a mismatched pair looks like (red). Where the observed scores "
-            "(blue) reach into the red, pairs are probably mismatched. " + AT_LEAST
-        )
-        yield Section("Do captions belong to their media?", words, charts, wide=True, note=reviews(database))
+def make_mismatch_section(database: AuditDatabase, summary: Summary) -> Iterator[ReportSection]:
+    """Observed scores against those of random re-pairings, by kind, and the verdicts of reviewers."""
+    figures = []
+    for noise in summary.noise:
+        scores = (database.manifest.get("statistics", {}).get(noise.kind) or {}).get("histogram") or {}
+        if summary.kinds.get(noise.kind) and scores.get("edges"):
+            chart = draw_score_mixture(scores, noise.share)
+            figures.append(ReportFigure(f"{noise.kind} pairs", f"{noise.words()} mismatched", chart))
+    if figures:
+        title, words = "Do captions belong to their media?", MISMATCH_CHARTS + AT_LEAST
+        yield ReportSection(title, words, figures, wide=True, note=make_review_note(database))
 
 
-def patterns(database: AuditDatabase, most: int = 20) -> Iterator[Section]:
-    """What went wrong with the corpus as a whole, where anybody has looked and something was found."""
+def make_fault_section(database: AuditDatabase) -> Iterator[ReportSection]:
+    """The patterns of faults in the corpus, if `auditor faults` has found any."""
     faults = read_faults(database.files.folder) or []
     if faults:
-        rows = [[fault.kind, f"{fault.rows:,}", fault.sentence] for fault in faults[:most]]
-        note = f"And {len(faults) - most:,} more." if len(faults) > most else ""
-        words = "Faults that come in patterns, found in the order of the corpus."
-        yield Section("What went wrong as a whole?", words, note=note, tables=[Table(("kind", "rows", "what"), rows)])
+        rows = [[fault.kind, f"{fault.rows:,}", fault.sentence] for fault in faults[:FAULTS_LISTED]]
+        note = f"And {len(faults) - FAULTS_LISTED:,} more." if len(faults) > FAULTS_LISTED else ""
+        words = "Faults that form a pattern in the order of the corpus."
+        table = ReportTable(("kind", "rows", "description"), rows)
+        yield ReportSection("What went wrong with the corpus?", words, note=note, tables=[table])
 
 
-def reviews(database: AuditDatabase) -> str:
-    measured = precision(database)
+def make_review_note(database: AuditDatabase) -> str:
+    measured = measure_flag_precision(database)
     if measured.measured is None or measured.low is None or measured.high is None:
         return ""
-    expected = f"; the probabilities expect {measured.expected:.0%}" if measured.expected is not None else ""
+    expected = f"; the probabilities predict {measured.expected:.0%}" if measured.expected is not None else ""
     return (
         f"People judged {measured.judged:,} of the flagged pairs and called {measured.measured:.0%} of them bad "
         f"(95% interval {measured.low:.0%} to {measured.high:.0%}){expected}."
     )
 
 
-def distributions(database: AuditDatabase, usable: int) -> Section:
-    charts = []
-    bins = int(min(50, max(12, usable**0.5)))  # few rows in many bins are only noise
+def make_distribution_section(database: AuditDatabase, usable: int) -> ReportSection:
+    figures = []
+    bins = int(min(50, max(12, usable**0.5)))  # few rows in many bins show only noise
+    cuts = dict(flag_cut(flag, database.thresholds) for flag in FLAGS.values())
     for name in HEADLINES:
         column = COLUMNS[name]
-        counted = histogram(database, name, "status = 'ok'", bins, column.logarithmic)
-        if counted.total:
-            cuts = dict(flag_cut(flag, database.thresholds) for flag in FLAGS.values())
+        counts = compute_histogram(database, name, "status = 'ok'", bins, column.logarithmic)
+        if counts.total:
             cut = cuts.get(name)
-            cut = cut if isinstance(cut, float) else None  # one line cannot show a threshold for each kind
-            chart = histogram_chart(counted, name, log=column.logarithmic, cut=cut)
-            charts.append(Figure(column.label, column.meaning, chart))
+            single_cut = cut if isinstance(cut, float) else None  # one line cannot show a threshold for each kind
+            chart = draw_histogram(counts, name, log=column.logarithmic, cut=single_cut)
+            figures.append(ReportFigure(column.label, column.meaning, chart))
     for side, words in (("text", "captions"), ("visual", "media")):
-        counted_cells = density(database, "similarity", f"uncertainty_{side}", "status = 'ok'", bins)
-        if counted_cells.counts.any():
-            chart = density_chart(counted_cells, "similarity", f"uncertainty_{side}")
-            charts.append(Figure("Uncertainty against similarity", words, chart))
-    return Section("Distributions", "All usable rows. Dashed lines are the thresholds of the flags.", charts)
+        cells = compute_density(database, "similarity", f"uncertainty_{side}", "status = 'ok'", bins)
+        if cells.counts.any():
+            chart = draw_density(cells, "similarity", f"uncertainty_{side}")
+            figures.append(ReportFigure("Uncertainty against similarity", words, chart))
+    return ReportSection("Distributions", "All usable rows. Dashed lines are the thresholds of the flags.", figures)
 
 
-def gallery(database: AuditDatabase, entry: Gallery, options: ReportOptions) -> Section | None:
-    rows = worst(database, entry.by, options.per_gallery, entry.where).to_pylist()
-    pairs = [pair(database, row, entry.shown, options) for row in rows]
-    return Section(entry.title, entry.words, pairs=pairs, note=calm_note(rows, entry.by)) if pairs else None
+def make_gallery_section(
+    database: AuditDatabase, gallery: ReportGallery, options: ReportOptions
+) -> ReportSection | None:
+    rows = worst(database, gallery.sort_column, options.per_gallery, gallery.where).to_pylist()
+    pairs = [make_pair(database, row, gallery.number_columns, options) for row in rows]
+    note = calm_note(rows, gallery.sort_column)
+    return ReportSection(gallery.title, gallery.words, pairs=pairs, note=note) if pairs else None
 
 
-def pair(database: AuditDatabase, row: Mapping[str, Any], shown: Sequence[str], options: ReportOptions) -> Pair:
-    numbers = [(name.replace("_", " "), compact(row[name])) for name in shown if row[name] is not None]
-    if span := span_of(row):
+def make_pair(
+    database: AuditDatabase, row: Mapping[str, Any], columns: Sequence[str], options: ReportOptions
+) -> ReportPair:
+    numbers = [(name.replace("_", " "), format_compact(row[name])) for name in columns if row[name] is not None]
+    if span := get_row_span(row):
         numbers.insert(0, ("seconds", f"{span.start:g} to {span.end:g}"))
-    picture, instead = preview(database, row, options)
-    return Pair(row["caption"] or "", row["shard"], row["key"], numbers, picture, instead)
+    picture, instead = preview_medium(database, row, options)
+    return ReportPair(row["caption"] or "", row["shard"], row["key"], numbers, picture, instead)
 
 
-def preview(database: AuditDatabase, row: Mapping[str, Any], options: ReportOptions) -> tuple[str, str]:
-    """The thumbnail in base64, or words where the medium cannot be had; a report never fails for a picture."""
+def preview_medium(database: AuditDatabase, row: Mapping[str, Any], options: ReportOptions) -> tuple[str, str]:
+    """The thumbnail in base64, or the reason why there is none: no medium can make the report fail."""
     if not options.media:
         return "", "no preview"
     try:
-        from auditor.report.thumbnails import thumbnail
+        from auditor.report.thumbnails import make_thumbnail
 
-        data = thumbnail(media(database, row), row["kind"], THUMBNAIL, span_of(row))
+        data = make_thumbnail(media(database, row), row["kind"], THUMBNAIL, get_row_span(row))
     except AuditorError as error:
         return "", str(error)[:120]
     except Exception as error:  # decoders raise anything on hostile bytes
@@ -262,18 +305,18 @@ def preview(database: AuditDatabase, row: Mapping[str, Any], options: ReportOpti
     return base64.b64encode(data).decode(), ""
 
 
-def problems(database: AuditDatabase, found: Summary) -> Section:
-    """What could not be audited, and why."""
-    rows = [[status, f"{count:,}", f"{count / (found.rows or 1):.2%}"] for status, count in found.status.items()]
-    tables = [Table(["status", "rows", "share"], rows)]
+def make_status_section(database: AuditDatabase, summary: Summary) -> ReportSection:
+    """Rows by status, and the most frequent errors."""
+    rows = [[status, f"{count:,}", f"{count / (summary.rows or 1):.2%}"] for status, count in summary.status.items()]
+    tables = [ReportTable(["status", "rows", "share"], rows)]
     if failures := errors(database, 15):
-        listed = [[e["status"], e["error_message"] or "", f"{e['rows']:,}", e["example"]] for e in failures]
-        tables.append(Table(["status", "message", "rows", "example key"], listed))
-    return Section("What could be read", "Every row of the corpus ends in exactly one status.", tables=tables)
+        lines = [[e["status"], e["error_message"] or "", f"{e['rows']:,}", e["example"]] for e in failures]
+        tables.append(ReportTable(["status", "message", "rows", "example key"], lines))
+    return ReportSection("What could be read", "Every row of the corpus has exactly one status.", tables=tables)
 
 
-def made_by(database: AuditDatabase) -> Section:
-    """Settings and versions: enough to make the audit again."""
+def make_origin_section(database: AuditDatabase) -> ReportSection:
+    """Settings and versions: enough to repeat the audit."""
     manifest = database.manifest
     model = {name: value for name, value in manifest.get("model", {}).items() if name != "pixels"}
     parts = {
@@ -285,13 +328,13 @@ def made_by(database: AuditDatabase) -> Section:
         "versions": manifest.get("versions", {}),
     }
     tables = [
-        Table(["setting", "value"], [[name, shown(entry)] for name, entry in part.items()], title)
+        ReportTable(["setting", "value"], [[name, format_setting(value)] for name, value in part.items()], title)
         for title, part in parts.items()
         if part
     ]
     words = f"{database.path}, started {manifest.get('created', 'at an unknown time')}"
-    return Section("What made this audit", words, tables=tables)
+    return ReportSection("How this audit was made", words, tables=tables)
 
 
-def shown(value: Any) -> str:
+def format_setting(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""One file per page; Streamlit runs them from top to bottom.
+"""One file per page; Streamlit runs each file from top to bottom.
 
-The folder is not called pages: Streamlit would take its files for pages by itself and leave app.py out.
+The folder is not named `pages`, because Streamlit would then build its own navigation and ignore app.py.
 """

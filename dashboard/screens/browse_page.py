@@ -1,6 +1,6 @@
 """Browse: a gallery of the rows that meet every filter of the sidebar; each filter is a parameter of the URL.
 
-A search orders them by how near they are to a text, or to a row (*more like this*). The compact gallery selects and
+A search orders the rows by their similarity to a text or to a row (*more like this*). The compact gallery selects and
 marks many rows at once.
 """
 
@@ -8,206 +8,229 @@ from typing import Any
 
 import streamlit as st
 
-from auditor.query.by_medium import several_captions
 from auditor.query.row_queries import count as count_rows
+from auditor.query.row_queries import several_captions
 from auditor.query.rules import Rules
 from auditor.query.sandbox import QueryError
 from auditor.query.search_index import SIDES
 from auditor.schema import FLAGS, HEADLINES, MEASUREMENTS
 from auditor.workers.encoder_client import SearchError
-from dashboard.audit_source import source
-from dashboard.compact_gallery import compact
-from dashboard.display_text import empty, label
-from dashboard.gallery import USUAL, gallery
-from dashboard.records import EXPORT_ROWS, SEARCHED, cards, count_cards, rows_file, searched, subset_file
-from dashboard.review_cards import send_all
-from dashboard.row_selection import Selection, bounds
+from dashboard.audit_source import open_first_audit
+from dashboard.display_text import column_label, show_condition_error, show_empty_state
+from dashboard.gallery import CARD_NUMBERS, show_compact_gallery, show_gallery
+from dashboard.records import (
+    EXPORT_ROWS,
+    SEARCH_ROWS,
+    count_cards,
+    count_pages,
+    list_cards,
+    make_rows_file,
+    make_subset_file,
+    search_rows,
+)
+from dashboard.review_cards import resend_pictures
+from dashboard.row_selection import RowSelection, find_slider_bounds
 from dashboard.url_state import (
     ANY,
     CORPUS_ORDER,
     KINDS,
     MAP,
-    ORDERS,
+    PAGE_SIZES,
     REVIEW,
     REVIEWS,
-    SIZES,
     SORT,
+    SORT_ORDERS,
     STATES,
     THRESHOLDS,
-    View,
-    Wanted,
-    first_page,
-    narrowed,
+    GallerySearch,
+    GalleryView,
+    go_to_first_page,
+    narrowed_range,
 )
 
-found = source()
-database = found.database
-LOOKS = ("compact", "cards")
-FILTERS = ("kind", "status", "flag", "review", "text", "where", *HEADLINES)
+audit = open_first_audit()
+database = audit.database
+LAYOUTS = ("compact", "cards")
+FILTER_DEFAULTS = {"kind": ANY, "status": ANY, "flag": [], "review": ANY, "text": "", "where": ""}
 
 
-def turn(by: int) -> None:
-    st.session_state["page"] = st.session_state.get("page", 1) + by
+def turn_page(pages: int) -> None:
+    st.session_state["page"] = st.session_state.get("page", 1) + pages
 
 
-def clear() -> None:
-    for name in FILTERS:
+def clear_filters() -> None:
+    for name in (*FILTER_DEFAULTS, *HEADLINES):
         st.session_state.pop(name, None)
-    for name, usual in (("kind", ANY), ("status", ANY), ("flag", []), ("review", ANY), ("text", ""), ("where", "")):
-        st.session_state[name] = usual
+    st.session_state.update(FILTER_DEFAULTS)
     for column in HEADLINES:
-        limits = found.ask("bounds", bounds, column)
-        st.session_state[column] = (limits.low, limits.high)
-    first_page()
+        bounds = audit.ask("bounds", find_slider_bounds, column)
+        st.session_state[column] = (bounds.low, bounds.high)
+    go_to_first_page()
 
 
-def forget_example() -> None:
+def clear_example() -> None:
     st.query_params.pop("like", None)
-    first_page()
+    go_to_first_page()
 
 
-def searching() -> Wanted:
-    """The search box; a row that others should be like comes with the URL. The last one asked for counts."""
+def show_search() -> GallerySearch:
+    """Show the search box. The URL may hold an example row instead of a text; the later of the two counts."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         text = st.text_input(
             "Search",
             key="search",
             placeholder="a dog on a beach",
             bind="query-params",
-            on_change=forget_example,
-            help="The nearest by the audit's own model, which is loaded on the first search.",
+            on_change=clear_example,
+            help="Finds the most similar rows with the model of the audit, which loads on the first search.",
         )
         sides = list(SIDES)
         over = st.segmented_control("Over", sides, default=sides[0], key="over", bind="query-params", required=True)
-        like = st.query_params.get("like", "")  # a text that is typed later takes it away
+        like = st.query_params.get("like", "")  # a text typed later removes it
         if like:
-            st.button("Stop looking for more like this", on_click=forget_example, icon=":material/close:")
-    return Wanted("" if like else text, like, over or sides[0])
+            st.button("Stop looking for more like this", on_click=clear_example, icon=":material/close:")
+    return GallerySearch("" if like else text, like, over or sides[0])
 
 
-def nearest_of(condition: str | None, wanted: Wanted) -> int:
-    """How many rows a search finds; says why where it cannot be done."""
+def count_matches(condition: str | None, gallery_search: GallerySearch) -> int:
+    """The number of rows that a search finds; stops the page with the reason if it fails."""
     try:
         with st.spinner("Searching …"):
-            return len(searched(database, condition, wanted))
+            return len(search_rows(database, condition, gallery_search))
     except SearchError as error:
-        words = "Search by example still works: the button ≈ (more like this) of any card."
-        empty("This cannot be searched", f"{error}\n{words}", icon=":material/error:")
+        hint = "Search by example still works: the button ≈ (more like this) of any card."
+        show_empty_state("This search is not possible", f"{error}\n{hint}", icon=":material/error:")
         st.stop()
 
 
-def filters() -> Selection:
-    """The widgets of the sidebar."""
-    bound: Any = {"bind": "query-params", "on_change": first_page}
-    text = st.text_input("In the caption", key="text", placeholder="words to look for", **bound)
-    kind = st.selectbox("Kind", KINDS, key="kind", **bound)
-    flags = st.multiselect("Flagged as", list(FLAGS), key="flag", placeholder="any or none", **bound)
-    status = st.selectbox("Status", STATES, key="status", **bound)
-    review = st.selectbox("Review", REVIEWS, key="review", **bound)
+def show_filters() -> RowSelection:
+    """Show the widgets of the sidebar."""
+    options: Any = {"bind": "query-params", "on_change": go_to_first_page}
+    text = st.text_input("In the caption", key="text", placeholder="words to look for", **options)
+    kind = st.selectbox("Kind", KINDS, key="kind", **options)
+    flags = st.multiselect("Flagged as", list(FLAGS), key="flag", placeholder="any or none", **options)
+    status = st.selectbox("Status", STATES, key="status", **options)
+    review = st.selectbox("Review", REVIEWS, key="review", **options)
     ranges = {}
     with st.expander("Ranges", expanded=any(column in st.query_params for column in HEADLINES)):
         for column in HEADLINES:
-            limits = found.ask("bounds", bounds, column)
-            ends = st.slider(
-                label(column), limits.low, limits.high, (limits.low, limits.high), limits.step, key=column, **bound
-            )
-            if chosen := narrowed(ends, limits):
-                ranges[column] = chosen
+            bounds = audit.ask("bounds", find_slider_bounds, column)
+            limits = bounds.low, bounds.high
+            ends = st.slider(column_label(column), *limits, limits, bounds.step, key=column, **options)
+            if selected_range := narrowed_range(ends, bounds):
+                ranges[column] = selected_range
     where = st.text_input(
         "SQL condition",
         key="where",
         placeholder="width < 200 OR topic = 3",
         help="Any expression over the columns of `samples`.",
-        **bound,
+        **options,
     )
-    st.button("Clear filters", on_click=clear, icon=":material/filter_alt_off:", width="stretch")
-    return Selection(
+    st.button("Clear filters", on_click=clear_filters, icon=":material/filter_alt_off:", width="stretch")
+    return RowSelection(
         None if kind == ANY else kind, None if status == ANY else status, tuple(flags),
         {ANY: None, "reviewed": ANY}.get(review, review), text, where, ranges,
     )  # fmt: skip
 
 
-def exporting(condition: str | None, count: int) -> None:
-    """The selection as a file."""
+def show_export(condition: str | None, count: int) -> None:
+    """Show the downloads of the selection."""
     with st.popover("Export", icon=":material/download:", disabled=not count):
         st.markdown(f"The selection, **{count:,}** rows")
         st.download_button(
-            "All columns (Parquet)", lambda: rows_file(database, condition), "selection.parquet", on_click="ignore"
+            "All columns (Parquet)", lambda: make_rows_file(database, condition), "selection.parquet", on_click="ignore"
         )
         st.download_button(
             "Usable rows (DataComp .npy)",
-            lambda: subset_file(database, Rules(where=condition)),
+            lambda: make_subset_file(database, Rules(where=condition)),
             "selection.npy",
             on_click="ignore",
         )
-        st.caption(f"Parquet holds at most {EXPORT_ROWS:,} rows; `auditor filter` has no limit.")
+        st.caption(f"The Parquet file holds at most {EXPORT_ROWS:,} rows; `auditor filter` has no limit.")
 
 
-with st.sidebar:
-    selection = filters()
+def show_order() -> tuple[str | None, bool]:
+    """Show the sort column and the direction, which a search disables."""
+    options: Any = {"bind": "query-params", "on_change": go_to_first_page, "disabled": bool(gallery_search)}
+    columns = [CORPUS_ORDER, *database.columns]
+    sort = st.selectbox("Sort by", columns, index=columns.index(SORT), key="sort", width=220, **options)
+    order = st.selectbox("Order", SORT_ORDERS, key="order", width=150, **options)
+    return None if sort == CORPUS_ORDER else sort, order == SORT_ORDERS[0]
 
-with st.container(horizontal=True, vertical_alignment="center"):
-    st.title("Browse", width="content")
-    counted = st.container(horizontal=True, key="count", vertical_alignment="center")
-wanted = searching()
-try:
-    condition = selection.condition(database)
-    count = found.ask("count", count_rows, condition)
-except QueryError as error:
-    empty("The SQL condition cannot be used", str(error), icon=":material/error:")
-    st.stop()
-nearest = nearest_of(condition, wanted) if wanted else 0
-with st.container(horizontal=True, vertical_alignment="bottom"):
-    look = st.segmented_control("Gallery", LOOKS, default=LOOKS[0], key="look", bind="query-params", required=True)
-    sort = st.selectbox(
-        "Sort by",
-        [CORPUS_ORDER, *database.columns],
-        index=1 + database.columns.index(SORT),
-        key="sort",
-        bind="query-params",
-        on_change=first_page,
-        width=220,
-        disabled=bool(wanted),
-    )
-    order = st.selectbox(
-        "Order", ORDERS, key="order", bind="query-params", on_change=first_page, width=150, disabled=bool(wanted)
-    )
-    size = st.selectbox("On a page", SIZES, index=1, key="size", bind="query-params", on_change=first_page, width=100)
-    grouped = found.ask("several captions", several_captions) and st.toggle(
-        "A card for each medium", True, key="grouped", bind="query-params", on_change=first_page
-    )
 
-view = View(selection, None if sort == CORPUS_ORDER else sort, order == ORDERS[0], size, grouped, wanted)
-shown_cards = nearest if wanted else found.ask("cards", count_cards, condition, grouped)
-pages = max(1, -(-shown_cards // size))
-with counted:
-    if wanted:
-        st.markdown(
-            f"the **{nearest:,}** nearest of **{count:,}** rows" + (f" (at most {SEARCHED})" if nearest else "")
-        )
+def show_counts(condition: str | None, count: int, cards: int, view: GalleryView) -> None:
+    """Show how many rows there are, and links that carry the selection to other pages."""
+    if view.search:
+        limit = f" (at most {SEARCH_ROWS})" if cards else ""
+        st.markdown(f"the **{cards:,}** nearest of **{count:,}** rows{limit}")
     else:
-        st.markdown(f"**{count:,}** rows" + (f" of **{shown_cards:,}** media" if grouped else ""))
+        st.markdown(f"**{count:,}** rows" + (f" of **{cards:,}** media" if view.grouped else ""))
     if condition:
         st.page_link(MAP, label="On the map", icon=":material/scatter_plot:", query_params={"map_where": condition})
         st.page_link(THRESHOLDS, label="Filter", icon=":material/tune:", query_params={"keep_where": condition})
         st.page_link(REVIEW, label="Review", icon=":material/checklist:", query_params={"queue_where": condition})
-    exporting(condition, count)
-if not count or not shown_cards:
-    empty("No row meets these filters", "Widen a range, or clear the filters in the sidebar.")
+    show_export(condition, count)
+
+
+def show_pagination(pages: int) -> int:
+    """Show the page buttons and return the number of the page."""
+    page_number = st.session_state.get("page") or 1
+    st.button("Previous", on_click=turn_page, args=(-1,), disabled=page_number <= 1, shortcut="Left", key="previous")
+    page_number = int(st.pagination(pages, key="page", bind="query-params"))
+    st.button("Next", on_click=turn_page, args=(1,), disabled=page_number >= pages, shortcut="Right", key="next")
+    return page_number
+
+
+def card_numbers(view: GalleryView) -> tuple[str, ...]:
+    """The columns to show on a card."""
+    if view.search:
+        return ("nearness", *CARD_NUMBERS[:1])
+    is_extra = view.sort in MEASUREMENTS and view.sort not in CARD_NUMBERS
+    return (view.sort, *CARD_NUMBERS) if view.sort and is_extra else CARD_NUMBERS
+
+
+with st.sidebar:
+    selection = show_filters()
+
+with st.container(horizontal=True, vertical_alignment="center"):
+    st.title("Browse", width="content")
+    counts_container = st.container(horizontal=True, key="count", vertical_alignment="center")
+gallery_search = show_search()
+try:
+    condition = selection.condition(database)
+    version = database.freshness(condition)
+    count = audit.ask("count", count_rows, condition, version=version)
+except QueryError as error:
+    show_condition_error(error)
+    st.stop()
+matches = count_matches(condition, gallery_search) if gallery_search else 0
+with st.container(horizontal=True, vertical_alignment="bottom"):
+    layout = st.segmented_control(
+        "Gallery", LAYOUTS, default=LAYOUTS[0], key="look", bind="query-params", required=True
+    )
+    sort, descending = show_order()
+    size = st.selectbox(
+        "Per page", PAGE_SIZES, index=1, key="size", bind="query-params", on_change=go_to_first_page, width=100
+    )
+    grouped = audit.ask("several captions", several_captions) and st.toggle(
+        "One card per medium", True, key="grouped", bind="query-params", on_change=go_to_first_page
+    )
+
+view = GalleryView(selection, sort, descending, size, grouped, gallery_search)
+cards = matches if gallery_search else audit.ask("cards", count_cards, condition, grouped, version=version)
+with counts_container:
+    show_counts(condition, count, cards, view)
+if not count or not cards:
+    show_empty_state("No row meets these filters", "Widen a range, or clear the filters in the sidebar.")
     st.stop()
 
 body, footer = st.container(), st.container(horizontal=True, horizontal_alignment="center", vertical_alignment="center")
 with footer:
-    page = st.session_state.get("page") or 1
-    st.button("Previous", on_click=turn, args=(-1,), disabled=page <= 1, shortcut="Left", key="previous")
-    page = st.pagination(pages, key="page", bind="query-params")
-    st.button("Next", on_click=turn, args=(1,), disabled=page >= pages, shortcut="Right", key="next")
+    first = (show_pagination(count_pages(cards, size)) - 1) * size
 with body:
-    first = (page - 1) * size
-    extra = (view.sort,) if view.sort in MEASUREMENTS and view.sort not in USUAL else ()
-    numbers = ("nearness", *USUAL[:1]) if wanted else (*extra, *USUAL)
-    if look == LOOKS[0]:
-        send_all()
-        compact(found, condition, view, first, numbers[:1])
+    if layout == LAYOUTS[0]:
+        resend_pictures()
+        show_compact_gallery(audit, condition, view, first, card_numbers(view)[:1])
     else:
-        gallery(database, cards(database, condition, view, size, first), view=view, first=first, shown=numbers)
+        page_cards = list_cards(database, condition, view, size, first)
+        show_gallery(database, page_cards, view=view, first=first, numbers=card_numbers(view))

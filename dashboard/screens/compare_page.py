@@ -2,25 +2,34 @@
 
 import streamlit as st
 
-from auditor.query.compare import Comparison, compare
+from auditor.query.compare import Comparison, compare_audits
 from auditor.query.database import AuditDatabase
-from auditor.query.distributions import common_range, histogram
+from auditor.query.distributions import compute_histogram, find_common_range
 from auditor.query.summary import Summary, summarise
+from auditor.report.charts import draw_overlaid_histograms
 from auditor.schema import FLAGS, HEADLINES
-from dashboard import charts
-from dashboard.audit_source import open_source, source
-from dashboard.display_text import Number, empty, label, number, number_cards, share_of_noise, shortened
-from dashboard.records import bars, beside
+from dashboard.audit_source import open_first_audit, open_numbered_audit
+from dashboard.chart_view import HALF, show_chart
+from dashboard.display_text import (
+    NumberCard,
+    column_label,
+    format_number,
+    make_noise_card,
+    shorten_text,
+    show_empty_state,
+    show_number_cards,
+)
 from dashboard.url_state import SAMPLE, sample_query
 
-SHOWN = HEADLINES[:4]
+MEASURES = HEADLINES[:4]
 NAMES = ("first", "second")
+LARGEST_CHANGES = 15
 
 st.title("Compare")
-first, second = source(), open_source(1)
+first, second = open_first_audit(), open_numbered_audit(1)
 if second is None:
-    empty(
-        "There is one audit only",
+    show_empty_state(
+        "There is only one audit",
         "Start the dashboard with two to see them side by side:",
         f"auditor dashboard {first.database.path} AUDIT2",
     )
@@ -28,28 +37,28 @@ if second is None:
 assert second is not None
 
 
-def side(name: str, database: AuditDatabase, summary: Summary) -> None:
+def show_audit(name: str, database: AuditDatabase, summary: Summary) -> None:
     st.subheader(name.capitalize())
     st.text(f"{database.path}\n{database.manifest.get('model', {}).get('spec', '')}")
-    number_cards([Number("Rows", f"{summary.rows:,}"), Number("Usable", f"{summary.usable:,}")])
+    show_number_cards([NumberCard("Rows", f"{summary.rows:,}"), NumberCard("Usable", f"{summary.usable:,}")])
     if summary.noise:
-        number_cards([share_of_noise(noise) for noise in summary.noise])
+        show_number_cards([make_noise_card(noise) for noise in summary.noise])
 
 
-def agreement(found: Comparison) -> None:
+def show_audit_agreement(comparison: Comparison) -> None:
     st.subheader("Do they agree?")
-    alone = f"{found.only_first:,} only in the first, {found.only_second:,} only in the second"
-    st.markdown(f"**{found.matched:,}** rows matched by {found.matched_by}; {alone}.")
-    left, right = st.columns(2, gap="large")
-    with left:
+    unmatched = f"{comparison.only_first:,} only in the first, {comparison.only_second:,} only in the second"
+    st.markdown(f"**{comparison.matched:,}** rows matched by {comparison.matched_by}; {unmatched}.")
+    first_column, second_column = st.columns(2, gap="large")
+    with first_column:
         st.dataframe(
-            [{"measurement": label(c), "rank correlation": v} for c, v in found.correlation.items()],
+            [{"measurement": column_label(c), "rank correlation": v} for c, v in comparison.correlation.items()],
             hide_index=True,
             column_config={
                 "rank correlation": st.column_config.ProgressColumn(min_value=-1.0, max_value=1.0, format="%.3f")
             },
         )
-    with right:
+    with second_column:
         st.dataframe(
             [
                 {
@@ -58,38 +67,40 @@ def agreement(found: Comparison) -> None:
                     "only in the first": f.gone,
                     "only in the second": f.newly,
                 }
-                for f in found.flags
+                for f in comparison.flags
             ],
             hide_index=True,
         )
-        if found.status_changes:
-            st.dataframe(found.status_changes, hide_index=True)
+        if comparison.status_changes:
+            st.dataframe(comparison.status_changes, hide_index=True)
 
 
-def moved(found: Comparison) -> None:
-    st.subheader("Whose probability of a mismatch changed most")
-    rows = [row for row in found.moved[:15] if row["p_first"] != row["p_second"]]
+def show_largest_changes(comparison: Comparison) -> None:
+    st.subheader("Largest changes in the probability of a mismatch")
+    rows = [row for row in comparison.moved[:LARGEST_CHANGES] if row["p_first"] != row["p_second"]]
     for row in rows:
-        change, text, way = st.columns([2, 9, 1], vertical_alignment="center")
-        change.markdown(f"**{number(row['p_first'])}** → **{number(row['p_second'])}**")
-        text.text(shortened(row.get("caption"), 160))
+        change, text, link = st.columns([2, 9, 1], vertical_alignment="center")
+        change.markdown(f"**{format_number(row['p_first'])}** → **{format_number(row['p_second'])}**")
+        text.text(shorten_text(row.get("caption"), 160))
         if row.get("uid"):
-            way.page_link(SAMPLE, label="Open", query_params=sample_query(row))
+            link.page_link(SAMPLE, label="Open", query_params=sample_query(row))
     if not rows:
-        st.caption("None changed.")
+        st.caption("No probability changed.")
 
 
-for column, name, opened in zip(st.columns(2, gap="large"), NAMES, (first, second), strict=True):
+for column, name, audit in zip(st.columns(2, gap="large"), NAMES, (first, second), strict=True):
     with column:
-        side(name, opened.database, opened.ask("summary", summarise))
-for pair in (SHOWN[:2], SHOWN[2:]):
+        show_audit(name, audit.database, audit.ask("summary", summarise))
+for pair in (MEASURES[:2], MEASURES[2:]):
     for column, measure in zip(st.columns(2, gap="large"), pair, strict=True):
-        ends = common_range((first.database, second.database), measure)
-        drawn = [bars(opened.ask("overlay", histogram, measure, None, 50, False, ends)) for opened in (first, second)]
-        column.altair_chart(
-            charts.overlaid(beside(drawn, NAMES), label(measure)), alt=f"{label(measure)} in both audits"
-        )
+        ends = find_common_range((first.database, second.database), measure)
+        histograms = {
+            name: audit.ask("overlay", compute_histogram, measure, None, 50, False, ends)
+            for name, audit in zip(NAMES, (first, second), strict=True)
+        }
+        with column:
+            show_chart(draw_overlaid_histograms(histograms, column_label(measure), size=HALF), f"overlay-{measure}")
 with st.spinner("Matching rows …"):
-    compared = first.ask(f"compare {second.identity}", compare, second.database)
-agreement(compared)
-moved(compared)
+    comparison = first.ask(f"compare {second.identity}", compare_audits, second.database)
+show_audit_agreement(comparison)
+show_largest_changes(comparison)

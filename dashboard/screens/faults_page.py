@@ -1,42 +1,44 @@
-"""Faults: patterns that an audit has, and what would repair them, before and after, to accept or to refuse."""
+"""Faults: patterns of faults in the corpus, and proposed repairs, before and after, to accept or to refuse."""
 
 from typing import Any
 
 import streamlit as st
 
 from auditor.audit_folder.fault_records import Fault, read_faults
-from auditor.audit_folder.repair_marks import Verdict, mark_name, mark_repair, read_marks
-from auditor.faults.repair import Repair, propose
+from auditor.audit_folder.side_files import Verdict, format_mark_key, mark_repair, read_repair_marks
+from auditor.faults.repair import Repair, propose_repairs
 from auditor.query.database import AuditDatabase
 from auditor.query.row_queries import row as find_row
 from auditor.query.sandbox import literal
-from dashboard.audit_source import source
-from dashboard.display_text import empty, percent, shortened
-from dashboard.media_preview import SMALL, thumbnails
+from dashboard.audit_source import open_first_audit
+from dashboard.display_text import format_percent, shorten_text, show_empty_state
+from dashboard.media_preview import SMALL, thumbnail_cache
+from dashboard.records import count_pages, list_page
 from dashboard.url_state import BROWSE, SAMPLE, sample_query
 
-PAGE = 6  # repairs shown at once
-SHOWN = 12  # faults in words
+REPAIRS_ON_PAGE = 6
+REPAIR_COLUMNS = 3
+FAULTS_IN_WORDS = 12
 
-found = source()
-database = found.database
+audit = open_first_audit()
+database = audit.database
 
 
-def listed(faults: list[Fault]) -> None:
-    """The first ones in words; all of them as a table."""
-    for fault in faults[:SHOWN]:
+def show_faults(faults: list[Fault]) -> None:
+    """Show the first faults in words and all of them as a table."""
+    for fault in faults[:FAULTS_IN_WORDS]:
         with st.container(border=True, horizontal=True, vertical_alignment="center"):
-            words = [f"{fault.kind}: {fault.pattern}", f"{fault.rows:,} rows"]
-            words += [f"p = {fault.p_value:.1g}"] if fault.p_value is not None else []
+            details = [f"{fault.kind}: {fault.pattern}", f"{fault.rows:,} rows"]
+            details += [f"p = {fault.p_value:.1g}"] if fault.p_value is not None else []
             st.text(fault.sentence)
-            st.caption(" · ".join(words), width="content")
+            st.caption(" · ".join(details), width="content")
             if fault.shard:
-                place = {"where": f"shard = {literal(fault.shard)}"}
-                st.page_link(BROWSE, label="Browse the shard", query_params=place, width="content")
-    with st.expander("As a table"):
+                query = {"where": f"shard = {literal(fault.shard)}"}
+                st.page_link(BROWSE, label="Browse the shard", query_params=query, width="content")
+    with st.expander("All faults as a table"):
         st.dataframe(
             [
-                {"kind": fault.kind, "rows": fault.rows, "p-value": fault.p_value, "what": fault.sentence}
+                {"kind": fault.kind, "rows": fault.rows, "p-value": fault.p_value, "description": fault.sentence}
                 for fault in faults
             ],
             hide_index=True,
@@ -44,73 +46,75 @@ def listed(faults: list[Fault]) -> None:
         )
 
 
-def say(audit: AuditDatabase, repair: Repair, verdict: Verdict) -> None:
-    mark_repair(audit.files.folder, repair.uid, repair.caption_index, verdict)
-
-
-def compared(repair: Repair, verdict: str | None) -> None:
-    """The caption with the medium it stands with and the one it belongs to."""
-    before = find_row(database, repair.uid, repair.caption_index, repair.shard)
-    after = find_row(database, repair.new_uid, None, repair.new_shard)
-    if before is None or after is None:
+def show_repair(repair: Repair, verdict: str | None) -> None:
+    """Show a caption with its present medium and with the one it belongs to."""
+    old_row = find_row(database, repair.uid, repair.caption_index, repair.shard)
+    new_row = find_row(database, repair.new_uid, None, repair.new_shard)
+    if old_row is None or new_row is None:
         return
     with st.container(border=True, key=f"repair-{repair.uid}-{repair.caption_index}"):
-        st.text(before["caption"])
-        media = thumbnails(SMALL).show(database, [before, after])
-        for column, row, medium, words in zip(st.columns(2), (before, after), media, ("before", "after"), strict=True):
+        st.text(old_row["caption"])
+        previews = thumbnail_cache(SMALL).show(database, [old_row, new_row])
+        sides = zip(st.columns(2), (old_row, new_row), previews, ("before", "after"), strict=True)
+        for column, row, preview, title in sides:
             with column:
-                st.caption(words)
-                if medium.jpeg is not None:
-                    st.image(medium.jpeg, width="stretch", alt=shortened(row["caption"], 120))
+                st.caption(title)
+                if preview.jpeg is not None:
+                    st.image(preview.jpeg, width="stretch", alt=shorten_text(row["caption"], 120))
                 else:
-                    st.text(shortened(medium.problem, 160))
+                    st.text(shorten_text(preview.problem, 160))
                 st.page_link(SAMPLE, label=row["key"], query_params=sample_query(row))
-        st.caption(f"{repair.pattern}, right with a probability of {percent(repair.confidence)}")
+        st.caption(f"{repair.pattern}, correct with a probability of {format_percent(repair.confidence)}")
         with st.container(horizontal=True):
-            button("Accept", repair, "accepted", verdict)
-            button("Refuse", repair, "refused", verdict)
+            show_verdict_button("Accept", repair, "accepted", verdict)
+            show_verdict_button("Refuse", repair, "refused", verdict)
 
 
-def proposed(audit: AuditDatabase, confidence: float) -> list[Repair]:
-    """All that are that sure, also those that were refused: one may think again."""
-    return propose(audit, confidence, heed_marks=False)
-
-
-def button(label: str, repair: Repair, verdict: Verdict, given: str | None) -> None:
+def show_verdict_button(label: str, repair: Repair, verdict: Verdict, current: str | None) -> None:
     st.button(
         label,
         key=f"{verdict}-{repair.uid}-{repair.caption_index}",
-        type="primary" if given == verdict else "secondary",
-        on_click=say,
-        args=(database, repair, verdict),
+        type="primary" if current == verdict else "secondary",
+        on_click=save_verdict,
+        args=(repair, verdict),
     )
 
 
-def repairs() -> None:
+def save_verdict(repair: Repair, verdict: Verdict) -> None:
+    mark_repair(database.files.folder, repair.uid, repair.caption_index, verdict)
+
+
+def list_repairs(database: AuditDatabase, confidence: float) -> list[Repair]:
+    """All repairs with enough confidence, including refused ones, so that a verdict can be changed."""
+    return propose_repairs(database, confidence, heed_marks=False)
+
+
+def show_repairs() -> None:
     st.subheader("Repairs")
-    st.caption("What is refused is left out of `auditor repair`, what is accepted is in it.")
-    confidence = st.slider("Right with at least", 0.5, 0.99, 0.9, 0.01, key="confidence", bind="query-params")
-    offered: list[Repair] = found.ask("repairs", proposed, confidence)
-    if not offered:
-        empty("Nothing to repair", "No displaced caption has a medium that sure.")
+    st.caption("`auditor repair` includes accepted repairs and leaves out refused ones.")
+    confidence = st.slider("Confidence of at least", 0.5, 0.99, 0.9, 0.01, key="confidence", bind="query-params")
+    repairs: list[Repair] = audit.ask("repairs", list_repairs, confidence)
+    if not repairs:
+        show_empty_state("Nothing to repair", "No displaced caption has a medium with that confidence.")
         return
-    marks: dict[str, Any] = dict(read_marks(database.files.folder))
-    pages = -(-len(offered) // PAGE)
-    page = st.number_input(f"Page of {pages:,}", 1, pages, 1, key="repairs", bind="query-params")
-    st.markdown(f"**{len(offered):,}** captions to move")
-    for start in range((page - 1) * PAGE, min(page * PAGE, len(offered)), 3):
-        for column, repair in zip(st.columns(3), offered[start : start + 3], strict=False):
+    verdicts: dict[str, Any] = dict(read_repair_marks(database.files.folder))
+    pages = count_pages(len(repairs), REPAIRS_ON_PAGE)
+    page_number = st.number_input(f"Page of {pages:,}", 1, pages, 1, key="repairs", bind="query-params")
+    st.markdown(f"**{len(repairs):,}** captions to move")
+    page_repairs = list_page(repairs, page_number, REPAIRS_ON_PAGE)
+    for start in range(0, len(page_repairs), REPAIR_COLUMNS):
+        for column, repair in zip(st.columns(REPAIR_COLUMNS), page_repairs[start:], strict=False):
             with column:
-                compared(repair, marks.get(mark_name(repair.uid, repair.caption_index)))
+                show_repair(repair, verdicts.get(format_mark_key(repair.uid, repair.caption_index)))
 
 
 st.title("Faults")
-known = read_faults(database.files.folder)
-if known is None:
-    empty("Nobody has looked for patterns yet", "Run this once:", f"auditor faults {database.path}")
-elif not known:
-    empty("No pattern was found", "No shift, no mixed-up block, no bad shard, no repeated caption.")
+faults = read_faults(database.files.folder)
+if faults is None:
+    show_empty_state("Nobody has looked for patterns yet", "Run this command once:", f"auditor faults {database.path}")
+elif not faults:
+    show_empty_state("No pattern was found", "No shift, no permuted block, no bad shard, no repeated caption.")
 else:
-    listed(known)
-    if any(fault.kind in ("shift", "block") for fault in known):
-        repairs()
+    show_faults(faults)
+    if any(fault.kind in ("shift", "block") for fault in faults):
+        show_repairs()

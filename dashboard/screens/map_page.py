@@ -1,55 +1,65 @@
-"""Map: what is in the corpus. A lasso or a box on it is a condition for Browse, Thresholds and `auditor filter`."""
+"""Map: the content of the corpus. A lasso or a box on it is a condition for Browse, Thresholds and `auditor filter`."""
 
 import shlex
 from typing import Any
 
 import streamlit as st
 
-from auditor.query.distributions import density, value_range
-from auditor.query.map_sample import PLACES, has_map, points, topic_labels
-from auditor.query.map_selection import Shape, decoded, encoded, shapes_sql, simplified
+from auditor.query.distributions import compute_density, find_value_range
+from auditor.query.map_queries import (
+    PLACES,
+    Shape,
+    build_shapes_condition,
+    decode_shapes,
+    encode_shapes,
+    has_map,
+    list_topic_labels,
+    sample_points,
+    simplify_lasso,
+)
 from auditor.query.row_queries import count as count_rows
 from auditor.query.row_queries import fetch, page
 from auditor.query.sandbox import QueryError
 from auditor.schema import COLUMNS
-from dashboard.audit_source import source
-from dashboard.display_text import empty
-from dashboard.gallery import gallery
-from dashboard.map_chart import map_chart
-from dashboard.records import uids_file
+from dashboard.audit_source import open_first_audit
+from dashboard.display_text import show_condition_error, show_empty_state
+from dashboard.gallery import show_gallery
+from dashboard.map_chart import draw_map
+from dashboard.records import make_uids_file
 from dashboard.url_state import BROWSE, THRESHOLDS
 
-FIRST = ("p_mismatch", "topic", "kind", "similarity", "mismatch")
-SHOWN = 8  # cards under the map
+FIRST_COLORS = ("p_mismatch", "topic", "kind", "similarity", "mismatch")
+CARDS = 8  # below the map
 
-found = source()
-database = found.database
-
-
-def colours() -> list[str]:
-    """Columns to colour by; those of which hardly a value repeats tell nothing."""
-    named = [column for column in database.columns if not (column in COLUMNS and COLUMNS[column].unique)]
-    return [*FIRST, *(column for column in named if column not in FIRST and column not in ("key", "media_path"))]
+audit = open_first_audit()
+database = audit.database
 
 
-def drawn(event: Any) -> list[Shape]:
-    """What was drawn by hand on the map since the last selection was cleared."""
-    chosen = event.selection if event else {}
-    boxes = [list(zip(box["x"], box["y"], strict=True)) for box in chosen.get("box") or []]
-    lassos = [list(zip(one["x"], one["y"], strict=True)) for one in chosen.get("lasso") or []]
-    return [shape for one in (*boxes, *lassos) if len(shape := simplified(one)) >= 2]
+def list_color_columns() -> list[str]:
+    """Columns to color by, without those whose values hardly repeat."""
+    columns = [column for column in database.columns if not (column in COLUMNS and COLUMNS[column].unique)]
+    excluded = (*FIRST_COLORS, "key", "media_path")
+    return [*FIRST_COLORS, *(column for column in columns if column not in excluded)]
 
 
-def clear() -> None:
+def read_drawn_shapes(event: Any) -> list[Shape]:
+    """The shapes that the user has drawn since the selection was last cleared."""
+    selection = event.selection if event else {}
+    drawings = [*(selection.get("box") or []), *(selection.get("lasso") or [])]
+    shapes = [simplify_lasso(list(zip(drawing["x"], drawing["y"], strict=True))) for drawing in drawings]
+    return [shape for shape in shapes if len(shape) >= 2]
+
+
+def clear_selection() -> None:
     st.query_params.pop("shape", None)
-    st.session_state["maps"] = st.session_state.get("maps", 0) + 1  # a new chart, on which nothing is selected
+    st.session_state["maps"] = st.session_state.get("maps", 0) + 1  # a new chart without a selection
 
 
-def selected(shapes: list[Shape], where: str) -> None:
-    """The rows of a selection: how many, where to go with them, the first of them."""
-    inside = shapes_sql(shapes, *PLACES[over])
+def show_selection(shapes: list[Shape], where: str) -> None:
+    """Show how many rows are selected, links for them, and the most suspicious of them."""
+    inside = build_shapes_condition(shapes, *PLACES[over])
     condition = f"({inside}) AND ({where})" if where.strip() else inside
-    count = found.ask("count", count_rows, condition)
+    count = audit.ask("count", count_rows, condition, version=database.freshness(condition))
     st.subheader("Selected")
     with st.container(horizontal=True, vertical_alignment="center", key="selected"):
         st.markdown(f"**{count:,}** rows")
@@ -57,53 +67,53 @@ def selected(shapes: list[Shape], where: str) -> None:
         keep, remove = {"keep_where": condition}, {"keep_where": f"NOT coalesce({condition}, FALSE)"}
         st.page_link(THRESHOLDS, label="Keep only them", icon=":material/tune:", query_params=keep)
         st.page_link(THRESHOLDS, label="Remove them", icon=":material/tune:", query_params=remove)
+        uids_file = "selected.txt"
         st.download_button(
-            "Their uids", lambda: uids_file(database, condition), "selected.txt", on_click="ignore", disabled=not count
+            "Their uids", lambda: make_uids_file(database, condition), uids_file, on_click="ignore", disabled=not count
         )
-        st.button("Clear", on_click=clear, icon=":material/close:")
-    with st.expander("As a condition"):
+        st.button("Clear", on_click=clear_selection, icon=":material/close:")
+    with st.expander("As a command"):
         command = ["auditor", "filter", database.path, "--where", condition, "--out", "kept.npy"]
         st.code(shlex.join(command), language="bash", wrap_lines=True)
-    rows = page(database, condition, "p_mismatch", True, SHOWN).to_pylist()
-    gallery(database, [[row] for row in rows], columns=4)
+    rows = page(database, condition, "p_mismatch", True, CARDS).to_pylist()
+    show_gallery(database, [[row] for row in rows], columns=4)
 
 
-def clicked(event: Any) -> None:
-    """The row of a point that was clicked."""
-    chosen = (event.selection.get("points") or []) if event else []
-    order = str(chosen[0].get("customdata") or "") if len(chosen) == 1 else ""
+def show_clicked_row(event: Any) -> None:
+    """Show the row of the point that the user has clicked."""
+    clicked_points = (event.selection.get("points") or []) if event else []
+    order = str(clicked_points[0].get("customdata") or "") if len(clicked_points) == 1 else ""
     if order.isdecimal():
-        gallery(database, [[row] for row in fetch(database, f"uid_order = {order}", "", 1).to_pylist()], columns=4)
+        rows = fetch(database, f"uid_order = {order}", "", 1).to_pylist()
+        show_gallery(database, [[row] for row in rows], columns=4)
 
 
 st.title("Map")
-if not found.ask("has map", has_map):
-    empty(
-        "This audit has no map",
-        "It was scored before there were maps. Score it again:",
-        f"auditor score {database.path}",
-    )
+if not audit.ask("has map", has_map):
+    show_empty_state("This audit has no map", "Score it again:", f"auditor score {database.path}")
     st.stop()
 with st.container(horizontal=True, vertical_alignment="bottom"):
-    over = st.segmented_control("Of", list(PLACES), default="media", key="over", bind="query-params", required=True)
-    colour = st.selectbox("Coloured by", colours(), key="colour", bind="query-params", width=280)
-    where = st.text_input("Of the rows where", key="map_where", bind="query-params", placeholder="kind = 'video'")
+    over = st.segmented_control("Map of", list(PLACES), default="media", key="over", bind="query-params", required=True)
+    color_column = st.selectbox("Color by", list_color_columns(), key="colour", bind="query-params", width=280)
+    where = st.text_input("Rows that meet", key="map_where", bind="query-params", placeholder="kind = 'video'")
 over = over or "media"
 try:
-    rows = found.ask("points", points, over, colour, where)
-    total = found.ask("count", count_rows, f"({where or 'TRUE'}) AND {PLACES[over][0]} IS NOT NULL")
+    version = database.freshness(where or None)
+    rows = audit.ask("points", sample_points, over, color_column, where, version=database.reviews_version)
+    total = audit.ask("count", count_rows, f"({where or 'TRUE'}) AND {PLACES[over][0]} IS NOT NULL", version=version)
 except QueryError as error:
-    empty("The SQL condition cannot be used", str(error), icon=":material/error:")
+    show_condition_error(error)
     st.stop()
-crowd = found.ask("density", density, *PLACES[over], where or None, 90) if total > len(rows) else None
-shapes = decoded(st.query_params.get("shape", ""))
-chart = map_chart(
+is_sample = total > len(rows)
+cells = audit.ask("density", compute_density, *PLACES[over], where or None, 90, version=version) if is_sample else None
+shapes = decode_shapes(st.query_params.get("shape", ""))
+chart = draw_map(
     rows,
-    colour,
-    found.ask("topic labels", topic_labels, over, where),
+    color_column,
+    audit.ask("topic labels", list_topic_labels, over, where, version=version),
     shapes,
-    crowd,
-    sides=[found.ask("side", value_range, column) for column in PLACES[over]],
+    cells,
+    sides=[audit.ask("side", find_value_range, column) for column in PLACES[over]],
     dark=st.context.theme.type == "dark",
 )
 event = st.plotly_chart(
@@ -113,14 +123,14 @@ event = st.plotly_chart(
     selection_mode=("points", "box", "lasso"),
     config={"displaylogo": False, "scrollZoom": True, "modeBarButtonsToRemove": ["toImage"]},
 )
-shown = f"**{len(rows):,}** of **{total:,}** rows are drawn" if total > len(rows) else f"**{total:,}** rows"
+drawn = f"**{len(rows):,}** of **{total:,}** rows are drawn" if is_sample else f"**{total:,}** rows"
 st.caption(
-    f"{shown}; topics carry their most typical caption. Draw a lasso or a box to select, click a point to see it."
+    f"{drawn}. The name of a topic is its most typical caption. Draw a lasso or a box to select rows, or click one."
 )
-if new := drawn(event):
-    shapes = new
-    st.query_params["shape"] = encoded(shapes)
+if drawn_shapes := read_drawn_shapes(event):
+    shapes = drawn_shapes
+    st.query_params["shape"] = encode_shapes(shapes)
 if shapes:
-    selected(shapes, where)
+    show_selection(shapes, where)
 else:
-    clicked(event)
+    show_clicked_row(event)

@@ -1,149 +1,154 @@
-"""Overview: what was audited and what was found, with ways into the rows behind each number."""
+"""Overview: what was audited and what was found, with links to the rows behind each number."""
 
 import json
 
 import streamlit as st
 
-from auditor.query.distributions import histograms_and_densities
-from auditor.query.row_queries import errors as find_errors
-from auditor.query.summary import AT_LEAST, summarise
-from auditor.score.statistics.caption_timing import SURE
-from dashboard import charts
-from dashboard.audit_source import source
-from dashboard.display_text import Number, empty, label, number_cards, percent, share_of_noise, status_label
-from dashboard.records import bars, cells, null_curves, statistics_kinds
+from auditor.query.distributions import TimeShifts, compute_histograms_and_densities
+from auditor.query.row_queries import errors as list_errors
+from auditor.query.summary import AT_LEAST, Summary, summarise
+from auditor.report.charts import draw_counts, draw_density, draw_histogram, draw_score_mixture
+from auditor.score.statistics.caption_timing import SIGNIFICANT_P
+from dashboard.audit_source import open_first_audit
+from dashboard.chart_view import FULL, HALF, show_chart
+from dashboard.display_text import (
+    NumberCard,
+    column_label,
+    format_part,
+    make_noise_card,
+    show_empty_state,
+    show_number_cards,
+    status_label,
+)
+from dashboard.records import cell_ranges, estimated_kinds
 from dashboard.url_state import BROWSE
 
-SIDES = {"captions": "uncertainty_text", "media": "uncertainty_visual"}
-
-found = source()
-database = found.database
-summary = found.ask("summary", summarise)
-
-st.title("Overview")
-st.text(
-    f"{database.manifest.get('corpus', {}).get('spec', '')}  ·  {database.manifest.get('model', {}).get('spec', '')}"
+UNCERTAINTIES = {"captions": "uncertainty_text", "media": "uncertainty_visual"}
+LINKS = (
+    ("Mismatched pairs", {"flag": "mismatch"}),
+    ("Ambiguous captions", {"flag": "ambiguous_text", "sort": "matches_text"}),
+    ("Ambiguous media", {"flag": "ambiguous_visual", "sort": "matches_visual"}),
+    ("Unusable rows", {"status": "not ok", "sort": "corpus order"}),
 )
-if not summary.rows:
-    empty("Nothing has been audited yet", "Rows appear here shard by shard while the audit runs.")
-    st.stop()
+MANIFEST_PARTS = ("corpus", "model", "settings", "thresholds", "versions", "created", "finished")
 
-number_cards(
-    [
-        Number("Rows", f"{summary.rows:,}"),
-        Number("Usable", percent(summary.usable / summary.rows)),
-        Number("Flagged as mismatched", f"{summary.flags['mismatch']:,}"),
-        Number("Duplicates", f"{summary.duplicates:,}"),
-    ]
-)
-ambiguous = [
-    Number(words, f"{summary.flags[flag]:,}", f"{percent(summary.flags[flag] / max(summary.usable, 1))} of the usable")
-    for words, flag in (("Ambiguous captions", "ambiguous_text"), ("Ambiguous media", "ambiguous_visual"))
-]
-number_cards([*map(share_of_noise, summary.noise), *ambiguous])
+audit = open_first_audit()
+database = audit.database
 
-with st.container(horizontal=True):
-    for words, query in (
-        ("Mismatched pairs", {"flag": "mismatch"}),
-        ("Ambiguous captions", {"flag": "ambiguous_text", "sort": "matches_text"}),
-        ("Ambiguous media", {"flag": "ambiguous_visual", "sort": "matches_visual"}),
-        ("What could not be used", {"status": "not ok", "sort": "corpus order"}),
-    ):
-        st.page_link(BROWSE, label=words, icon=":material/arrow_forward:", query_params=query)
 
-kinds = statistics_kinds(database)
-left, right = st.columns(2, gap="large")
-with left:
-    st.subheader("Do they belong together?")
-    if kinds:
-        kind = st.segmented_control(
-            "Kind",
-            kinds,
-            default=kinds[0],
-            key="pairs",
-            bind="query-params",
-            required=True,
-            label_visibility="collapsed",
-        )
-        st.altair_chart(
-            charts.null_chart(null_curves(database, kind)),
-            alt="Scores of all pairs, and the part that random re-pairings explain",
-        )
-        st.caption(
-            "Random re-pairings of captions show what mismatched pairs look like; the orange part is what they explain."
-            f" {AT_LEAST}"
-        )
-    else:
-        empty("Not estimated", "Too few pairs to tell, or the audit has not been scored yet.")
-with right:
-    st.subheader("What could be used?")
-    st.altair_chart(charts.counts({status_label(s): n for s, n in summary.status.items()}), alt="Rows by status")
-    errors = found.ask("errors", find_errors, 20) if summary.usable < summary.rows else []
-    if errors:
-        st.dataframe(
-            errors,
-            hide_index=True,
-            height=220,
-            column_config={"error_message": st.column_config.TextColumn("what was wrong", width="large")},
-        )
-    else:
-        st.caption("Every row could be used.")
-
-st.subheader("How ambiguous?")
-x = "similarity"
-histograms, densities = found.ask("ambiguity", histograms_and_densities, x, tuple(SIDES.values()), 50, 40)
-for column, side, counted in zip(st.columns(2, gap="large"), SIDES.values(), histograms, strict=True):
-    with column:
-        st.altair_chart(
-            charts.histogram(bars(counted), label(side)),
-            alt=f"Histogram of {label(side)}",
-        )
-
-if summary.time_shifts:
-    st.subheader("In step with the picture?")
-    st.altair_chart(
-        charts.histogram(bars(summary.time_shifts.histogram()), "seconds to add to the spans", of="videos"),
-        alt="Shifts of the videos whose timed captions are out of step",
+def show_numbers(summary: Summary) -> None:
+    show_number_cards(
+        [
+            NumberCard("Rows", f"{summary.rows:,}"),
+            NumberCard("Usable", format_part(summary.usable, summary.rows)),
+            NumberCard("Flagged as mismatched", f"{summary.flags['mismatch']:,}"),
+            NumberCard("Duplicates", f"{summary.duplicates:,}"),
+        ]
     )
-    st.caption(f"Out of step: {summary.time_shifts.words()}.")
-    if summary.time_shifts.shifted:
-        out_of_step = {"where": f"p_time_shift <= {SURE}", "sort": "time_shift_gain"}
-        st.page_link(BROWSE, label="Captions out of step", icon=":material/arrow_forward:", query_params=out_of_step)
+    ambiguous = [
+        NumberCard(label, f"{count:,}", f"{format_part(count, summary.usable)} of the usable rows")
+        for label, count in (
+            ("Ambiguous captions", summary.flags["ambiguous_text"]),
+            ("Ambiguous media", summary.flags["ambiguous_visual"]),
+        )
+    ]
+    show_number_cards([*map(make_noise_card, summary.noise), *ambiguous])
 
-st.subheader("Ambiguity against similarity")
-side = st.segmented_control(
-    "Of",
-    list(SIDES),
-    default="captions",
-    key="density",
-    bind="query-params",
-    required=True,
-    label_visibility="collapsed",
-)
-y = SIDES[side or "captions"]
-drawn = charts.density(cells(densities[list(SIDES.values()).index(y)]), x, y)
-event = st.altair_chart(
-    drawn, on_select="rerun", key=f"density-{y}", alt="Rows by similarity and uncertainty; click a cell to see its rows"
-)
-st.caption("Click a cell to browse its rows.")
-picked = (event.get("selection") or {}).get("cell") or []
-if picked:
-    cell = picked[0]
-    ranges = {
-        x: [f"{cell['x_low']:.9g}", f"{cell['x_high']:.9g}"],
-        y: [f"{cell['y_low']:.9g}", f"{cell['y_high']:.9g}"],
-    }
-    st.switch_page(BROWSE, query_params=ranges)
 
-with st.expander("How it was made"):
+def show_mismatches() -> None:
+    st.subheader("Do captions belong to their media?")
+    kinds = estimated_kinds(database)
+    if not kinds:
+        show_empty_state("Not estimated", "There are too few pairs, or the audit has not been scored yet.")
+        return
+    names = list(kinds)
+    kind = st.segmented_control(
+        "Kind",
+        names,
+        default=names[0],
+        key="pairs",
+        bind="query-params",
+        required=True,
+        label_visibility="collapsed",
+    )
+    statistics = kinds[kind or names[0]]
+    show_chart(draw_score_mixture(statistics["histogram"], statistics["pi0"], size=(HALF[0], 320)), "mixture")
+    st.caption(
+        f"Random re-pairings of captions show what mismatched pairs look like; they explain the orange part. {AT_LEAST}"
+    )
+
+
+def show_statuses(summary: Summary) -> None:
+    st.subheader("What could be read?")
+    counts = {status_label(status): count for status, count in summary.status.items()}
+    show_chart(draw_counts(counts, "Rows by status"), "statuses")
+    errors = audit.ask("errors", list_errors, 20) if summary.usable < summary.rows else []
+    if errors:
+        columns = {"error_message": st.column_config.TextColumn("error", width="large")}
+        st.dataframe(errors, hide_index=True, height=220, column_config=columns)
+    else:
+        st.caption("Every row is usable.")
+
+
+def show_ambiguity() -> None:
+    """Show the distributions of uncertainty; a click on a cell opens its rows on the Browse page."""
+    st.subheader("How ambiguous are they?")
+    columns = tuple(UNCERTAINTIES.values())
+    histograms, densities = audit.ask("ambiguity", compute_histograms_and_densities, "similarity", columns, 50, 40)
+    for container, column, counts in zip(st.columns(2, gap="large"), columns, histograms, strict=True):
+        with container:
+            show_chart(draw_histogram(counts, column_label(column), size=HALF), column)
+    if summary.time_shifts:
+        show_time_shifts(summary.time_shifts)
+    st.subheader("Ambiguity against similarity")
+    side = st.segmented_control(
+        "Of",
+        list(UNCERTAINTIES),
+        default="captions",
+        key="density",
+        bind="query-params",
+        required=True,
+        label_visibility="collapsed",
+    )
+    column = UNCERTAINTIES[side or "captions"]
+    density = densities[columns.index(column)]
+    labels = column_label("similarity"), column_label(column)
+    clicked_cell = show_chart(draw_density(density, *labels, size=FULL, clickable=True), f"density-{column}")
+    st.caption("The darker a cell, the more rows it holds. Click a cell to browse its rows.")
+    if clicked_cell:
+        st.switch_page(BROWSE, query_params=cell_ranges(density, clicked_cell))
+
+
+def show_time_shifts(shifts: TimeShifts) -> None:
+    st.subheader("Are timed captions in sync with their videos?")
+    label = "seconds to add to the spans"
+    show_chart(draw_histogram(shifts.histogram(), label, unit="videos", size=FULL), "time-shifts")
+    st.caption(f"Out of sync: {shifts.words()}.")
+    if shifts.shifted:
+        query = {"where": f"p_time_shift <= {SIGNIFICANT_P}", "sort": "time_shift_gain"}
+        st.page_link(BROWSE, label="Captions out of sync", icon=":material/arrow_forward:", query_params=query)
+
+
+summary = audit.ask("summary", summarise)
+corpus, model = database.manifest.get("corpus", {}), database.manifest.get("model", {})
+st.title("Overview")
+st.text(f"{corpus.get('spec', '')}  ·  {model.get('spec', '')}")
+if not summary.rows:
+    show_empty_state("Nothing has been audited yet", "Rows appear here shard by shard while the audit runs.")
+    st.stop()
+show_numbers(summary)
+with st.container(horizontal=True):
+    for label, query in LINKS:
+        st.page_link(BROWSE, label=label, icon=":material/arrow_forward:", query_params=query)
+first_column, second_column = st.columns(2, gap="large")
+with first_column:
+    show_mismatches()
+with second_column:
+    show_statuses(summary)
+show_ambiguity()
+with st.expander("How this audit was made"):
     st.code(
-        json.dumps(
-            {
-                k: database.manifest.get(k)
-                for k in ("corpus", "model", "settings", "thresholds", "versions", "created", "finished")
-            },
-            indent=1,
-        ),
+        json.dumps({name: database.manifest.get(name) for name in MANIFEST_PARTS}, indent=1),
         language="json",
         height=400,
     )

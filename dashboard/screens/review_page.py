@@ -1,4 +1,4 @@
-"""Review: one pair after the other, a key for each decision, the next pictures already loaded."""
+"""Review: one pair after the other, with a key for each decision and the next pictures already loaded."""
 
 from typing import Any
 
@@ -7,94 +7,99 @@ import streamlit as st
 from auditor.query.row_queries import row as find_row
 from auditor.query.sandbox import QueryError
 from auditor.review.certificate import certify
-from auditor.review.label_sample import judged_strata, marks_of_sample, read_sample
-from auditor.review.review_queues import CERTIFICATION, MOST, Place, marks_by, queue, queue_names
-from auditor.review.reviewer_agreement import reviewers_agreement
-from dashboard.audit_source import source
-from dashboard.display_text import empty, number, percent
-from dashboard.media_preview import REVIEW, thumbnails
-from dashboard.review_cards import COMPACT, cards, deck, send_all
-from dashboard.url_state import identity, reviewer
+from auditor.review.label_sample import count_labels, fetch_sample_marks, read_label_sample
+from auditor.review.review_queues import CERTIFICATION, MOST, QueueRow, fetch_queue, fetch_reviewer_marks, list_queues
+from auditor.review.reviewer_agreement import measure_agreement
+from dashboard.audit_source import open_first_audit
+from dashboard.display_text import format_number, format_percent, show_condition_error, show_empty_state
+from dashboard.media_preview import REVIEW, thumbnail_cache
+from dashboard.review_cards import REVIEW_NUMBERS, make_review_cards, resend_pictures, show_review_cards
+from dashboard.url_state import current_reviewer, format_row_id
 
-AHEAD = 12  # pictures that are loaded before they are asked for
+PRELOADED = 12  # pictures
 
-found = source()
-database = found.database
-
-
-def upcoming(places: list[Place], marks: dict[tuple[str, int], str]) -> list[Place]:
-    """Those without a mark of this reviewer; what was put off comes last."""
-    later: set[str] = st.session_state.get("skipped", set())
-    left = [place for place in places if (place.uid, place.caption_index) not in marks]
-    return sorted(left, key=lambda place: f"{place.uid}-{place.caption_index}" in later)
+audit = open_first_audit()
+database = audit.database
 
 
-def whole(place: Place) -> dict[str, Any] | None:
-    """The row of a place, read once for a session."""
-    known: dict[Place, dict[str, Any] | None] = st.session_state.setdefault("whole_rows", {})
-    if place not in known:
-        known[place] = find_row(database, place.uid, place.caption_index, place.shard)
-    return known[place]
+def format_queue_row_id(queue_row: QueueRow) -> str:
+    return format_row_id({"uid": queue_row.uid, "caption_index": queue_row.caption_index})
+
+
+def list_unmarked(queue: list[QueueRow], marks: dict[tuple[str, int], str]) -> list[QueueRow]:
+    """The rows that this reviewer has not marked, the skipped ones last."""
+    skipped: set[str] = st.session_state.get("skipped", set())
+    unmarked = [queue_row for queue_row in queue if (queue_row.uid, queue_row.caption_index) not in marks]
+    return sorted(unmarked, key=lambda queue_row: format_queue_row_id(queue_row) in skipped)
+
+
+def read_whole_row(queue_row: QueueRow) -> dict[str, Any] | None:
+    """All columns of a row, read once per session."""
+    rows: dict[QueueRow, dict[str, Any] | None] = st.session_state.setdefault("whole_rows", {})
+    if queue_row not in rows:
+        rows[queue_row] = find_row(database, queue_row.uid, queue_row.caption_index, queue_row.shard)
+    return rows[queue_row]
 
 
 @st.fragment
-def reviewing(places: list[Place], name: str) -> None:
-    marks = marks_by(database, reviewer())
-    left = upcoming(places, marks)
-    rows = [whole(place) for place in left[:AHEAD]]
-    blind = name.startswith(CERTIFICATION)  # the score would lead the eye
-    items = cards(database, [row for row in rows if row], thumbnails(REVIEW), marks, () if blind else COMPACT)
-    done = [identity({"uid": p.uid, "caption_index": p.caption_index}) for p in places if p not in left]
-    deck(database, f"{name} {reviewer()}", items, done=done, total=len(places), left=len(left))
+def show_queue(queue: list[QueueRow], name: str) -> None:
+    reviewer = current_reviewer()
+    marks = fetch_reviewer_marks(database, reviewer)
+    unmarked = list_unmarked(queue, marks)
+    rows = [row for queue_row in unmarked[:PRELOADED] if (row := read_whole_row(queue_row))]
+    numbers = () if name.startswith(CERTIFICATION) else REVIEW_NUMBERS  # a score would bias a certification
+    items = make_review_cards(database, rows, thumbnail_cache(REVIEW), marks, numbers)
+    decided = [format_queue_row_id(queue_row) for queue_row in queue if queue_row not in unmarked]
+    show_review_cards(database, f"{name} {reviewer}", items, decided=decided, total=len(queue), remaining=len(unmarked))
 
 
-def certificate(name: str) -> None:
-    """What the marks of a certification sample prove so far."""
-    sample = read_sample(database.files.folder, name)
-    proven = certify(judged_strata(sample, marks_of_sample(database, sample)), filtered=bool(sample.rules))
-    share = proven.mismatched
+def show_certificate(name: str) -> None:
+    """Show what the marks of a certification sample prove so far."""
+    sample = read_label_sample(database.files.folder, name)
+    certificate = certify(count_labels(sample, fetch_sample_marks(database, sample)), filtered=bool(sample.rules))
+    share = certificate.mismatched
     st.markdown(
-        f"**{proven.labels}** of {len(sample.rows)} judged: between **{percent(share.low)}** and "
-        f"**{percent(share.high)}** of the pairs are mismatched (90%)."
+        f"**{certificate.labels}** of {len(sample.rows)} judged: between **{format_percent(share.low)}** and "
+        f"**{format_percent(share.high)}** of the pairs are mismatched (90% confidence)."
     )
 
 
-def agreement() -> None:
-    """Of each two reviewers."""
-    pairs = reviewers_agreement(database)
-    if not pairs:
-        st.caption("Two reviewers must mark the same rows before their agreement can be told.")
+def show_reviewer_agreement() -> None:
+    """Show the agreement of each two reviewers."""
+    agreements = measure_agreement(database)
+    if not agreements:
+        st.caption("Two reviewers must mark the same rows before their agreement can be measured.")
         return
     st.dataframe(
         [
             {
-                "reviewers": f"{one.first}, {one.second}",
-                "rows": one.rows,
-                "same mark": percent(one.same),
-                "Cohen's kappa": number(one.kappa),
+                "reviewers": f"{agreement.first}, {agreement.second}",
+                "rows": agreement.rows,
+                "same mark": format_percent(agreement.same),
+                "Cohen's kappa": format_number(agreement.kappa),
             }
-            for one in pairs
+            for agreement in agreements
         ],
         hide_index=True,
     )
 
 
 with st.sidebar:
-    name = st.selectbox("Queue", queue_names(database), key="queue", bind="query-params")
-    where = st.text_input("Of the rows where", key="queue_where", bind="query-params", placeholder="kind = 'video'")
+    name = st.selectbox("Queue", list_queues(database), key="queue", bind="query-params")
+    where = st.text_input("Rows that meet", key="queue_where", bind="query-params", placeholder="kind = 'video'")
     st.caption(f"A queue has at most {MOST} rows. Draw a certification sample with `auditor certify`.")
 st.title("Review")
 try:
-    places = found.ask("queue", queue, name, where or None)
+    queue = audit.ask("queue", fetch_queue, name, where or None, version=database.reviews_version)
 except QueryError as error:
-    empty("The SQL condition cannot be used", str(error), icon=":material/error:")
+    show_condition_error(error)
     st.stop()
-if not places:
-    empty("This queue is empty", "No usable row meets the condition.")
+if not queue:
+    show_empty_state("This queue is empty", "No usable row meets the condition.")
     st.stop()
-send_all()
-reviewing(places, name)
+resend_pictures()
+show_queue(queue, name)
 with st.expander("Agreement of reviewers, and what the marks prove"):
     if name.startswith(CERTIFICATION):
-        certificate(name.removeprefix(CERTIFICATION))
-    agreement()
+        show_certificate(name.removeprefix(CERTIFICATION))
+    show_reviewer_agreement()

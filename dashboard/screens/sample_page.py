@@ -1,216 +1,244 @@
-"""Sample: one pair large, its scores in words, the evidence behind them, and a reviewer's mark."""
+"""Sample: one pair in large, its scores in words, the evidence behind them, and the marks of reviewers."""
 
 from dataclasses import asdict
 from typing import Any
 
 import streamlit as st
 
-from auditor.query.by_medium import captions_of
-from auditor.query.distributions import percentiles
-from auditor.query.explain import Explanation, explain
-from auditor.query.word_influence import weigh_words
-from auditor.review.flag_precision import Precision, precision
-from auditor.review.review_queues import marks_by
+from auditor.query.distributions import compute_percentiles
+from auditor.query.explain import Explanation, explain_row
+from auditor.query.row_queries import captions_of, list_row_marks
+from auditor.query.search import weigh_words
+from auditor.report.charts import draw_lines
+from auditor.review.flag_precision import FlagPrecision, measure_flag_precision
+from auditor.review.review_queues import fetch_reviewer_marks
 from auditor.schema import MARKS
 from auditor.workers.encoder_client import SearchError
-from dashboard import charts
-from dashboard.audit_source import source
+from dashboard.audit_source import open_first_audit
+from dashboard.chart_view import FULL, show_chart
 from dashboard.display_text import (
     MARK_ICONS,
-    empty,
-    flag_badges,
-    number,
-    percent,
-    score_words,
-    shortened,
-    span_words,
-    weighed_html,
+    describe_scores,
+    describe_span,
+    format_number,
+    format_percent,
+    render_word_gains,
+    shorten_text,
+    show_empty_state,
+    show_flag_badges,
 )
-from dashboard.evidence_panels import evidence
-from dashboard.gallery import mark_row, show_medium
-from dashboard.media_preview import LARGE, frame_strip, original, playable, played, thumbnails
-from dashboard.records import cards, marks_of, neighbour
-from dashboard.url_state import BROWSE, SAMPLE, parse_view, reviewer, sample_query, wanted_row
-
-WEIGHING = (
-    "The similarity with each word, or two or three together, left out. Orange speaks against the medium, blue for it."
+from dashboard.evidence_panels import show_evidence
+from dashboard.gallery import mark_row, show_preview
+from dashboard.media_preview import (
+    LARGE,
+    make_frame_strip,
+    playback_seconds,
+    read_original,
+    thumbnail_cache,
+    video_mime_type,
+)
+from dashboard.records import find_neighbor, list_cards
+from dashboard.url_state import (
+    BROWSE,
+    SAMPLE,
+    current_reviewer,
+    find_requested_row,
+    parse_index,
+    parse_view,
+    sample_query,
 )
 
-LOOKED_THROUGH = 200  # cards, for one that is not marked
+Row = dict[str, Any]
+WORDS_HELP = (
+    "Each word, or two or three together, is left out and the similarity is measured again. "
+    "Orange words speak against the medium, blue words for it."
+)
+CARDS_AHEAD = 200  # searched for an unmarked row
 
-found = source()
-database = found.database
+audit = open_first_audit()
+database = audit.database
 
 
-def medium(row: dict[str, Any]) -> bytes | None:
-    """The medium, large; returns a video's bytes for its strip."""
-    data = original(database, row) if row["kind"] == "video" and row["status"] == "ok" else None
-    form = playable(data) if data else None
-    if data and form:
-        start, end = played(row)
-        st.video(data, format=form, start_time=start, end_time=end)
+def show_medium(row: Row) -> bytes | None:
+    """Show the medium in large and return the bytes of a video for its frame strip."""
+    data = read_original(database, row) if row["kind"] == "video" and row["status"] == "ok" else None
+    mime_type = video_mime_type(data) if data else None
+    if data and mime_type:
+        start, end = playback_seconds(row)
+        st.video(data, format=mime_type, start_time=start, end_time=end)
         if row["start"] is not None:
-            st.caption(span_words(row))
+            st.caption(describe_span(row))
     else:
-        (shown,) = thumbnails(LARGE).show(database, [row])
-        show_medium(shown, row)
-        if data and shown.jpeg:
+        (preview,) = thumbnail_cache(LARGE).show(database, [row])
+        show_preview(preview, row)
+        if data and preview.jpeg:
             st.caption("Browsers do not play this codec; the frames below are those that were encoded.")
+    size = f"{row['width']} × {row['height']}" if row["width"] else ""
+    duration = f"{row['duration']:.1f} s" if row["duration"] else ""
+    st.caption(" · ".join(part for part in (row["kind"] or "no medium", size, duration) if part))
     return data
 
 
-def reviewing(row: dict[str, Any]) -> None:
-    """The buttons that keep a mark: on the first screen, beside the picture."""
+def show_mark_form(row: Row) -> None:
+    """Show the mark buttons next to the medium, on the first screen."""
     with st.container(horizontal=True, vertical_alignment="center", key="verdict"):
         for mark in MARKS:
             if st.button(mark, shortcut=mark[0], icon=MARK_ICONS[mark], key=f"mark-{mark}"):
-                mark_row(database, row, mark, note_of(row))
-                after, by = following(row) if st.session_state.get("go_on") else (None, 0)
-                if after:
-                    go(after, by)
+                mark_row(database, row, mark, str(st.session_state.get(note_key(row)) or ""))
+                next_row, steps = find_next_row(row) if st.session_state.get("go_on") else (None, 0)
+                if next_row:
+                    go_to_row(next_row, steps)
         with st.popover("Note", icon=":material/edit_note:"):
-            st.text_input("Note", key=note_key(row), placeholder="kept with your next mark")
-        st.toggle("Go on", key="go_on", bind="query-params", help="After a mark, go on to the next.")
+            st.text_input("Note", key=note_key(row), placeholder="stored with your next mark")
+        st.toggle("Auto-advance", key="go_on", bind="query-params", help="Go to the next row after each mark.")
 
 
-def note_key(row: dict[str, Any]) -> str:
+def note_key(row: Row) -> str:
     return f"note-{row['uid']}-{row['caption_index']}"
 
 
-def note_of(row: dict[str, Any]) -> str:
-    return str(st.session_state.get(note_key(row)) or "")
-
-
-def reviewed(row: dict[str, Any]) -> None:
-    """What reviewers said of this pair, and of the flagged pairs together."""
-    marks = marks_of(database, row["uid"], row["caption_index"] or 0)
+def show_marks(row: Row) -> None:
+    """Show the marks of all reviewers on this pair, and the measured precision of the mismatch flag."""
+    marks = list_row_marks(database, row["uid"], row["caption_index"] or 0)
     if len({mark["mark"] for mark in marks}) > 1:
         st.markdown(":orange-badge[reviewers disagree]")
     if marks:
         st.dataframe(marks, hide_index=True)
-    measured(precision(database))
+    show_precision(measure_flag_precision(database))
 
 
-def scores(row: dict[str, Any]) -> None:
-    """The numbers, a line each; what one means is told when the pointer rests on it."""
+def show_precision(precision: FlagPrecision) -> None:
+    expected = format_percent(precision.expected, 0)
+    if precision.measured is None:
+        st.caption(f"Expected share of mismatches among the flagged pairs: {expected}. Nobody has judged any yet.")
+    else:
+        interval = f"{format_percent(precision.low, 0)} to {format_percent(precision.high, 0)}"
+        measured = f"**{format_percent(precision.measured, 0)}** of {precision.judged} ({interval})"
+        st.caption(f"Flagged pairs that reviewers call bad: {measured}; expected: **{expected}**.")
+
+
+def show_scores(row: Row) -> None:
+    """Show the scores, one per line, with their meaning as help."""
     with st.container(key="scores", gap=None):
-        for score in score_words(row, found.ask("percentiles", percentiles, row)):
-            st.markdown(f"**{score.value}** :gray[{score.label}]", help=f"{score.label}: {score.words}.")
+        for score in describe_scores(row, audit.ask("percentiles", compute_percentiles, row)):
+            st.markdown(f"**{score.value}** :gray[{score.label}]", help=f"{score.label}: {score.sentence}.")
 
 
-def weighed(row: dict[str, Any]) -> None:
-    """On demand: which words of the caption speak against the medium."""
-    if not st.toggle("Which words speak against it?", key="words", bind="query-params", help=WEIGHING):
+def show_word_gains(row: Row) -> None:
+    """On demand, show which words of the caption speak against the medium."""
+    if not st.toggle("Which words speak against it?", key="words", bind="query-params", help=WORDS_HELP):
         return
     try:
-        with st.spinner("Asking the audit's text tower …"):
-            told = found.ask(f"words of {row['uid']} {row['caption_index']}", weigh_words, row)
+        with st.spinner("Encoding the caption without its words …"):
+            influence = audit.ask(f"words of {row['uid']} {row['caption_index']}", weigh_words, row)
     except SearchError as error:
-        empty("The words cannot be weighed", str(error), icon=":material/error:")
+        show_empty_state("The words cannot be compared", str(error), icon=":material/error:")
         return
-    st.html(weighed_html([(word.word, word.gain) for word in told.words]))
-    if told.phrase_gain > 0:
-        st.caption(f"Without the phrase below the similarity would be {number(told.phrase_gain)} higher:")
-        st.text(told.phrase)
+    st.html(render_word_gains([(word.word, word.gain) for word in influence.words]))
+    if influence.phrase_gain > 0:
+        st.caption(f"Without this phrase the similarity would be {format_number(influence.phrase_gain)} higher:")
+        st.text(influence.phrase)
     else:
-        st.caption("No word or phrase makes it fit worse.")
+        st.caption("No word or phrase lowers the similarity.")
 
 
-def best_of_corpus(told: Explanation) -> None:
-    """The caption of the corpus that fits this medium best, beside its own."""
-    if told.captions and told.caption_rank is not None:
-        best = told.captions[0]
-        own = row["similarity"] if row else None
-        st.caption(f"The best caption of the corpus for it: **{number(best.similarity)}**, its own **{number(own)}**")
-        text, way = st.columns([5, 1], vertical_alignment="center")
-        text.text(shortened(best.caption))
-        way.page_link(SAMPLE, label="Open", query_params=sample_query(asdict(best)))
+def show_best_caption(row: Row, explanation: Explanation) -> None:
+    """Show the caption of the corpus that fits this medium best, next to its own similarity."""
+    if explanation.captions and explanation.caption_rank is not None:
+        best = explanation.captions[0]
+        similarity, own_similarity = format_number(best.similarity), format_number(row["similarity"])
+        st.caption(f"Best caption in the corpus: similarity **{similarity}**, its own **{own_similarity}**")
+        text, link = st.columns([5, 1], vertical_alignment="center")
+        text.text(shorten_text(best.caption))
+        link.page_link(SAMPLE, label="Open", query_params=sample_query(asdict(best)))
 
 
-def siblings(row: dict[str, Any]) -> None:
-    """The other captions of this medium."""
-    rows = [other for other in own_captions if other["caption_index"] != row["caption_index"]]
-    if not rows:
+def show_sibling_captions(row: Row) -> None:
+    """Show the other captions of this medium."""
+    siblings = [other for other in medium_rows if other["caption_index"] != row["caption_index"]]
+    if not siblings:
         return
-    st.subheader("Its other captions", help="Each with its probability of a mismatch.")
-    for other in rows:
-        score, text, way = st.columns([1, 9, 1], vertical_alignment="center")
-        score.markdown(f"**{number(other['p_mismatch'])}**")
-        text.text(shortened(other["caption"]) or "(no caption)")
-        way.page_link(SAMPLE, label="Open", query_params=sample_query(other, view, at))
+    st.subheader("Other captions of this medium", help="Each with its probability of a mismatch.")
+    for other in siblings:
+        score, text, link = st.columns([1, 9, 1], vertical_alignment="center")
+        score.markdown(f"**{format_number(other['p_mismatch'])}**")
+        text.text(shorten_text(other["caption"]) or "(no caption)")
+        link.page_link(SAMPLE, label="Open", query_params=sample_query(other, view, position))
 
 
-def measured(judged: Precision) -> None:
-    expected = percent(judged.expected, 0)
-    if judged.measured is None:
-        st.caption(f"Of all pairs flagged as mismatched {expected} should be; nobody has judged any yet.")
-    else:
-        interval = f"{percent(judged.low, 0)} to {percent(judged.high, 0)}"
-        found_bad = f"**{percent(judged.measured, 0)}** of {judged.judged} ({interval})"
-        st.caption(f"Flagged pairs that reviewers call bad: {found_bad}; expected: **{expected}**.")
+def find_row_at(steps: int) -> Row | None:
+    return None if position is None else find_neighbor(database, condition, view, position + steps)
 
 
-def at_place(by: int) -> dict[str, Any] | None:
-    return None if at is None else neighbour(database, condition, view, at + by)
+def find_next_row(row: Row) -> tuple[Row | None, int]:
+    """The next row and its distance in cards.
 
-
-def following(row: dict[str, Any]) -> tuple[dict[str, Any] | None, int]:
-    """The next row and how far it is: a mark may take this row out of the selection, and the next into its place.
-
-    Where cards are media, the captions of this one that are not marked yet come first.
+    If cards are media, the later captions of this medium come first. If the selection depends on marks, a mark may
+    have removed this row, and the next row has taken its position.
     """
-    if view.grouped and at is not None:
-        left = [other for other in own_captions if (other["caption_index"] or 0) > (row["caption_index"] or 0)]
-        if left:
-            return left[0], 0
-    if "review" in (condition or "").lower():
-        here = at_place(0)
-        if here is None or any(here[name] != row[name] for name in ("uid", "caption_index", "shard")):
-            return here, 0
-    return at_place(1), 1
+    if view.grouped and position is not None:
+        later_captions = [other for other in medium_rows if (other["caption_index"] or 0) > (row["caption_index"] or 0)]
+        if later_captions:
+            return later_captions[0], 0
+    if database.freshness(condition):
+        row_here = find_row_at(0)
+        if row_here is None or any(row_here[name] != row[name] for name in ("uid", "caption_index", "shard")):
+            return row_here, 0
+    return find_row_at(1), 1
 
 
-def next_unmarked(row: dict[str, Any]) -> tuple[dict[str, Any] | None, int]:
-    """The next row of the view that this reviewer has not marked, and how far it is; looks some hundred cards ahead."""
-    marks = marks_by(database, reviewer())
-    for by, card in enumerate(cards(database, condition, view, LOOKED_THROUGH, at or 0)):
-        for one in card:
-            key = (one["uid"], one["caption_index"] or 0)
+def find_unmarked_row(row: Row) -> tuple[Row | None, int]:
+    """The next row that this reviewer has not marked and its distance, within the next CARDS_AHEAD cards."""
+    marks = fetch_reviewer_marks(database, current_reviewer())
+    for steps, card in enumerate(list_cards(database, condition, view, CARDS_AHEAD, position or 0)):
+        for other in card:
+            key = (other["uid"], other["caption_index"] or 0)
             if key not in marks and key != (row["uid"], row["caption_index"] or 0):
-                return one, by
+                return other, steps
     return None, 0
 
 
-def go_to_unmarked(row: dict[str, Any]) -> None:
-    words = "The next one that you have not marked."
-    if not st.button("Go to unmarked", shortcut="n", key="next-unmarked", help=words, disabled=at is None):
+def show_unmarked_button(row: Row) -> None:
+    label, hint = "Next unmarked", "Go to the next row that you have not marked."
+    if not st.button(label, shortcut="n", key="next-unmarked", help=hint, disabled=position is None):
         return
-    after, by = next_unmarked(row)
-    if after:
-        go(after, by)
+    next_row, steps = find_unmarked_row(row)
+    if next_row:
+        go_to_row(next_row, steps)
     else:
-        st.toast(f"{reviewer()} has marked the next {LOOKED_THROUGH} rows, or all there are")
+        st.toast(f"{current_reviewer()} has marked all of the next {CARDS_AHEAD} rows")
 
 
-def go(row: dict[str, Any], by: int) -> None:
-    """To another row; parameters of widgets (reviewer, go_on) stay as they are."""
-    st.query_params.update(sample_query(row, view, None if at is None else at + by))
+def go_to_row(row: Row, steps: int) -> None:
+    """Open another row; the parameters of widgets (reviewer, go_on) stay as they are."""
+    st.query_params.update(sample_query(row, view, None if position is None else position + steps))
     st.rerun()
 
 
-def step(words: str, row: dict[str, Any] | None, by: int, key: str) -> None:
-    if st.button(words, disabled=row is None, shortcut=key, key=words.lower()) and row:
-        go(row, by)
+def show_step_button(label: str, row: Row | None, steps: int, shortcut: str) -> None:
+    if st.button(label, disabled=row is None, shortcut=shortcut, key=label.lower()) and row:
+        go_to_row(row, steps)
 
 
-def over_time(told: Explanation, row: dict[str, Any], data: bytes | None) -> None:
-    if told.frames:
+def show_navigation(row: Row) -> None:
+    show_step_button("Previous", find_row_at(-1), -1, "Left")
+    show_step_button("Next", *find_next_row(row), "Right")
+    show_unmarked_button(row)
+    query = view.query(position or 0)
+    st.page_link(BROWSE, label="Back to the gallery", icon=":material/photo_library:", query_params=query)
+    caption = f"  ·  caption {row['caption_index'] + 1}" if row["caption_index"] else ""
+    st.text(f"{row['key']}  ·  {row['shard']}{caption}")
+
+
+def show_frames(explanation: Explanation, row: Row, data: bytes | None) -> None:
+    """Show the similarity of each frame to the caption, and the frames themselves."""
+    points = [(frame.time, frame.similarity) for frame in explanation.frames if frame.time is not None]
+    if points:
         st.subheader("Frame by frame")
-        st.altair_chart(
-            charts.frames([asdict(frame) for frame in told.frames], told.best_frame),
-            alt="Similarity of each frame to the caption",
-        )
-    strip = frame_strip(database, row, data, row["frames"] or 12) if data else []
+        labels = "seconds", "similarity of the frame"
+        size = FULL[0], 220.0
+        show_chart(draw_lines({"frame": points}, *labels, size=size, highlight=explanation.best_frame), "frames")
+    strip = make_frame_strip(database, row, data, row["frames"] or 12) if data else []
     if strip:
         with st.container(key="strip-frames"):
             for column, (time, jpeg) in zip(st.columns(len(strip), gap="small"), strip, strict=True):
@@ -218,68 +246,51 @@ def over_time(told: Explanation, row: dict[str, Any], data: bytes | None) -> Non
                 column.caption(f"{time:.1f} s" if time is not None else "")
 
 
-row = wanted_row(database)
+row = find_requested_row(database)
 if row is None:
-    missing = "uid" in st.query_params
     st.title("Sample")
-    empty(
-        "There is no such row" if missing else "There is no pair to look at",
-        "Open one from the gallery, or from a chart of the overview.",
+    show_empty_state(
+        "There is no such row" if "uid" in st.query_params else "There is no pair to look at",
+        "Open one from the gallery or from a chart on the Overview page.",
     )
     st.page_link(BROWSE, label="Browse", icon=":material/photo_library:", query_params={})
     st.stop()
 assert row is not None
 
 view = parse_view(st.query_params.get("from", ""))
-place = st.query_params.get("at", "" if "uid" in st.query_params else "0")  # without a row: the first of all
-at = int(place) if place.isascii() and place.isdecimal() and len(place) < 12 else None
-condition = view.selection.condition(database) if at is not None else None
-own_captions = captions_of(database, row).to_pylist()
+position = parse_index(st.query_params.get("at", "" if "uid" in st.query_params else "0"), longest=11)
+condition = view.selection.condition(database) if position is not None else None
+medium_rows = captions_of(database, row).to_pylist()
 
 with st.container(horizontal=True, vertical_alignment="center"):
-    step("Previous", at_place(-1), -1, "Left")
-    step("Next", *following(row), "Right")
-    go_to_unmarked(row)
-    st.page_link(BROWSE, label="Back to the gallery", icon=":material/photo_library:", query_params=view.query(at or 0))
-    st.text(
-        f"{row['key']}  ·  {row['shard']}"
-        + (f"  ·  caption {row['caption_index'] + 1}" if row["caption_index"] else "")
-    )
-
-left, right = st.columns([3, 2], gap="large")
-with left, st.container(key="medium"):
-    data = medium(row)
-    size = f"{row['width']} × {row['height']}" if row["width"] else ""
-    st.caption(
-        " · ".join(
-            part
-            for part in (row["kind"] or "no medium", size, f"{row['duration']:.1f} s" if row["duration"] else "")
-            if part
-        )
-    )
-with right:
+    show_navigation(row)
+first_column, second_column = st.columns([3, 2], gap="large")
+with first_column, st.container(key="medium"):
+    data = show_medium(row)
+with second_column:
     with st.container(key="caption"):
         st.text(row["caption"] or "(no caption)")
-    flag_badges(row)
-    beside = st.container(key="best")
+    show_flag_badges(row)
+    best_caption = st.container(key="best")
     if row["status"] != "ok":
-        empty("This pair could not be measured", row["error_message"] or row["status"], icon=":material/error:")
-    reviewing(row)
-    scores(row)
+        problem = row["error_message"] or row["status"]
+        show_empty_state("This pair could not be measured", problem, icon=":material/error:")
+    show_mark_form(row)
+    show_scores(row)
     if row["status"] == "ok":
-        weighed(row)
-    reviewed(row)
+        show_word_gains(row)
+    show_marks(row)
 
-siblings(row)
+show_sibling_captions(row)
 if row["status"] == "ok":
-    with st.spinner("Looking through the corpus …"):
-        told = found.ask("explain", explain, row["uid"], row["caption_index"], row["shard"])
-    with beside:
-        best_of_corpus(told)
-    over_time(told, row, data)
-    if told.compared_with == "nothing":
-        empty("No evidence was kept", "The embeddings of this audit are not here, so nothing can be compared.")
+    with st.spinner("Searching the corpus …"):
+        explanation = audit.ask("explain", explain_row, row["uid"], row["caption_index"], row["shard"])
+    with best_caption:
+        show_best_caption(row, explanation)
+    show_frames(explanation, row, data)
+    if explanation.compared_with == "nothing":
+        show_empty_state("There is no evidence", "This audit has no embeddings to compare with.")
     else:
-        evidence(database, told)
+        show_evidence(database, explanation)
 with st.expander("All columns"):
     st.dataframe([{"column": name, "value": str(value)} for name, value in row.items()], hide_index=True, height=500)

@@ -1,58 +1,45 @@
-"""Shards: which part of the corpus is bad, a line for every shard, topic or value of a column; a click browses it."""
+"""Shards: which part of the corpus is bad. One line for each shard, topic or value of a column; a click browses it."""
 
 import streamlit as st
 
-from auditor.query.corpus_groups import Group, Groups, grouping_columns, groups_by
-from dashboard.audit_source import source
-from dashboard.display_text import empty, label
-from dashboard.heat_table import heated
+from auditor.query.corpus_groups import Group, Groups, group_rows, list_grouping_columns
+from dashboard.audit_source import open_first_audit
+from dashboard.display_text import column_label, show_empty_state, style_heat_table
+from dashboard.records import group_record
 from dashboard.url_state import BROWSE, FAULTS
 
 SORTS = ("mismatched", "unusable", "ambiguous", "rows", "name")
+LINE, HEADER, TALLEST = 35, 38, 640  # pixels of a table
 
-found = source()
-database = found.database
+audit = open_first_audit()
+database = audit.database
 
 
-def ordered(groups: list[Group], by: str) -> list[Group]:
-    """The worst first; those without a number last."""
-    if by == "name":
+def sort_groups(groups: list[Group], sort: str) -> list[Group]:
+    """The worst groups first, those without a number last."""
+    if sort == "name":
         return sorted(groups, key=lambda group: group.name)
-    if by == "rows":
+    if sort == "rows":
         return sorted(groups, key=lambda group: -group.rows)
-    return sorted(groups, key=lambda group: -(share.share if (share := getattr(group, by)) else -1.0))
+    return sorted(groups, key=lambda group: -(share.share if (share := getattr(group, sort)) else -1.0))
 
 
-def record(group: Group, faults: bool) -> dict[str, object]:
-    mismatched = group.mismatched
-    return {
-        "part": group.name,
-        "rows": group.rows,
-        "unusable": 100 * group.unusable.share,
-        "mismatched": None if mismatched is None else 100 * mismatched.share,
-        "at least": None if mismatched is None else 100 * mismatched.low,
-        "at most": None if mismatched is None else 100 * mismatched.high,
-        "ambiguous": None if group.ambiguous is None else 100 * group.ambiguous.share,
-        "similarity": group.similarity,
-        **({"faults": "; ".join(group.faults)} if faults else {}),
-    }
-
-
-def table(parts: Groups, groups: list[Group]) -> None:
-    """The heat table; a click on any cell of a line browses its rows."""
+def show_table(column: str, groups: list[Group]) -> None:
+    """Show the heat table; a click on a cell browses the rows of its line."""
     with_faults = any(group.faults for group in groups)
-    columns = {name: st.column_config.NumberColumn(format="%.1f%%") for name in ("unusable", "mismatched", "ambiguous")}
-    columns |= {name: st.column_config.NumberColumn(format="%.1f%%", width="small") for name in ("at least", "at most")}
+    shares = {name: st.column_config.NumberColumn(format="%.1f%%") for name in ("unusable", "mismatched", "ambiguous")}
+    ends = {name: st.column_config.NumberColumn(format="%.1f%%", width="small") for name in ("at least", "at most")}
     event = st.dataframe(
-        heated([record(group, with_faults) for group in groups]),
-        key=f"parts-{parts.by}",
+        style_heat_table([group_record(group, with_faults) for group in groups]),
+        key=f"parts-{column}",
         hide_index=True,
-        height=min(35 * len(groups) + 38, 640),
+        height=min(LINE * len(groups) + HEADER, TALLEST),
         on_select="rerun",
         selection_mode="single-cell",
-        column_config=columns
-        | {
-            "part": st.column_config.TextColumn(label(parts.by), width=340 if parts.by == "topic" else "medium"),
+        column_config={
+            **shares,
+            **ends,
+            "group": st.column_config.TextColumn(column_label(column), width=340 if column == "topic" else "medium"),
             "rows": st.column_config.NumberColumn(format="localized"),
             "similarity": st.column_config.NumberColumn("mean similarity", format="%.3f"),
             "faults": st.column_config.TextColumn(width="large"),
@@ -64,21 +51,21 @@ def table(parts: Groups, groups: list[Group]) -> None:
 
 st.title("Shards")
 with st.container(horizontal=True, vertical_alignment="bottom"):
-    by = st.selectbox("A line for each", grouping_columns(database), key="by", bind="query-params", width=320)
+    column = st.selectbox("One line per", list_grouping_columns(database), key="by", bind="query-params", width=320)
     sort = st.selectbox("Sort by", SORTS, key="first", bind="query-params", width=200)
-parts: Groups = found.ask("groups", groups_by, by)
-if not parts.groups:
-    empty("Nothing has been audited yet", "Lines appear here while the audit runs.")
+result: Groups = audit.ask("groups", group_rows, column, version=database.reviews_version)
+if not result.groups:
+    show_empty_state("Nothing has been audited yet", "Lines appear here while the audit runs.")
     st.stop()
-groups = ordered(parts.groups, sort)
+groups = sort_groups(result.groups, sort)
 st.markdown(
-    f"**{len(groups):,}** parts, the deeper the colour the worse; click one to browse its rows."
-    + (f" {parts.left_out:,} smaller ones are not listed." if parts.left_out else "")
+    f"**{len(groups):,}** groups. The deeper the color, the worse the group; click one to browse its rows."
+    + (f" {result.left_out:,} smaller groups are not listed." if result.left_out else "")
 )
-table(parts, groups)
+show_table(column, groups)
 st.caption(
-    "Mismatched with its 90% interval (at least, at most). Small parts are drawn towards the whole corpus, so that a "
-    "few rows do not make the worst one."
+    "Mismatched pairs are estimated with a 90% interval (at least, at most). The estimates of small groups are shrunk "
+    "toward the whole corpus, so that a few rows do not make a group the worst."
 )
 if any(group.faults for group in groups):
-    st.page_link(FAULTS, label="All faults, and what would repair them", icon=":material/report:")
+    st.page_link(FAULTS, label="All faults and their repairs", icon=":material/report:")

@@ -1,245 +1,235 @@
-"""Thresholds: what a filter would keep, what it costs, who stands at the cut, and the file or command that does it."""
+"""Thresholds: what a filter keeps and loses, the pairs at its cut, and the file or command that applies it."""
 
-import math
 import shlex
 from typing import Any
 
 import streamlit as st
 
-from auditor.keep.rule_effects import Effects, nearest_cut, rule_effects
-from auditor.keep.subset_drift import Drift, find_drift
-from auditor.keep.thresholds import ThresholdError, choose_cut, count_pairs, cuts
-from auditor.query.distributions import find_ranges_together, histogram
+from auditor.keep.rule_effects import RuleEffects, fetch_rows_near_cut, measure_rule_effects
+from auditor.keep.subset_drift import Drift, measure_drift
+from auditor.keep.thresholds import ThresholdError, choose_cut, compute_cuts, count_pairs
+from auditor.query.distributions import cache_ranges, compute_histogram
 from auditor.query.rules import Rules
 from auditor.query.sandbox import QueryError
-from auditor.review.flag_precision import precision
+from auditor.report.charts import draw_grouped_columns, draw_histogram
+from auditor.review.flag_precision import measure_flag_precision
 from auditor.schema import COLUMNS, MEASUREMENTS, RULES, Column
-from dashboard import charts
-from dashboard.audit_source import source
-from dashboard.display_text import Number, empty, label, number_cards, percent
-from dashboard.gallery import gallery
-from dashboard.records import bars, media_kept, subset_file
-from dashboard.row_selection import steps_of
+from dashboard.audit_source import open_first_audit
+from dashboard.chart_view import FULL, show_chart
+from dashboard.display_text import (
+    NumberCard,
+    column_label,
+    format_change,
+    format_part,
+    format_percent,
+    show_condition_error,
+    show_empty_state,
+    show_number_cards,
+)
+from dashboard.gallery import show_gallery
+from dashboard.records import count_kept_media, make_subset_file
+from dashboard.row_selection import list_slider_steps, round_up_probability
 
 NO_LIMIT = "no limit"
-PRECISION = "Expected precision: the mean probability of a mismatch over what is removed."
-LOSS = "Expected share of all well-matched pairs that go with them."
-LOOKS = ("pairs at the cut", "how the kept set differs", "distribution")
-found = source()
-database = found.database
+PRECISION_HELP = "Expected precision: the mean probability of a mismatch of the removed pairs."
+LOSS_HELP = "Expected share of all well-matched pairs that the filter removes."
+PANELS = ("pairs at the cut", "how the kept set differs", "distribution")
+TOPICS = 24  # shown
+CHART_SIZE = (FULL[0], 260.0)
+
+audit = open_first_audit()
+database = audit.database
 
 
-def limit(rule: str, column: Column) -> float | None:
-    """A slider over the values of a column; its far end is no limit, for every rule."""
-    steps = [f"{step:g}" for step in found.ask("steps", steps_of, column.name)]
-    options, words = ([*steps, NO_LIMIT], "at most") if rule.startswith("max") else ([NO_LIMIT, *steps], "at least")
-    usual = usual_cut() if rule == "max_p_mismatch" else NO_LIMIT
-    value = st.select_slider(f"{column.label}: {words}", options, usual, key=rule, bind="query-params")
+def show_limit(rule: str, column: Column) -> float | None:
+    """Show a slider over the values of a column; its far end means no limit."""
+    steps = [f"{step:g}" for step in audit.ask("steps", list_slider_steps, column.name)]
+    options, bound = ([*steps, NO_LIMIT], "at most") if rule.startswith("max") else ([NO_LIMIT, *steps], "at least")
+    default = default_cut() if rule == "max_p_mismatch" else NO_LIMIT
+    value = st.select_slider(f"{column.label}: {bound}", options, default, key=rule, bind="query-params")
     return None if value == NO_LIMIT else float(value)
 
 
-def usual_cut() -> str:
-    """The threshold of the flag, or no limit where nothing is known of mismatches."""
+def default_cut() -> str:
+    """The threshold of the mismatch flag, or no limit if the audit has no estimate of mismatches."""
     cut = database.thresholds.get("mismatch") if database.manifest.get("statistics") else None
-    return as_step(cut) if isinstance(cut, float) else NO_LIMIT
+    return round_up_probability(cut) if isinstance(cut, float) else NO_LIMIT
 
 
-def as_step(cut: float) -> str:
-    """The step of the slider at or just above a cut, so that it never loses more than was asked for."""
-    return f"{math.ceil(round(cut * 1000, 6)) / 1000:g}"
-
-
-def chosen_rules() -> Rules:
-    """The widgets of the sidebar."""
-    given: dict[str, Any] = {}
-    found.ask("ranges", find_ranges_together, [column.name for column in RULES.values()])
+def show_rules() -> Rules:
+    """Show the widgets of the sidebar."""
+    values: dict[str, Any] = {}
+    audit.ask("ranges", cache_ranges, [column.name for column in RULES.values()])
     for rule, column in RULES.items():
-        given[rule] = limit(rule, column)
+        values[rule] = show_limit(rule, column)
         if rule == "max_p_mismatch":
-            choose_by_loss()
+            show_loss_form()
     top = st.slider("Keep the best", 1, 100, 100, format="%d%%", key="keep_top", bind="query-params")
-    by = st.selectbox(
-        "… by",
-        MEASUREMENTS,
-        key="by",
-        bind="query-params",
-        disabled=top == 100,
-    )
-    unique = st.toggle("Of duplicates keep the first", key="no_duplicates", bind="query-params")
+    sort = st.selectbox("… by", MEASUREMENTS, key="by", bind="query-params", disabled=top == 100)
+    unique = st.toggle("Keep only the first of duplicates", key="no_duplicates", bind="query-params")
     where = st.text_input("SQL condition", key="keep_where", bind="query-params", placeholder="width >= 200")
     if top < 100:
-        given |= {"keep_top": f"{top}%", "by": by}
-    given |= {"where": where.strip() or None, "no_duplicates": unique}
-    return Rules.of(given)
+        values |= {"keep_top": f"{top}%", "by": sort}
+    values |= {"where": where.strip() or None, "no_duplicates": unique}
+    return Rules.of(values)
 
 
-def choose_by_loss() -> None:
-    """Set the cut by what it may lose."""
-    with st.popover("Choose it by what it may lose", icon=":material/balance:", width="stretch"):
-        share = st.number_input("Good pairs that may be lost, in %", 0.0, 50.0, 2.0, 0.5, key="lose_at_most")
-        st.button("Set the cut", on_click=set_cut, args=(share / 100,))
+def show_loss_form() -> None:
+    """Show the form that sets the cut by the share of good pairs it may lose."""
+    with st.popover("Choose by acceptable loss", icon=":material/balance:", width="stretch"):
+        percent = st.number_input("Good pairs to lose at most, in %", 0.0, 50.0, 2.0, 0.5, key="lose_at_most")
+        st.button("Set the cut", on_click=set_cut, args=(percent / 100,))
 
 
 def set_cut(share: float) -> None:
     try:
-        st.session_state["max_p_mismatch"] = as_step(choose_cut(found.ask("pairs", count_pairs), lose_at_most=share).p)
+        cut = choose_cut(audit.ask("pairs", count_pairs), lose_at_most=share).p
+        st.session_state["max_p_mismatch"] = round_up_probability(cut)
     except ThresholdError as error:
         st.session_state["cut_problem"] = str(error)
 
 
-def show_effects(effects: Effects) -> None:
+def show_effects(effects: RuleEffects) -> None:
     together = effects.together
-    usable = f"{percent(effects.kept / max(effects.usable, 1))} of the usable"
-    number_cards(
+    usable = f"{format_part(effects.kept, effects.usable)} of the usable pairs"
+    unusable = f"and {effects.rows - effects.usable:,} unusable rows"
+    precision, loss = format_percent(together.expected_precision), format_percent(together.expected_loss)
+    show_number_cards(
         [
-            Number("Kept pairs", f"{effects.kept:,}", usable),
-            Number("Removed", f"{together.removed:,}", f"and {effects.rows - effects.usable:,} not usable"),
-            Number("Of the removed, mismatched", percent(together.expected_precision), meaning=PRECISION),
-            Number("Good pairs lost", percent(together.expected_loss), meaning=LOSS),
+            NumberCard("Kept pairs", f"{effects.kept:,}", usable),
+            NumberCard("Removed", f"{together.removed:,}", unusable),
+            NumberCard("Mismatched among the removed", precision, meaning=PRECISION_HELP),
+            NumberCard("Good pairs lost", loss, meaning=LOSS_HELP),
         ]
     )
     rows = [
         {
-            "rule": e.rule,
-            "kept": e.kept,
-            "removed": e.removed,
-            "only by it": e.removed_only_by_it,
-            "expected precision": percent(e.expected_precision),
-            "good pairs lost": percent(e.expected_loss),
+            "rule": effect.rule,
+            "kept": effect.kept,
+            "removed": effect.removed,
+            "removed only by it": effect.removed_only_by_it,
+            "expected precision": format_percent(effect.expected_precision),
+            "good pairs lost": format_percent(effect.expected_loss),
         }
-        for e in effects.rules
+        for effect in effects.rules
     ]
     if rows:
         st.dataframe(rows, hide_index=True)
     else:
         st.caption("No rule is set: every usable pair is kept.")
     if effects.unscored:
-        st.caption(f"No estimate: {effects.unscored:,} pairs without a probability, which no limit on it removes.")
+        st.caption(f"{effects.unscored:,} pairs have no probability of a mismatch; no limit on it removes them.")
 
 
-def show_interval(p: float | None) -> None:
-    """How sure the expectations of the cut by p_mismatch are, and what reviewers found."""
-    measured, words = precision(database), []
-    if p is not None:
-        (cut,) = cuts(found.ask("pairs", count_pairs), [p])
-        precise = f"precision {percent(cut.precision_low)} to {percent(cut.precision_high)}"
-        lost = f"good pairs lost {percent(cut.lost_low, 2)} to {percent(cut.lost_high, 2)}"
-        caught = f"mismatched pairs caught {percent(cut.caught_low)} to {percent(cut.caught_high)}"
-        words.append(f"Cut by p_mismatch alone: {precise}, {lost}, {caught}.")
-    if measured.measured is not None:
-        interval = f"{percent(measured.low)} to {percent(measured.high)}"
-        judged = f"{percent(measured.measured)} of {measured.judged} flagged pairs bad ({interval})"
-        words.append(f"Reviewers call {judged}; {percent(measured.expected)} were expected.")
-    st.caption("  \n".join(words))
+def show_intervals(p_mismatch: float | None) -> None:
+    """Show the intervals of the expectations for a cut by p_mismatch, and the verdicts of reviewers."""
+    precision, sentences = measure_flag_precision(database), []
+    if p_mismatch is not None:
+        (cut,) = compute_cuts(audit.ask("pairs", count_pairs), [p_mismatch])
+        precise = f"precision {format_percent(cut.precision_low)} to {format_percent(cut.precision_high)}"
+        loss = f"good pairs lost {format_percent(cut.lost_low, 2)} to {format_percent(cut.lost_high, 2)}"
+        caught = f"mismatched pairs caught {format_percent(cut.caught_low)} to {format_percent(cut.caught_high)}"
+        sentences.append(f"The cut by p_mismatch alone: {precise}, {loss}, {caught}.")
+    if precision.measured is not None:
+        interval = f"{format_percent(precision.low)} to {format_percent(precision.high)}"
+        verdict = f"{format_percent(precision.measured)} of {precision.judged} flagged pairs bad ({interval})"
+        sentences.append(f"Reviewers called {verdict}; {format_percent(precision.expected)} were expected.")
+    st.caption("  \n".join(sentences))
 
 
-def at_the_cut(rules: Rules) -> None:
-    bounds_ = list(rules.bounds())
-    if not bounds_:
-        empty("No limit is set", "Move a slider to see the pairs on both sides of it.")
+def show_downloads(rules: Rules, effects: RuleEffects) -> None:
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.download_button(
+            "Download the subset (DataComp .npy)",
+            lambda: make_subset_file(database, rules),
+            "kept.npy",
+            type="primary",
+            icon=":material/download:",
+            on_click="ignore",
+        )
+        st.download_button(
+            "Keys (.txt)",
+            lambda: make_subset_file(database, rules, "txt"),
+            "kept.txt",
+            icon=":material/download:",
+            on_click="ignore",
+        )
+    media = audit.ask("media kept", count_kept_media, rules, version=version)
+    st.caption(f"The subset lists the uids of {effects.kept:,} pairs; the keys are those of their {media:,} media.")
+    command = ["auditor", "filter", database.path, *rules.command_line(), "--out", "kept.npy"]
+    st.code(shlex.join(command), language="bash", wrap_lines=True)
+
+
+def show_pairs_at_cut(rules: Rules) -> None:
+    bounds = rules.bounds()
+    if not bounds:
+        show_empty_state("No limit is set", "Move a slider to see the pairs on both sides of it.")
         return
-    rule = st.selectbox("Cut", bounds_, key="cut", bind="query-params", width=320)
-    kept, removed = found.ask("nearest", nearest_cut, rules, rule, 6)
-    column = rules.bounds()[rule][0]
-    for side, words, rows in zip(
-        st.columns(2, gap="large"), ("Just kept", "Just removed"), (kept, removed), strict=True
-    ):
-        with side:
-            st.subheader(words)
-            gallery(
-                database,
-                [[row] for row in rows.to_pylist()],
-                columns=2,
-                shown=(column,),
-                first=0 if words == "Just kept" else 100,
-            )
-            if not len(rows):
-                st.caption("None.")
+    rule = st.selectbox("Cut", list(bounds), key="cut", bind="query-params", width=320)
+    kept_rows, removed_rows = audit.ask("nearest", fetch_rows_near_cut, rules, rule, 6, version=version)
+    sides = (("Just kept", kept_rows, 0), ("Just removed", removed_rows, 100))
+    for container, (title, rows, first) in zip(st.columns(2, gap="large"), sides, strict=True):
+        with container:
+            st.subheader(title)
+            cards = [[row] for row in rows.to_pylist()]
+            show_gallery(database, cards, columns=2, numbers=(bounds[rule][0],), first=first)
+            if not cards:
+                st.caption("There are none.")
 
 
-def differing(drift: Drift) -> None:
+def show_drift(drift: Drift) -> None:
+    """Show how the kept set differs from the whole."""
     st.dataframe(
         [
             {
-                "mean of": s.measure,
-                "all": s.whole,
-                "kept": s.kept,
-                "change": None if s.change is None else f"{round(s.change, 3) + 0.0:+.1%}",  # no -0.0%
+                "mean of": shift.measure,
+                "all": shift.whole,
+                "kept": shift.kept,
+                "change": format_change(shift.change),
             }
-            for s in drift.measures
+            for shift in drift.measures
         ],
         hide_index=True,
         column_config={name: st.column_config.NumberColumn(format="%.4g") for name in ("all", "kept")},
     )
-    st.caption(
-        f"Topics: {percent(drift.topic_distance)} of the kept rows would have to change topic to look like the whole."
-    )
-    if drift.topics:
-        st.altair_chart(
-            charts.shares([{"topic": t.topic, "all": t.whole, "kept": t.kept} for t in drift.topics[:24]]),
-            alt="Share of each topic in all and in kept rows",
-        )
+    distance = format_percent(drift.topic_distance)
+    st.caption(f"Topics: {distance} of the kept rows would need another topic to match the topics of the whole corpus.")
+    topics = drift.topics[:TOPICS]
+    if topics:
+        names = [str(topic.topic) for topic in topics]
+        shares = {"all": [topic.whole for topic in topics], "kept": [topic.kept for topic in topics]}
+        show_chart(draw_grouped_columns(names, shares, "topic", "share of rows", size=CHART_SIZE), "topics")
 
 
-def distribution(rules: Rules) -> None:
+def show_distributions(rules: Rules) -> None:
     for column, _, cut in rules.bounds().values():
         log = COLUMNS[column].logarithmic
-        st.altair_chart(
-            charts.histogram(
-                bars(found.ask("histogram", histogram, column, "status = 'ok'", 60, log)),
-                label(column),
-                log=log,
-                cut=cut,
-            ),
-            alt=f"Histogram of {label(column)} with the cut",
-        )
+        counts = audit.ask("histogram", compute_histogram, column, "status = 'ok'", 60, log)
+        show_chart(draw_histogram(counts, column_label(column), log=log, cut=cut, size=CHART_SIZE), f"cut-{column}")
 
 
 with st.sidebar:
-    rules = chosen_rules()
+    rules = show_rules()
 
 st.title("Thresholds")
 if problem := st.session_state.pop("cut_problem", None):
-    empty("No cut can be chosen", problem)
+    show_empty_state("No cut can be chosen", problem)
 try:
-    effects = found.ask("effects", rule_effects, rules)
-    show_effects(effects)
+    version = database.freshness(rules.where)
+    effects = audit.ask("effects", measure_rule_effects, rules, version=version)
 except QueryError as error:
-    empty("The SQL condition cannot be used", str(error), icon=":material/error:")
+    show_condition_error(error)
     st.stop()
+show_effects(effects)
 if database.manifest.get("statistics"):
-    show_interval(rules.limits.get("max_p_mismatch"))
-
-with st.container(horizontal=True, vertical_alignment="center"):
-    st.download_button(
-        "Download the subset (DataComp .npy)",
-        lambda: subset_file(database, rules),
-        "kept.npy",
-        type="primary",
-        icon=":material/download:",
-        on_click="ignore",
-    )
-    st.download_button(
-        "Keys (.txt)",
-        lambda: subset_file(database, rules, "txt"),
-        "kept.txt",
-        icon=":material/download:",
-        on_click="ignore",
-    )
-media = found.ask("media kept", media_kept, rules)
-st.caption(f"The subset lists {effects.kept:,} pairs by uid, the keys are those of their {media:,} media.")
-st.code(
-    shlex.join(["auditor", "filter", database.path, *rules.command_line(), "--out", "kept.npy"]),
-    language="bash",
-    wrap_lines=True,
+    show_intervals(rules.limits.get("max_p_mismatch"))
+show_downloads(rules, effects)
+panel = st.segmented_control(
+    "Look at", PANELS, default=PANELS[0], key="look", bind="query-params", required=True, label_visibility="collapsed"
 )
-
-look = st.segmented_control(
-    "Look at", LOOKS, default=LOOKS[0], key="look", bind="query-params", required=True, label_visibility="collapsed"
-)
-if look == LOOKS[0]:
-    at_the_cut(rules)
-elif look == LOOKS[1]:
-    differing(found.ask("drift", find_drift, rules))
+if panel == PANELS[0]:
+    show_pairs_at_cut(rules)
+elif panel == PANELS[1]:
+    show_drift(audit.ask("drift", measure_drift, rules, version=version))
 else:
-    distribution(rules)
+    show_distributions(rules)

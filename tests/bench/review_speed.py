@@ -27,10 +27,10 @@ PAUSE = 500  # milliseconds
 def decide(page: Any, decisions: int) -> list[float]:
     """Press a key for each decision; returns milliseconds to the next picture."""
     for number in range(decisions):
-        page.wait_for_selector(".deck .stage :is(img, video)")
+        page.wait_for_selector(".review-cards .stage :is(img, video)")
         page.keyboard.press("gbu"[number % 3])
         page.wait_for_timeout(PAUSE)
-    told = page.locator(".deck").get_attribute("data-latencies") or ""
+    told = page.locator(".review-cards").get_attribute("data-latencies") or ""
     return [float(ms) for ms in told.split()]
 
 
@@ -65,7 +65,7 @@ def main(source: str, decisions: int) -> None:
         name: float(np.quantile(latencies, q)) for name, q in (("median", 0.5), ("95%", 0.95), ("slowest", 1.0))
     }
     line = {"decisions": len(latencies), "marks kept": marks, **{k: f"{ms:.0f} ms" for k, ms in quantiles.items()}}
-    console.table([line], f"from key to next picture, load {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores")
+    console.print_table([line], f"from key to next picture, load {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores")
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "review_speed.json").write_text(json.dumps({**quantiles, "marks": marks, "load": os.getloadavg()}))
 

@@ -9,8 +9,8 @@ from urllib.parse import parse_qs, urlparse
 import pytest
 
 from auditor.audit import Audit
-from auditor.query.map_selection import decoded, shapes_sql
-from auditor.review.review_queues import queue
+from auditor.query.map_queries import build_shapes_condition, decode_shapes
+from auditor.review.review_queues import fetch_queue
 from tests.support.browser import PATIENCE, settled, visit
 from tests.support.dashboard_audit import HOSTILE_KEY
 
@@ -43,9 +43,9 @@ def test_a_lasso_on_the_map_is_browsed(page, url: str, audit: Path) -> None:  # 
     drag(page, [(0.1, 0.1), (0.6, 0.05), (0.55, 0.9), (0.1, 0.85), (0.1, 0.1)])
     page.wait_for_url("**/map?*shape=*")
     settled(page)
-    shapes = decoded(parameters(page)["shape"][0])
+    shapes = decode_shapes(parameters(page)["shape"][0])
     assert len(shapes) == 1 and len(shapes[0]) > 3  # a lasso, not a box
-    rows = Audit(audit).count(shapes_sql(shapes, "map_x", "map_y"))
+    rows = Audit(audit).count(build_shapes_condition(shapes, "map_x", "map_y"))
     assert 0 < rows < Audit(audit).count("map_x IS NOT NULL")
     playwright.expect(page.locator(".st-key-selected")).to_contain_text(f"{rows} rows", timeout=PATIENCE)
     page.get_by_role("link", name="Browse them").click()
@@ -103,31 +103,32 @@ def wait_for_reviews(page: object, audit: Path, reviewer: str, count: int) -> li
 def test_a_key_decides_and_the_next_picture_is_there_at_once(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
     """Keys faster than the server answers: each row gets its own mark, in the order of the queue."""
     with Audit(audit) as opened:
-        expected = queue(opened.database, "most suspicious", "kind = 'image'", 200)[:9]
+        expected = fetch_queue(opened.database, "most suspicious", "kind = 'image'", 200)[:9]
     visit(page, f"{url}/review?reviewer=kim&queue_where=kind%20%3D%20'image'")
-    page.wait_for_selector(".deck .stage img")
+    page.wait_for_selector(".review-cards .stage img")
     for key in "gbugbugb":
         page.keyboard.press(key)
         page.wait_for_timeout(40)
-    stage = page.locator(".deck .stage")
+    stage = page.locator(".review-cards .stage")
     playwright.expect(stage).to_have_attribute("data-id", f"{expected[8].uid}-{expected[8].caption_index}")
     found = wait_for_reviews(page, audit, "kim", 8)
     words = {"g": "good", "b": "bad", "u": "unsure"}
     assert [row["mark"] for row in found] == [words[key] for key in "gbugbugb"]
     assert [row["uid"] for row in found] == [place.uid for place in expected[:8]]
-    assert len(page.locator(".deck").get_attribute("data-latencies").split()) == 8  # what bench/review_speed.py reads
+    latencies = page.locator(".review-cards").get_attribute("data-latencies")  # bench/review_speed.py reads them, too
+    assert len(latencies.split()) == 8
     page.keyboard.press("z")  # the last one is taken back, and shown again
     assert [row["uid"] for row in wait_for_reviews(page, audit, "kim", 7)] == [place.uid for place in expected[:7]]
     playwright.expect(stage).to_have_attribute("data-id", f"{expected[7].uid}-{expected[7].caption_index}")
-    playwright.expect(page.locator(".deck .side")).to_contain_text("7 of ")
+    playwright.expect(page.locator(".review-cards .side")).to_contain_text("7 of ")
     visit(page, f"{url}/review?reviewer=kim&queue_where=kind%20%3D%20'image'")  # goes on where it stopped
     playwright.expect(stage).to_have_attribute("data-id", f"{expected[7].uid}-{expected[7].caption_index}")
 
 
 def test_keys_typed_into_a_field_decide_nothing(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
     visit(page, f"{url}/review?reviewer=lee")
-    page.wait_for_selector(".deck .stage img, .deck .stage video")
-    page.get_by_label("Of the rows where").press_sequentially("bug")
+    page.wait_for_selector(".review-cards .stage img, .review-cards .stage video")
+    page.get_by_label("Rows that meet").press_sequentially("bug")
     page.wait_for_timeout(500)
     assert reviews(audit, "lee") == []
 
@@ -136,11 +137,11 @@ def test_a_certification_sample_is_judged_without_scores(page, url: str, audit: 
     with Audit(audit) as opened:
         sample = opened.certification_sample(5)
     visit(page, f"{url}/review?reviewer=mia&queue=certification%20{sample.name}")
-    page.wait_for_selector(".deck .stage img, .deck .stage video")
-    assert "mismatch" not in page.locator(".deck .side").inner_text()
+    page.wait_for_selector(".review-cards .stage img, .review-cards .stage video")
+    assert "mismatch" not in page.locator(".review-cards .side").inner_text()
     for _ in sample.rows:
         page.keyboard.press("g")
-    playwright.expect(page.locator(".deck .stage")).to_contain_text("Every row of this queue is decided")
+    playwright.expect(page.locator(".review-cards .stage")).to_contain_text("You have marked every row of this queue")
     wait_for_reviews(page, audit, "mia", 5)
 
 
@@ -148,15 +149,15 @@ def test_words_are_weighed_on_demand_and_stay_text(page, url: str, audit: Path) 
     with Audit(audit) as opened:
         row = opened.page(f"key = '{HOSTILE_KEY}'", limit=1).to_pylist()[0]
     visit(page, f"{url}/sample?uid={row['uid']}&shard={row['shard']}&words=true")
-    playwright.expect(page.locator(".weighed")).to_have_count(len(row["caption"].split()), timeout=PATIENCE)
-    assert page.locator(".weighed-words").inner_text().split() == row["caption"].split()
+    playwright.expect(page.locator(".weighted")).to_have_count(len(row["caption"].split()), timeout=PATIENCE)
+    assert page.locator(".weighted-words").inner_text().split() == row["caption"].split()
     assert page.evaluate("window.hacked") is None
-    playwright.expect(page.locator(".st-key-best")).to_contain_text("The best caption of the corpus for it")
+    playwright.expect(page.locator(".st-key-best")).to_contain_text("Best caption in the corpus")
 
 
 def test_a_compact_gallery_shows_many_and_marks_them_together(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
     visit(page, f"{url}/browse?kind=image&status=ok&reviewer=nia")
-    cards = page.locator(".deck .card")
+    cards = page.locator(".review-cards .card")
     playwright.expect(cards).to_have_count(24, timeout=PATIENCE)
     boxes = [cards.nth(i).locator("img").bounding_box() for i in range(24)]
     assert sum(box["y"] + box["height"] <= 900 for box in boxes) >= 10  # of a screen of 1440x900
@@ -184,7 +185,7 @@ def test_a_text_is_searched_for_and_more_like_a_card(page, url: str, audit: Path
     settled(page)
     with Audit(audit) as opened:
         nearest = opened.search("a dog on a beach", n=24, where="status = 'ok'")
-        cards = page.locator(".deck .card")
+        cards = page.locator(".review-cards .card")
         first = f"{nearest[0].uid}-{nearest[0].caption_index}"
         playwright.expect(cards.first).to_have_attribute("data-id", first, timeout=PATIENCE)
         cards.nth(2).get_by_role("button", name="more like this").click()

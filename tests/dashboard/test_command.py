@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from auditor.cli import run
-from auditor.commands.dashboard import flat
+from auditor.cli import run_command_line
+from auditor.commands.dashboard import flatten_keys
 from auditor.dashboard_settings import Settings, read_settings
 
 APP = Path(__file__).resolve().parents[2] / "dashboard" / "app.py"
@@ -18,20 +18,20 @@ def test_settings_survive_the_environment() -> None:
     settings = Settings(("/a b", "s3://c/d"), "/corpus", None)
     assert read_settings(settings.environment()) == settings
     assert read_settings({}) == Settings()
-    assert flat({"theme": {"light": {"a": 1}, "b": 2}}) == {"theme.light.a": 1, "theme.b": 2}
+    assert flatten_keys({"theme": {"light": {"a": 1}, "b": 2}}) == {"theme.light.a": 1, "theme.b": 2}
 
 
 def test_the_command_fails_in_one_line(
     tmp_path: Path, small: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["dashboard", str(tmp_path)]) == 1
+    assert run_command_line(["dashboard", str(tmp_path)]) == 1
     assert "is not an audit" in capsys.readouterr().err
-    assert run(["dashboard", str(small[0]), "--results", str(tmp_path / "none")]) == 1
+    assert run_command_line(["dashboard", str(small[0]), "--results", str(tmp_path / "none")]) == 1
     assert "is not a folder" in capsys.readouterr().err
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        assert run(["dashboard", str(small[0]), "--port", str(taken.getsockname()[1]), "--no-open"]) == 1
+        assert run_command_line(["dashboard", str(small[0]), "--port", str(taken.getsockname()[1]), "--no-open"]) == 1
     error = capsys.readouterr().err
     assert "choose another --port" in error and error.count("\n") == 1
 
@@ -40,7 +40,7 @@ def test_the_command_needs_streamlit(
     small: tuple[Path, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert run(["dashboard", str(small[0])]) == 1
+    assert run_command_line(["dashboard", str(small[0])]) == 1
     assert "pip install 'pau-auditor[dashboard]'" in capsys.readouterr().err
 
 

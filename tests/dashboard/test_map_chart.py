@@ -5,8 +5,8 @@ from itertools import combinations
 import numpy as np
 import pyarrow as pa
 
-from auditor.query.map_sample import TopicLabel
-from dashboard.map_chart import NAME_SIZE, apart, map_chart
+from auditor.query.map_queries import TopicLabel
+from dashboard.map_chart import NAME_SIZE, draw_map, separate_names
 
 
 def topics(count: int, spread: float) -> list[TopicLabel]:
@@ -16,7 +16,7 @@ def topics(count: int, spread: float) -> list[TopicLabel]:
 
 def test_no_name_lies_on_another() -> None:
     given, (width, height) = topics(16, 0.4), (2 * NAME_SIZE[0], NAME_SIZE[1])
-    placed = apart(given, (2.0, 1.0))
+    placed = separate_names(given, (2.0, 1.0))
     near = [(one, other) for one, other in combinations(placed, 2) if abs(one.x - other.x) < width]
     assert near and all(abs(one.y - other.y) > 0.99 * height for one, other in near)
     assert placed[0] == given[0]  # the largest topic stays where it is
@@ -25,12 +25,12 @@ def test_no_name_lies_on_another() -> None:
 
 def test_names_that_are_apart_stay_where_they_are() -> None:
     given = [TopicLabel(i, -0.9 + 0.45 * i, 0.1 * i, 5, []) for i in range(4)]
-    assert apart(given, (2.0, 2.0)) == given
+    assert separate_names(given, (2.0, 2.0)) == given
 
 
 def test_the_map_fills_its_page() -> None:
     rows = pa.table({"x": [0.0], "y": [0.0], "value": [0.5], "uid_order": ["1"], "caption": ["a"]})
-    layout = map_chart(rows, "p_mismatch", [], [], None, sides=[(-1.0, 1.0), (-0.2, 0.3)], dark=True).layout
+    layout = draw_map(rows, "p_mismatch", [], [], None, sides=[(-1.0, 1.0), (-0.2, 0.3)], dark=True).layout
     assert layout.xaxis.range[0] < -1 < 1 < layout.xaxis.range[1]
     assert -0.25 < layout.yaxis.range[0] < -0.2 and 0.3 < layout.yaxis.range[1] < 0.35
 
@@ -40,7 +40,7 @@ def drawn(values: pa.Array, colour: str) -> list[str]:
     count = len(values)
     rows = pa.table({"x": np.zeros(count), "y": np.zeros(count), "value": values,
                      "uid_order": [str(i) for i in range(count)], "caption": ["<b>a</b>"] * count})  # fmt: skip
-    return [trace.name for trace in map_chart(rows, colour, [], [], None, dark=False).data]
+    return [trace.name for trace in draw_map(rows, colour, [], [], None, dark=False).data]
 
 
 def test_numbers_of_a_joined_column_are_shaded_and_topics_told_apart() -> None:

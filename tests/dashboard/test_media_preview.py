@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from auditor.audit import Audit
-from dashboard.media_preview import ThumbnailCache, playable
+from dashboard.media_preview import ThumbnailCache, video_mime_type
 
 
 def test_media_are_kept_and_problems_told(small: tuple[Path, Path]) -> None:
@@ -37,8 +37,8 @@ def test_a_store_out_of_reach_is_asked_again(small: tuple[Path, Path], monkeypat
 def test_only_what_browsers_play_is_played() -> None:
     from tests.support.clips import clip
 
-    assert playable(clip("mp4", frames=4)) == "video/mp4"
-    assert playable(clip("webm", frames=4)) == "video/webm"
-    assert playable(clip("avi", frames=4)) is None
-    assert playable(clip("m4v", frames=4)) is None  # MPEG-4 part 2
-    assert playable(b"") is None
+    assert video_mime_type(clip("mp4", frames=4)) == "video/mp4"
+    assert video_mime_type(clip("webm", frames=4)) == "video/webm"
+    assert video_mime_type(clip("avi", frames=4)) is None
+    assert video_mime_type(clip("m4v", frames=4)) is None  # MPEG-4 part 2
+    assert video_mime_type(b"") is None

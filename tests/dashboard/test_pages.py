@@ -14,8 +14,8 @@ from streamlit.util import calc_hash
 from auditor.audit import Audit
 from auditor.dashboard_settings import Settings
 from auditor.keep.thresholds import choose_cut
-from dashboard.row_selection import Selection
-from dashboard.url_state import View, sample_query
+from dashboard.row_selection import RowSelection
+from dashboard.url_state import GalleryView, sample_query
 from tests.support.planted import invented, write_planted
 from tests.support.results import write_results
 from tests.support.synthetic import write_audit, write_corpus_audit
@@ -127,7 +127,7 @@ def test_reviewing_skips_no_row(opened: Open, tmp_path: Path, review: str, place
     rows = audit.page(None, "p_mismatch", True, limit=4).to_pylist()
     for row in rows if review == "reviewed" else ():
         audit.mark(row["uid"], "good", caption_index=row["caption_index"], reviewer="ann")
-    view = View(Selection(review={"reviewed": "any"}.get(review, review) or None), grouped=False)
+    view = GalleryView(RowSelection(review={"reviewed": "any"}.get(review, review) or None), grouped=False)
     app = opened("sample", Settings((str(folder),)), **sample_query(rows[0], view, 0), go_on="true")
     for row, place in zip(rows[1:3], places, strict=True):
         app.button(key="mark-bad").click().run()
@@ -145,7 +145,7 @@ def test_next_unmarked_passes_over_what_this_reviewer_has_marked(opened: Open, t
     rows = audit.page(None, "p_mismatch", True, limit=5).to_pylist()
     for row, reviewer in zip(rows[1:4], ("ann", "ann", "bob"), strict=True):
         audit.mark(row["uid"], "good", caption_index=row["caption_index"], reviewer=reviewer)
-    query = sample_query(rows[0], View(Selection(), grouped=False), 0)
+    query = sample_query(rows[0], GalleryView(RowSelection(), grouped=False), 0)
     app = opened("sample", Settings((str(folder),)), **query, reviewer="ann")
     app.button(key="next-unmarked").click().run()
     assert not app.exception
@@ -188,7 +188,7 @@ def test_empty_states_say_what_to_do(opened: Open, tmp_path: Path) -> None:
     for file in (folder / "samples").iterdir():
         file.unlink()
     assert "Nothing has been audited yet" in marked(opened("overview", Settings((str(folder),))))
-    assert "There is one audit only" in marked(opened("compare", Settings((str(folder),))))
+    assert "There is only one audit" in marked(opened("compare", Settings((str(folder),))))
     assert "There are no results" in marked(opened("benchmarks", Settings((str(folder),))))
 
 
@@ -234,7 +234,7 @@ def test_repairs_are_shown_before_and_after_to_accept_or_refuse(opened: Open, tm
     audit.faults()
     before = audit.repairs()
     page = opened("faults", settings)
-    assert "belong to the medium 1 place later" in page.dataframe[0].value["what"][0]
+    assert "belong to the medium 1 place later" in page.dataframe[0].value["description"][0]
     refuse = next(button for button in page.button if button.label == "Refuse")
     refuse.click().run()
     after = audit.repairs()
@@ -252,10 +252,10 @@ def test_shards_are_lines_of_a_heat_table(opened: Open, small: tuple[Path, Path]
     counts = audit.sql("SELECT shard, count(*) AS n FROM samples GROUP BY shard ORDER BY shard").to_pylist()
     app = opened("shards", Settings((str(small[0]),)), first="name")
     shown = app.dataframe[0].value
-    assert list(zip(shown["part"], shown["rows"], strict=True)) == [(row["shard"], row["n"]) for row in counts]
+    assert list(zip(shown["group"], shown["rows"], strict=True)) == [(row["shard"], row["n"]) for row in counts]
     assert (shown["at least"] <= shown["mismatched"]).all() and (shown["mismatched"] <= shown["at most"]).all()
     app.selectbox(key="by").select("status").run()
-    assert set(app.dataframe[0].value["part"]) == set(audit.counts["status"])
+    assert set(app.dataframe[0].value["group"]) == set(audit.counts["status"])
 
 
 def test_a_shape_on_the_map_is_a_condition(opened: Open, tmp_path: Path) -> None:
@@ -295,6 +295,6 @@ def test_a_search_orders_the_gallery(opened: Open, tmp_path: Path) -> None:
     narrowed = opened("browse", settings, like=f"{row['uid']}-0", where="shard = '00001'")
     assert "the **40** nearest of **40** rows" in marked(narrowed)
     unknown = opened("browse", settings, search="a dog")
-    assert "This cannot be searched" in marked(unknown) and any(
+    assert "This search is not possible" in marked(unknown) and any(
         "by example still works" in text for text in texts(unknown)
     )

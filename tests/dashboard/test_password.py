@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from auditor.commands.dashboard import exposure, is_this_machine
+from auditor.commands.dashboard import describe_exposure, is_loopback
 from auditor.dashboard_settings import Settings, read_settings
 from dashboard import password
 
@@ -35,16 +35,17 @@ def test_nothing_before_the_password_and_all_after_it(app: AppTest) -> None:
 
 
 def test_the_cookie_is_of_the_password_and_is_not_it() -> None:
-    mark = password.mark_of("open sesame")
-    assert "sesame" not in mark and mark != password.mark_of("open says me") and password.same(mark, mark)
+    digest = password.digest_password("open sesame")
+    assert "sesame" not in digest and digest != password.digest_password("open says me")
+    assert password.equal_in_constant_time(digest, digest) and not password.equal_in_constant_time(digest, "")
 
 
 @pytest.mark.parametrize(
     ("host", "here"), [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("box", False)]
 )
 def test_hosts(host: str, here: bool) -> None:
-    assert is_this_machine(host) is here
-    assert "--password" in exposure(host, 8501) and "\n" not in exposure(host, 8501)
+    assert is_loopback(host) is here
+    assert "--password" in describe_exposure(host, 8501) and "\n" not in describe_exposure(host, 8501)
 
 
 def test_settings_carry_it() -> None:

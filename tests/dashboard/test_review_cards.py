@@ -1,4 +1,4 @@
-"""Decisions that come from the browser: kept once, in order, and undone."""
+"""Decisions of the browser are saved once, in order, and can be undone."""
 
 from pathlib import Path
 from typing import Any
@@ -7,9 +7,9 @@ import pytest
 
 from auditor.audit import Audit
 from auditor.query.reviews import read_reviews
-from auditor.review.review_queues import marks_by
-from dashboard.review_cards import parts, take
-from dashboard.url_state import identity
+from auditor.review.review_queues import fetch_reviewer_marks
+from dashboard.review_cards import receive_decisions, split_identity
+from dashboard.url_state import format_row_id
 from tests.support.synthetic import write_corpus_audit
 
 
@@ -20,19 +20,20 @@ def test_decisions_are_kept_once_and_undone(
     state: dict[str, Any] = {}
     monkeypatch.setattr("dashboard.review_cards.st.session_state", state)
     with Audit(folder) as audit:
-        first, second = (identity(row) for row in audit.worst(n=2).to_pylist())
-        audit.mark(parts(first)[0], "good", caption_index=parts(first)[1], reviewer="ann")
+        first, second = (format_row_id(row) for row in audit.worst(n=2).to_pylist())
+        first_key, second_key = split_identity(first), split_identity(second)
+        audit.mark(first_key[0], "good", caption_index=first_key[1], reviewer="ann")
         sent = [{"n": 1, "ids": [first, second], "mark": "bad"}, {"n": 2, "ids": [second], "mark": "skip"}]
-        state["deck-many"] = {"decisions": {"nonce": "x", "list": sent}}
+        state["review-cards-grid"] = {"decisions": {"nonce": "x", "list": sent}}
         state["reviewer"] = "ann"
-        monkeypatch.setattr("dashboard.review_cards.reviewer", lambda: "ann")
-        for _ in range(2):  # the browser sends again what it does not know to be seen
-            take(audit.database, many=True)
-        assert marks_by(audit.database, "ann") == {parts(first): "bad", parts(second): "bad"}
+        monkeypatch.setattr("dashboard.review_cards.current_reviewer", lambda: "ann")
+        for _ in range(2):  # the browser sends its decisions until they are acknowledged
+            receive_decisions(audit.database, grid=True)
+        assert fetch_reviewer_marks(audit.database, "ann") == {first_key: "bad", second_key: "bad"}
         assert len(read_reviews(audit.database.files.folder)) == 3 and state["skipped"] == {second}
         sent.append({"n": 3, "ids": [first, second], "mark": "undo"})
-        take(audit.database, many=True)
-        assert marks_by(audit.database, "ann") == {parts(first): "good"}  # what it had before, or nothing
+        receive_decisions(audit.database, grid=True)
+        assert fetch_reviewer_marks(audit.database, "ann") == {first_key: "good"}  # the mark from before
         sent.append({"n": 4, "ids": [first], "mark": "undo"})
-        take(audit.database, many=True)
-        assert marks_by(audit.database, "ann") == {parts(first): "good"}  # there is nothing more to undo
+        receive_decisions(audit.database, grid=True)
+        assert fetch_reviewer_marks(audit.database, "ann") == {first_key: "good"}  # nothing is left to undo

@@ -6,7 +6,7 @@ import pytest
 
 from auditor.audit import Audit, QueryError
 from auditor.schema import HEADLINES
-from dashboard.row_selection import Selection, bounds, round_steps
+from dashboard.row_selection import RowSelection, find_slider_bounds, list_round_steps
 from tests.support.synthetic import write_audit
 
 
@@ -22,7 +22,7 @@ def rows(audit: Audit) -> list[dict[str, Any]]:
 
 
 def test_a_selection_is_what_it_says(audit: Audit, rows: list[dict[str, Any]]) -> None:
-    chosen = Selection(
+    chosen = RowSelection(
         kind="video",
         status="ok",
         flags=("ambiguous_text",),
@@ -41,30 +41,30 @@ def test_a_selection_is_what_it_says(audit: Audit, rows: list[dict[str, Any]]) -
         and 0.2 <= row["similarity"] <= 0.35
     ]
     assert wanted and audit.count(chosen.condition(audit.database)) == len(wanted)
-    broken = Selection(status="not ok").condition(audit.database)
+    broken = RowSelection(status="not ok").condition(audit.database)
     assert audit.count(broken) == sum(row["status"] != "ok" for row in rows)
-    assert Selection().condition(audit.database) is None
+    assert RowSelection().condition(audit.database) is None
 
 
 def test_text_of_a_selection_is_text(audit: Audit) -> None:
-    assert audit.count(Selection(text="' OR TRUE --").condition(audit.database)) == 0
-    assert audit.count(Selection(text="%").condition(audit.database)) == 0
+    assert audit.count(RowSelection(text="' OR TRUE --").condition(audit.database)) == 0
+    assert audit.count(RowSelection(text="%").condition(audit.database)) == 0
     with pytest.raises(QueryError):
-        Selection(where="TRUE) OR (TRUE").condition(audit.database)
+        RowSelection(where="TRUE) OR (TRUE").condition(audit.database)
     with pytest.raises(QueryError):
-        Selection(where="uid IN (SELECT content FROM read_text('/etc/passwd'))").condition(audit.database)
-    assert Selection(flags=("no_such_flag",)).condition(audit.database) is None
+        RowSelection(where="uid IN (SELECT content FROM read_text('/etc/passwd'))").condition(audit.database)
+    assert RowSelection(flags=("no_such_flag",)).condition(audit.database) is None
 
 
 @pytest.mark.parametrize("column", HEADLINES)
 def test_bounds_enclose_every_value(audit: Audit, rows: list[dict[str, Any]], column: str) -> None:
     values = [row[column] for row in rows if row[column] is not None]
-    found = bounds(audit.database, column)
+    found = find_slider_bounds(audit.database, column)
     assert found.low <= min(values) and max(values) <= found.high
     assert found.step > 0 and (found.high - found.low) / found.step < 5000
 
 
 def test_steps_reach_above_every_value(audit: Audit, rows: list[dict[str, Any]]) -> None:
-    steps = round_steps(audit.database, "matches_text")
+    steps = list_round_steps(audit.database, "matches_text")
     assert steps[:5] == [1, 2, 3, 5, 7] and steps == sorted(set(steps))
     assert steps[-2] <= max(row["matches_text"] for row in rows if row["matches_text"] is not None) < steps[-1]

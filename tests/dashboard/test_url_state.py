@@ -1,22 +1,23 @@
-"""Views of the gallery as parameters of a URL, and back."""
+"""Views of the gallery survive the URL."""
 
-from dashboard.row_selection import Selection
-from dashboard.url_state import View, Wanted, parse_view
+from dashboard.row_selection import RowSelection
+from dashboard.url_state import GallerySearch, GalleryView, parse_view
 
 
 def test_views_survive_the_url() -> None:
-    chosen = Selection(
+    chosen = RowSelection(
         "video", "not ok", ("mismatch",), "any", "a & b", "width > 3 AND key = 'x'", {"similarity": (0.1, 0.25)}
     )
-    for view in (View(chosen, "width", False), View(Selection(review="none"), None), View(Selection())):
-        assert parse_view(view.encoded()) == view
-    assert View(Selection()).encoded() == ""
-    assert parse_view(View(Selection(), size=48).encoded()).size == 48 and parse_view("size=7").size == 24
-    assert View(Selection(), size=12).query(at=24) == {"size": ["12"], "page": ["3"]}
-    assert View(Selection()).query(at=23) == {} and View(Selection()).query(at=24) == {"page": ["2"]}
-    assert parse_view("kind=sound&status=x&flag=y&similarity=a&similarity=b&order=z") == View(Selection())
+    plain = GalleryView(RowSelection())
+    for view in (GalleryView(chosen, "width", False), GalleryView(RowSelection(review="none"), None), plain):
+        assert parse_view(view.to_url()) == view
+    assert plain.to_url() == ""
+    assert parse_view(GalleryView(RowSelection(), size=48).to_url()).size == 48 and parse_view("size=7").size == 24
+    assert GalleryView(RowSelection(), size=12).query(position=24) == {"size": ["12"], "page": ["3"]}
+    assert plain.query(position=23) == {} and plain.query(position=24) == {"page": ["2"]}
+    assert parse_view("kind=sound&status=x&flag=y&similarity=a&similarity=b&order=z") == plain
 
 
 def test_a_search_survives_the_url() -> None:
-    view = View(Selection(), wanted=Wanted("a dog", over="captions"))
-    assert parse_view(view.encoded()) == view and not Wanted("  ")
+    view = GalleryView(RowSelection(), search=GallerySearch("a dog", over="captions"))
+    assert parse_view(view.to_url()) == view and not GallerySearch("  ")

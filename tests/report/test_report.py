@@ -15,7 +15,7 @@ from PIL import Image
 
 from auditor.audit import Audit
 from auditor.query.database import AuditDatabase
-from auditor.report.report import ReportError, ReportOptions, render, write_report
+from auditor.report.report import ReportError, ReportOptions, render_report, write_report
 from tests.support.synthetic import write_audit, write_corpus_audit
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)> \"quoted\" 'too' &amp; \x1b[31m \u202e"
@@ -63,7 +63,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_hostile_text_stays_text(hostile: Path) -> None:
-    page = Page(render(AuditDatabase(hostile), ReportOptions(per_gallery=4)))
+    page = Page(render_report(AuditDatabase(hostile), ReportOptions(per_gallery=4)))
     assert page.open == []
     assert {tag for tag, _ in page.tags}.isdisjoint({"script", "iframe", "object", "link", "a", "form", "base"})
     assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
@@ -73,7 +73,7 @@ def test_hostile_text_stays_text(hostile: Path) -> None:
 
 
 def test_nothing_comes_from_outside(hostile: Path) -> None:
-    text = render(AuditDatabase(hostile), ReportOptions(per_gallery=2))
+    text = render_report(AuditDatabase(hostile), ReportOptions(per_gallery=2))
     page = Page(text)
     for _, attributes in page.tags:
         for name in ("src", "href", "xlink:href", "action", "style"):
@@ -109,12 +109,12 @@ def test_report_shows_pictures_numbers_and_origin(tmp_path: Path) -> None:
 
 def test_missing_corpus_leaves_words_in_place_of_pictures(tmp_path: Path) -> None:
     audit = Audit(write_audit(tmp_path / "audit", 200, 100))
-    page = Page(render(audit.database, ReportOptions(per_gallery=2)))
+    page = Page(render_report(audit.database, ReportOptions(per_gallery=2)))
     assert not [tag for tag, _ in page.tags if tag == "img"]
     assert any("does not exist" in words for words in page.words)
 
 
 def test_unfinished_and_empty_audits(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text(json.dumps({"format": 1, "state": "sweeping"}))
-    page = Page(render(AuditDatabase(tmp_path), ReportOptions()))
+    page = Page(render_report(AuditDatabase(tmp_path), ReportOptions()))
     assert any("this audit is not finished" in words for words in page.words)

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from auditor.corpus.sample import Kind, Problem, Span
-from auditor.report.thumbnails import ThumbnailError, Thumbnails, thumbnail
+from auditor.report.thumbnails import ThumbnailError, Thumbnails, make_thumbnail
 from tests.support.clips import clip, numbered_clip, photo, read_number
 
 
@@ -60,15 +60,15 @@ def test_bad_files(thumbnails: Thumbnails) -> None:
 
 
 def test_the_function_for_one() -> None:
-    assert opened(thumbnail(photo(300, 150), "image", 96)).size == (96, 48)
+    assert opened(make_thumbnail(photo(300, 150), "image", 96)).size == (96, 48)
     with pytest.raises(ThumbnailError):
-        thumbnail(b"junk", "image", 96)
+        make_thumbnail(b"junk", "image", 96)
 
 
 def test_the_function_for_a_span_of_a_video() -> None:
     """Not the middle of the whole: the caption is about its second second."""
     data = numbered_clip("h264", "mp4", 100)
-    shown = np.asarray(opened(thumbnail(data, "video", 96, Span(1.0, 2.0))))
+    shown = np.asarray(opened(make_thumbnail(data, "video", 96, Span(1.0, 2.0))))
     assert 25 <= read_number(shown) < 50
 
 
@@ -78,9 +78,9 @@ import sys
 import auditor.report.thumbnails as t
 assert not {"model", "torch", "numpy"} & set(sys.modules), sys.modules
 from tests.support.clips import photo
-assert t.thumbnail(photo(), "image", 32)
+assert t.make_thumbnail(photo(), "image", 32)
 assert "torch" not in sys.modules
-print(*t._ready(32)._pool.pids)
+print(*t._open_thumbnails(32)._pool.pids)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     (pid,) = done.stdout.split()
