@@ -1,8 +1,8 @@
-"""The vectors of media and of their frames, and how similar they are to captions; NumPy only.
+"""Vectors of media and their frames, and their similarities to captions; NumPy only.
 
-One record for images and videos, wherever embeddings are read, compared, ranked or drawn from. The similarity of a
-video is the mean of the cosine of the whole clip and of its best frame (the paper's appendix A); model/similarity.py
-has the same for tensors that learn.
+One record for images and videos, used by everything that reads, compares, ranks or samples embeddings. The similarity
+of a video is the mean of the cosines of the whole clip and of its best frame (the paper's appendix A);
+model/similarity.py has the same for trainable tensors.
 """
 
 from collections.abc import Sequence
@@ -16,23 +16,23 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Rows = slice | Ints | Bools | npt.NDArray[np.intp]
 
-BLOCK_ELEMENTS = 1 << 21  # similarities held at once: 8 MB, about what a core's share of the last cache holds
+BLOCK_ELEMENTS = 1 << 21  # similarities per block: 8 MB, about a core's share of the last-level cache
 
 
 @dataclass(frozen=True, slots=True)
 class MediaVectors:
-    """N media, L2-normalised; `frames` and `mask` are there where any of them is a video, and go together.
+    """N media, L2-normalized; `frames` and `mask` are both given if any medium is a video, or both None.
 
     A medium without a valid frame is an image: only its own vector counts.
     """
 
     visual: Floats  # (N, D)
     frames: Floats | None = None  # (N, J, D)
-    mask: Bools | None = None  # (N, J) which frames are there
+    mask: Bools | None = None  # (N, J) which frames are valid
 
     def __post_init__(self) -> None:
         if (self.frames is None) != (self.mask is None):
-            raise ValueError("frames and their mask come together or not at all")
+            raise ValueError("frames and mask must be given together")
 
     def __len__(self) -> int:
         return len(self.visual)
@@ -46,7 +46,7 @@ class MediaVectors:
         return MediaVectors(self.visual)
 
     def similarity(self, text: Floats) -> Floats:
-        """Of every medium with every caption (M, D): (N, M), block by block."""
+        """Similarity of every medium to every caption (M, D): (N, M), block by block."""
         out = np.empty((len(self), len(text)), np.result_type(self.visual, text))
         np.matmul(self.visual, text.T, out=out)
         if self.frames is None or self.mask is None:
@@ -59,63 +59,63 @@ class MediaVectors:
             block = self.frames[rows]
             by_frame = (block.reshape(-1, width) @ text.T).reshape(len(block), count, len(text))
             by_frame += hidden[rows]
-            out[rows] = with_best_frame(out[rows], by_frame)
+            out[rows] = average_with_best_frame(out[rows], by_frame)
         return out
 
     def own_similarity(self, text: Floats) -> Floats:
-        """Of each medium with its own caption (N, D): (N,)."""
+        """Similarity of each medium to its own caption (N, D): (N,)."""
         whole: Floats = np.einsum("nd,nd->n", self.visual, text, dtype=np.float32)
-        return whole if self.frames is None else with_best_frame(whole, self.frame_similarity(text))
+        return whole if self.frames is None else average_with_best_frame(whole, self.frame_similarity(text))
 
     def frame_similarity(self, text: Floats) -> Floats:
-        """Cosine of each frame with the medium's own caption: (N, J), -inf where there is no frame."""
+        """Cosine of each frame with the medium's own caption: (N, J), -inf for missing frames."""
         if self.frames is None or self.mask is None:
             raise ValueError("images have no frames")
-        found = np.einsum("njd,nd->nj", self.frames, text, dtype=np.float32)
-        return np.where(self.mask, found, np.float32(-np.inf))
+        cosine = np.einsum("njd,nd->nj", self.frames, text, dtype=np.float32)
+        return np.where(self.mask, cosine, np.float32(-np.inf))
 
 
-def taken(values: Floats, rows: Ints) -> Floats:
-    """Some rows, in ascending order: the very same array where they are all."""
+def take_rows(values: Floats, rows: Ints) -> Floats:
+    """These rows, which must ascend; the same array, not a copy, if they are all rows."""
     return values if len(rows) == len(values) else values[rows]
 
 
-def with_best_frame(whole: Floats, by_frame: Floats) -> Floats:
-    """Mean of the similarities of the whole (N, ...) and of the best of its frames (N, J, ...); -inf: no frame."""
+def average_with_best_frame(whole: Floats, by_frame: Floats) -> Floats:
+    """Mean of the similarities of the whole (N, ...) and of its best frame (N, J, ...); -inf marks missing frames."""
     best: Floats = by_frame.max(axis=1)
     return np.where(best > -np.inf, (whole + best) / 2, whole)
 
 
-def from_frames(frames: Floats, counts: Ints, *, keep: bool) -> MediaVectors:
-    """Media from their encoded frames one after another (sum of counts, D), `counts` (N,) of each, at least one.
+def build_media_vectors(frames: Floats, counts: Ints, *, keep: bool) -> MediaVectors:
+    """Media from their concatenated frames (sum of counts, D); each medium has `counts` (N,) frames, at least one.
 
-    A medium's vector is the normalised mean of its frames; `keep` keeps the frames too, padded to the longest.
+    A medium's vector is the normalized mean of its frames; `keep` also keeps the frames, padded to the longest.
     """
     if not len(counts):
         return MediaVectors(np.zeros((0, frames.shape[1]), np.float32))
-    means = mean_over_frames(frames, counts)
+    means = average_frames(frames, counts)
     visual = (means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)).astype(np.float32)
-    return MediaVectors(visual, *pad(frames, counts)) if keep else MediaVectors(visual)
+    return MediaVectors(visual, *pad_frames(frames, counts)) if keep else MediaVectors(visual)
 
 
-def mean_over_frames(frames: Floats, counts: Ints) -> Floats:
-    """(sum of counts, D) -> (N, D)"""
+def average_frames(frames: Floats, counts: Ints) -> Floats:
+    """Mean frame of each medium: (sum of counts, D) -> (N, D)."""
     if not len(counts):
         return frames[:0]
     means = np.add.reduceat(frames, np.cumsum(counts) - counts, axis=0) / np.asarray(counts)[:, None]
     return np.asarray(means, np.float32)
 
 
-def pad(frames: Floats, counts: Ints) -> tuple[Floats, Bools]:
-    """Frames one after another as (N, J, D), zero where there is none, with the mask (N, J) of those that are there."""
+def pad_frames(frames: Floats, counts: Ints) -> tuple[Floats, Bools]:
+    """Concatenated frames as (N, J, D), padded with zeros, and the mask (N, J) of valid frames."""
     mask = np.arange(counts.max(initial=0))[None, :] < counts[:, None]
     padded = np.zeros((*mask.shape, frames.shape[1]), np.float32)
     padded[mask] = frames
     return padded, mask
 
 
-def concatenate(parts: Sequence[MediaVectors]) -> MediaVectors:
-    """Media of several parts as one; where any part has frames, all are padded to the longest."""
+def concatenate_media(parts: Sequence[MediaVectors]) -> MediaVectors:
+    """Media of several parts as one; if any part has frames, all are padded to the longest."""
     visual = np.concatenate([part.visual for part in parts])
     longest = max((part.mask.shape[1] for part in parts if part.mask is not None), default=0)
     if not longest:

@@ -1,45 +1,55 @@
-"""`auditor fit`: prototypes learned on the stored embeddings of an audit, saved as a PAU checkpoint."""
+"""`auditor fit`: fits PAU prototypes on the stored embeddings of an audit and saves them as a checkpoint."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
-
-if TYPE_CHECKING:
-    from model.fit_prototypes import Measure
-    from model.prototypes import PrototypeHead
 
 
 @click.command()
 @click.argument("audit")
 @click.option("--out", required=True, type=click.Path(file_okay=False), help="Folder of the new checkpoint.")
 @click.option(
-    "--recipe", type=click.Choice(["corpus", "paper"]), default="corpus", show_default=True, help="How h is taken."
+    "--recipe",
+    type=click.Choice(["corpus", "paper"]),
+    default="corpus",
+    show_default=True,
+    help="Compute the target of u over the whole corpus, or over random batches as in the paper.",
 )
 @click.option(
     "--target",
     type=click.Choice(["h", "retrieval"]),
-    help="What u follows: h (the mean similarity; default of recipe paper), or how much of the corpus fits (else).",
+    help="What u follows: h (mean similarity), or how much of the corpus fits [default: retrieval; recipe paper: h].",
 )
-@click.option("--prototypes", default=8, show_default=True, type=click.IntRange(1), help="K, per modality.")
 @click.option(
-    "--init", default="xavier", show_default=True, help="xavier, kaiming_uniform, kaiming_normal, orthogonal."
+    "--prototypes", default=8, show_default=True, type=click.IntRange(1), help="Number of prototypes (K) per modality."
 )
-@click.option("--evidence", default="exp", show_default=True, help="exp, softplus or relu.")
-@click.option("--tau", default=5.0, show_default=True, help="Temperature of exponential evidence.")
-@click.option("--scale", default=100.0, show_default=True, help="Factor of cosines before they become evidence.")
+@click.option(
+    "--init",
+    default="xavier",
+    show_default=True,
+    help="Initialization: xavier, kaiming_uniform, kaiming_normal or orthogonal.",
+)
+@click.option("--evidence", default="exp", show_default=True, help="Evidence function: exp, softplus or relu.")
+@click.option("--tau", default=5.0, show_default=True, help="Temperature of the exponential evidence.")
+@click.option(
+    "--scale",
+    default=100.0,
+    show_default=True,
+    help="Factor by which cosines are multiplied before they become evidence.",
+)
 @click.option(
     "--pairs",
     default=200_000,
     show_default=True,
     type=click.IntRange(1),
-    help="Of each kind of medium, at most.",
+    help="Fit on at most this many pairs of each kind of medium.",
 )
-@click.option("--seed", default=0, show_default=True, help="Of every random choice.")
+@click.option("--seed", default=0, show_default=True, help="Random seed.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     audit: str, out: str, recipe: Any, target: Any, pairs: int, seed: int, as_json: bool, **head_settings: Any
 ) -> None:
-    """Fit PAU prototypes on the stored embeddings of AUDIT; the encoders stay as they are.
+    """Fit PAU prototypes on the stored embeddings of AUDIT; the encoders do not change.
 
     Use the result with `auditor score AUDIT --model DIR` or for any audit with the same encoders.
 
@@ -47,63 +57,12 @@ def command(
     auditor fit audit --out my-head
     auditor fit audit --out my-head --target h --prototypes 32
     """
-    import torch
-
-    from auditor.audit_folder.audit_files import swept_shards
     from auditor.audit_folder.folder import Folder
-    from auditor.audit_folder.manifest import Manifest
-    from auditor.commands.output import tell_notes
-    from auditor.console import emit
-    from auditor.score.pair_sample import count_pairs, draw_pairs, to_fit, vectors_to_fit
-    from model.checkpoint import save_checkpoint
-    from model.fit_prototypes import fit_prototypes, measure_of
-    from model.prototypes import HeadConfig
+    from auditor.commands.output import print_notes
+    from auditor.console import print_rows
+    from auditor.score.fit_audit import fit_audit
 
-    tell_notes(audit)
-    folder = Folder(audit)
-    manifest = Manifest.load(folder)
-    config = HeadConfig(dim=int(manifest.model["dim"]), **head_settings)
-    counts = count_pairs(folder, swept_shards(folder))
-    drawn = draw_pairs(folder, counts, to_fit(pairs), seed)
-    visual, text = (torch.from_numpy(vectors) for vectors in vectors_to_fit(drawn))
-    scale = manifest.model.get("logit_scale")
-    target = target or ("h" if recipe == "paper" else "retrieval")
-    head = fit_prototypes(visual, text, config, recipe=recipe, target=target, logit_scale=scale, seed=seed)
-    rows = describe(head, visual, text, measure_of(target, scale), "h" if target == "h" else "log perplexity")
-    save_checkpoint(
-        out,
-        head,
-        backbone_spec=manifest.model["spec"],
-        backbone_print=manifest.model["fingerprint"],
-        extra={"recipe": recipe, "target": target, "seed": seed, "fitted_on": folder.url, "fit": rows},
-    )
-    emit(rows, title=f"{config.prototypes} prototypes per modality, saved in {out}", json=as_json)
-
-
-def describe(head: "PrototypeHead", visual: Any, text: Any, measure: "Measure", name: str) -> list[dict[str, Any]]:
-    """One row per modality: does u follow its target, does it spread, are its prototypes different ones."""
-    import torch.nn.functional as F
-
-    from model.fit_prototypes import agreement
-    from model.prototypes import prototype_overlap
-
-    visual, text = F.normalize(visual, dim=-1), F.normalize(text, dim=-1)
-    sides = [
-        ("visual", head.uncertainty_visual(visual), measure(visual, text), head.text),
-        ("text", head.uncertainty_text(text), measure(text, visual), head.visual),
-    ]
-    rows = []
-    for modality, u, followed, bank in sides:
-        found = agreement(u, followed)
-        rows.append(
-            {
-                "modality": modality,
-                "instances": len(u),
-                f"correlation of u with {name}": found.pearson,
-                "u at 5%": found.low,
-                "u at 50%": found.median,
-                "u at 95%": found.high,
-                "mean |cos| of prototypes": prototype_overlap(bank),
-            }
-        )
-    return rows
+    print_notes(audit)
+    rows = fit_audit(Folder(audit), out, head_settings, recipe=recipe, target=target, pairs=pairs, seed=seed)
+    title = f"{head_settings['prototypes']} prototypes per modality, saved in {out}"
+    print_rows(rows, title=title, json=as_json)

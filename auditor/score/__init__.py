@@ -1,1 +1,1 @@
-"""The cheap pass: corpus-wide statistics from embeddings, then samples/<shard>.parquet."""
+"""Scoring: corpus-wide statistics from stored embeddings, then samples/<shard>.parquet."""

@@ -1,7 +1,7 @@
-"""The map of a corpus: a bounded sample of its media and of its captions, laid out once and kept in map.parquet.
+"""The map of a corpus: a bounded sample of its media and captions, laid out once and stored in map.parquet.
 
-Every row is placed among the sample (columns map_x, map_y, map_text_x, map_text_y). A layout that is kept is used again
-for the same sample, so that shards that are added later, on whatever machine, stand on the same map.
+Every row is placed among the sample (columns map_x, map_y, map_text_x, map_text_y). The stored layout is reused for the
+same sample, so that shards that are added later, on any machine, are placed on the same map.
 """
 
 import hashlib
@@ -12,25 +12,25 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.audit_folder.folder import Folder
-from auditor.score.pair_sample import Pairs
+from auditor.score.pair_sample import EncodedPairs
 from auditor.score.statistics.map_layout import Layout, fit_layout
 from auditor.vectors import Floats, Ints
 
 FILE = "map.parquet"
-SAMPLE = 2048  # media, and as many captions
+SAMPLE = 2048  # upper limit for media and for captions
 
 
 @dataclass(frozen=True)
 class CorpusMap:
-    """Where things lie on the two maps."""
+    """The maps of media and of captions."""
 
     media: Layout
     captions: Layout
 
-    def place(self, pairs: Pairs) -> dict[str, Floats]:
-        """The map columns of pairs; a medium with several captions is placed once."""
-        _, first, which = np.unique(pairs.group, return_index=True, return_inverse=True)
-        media = self.media.place(pairs.visual[first])[which]
+    def place(self, pairs: EncodedPairs) -> dict[str, Floats]:
+        """The map columns of pairs. A medium with several captions is placed once."""
+        _, first, medium = np.unique(pairs.group, return_index=True, return_inverse=True)
+        media = self.media.place(pairs.visual[first])[medium]
         captions = self.captions.place(pairs.text)
         return {
             "map_x": media[:, 0],
@@ -41,34 +41,34 @@ class CorpusMap:
 
     @property
     def fingerprint(self) -> str:
-        return mark_of(self.media.position, self.captions.position)
+        return hash_arrays(self.media.position, self.captions.position)
 
 
-def lay_out(folder: Folder, pairs: Sequence[Pairs], seed: int, *, keep: bool) -> CorpusMap:
-    """The map of these pairs of all kinds: the one that is kept, or a new one."""
-    visual = np.concatenate([one.visual[np.sort(np.unique(one.group, return_index=True)[1])] for one in pairs])
-    visual = visual[spread(len(visual))]
-    text = np.concatenate([one.text for one in pairs])
-    text = text[spread(len(text))]
-    mark = mark_of(visual, text)
+def fit_map(folder: Folder, pairs: Sequence[EncodedPairs], seed: int, *, keep: bool) -> CorpusMap:
+    """The map of these pairs of all kinds: the stored one if the sample is the same, or a new one."""
+    visual = np.concatenate([part.visual[np.sort(np.unique(part.group, return_index=True)[1])] for part in pairs])
+    visual = visual[space_evenly(len(visual))]
+    text = np.concatenate([part.text for part in pairs])
+    text = text[space_evenly(len(text))]
+    mark = hash_arrays(visual, text)
     if folder.table_metadata(FILE).get("mark") == mark:
-        kept = folder.read_table(FILE)
-        position = np.stack([kept["x"].to_numpy(), kept["y"].to_numpy()], axis=1)
+        table = folder.read_table(FILE)
+        position = np.stack([table["x"].to_numpy(), table["y"].to_numpy()], axis=1)
         return CorpusMap(Layout(visual, position[: len(visual)]), Layout(text, position[len(visual) :]))
-    made = CorpusMap(fit_layout(visual, seed), fit_layout(text, seed))
+    corpus_map = CorpusMap(fit_layout(visual, seed), fit_layout(text, seed))
     if keep:
-        x, y = np.concatenate([made.media.position, made.captions.position]).T
+        x, y = np.concatenate([corpus_map.media.position, corpus_map.captions.position]).T
         folder.write_table(FILE, pa.table({"x": x, "y": y}), {"mark": mark})
-    return made
+    return corpus_map
 
 
-def spread(rows: int) -> Ints:
-    """At most SAMPLE places, evenly among so many."""
-    return np.unique(np.linspace(0, rows - 1, min(rows, SAMPLE)).astype(np.int64))
+def space_evenly(count: int) -> Ints:
+    """At most SAMPLE rows, evenly spaced among `count`."""
+    return np.unique(np.linspace(0, count - 1, min(count, SAMPLE)).astype(np.int64))
 
 
-def mark_of(*arrays: Floats) -> str:
-    mark = hashlib.blake2b(digest_size=16)
+def hash_arrays(*arrays: Floats) -> str:
+    digest = hashlib.blake2b(digest_size=16)
     for array in arrays:
-        mark.update(np.ascontiguousarray(array).tobytes())
-    return mark.hexdigest()
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()

@@ -1,93 +1,114 @@
-"""The corpus-wide numbers that scoring needs, computed once from stored embeddings and handed to every scorer.
+"""The corpus-wide statistics that scoring needs, computed once from stored embeddings and passed to every scorer.
 
-Prototypes (where no PAU was given), a reference sample per kind, the mismatch model fitted on it, topics, the map,
-duplicates and thresholds. All samples are bounded, so this costs the same for a million pairs and a billion, but for
-the search for duplicates (auditor.score.duplicate_search), which reads every vector and is spread as the engine can.
+Prototypes (if no PAU head is given), a reference sample per kind, the mismatch model fitted on it, topics, the map,
+caption counts, duplicates and thresholds. All samples are bounded, so the cost does not grow with the corpus, except
+for counting captions, which reads their hashes, and for the search for duplicates (auditor.score.duplicate_search),
+which reads every vector; the engine distributes both.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 
 from auditor.audit_folder import embeddings as stored
 from auditor.audit_folder.folder import Folder
-from auditor.audit_folder.topic_names import write_topics
-from auditor.errors import AuditorError
-from auditor.score.caption_counts import CaptionCounts, count_captions
-from auditor.score.corpus_map import CorpusMap, lay_out
-from auditor.score.duplicate_search import BEST, find_duplicates
+from auditor.audit_folder.side_files import write_topics
+from auditor.score.corpus_map import CorpusMap, fit_map
+from auditor.score.duplicate_search import search_duplicates
+from auditor.score.fit_audit import list_fit_samples, stack_vectors
 from auditor.score.pair_sample import (
     KINDS,
-    Each,
+    EncodedPairs,
     NothingEncodedError,
-    Pairs,
-    Wanted,
-    count_pairs,
+    SampleRequest,
+    count_encoded,
     draw_pairs,
-    in_turn,
-    to_fit,
-    total,
-    vectors_to_fit,
+    total_counts,
 )
+from auditor.score.score_config import ScoreConfig
 from auditor.score.shard_priors import Priors
-from auditor.score.statistics.ambiguity import AmbiguityScale, Frequencies, Level, absolute_thresholds, top_thresholds
+from auditor.score.statistics.ambiguity import (
+    AmbiguityScale,
+    MeanDeviation,
+    WordFrequencies,
+    compute_absolute_thresholds,
+    compute_share_thresholds,
+)
 from auditor.score.statistics.mismatch import MismatchModel, fit_mismatch
-from auditor.score.statistics.rivals import Hubs, Measures, Reference, frame_match_threshold, hubs_of, measure
-from auditor.score.statistics.topics import assign_topics, fit_topics, typical_captions
+from auditor.score.statistics.rivals import (
+    Hubs,
+    PairMeasures,
+    ReferenceSample,
+    estimate_frame_threshold,
+    measure_hubs,
+    measure_pairs,
+)
+from auditor.score.statistics.topics import assign_topics, fit_topics, select_typical_captions
 from auditor.score.statistics.word_evidence import Vocabulary
-from auditor.score.vocabulary import Encode, draw_captions, vocabulary_of
-from auditor.vectors import Floats
-from model.fit_prototypes import Target, fit_prototypes
+from auditor.score.vocabulary import EncodeText, draw_captions, load_vocabulary
+from auditor.vectors import Floats, Ints
+from auditor.workers.process_pool import SERIAL, Engine
+from model.fit_prototypes import fit_prototypes
 from model.prototypes import HeadConfig, PrototypeHead
 
 
-@dataclass(frozen=True)
-class ScoreConfig:
-    """Settings of scoring."""
+@dataclass(frozen=True, slots=True)
+class CaptionCounts:
+    """Hashes of the captions that occur more than once, increasing, and their numbers of occurrences."""
 
-    reference: int = 4096  # pairs of each kind that every pair is compared with
-    fit_pairs: int = 50_000  # at most, for prototypes
-    prototypes: int = 8
-    target: Target = "retrieval"  # what u of fitted prototypes follows
-    topics: int = 16
-    near_duplicate: float | None = None  # cosine above which two media are one; None: from the corpus's own spread
-    ambiguous_top: float | None = None  # share that the flags of ambiguity take; None or 0: whatever fits too much
-    keep_duplicate: str = "first"  # which of a group of duplicates the others repeat: one of BEST
-    seed: int = 0
+    hashes: Ints
+    counts: Ints
 
-    def __post_init__(self) -> None:
-        if self.keep_duplicate not in BEST:
-            raise AuditorError(f"duplicates are kept by one of {', '.join(BEST)}, not by {self.keep_duplicate!r}")
+    def look_up(self, hashes: Ints) -> Ints:
+        """Numbers of occurrences of the captions with these hashes."""
+        if not len(self.hashes):
+            return np.ones(len(hashes), np.int64)
+        position = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
+        return np.where(self.hashes[position] == hashes, self.counts[position], 1)
 
-    @classmethod
-    def of(cls, stored: Mapping[str, Any]) -> "ScoreConfig":
-        """The settings of an audit; those of older ones that no longer mean anything are left out.
 
-        Settings that have come since are as usual, but for `target`: before it u followed h.
-        """
-        known = {"target": "h", **stored} if stored else {}
-        return cls(**{name: value for name, value in known.items() if name in cls.__dataclass_fields__})
+def count_captions(folder: Folder, shards: Sequence[str], engine: Engine = SERIAL) -> CaptionCounts:
+    """Count captions by their 64-bit hashes, which takes 17 bytes per row while they are sorted."""
+    parts = list(engine.each(partial(_read_hashes, folder), shards))
+    return count_hashes(np.concatenate([np.zeros(0, np.int64), *parts]))
+
+
+def count_hashes(hashes: Ints) -> CaptionCounts:
+    """Sort in place: for a billion rows, every copy would take eight gigabytes."""
+    hashes.sort()
+    repeats = hashes[1:][hashes[1:] == hashes[:-1]]
+    values, counts = np.unique(repeats, return_counts=True)
+    return CaptionCounts(values, counts + 1)
+
+
+def _read_hashes(folder: Folder, shard: str) -> Ints:
+    """Caption hashes of the usable rows of a shard."""
+    table = folder.read_table(stored.name_embeddings_file(shard), ["caption_hash", "status"])
+    usable = table.filter(pc.and_(pc.equal(table["status"], "ok"), pc.is_valid(table["caption_hash"])))
+    return np.asarray(usable["caption_hash"].to_numpy(), np.int64)
 
 
 @dataclass(frozen=True)
 class KindContext:
-    """What scoring needs to know of one kind of medium."""
+    """The statistics of one kind of medium."""
 
-    reference: Reference
-    mismatch: MismatchModel | None  # None where there are too few pairs to tell
+    reference: ReferenceSample
+    mismatch: MismatchModel | None  # None if there are too few pairs
     media: int
     captions: int
     hubs: Hubs
     ambiguity: AmbiguityScale
 
-    def measure(self, pairs: Pairs) -> Measures:
-        """Pairs of this kind against its reference."""
-        return measure(
+    def measure(self, pairs: EncodedPairs) -> PairMeasures:
+        """Measure pairs of this kind against its reference."""
+        return measure_pairs(
             pairs.media,
             pairs.text,
             pairs.group,
@@ -100,23 +121,23 @@ class KindContext:
 
 
 @dataclass(frozen=True)
-class Context:
-    """All that `score_shard` needs beside the shard itself; picklable, so that a cluster can broadcast it."""
+class ScoreContext:
+    """Everything that `score_shard` needs besides the shard; picklable, so that a cluster can broadcast it."""
 
     head: PrototypeHead
     kinds: dict[str, KindContext]
-    frequencies: Frequencies
-    words: int | None  # that are looked for in media; None where there was no text tower to encode them
+    frequencies: WordFrequencies
+    words: int | None  # size of the vocabulary; None if there was no text encoder for it
     topics: Floats  # (T, D)
     map: CorpusMap
     captions: CaptionCounts
     thresholds: dict[str, Any]
     statistics: dict[str, Any]
     fingerprint: str
-    priors: Priors = field(default_factory=dict)  # of shards whose share of mismatches stands out
+    priors: Priors = field(default_factory=dict)  # of shards with an unusually high share of mismatches
 
 
-def prepare(
+def prepare_context(
     folder: Folder,
     shards: Sequence[str],
     head: PrototypeHead | None,
@@ -124,109 +145,125 @@ def prepare(
     config: ScoreConfig,
     *,
     model: str = "",
-    encode: Encode | None = None,
+    encode: EncodeText | None = None,
     keep: bool = True,
-    each: Each = in_turn,
-) -> Context:
-    """Compute the corpus-wide numbers from embeddings/*.parquet; `keep` puts samples and duplicates into the audit.
+    engine: Engine = SERIAL,
+) -> ScoreContext:
+    """Compute the statistics from embeddings/*.parquet; `keep` writes samples and duplicates into the audit.
 
-    `model` is the fingerprint of the encoder and `encode` its text tower, for the words of the captions.
+    `model` is the fingerprint of the encoder, and `encode` encodes words with its text encoder.
     """
-    counts = count_pairs(folder, shards, each)
-    wanted = [Wanted(kind, config.reference) for kind in KINDS]
-    fitted = to_fit(config.fit_pairs) if head is None else []
-    samples = draw_pairs(folder, counts, [*wanted, *fitted], config.seed, each)
-    found = {one.kind: pairs for one, pairs in zip(wanted, samples, strict=False) if pairs is not None}
-    if not found:
+    counts = count_encoded(folder, shards, engine)
+    references = [SampleRequest(kind, config.reference) for kind in KINDS]
+    fit_samples = list_fit_samples(config.fit_pairs) if head is None else []
+    samples = draw_pairs(folder, counts, [*references, *fit_samples], config.seed, engine)
+    by_kind = {kind: pairs for kind, pairs in zip(KINDS, samples, strict=False) if pairs is not None}
+    if not by_kind:
         raise NothingEncodedError("no pair of this corpus could be encoded, so there is nothing to score")
     if head is None:
-        head = _fit_head(*vectors_to_fit(samples[len(wanted) :]), scale, config)
-    del samples  # those to fit on are many
-    frequencies = Frequencies.of(draw_captions(folder, counts, config.seed, each))
-    vocabulary = vocabulary_of(folder, frequencies.telling(), model, encode, keep=keep)
-    kinds = {}
-    for kind, pairs in found.items():
-        kinds[kind] = _kind(pairs, total(counts, kind), pairs.reference(scale), frequencies, vocabulary, config.seed)
-    topics = fit_topics(np.concatenate([pairs.visual for pairs in found.values()]), config.topics, config.seed)
-    laid_out = lay_out(folder, list(found.values()), config.seed, keep=keep)
-    captions = count_captions(folder, shards, each)
-    statistics = {kind: _describe(context) for kind, context in kinds.items()}
-    thresholds = _thresholds(found, kinds, frequencies, config.ambiguous_top or None)
+        head = _fit_head(*stack_vectors(samples[len(references) :]), scale, config)
+    del samples  # the samples for the prototypes are large
+    frequencies = WordFrequencies.count(draw_captions(folder, counts, config.seed, engine))
+    vocabulary = load_vocabulary(folder, frequencies.informative_words(), model, encode, keep=keep)
+    kinds = {
+        kind: _fit_kind(pairs, total_counts(counts, kind), scale, frequencies, vocabulary, config.seed)
+        for kind, pairs in by_kind.items()
+    }
+    topics = fit_topics(np.concatenate([pairs.visual for pairs in by_kind.values()]), config.topics, config.seed)
+    corpus_map = fit_map(folder, list(by_kind.values()), config.seed, keep=keep)
+    captions = count_captions(folder, shards, engine)
+    statistics = {kind: _describe_kind(context) for kind, context in kinds.items()}
+    thresholds = _choose_thresholds(by_kind, kinds, frequencies, config.ambiguous_top or None)
     if keep:
-        _keep_reference(folder, found)
-        _name_topics(folder, list(found.values()), topics)
-        find_duplicates(folder, counts, config.near_duplicate, config.keep_duplicate, seed=config.seed, each=each)
-    counted = captions.hashes.tobytes(), captions.counts.tobytes()
-    known = repr(sorted(statistics.items())), repr(sorted(frequencies.counts.items()))
+        _write_reference(folder, by_kind)
+        _write_typical_captions(folder, list(by_kind.values()), topics)
+        search_duplicates(folder, counts, config.near_duplicate, config.keep_duplicate, seed=config.seed, engine=engine)
     words = len(vocabulary.names) if vocabulary else None if frequencies.counts else 0
-    fingerprint = _fingerprint(head.fingerprint, *known, topics.tobytes(), laid_out.fingerprint, *counted)
-    return Context(head, kinds, frequencies, words, topics, laid_out, captions, thresholds, statistics, fingerprint)
+    fingerprint = _hash_parts(
+        head.fingerprint,
+        repr(sorted(statistics.items())),
+        repr(sorted(frequencies.counts.items())),
+        topics.tobytes(),
+        corpus_map.fingerprint,
+        captions.hashes.tobytes(),
+        captions.counts.tobytes(),
+    )
+    return ScoreContext(
+        head, kinds, frequencies, words, topics, corpus_map, captions, thresholds, statistics, fingerprint
+    )
 
 
 def _fit_head(visual: Floats, text: Floats, scale: float, config: ScoreConfig) -> PrototypeHead:
     head = HeadConfig(dim=visual.shape[1], prototypes=config.prototypes)
-    both = torch.from_numpy(visual), torch.from_numpy(text)
-    return fit_prototypes(*both, head, target=config.target, logit_scale=scale, seed=config.seed)
+    vectors = torch.from_numpy(visual), torch.from_numpy(text)
+    return fit_prototypes(*vectors, head, target=config.target, logit_scale=scale, seed=config.seed)
 
 
-def _kind(
-    pairs: Pairs,
+def _fit_kind(
+    pairs: EncodedPairs,
     counts: tuple[int, int],
-    reference: Reference,
-    frequencies: Frequencies,
+    scale: float,
+    frequencies: WordFrequencies,
     vocabulary: Vocabulary | None,
     seed: int,
 ) -> KindContext:
     captions, media = counts
+    reference = pairs.reference(scale)
     mismatch = fit_mismatch(reference, seed=seed, captions=captions, words=vocabulary)
-    hubs = mismatch.judge.hubs if mismatch and mismatch.judge else hubs_of(reference)
-    usual = AmbiguityScale(Level(0, 0), Level(0, 0), Level(0, 0))
-    context = KindContext(reference, mismatch, media, captions, hubs, usual)
-    return replace(context, ambiguity=AmbiguityScale.of(context.measure(pairs), frequencies.bits(reference.captions)))
+    hubs = mismatch.statistic.hubs if mismatch and mismatch.statistic else measure_hubs(reference)
+    unfitted = AmbiguityScale(MeanDeviation(0, 0), MeanDeviation(0, 0), MeanDeviation(0, 0))
+    context = KindContext(reference, mismatch, media, captions, hubs, unfitted)
+    return replace(context, ambiguity=AmbiguityScale.fit(context.measure(pairs), frequencies.bits(reference.captions)))
 
 
-def _describe(context: KindContext) -> dict[str, Any]:
-    described: dict[str, Any] = {"pairs": context.captions, "media": context.media, "reference": len(context.reference)}
-    described["ambiguity"] = context.ambiguity.to_dict()
-    if context.mismatch is None:  # the frames of a few videos are measured all the same
-        return {**described, "pi0": None, "frame_threshold": frame_match_threshold(context.reference)}
-    return {**described, **context.mismatch.to_dict()}
+def _describe_kind(context: KindContext) -> dict[str, Any]:
+    """The statistics of a kind for the manifest."""
+    description: dict[str, Any] = {
+        "pairs": context.captions,
+        "media": context.media,
+        "reference": len(context.reference),
+        "ambiguity": context.ambiguity.to_dict(),
+    }
+    if context.mismatch is None:  # frames are measured even if there are too few videos for a model
+        return {**description, "pi0": None, "frame_threshold": estimate_frame_threshold(context.reference)}
+    return {**description, **context.mismatch.to_dict()}
 
 
-def _thresholds(
-    pairs: dict[str, Pairs], kinds: dict[str, KindContext], frequencies: Frequencies, top: float | None
+def _choose_thresholds(
+    pairs: dict[str, EncodedPairs], kinds: dict[str, KindContext], frequencies: WordFrequencies, top: float | None
 ) -> dict[str, Any]:
-    """Where the flags are cut: by what fits, or where a share `top` is wanted, by rank."""
+    """The thresholds of the flags: absolute, or such that they flag a share `top`."""
     if top is None:
-        return absolute_thresholds({k: c.media for k, c in kinds.items()}, {k: c.captions for k, c in kinds.items()})
+        media = {kind: context.media for kind, context in kinds.items()}
+        return compute_absolute_thresholds(media, {kind: context.captions for kind, context in kinds.items()})
     visual, text = {}, {}
-    for kind, one in pairs.items():
-        measured, scale = kinds[kind].measure(one), kinds[kind].ambiguity
-        visual[kind] = scale.of_visual(measured)
-        text[kind] = scale.of_text(measured, frequencies.bits(one.captions))
-    return top_thresholds(visual, text, top)
+    for kind, sample in pairs.items():
+        measured, scale = kinds[kind].measure(sample), kinds[kind].ambiguity
+        visual[kind] = scale.score_media(measured)
+        text[kind] = scale.score_captions(measured, frequencies.bits(sample.captions))
+    return compute_share_thresholds(visual, text, top)
 
 
-def _keep_reference(folder: Folder, pairs: dict[str, Pairs]) -> None:
-    """reference.parquet: the pairs everything was compared with, for explanations."""
+def _write_reference(folder: Folder, pairs: dict[str, EncodedPairs]) -> None:
+    """Write reference.parquet: the pairs that all others are compared with, for explanations."""
     tables = []
-    for one in pairs.values():
-        everywhere = np.ones(len(one), dtype=bool)
-        table = one.facts.append_column("visual", stored.vectors(one.visual, everywhere))
-        tables.append(table.append_column("text", stored.vectors(one.text, everywhere)))
+    for sample in pairs.values():
+        valid = np.ones(len(sample), dtype=bool)
+        table = sample.facts.append_column("visual", stored.build_nullable_vectors(sample.visual, valid))
+        tables.append(table.append_column("text", stored.build_nullable_vectors(sample.text, valid)))
     folder.write_table("reference.parquet", pa.concat_tables(tables))
 
 
-def _name_topics(folder: Folder, pairs: Sequence[Pairs], centres: Floats) -> None:
-    """topics.json: the captions that tell each topic from the others."""
-    topic = np.concatenate([assign_topics(one.visual, centres) for one in pairs])
-    text = np.concatenate([one.text for one in pairs])
-    captions = [caption for one in pairs for caption in one.captions]
-    write_topics(folder, typical_captions(text, topic, captions, len(centres)))
+def _write_typical_captions(folder: Folder, pairs: Sequence[EncodedPairs], centroids: Floats) -> None:
+    """Write the captions that distinguish each topic from the others."""
+    topics = np.concatenate([assign_topics(sample.visual, centroids) for sample in pairs])
+    text = np.concatenate([sample.text for sample in pairs])
+    captions = [caption for sample in pairs for caption in sample.captions]
+    write_topics(folder, select_typical_captions(text, topics, captions, len(centroids)))
 
 
-def _fingerprint(*parts: str | bytes) -> str:
-    together = hashlib.blake2b(digest_size=16)
+def _hash_parts(*parts: str | bytes) -> str:
+    digest = hashlib.blake2b(digest_size=16)
     for part in parts:
-        together.update(part.encode() if isinstance(part, str) else part)
-    return together.hexdigest()
+        digest.update(part.encode() if isinstance(part, str) else part)
+    return digest.hexdigest()

@@ -1,7 +1,7 @@
-"""The words of a corpus: counted in a bounded sample of its captions, encoded once, and kept with the audit.
+"""The vocabulary of a corpus: words counted in a bounded sample of captions, encoded once, and stored in the audit.
 
-`words.parquet` holds each word's vector and the fingerprint of the model that made it, so that scoring again needs no
-text tower; with another model, or without any, words are not looked at and the audit says so.
+`words.parquet` holds each word's vector and the fingerprint of the model that encoded it, so that scoring again needs
+no text encoder. With another model, or without one, there is no word evidence, and the audit reports that.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,31 +11,32 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.audit_folder import embeddings as stored
-from auditor.audit_folder.embeddings import file_name
+from auditor.audit_folder.embeddings import name_embeddings_file
 from auditor.audit_folder.folder import Folder
-from auditor.score.pair_sample import Each, ShardCounts, in_turn
+from auditor.score.pair_sample import ShardCounts
 from auditor.score.statistics.word_evidence import Vocabulary, encode_words
 from auditor.vectors import Floats
+from auditor.workers.process_pool import SERIAL, Engine
 
-NAME = "words.parquet"
-CAPTIONS = 200_000  # at most, from which words are counted
-Encode = Callable[[Sequence[str]], Floats]
+FILE = "words.parquet"
+CAPTIONS = 200_000  # upper limit on the captions in which words are counted
+EncodeText = Callable[[Sequence[str]], Floats]
 
 
 def draw_captions(
-    folder: Folder, counts: Sequence[ShardCounts], seed: int, each: Each = in_turn, at_most: int = CAPTIONS
+    folder: Folder, counts: Sequence[ShardCounts], seed: int, engine: Engine = SERIAL, at_most: int = CAPTIONS
 ) -> list[str]:
-    """Random captions of usable pairs, as many from each shard as it has a share of the corpus."""
-    everything = sum(sum(one.pairs.values()) for one in counts)
-    share = min(1.0, at_most / max(1, everything))
-    shards = [one.shard for one in counts]
-    parts = each(partial(_captions, folder, share, seed), list(enumerate(shards)))
+    """Random captions of usable pairs; each shard contributes in proportion to its size."""
+    total = sum(sum(count.pairs.values()) for count in counts)
+    share = min(1.0, at_most / max(1, total))
+    shards = [count.shard for count in counts]
+    parts = engine.each(partial(_draw_shard_captions, folder, share, seed), list(enumerate(shards)))
     return [caption for part in parts for caption in part]
 
 
-def _captions(folder: Folder, share: float, seed: int, shard: tuple[int, str]) -> list[str]:
+def _draw_shard_captions(folder: Folder, share: float, seed: int, shard: tuple[int, str]) -> list[str]:
     number, name = shard
-    table = folder.read_table(file_name(name), ["caption", "status"])
+    table = folder.read_table(name_embeddings_file(name), ["caption", "status"])
     usable = [
         caption
         for caption, status in zip(*(column.to_pylist() for column in table.columns), strict=True)
@@ -47,30 +48,31 @@ def _captions(folder: Folder, share: float, seed: int, shard: tuple[int, str]) -
     return [usable[i] for i in np.random.default_rng([seed, number]).choice(len(usable), count, replace=False)]
 
 
-def vocabulary_of(
-    folder: Folder, words: Sequence[str], model: str, encode: Encode | None, *, keep: bool = True
+def load_vocabulary(
+    folder: Folder, words: Sequence[str], model: str, encode: EncodeText | None, *, keep: bool = True
 ) -> Vocabulary | None:
-    """The vectors of these words: those kept with the audit, and the others encoded; None where there is no way."""
-    known = _kept(folder, model)
-    missing = [word for word in words if word not in known]
+    """The vectors of these words, from the audit or encoded now; None if neither is possible."""
+    vectors_by_word = _read_vocabulary(folder, model)
+    missing = [word for word in words if word not in vectors_by_word]
     if missing and encode is None:
-        words = [word for word in words if word in known]
+        words = [word for word in words if word in vectors_by_word]
     elif missing and encode is not None:
-        fresh = encode_words(missing, encode)
-        known |= dict(zip(fresh.names, fresh.vectors, strict=True))
+        encoded = encode_words(missing, encode)
+        vectors_by_word |= dict(zip(encoded.names, encoded.vectors, strict=True))
     if not words:
         return None
-    vectors = np.stack([known[word] for word in words]).astype(np.float16).astype(np.float32)
+    vectors = np.stack([vectors_by_word[word] for word in words]).astype(np.float16).astype(np.float32)
     if missing and encode is not None and keep:
-        everywhere = np.ones(len(words), dtype=bool)
-        table = pa.table({"word": pa.array(words, pa.string()), "vector": stored.vectors(vectors, everywhere)})
-        folder.write_table(NAME, table, {"model": model})
+        valid = np.ones(len(words), dtype=bool)
+        columns = {"word": pa.array(words, pa.string()), "vector": stored.build_nullable_vectors(vectors, valid)}
+        folder.write_table(FILE, pa.table(columns), {"model": model})
     return Vocabulary(tuple(words), vectors)
 
 
-def _kept(folder: Folder, model: str) -> dict[str, Floats]:
-    if not folder.exists(NAME) or folder.table_metadata(NAME).get("model") != model:
+def _read_vocabulary(folder: Folder, model: str) -> dict[str, Floats]:
+    """The stored vectors, by word, if the same model encoded them."""
+    if not folder.exists(FILE) or folder.table_metadata(FILE).get("model") != model:
         return {}
-    table = folder.read_table(NAME)
-    vectors = table["vector"].to_pylist()
-    return {word: np.asarray(one, np.float32) for word, one in zip(table["word"].to_pylist(), vectors, strict=True)}
+    table = folder.read_table(FILE)
+    rows = zip(table["word"].to_pylist(), table["vector"].to_pylist(), strict=True)
+    return {word: np.asarray(vector, np.float32) for word, vector in rows}

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from auditor.console import table
+from auditor.console import print_table
 from auditor.score.statistics.mismatch import fit_mismatch
-from auditor.score.statistics.mismatch_statistic import judged
-from auditor.score.statistics.rivals import measure
-from auditor.score.statistics.word_evidence import Vocabulary, document_frequencies, encode_words
+from auditor.score.statistics.mismatch_statistic import compute_statistic
+from auditor.score.statistics.rivals import measure_pairs
+from auditor.score.statistics.word_evidence import Vocabulary, count_words, encode_words, select_informative_words
 from tests.bench.flickr8k import Photos, encoder, load_photos
 from tests.bench.mismatch_flickr8k import calibration_error
 from tests.bench.noise import part, reference_of, spoil
@@ -34,8 +34,8 @@ def one(photos: Photos, pairs: int, captions: int, seed: int, words: Vocabulary 
     spoiled = spoil(part(photos, np.sort(chosen), captions, seed), "random", RATES[seed % len(RATES)], seed)
     reference = reference_of(spoiled.photos)
     model = fit_mismatch(reference, seed=seed, words=words)
-    assert model is not None and model.judge is not None
-    score = judged(model.judge, reference, measure(reference.media, reference.text, reference.group, reference))
+    assert model is not None and model.statistic is not None
+    score = compute_statistic(model.statistic, reference, measure_pairs(reference.media, reference.text, reference.group, reference))
     truth = float(spoiled.wrong.mean())
     return {
         "pairs": pairs,
@@ -74,14 +74,14 @@ def main() -> None:
     parser.add_argument("--words", action="store_true", help="look at single words too")
     options = parser.parse_args()
     photos = load_photos(SHARED)
-    words = encode_words(document_frequencies(photos.captions), encoder(SHARED)) if options.words else None
+    words = encode_words(select_informative_words(*count_words(photos.captions)), encoder(SHARED)) if options.words else None
     rows, corpora = [], []
     for pairs, captions in (size for size in SIZES if size[0] in options.pairs):
         found = [one(photos, pairs, captions, seed, words) for seed in range(options.corpora)]
         corpora += found
         rows.append(described(found))
-        table(rows[-1:])
-    table(rows, "the share of mismatched pairs, estimated without labels")
+        print_table(rows[-1:])
+    print_table(rows, "the share of mismatched pairs, estimated without labels")
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "coverage.json").write_text(json.dumps({"rows": rows, "corpora": corpora}, indent=1))
 

@@ -18,12 +18,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import kendalltau
 
-from auditor.console import table
+from auditor.console import print_table
 from auditor.score.statistics.mismatch import fit_mismatch
-from auditor.score.statistics.mismatch_statistic import judged
-from auditor.score.statistics.rivals import Reference, measure
-from auditor.score.statistics.siblings import Siblings, siblings_of
-from auditor.score.statistics.word_evidence import Vocabulary, document_frequencies, encode_words
+from auditor.score.statistics.mismatch_statistic import compute_statistic
+from auditor.score.statistics.rivals import ReferenceSample, measure_pairs
+from auditor.score.statistics.siblings import Siblings, collect_siblings
+from auditor.score.statistics.word_evidence import Vocabulary, count_words, encode_words, select_informative_words
 from auditor.vectors import Ints, MediaVectors
 from tests.bench.flickr8k import Photos, encoder, load_photos
 from tests.bench.mismatch_flickr8k import OWN, auroc, lemon_of
@@ -92,14 +92,14 @@ def others(photos: Photos, chosen: Ints, captions: int, seed: int) -> list[int]:
     return rows
 
 
-def corpus_of(photos: Photos, photo: Ints, caption: Ints) -> Reference:
+def corpus_of(photos: Photos, photo: Ints, caption: Ints) -> ReferenceSample:
     """Pairs as a corpus; captions of one photo are siblings."""
     media, text = MediaVectors(photos.visual[photo]), photos.text[caption]
-    siblings = siblings_of(photo, text, media.own_similarity(text))
-    return Reference(media, text, photo, photos.scale, [photos.captions[row] for row in caption], siblings)
+    siblings = collect_siblings(photo, text, media.own_similarity(text))
+    return ReferenceSample(media, text, photo, photos.scale, [photos.captions[row] for row in caption], siblings)
 
 
-def with_siblings(photos: Photos, pairs: Reference) -> Reference:
+def with_siblings(photos: Photos, pairs: ReferenceSample) -> ReferenceSample:
     """Judged pairs with the other captions of their photos."""
     own = np.array(others(photos, np.arange(len(photos.keys)), 4, 0))
     text = photos.text[own]
@@ -109,14 +109,14 @@ def with_siblings(photos: Photos, pairs: Reference) -> Reference:
     return replace(pairs, siblings=Siblings(owner, row, text, similarity))
 
 
-def statistics(corpus: Reference, pairs: Reference, words: Vocabulary, seed: int) -> dict[str, Doubles]:
+def statistics(corpus: ReferenceSample, pairs: ReferenceSample, words: Vocabulary, seed: int) -> dict[str, Doubles]:
     """Every method's score of pairs within a corpus, low is suspicious."""
-    found = measure(pairs.media, pairs.text, pairs.group, corpus)
+    found = measure_pairs(pairs.media, pairs.text, pairs.group, corpus)
     scores = {"cosine": found.similarity, "LEMoN": lemon_of(pairs, corpus), "rival margin": found.rival_margin}
     for name, known in (("auditor without words", None), (OWN, words)):
         model = fit_mismatch(corpus, seed=seed, words=known)
-        assert model is not None and model.judge is not None
-        scores[name] = judged(model.judge, pairs, found)
+        assert model is not None and model.statistic is not None
+        scores[name] = compute_statistic(model.statistic, pairs, found)
     return {name: np.asarray(score, np.float64) for name, score in scores.items()}
 
 
@@ -180,7 +180,7 @@ def main() -> None:
 
     photos = load_photos(SHARED, 500, TAR)
     crowd, expert = (read_opinions(SHARED, photos, name) for name in ("crowd", "expert"))
-    words = encode_words(document_frequencies(photos.captions), encoder(SHARED))
+    words = encode_words(select_informative_words(*count_words(photos.captions)), encoder(SHARED))
     results: dict[str, Rows] = {"agreement": [], "audit": []}
     for half, chosen in zip(("tuned on", "reported"), halves(photos), strict=True):
         for captions in (1, 4):
@@ -188,8 +188,8 @@ def main() -> None:
             results["agreement"] += [{"half": half, **row} for row in rows]
         for one in (1, None):
             results["audit"] += [{"half": half, **row} for row in audits(photos, crowd.of(chosen), words, one)]
-    table(results["agreement"], "people's judgements of related captions")
-    table(results["audit"], "a corpus of judged pairs, half of them wrong")
+    print_table(results["agreement"], "people's judgements of related captions")
+    print_table(results["audit"], "a corpus of judged pairs, half of them wrong")
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "human.json").write_text(json.dumps(results, indent=1))
 

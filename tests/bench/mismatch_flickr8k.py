@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from auditor.console import table
+from auditor.console import print_table
 from auditor.research.retrieval import analyses
 from auditor.score.statistics.mismatch import fit_mismatch, fit_scores
-from auditor.score.statistics.mismatch_statistic import judged, repairings
-from auditor.score.statistics.rivals import Measures, Reference, measure
-from auditor.score.statistics.word_evidence import Vocabulary, document_frequencies, encode_words
+from auditor.score.statistics.mismatch_statistic import compute_statistic, draw_repairings
+from auditor.score.statistics.rivals import PairMeasures, ReferenceSample, measure_pairs
+from auditor.score.statistics.word_evidence import Vocabulary, count_words, encode_words, select_informative_words
 from auditor.vectors import Floats
 from tests.bench.flickr8k import Encode, Photos, encoder, load_photos
 from tests.bench.noise import KINDS, halves, part, reference_of, spoil
@@ -36,7 +36,7 @@ Found = tuple[Doubles, Doubles, float]  # score (low is suspicious), p_mismatch,
 
 def auroc(score: Doubles, spoiled: npt.NDArray[np.bool_]) -> float:
     """Chance that a spoiled pair scores below a good one."""
-    return analyses.auroc(-score, spoiled)
+    return analyses.compute_auroc(-score, spoiled)
 
 
 def average_precision(score: Doubles, spoiled: npt.NDArray[np.bool_]) -> float:
@@ -72,12 +72,12 @@ def mixture(score: Doubles, steps: int = 200) -> tuple[Doubles, float]:
     return part[:, low], float(weight[low])
 
 
-def lemon(ref: Reference) -> Doubles:
+def lemon(ref: ReferenceSample) -> Doubles:
     """LEMoN of a corpus's own pairs."""
     return lemon_of(ref, ref)
 
 
-def lemon_of(pairs: Reference, ref: Reference, neighbours: int = 30) -> Doubles:
+def lemon_of(pairs: ReferenceSample, ref: ReferenceSample, neighbours: int = 30) -> Doubles:
     """LEMoN with its fixed settings (k = 30, beta = gamma = 5, tau1 = 0.1, tau2 = 5), low is suspicious.
 
     The distance of the two, and beta and gamma times the mean over the k nearest neighbours in either modality of the
@@ -98,22 +98,22 @@ def lemon_of(pairs: Reference, ref: Reference, neighbours: int = 30) -> Doubles:
     return -total
 
 
-def methods(ref: Reference, seed: int, vocabulary: Vocabulary | None = None) -> dict[str, Found]:
+def methods(ref: ReferenceSample, seed: int, vocabulary: Vocabulary | None = None) -> dict[str, Found]:
     """Every method on one corpus: its score, its probability, its estimate of the share mismatched."""
-    found = measure(ref.media, ref.text, ref.group, ref)
-    i, j = repairings(ref.group, np.random.default_rng(seed), 15_000)
+    found = measure_pairs(ref.media, ref.text, ref.group, ref)
+    i, j = draw_repairings(ref.group, np.random.default_rng(seed), 15_000)
     # no exclusion of the caption's own photo for re-pairings, as in the product
-    null = measure(ref.media.take(i), ref.text[j], ref.group[i], ref)
+    null = measure_pairs(ref.media.take(i), ref.text[j], ref.group[i], ref)
 
-    def calibrated(pick: Callable[[Measures], Floats]) -> Found:
+    def calibrated(pick: Callable[[PairMeasures], Floats]) -> Found:
         score = pick(found).astype(np.float64)
         fitted = fit_scores(score, pick(null), bootstraps=0)
         return score, fitted.p(score).astype(np.float64), fitted.pi0
 
     def own(words: Vocabulary | None) -> Found:
         model = fit_mismatch(ref, seed=seed, words=words, draws=20_000)
-        assert model is not None and model.judge is not None
-        score = judged(model.judge, ref, found)
+        assert model is not None and model.statistic is not None
+        score = compute_statistic(model.statistic, ref, found)
         return score.astype(np.float64), model.p(score).astype(np.float64), model.pi0
 
     cosine = found.similarity.astype(np.float64)
@@ -151,7 +151,7 @@ def run(
 ) -> list[dict[str, Any]]:
     """All kinds of noise on these photos, with one caption each and with all five."""
     rows = []
-    vocabulary = encode_words(document_frequencies(photos.captions), encode)
+    vocabulary = encode_words(select_informative_words(*count_words(photos.captions)), encode)
     for captions in (1, None):
         for kind in KINDS:
             for rate in rates:
@@ -164,7 +164,7 @@ def run(
                         results.setdefault(name, []).append(found)
                     truth.append(spoiled.wrong)
                 rows += [row(kind, rate, name, found, truth, captions or 5) for name, found in results.items()]
-                table(rows[-len(results) :])
+                print_table(rows[-len(results) :])
     return rows
 
 
@@ -182,7 +182,7 @@ def main() -> None:
         "rows": rows,
         "flagged_without_noise": {name: float((p >= 0.5).mean()) for name, (_, p, _) in clean.items()},
     }
-    table([{"method": name, "flagged at 0% noise": share} for name, share in results["flagged_without_noise"].items()])
+    print_table([{"method": name, "flagged at 0% noise": share} for name, share in results["flagged_without_noise"].items()])
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "mismatch_flickr8k.json").write_text(json.dumps(results, indent=1))
 

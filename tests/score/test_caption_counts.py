@@ -1,4 +1,4 @@
-"""How often captions occur: as a dictionary counts them."""
+"""Numbers of occurrences of captions, compared with those of a dictionary."""
 
 from collections import Counter
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from auditor import Audit
-from auditor.score.caption_counts import count_hashes
+from auditor.score.corpus_statistics import count_hashes
 from auditor.sweep.caption_facts import caption_hash
 from tests.support.planted import invented, words, write_planted
 
@@ -14,8 +14,8 @@ from tests.support.planted import invented, words, write_planted
 def test_counts_are_those_of_a_dictionary() -> None:
     hashes = np.random.default_rng(0).integers(0, 50, 80) * 10**15
     counted = Counter(hashes.tolist())
-    assert count_hashes(hashes).of(hashes).tolist() == [counted[value] for value in hashes.tolist()]
-    assert count_hashes(np.arange(3)).of(np.array([1, 7])).tolist() == [1, 1]
+    assert count_hashes(hashes).look_up(hashes).tolist() == [counted[value] for value in hashes.tolist()]
+    assert count_hashes(np.arange(3)).look_up(np.array([1, 7])).tolist() == [1, 1]
 
 
 def test_the_column_counts_usable_rows_over_all_shards(tmp_path: Path) -> None:

@@ -11,14 +11,15 @@ import pyarrow as pa
 import pytest
 
 from auditor import Audit
-from auditor.audit_folder.embeddings import begins_medium, read_embeddings
+from auditor.audit_folder.embeddings import find_medium_starts, read_embeddings
 from auditor.audit_folder.folder import Folder
+from auditor.run.audit_config import AuditConfig
 from auditor.run.rescore import rescore
-from auditor.run.run_audit import AuditConfig, run_audit
+from auditor.run.run_audit import run_audit
 from auditor.run.verify import verify
-from auditor.score.corpus_statistics import ScoreConfig
-from auditor.sweep.sweep import SweepConfig
-from tests.support.clips import numbered_clip
+from auditor.score.score_config import ScoreConfig
+from auditor.sweep.sweep_config import SweepConfig
+from tests.support.clips import make_numbered_clip
 from tests.support.corpora import caption, write_tar
 from tests.support.timed import LATE, SCENE, timed_corpus
 
@@ -39,9 +40,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     timed = [{"start": a, "end": b, "caption": caption(i)} for i, (a, b) in enumerate(SPANS)]
     vtt = f"WEBVTT\n\n00:01.000 --> 00:02.000\n{caption(21)}\n"
     members = {
-        "a": {"mp4": numbered_clip("h264", "mp4", 100), "json": json.dumps({"segments": timed}).encode()},
-        "b": {"mp4": numbered_clip("h264", "mp4", 90), "txt": caption(20).encode(), "vtt": vtt.encode()},
-        "c": {"mp4": numbered_clip("h264", "mp4", 80), "txt": caption(30).encode()},
+        "a": {"mp4": make_numbered_clip("h264", "mp4", 100), "json": json.dumps({"segments": timed}).encode()},
+        "b": {"mp4": make_numbered_clip("h264", "mp4", 90), "txt": caption(20).encode(), "vtt": vtt.encode()},
+        "c": {"mp4": make_numbered_clip("h264", "mp4", 80), "txt": caption(30).encode()},
         "d": {"mp4": b"not a video", "vtt": vtt.encode()},
     }
     return write_tar(made, members.items())
@@ -58,7 +59,7 @@ def test_a_row_for_each_caption_with_the_frames_of_its_span(corpus: Path, tmp_pa
     assert all(row["frames"] == 4 and row["similarity"] is not None for row in found if row["status"] == "ok")
     stored = read_embeddings(Folder(tmp_path / "out"), "s")
     assert stored.media_index.tolist() == [0, 0, 1, 2, 3, 4, 5]  # equal spans one after another share a medium
-    assert begins_medium(stored.facts).sum() == len(stored.media)
+    assert find_medium_starts(stored.facts).sum() == len(stored.media)
     for when, (start, end) in zip(stored.times, SPANS[1:4], strict=False):
         assert all(start - 0.04 <= time <= end for time in when)
     with Audit(tmp_path / "out") as audit:
@@ -68,7 +69,7 @@ def test_a_row_for_each_caption_with_the_frames_of_its_span(corpus: Path, tmp_pa
 
 def test_a_span_is_encoded_as_a_clip_cut_from_it(corpus: Path, tmp_path: Path, random_model: str) -> None:
     audited(corpus, tmp_path / "out", random_model, context=0.0)
-    alone = {"key": {"mp4": numbered_clip("h264", "mp4", 80), "txt": caption(30).encode()}}
+    alone = {"key": {"mp4": make_numbered_clip("h264", "mp4", 80), "txt": caption(30).encode()}}
     segments = [{"start": 0, "end": 3.2, "caption": "all of it again"}]
     whole = {"key": {**alone["key"], "json": json.dumps({"segments": segments}).encode()}}
     for name, members in (("alone", alone), ("whole", whole)):

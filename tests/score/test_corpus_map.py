@@ -7,7 +7,7 @@ import pytest
 
 from auditor import Audit
 from auditor.audit_folder.folder import Folder
-from auditor.audit_folder.topic_names import read_topics
+from auditor.audit_folder.side_files import read_topics
 from auditor.score import corpus_map
 from auditor.score.statistics import map_layout
 from tests.support.planted import invented, words, write_planted
@@ -42,17 +42,17 @@ def distances(position: np.ndarray) -> np.ndarray:
 def test_a_map_that_is_kept_is_used_again(audit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Folder(audit)
     pairs = [one for kind in ("image",) if (one := draw(folder, kind))]
-    kept = corpus_map.lay_out(folder, pairs, 0, keep=False)
+    kept = corpus_map.fit_map(folder, pairs, 0, keep=False)
     monkeypatch.setattr(corpus_map, "fit_layout", lambda *_: pytest.fail("it was laid out again"))
-    assert corpus_map.lay_out(folder, pairs, 0, keep=False).fingerprint == kept.fingerprint
+    assert corpus_map.fit_map(folder, pairs, 0, keep=False).fingerprint == kept.fingerprint
 
 
-def draw(folder: Folder, kind: str) -> corpus_map.Pairs | None:
-    from auditor.score.pair_sample import Wanted, count_pairs, draw_pairs
+def draw(folder: Folder, kind: str) -> corpus_map.EncodedPairs | None:
+    from auditor.score.pair_sample import SampleRequest, count_encoded, draw_pairs
 
-    counts = count_pairs(folder, folder.names("embeddings", ".parquet"))
-    return draw_pairs(folder, counts, [Wanted(kind, 4096)], 0)[0]
+    counts = count_encoded(folder, folder.names("embeddings", ".parquet"))
+    return draw_pairs(folder, counts, [SampleRequest(kind, 4096)], 0)[0]
 
 
 def test_the_sample_is_bounded_and_even() -> None:
-    assert len(corpus_map.spread(10**6)) == corpus_map.SAMPLE and corpus_map.spread(3).tolist() == [0, 1, 2]
+    assert len(corpus_map.space_evenly(10**6)) == corpus_map.SAMPLE and corpus_map.space_evenly(3).tolist() == [0, 1, 2]

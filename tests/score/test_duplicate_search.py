@@ -8,16 +8,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from auditor.audit_folder.embeddings import file_name, vectors
+from auditor.audit_folder.embeddings import build_nullable_vectors, name_embeddings_file
 from auditor.audit_folder.folder import Folder
 from auditor.errors import AuditorError
 from auditor.score import duplicate_search
-from auditor.score.corpus_statistics import ScoreConfig
-from auditor.score.duplicate_search import duplicates_name, find_duplicates, read_duplicates
-from auditor.score.pair_sample import ShardCounts, groups
-from auditor.score.statistics.duplicates import duplicate_groups
+from auditor.score.duplicate_search import duplicates_file, read_duplicates, search_duplicates
+from auditor.score.pair_sample import ShardCounts, number_digests
+from auditor.score.score_config import ScoreConfig
 from auditor.vectors import Floats
 from tests.score.statistics.test_duplicates import corpus
+from tests.support.duplicates import group_duplicates
 
 SHARDS, MEDIA = 6, 100
 
@@ -40,14 +40,14 @@ def write_shards(folder: Folder, visual: Floats, digests: Sequence[str]) -> list
             "height": pa.array(np.ones(rows, np.int32)),
             "media_size": pa.array(-np.arange(rows, dtype=np.int64)),
             "sharpness": pa.array(np.arange(rows, dtype=np.float32), mask=np.arange(rows) % 2 == 1),
-            "visual": vectors(visual[chosen], present),
+            "visual": build_nullable_vectors(visual[chosen], present),
         }
-        folder.write_table(file_name(str(number)), pa.table(table))
+        folder.write_table(name_embeddings_file(str(number)), pa.table(table))
     return [ShardCounts(str(number), {"image": MEDIA}, {"image": MEDIA}) for number in range(SHARDS)]
 
 
 def uids(folder: Folder) -> list[str]:
-    tables = [folder.read_table(file_name(str(number)), ["uid", "status"]) for number in range(SHARDS)]
+    tables = [folder.read_table(name_embeddings_file(str(number)), ["uid", "status"]) for number in range(SHARDS)]
     pairs = [zip(t["uid"].to_pylist(), t["status"].to_pylist(), strict=True) for t in tables]
     return [uid for some in pairs for uid, status in some if status == "ok"]
 
@@ -56,10 +56,12 @@ def found(folder: Folder) -> dict[str, str]:
     return {k: v for number in range(SHARDS) for k, v in read_duplicates(folder, str(number)).items()}
 
 
-def reversed_work(work: Callable[[Any], Any], items: Sequence[Any], /) -> Iterator[Any]:
-    """As a cluster does it: worked on in another order, answered in order."""
-    made = {index: work(item) for index, item in reversed(list(enumerate(items)))}
-    return (made[index] for index in range(len(items)))
+class ReversedEngine:
+    """Like a cluster: runs the items in another order and returns the results in theirs."""
+
+    def each(self, work: Callable[[Any], Any], items: Sequence[Any], /) -> Iterator[Any]:
+        results = {index: work(item) for index, item in reversed(list(enumerate(items)))}
+        return (results[index] for index in range(len(items)))
 
 
 def media(count: int = SHARDS * MEDIA) -> tuple[Floats, list[str]]:
@@ -71,14 +73,14 @@ def media(count: int = SHARDS * MEDIA) -> tuple[Floats, list[str]]:
 
 @pytest.mark.parametrize("cells", [1, 12])
 def test_the_search_on_disk_is_the_one_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cells: int) -> None:
-    monkeypatch.setattr(duplicate_search, "cell_count", lambda media: cells)
+    monkeypatch.setattr(duplicate_search, "choose_cell_count", lambda media: cells)
     monkeypatch.setattr(duplicate_search, "MEDIA_TOGETHER", 150)
     monkeypatch.setattr(duplicate_search, "GROUP_BYTES", 20_000)
     folder = Folder(tmp_path)
     visual, digests = media()
     counts = write_shards(folder, visual, digests)
-    count = find_duplicates(folder, counts, each=reversed_work)
-    first = duplicate_groups(visual, groups(digests))
+    count = search_duplicates(folder, counts, engine=ReversedEngine())
+    first = group_duplicates(visual, number_digests(digests))
     names = uids(folder)
     assert found(folder) == {names[i]: names[j] for i, j in enumerate(first.tolist()) if i != j}
     assert count == len(found(folder)) >= 90
@@ -89,11 +91,11 @@ def test_the_best_of_a_group_stays(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     visual, digests = media()
     counts = write_shards(folder, visual, digests)
-    find_duplicates(folder, counts, best="first")
+    search_duplicates(folder, counts, best="first")
     plain = found(folder)
-    find_duplicates(folder, counts, best="pixels")
+    search_duplicates(folder, counts, best="pixels")
     largest = found(folder)
-    find_duplicates(folder, counts, best="media_size")
+    search_duplicates(folder, counts, best="media_size")
     smallest_row = found(folder)
     row = {uid: int(uid.split("-")[1]) for uid in uids(folder)}
     assert all(row[kept] >= row[uid] for uid, kept in largest.items())  # the wider picture
@@ -104,7 +106,7 @@ def test_the_best_of_a_group_stays(tmp_path: Path) -> None:
 def test_the_best_by_any_column_stays_and_what_has_no_value_is_the_worst(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     visual, digests = media()
-    find_duplicates(folder, write_shards(folder, visual, digests), best="sharpness")
+    search_duplicates(folder, write_shards(folder, visual, digests), best="sharpness")
     worth = {uid: -1 if row % 2 else row for uid in uids(folder) for row in [int(uid.split("-")[1])]}
     assert all(worth[kept] >= worth[uid] for uid, kept in found(folder).items())
     assert any(worth[uid] < 0 < worth[kept] for uid, kept in found(folder).items())
@@ -120,8 +122,8 @@ def test_a_shard_without_duplicates_has_no_file_and_old_ones_go(tmp_path: Path) 
     folder = Folder(tmp_path)
     visual, digests = media()
     counts = write_shards(folder, visual, digests)
-    assert find_duplicates(folder, counts) > 0
-    assert folder.exists(duplicates_name("5"))
+    assert search_duplicates(folder, counts) > 0
+    assert folder.exists(duplicates_file("5"))
     write_shards(folder, np.eye(SHARDS * MEDIA, dtype=np.float32), [f"{n:032x}"[::-1] for n in range(SHARDS * MEDIA)])
-    assert find_duplicates(folder, counts, threshold=0.9) == 0
-    assert not folder.exists(duplicates_name("5")) and read_duplicates(folder, "5") == {}
+    assert search_duplicates(folder, counts, threshold=0.9) == 0
+    assert not folder.exists(duplicates_file("5")) and read_duplicates(folder, "5") == {}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from auditor.score.group_shares import prior_strength, shares, weighted_median
+from auditor.score.group_shares import compute_weighted_median, estimate_group_shares, fit_prior_strength
 
 
 def test_bad_shards_stand_out_and_no_others() -> None:
@@ -13,13 +13,13 @@ def test_bad_shards_stand_out_and_no_others() -> None:
         rate[[3, 17]] = 0.4
         rows = generator.integers(200, 600, 50).astype(float)
         events = generator.binomial(rows.astype(int), rate).astype(float)
-        found, usual = shares([str(i) for i in range(50)], events, rows)
+        found, usual = estimate_group_shares([str(i) for i in range(50)], events, rows)
         assert [share.group for share in found if share.stands_out(usual)] == ["3", "17"]
 
 
 def test_small_groups_are_shrunk_towards_the_whole() -> None:
     events, rows = np.array([2.0, 20.0, 30.0, 25.0]), np.array([2.0, 1000.0, 1000.0, 1000.0])
-    found, _ = shares(list("abcd"), events, rows)
+    found, _ = estimate_group_shares(list("abcd"), events, rows)
     assert found[0].share < 0.5 and found[1].share == pytest.approx(0.02, abs=0.01)
     assert all(share.low < share.share < share.high for share in found)
 
@@ -28,7 +28,7 @@ def test_intervals_cover_the_truth() -> None:
     generator = np.random.default_rng(1)
     rate = generator.beta(2, 30, 400)
     rows = np.full(400, 100.0)
-    found, _ = shares([str(i) for i in range(400)], generator.binomial(100, rate).astype(float), rows)
+    found, _ = estimate_group_shares([str(i) for i in range(400)], generator.binomial(100, rate).astype(float), rows)
     inside = np.mean([share.low <= truth <= share.high for share, truth in zip(found, rate, strict=True)])
     assert 0.85 <= inside <= 0.95
 
@@ -38,8 +38,8 @@ def test_the_prior_is_strong_where_groups_are_alike() -> None:
     generator = np.random.default_rng(2)
     alike = generator.binomial(200, 0.1, 100).astype(float)
     unlike = generator.binomial(200, generator.beta(1, 9, 100)).astype(float)
-    assert prior_strength(alike, rows) > 5 * prior_strength(unlike, rows)
+    assert fit_prior_strength(alike, rows) > 5 * fit_prior_strength(unlike, rows)
 
 
 def test_the_median_is_over_rows() -> None:
-    assert weighted_median(np.array([0.1, 0.9]), np.array([10.0, 1.0])) == 0.1
+    assert compute_weighted_median(np.array([0.1, 0.9]), np.array([10.0, 1.0])) == 0.1

@@ -10,7 +10,15 @@ from auditor.audit import Audit
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.manifest import Manifest
 from auditor.run.rescore import rescore
-from auditor.score.shard_priors import EDGES, count_odds, log_odds, logistic, own_shares, priors_of, sharpened
+from auditor.score.shard_priors import (
+    EDGES,
+    compute_priors,
+    count_log_odds,
+    estimate_shard_shares,
+    logistic,
+    shift_log_odds,
+)
+from auditor.score.statistics.mismatch import compute_log_odds
 from tests.support.planted import CONFIG, invented, write_planted
 
 SHARDS, ROWS = 20, 100
@@ -22,11 +30,11 @@ def drawn(rates: npt.NDArray[np.float64], seed: int) -> tuple[npt.NDArray[np.flo
     generator = np.random.default_rng(seed)
     bad = generator.random((SHARDS, ROWS)) < rates[:, None]
     score = generator.normal(size=bad.shape) + np.where(bad, 0, 2.5)
-    return logistic(log_odds(np.array([bad.mean()])) + 2.5**2 / 2 - 2.5 * score), bad
+    return logistic(compute_log_odds(np.array([bad.mean()])) + 2.5**2 / 2 - 2.5 * score), bad
 
 
 def counted(p: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    return np.stack([np.histogram(np.clip(log_odds(row), EDGES[0], EDGES[-1]), EDGES)[0] for row in p])
+    return np.stack([np.histogram(np.clip(compute_log_odds(row), EDGES[0], EDGES[-1]), EDGES)[0] for row in p])
 
 
 def test_fewer_decisions_are_wrong_where_noise_sits_in_few_shards() -> None:
@@ -34,34 +42,34 @@ def test_fewer_decisions_are_wrong_where_noise_sits_in_few_shards() -> None:
     before = after = named = 0
     for seed in range(10):
         p, bad = drawn(rates, seed)
-        priors = priors_of(NAMES, counted(p))
+        priors = compute_priors(NAMES, counted(p))
         assert set(priors) <= set(NAMES[:3])
         named += len(priors)
-        new = np.stack([sharpened(row, priors.get(name, 0.0)) for name, row in zip(NAMES, p, strict=True)])
+        new = np.stack([shift_log_odds(row, priors.get(name, 0.0)) for name, row in zip(NAMES, p, strict=True)])
         before, after = before + ((p >= 0.5) != bad).sum(), after + ((new >= 0.5) != bad).sum()
     assert named >= 24 and after < 0.85 * before
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.02, 0.2])
 def test_nothing_changes_where_noise_is_spread_evenly(rate: float) -> None:
-    assert all(priors_of(NAMES, counted(drawn(np.full(SHARDS, rate), seed)[0])) == {} for seed in range(10))
+    assert all(compute_priors(NAMES, counted(drawn(np.full(SHARDS, rate), seed)[0])) == {} for seed in range(10))
 
 
 def test_the_share_of_a_shard_is_close_to_the_truth() -> None:
     rates = np.where(np.arange(SHARDS) < 3, 0.4, 0.02)
     p, bad = drawn(rates, 0)
     counts = counted(p)
-    found = own_shares(counts, (EDGES[1:] + EDGES[:-1]) / 2, counts.sum(axis=1).astype(np.float64))
+    found = estimate_shard_shares(counts, (EDGES[1:] + EDGES[:-1]) / 2, counts.sum(axis=1).astype(np.float64))
     assert np.abs(found - bad.mean(axis=1)).max() < 0.1
     assert np.abs(found - bad.mean(axis=1)).sum() < np.abs(p.mean(axis=1) - bad.mean(axis=1)).sum()
 
 
 def test_what_is_certain_stays_so() -> None:
-    assert sharpened(np.array([0, 0.5, 1], np.float32), 2.0).tolist() == [0, pytest.approx(0.8808, abs=1e-4), 1]
+    assert shift_log_odds(np.array([0, 0.5, 1], np.float32), 2.0).tolist() == [0, pytest.approx(0.8808, abs=1e-4), 1]
 
 
 def test_too_few_shards_have_no_usual_one() -> None:
-    assert priors_of(NAMES[:2], counted(drawn(np.full(SHARDS, 0.2), 0)[0])[:2]) == {}
+    assert compute_priors(NAMES[:2], counted(drawn(np.full(SHARDS, 0.2), 0)[0])[:2]) == {}
 
 
 def test_scoring_takes_the_shard_into_account(tmp_path: Path) -> None:
@@ -86,4 +94,4 @@ def test_scoring_takes_the_shard_into_account(tmp_path: Path) -> None:
 
 
 def test_shards_without_samples_are_left_out(tmp_path: Path) -> None:
-    assert count_odds(Folder(tmp_path), "samples/00000.parquet").sum() == 0
+    assert count_log_odds(Folder(tmp_path), "samples/00000.parquet").sum() == 0

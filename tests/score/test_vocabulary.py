@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from auditor.audit_folder.folder import Folder
-from auditor.score.vocabulary import NAME, vocabulary_of
+from auditor.score.vocabulary import FILE, load_vocabulary
 from auditor.vectors import Floats
 from tests.support.pairs import unit
 
@@ -24,21 +24,21 @@ class Tower:
 
 def test_words_are_encoded_once_for_a_model(tmp_path: Path) -> None:
     folder, tower = Folder(tmp_path), Tower()
-    first = vocabulary_of(folder, ["dog", "beach"], "model-1", tower)
+    first = load_vocabulary(folder, ["dog", "beach"], "model-1", tower)
     assert first is not None and first.names == ("dog", "beach") and tower.asked == ["a dog", "a beach"]
-    again = vocabulary_of(folder, ["dog", "beach", "face"], "model-1", tower)
+    again = load_vocabulary(folder, ["dog", "beach", "face"], "model-1", tower)
     assert again is not None and tower.asked[2:] == ["a face"]
     assert np.array_equal(again.vectors[:2], first.vectors)
-    vocabulary_of(folder, ["dog"], "model-2", tower)
+    load_vocabulary(folder, ["dog"], "model-2", tower)
     assert tower.asked[3:] == ["a dog"]
 
 
 def test_without_a_tower_only_what_was_kept_for_the_model_is_used(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
-    assert vocabulary_of(folder, ["dog"], "model-1", None) is None
-    vocabulary_of(folder, ["dog"], "model-1", Tower(), keep=False)
-    assert not folder.exists(NAME)
-    vocabulary_of(folder, ["dog"], "model-1", Tower())
-    known = vocabulary_of(folder, ["dog", "beach"], "model-1", None)
+    assert load_vocabulary(folder, ["dog"], "model-1", None) is None
+    load_vocabulary(folder, ["dog"], "model-1", Tower(), keep=False)
+    assert not folder.exists(FILE)
+    load_vocabulary(folder, ["dog"], "model-1", Tower())
+    known = load_vocabulary(folder, ["dog", "beach"], "model-1", None)
     assert known is not None and known.names == ("dog",)
-    assert vocabulary_of(folder, ["dog"], "model-2", None) is None
+    assert load_vocabulary(folder, ["dog"], "model-2", None) is None

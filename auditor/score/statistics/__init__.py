@@ -1,1 +1,1 @@
-"""Statistics of pairs against a bounded reference sample; NumPy only."""
+"""Statistics of pairs relative to a bounded reference sample; NumPy only."""

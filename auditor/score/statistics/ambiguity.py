@@ -1,10 +1,10 @@
-"""Ambiguity in words a person understands: when does a caption or a medium fit too much of the corpus?
+"""Ambiguity in terms that people understand: when does a caption or a medium fit too much of the corpus?
 
-`matches_*` is the effective number of corpus items that fit as well; `caption_share` is the share of the captions that
-would hold all the words of one. Flags go by these two, at cuts that do not depend on what else is in the corpus: a
-corpus without ambiguity has none, one full of it has many. `ambiguity_*` ranks by the entropy of what fits, with hubs
-discounted, and adds for a caption how little its words say: it finds captions such as "A man", which every encoder
-takes for a clear statement (tests/bench/ambiguity_flickr8k.py).
+`matches_*` is the effective number of corpus items that fit equally well; `caption_share` is the share of the captions
+that would contain all the words of one. Flags use these two with cuts that do not depend on the rest of the corpus: a
+corpus without ambiguity has no flags, one full of it has many. `ambiguity_*` ranks by the entropy of what fits, with
+hubs discounted, and adds for a caption how little its words say: it finds captions such as "A man", which every encoder
+treats as a clear statement (tests/bench/ambiguity_flickr8k.py).
 """
 
 import re
@@ -14,124 +14,127 @@ from typing import Any
 
 import numpy as np
 
-from auditor.score.statistics.rivals import Measures
-from auditor.score.statistics.word_evidence import content_words, count_words, telling
+from auditor.score.statistics.rivals import PairMeasures
+from auditor.score.statistics.word_evidence import content_words, count_words, select_informative_words
 from auditor.vectors import Floats
 
 _FOREIGN = re.compile(r"[^\W\d_a-zA-Z]")
 MISMATCH = 0.5  # more likely mismatched than not
-FITS_MUCH = 0.2  # of the corpus: what an encoder says of a clear caption or medium stays below (docs/results.md)
-SAYS_NOTHING = 0.01  # of the captions: "a black dog" holds for so many photos of Flickr8k
-FEWEST = 10  # items: in a small corpus a fifth is nothing
-VAGUE, SAYS_LITTLE = 2.0, 0.5  # weight of vagueness, from so many deviations above the mean
+MATCH_SHARE = 0.2  # of the corpus: clear captions and media stay below it (docs/results.md)
+UNINFORMATIVE_CAPTION = 0.01  # caption_share: "a black dog" holds for this share of the photos of Flickr8k
+FEWEST_MATCHES = 10  # smallest threshold: in a small corpus, a fifth is only a few items
+VAGUENESS_WEIGHT, VAGUENESS_START = 2.0, 0.5  # weight of vagueness, and deviations from which a caption is vague
 
 
 @dataclass(frozen=True, slots=True)
-class Frequencies:
-    """How many of the captions of a sample hold each word."""
+class WordFrequencies:
+    """The number of captions of a sample that contain each word."""
 
     counts: dict[str, int]
     captions: int
 
     @staticmethod
-    def of(captions: Iterable[str]) -> "Frequencies":
-        counts, found = count_words(captions)
-        return Frequencies(counts, max(1, found))
+    def count(captions: Iterable[str]) -> "WordFrequencies":
+        counts, total = count_words(captions)
+        return WordFrequencies(counts, max(1, total))
 
-    def telling(self) -> list[str]:
-        """The words that may say something about a picture."""
-        return list(telling(self.counts, self.captions))
+    def informative_words(self) -> list[str]:
+        return list(select_informative_words(self.counts, self.captions))
 
     def bits(self, captions: Sequence[str]) -> Floats:
-        """How much the words of captions narrow down what is meant: the sum of log2(captions / captions with it)."""
+        """Information of the words of captions: the sum of log2(captions / captions with the word)."""
         information = {word: float(np.log2(self.captions / count)) for word, count in self.counts.items()}
         rare = float(np.log2(max(2, self.captions)))
-        found = [sum(information.get(word, rare) for word in content_words(caption)) for caption in captions]
-        return np.array(found, np.float32)
+        bits = [sum(information.get(word, rare) for word in content_words(caption)) for caption in captions]
+        return np.array(bits, np.float32)
 
     def share(self, captions: Sequence[str], bits: Floats | None = None) -> Floats:
-        """Share of the corpus's captions that hold all words of these, were words independent: 2^-bits.
+        """Share of the corpus's captions that would contain all words of these if words were independent: 2^-bits.
 
-        NaN where a caption has no words but letters of a script in which they cannot be told apart. `bits` are those
-        of the captions, where they are known.
+        NaN for a caption without words but with letters of a script that does not separate words. Pass `bits` if they
+        are already computed.
         """
-        found = np.exp2(-(self.bits(captions) if bits is None else bits)).astype(np.float32)
-        for row in np.flatnonzero(found == 1).tolist():  # only these may have no words
+        share = np.exp2(-(self.bits(captions) if bits is None else bits)).astype(np.float32)
+        for row in np.flatnonzero(share == 1).tolist():  # only these may have no words
             if not content_words(captions[row]) and _FOREIGN.search(captions[row]):
-                found[row] = np.nan
-        return found
+                share[row] = np.nan
+        return share
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
-    """Mean and deviation of one number over the reference."""
+class MeanDeviation:
+    """Mean and standard deviation of a measure over the reference."""
 
     mean: float
     deviation: float
 
     @staticmethod
-    def of(values: Floats) -> "Level":
-        return Level(float(values.mean()), float(values.std())) if len(values) else Level(0.0, 0.0)
+    def fit(values: Floats) -> "MeanDeviation":
+        return MeanDeviation(float(values.mean()), float(values.std())) if len(values) else MeanDeviation(0.0, 0.0)
 
     def z(self, values: Floats) -> Floats:
+        """Standardized values."""
         if self.deviation < 1e-6:
             return np.zeros(len(values), np.float32)
-        found: Floats = ((values - self.mean) / self.deviation).astype(np.float32)
-        return found
+        z: Floats = ((values - self.mean) / self.deviation).astype(np.float32)
+        return z
 
 
 @dataclass(frozen=True, slots=True)
 class AmbiguityScale:
-    """What is usual in a corpus, from its reference: ambiguity counts deviations from it."""
+    """Mean and deviation of entropies and word information over the reference: the unit of ambiguity."""
 
-    visual: Level
-    text: Level
-    bits: Level  # of log(1 + bits)
+    visual: MeanDeviation
+    text: MeanDeviation
+    bits: MeanDeviation  # of log(1 + bits)
 
     @staticmethod
-    def of(measured: Measures, bits: Floats) -> "AmbiguityScale":
+    def fit(measured: PairMeasures, bits: Floats) -> "AmbiguityScale":
         return AmbiguityScale(
-            Level.of(measured.confusion_visual), Level.of(measured.confusion_text), Level.of(np.log1p(bits))
+            MeanDeviation.fit(measured.entropy_visual),
+            MeanDeviation.fit(measured.entropy_text),
+            MeanDeviation.fit(np.log1p(bits)),
         )
 
-    def of_visual(self, measured: Measures) -> Floats:
-        return self.visual.z(measured.confusion_visual)
+    def score_media(self, measured: PairMeasures) -> Floats:
+        return self.visual.z(measured.entropy_visual)
 
-    def of_text(self, measured: Measures, bits: Floats) -> Floats:
-        """Only captions that say less than usual are vague; that others say more makes them no clearer."""
-        vague = np.maximum(-self.bits.z(np.log1p(bits)) - np.float32(SAYS_LITTLE), 0)
-        found: Floats = self.text.z(measured.confusion_text) + np.float32(VAGUE) * vague
-        return found
+    def score_captions(self, measured: PairMeasures, bits: Floats) -> Floats:
+        """Captions with less information than usual are vaguer; more information does not make them clearer."""
+        vagueness = np.maximum(-self.bits.z(np.log1p(bits)) - np.float32(VAGUENESS_START), 0)
+        score: Floats = self.text.z(measured.entropy_text) + np.float32(VAGUENESS_WEIGHT) * vagueness
+        return score
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def absolute_thresholds(media: Mapping[str, int], captions: Mapping[str, int]) -> dict[str, Any]:
-    """The cuts of the flags for corpora with so many media and captions of each kind."""
+def compute_absolute_thresholds(media: Mapping[str, int], captions: Mapping[str, int]) -> dict[str, Any]:
+    """The thresholds of the flags for a corpus with these numbers of media and captions of each kind."""
+    visual = {kind: compute_match_threshold(count) for kind, count in captions.items()}
+    text = {kind: compute_match_threshold(count) for kind, count in media.items()}
     return {
         "mismatch": MISMATCH,
-        "ambiguous_visual": by_kind({kind: much_of(count) for kind, count in captions.items()}),
-        "ambiguous_text": by_kind({kind: much_of(count) for kind, count in media.items()}),
-        "caption_share": max(SAYS_NOTHING, min(1.0, FEWEST / max(1, sum(captions.values())))),
+        "ambiguous_visual": collapse_single_kind(visual),
+        "ambiguous_text": collapse_single_kind(text),
+        "caption_share": max(UNINFORMATIVE_CAPTION, min(1.0, FEWEST_MATCHES / max(1, sum(captions.values())))),
     }
 
 
-def much_of(count: int) -> float:
-    """How many of so many items have to fit for a flag."""
-    return max(float(FEWEST), FITS_MUCH * count)
+def compute_match_threshold(count: int) -> float:
+    """The number of items, out of `count`, that have to fit for a flag."""
+    return max(float(FEWEST_MATCHES), MATCH_SHARE * count)
 
 
-def top_thresholds(visual: Mapping[str, Floats], text: Mapping[str, Floats], top: float) -> dict[str, Any]:
-    """Cuts that flag the most ambiguous share of each kind, from the ambiguity of a random sample."""
-    flagged = {"ambiguity_visual": visual, "ambiguity_text": text}
-    cuts = {
-        name: by_kind({kind: float(np.quantile(values, 1 - top)) for kind, values in found.items() if len(values)})
-        for name, found in flagged.items()
-    }
-    return {"mismatch": MISMATCH, **cuts}
+def compute_share_thresholds(visual: Mapping[str, Floats], text: Mapping[str, Floats], top: float) -> dict[str, Any]:
+    """Thresholds that flag the most ambiguous share `top` of each kind, from the ambiguity of a random sample."""
+    thresholds: dict[str, Any] = {"mismatch": MISMATCH}
+    for name, sample in (("ambiguity_visual", visual), ("ambiguity_text", text)):
+        cuts = {kind: float(np.quantile(values, 1 - top)) for kind, values in sample.items() if len(values)}
+        thresholds[name] = collapse_single_kind(cuts)
+    return thresholds
 
 
-def by_kind(cuts: Mapping[str, float]) -> float | dict[str, float] | None:
-    """The cut of each kind; a plain number where the corpus has only one."""
+def collapse_single_kind(cuts: Mapping[str, float]) -> float | dict[str, float] | None:
+    """The threshold of each kind; a plain number if the corpus has only one kind."""
     return next(iter(cuts.values()), None) if len(cuts) < 2 else dict(cuts)

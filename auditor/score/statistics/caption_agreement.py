@@ -1,9 +1,9 @@
-"""Do other captions speak for this one? Those of the nearest media of the reference, and the medium's own others.
+"""Agreement of a caption with other captions: those of the nearest reference media and the medium's own.
 
-A person who doubts a caption looks at what else is said of this picture and of pictures like it. Both sources are
-weighed by trust: how surely each of those captions belongs to its own medium, judged by its similarity against what
-random re-pairings reach. Chance is measured in the corpus itself, so that nothing here depends on a model's range of
-cosines. NumPy only; linear in the number of pairs.
+A person who doubts a caption looks at what else is said of this picture and of similar pictures. Both sources are
+weighted by trust: how surely each of those captions belongs to its own medium, given its similarity and the null
+distribution of similarities. The null distribution is estimated from random re-pairings of the corpus itself, so that
+no constant depends on a model's range of cosines. NumPy only; linear in the number of pairs.
 """
 
 from dataclasses import dataclass
@@ -11,45 +11,46 @@ from typing import Any
 
 import numpy as np
 
-from auditor.score.statistics.rivals import Reference, blocks
+from auditor.score.statistics.rivals import ReferenceSample, iterate_blocks
 from auditor.score.statistics.siblings import Siblings
 from auditor.vectors import Floats, Ints, Rows
 
-NEIGHBOURS = 30
-POOL = 2048  # reference pairs that neighbours are looked for among: more gains little and costs time
-DOUBT = 0.5  # trust that must be outweighed before siblings count in full
-SURE, STEEP = 2.0, 2.0  # trust is one half at two deviations above chance
-MIDDLE = 2.5  # deviations above chance where the similarity of two captions speaks neither for nor against
+NEIGHBORS = 30
+POOL = 2048  # reference pairs searched for neighbors: more of them gain little and cost time
+PRIOR_TRUST = 0.5  # pseudo-count that the trust in siblings must outweigh
+TRUST_CENTER, TRUST_SLOPE = 2.0, 2.0  # trust is one half at two null deviations above the null mean
+NEUTRAL = 2.5  # null deviations at which the similarity of two captions is evidence neither for nor against
 
 
 @dataclass(frozen=True, slots=True)
-class Chance:
-    """Mean and deviation of the cosine of things that do not belong together."""
+class NullCosines:
+    """Mean and standard deviation of cosines over random re-pairings: the null distribution."""
 
-    pair: float  # of a medium and a caption
+    pair: float  # medium and caption
     pair_deviation: float
-    media_deviation: float  # of two media
-    text: float  # of two captions
+    media_deviation: float  # two media
+    text: float  # two captions
     text_deviation: float
 
     def trust(self, similarity: Floats) -> Floats:
-        """How surely pairs with these similarities belong together, 0 to 1."""
+        """Logistic function of the standardized similarity: how surely pairs belong together, 0 to 1."""
         z = (similarity - self.pair) / self.pair_deviation
-        found: Floats = (1 / (1 + np.exp(np.clip(STEEP * (SURE - z), -30, 30)))).astype(np.float32)
-        return found
+        trust: Floats = (1 / (1 + np.exp(np.clip(TRUST_SLOPE * (TRUST_CENTER - z), -30, 30)))).astype(np.float32)
+        return trust
 
     @property
-    def middle(self) -> float:
-        return self.text + MIDDLE * self.text_deviation
+    def neutral(self) -> float:
+        """Cosine of two captions that is evidence neither for nor against."""
+        return self.text + NEUTRAL * self.text_deviation
 
 
-def chance_of(reference: Reference, i: Ints, j: Ints) -> Chance:
-    """Chance as found in re-pairings (i, j) of the reference."""
+def fit_null_cosines(reference: ReferenceSample, i: Ints, j: Ints) -> NullCosines:
+    """Estimate the null distributions from re-pairings (i, j) of the reference."""
     text, visual = reference.text, reference.visual
     pair = reference.media.take(i).own_similarity(text[j])
     captions = np.einsum("nd,nd->n", text[i], text[j])
     media = np.einsum("nd,nd->n", visual[i], visual[j])
-    return Chance(
+    return NullCosines(
         float(pair.mean()),
         max(float(pair.std()), 1e-6),
         max(float(media.std()), 1e-6),
@@ -59,41 +60,42 @@ def chance_of(reference: Reference, i: Ints, j: Ints) -> Chance:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
-    """What the siblings of N pairs say together: a weighted mean caption, shrunk towards nothing where trust is low."""
+class SiblingProfile:
+    """Trust-weighted mean sibling caption of N pairs, shrunk toward zero if trust is low."""
 
     vector: Floats  # (N, D)
     mass: Floats  # (N,) 0 to 1
 
-    def agreement(self, text: Floats, middle: float, rows: Rows = slice(None)) -> Floats:
-        """How far captions agree with it: 0 where there is nothing to agree with, or as much for as against."""
-        near: Floats = np.einsum("nd,nd->n", self.vector[rows], text)
-        return near - np.float32(middle) * self.mass[rows]
+    def agreement(self, text: Floats, neutral: float, rows: Rows = slice(None)) -> Floats:
+        """Agreement of captions with the profile: 0 if there are no siblings or they are neutral."""
+        cosine: Floats = np.einsum("nd,nd->n", self.vector[rows], text)
+        return cosine - np.float32(neutral) * self.mass[rows]
 
 
-def sibling_profile(siblings: Siblings, count: int, dim: int, chance: Chance) -> Profile:
-    """The profile of each of `count` pairs, of width `dim`."""
-    trust = chance.trust(siblings.similarity)
+def build_sibling_profile(siblings: Siblings, count: int, dim: int, null_cosines: NullCosines) -> SiblingProfile:
+    """The profiles of `count` pairs with vectors of width `dim`."""
+    trust = null_cosines.trust(siblings.similarity)
     total = np.zeros((count, dim), np.float32)
-    for rows in blocks(len(siblings), dim):
+    for rows in iterate_blocks(len(siblings), dim):
         owner, row = siblings.owner[rows], siblings.row[rows]
         first = np.flatnonzero(np.diff(owner, prepend=-1))
         total[owner[first]] += np.add.reduceat(siblings.text[row] * trust[row, None], first, axis=0)
     mass = np.bincount(siblings.owner, trust[siblings.row], count).astype(np.float32)
-    return Profile(total / (mass + np.float32(DOUBT))[:, None], mass / (mass + np.float32(DOUBT)))
+    prior = np.float32(PRIOR_TRUST)
+    return SiblingProfile(total / (mass + prior)[:, None], mass / (mass + prior))
 
 
 @dataclass(frozen=True, slots=True)
-class Near:
-    """The nearest reference media of N media and how much their captions count; the weights of a row add up to 1."""
+class NearestMedia:
+    """The nearest reference media of N media and the weights of their captions; the weights of a row sum to 1."""
 
     rows: Ints  # (N, K) of the pool
     weight: Floats  # (N, K)
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbourhood:
-    """The part of the reference among which neighbours are looked for."""
+class NeighborPool:
+    """The part of the reference that is searched for neighbors."""
 
     rows: Ints  # (P,) of the reference
     visual: Floats  # (P, D)
@@ -102,49 +104,52 @@ class Neighbourhood:
     trust: Floats  # (P,)
     sharpness: float
 
-    def near(self, visual: Floats, group: Ints) -> Near:
+    def find_nearest(self, visual: Floats, group: Ints) -> NearestMedia:
         """The nearest media of other groups."""
         import faiss
 
-        count = min(NEIGHBOURS, len(self.rows))
+        count = min(NEIGHBORS, len(self.rows))
         if not count:
-            return Near(np.empty((len(visual), 0), np.int64), np.empty((len(visual), 0), np.float32))
-        most = int(np.unique(self.group, return_counts=True)[1].max())  # of one group: so many may not count
+            return NearestMedia(np.empty((len(visual), 0), np.int64), np.empty((len(visual), 0), np.float32))
+        largest_group = int(np.unique(self.group, return_counts=True)[1].max())  # hits that may have to be skipped
         index = faiss.IndexFlatIP(self.visual.shape[1])
         index.add(self.visual)
-        asked = min(count + most, len(self.rows))
-        parts = [self._near(index, visual[rows], group[rows], asked, count) for rows in blocks(len(visual), asked)]
+        candidates = min(count + largest_group, len(self.rows))
+        parts = [
+            self._search_block(index, visual[rows], group[rows], candidates, count)
+            for rows in iterate_blocks(len(visual), candidates)
+        ]
         rows = np.concatenate([np.empty((0, count), np.int64), *(part.rows for part in parts)])
-        return Near(rows, np.concatenate([np.empty((0, count), np.float32), *(part.weight for part in parts)]))
+        return NearestMedia(rows, np.concatenate([np.empty((0, count), np.float32), *(part.weight for part in parts)]))
 
-    def _near(self, index: Any, visual: Floats, group: Ints, asked: int, count: int) -> Near:
-        """From the `asked` nearest of any group."""
-        cosine, at = index.search(np.ascontiguousarray(visual), asked)
-        other = self.group[at] != group[:, None]
-        order = np.argsort(~other, axis=1, kind="stable")[:, :count]  # best first as they are, its own group last
-        found = np.take_along_axis(np.where(other, cosine, np.float32(-2)), order, 1)
-        at = np.take_along_axis(at, order, 1)
-        weight = np.exp(self.sharpness * (found - found.max(axis=1, keepdims=True)))
-        weight *= self.trust[at] * (found > -2)
+    def _search_block(self, index: Any, visual: Floats, group: Ints, candidates: int, count: int) -> NearestMedia:
+        """Pick from the nearest `candidates` of any group."""
+        cosine, pool_row = index.search(np.ascontiguousarray(visual), candidates)
+        foreign = self.group[pool_row] != group[:, None]
+        order = np.argsort(~foreign, axis=1, kind="stable")[:, :count]  # stays best first, with the own group last
+        cosine = np.take_along_axis(np.where(foreign, cosine, np.float32(-2)), order, 1)
+        pool_row = np.take_along_axis(pool_row, order, 1)
+        weight = np.exp(self.sharpness * (cosine - cosine.max(axis=1, keepdims=True)))
+        weight *= self.trust[pool_row] * (cosine > -2)
         weight /= np.maximum(weight.sum(axis=1, keepdims=True), 1e-12)
-        return Near(at, weight.astype(np.float32))
+        return NearestMedia(pool_row, weight.astype(np.float32))
 
-    def profile(self, near: Near) -> Floats:
-        """Weighted mean of the captions of the neighbours: (N, D)."""
-        found = np.empty((len(near.rows), self.text.shape[1]), np.float32)
-        for rows in blocks(len(found), near.rows.shape[1] * self.text.shape[1]):
-            found[rows] = np.matmul(near.weight[rows, None, :], self.text[near.rows[rows]])[:, 0]
-        return found
+    def average_captions(self, nearest: NearestMedia) -> Floats:
+        """Weighted mean of the captions of the nearest media: (N, D)."""
+        mean = np.empty((len(nearest.rows), self.text.shape[1]), np.float32)
+        for rows in iterate_blocks(len(mean), nearest.rows.shape[1] * self.text.shape[1]):
+            mean[rows] = np.matmul(nearest.weight[rows, None, :], self.text[nearest.rows[rows]])[:, 0]
+        return mean
 
 
-def neighbourhood(reference: Reference, chance: Chance) -> Neighbourhood:
+def build_neighbor_pool(reference: ReferenceSample, null_cosines: NullCosines) -> NeighborPool:
     rows = np.unique(np.linspace(0, len(reference) - 1, min(POOL, len(reference))).astype(np.int64))
-    own = reference.media.own_similarity(reference.text)
-    return Neighbourhood(
+    similarity = reference.media.own_similarity(reference.text)
+    return NeighborPool(
         rows,
         np.ascontiguousarray(reference.visual[rows]),
         np.ascontiguousarray(reference.text[rows]),
         reference.group[rows],
-        chance.trust(own[rows]),
-        1 / chance.media_deviation,
+        null_cosines.trust(similarity[rows]),
+        1 / null_cosines.media_deviation,
     )

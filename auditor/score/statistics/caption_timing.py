@@ -1,8 +1,7 @@
-"""Where in time captions fit: how far those of a video run ahead of its pictures, and when each of them is true.
+"""Timing of captions: the shift between a video's captions and its pictures, and the time span that each caption fits.
 
-Both work on the similarities of a video's captions with its frames, wherever these stand in time. A frame that fits
-everything and a caption that fits everything say nothing about time, so each row and column is centred first.
-NumPy only.
+Both use the similarities of a video's captions with all its encoded frames. A frame that fits every caption and a
+caption that fits every frame carry no information about time, so rows and columns are centered first. NumPy only.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,57 +10,57 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from auditor.vectors import Floats, Ints
 
-REACH = 30.0  # seconds that captions may be early or late
-ENOUGH = 5  # captions of a video below which no shift can be told from chance
-PERMUTATIONS = 999  # at most
-REACHED = 20  # of them that gain as much: from there on the chance is known well enough
-SURE = 0.01  # p-value up to which a video is called out of step
-MOST_CAPTIONS = 400  # of a video that are looked at: more make it no clearer
+Doubles = npt.NDArray[np.float64]
+
+REACH = 30.0  # largest shift in seconds, either way
+ENOUGH = 5  # fewest captions and frames of a video for a test
+PERMUTATIONS = 999  # upper limit
+EXCEEDANCES = 20  # permutations with at least the observed gain after which the test stops
+SIGNIFICANT_P = 0.01  # p-value up to which a video counts as out of sync
+MOST_CAPTIONS = 400  # captions of a video that are used: more add no precision
 
 
 @dataclass(frozen=True, slots=True)
 class TimeShift:
-    """`shift` seconds have to be added to the spans; `gain` is what that adds to the mean centred similarity."""
+    """Adding `shift` seconds to the spans adds `gain` to the mean centered similarity."""
 
     shift: float
     gain: float
-    p: float  # of such a gain where captions and frames have nothing to do with each other
+    p: float  # p-value of the gain if captions and frames are independent
 
 
-def centred(similarity: Floats) -> Doubles:
-    """(C, T) without what a caption or a frame has in common with all others."""
+def center_similarity(similarity: Floats) -> Doubles:
+    """(C, T) minus row and column means."""
     values = similarity.astype(np.float64)
     level: Doubles = values.mean(axis=0, keepdims=True) + values.mean(axis=1, keepdims=True) - values.mean()
     return np.subtract(values, level)
 
 
-def offsets(step: float, reach: float = REACH) -> Doubles:
-    """Shifts to try: multiples of half a sampling step, zero among them."""
+def list_shifts(step: float, reach: float = REACH) -> Doubles:
+    """Candidate shifts: multiples of half a sampling step, with zero in the middle."""
     count = int(reach / (step / 2))
     return np.arange(-count, count + 1, dtype=np.float64) * np.float64(step / 2)
 
 
-def sampling_step(times: Doubles) -> float:
+def estimate_sampling_step(times: Doubles) -> float:
     return float(max(np.median(np.diff(times)), 0.25)) if len(times) > 1 else 1.0
 
 
-def windows(times: Doubles, spans: Doubles, shifts: Doubles) -> tuple[Ints, Ints]:
-    """First and last-but-one frame of each span at each shift, (C, D); equal where the frames do not reach.
+def find_frame_windows(times: Doubles, spans: Doubles, shifts: Doubles) -> tuple[Ints, Ints]:
+    """First frame and end (exclusive) of each span at each shift, (C, D); equal if the span is outside the frames.
 
-    A span between two frames takes the nearest, as long as that is within a sampling step.
+    A span between two frames takes the nearest frame if it is within a sampling step.
     """
-    edges = np.concatenate([[-np.inf], (times[1:] + times[:-1]) / 2, [np.inf]])  # a frame stands for what is near it
+    edges = np.concatenate([[-np.inf], (times[1:] + times[:-1]) / 2, [np.inf]])  # a frame covers the time nearest to it
     middle = spans.mean(axis=1)[:, None] + shifts
     first = np.searchsorted(times, spans[:, :1] + shifts)
     last = np.searchsorted(times, spans[:, 1:] + shifts)
     nearest = np.searchsorted(edges, middle) - 1
     empty = first >= last
     first, last = np.where(empty, nearest, first), np.where(empty, nearest + 1, last)
-    step = sampling_step(times)
+    step = estimate_sampling_step(times)
     outside = (middle < times[0] - step) | (middle > times[-1] + step)
     return first, np.where(outside, first, last)
 
@@ -69,57 +68,57 @@ def windows(times: Doubles, spans: Doubles, shifts: Doubles) -> tuple[Ints, Ints
 def find_shift(
     similarity: Floats, times: Sequence[float], spans: Sequence[tuple[float, float]], *, seed: int = 0
 ) -> TimeShift | None:
-    """The shift at which captions and frames of one video agree best; None where there is too little to tell.
+    """The shift at which captions and frames of one video agree best; None if there are too few of them.
 
-    The p-value is that of the gain over no shift at all, against the same search with captions permuted among spans.
+    Permutation test: the gain over no shift is compared with the gains of the same search with permuted captions.
     """
     if len(spans) < ENOUGH or len(times) < ENOUGH:
         return None
-    when, where = np.asarray(times, np.float64), np.asarray(spans, np.float64)
+    frame_times, span_times = np.asarray(times, np.float64), np.asarray(spans, np.float64)
     generator = np.random.default_rng(seed)
-    if len(where) > MOST_CAPTIONS:
-        chosen = np.sort(generator.choice(len(where), MOST_CAPTIONS, replace=False))
-        similarity, where = similarity[chosen], where[chosen]
-    shifts = offsets(sampling_step(when))
-    first, last = windows(when, where, shifts)
-    sums = np.concatenate([np.zeros((len(where), 1)), centred(similarity).cumsum(axis=1)], axis=1)
-    found = agreement(sums, first, last, np.arange(len(where)))
-    zero, best = len(shifts) // 2, int(np.argmax(found))
-    gain = float(found[best] - found[zero])
+    if len(span_times) > MOST_CAPTIONS:
+        chosen = np.sort(generator.choice(len(span_times), MOST_CAPTIONS, replace=False))
+        similarity, span_times = similarity[chosen], span_times[chosen]
+    shifts = list_shifts(estimate_sampling_step(frame_times))
+    first, last = find_frame_windows(frame_times, span_times, shifts)
+    sums = np.concatenate([np.zeros((len(span_times), 1)), center_similarity(similarity).cumsum(axis=1)], axis=1)
+    means = average_by_shift(sums, first, last, np.arange(len(span_times)))
+    zero, best = len(shifts) // 2, int(np.argmax(means))
+    gain = float(means[best] - means[zero])
 
-    def by_chance() -> Iterator[float]:
+    def permuted_gains() -> Iterator[float]:
         for _ in range(PERMUTATIONS):
-            score = agreement(sums, first, last, generator.permutation(len(where)))
-            yield float(score.max() - score[zero])
+            permuted = average_by_shift(sums, first, last, generator.permutation(len(span_times)))
+            yield float(permuted.max() - permuted[zero])
 
-    shift = centre_of(found, shifts, best) if gain > 0 else 0.0
-    return TimeShift(shift, gain, chance(gain, by_chance()))
+    shift = find_plateau_center(means, shifts, best) if gain > 0 else 0.0
+    return TimeShift(shift, gain, compute_sequential_p(gain, permuted_gains()))
 
 
-def chance(gain: float, permuted: Iterable[float]) -> float:
-    """Besag and Clifford's sequential p-value: it stops once enough permutations have gained as much.
+def compute_sequential_p(gain: float, permuted: Iterable[float]) -> float:
+    """Besag and Clifford's sequential Monte Carlo p-value: stops after enough permutations reach the gain.
 
-    Most videos are in step and need a few; those that are not get a p-value as small as all of them allow.
+    Most videos are in sync and need few permutations; the others get a p-value as small as all of them allow.
     """
-    drawn = reached = 0
-    for drawn, value in enumerate(permuted, start=1):
-        reached += value >= gain
-        if reached == REACHED:
-            return reached / drawn
-    return (reached + 1) / (drawn + 1)
+    draws = exceedances = 0
+    for draws, value in enumerate(permuted, start=1):
+        exceedances += value >= gain
+        if exceedances == EXCEEDANCES:
+            return exceedances / draws
+    return (exceedances + 1) / (draws + 1)
 
 
-def agreement(sums: Doubles, first: Ints, last: Ints, captions: Ints) -> Doubles:
-    """Mean similarity of each shift, (D,), where span i has the caption `captions[i]`; too few spans count as none."""
+def average_by_shift(sums: Doubles, first: Ints, last: Ints, captions: Ints) -> Doubles:
+    """Mean similarity at each shift, (D,), with caption `captions[i]` in span i; -inf if too few spans have frames."""
     length = last - first
     rows = captions[:, None]
     mean = (sums[rows, last] - sums[rows, first]) / np.maximum(length, 1)
-    there = (length > 0).sum(axis=0)
-    total = np.where(length > 0, mean, 0).sum(axis=0) / np.maximum(there, 1)
-    return np.where(there >= max(ENOUGH, len(captions) / 2), total, -np.inf)
+    count = (length > 0).sum(axis=0)
+    total = np.where(length > 0, mean, 0).sum(axis=0) / np.maximum(count, 1)
+    return np.where(count >= max(ENOUGH, len(captions) / 2), total, -np.inf)
 
 
-def centre_of(score: Doubles, shifts: Doubles, best: int) -> float:
+def find_plateau_center(score: Doubles, shifts: Doubles, best: int) -> float:
     """The middle of the plateau around the best shift: spans and frames are coarser than shifts."""
     level = score[best] - 0.02 * abs(score[best])
     low = high = best
@@ -130,22 +129,21 @@ def centre_of(score: Doubles, shifts: Doubles, best: int) -> float:
     return float((shifts[low] + shifts[high]) / 2)
 
 
-def best_span(similarity: Floats, times: Sequence[float], background: float) -> tuple[float, float]:
-    """The stretch of time in which a caption is true: the frames whose similarity stands out together.
+def find_best_span(similarity: Floats, times: Sequence[float], background: float) -> tuple[float, float]:
+    """The interval in which a caption is true: the consecutive frames with the largest excess similarity.
 
-    Every frame stands for the time nearest to it. The stretch is the one with the largest sum of similarities above
-    the midway between the background (what the caption has with pictures of something else) and the best frame.
+    Every frame covers the time nearest to it. The excess is measured from halfway between the background (the caption's
+    similarity to unrelated frames) and the best frame.
     """
-    when = np.asarray(times, np.float64)
-    values = smoothed(similarity.astype(np.float64))
-    weight = cell_widths(when)
-    above = (values - (background + values.max()) / 2) * weight
-    low, high = largest_sum(above)
-    edges = cell_edges(when)
+    frame_times = np.asarray(times, np.float64)
+    values = filter_median(similarity.astype(np.float64))
+    edges = cell_edges(frame_times)
+    excess = (values - (background + values.max()) / 2) * np.diff(edges)
+    low, high = find_largest_sum(excess)
     return float(edges[low]), float(edges[high])
 
 
-def smoothed(values: Doubles) -> Doubles:
+def filter_median(values: Doubles) -> Doubles:
     """Running median of three."""
     if len(values) < 3:
         return values
@@ -154,18 +152,15 @@ def smoothed(values: Doubles) -> Doubles:
 
 
 def cell_edges(times: Doubles) -> Doubles:
+    """Edges of the time cells that frames cover, (T + 1,)."""
     middle = (times[1:] + times[:-1]) / 2
     half = (times[1] - times[0]) / 2 if len(times) > 1 else 0.5
     end = (times[-1] - times[-2]) / 2 if len(times) > 1 else 0.5
     return np.concatenate([[max(times[0] - half, 0.0)], middle, [times[-1] + end]])
 
 
-def cell_widths(times: Doubles) -> Doubles:
-    return np.diff(cell_edges(times))
-
-
-def largest_sum(values: Doubles) -> tuple[int, int]:
-    """(first, last but one) of the run of values with the largest sum."""
+def find_largest_sum(values: Doubles) -> tuple[int, int]:
+    """Start and end (exclusive) of the run of consecutive values with the largest sum."""
     sums = np.concatenate([[0.0], values.cumsum()])
     lowest = np.minimum.accumulate(sums[:-1])
     high = int(np.argmax(sums[1:] - lowest)) + 1

@@ -1,4 +1,4 @@
-"""How far new rows of a growing corpus are from the old ones: shares and means with intervals, topics as a distance."""
+"""Drift of a growing corpus: how the new rows differ from the old ones in shares, means and topics."""
 
 from dataclasses import dataclass
 
@@ -11,8 +11,8 @@ ROUNDS = 400  # of the bootstrap
 
 
 @dataclass(frozen=True, slots=True)
-class Drift:
-    """One number of the old and of the new rows, and the difference with its 95% interval."""
+class CorpusDrift:
+    """One measure of the old and of the new rows, and the difference with its 95% interval."""
 
     what: str
     old: float
@@ -23,48 +23,47 @@ class Drift:
 
     @property
     def clear(self) -> bool:
-        """Whether the interval leaves out that nothing has changed."""
+        """Whether the interval excludes zero."""
         return not self.low <= 0 <= self.high
 
 
-def mean_drift(what: str, old: Floats, new: Floats) -> Drift:
-    """Difference of two means; values that are not there do not count."""
-    before, after = (rows[np.isfinite(rows)].astype(np.float64) for rows in (old, new))
-    difference = float(after.mean() - before.mean())
-    error = float(np.sqrt(before.var() / len(before) + after.var() / len(after)))
-    return Drift(
-        what, float(before.mean()), float(after.mean()), difference, difference - Z * error, difference + Z * error
-    )
+def compare_means(name: str, old: Floats, new: Floats) -> CorpusDrift:
+    """Difference of two means with its normal interval; missing values do not count."""
+    old_values, new_values = (rows[np.isfinite(rows)].astype(np.float64) for rows in (old, new))
+    old_mean, new_mean = float(old_values.mean()), float(new_values.mean())
+    difference = float(new_values.mean() - old_values.mean())
+    error = float(np.sqrt(old_values.var() / len(old_values) + new_values.var() / len(new_values)))
+    return CorpusDrift(name, old_mean, new_mean, difference, difference - Z * error, difference + Z * error)
 
 
-def topic_drift(old: Ints, new: Ints, seed: int = 0) -> Drift:
-    """Share of the new rows that would have to change their topic to be spread as the old ones, above chance.
+def compare_topics(old: Ints, new: Ints, seed: int = 0) -> CorpusDrift:
+    """Total variation distance of the topics of old and new rows, which are counted by topic.
 
-    `old` and `new` count rows by topic. Chance is the distance of samples of that size from one common spread; its
-    95th percentile is taken off the lower end, so that an interval that begins above 0 is a real change.
+    Two samples from one distribution also have a positive distance. The 95th percentile of that null distribution is
+    subtracted from the lower end, so that an interval above 0 is a real change.
     """
     generator = np.random.default_rng(seed)
-    before, after = old / old.sum(), new / new.sum()
-    found = distance(before, after)
+    old_shares, new_shares = old / old.sum(), new / new.sum()
+    distance = total_variation(old_shares, new_shares)
     common = (old + new) / (old.sum() + new.sum())
-    chance = [
-        distance(resample(generator, common, int(old.sum())), resample(generator, common, int(new.sum())))
-        for _ in range(ROUNDS)
-    ]
-    again = [
-        distance(resample(generator, before, int(old.sum())), resample(generator, after, int(new.sum())))
-        for _ in range(ROUNDS)
-    ]
-    usual = float(np.quantile(chance, 0.95))
-    low = float(np.quantile(again, 0.025)) - usual
-    return Drift("topics that differ", 0.0, found, found, max(0.0, low), float(np.quantile(again, 0.975)))
+
+    def draw_distance(old_source: Floats, new_source: Floats) -> float:
+        old_draw = resample_shares(generator, old_source, int(old.sum()))
+        return total_variation(old_draw, resample_shares(generator, new_source, int(new.sum())))
+
+    null = [draw_distance(common, common) for _ in range(ROUNDS)]
+    bootstrap = [draw_distance(old_shares, new_shares) for _ in range(ROUNDS)]
+    low = float(np.quantile(bootstrap, 0.025)) - float(np.quantile(null, 0.95))
+    high = float(np.quantile(bootstrap, 0.975))
+    return CorpusDrift("topics that differ", 0.0, distance, distance, max(0.0, low), high)
 
 
-def distance(left: Floats, right: Floats) -> float:
-    """Total variation: half the sum of the differences."""
-    return float(np.abs(left - right).sum() / 2)
+def total_variation(p: Floats, q: Floats) -> float:
+    """Half the sum of absolute differences: the share of rows that would have to change their topic."""
+    return float(np.abs(p - q).sum() / 2)
 
 
-def resample(generator: np.random.Generator, shares: Floats, count: int) -> Floats:
-    found: Floats = (generator.multinomial(count, shares) / count).astype(np.float32)
-    return found
+def resample_shares(generator: np.random.Generator, shares: Floats, count: int) -> Floats:
+    """Shares of a multinomial sample."""
+    sample: Floats = (generator.multinomial(count, shares) / count).astype(np.float32)
+    return sample

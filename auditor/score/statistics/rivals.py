@@ -1,10 +1,9 @@
-"""Similarity of a pair, and how it stands against a reference sample of the corpus.
+"""Similarity of a pair relative to its rivals: a bounded random reference sample of the corpus.
 
 Some media are near every caption and some captions near every medium (hubs), so a raw cosine says little by itself.
-Here each pair is compared with a bounded random sample of the corpus: its cosine less half the log-mean-exp of the
-similarities of both its sides, the number of corpus items that fit either side as well, and the mean similarity h.
-Everything depends on the pair and the reference alone, so scoring streams. NumPy only; memory is flat in the number
-of pairs.
+Each pair is compared with the reference: its cosine minus half the log-mean-exp of the similarities of both sides, the
+number of corpus items that fit either side equally well, and the mean similarity h. All measures depend only on the
+pair and the reference, so scoring streams. NumPy only; memory does not grow with the number of pairs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,21 +16,21 @@ from auditor.score.statistics.siblings import Siblings
 from auditor.vectors import BLOCK_ELEMENTS, Bools, Floats, Ints, MediaVectors, Rows
 
 RIVAL_WEIGHT = 0.65
-FRAME_NULL_QUANTILE = 0.95  # a frame fits when 19 of 20 frames of other videos fit the caption less
+FRAME_NULL_QUANTILE = 0.95  # a frame fits if 95% of the frames of other videos fit the caption less well
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
-    """A bounded random sample of the corpus's OK pairs of one kind; all vectors L2-normalised.
+class ReferenceSample:
+    """A bounded random sample of the corpus's usable pairs of one kind; all vectors are L2-normalized.
 
-    Pairs with the same `group` share a medium (or an exact duplicate of it) and are never played against each other.
+    Pairs with the same `group` share a medium (or an exact duplicate of it) and never count as rivals of each other.
     """
 
-    media: MediaVectors  # R of them
+    media: MediaVectors  # (R)
     text: Floats  # (R, D)
     group: Ints  # (R,)
-    scale: float  # inverse temperature of the similarities: the backbone's logit_scale
-    captions: Sequence[str] = ()  # (R) where words are looked at
+    scale: float  # inverse temperature of the similarities: the encoder's logit_scale
+    captions: Sequence[str] = ()  # (R) only needed for word evidence
     siblings: Siblings | None = None  # other captions of the same media
 
     def __len__(self) -> int:
@@ -41,10 +40,10 @@ class Reference:
     def visual(self) -> Floats:  # (R, D)
         return self.media.visual
 
-    def take(self, rows: Rows) -> "Reference":
-        """The reference made of some of its rows."""
+    def take(self, rows: Rows) -> "ReferenceSample":
+        """A reference that consists of these rows."""
         chosen = np.arange(len(self))[rows]
-        return Reference(
+        return ReferenceSample(
             self.media.take(rows),
             self.text[rows],
             self.group[rows],
@@ -55,8 +54,8 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
-class Measures:
-    """What `measure` finds for N pairs; every array has N entries, the frame columns are None for images."""
+class PairMeasures:
+    """Measures of N pairs; every array has N entries, and the frame measures are None for images."""
 
     similarity: Floats
     similarity_normalised: Floats
@@ -64,9 +63,9 @@ class Measures:
     mean_similarity_text: Floats
     matches_visual: Floats
     matches_text: Floats
-    confusion_visual: Floats
-    confusion_text: Floats
-    rivals_visual: Floats  # what the best captions of others reach with the medium
+    entropy_visual: Floats
+    entropy_text: Floats
+    rivals_visual: Floats  # similarity of the medium to its best rival captions
     rivals_text: Floats
     rival_margin: Floats  # low: a better partner exists
     best_frame: npt.NDArray[np.int32] | None
@@ -75,41 +74,41 @@ class Measures:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """How rows stand against the reference: log-mean-exp and mean of their similarities, perplexity as a share."""
+class RivalSimilarity:
+    """Similarities of rows to the reference, reduced to five numbers per row."""
 
-    level: Floats  # log-mean-exp at temperature 1/scale, in units of similarity
-    rivals: Floats  # the same at half that temperature: closer to the best alternatives
+    log_mean_exp: Floats  # at temperature 1/scale, in units of similarity
+    rivals: Floats  # the same at half that temperature: closer to the best rivals
     mean: Floats
-    share: Floats  # effective share of the reference that fits as well, in (0, 1]
-    confusion: Floats  # entropy of what fits at 1.5 times the scale, where what fits everything counts for less
+    match_share: Floats  # perplexity as a share of the reference, in (0, 1]: how much of it fits equally well
+    entropy: Floats  # at 1.5 times the scale, with hubs discounted
 
-    def take(self, rows: Ints) -> "Standing":
-        return Standing(*(getattr(self, each.name)[rows] for each in fields(self)))
+    def take(self, rows: Ints) -> "RivalSimilarity":
+        return RivalSimilarity(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
-def runs(group: Ints) -> tuple[Ints, Ints]:
-    """First row of every run of equal groups, and the run of each row."""
+def find_runs(group: Ints) -> tuple[Ints, Ints]:
+    """First row of every run of equal groups, and the number of the run that each row is in."""
     starts = np.ones(len(group), dtype=bool)
     starts[1:] = group[1:] != group[:-1]
     return np.flatnonzero(starts), np.cumsum(starts) - 1
 
 
-def blocks(rows: int, columns: int) -> Iterator[slice]:
-    """Slices of the rows so that a block of rows x columns fits the cache."""
+def iterate_blocks(rows: int, columns: int) -> Iterator[slice]:
+    """Slices of the rows such that a block of rows x columns fits into the cache."""
     step = max(16, BLOCK_ELEMENTS // max(1, columns))
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
 
 class OwnGroup:
-    """Finds the reference rows of a pair's own group, which must not count as alternatives."""
+    """Index of the reference rows by group: rows of a pair's own group must not count as rivals."""
 
     def __init__(self, groups: Ints) -> None:
         self.order = np.argsort(groups, kind="stable")
         self.sorted = groups[self.order]
 
     def find(self, groups: Ints) -> tuple[Ints, Ints, Ints]:
-        """(row, column) of every hit and the number of hits of each row."""
+        """(row, column) of every hit, and the number of hits of each row."""
         first = np.searchsorted(self.sorted, groups, "left")
         count = np.searchsorted(self.sorted, groups, "right") - first
         row = np.repeat(np.arange(len(groups)), count)
@@ -119,178 +118,192 @@ class OwnGroup:
 
 @dataclass(frozen=True, slots=True)
 class Hubs:
-    """What each medium and each caption of a reference reaches with its best rivals: how much of a hub it is."""
+    """Similarity of each medium and each caption of a reference to its best rivals: its degree of hubness."""
 
     visual: Floats  # (R,)
     text: Floats  # (R,)
 
 
-def hubs_of(ref: Reference) -> Hubs:
-    even = np.zeros(len(ref), np.float32)
+def measure_hubs(ref: ReferenceSample) -> Hubs:
+    no_hubs = np.zeros(len(ref), np.float32)
     return Hubs(
-        standing_of_visual(ref.media, ref.group, ref, even).rivals,
-        standing_of_text(ref.text, ref.group, ref, even).rivals,
+        compare_media(ref.media, ref.group, ref, no_hubs).rivals,
+        compare_captions(ref.text, ref.group, ref, no_hubs).rivals,
     )
 
 
-def standing(
-    similarity: Floats, own: tuple[Ints, Ints, Ints], scale: float, hubs: Floats, whole: bool = True
-) -> Standing:
+def reduce_similarities(
+    similarity: Floats, own_hits: tuple[Ints, Ints, Ints], scale: float, hubs: Floats, whole: bool = True
+) -> RivalSimilarity:
     """Reduce a block of similarities to the reference, (B, R), which is overwritten; `hubs` (R,) of its items.
 
-    The own group is no rival and left out. Where the reference is the `whole` corpus it does count among what fits, so
-    that this does not depend on the medium a caption is paired with; where it is a sample it does not count, or rows
-    that happen to be in the sample would look clearer than others.
+    Rows of the own group are not rivals. If the reference is the `whole` corpus, they still count among the matches, so
+    that the matches do not depend on the medium a caption is paired with. If the reference is a sample, they do not
+    count: otherwise rows that happen to be in the sample would look less ambiguous than others.
     """
-    row, column, hits = own
-    others = np.maximum(similarity.shape[1] - hits, 1).astype(np.float32)
+    row, column, hits = own_hits
+    rival_count = np.maximum(similarity.shape[1] - hits, 1).astype(np.float32)
     total = similarity.sum(axis=1)
     partner = similarity[row, column]
     np.subtract.at(total, row, partner)
-    similarity[row, column] = -1  # never the maximum, or the exponentials of all others could vanish
+    similarity[row, column] = -1  # never the maximum, or the exponentials of all rivals could underflow
     top = similarity.max(axis=1, keepdims=True)
     logits = np.multiply(np.subtract(similarity, top, out=similarity), np.float32(scale), out=similarity)
     weights = np.exp(logits)
     weights[row, column] = 0
     mass = np.maximum(weights.sum(axis=1), np.float32(1e-30))
     moment = np.einsum("br,br->b", weights, logits)
-    near = np.minimum((partner - top[row, 0]) * np.float32(scale), np.float32(40))
-    counted = row, np.float32(whole)
-    count = others + np.float32(whole) * hits
-    fitting = np.exp(entropy(mass, moment, near, counted))
-    level = top[:, 0] + np.log(mass / others) / np.float32(scale)
+    own_logits = np.minimum((partner - top[row, 0]) * np.float32(scale), np.float32(40))
+    own_weight = row, np.float32(whole)
+    count = rival_count + np.float32(whole) * hits
+    perplexity = np.exp(compute_entropy(mass, moment, own_logits, own_weight))
+    log_mean_exp = top[:, 0] + np.log(mass / rival_count) / np.float32(scale)
 
     squares = np.maximum(np.einsum("br,br->b", weights, weights), np.float32(1e-30))
-    rivals = top[:, 0] + np.log(squares / others) / np.float32(2 * scale)
+    rivals = top[:, 0] + np.log(squares / rival_count) / np.float32(2 * scale)
 
     penalty = np.clip(np.float32(0.75 * scale) * (hubs - hubs.mean()), -30, 30)  # (R,)
     sharp = np.multiply(weights, np.sqrt(weights), out=weights)  # at 1.5 times the scale
     np.multiply(sharp, np.exp(-penalty), out=sharp)
     mass = np.maximum(sharp.sum(axis=1), np.float32(1e-30))
     moment = np.float32(1.5) * np.einsum("br,br->b", sharp, logits) - sharp @ penalty
-    vague = entropy(mass, moment, np.float32(1.5) * near - penalty[column], counted)
-    return Standing(
-        level, rivals, total / others, np.minimum(fitting / count, 1).astype(np.float32), vague.astype(np.float32)
+    entropy = compute_entropy(mass, moment, np.float32(1.5) * own_logits - penalty[column], own_weight)
+    return RivalSimilarity(
+        log_mean_exp,
+        rivals,
+        total / rival_count,
+        np.minimum(perplexity / count, 1).astype(np.float32),
+        entropy.astype(np.float32),
     )
 
 
-def entropy(mass: Floats, moment: Floats, near: Floats, counted: tuple[Ints, np.float32]) -> npt.NDArray[np.float64]:
-    """Of a distribution with this sum and mean logit of its weights, and further logits `near` where they count."""
-    row, whole = counted
-    weight = np.exp(np.minimum(near, np.float32(80))) * whole
+def compute_entropy(
+    mass: Floats, moment: Floats, own_logits: Floats, own_weight: tuple[Ints, np.float32]
+) -> npt.NDArray[np.float64]:
+    """Entropy log Z - E[logit] of weights exp(logit) with sum `mass` and sum of weight times logit `moment`.
+
+    `own_logits` belong to the rows in `own_weight` and are added with its weight, 0 or 1.
+    """
+    row, whole = own_weight
+    weight = np.exp(np.minimum(own_logits, np.float32(80))) * whole
     all_mass = mass + np.bincount(row, weight, len(mass))
-    all_moment = moment + np.bincount(row, weight * near, len(mass))
+    all_moment = moment + np.bincount(row, weight * own_logits, len(mass))
     return np.asarray(np.log(all_mass) - all_moment / all_mass)
 
 
-def standing_of_visual(media: MediaVectors, group: Ints, ref: Reference, hubs: Floats, whole: bool = True) -> Standing:
-    """How media stand against the captions of the reference."""
-    own = OwnGroup(ref.group)
+def compare_media(
+    media: MediaVectors, group: Ints, ref: ReferenceSample, hubs: Floats, whole: bool = True
+) -> RivalSimilarity:
+    """Compare media with the captions of the reference."""
+    own_group = OwnGroup(ref.group)
     parts = []
-    for rows in blocks(len(media), len(ref) if media.frames is None else len(ref) * 4):
+    for rows in iterate_blocks(len(media), len(ref) if media.frames is None else len(ref) * 4):
         matrix = media.take(rows).similarity(ref.text)
-        parts.append(standing(matrix, own.find(group[rows]), ref.scale, hubs, whole))
-    return joined(parts)
+        parts.append(reduce_similarities(matrix, own_group.find(group[rows]), ref.scale, hubs, whole))
+    return concatenate_rivals(parts)
 
 
-def standing_of_text(text: Floats, group: Ints, ref: Reference, hubs: Floats, whole: bool = True) -> Standing:
-    """How captions stand against the media of the reference."""
-    own = OwnGroup(ref.group)
+def compare_captions(
+    text: Floats, group: Ints, ref: ReferenceSample, hubs: Floats, whole: bool = True
+) -> RivalSimilarity:
+    """Compare captions with the media of the reference."""
+    own_group = OwnGroup(ref.group)
     parts = []
-    for rows in blocks(len(text), len(ref)):
+    for rows in iterate_blocks(len(text), len(ref)):
         if ref.media.frames is None:
             matrix = text[rows] @ ref.visual.T
         else:
             matrix = np.ascontiguousarray(ref.media.similarity(text[rows]).T)
-        parts.append(standing(matrix, own.find(group[rows]), ref.scale, hubs, whole))
-    return joined(parts)
+        parts.append(reduce_similarities(matrix, own_group.find(group[rows]), ref.scale, hubs, whole))
+    return concatenate_rivals(parts)
 
 
-def joined(parts: list[Standing]) -> Standing:
+def concatenate_rivals(parts: list[RivalSimilarity]) -> RivalSimilarity:
+    names = [field.name for field in fields(RivalSimilarity)]
     if not parts:
-        return Standing(*(np.empty(0, np.float32) for _ in fields(Standing)))
-    return Standing(*(np.concatenate([getattr(part, each.name) for part in parts]) for each in fields(Standing)))
+        return RivalSimilarity(*(np.empty(0, np.float32) for _ in names))
+    return RivalSimilarity(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
-def measure(
+def measure_pairs(
     vectors: MediaVectors,  # of N media
     text: Floats,  # (N, D)
     group: Ints,  # (N,)
-    reference: Reference,
+    reference: ReferenceSample,
     *,
     media: int | None = None,
     captions: int | None = None,
     frame_threshold: float | None = None,
     hubs: Hubs | None = None,
-) -> Measures:
+) -> PairMeasures:
     """Measure N pairs of one kind against the reference.
 
-    `media` and `captions` are the corpus's numbers of OK media and captions, to which `matches_*` are scaled (the
-    reference's size where not given). `frame_threshold` is `MismatchModel.frame_threshold` and `hubs` is `hubs_of` the
-    reference; both are computed where not given. A medium whose captions stand together is compared once.
+    `media` and `captions` are the corpus's numbers of usable media and captions, to which `matches_*` are scaled
+    (default: the size of the reference). `frame_threshold` is `MismatchModel.frame_threshold` and `hubs` is the result
+    of `measure_hubs`; both are computed if omitted. A medium whose captions are adjacent is compared once.
     """
     similarity = vectors.own_similarity(text)
     whole = captions is None or captions <= len(reference)
-    hubs = hubs_of(reference) if hubs is None else hubs
-    first, which = runs(group)
-    of_visual = standing_of_visual(vectors.take(first), group[first], reference, hubs.text, whole).take(which)
-    of_text = standing_of_text(text, group, reference, hubs.visual, whole)
-    normalised = similarity - np.float32(0.5) * (of_visual.level + of_text.level)
+    hubs = measure_hubs(reference) if hubs is None else hubs
+    first, run = find_runs(group)
+    of_visual = compare_media(vectors.take(first), group[first], reference, hubs.text, whole).take(run)
+    of_text = compare_captions(text, group, reference, hubs.visual, whole)
+    normalized = similarity - np.float32(0.5) * (of_visual.log_mean_exp + of_text.log_mean_exp)
     best, spread, share = None, None, None
     if vectors.mask is not None:
-        threshold = frame_match_threshold(reference) if frame_threshold is None else frame_threshold
-        best, spread, share = frame_measures(vectors.frame_similarity(text), vectors.mask, threshold)
-    return Measures(
+        threshold = estimate_frame_threshold(reference) if frame_threshold is None else frame_threshold
+        best, spread, share = measure_frames(vectors.frame_similarity(text), vectors.mask, threshold)
+    return PairMeasures(
         similarity=similarity,
-        similarity_normalised=normalised,
+        similarity_normalised=normalized,
         mean_similarity_visual=of_visual.mean,
         mean_similarity_text=of_text.mean,
-        matches_visual=of_visual.share * np.float32(captions or len(reference)),
-        matches_text=of_text.share * np.float32(media or len(reference)),
-        confusion_visual=of_visual.confusion,
-        confusion_text=of_text.confusion,
+        matches_visual=of_visual.match_share * np.float32(captions or len(reference)),
+        matches_text=of_text.match_share * np.float32(media or len(reference)),
+        entropy_visual=of_visual.entropy,
+        entropy_text=of_text.entropy,
         rivals_visual=of_visual.rivals,
         rivals_text=of_text.rivals,
-        rival_margin=rival_margin(similarity, of_visual.rivals, of_text.rivals),
+        rival_margin=compute_rival_margin(similarity, of_visual.rivals, of_text.rivals),
         best_frame=best,
         frame_spread=spread,
         frame_match_share=share,
     )
 
 
-def rival_margin(similarity: Floats, rivals_of_visual: Floats, rivals_of_text: Floats) -> Floats:
-    """The pair's similarity less that of the rivals of both its sides: low where a better partner exists.
+def compute_rival_margin(similarity: Floats, rivals_of_visual: Floats, rivals_of_text: Floats) -> Floats:
+    """s - w (r_visual + r_text): low if a better partner exists.
 
-    It does not say that the caption is wrong: a right but plain caption has many rivals. The weight was chosen on
-    captions of similar photos, which it finds best where each medium has one caption.
+    A low margin does not mean that the caption is wrong: a right but plain caption has many rivals. The weight w was
+    chosen on captions of similar photos, which the margin detects best if each medium has one caption.
     """
     return similarity - np.float32(RIVAL_WEIGHT) * (rivals_of_visual + rivals_of_text)
 
 
-def frame_measures(
+def measure_frames(
     similarity: Floats, mask: Bools, threshold: float | None
 ) -> tuple[npt.NDArray[np.int32], Floats, Floats]:
     """Best frame, standard deviation of the frames' similarities, and share of the frames that fit the caption."""
     count = np.maximum(mask.sum(axis=1), 1).astype(np.float32)
-    known = np.where(mask, similarity, np.float32(0))
-    mean = known.sum(axis=1) / count
-    spread = np.sqrt((np.where(mask, known - mean[:, None], 0) ** 2).sum(axis=1) / count)
+    valid = np.where(mask, similarity, np.float32(0))
+    mean = valid.sum(axis=1) / count
+    spread = np.sqrt((np.where(mask, valid - mean[:, None], 0) ** 2).sum(axis=1) / count)
     fits = (mask & (similarity >= (np.inf if threshold is None else threshold))).sum(axis=1) / count
     return similarity.argmax(axis=1).astype(np.int32), spread.astype(np.float32), fits.astype(np.float32)
 
 
-def frame_match_threshold(reference: Reference, *, seed: int = 0, draws: int = 20_000) -> float | None:
-    """The cosine that a frame reaches with another video's caption once in 20 times; None for images."""
+def estimate_frame_threshold(reference: ReferenceSample, *, seed: int = 0, draws: int = 20_000) -> float | None:
+    """The cosine that 5% of the frames reach with another video's caption; None for images."""
     frames, mask = reference.media.frames, reference.media.mask
     if frames is None or mask is None:
         return None
     frame_row, frame_column = np.nonzero(mask)
     generator = np.random.default_rng(seed)
     pick = generator.integers(0, len(frame_row), draws)
-    other = generator.integers(0, len(reference), draws)
-    apart = reference.group[frame_row[pick]] != reference.group[other]
+    caption_row = generator.integers(0, len(reference), draws)
+    apart = reference.group[frame_row[pick]] != reference.group[caption_row]
     if not apart.any():
         return None
-    found = frames[frame_row[pick[apart]], frame_column[pick[apart]]]
-    cosine = np.einsum("nd,nd->n", found, reference.text[other[apart]])
+    drawn_frames = frames[frame_row[pick[apart]], frame_column[pick[apart]]]
+    cosine = np.einsum("nd,nd->n", drawn_frames, reference.text[caption_row[apart]])
     return float(np.quantile(cosine, FRAME_NULL_QUANTILE))

@@ -1,4 +1,4 @@
-"""The parts of a score in words: what speaks for a pair and what against it. NumPy only; nothing is measured here."""
+"""The parts of a score in words: the evidence for and against a pair. Nothing is measured here."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,39 +8,41 @@ import numpy as np
 
 from auditor.vectors import Floats
 
-AGREES, DISAGREES = 1.5, 0.5  # deviations above random re-pairings
-UNSEEN, SEEN = -0.5, 0.5  # of a word over media
+AGREES, DISAGREES = 1.5, 0.5  # standard deviations above random re-pairings
+NOT_VISIBLE, VISIBLE = -0.5, 0.5  # standard deviations of a word's cosine over media
 
 
 @dataclass(frozen=True, slots=True)
 class SiblingVotes:
-    """How many of the other captions of a medium agree with one, by their similarity to it."""
+    """How many of a medium's other captions agree with a caption."""
 
     agree: int
-    of: int
+    total: int
 
     @staticmethod
-    def of_captions(text: Floats, others: Floats, middle: float) -> "SiblingVotes":
-        """Of other captions (S, D) about one caption (D,)."""
-        return SiblingVotes(int((others @ text >= middle).sum()), len(others))
+    def count(text: Floats, siblings: Floats, neutral: float) -> "SiblingVotes":
+        """Votes of other captions (S, D) on one caption (D,): a cosine of at least `neutral` agrees."""
+        return SiblingVotes(int((siblings @ text >= neutral).sum()), len(siblings))
 
     def sentence(self) -> str:
-        if self.of == 1:
+        if self.total == 1:
             return f"the medium's other caption {'agrees' if self.agree else 'disagrees'}"
-        if self.agree == self.of:
-            return f"all {counted(self.of)} other captions of the medium agree"
-        return f"{counted(self.of - self.agree)} of its {counted(self.of)} other captions disagree"
+        if self.agree == self.total:
+            return f"all {spell_number(self.total)} other captions of the medium agree"
+        return f"{spell_number(self.total - self.agree)} of its {spell_number(self.total)} other captions disagree"
 
 
-def reasons(row: Mapping[str, Any], votes: SiblingVotes | None = None) -> list[str]:
-    """One sentence for each part of the score that says something; none for rows of older audits."""
-    found = [neighbours(row.get("neighbour_agreement")), word(row.get("weakest_word"), row.get("word_support"))]
-    if votes is not None and votes.of:
-        found.insert(0, votes.sentence())
-    return [sentence for sentence in found if sentence]
+def list_reasons(row: Mapping[str, Any], votes: SiblingVotes | None = None) -> list[str]:
+    """One sentence for each part of the score that is clear evidence."""
+    sentences = [
+        votes.sentence() if votes is not None and votes.total else "",
+        describe_neighbors(row.get("neighbour_agreement")),
+        describe_word(row.get("weakest_word"), row.get("word_support")),
+    ]
+    return [sentence for sentence in sentences if sentence]
 
 
-def neighbours(agreement: float | None) -> str:
+def describe_neighbors(agreement: float | None) -> str:
     if agreement is None or np.isnan(agreement):
         return ""
     if agreement >= AGREES:
@@ -48,14 +50,14 @@ def neighbours(agreement: float | None) -> str:
     return "the captions of similar media say something else" if agreement <= DISAGREES else ""
 
 
-def word(name: str | None, support: float | None) -> str:
+def describe_word(name: str | None, support: float | None) -> str:
     if not name or support is None or np.isnan(support):
         return ""
-    if support <= UNSEEN:
-        return f"nothing in the medium speaks for '{name}'"
-    return f"even its weakest word, '{name}', is there to be seen" if support >= SEEN else ""
+    if support <= NOT_VISIBLE:
+        return f"nothing in the medium looks like '{name}'"
+    return f"even its weakest word, '{name}', is visible" if support >= VISIBLE else ""
 
 
-def counted(number: int) -> str:
+def spell_number(number: int) -> str:
     names = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
     return names[number] if number < len(names) else f"{number:,}"

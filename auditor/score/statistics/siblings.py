@@ -1,7 +1,7 @@
-"""The other captions of a medium, as one record, however many there are of each.
+"""Siblings: the other captions of a medium, as one record, whatever their number.
 
-They are found where rows stand: in a shard. So a reference sample brings along the siblings of its pairs, though these
-are not themselves in the sample. NumPy only.
+Siblings are collected within a shard, so a reference sample includes the siblings of its pairs even if these are not
+in the sample themselves. NumPy only.
 """
 
 from collections.abc import Sequence
@@ -11,15 +11,15 @@ import numpy as np
 
 from auditor.vectors import Floats, Ints, Rows
 
-MOST = 8  # of a medium with very many captions only some are asked
+MOST_SIBLINGS = 8  # upper limit per caption, for media with very many captions
 
 
 @dataclass(frozen=True, slots=True)
 class Siblings:
-    """The other captions of the media of N pairs, one after another: whose they are, and which caption."""
+    """The other captions of the media of N pairs, concatenated."""
 
     owner: Ints  # (M,) row of the pair whose sibling it is, non-decreasing
-    row: Ints  # (M,) of the captions below
+    row: Ints  # (M,) row of `text`
     text: Floats  # (T, D)
     similarity: Floats  # (T,) of each caption with its medium
 
@@ -27,49 +27,49 @@ class Siblings:
         return len(self.owner)
 
     def take(self, rows: Rows, count: int) -> "Siblings":
-        """Those of some of the `count` pairs, which are numbered anew."""
+        """The siblings of these of the `count` pairs, which are renumbered."""
         chosen = np.arange(count)[rows]
         first = np.searchsorted(self.owner, chosen, "left")
         size = np.searchsorted(self.owner, chosen, "right") - first
-        at = np.arange(int(size.sum())) + np.repeat(first - (np.cumsum(size) - size), size)
-        kept, row = np.unique(self.row[at], return_inverse=True)
-        return Siblings(np.repeat(np.arange(len(chosen)), size), row, self.text[kept], self.similarity[kept])
+        position = np.arange(int(size.sum())) + np.repeat(first - (np.cumsum(size) - size), size)
+        captions, row = np.unique(self.row[position], return_inverse=True)
+        return Siblings(np.repeat(np.arange(len(chosen)), size), row, self.text[captions], self.similarity[captions])
 
 
-def siblings_of(group: Ints, text: Floats, similarity: Floats) -> Siblings | None:
-    """The siblings of every pair among pairs of which those of one group share a medium; None where none has any."""
-    owner, row = sibling_rows(group)
+def collect_siblings(group: Ints, text: Floats, similarity: Floats) -> Siblings | None:
+    """The siblings of every pair; pairs of one group share a medium. None if no pair has any."""
+    owner, row = pair_sibling_rows(group)
     return Siblings(owner, row, text, similarity) if len(owner) else None
 
 
-def sibling_rows(group: Ints, most: int = MOST) -> tuple[Ints, Ints]:
-    """(row, sibling) of every two rows with one group; of large groups those that follow, round and round."""
+def pair_sibling_rows(group: Ints, limit: int = MOST_SIBLINGS) -> tuple[Ints, Ints]:
+    """(row, sibling) of every two rows of one group; in large groups, only the next `limit` rows, cyclically."""
     order = np.argsort(group, kind="stable")
     _, first, size = np.unique(group[order], return_index=True, return_counts=True)
     start, length = np.repeat(first, size), np.repeat(size, size)
-    owners, others = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for step in range(1, min(most, int(size.max(initial=1)) - 1) + 1):
-        at = np.flatnonzero(length > step)
-        owners.append(order[at])
-        others.append(order[start[at] + (at - start[at] + step) % length[at]])
-    owner, other = np.concatenate(owners), np.concatenate(others)
+    owners, siblings = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for step in range(1, min(limit, int(size.max(initial=1)) - 1) + 1):
+        position = np.flatnonzero(length > step)
+        owners.append(order[position])
+        siblings.append(order[start[position] + (position - start[position] + step) % length[position]])
+    owner, sibling = np.concatenate(owners), np.concatenate(siblings)
     sort = np.argsort(owner, kind="stable")
-    return owner[sort], other[sort]
+    return owner[sort], sibling[sort]
 
 
-def concatenate(parts: Sequence[Siblings | None], counts: Sequence[int]) -> Siblings | None:
-    """Siblings of several parts of so many pairs as one."""
-    found, pairs, captions = [], 0, 0
+def concatenate_siblings(parts: Sequence[Siblings | None], counts: Sequence[int]) -> Siblings | None:
+    """The siblings of several parts with these numbers of pairs, as one."""
+    shifted, pairs, captions = [], 0, 0
     for part, count in zip(parts, counts, strict=True):
         if part is not None:
-            found.append(Siblings(part.owner + pairs, part.row + captions, part.text, part.similarity))
+            shifted.append(Siblings(part.owner + pairs, part.row + captions, part.text, part.similarity))
             captions += len(part.text)
         pairs += count
-    if not found:
+    if not shifted:
         return None
     return Siblings(
-        np.concatenate([part.owner for part in found]),
-        np.concatenate([part.row for part in found]),
-        np.concatenate([part.text for part in found]),
-        np.concatenate([part.similarity for part in found]),
+        np.concatenate([part.owner for part in shifted]),
+        np.concatenate([part.row for part in shifted]),
+        np.concatenate([part.text for part in shifted]),
+        np.concatenate([part.similarity for part in shifted]),
     )

@@ -1,4 +1,4 @@
-"""Topics: a corpus's media in a few clusters of their embeddings, so that a filter can show what it shifts."""
+"""Topics: clusters of a corpus's media by their embeddings, which show how a filter shifts the corpus."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ ROUNDS = 20
 
 
 def fit_topics(visual: Floats, count: int, seed: int) -> Floats:
-    """Centres (T, D) of a spherical k-means; fewer topics where there are few media."""
+    """Centroids (T, D) of a spherical k-means; fewer topics if there are few media."""
     import faiss
 
     count = max(1, min(count, len(visual) // 10))
@@ -28,20 +28,20 @@ def fit_topics(visual: Floats, count: int, seed: int) -> Floats:
     return np.asarray(clusters.centroids, np.float32)
 
 
-def assign_topics(visual: Floats, centres: Floats) -> npt.NDArray[np.int16]:
-    nearest: npt.NDArray[np.int16] = (visual @ centres.T).argmax(axis=1).astype(np.int16)
+def assign_topics(visual: Floats, centroids: Floats) -> npt.NDArray[np.int16]:
+    nearest: npt.NDArray[np.int16] = (visual @ centroids.T).argmax(axis=1).astype(np.int16)
     return nearest
 
 
-def typical_captions(
-    text: Floats, topic: npt.NDArray[np.int16], captions: Sequence[str], topics: int, count: int = 3
+def select_typical_captions(
+    text: Floats, topics: npt.NDArray[np.int16], captions: Sequence[str], topic_count: int, count: int = 3
 ) -> list[list[str]]:
-    """For each topic the captions that lie furthest towards its own and away from those of all others."""
-    middle = text.mean(axis=0)
-    found = []
-    for one in range(topics):
-        members = np.flatnonzero(topic == one)
-        towards = (text[members].mean(axis=0) if len(members) else middle) - middle
-        order = members[np.argsort(-(text[members] @ towards), kind="stable")]
-        found.append(list(dict.fromkeys(" ".join(captions[row].split()) for row in order.tolist()))[:count])
-    return found
+    """For each topic, the captions farthest along the direction from the mean caption to the topic's mean."""
+    mean = text.mean(axis=0)
+    typical = []
+    for topic in range(topic_count):
+        members = np.flatnonzero(topics == topic)
+        direction = (text[members].mean(axis=0) if len(members) else mean) - mean
+        order = members[np.argsort(-(text[members] @ direction), kind="stable")]
+        typical.append(list(dict.fromkeys(" ".join(captions[row].split()) for row in order.tolist()))[:count])
+    return typical

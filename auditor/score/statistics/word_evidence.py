@@ -1,9 +1,8 @@
-"""The words of captions, each looked for in the medium by itself: which one does nothing in the picture speak for?
+"""The words of a caption, each compared with the medium by itself: which word fits the medium least?
 
-Words are encoded once for a corpus ("a dog"), and their cosine with a medium is standardised over media, so that "dog"
-and "guitar" count alike. A caption is suspicious where one of its words stands far below the others. Words are what
-stands between spaces and is made of letters: captions in scripts without spaces, or of one word, have no such
-evidence, and nothing else changes for them. NumPy only.
+Words are encoded once for a corpus ("a dog"), and their cosine with a medium is standardized over media, so that "dog"
+and "guitar" are comparable. A caption is suspicious if one of its words fits far worse than the others. A word is a
+sequence of letters: captions of one word, or in scripts without spaces, have no word evidence. NumPy only.
 """
 
 import re
@@ -16,10 +15,10 @@ import numpy as np
 from auditor.vectors import Floats, Ints
 
 TEMPLATE = "a {}"
-MOST_WORDS = 50_000  # of a corpus, the most frequent
-EVERYWHERE = 0.3  # a word in more captions than this says nothing about a picture
-# English words that name nothing to be seen; in other languages EVERYWHERE finds the worst of them.
-EMPTY = frozenset(
+VOCABULARY_SIZE = 50_000  # the most frequent words of a corpus
+UNINFORMATIVE_SHARE = 0.3  # a word in more captions than this carries no information about a picture
+# English words that name nothing visible; in other languages UNINFORMATIVE_SHARE removes the worst of them.
+STOP_WORDS = frozenset(
     re.findall(
         r"\w+",
         "a an the of in on at with by to from for and or is are was were be been being as while its it his her their "
@@ -29,31 +28,27 @@ EMPTY = frozenset(
     )
 )
 _WORD = re.compile(r"[^\W\d_]{2,}")
+_CHUNK = 1 << 14  # words compared at once, to bound memory
 
 
 def content_words(caption: str) -> list[str]:
-    """The distinct words of a caption that may name something, in order."""
-    return [word for word in dict.fromkeys(_WORD.findall(caption.lower())) if word not in EMPTY]
+    """The distinct words of a caption except stop words, in order."""
+    return [word for word in dict.fromkeys(_WORD.findall(caption.lower())) if word not in STOP_WORDS]
 
 
-def count_words(captions: Iterable[str], most: int = MOST_WORDS) -> tuple[dict[str, int], int]:
-    """Number of captions that hold each word, most frequent first, and of all captions."""
-    seen: Counter[str] = Counter()
-    count = 0
+def count_words(captions: Iterable[str], limit: int = VOCABULARY_SIZE) -> tuple[dict[str, int], int]:
+    """Number of captions that contain each word, most frequent first, and number of captions."""
+    counts: Counter[str] = Counter()
+    total = 0
     for caption in captions:
-        seen.update(content_words(caption))
-        count += 1
-    return dict(seen.most_common(most)), count
+        counts.update(content_words(caption))
+        total += 1
+    return dict(counts.most_common(limit)), total
 
 
-def document_frequencies(captions: Iterable[str], most: int = MOST_WORDS) -> dict[str, int]:
-    """Number of captions that hold each word, most frequent first; words that are everywhere are left out."""
-    return telling(*count_words(captions, most))
-
-
-def telling(counts: Mapping[str, int], captions: int) -> dict[str, int]:
-    """The words that are not in so many of the captions that they say nothing about a picture."""
-    return {word: count for word, count in counts.items() if count <= max(1.0, EVERYWHERE * captions)}
+def select_informative_words(counts: Mapping[str, int], captions: int) -> dict[str, int]:
+    """The words that are not so frequent that they carry no information about a picture."""
+    return {word: count for word, count in counts.items() if count <= max(1.0, UNINFORMATIVE_SHARE * captions)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,110 +56,110 @@ class Vocabulary:
     """Words and their vectors by one model."""
 
     names: tuple[str, ...]
-    vectors: Floats  # (V, D), L2-normalised
+    vectors: Floats  # (V, D), L2-normalized
 
 
 def encode_words(names: Iterable[str], encode: Callable[[Sequence[str]], Floats]) -> Vocabulary:
-    """Each word alone, as a caption of one thing."""
-    known = tuple(names)
-    return Vocabulary(known, encode([TEMPLATE.format(word) for word in known]))
+    """Encode each word alone, as a caption of one thing."""
+    words = tuple(names)
+    return Vocabulary(words, encode([TEMPLATE.format(word) for word in words]))
 
 
 @dataclass(frozen=True, slots=True)
 class WordRows:
-    """The known words of N captions, one after another."""
+    """The vocabulary rows of the words of N captions, concatenated."""
 
-    word: Ints  # (M,) row of the word
-    first: Ints  # (N,) where those of each caption begin
+    word: Ints  # (M,) row of the vocabulary
+    first: Ints  # (N,) position of each caption's first word
     count: Ints  # (N,)
 
     def take(self, captions: Ints) -> "WordRows":
-        """The words of some captions, in that order."""
+        """The words of these captions, in this order."""
         count = self.count[captions]
         first = np.cumsum(count) - count
-        at = np.arange(int(count.sum())) + np.repeat(self.first[captions] - first, count)
-        return WordRows(self.word[at], first, count)
+        position = np.arange(int(count.sum())) + np.repeat(self.first[captions] - first, count)
+        return WordRows(self.word[position], first, count)
 
 
-def word_rows(captions: Sequence[str], index: Mapping[str, int]) -> WordRows:
-    """Look the words up; a single one is left out: there is nothing to compare it with."""
+def look_up_words(captions: Sequence[str], index: Mapping[str, int]) -> WordRows:
+    """Look up the words of captions; a single word is dropped because there is nothing to compare it with."""
     word: list[int] = []
     count: list[int] = []
     for caption in captions:
-        known = [index[each] for each in content_words(caption) if each in index]
-        count.append(len(known) if len(known) > 1 else 0)
-        word += known if len(known) > 1 else []
+        rows = [index[name] for name in content_words(caption) if name in index]
+        count.append(len(rows) if len(rows) > 1 else 0)
+        word += rows if len(rows) > 1 else []
     counts = np.array(count, np.int64)
     return WordRows(np.array(word, np.int64), np.cumsum(counts) - counts, counts)
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
-    """Mean and deviation of each word's cosine over some vectors."""
+class WordScale:
+    """Mean and standard deviation of each word's cosine over a set of vectors."""
 
     mean: Floats  # (V,)
     deviation: Floats  # (V,)
 
 
 @dataclass(frozen=True, slots=True)
-class Weakest:
-    """The weakest word of each of N captions; NaN where it has none."""
+class WeakestWords:
+    """The weakest word of each of N captions; NaN if the caption has no usable words."""
 
-    gap: Floats  # (N,) how far it stands below the mean of the caption's words, in deviations
-    support: Floats  # (N,) how much like it the medium is, in deviations over media
-    word: Ints  # (N,) row of that word, -1 where there is none
+    gap: Floats  # (N,) its standardized cosine minus the mean of the caption's words
+    support: Floats  # (N,) its standardized cosine with the medium
+    word: Ints  # (N,) its vocabulary row, or -1
 
 
 @dataclass(frozen=True)
-class Words:
-    """The words of a corpus with their vectors, and how they stand to its media and to its siblings' profiles."""
+class CorpusWords:
+    """The words of a corpus: their vectors, and the scales of their cosines with media and with sibling profiles."""
 
     names: tuple[str, ...]
     index: dict[str, int]
     vectors: Floats  # (V, D)
-    of_media: Scale
-    of_siblings: Scale | None
+    media_scale: WordScale
+    sibling_scale: WordScale | None
 
     @staticmethod
-    def of(vocabulary: Vocabulary, media: Floats, said: Floats | None) -> "Words":
-        """Standardised over some media (N, D) and over what some media's siblings say (M, D)."""
-        return Words(
+    def fit(vocabulary: Vocabulary, media: Floats, profiles: Floats | None) -> "CorpusWords":
+        """Standardize over media (N, D) and over sibling profiles (M, D)."""
+        return CorpusWords(
             vocabulary.names,
             {word: row for row, word in enumerate(vocabulary.names)},
             vocabulary.vectors,
-            scale_of(vocabulary.vectors, media),
-            None if said is None or not len(said) else scale_of(vocabulary.vectors, said),
+            fit_word_scale(vocabulary.vectors, media),
+            None if profiles is None or not len(profiles) else fit_word_scale(vocabulary.vectors, profiles),
         )
 
-    def weakest(self, rows: WordRows, vectors: Floats, scale: Scale, media: Ints) -> Weakest:
-        """Of the words of each caption the one least like its medium: a row of `vectors`, by `media` (N,)."""
+    def find_weakest(self, rows: WordRows, vectors: Floats, scale: WordScale, media: Ints) -> WeakestWords:
+        """For each caption, the word least like its medium: a row of `vectors`, given by `media` (N,)."""
         gap, support = np.full((2, len(media)), np.nan, np.float32)
         word = np.full(len(media), -1, np.int64)
-        some = np.flatnonzero(rows.count)
-        if not len(some):
-            return Weakest(gap, support, word)
-        z = self._standardised(rows.word, vectors, np.repeat(media, rows.count), scale)
-        first, size = rows.first[some], rows.count[some]
+        captions = np.flatnonzero(rows.count)
+        if not len(captions):
+            return WeakestWords(gap, support, word)
+        z = self._standardize(rows.word, vectors, np.repeat(media, rows.count), scale)
+        first, size = rows.first[captions], rows.count[captions]
         lowest = np.minimum.reduceat(z, first)
-        support[some] = lowest
-        gap[some] = lowest - np.add.reduceat(z, first) / size
-        at = np.flatnonzero(z == np.repeat(lowest, size))[::-1]  # the first of equals is written last
-        word[np.repeat(some, size)[at]] = rows.word[at]
-        return Weakest(gap, support, word)
+        support[captions] = lowest
+        gap[captions] = lowest - np.add.reduceat(z, first) / size
+        position = np.flatnonzero(z == np.repeat(lowest, size))[::-1]  # the first of equal words is written last
+        word[np.repeat(captions, size)[position]] = rows.word[position]
+        return WeakestWords(gap, support, word)
 
-    def _standardised(self, word: Ints, vectors: Floats, row: Ints, scale: Scale) -> Floats:
+    def _standardize(self, word: Ints, vectors: Floats, row: Ints, scale: WordScale) -> Floats:
         z = np.empty(len(word), np.float32)
-        for start in range(0, len(z), 1 << 14):  # bounded memory
-            part = slice(start, start + (1 << 14))
+        for start in range(0, len(z), _CHUNK):
+            part = slice(start, start + _CHUNK)
             z[part] = np.einsum("md,md->m", self.vectors[word[part]], vectors[row[part]])
         return (z - scale.mean[word]) / scale.deviation[word]
 
 
-def scale_of(words: Floats, vectors: Floats, step: int = 4096) -> Scale:
-    """How the cosines of each word (V, D) are spread over some vectors (N, D)."""
+def fit_word_scale(words: Floats, vectors: Floats, step: int = 4096) -> WordScale:
+    """Mean and deviation of the cosines of each word (V, D) with a set of vectors (N, D)."""
     mean, deviation = np.empty(len(words), np.float32), np.empty(len(words), np.float32)
     for start in range(0, len(words), step):
         cosine = vectors @ words[start : start + step].T
         mean[start : start + step] = cosine.mean(axis=0)
         deviation[start : start + step] = np.maximum(cosine.std(axis=0), 1e-6)
-    return Scale(mean, deviation)
+    return WordScale(mean, deviation)

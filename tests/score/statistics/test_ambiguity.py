@@ -8,35 +8,35 @@ import pytest
 from auditor.score.statistics.ambiguity import (
     MISMATCH,
     AmbiguityScale,
-    Frequencies,
-    absolute_thresholds,
-    top_thresholds,
+    WordFrequencies,
+    compute_absolute_thresholds,
+    compute_share_thresholds,
 )
 from auditor.score.statistics.mismatch import fit_mismatch
-from auditor.score.statistics.mismatch_statistic import judged
-from auditor.score.statistics.rivals import Measures, Reference, measure
+from auditor.score.statistics.mismatch_statistic import compute_statistic
+from auditor.score.statistics.rivals import PairMeasures, ReferenceSample, measure_pairs
 from auditor.vectors import MediaVectors
 from tests.support.pairs import planted, unit
 
 
-def measures_of(ref: Reference, text: np.ndarray | None = None) -> Measures:
-    return measure(ref.media, ref.text if text is None else text, ref.group, ref)
+def measures_of(ref: ReferenceSample, text: np.ndarray | None = None) -> PairMeasures:
+    return measure_pairs(ref.media, ref.text if text is None else text, ref.group, ref)
 
 
-def p_mismatch(ref: Reference) -> np.ndarray:
+def p_mismatch(ref: ReferenceSample) -> np.ndarray:
     model = fit_mismatch(ref)
-    assert model is not None and model.judge is not None
-    return model.p(judged(model.judge, ref, measures_of(ref)))
+    assert model is not None and model.statistic is not None
+    return model.p(compute_statistic(model.statistic, ref, measures_of(ref)))
 
 
-def sorts(vague: int = 0) -> Reference:
+def sorts(vague: int = 0) -> ReferenceSample:
     """200 media of 20 sorts, each caption naming its sort and something of its own; some captions name four sorts."""
     generator = np.random.default_rng(0)
     of = np.repeat(np.eye(20), 10, axis=0)
     visual = unit(of + 0.06 * generator.normal(size=of.shape))
     text = unit(visual + 0.05 * generator.normal(size=of.shape))
     text[:vague] = unit(np.eye(20)[:4].sum(axis=0))
-    return Reference(MediaVectors(visual), text, np.arange(200), 20.0)
+    return ReferenceSample(MediaVectors(visual), text, np.arange(200), 20.0)
 
 
 def test_a_caption_of_several_sorts_fits_more_of_the_corpus() -> None:
@@ -49,12 +49,12 @@ def test_swapping_captions_leaves_ambiguity_and_raises_p_mismatch() -> None:
     ref = planted(400, 0.0, seed=2).reference
     swapped = np.arange(400)
     swapped[:80] = np.roll(swapped[:80], 1)
-    mixed = Reference(ref.media, ref.text[swapped], ref.group, ref.scale)
+    mixed = ReferenceSample(ref.media, ref.text[swapped], ref.group, ref.scale)
     before, after = measures_of(ref), measures_of(mixed)
     assert np.allclose(before.matches_text[swapped], after.matches_text, rtol=1e-3)
     assert np.allclose(before.matches_visual, after.matches_visual, rtol=1e-3)
     # what is a hub depends a little on who is paired with whom
-    assert np.corrcoef(before.confusion_text[swapped], after.confusion_text)[0, 1] > 0.95
+    assert np.corrcoef(before.entropy_text[swapped], after.entropy_text)[0, 1] > 0.95
     p = p_mismatch(mixed)
     assert p[:80].mean() > 0.8 and p[80:].mean() < 0.1
 
@@ -62,9 +62,9 @@ def test_swapping_captions_leaves_ambiguity_and_raises_p_mismatch() -> None:
 def test_a_share_that_is_asked_for_is_flagged() -> None:
     found = measures_of(sorts(vague=8))
     bits = np.full(200, 20.0, np.float32)
-    scale = AmbiguityScale.of(found, bits)
-    ambiguity = scale.of_text(found, bits)
-    thresholds = top_thresholds({"image": scale.of_visual(found)}, {"image": ambiguity}, 0.05)
+    scale = AmbiguityScale.fit(found, bits)
+    ambiguity = scale.score_captions(found, bits)
+    thresholds = compute_share_thresholds({"image": scale.score_media(found)}, {"image": ambiguity}, 0.05)
     assert thresholds["mismatch"] == MISMATCH
     flagged = ambiguity >= thresholds["ambiguity_text"]
     assert flagged[:8].all()
@@ -72,20 +72,20 @@ def test_a_share_that_is_asked_for_is_flagged() -> None:
 
 
 def test_no_pairs_give_no_thresholds() -> None:
-    assert top_thresholds({}, {}, 0.05)["ambiguity_text"] is None
-    assert absolute_thresholds({}, {})["ambiguous_text"] is None
+    assert compute_share_thresholds({}, {}, 0.05)["ambiguity_text"] is None
+    assert compute_absolute_thresholds({}, {})["ambiguous_text"] is None
 
 
 def test_a_caption_that_says_little_is_ambiguous_whatever_the_encoder_thinks() -> None:
     found = measures_of(planted(200, 0.0).reference)
     captions = [f"a brown dog number{i % 40} catches the frisbee in park{i % 25}" for i in range(200)]
     captions[:10] = ["A dog"] * 10
-    frequencies = Frequencies.of(captions)
+    frequencies = WordFrequencies.count(captions)
     bits = frequencies.bits(captions)
     assert bits[:10].max() < bits[10:].min()
-    scale = AmbiguityScale.of(found, bits)
-    cut = top_thresholds({}, {"image": scale.of_text(found, bits)}, 0.05)["ambiguity_text"]
-    assert (scale.of_text(found, bits) >= cut)[:10].all()
+    scale = AmbiguityScale.fit(found, bits)
+    cut = compute_share_thresholds({}, {"image": scale.score_captions(found, bits)}, 0.05)["ambiguity_text"]
+    assert (scale.score_captions(found, bits) >= cut)[:10].all()
 
 
 SIGHTS = [
@@ -99,41 +99,41 @@ SIGHTS = [
 def test_words_that_most_captions_hold_say_little_however_many_they_are() -> None:
     """Once such words counted as unknown ones, which say most."""
     captions = ["a photo of something"] * 96 + SIGHTS[:32]
-    frequencies = Frequencies.of(captions)
+    frequencies = WordFrequencies.count(captions)
     share = frequencies.share(captions)
-    cut = absolute_thresholds({"image": 128}, {"image": 128})["caption_share"]
+    cut = compute_absolute_thresholds({"image": 128}, {"image": 128})["caption_share"]
     assert (share[:96] >= cut).all() and share[:96].max() == pytest.approx(0.75**2)
     assert not (share[96:] >= cut).any()
     assert frequencies.bits(["zebra"])[0] == 7.0  # one of 128
 
 
 def test_a_corpus_without_ambiguity_has_no_flags() -> None:
-    shares = Frequencies.of(SIGHTS).share(SIGHTS)
+    shares = WordFrequencies.count(SIGHTS).share(SIGHTS)
     found = measures_of(sorts())
-    cuts = absolute_thresholds({"image": 200}, {"image": 200})
+    cuts = compute_absolute_thresholds({"image": 200}, {"image": 200})
     assert not (shares >= cuts["caption_share"]).any()
     assert not (found.matches_text >= cuts["ambiguous_text"]).any()
     assert not (found.matches_visual >= cuts["ambiguous_visual"]).any()
 
 
 def test_a_caption_without_words_says_nothing_but_other_scripts_have_no_share() -> None:
-    shares = Frequencies.of(SIGHTS).share(["the", "1234", "狗", "一只狗在公园里接飞盘"])
+    shares = WordFrequencies.count(SIGHTS).share(["the", "1234", "狗", "一只狗在公园里接飞盘"])
     assert shares[:2].tolist() == [1.0, 1.0]
     assert np.isnan(shares[2]) and shares[3] < 0.01
 
 
 def test_cuts_grow_with_the_corpus_and_are_never_a_handful() -> None:
-    cuts = absolute_thresholds({"image": 1000, "video": 20}, {"image": 5000, "video": 20})
+    cuts = compute_absolute_thresholds({"image": 1000, "video": 20}, {"image": 5000, "video": 20})
     assert cuts["ambiguous_text"] == {"image": 200, "video": 10} and cuts["ambiguous_visual"]["image"] == 1000
-    assert cuts["caption_share"] == 0.01 and absolute_thresholds({}, {"image": 100})["caption_share"] == 0.1
+    assert cuts["caption_share"] == 0.01 and compute_absolute_thresholds({}, {"image": 100})["caption_share"] == 0.1
 
 
 def test_captions_without_words_change_nothing() -> None:
     found = measures_of(planted(50, 0.0).reference)
     for captions in (["一只狗在公园里接飞盘"] * 50, [""] * 50, ["123 !?"] * 50):
-        bits = Frequencies.of(captions).bits(captions)
-        scale = AmbiguityScale.of(found, bits)
-        assert np.allclose(scale.of_text(found, bits), scale.text.z(found.confusion_text))
+        bits = WordFrequencies.count(captions).bits(captions)
+        scale = AmbiguityScale.fit(found, bits)
+        assert np.allclose(scale.score_captions(found, bits), scale.text.z(found.entropy_text))
 
 
 def test_real_captions_that_fit_much_of_the_corpus_find_their_photo_less_often(shared: Path) -> None:
@@ -142,7 +142,7 @@ def test_real_captions_that_fit_much_of_the_corpus_find_their_photo_less_often(s
     from tests.bench.flickr8k import load_photos
 
     photos = load_photos(shared, limit=200)
-    ref = Reference(MediaVectors(photos.visual[photos.media]), photos.text, photos.media, photos.scale)
+    ref = ReferenceSample(MediaVectors(photos.visual[photos.media]), photos.text, photos.media, photos.scale)
     matches = measures_of(ref).matches_text
     hit = (photos.text @ photos.visual.T).argmax(axis=1) == photos.media
     clear = matches <= np.median(matches)
@@ -167,7 +167,7 @@ def test_on_real_photos_swapping_captions_moves_p_mismatch_and_no_uncertainty(sh
         before = head.uncertainty_text(torch.from_numpy(photos.text)).numpy()
         after = head.uncertainty_text(torch.from_numpy(photos.text[swapped])).numpy()
     assert np.allclose(after, before[swapped], atol=1e-6)
-    mixed = Reference(MediaVectors(photos.visual[photos.media]), photos.text[swapped], photos.media, photos.scale)
+    mixed = ReferenceSample(MediaVectors(photos.visual[photos.media]), photos.text[swapped], photos.media, photos.scale)
     p = p_mismatch(mixed)
     strayed = photos.media[swapped] != photos.media
     assert p[strayed].mean() > 0.6

@@ -1,17 +1,17 @@
-"""The nearest media of a pool, by hand and as `Neighbourhood.near` finds them."""
+"""The nearest media of a pool, by hand and as `NeighborPool.find_nearest` finds them."""
 
 import numpy as np
 import pytest
 
-from auditor.score.statistics.caption_agreement import NEIGHBOURS, Neighbourhood
+from auditor.score.statistics.caption_agreement import NEIGHBORS, NeighborPool
 
 
-def pool(rows: int, groups: int, seed: int = 0) -> Neighbourhood:
+def pool(rows: int, groups: int, seed: int = 0) -> NeighborPool:
     chance = np.random.default_rng(seed)
     visual = chance.normal(size=(rows, 24)).astype(np.float32)
     visual /= np.linalg.norm(visual, axis=1, keepdims=True)
     trust = chance.random(rows).astype(np.float32)
-    return Neighbourhood(np.arange(rows), visual, visual, chance.integers(0, groups, rows), trust, 4.0)
+    return NeighborPool(np.arange(rows), visual, visual, chance.integers(0, groups, rows), trust, 4.0)
 
 
 @pytest.mark.parametrize(("rows", "groups"), [(200, 200), (200, 9), (12, 3), (5, 1)])
@@ -21,11 +21,11 @@ def test_the_nearest_of_other_groups(rows: int, groups: int) -> None:
     visual = chance.normal(size=(40, 24)).astype(np.float32)
     visual /= np.linalg.norm(visual, axis=1, keepdims=True)
     group = chance.integers(0, groups + 2, 40)
-    near = around.near(visual, group)
-    assert near.rows.shape == (40, min(NEIGHBOURS, rows))
+    near = around.find_nearest(visual, group)
+    assert near.rows.shape == (40, min(NEIGHBORS, rows))
     for one in range(40):
         cosine = np.where(around.group == group[one], -2, around.visual @ visual[one])
-        best = np.argsort(-cosine)[:NEIGHBOURS]
+        best = np.argsort(-cosine)[:NEIGHBORS]
         best = best[cosine[best] > -2]
         weight = around.trust[best] * np.exp(4.0 * (cosine[best] - cosine.max()))
         expected = dict(zip(best.tolist(), weight / max(weight.sum(), 1e-12), strict=True))
@@ -34,5 +34,5 @@ def test_the_nearest_of_other_groups(rows: int, groups: int) -> None:
 
 
 def test_nobody_has_no_neighbours() -> None:
-    near = pool(5, 5).near(np.zeros((0, 24), np.float32), np.zeros(0, np.int64))
+    near = pool(5, 5).find_nearest(np.zeros((0, 24), np.float32), np.zeros(0, np.int64))
     assert near.rows.shape == (0, 5)

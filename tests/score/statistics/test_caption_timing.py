@@ -8,14 +8,14 @@ import pytest
 
 from auditor.score.statistics.caption_timing import (
     ENOUGH,
+    EXCEEDANCES,
     PERMUTATIONS,
-    REACHED,
     Floats,
-    best_span,
-    chance,
+    compute_sequential_p,
+    estimate_sampling_step,
+    find_best_span,
+    find_largest_sum,
     find_shift,
-    largest_sum,
-    sampling_step,
 )
 
 Video = tuple[Floats, list[float], list[tuple[float, float]], list[tuple[float, float]]]
@@ -68,10 +68,10 @@ def test_the_chance_is_found_with_as_few_permutations_as_it_takes() -> None:
             drawn.append(float(generator.uniform()))
             yield drawn[-1]
 
-    assert chance(0.0, permuted()) == 1.0 and len(drawn) == REACHED
+    assert compute_sequential_p(0.0, permuted()) == 1.0 and len(drawn) == EXCEEDANCES
     drawn.clear()
-    assert chance(0.9, permuted()) == pytest.approx(0.1, abs=0.08) and len(drawn) < PERMUTATIONS / 2
-    assert chance(1.0, permuted()) == 1 / (PERMUTATIONS + 1)
+    assert compute_sequential_p(0.9, permuted()) == pytest.approx(0.1, abs=0.08) and len(drawn) < PERMUTATIONS / 2
+    assert compute_sequential_p(1.0, permuted()) == 1 / (PERMUTATIONS + 1)
 
 
 def test_too_little_is_not_judged() -> None:
@@ -98,7 +98,7 @@ def test_the_true_span_of_each_caption() -> None:
         for row, (a, b) in zip(similarity, true, strict=True):
             low, high = a + generator.uniform(-4, 4), b + generator.uniform(-4, 4)
             near = (when >= low - 8) & (when <= high + 8)
-            start, end = best_span(row[near], when[near].tolist(), float(np.median(row)))
+            start, end = find_best_span(row[near], when[near].tolist(), float(np.median(row)))
             both = max(0.0, min(end, b) - max(start, a))
             overlaps.append(both / (end - start + b - a - both))
     assert np.mean(np.array(overlaps) >= 0.5) >= 0.8
@@ -108,11 +108,11 @@ def test_the_largest_sum_is_that_of_all_runs() -> None:
     generator = np.random.default_rng(0)
     for _ in range(200):
         values = generator.normal(size=generator.integers(1, 12))
-        low, high = largest_sum(values)
+        low, high = find_largest_sum(values)
         best = max(values[i:j].sum() for i in range(len(values)) for j in range(i + 1, len(values) + 1))
         assert low < high and values[low:high].sum() == pytest.approx(best)
 
 
 def test_a_single_frame_has_a_span() -> None:
-    assert best_span(np.array([0.3], np.float32), [4.0], 0.1) == (3.5, 4.5)
-    assert sampling_step(np.array([1.0])) == 1.0
+    assert find_best_span(np.array([0.3], np.float32), [4.0], 0.1) == (3.5, 4.5)
+    assert estimate_sampling_step(np.array([1.0])) == 1.0

@@ -2,36 +2,38 @@
 
 import numpy as np
 
-from auditor.score.statistics.corpus_overlap import Other, matches, nearest, plain
+from auditor.score.statistics.corpus_overlap import OtherCorpus, find_nearest_vectors, match_vectors, normalize_words
 from tests.support.pairs import unit
 
 
 def test_the_nearest_is_that_of_brute_force() -> None:
     chance = np.random.default_rng(0)
     ours, theirs = unit(chance.normal(size=(700, 16))), unit(chance.normal(size=(300, 16)))
-    place, cosine = nearest(ours, theirs)
+    place, cosine = find_nearest_vectors(ours, theirs)
     similar = ours @ theirs.T
     assert (place == similar.argmax(axis=1)).all()
     np.testing.assert_allclose(cosine, similar.max(axis=1), rtol=1e-5)
-    assert nearest(ours, theirs[:0])[0].tolist() == [-1] * 700
+    assert find_nearest_vectors(ours, theirs[:0])[0].tolist() == [-1] * 700
 
 
 def test_exact_matches_go_before_near_ones() -> None:
     vectors = unit(np.eye(4))
     others = unit(np.eye(4)[[1, 1, 2]] + np.array([[0, 0, 0, 0.1]]))
-    place, exact, cosine = matches(vectors, others, ["a", "b", "c", "d"], ["x", "b", "b"], least=0.9)
+    place, exact, cosine = match_vectors(vectors, others, ["a", "b", "c", "d"], ["x", "b", "b"], threshold=0.9)
     assert place.tolist() == [-1, 1, 2, -1]  # b is exactly the second, though the first is as near
     assert exact.tolist() == [0, 1, 0, 0]
     assert cosine[1] == 1.0 and 0.9 < cosine[2] < 1.0
 
 
 def test_captions_are_compared_by_their_words() -> None:
-    assert plain("  A dog,  running! ") == plain("a DOG running.") == "a dog running"
-    assert plain("a dog") != plain("a dog runs")
+    assert normalize_words("  A dog,  running! ") == normalize_words("a DOG running.") == "a dog running"
+    assert normalize_words("a dog") != normalize_words("a dog runs")
 
 
 def test_a_narrow_cone_asks_for_more() -> None:
     chance = np.random.default_rng(0)
     wide, narrow = unit(chance.normal(size=(500, 32))), unit(10 + chance.normal(size=(500, 32)))
     marks = np.arange(500)
-    assert Other(wide, marks, wide, ()).media_cosine() < 0.9 < Other(narrow, marks, narrow, ()).media_cosine()
+    assert (
+        OtherCorpus(wide, marks, wide, ()).media_cosine() < 0.9 < OtherCorpus(narrow, marks, narrow, ()).media_cosine()
+    )

@@ -1,17 +1,16 @@
 """Groups of duplicates: by bytes, by embedding, in any order, and in cells as by brute force."""
 
 import numpy as np
-import pytest
 
 from auditor.score.statistics.duplicates import (
-    cell_count,
-    cell_groups,
-    default_threshold,
-    duplicate_groups,
+    assign_cells,
+    choose_cell_count,
+    estimate_copy_threshold,
     fit_cells,
-    places,
+    group_cell,
 )
 from auditor.vectors import Floats, Ints
+from tests.support.duplicates import group_duplicates
 from tests.support.pairs import unit
 
 
@@ -30,17 +29,17 @@ def different(count: int) -> Ints:
 
 
 def partition(first: np.ndarray) -> set[frozenset[int]]:
-    return {frozenset(np.flatnonzero(first == one).tolist()) for one in np.unique(first)}
+    return {frozenset(np.flatnonzero(first == group).tolist()) for group in np.unique(first)}
 
 
 def test_equal_bytes_are_one_whatever_their_vectors() -> None:
     marks = np.array([7, 8, 7, 1, 2, 8])
-    assert duplicate_groups(np.eye(6, dtype=np.float32), marks).tolist() == [0, 1, 0, 3, 4, 1]
+    assert group_duplicates(np.eye(6, dtype=np.float32), marks).tolist() == [0, 1, 0, 3, 4, 1]
 
 
 def test_near_copies_are_found_and_nothing_else() -> None:
     vectors, source = corpus(600, 40)
-    first = duplicate_groups(vectors, different(600))
+    first = group_duplicates(vectors, different(600))
     assert (first[-40:] == source).all()
     assert (first[:-40] == np.arange(560)).all()
 
@@ -49,35 +48,35 @@ def test_bytes_and_vectors_join_into_one_group() -> None:
     vectors, source = corpus(100, 1)
     marks = different(100)
     marks[0], vectors[0] = marks[99], vectors[99]  # the same file as the near copy of `source`
-    first = duplicate_groups(vectors, marks)
+    first = group_duplicates(vectors, marks)
     assert first[0] == first[99] == first[source[0]] == 0
 
 
 def test_groups_do_not_depend_on_the_order() -> None:
     vectors, _ = corpus(300, 60)
     order = np.random.default_rng(1).permutation(300)
-    shuffled = duplicate_groups(vectors[order], different(300)[order])
-    there = {frozenset(order[list(group)].tolist()) for group in partition(shuffled)}
-    assert there == partition(duplicate_groups(vectors, different(300)))
+    shuffled = group_duplicates(vectors[order], different(300)[order])
+    regrouped = {frozenset(order[list(group)].tolist()) for group in partition(shuffled)}
+    assert regrouped == partition(group_duplicates(vectors, different(300)))
 
 
 def test_cells_find_what_brute_force_finds() -> None:
     vectors, _ = corpus(3000, 300)
-    exact = duplicate_groups(vectors, different(3000))
+    exact = group_duplicates(vectors, different(3000))
     cells = fit_cells(vectors, 50)
     assert len(cells) == 50
-    assert (duplicate_groups(vectors, different(3000), cells=cells) == exact).all()
+    assert (group_duplicates(vectors, different(3000), cells=cells) == exact).all()
     assert (exact != np.arange(3000)).sum() == 300
 
 
 def test_a_medium_is_at_home_once_and_a_guest_only_near_a_border() -> None:
     vectors, _ = corpus(2000, 10)
     cells = fit_cells(vectors, 30)
-    number, cell, home = places(vectors, cells, 0.96)
+    number, cell, home = assign_cells(vectors, cells, 0.96)
     assert (number[home] == np.arange(2000)).all()
     assert (cell[home] == (vectors @ cells.T).argmax(axis=1)).all()
     assert 0 < (~home).sum() < 3 * 2000
-    tight = places(vectors, cells, 1.0)[2]
+    tight = assign_cells(vectors, cells, 1.0)[2]
     assert tight.sum() == len(tight)  # copies as near as can be lie in one cell
 
 
@@ -85,28 +84,23 @@ def test_guests_meet_residents_but_not_each_other() -> None:
     vectors = np.repeat(unit(np.ones((1, 8))), 4, axis=0) + np.eye(4, 8, dtype=np.float32) * 0.01
     vectors = unit(vectors)
     home = np.array([True, False, False, False])
-    assert cell_groups(vectors, different(4), home, 0.99).tolist() == [0, 0, 0, 0]
-    assert cell_groups(vectors, different(4), np.zeros(4, bool), 0.99).tolist() == [0, 1, 2, 3]
+    assert group_cell(vectors, different(4), home, 0.99).tolist() == [0, 0, 0, 0]
+    assert group_cell(vectors, different(4), np.zeros(4, bool), 0.99).tolist() == [0, 1, 2, 3]
 
 
 def test_few_media_are_one_cell_and_many_are_many() -> None:
-    assert cell_count(20_000) == 1
-    assert 100 < cell_count(50_000) < cell_count(10_000_000) < 10_000
+    assert choose_cell_count(20_000) == 1
+    assert 100 < choose_cell_count(50_000) < choose_cell_count(10_000_000) < 10_000
 
 
 def test_thousands_of_blank_images_are_one_group() -> None:
     blank = np.repeat(unit(np.ones((1, 16))), 5000, axis=0)
-    assert not duplicate_groups(blank, different(5000)).any()
+    assert not group_duplicates(blank, different(5000)).any()
 
 
 def test_a_model_with_a_narrow_cone_does_not_make_everything_a_copy() -> None:
     generator = np.random.default_rng(0)
     cone = unit(10 * np.ones(32) + generator.normal(size=(200, 32)))  # all cosines near 0.99
     assert (cone @ cone.T).min() > 0.96
-    assert default_threshold(cone) > 0.999
-    assert (duplicate_groups(cone, different(200)) == np.arange(200)).all()
-
-
-def test_vectors_and_marks_must_agree() -> None:
-    with pytest.raises(ValueError, match="2 vectors for 3 marks"):
-        duplicate_groups(np.eye(2, dtype=np.float32), different(3))
+    assert estimate_copy_threshold(cone) > 0.999
+    assert (group_duplicates(cone, different(200)) == np.arange(200)).all()

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from auditor.score.statistics.map_layout import few_nearest, fit_layout, nearest, nearest_others
+from auditor.score.statistics.map_layout import find_most_similar, find_nearest_others, fit_layout, pick_largest
 
 
 def clustered(rows: int = 600, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -60,15 +60,15 @@ def test_few_vectors_and_equal_ones_have_a_place(rows: int) -> None:
 
 def test_neighbours_are_the_nearest_and_never_oneself() -> None:
     vectors, _ = clustered(300)
-    near, _ = nearest_others(vectors, 7)
+    near, _ = find_nearest_others(vectors, 7)
     similarity = vectors @ vectors.T
     np.fill_diagonal(similarity, -2)
     assert (np.sort(near, axis=1) == np.sort(np.argsort(-similarity, axis=1)[:, :7], axis=1)).all()
-    assert nearest(vectors[:2], vectors, 1)[0].tolist() == [[0], [1]]
+    assert find_most_similar(vectors[:2], vectors, 1)[0].tolist() == [[0], [1]]
 
 
 def test_a_few_of_the_nearest_are_those_of_a_partition() -> None:
     vectors, _ = clustered(300)
-    near, similarity = nearest(vectors[:50], vectors, 5)
-    few, found = few_nearest(vectors[:50] @ vectors.T, 5)
+    near, similarity = find_most_similar(vectors[:50], vectors, 5)
+    few, found = pick_largest(vectors[:50] @ vectors.T, 5)
     assert (few == near).all() and np.allclose(found, similarity)

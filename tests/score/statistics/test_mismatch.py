@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from auditor.score.statistics.mismatch import MismatchModel, fit_mismatch, fit_scores, pooled
-from auditor.score.statistics.mismatch_statistic import judged, repairings
-from auditor.score.statistics.rivals import measure
+from auditor.score.statistics.mismatch import MismatchModel, fit_isotonic, fit_mismatch, fit_scores
+from auditor.score.statistics.mismatch_statistic import compute_statistic, draw_repairings
+from auditor.score.statistics.rivals import measure_pairs
 from tests.bench.mismatch_flickr8k import auroc, average_precision, calibration_error, mixture
 from tests.support.pairs import Planted, gap_pairs, planted
 
@@ -18,8 +18,8 @@ def fitted(corpus: Planted, **options: int) -> tuple[MismatchModel, np.ndarray, 
     ref = corpus.reference
     model = fit_mismatch(ref, **options)
     assert model is not None
-    assert model.judge is not None
-    score = judged(model.judge, ref, measure(ref.media, ref.text, ref.group, ref))
+    assert model.statistic is not None
+    score = compute_statistic(model.statistic, ref, measure_pairs(ref.media, ref.text, ref.group, ref))
     return model, score, model.p(score).astype(np.float64)
 
 
@@ -87,7 +87,7 @@ def test_never_below_the_cosine_across_a_modality_gap(noise: float) -> None:
 
 def test_repairings_never_hit_the_own_group() -> None:
     group = np.repeat(np.arange(10), 7)
-    i, j = repairings(group, np.random.default_rng(0), 5000)
+    i, j = draw_repairings(group, np.random.default_rng(0), 5000)
     assert len(i) > 4000 and (group[i] != group[j]).all()
 
 
@@ -101,8 +101,10 @@ def test_a_sample_of_a_larger_corpus_judges_the_rest() -> None:
     rows = np.sort(np.random.default_rng(0).choice(4000, 800, replace=False))
     sample = ref.take(rows)
     model = fit_mismatch(sample, captions=4000)
-    assert model is not None and model.judge is not None
-    p = model.p(judged(model.judge, ref, measure(ref.media, ref.text, ref.group, sample))).astype(float)
+    assert model is not None and model.statistic is not None
+    p = model.p(compute_statistic(model.statistic, ref, measure_pairs(ref.media, ref.text, ref.group, sample))).astype(
+        float
+    )
     assert abs(model.pi0 - corpus.spoiled[rows].mean()) < 0.05
     assert calibration_error(p, corpus.spoiled) < 0.04
 
@@ -131,7 +133,7 @@ def test_pooling_equals_naive_isotonic_regression() -> None:
         return float(np.average(value[a : b + 1], weights=weight[a : b + 1]))
 
     expected = [max(min(mean(a, b) for b in range(k, 30)) for a in range(k + 1)) for k in range(30)]
-    assert np.allclose(pooled(value, weight), expected)
+    assert np.allclose(fit_isotonic(value, weight), expected)
 
 
 def test_metrics_of_the_benchmark() -> None:

@@ -3,33 +3,33 @@
 import numpy as np
 
 from auditor.score.statistics.mismatch_statistic import (
-    OF_CLEAR_PAIRS,
-    OF_SIBLINGS,
+    CLEAR_CORPUS_EVIDENCE,
+    SIBLING_EVIDENCE,
     WEIGHTS,
-    hold_trial,
-    hub_share,
-    weights_for,
+    adapt_weights,
+    cross_validate,
+    estimate_hub_share,
 )
-from auditor.score.statistics.rivals import Reference
+from auditor.score.statistics.rivals import ReferenceSample
 from auditor.vectors import MediaVectors
 from tests.support.pairs import Planted, gap_pairs, planted, unit
 
 
 def weights_of(corpus: Planted) -> dict[str, float]:
-    spread = hold_trial(corpus.reference, np.random.default_rng(0), 20_000, 1.0, None).judge.spread
+    spread = cross_validate(corpus.reference, np.random.default_rng(0), 20_000, 1.0, None).statistic.scales
     return {name: found.weight for name, found in spread.items()}
 
 
-def related(share: float = 0.5, pairs: int = 600) -> Reference:
+def related(share: float = 0.5, pairs: int = 600) -> ReferenceSample:
     """Half of the captions describe something like their medium, half of them the medium itself, neither clearly."""
     generator = np.random.default_rng(0)
     media = unit(generator.normal(size=(pairs, 16)))
     off = np.where(generator.random(pairs) < share, 3.2, 1.8)[:, None]
     text = unit(media + off * unit(generator.normal(size=media.shape)))
-    return Reference(MediaVectors(media), text, np.arange(pairs), 20.0)
+    return ReferenceSample(MediaVectors(media), text, np.arange(pairs), 20.0)
 
 
-def clear(wide: float, rate: float = 0.0, pairs: int = 600) -> Reference:
+def clear(wide: float, rate: float = 0.0, pairs: int = 600) -> ReferenceSample:
     """Captions that are near their medium, some nearer than others; a share stands one place further on."""
     generator = np.random.default_rng(0)
     media = unit(generator.normal(size=(pairs, 64)))
@@ -37,7 +37,7 @@ def clear(wide: float, rate: float = 0.0, pairs: int = 600) -> Reference:
     text = unit(media + off * unit(generator.normal(size=media.shape)))
     moved = np.flatnonzero(generator.random(pairs) < rate)
     text[moved] = text[np.roll(moved, 1)]
-    return Reference(MediaVectors(media), text, np.arange(pairs), 20.0)
+    return ReferenceSample(MediaVectors(media), text, np.arange(pairs), 20.0)
 
 
 def test_a_clear_corpus_has_the_weights_as_they_were_chosen() -> None:
@@ -64,18 +64,18 @@ def test_rivals_count_less_and_neighbours_more_where_pairs_are_unsure() -> None:
 def test_rivals_keep_their_weight_across_a_modality_gap() -> None:
     """There they take off what is near everything, however unsure the pairs are."""
     corpus = gap_pairs(500, 0.2, seed=1, noise=3.0)
-    assert hub_share(corpus.reference, np.zeros(2, np.float32)) == 1.0  # no spread to speak of: never above 1
+    assert estimate_hub_share(corpus.reference, np.zeros(2, np.float32)) == 1.0  # no spread to speak of: never above 1
     assert weights_of(corpus)["rivals_text"] < 0.7 * WEIGHTS["rivals_text"]
     null = np.random.default_rng(0).normal(0, 0.2, 1000).astype(np.float32)
-    assert hub_share(planted(500, 0.2, seed=1).reference, null) < 0.2
+    assert estimate_hub_share(planted(500, 0.2, seed=1).reference, null) < 0.2
 
 
 def test_only_rivals_and_words_of_siblings_are_weighed_by_clearness() -> None:
     trust, observed = np.full(100, 0.1, np.float32), np.random.default_rng(1).normal(1, 1, 5000).astype(np.float32)
     null = np.random.default_rng(2).normal(0, 1, 5000).astype(np.float32)
-    weights = weights_for(planted(500, 0.0).reference, trust, observed, null)
+    weights = adapt_weights(planted(500, 0.0).reference, trust, observed, null)
     for name, weight in WEIGHTS.items():
-        if name in OF_CLEAR_PAIRS:
+        if name in CLEAR_CORPUS_EVIDENCE:
             assert abs(weights[name]) < abs(weight)
         elif name != "neighbours":
             assert weights[name] == weight
@@ -83,7 +83,9 @@ def test_only_rivals_and_words_of_siblings_are_weighed_by_clearness() -> None:
 
 def test_scores_without_siblings_are_given_only_where_there_are_siblings() -> None:
     generator = np.random.default_rng(0)
-    assert hold_trial(planted(100, 0.1).reference, generator, 5000, 1.0, None).alone is None
-    trial = hold_trial(planted(100, 0.1, captions=3).reference, generator, 5000, 1.0, None)
-    assert trial.alone is not None and any(name in trial.judge.spread for name in OF_SIBLINGS)
-    assert not np.allclose(trial.alone[0], trial.observed)
+    assert cross_validate(planted(100, 0.1).reference, generator, 5000, 1.0, None).without_siblings is None
+    validation = cross_validate(planted(100, 0.1, captions=3).reference, generator, 5000, 1.0, None)
+    assert validation.without_siblings is not None and any(
+        name in validation.statistic.scales for name in SIBLING_EVIDENCE
+    )
+    assert not np.allclose(validation.without_siblings[0], validation.observed)

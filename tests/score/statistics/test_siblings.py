@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from auditor.score.statistics.siblings import Siblings, concatenate, sibling_rows, siblings_of
+from auditor.score.statistics.siblings import Siblings, collect_siblings, concatenate_siblings, pair_sibling_rows
 
 
 def naive(group: np.ndarray) -> set[tuple[int, int]]:
@@ -15,24 +15,24 @@ def pairs_of(found: Siblings) -> list[tuple[int, float]]:
 
 def test_siblings_are_those_of_a_naive_search() -> None:
     group = np.random.default_rng(0).integers(0, 12, 40)
-    owner, row = sibling_rows(group)
+    owner, row = pair_sibling_rows(group)
     assert set(zip(owner.tolist(), row.tolist(), strict=True)) == naive(group) and (np.diff(owner) >= 0).all()
-    owner, row = sibling_rows(np.zeros(30, np.int64))  # of very many only some are asked
+    owner, row = pair_sibling_rows(np.zeros(30, np.int64))  # of very many only some are asked
     assert np.bincount(owner).tolist() == [8] * 30 and (owner != row).all()
 
 
 def test_rows_take_their_siblings_along() -> None:
     group = np.array([0, 0, 1, 2, 2, 2])
-    found = siblings_of(group, np.eye(6, dtype=np.float32), np.arange(6, dtype=np.float32))
+    found = collect_siblings(group, np.eye(6, dtype=np.float32), np.arange(6, dtype=np.float32))
     assert found is not None
     assert sorted(pairs_of(found.take(np.array([5, 0]), 6))) == [(0, 3.0), (0, 4.0), (1, 1.0)]
-    assert siblings_of(np.arange(4), np.eye(4, dtype=np.float32), np.zeros(4, np.float32)) is None
+    assert collect_siblings(np.arange(4), np.eye(4, dtype=np.float32), np.zeros(4, np.float32)) is None
 
 
 def test_parts_are_joined_in_order() -> None:
     text, similarity = np.eye(2, dtype=np.float32), np.array([0.1, 0.2], np.float32)
     part = Siblings(np.array([0, 1]), np.array([1, 0]), text, similarity)
-    both = concatenate([part, None, part], [2, 3, 2])
+    both = concatenate_siblings([part, None, part], [2, 3, 2])
     assert both is not None
     assert both.owner.tolist() == [0, 1, 5, 6] and both.row.tolist() == [1, 0, 3, 2] and len(both.text) == 4
-    assert concatenate([None, None], [1, 1]) is None
+    assert concatenate_siblings([None, None], [1, 1]) is None

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from auditor.score.statistics.topics import assign_topics, fit_topics, typical_captions
+from auditor.score.statistics.topics import assign_topics, fit_topics, select_typical_captions
 from tests.support.pairs import unit
 
 
@@ -43,7 +43,7 @@ def test_equal_media_give_finite_centres() -> None:
 def test_a_topic_is_named_by_captions_that_tell_it_from_the_others() -> None:
     text, label = clusters(20)
     captions = [f"{'abcd'[one]} {number % 5}" for number, one in enumerate(label.tolist())]
-    found = typical_captions(text, label.astype(np.int16), captions, 5)
+    found = select_typical_captions(text, label.astype(np.int16), captions, 5)
     assert [{caption[0] for caption in some} for some in found] == [{"a"}, {"b"}, {"c"}, {"d"}, set()]
     assert all(len(set(some)) == 3 for some in found[:4])
     towards = text[label == 1].mean(axis=0) - text.mean(axis=0)

@@ -1,0 +1,60 @@
+"""Settings of scoring, in a module that imports no torch so that `auditor score --help` starts fast."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from auditor.errors import AuditorError
+from auditor.schema import COLUMNS, FACTS
+from auditor.schema.setting import setting
+
+PIXELS = "pixels"  # width times height
+NOT_QUALITIES = ("caption_index", "caption_hash", "start", "end", "media_offset")
+# The representative of a group of duplicates is the first medium, or the one with the largest value of a sweep column.
+DUPLICATE_ORDERS = (
+    "first",
+    PIXELS,
+    *(name for name in FACTS if COLUMNS[name].type.startswith(("int", "float")) and name not in NOT_QUALITIES),
+)
+
+
+@dataclass(frozen=True)
+class ScoreConfig:
+    """Settings of scoring."""
+
+    reference: int = setting(4096, "Number of reference pairs, per kind of medium, that each pair is compared with.")
+    fit_pairs: int = 50_000  # upper limit on the pairs that prototypes are fitted on
+    prototypes: int = setting(8, "Number of prototypes (K) per modality, if prototypes are fitted.")
+    target: Literal["h", "retrieval"] = setting(
+        "retrieval",
+        "What u follows if prototypes are fitted: the paper's h (mean similarity), or how much of the corpus fits.",
+    )
+    topics: int = 16
+    near_duplicate: float | None = setting(
+        None, "Treat media as near-duplicates from this cosine up [default: estimated from the corpus]."
+    )
+    ambiguous_top: float | None = setting(
+        None,
+        "Flag this share of the rows as ambiguous, such as 0.05 for the top 5% [default: whatever fits a fifth of the "
+        "corpus or says nothing].",
+        minimum=0,
+        below=1,
+    )
+    keep_duplicate: str = setting(
+        "first",
+        "Which medium represents a group of duplicates: `first`, `pixels` (the most pixels), or the largest value of a "
+        "column that the sweep measures (media_size, sharpness, ...). `duplicate_of` of the others names it.",
+        metavar="COLUMN",
+    )
+    seed: int = setting(0, "Random seed.")
+
+    def __post_init__(self) -> None:
+        if self.keep_duplicate not in DUPLICATE_ORDERS:
+            raise AuditorError(
+                f"--keep-duplicate takes one of {', '.join(DUPLICATE_ORDERS)}, not {self.keep_duplicate!r}"
+            )
+
+    @classmethod
+    def from_manifest(cls, settings: Mapping[str, Any]) -> "ScoreConfig":
+        """The settings that an audit was scored with, from its manifest."""
+        return cls(**settings["score"]) if settings.get("score") else cls()
