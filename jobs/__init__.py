@@ -1,1 +1,1 @@
-"""What a Ray cluster runs: audit.py, train.py, evaluate.py."""
+"""The jobs for a Ray cluster: audit.py, apply.py, evaluate.py, train.py."""

@@ -1,10 +1,10 @@
-"""Run a function of your own over an audit on a Ray cluster; its results become columns, as of `Audit.apply`.
+"""Apply your own function to an audit on a Ray cluster; its results become columns, as with `Audit.apply`.
 
     python jobs/apply.py s3://bucket/audit my_scores:aesthetics --columns image --gpus-per-worker 1
     ray job submit --working-dir . -- python jobs/apply.py s3://bucket/audit my_scores:Language --columns caption
 
-`my_scores` is a module that the workers can import: of the folder that is submitted, or installed. A class is made once
-in each worker, so that a model is loaded once. The same command again goes on with the shards that are missing.
+`my_scores` is a module that the workers can import: in the submitted folder, or installed. A class is instantiated once
+in each worker, so that a model is loaded once. Run the same command again to continue with the missing shards.
 """
 
 import importlib
@@ -21,20 +21,28 @@ import click
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works without being installed
 
 from auditor import console
-from auditor.cli import run
-from auditor.query.apply_function import Applied, Function, ShardWorker, Work, applied, applying, make_work
-from auditor.query.column_source import ColumnError
+from auditor.cli import run_command_line
+from auditor.query.apply_function import (
+    ApplyResult,
+    ApplyTask,
+    Function,
+    ShardWorker,
+    begin_apply,
+    make_apply_task,
+    summarize_apply,
+)
 from auditor.query.database import AuditDatabase
+from auditor.query.join_columns import ColumnError
 from auditor.query.sandbox import Limits
 from auditor.run.ray_engine import PASSES, Placement, one_line, stream
-from auditor.say import say
-from jobs.cluster import await_room, connect, full_path, share_of_node, worker_options
+from auditor.terminal import print_line
+from jobs.cluster import check_cluster_room, choose_worker_cpus, connect, make_absolute, worker_options
 
 
 class ApplyWorker:
-    """The audit, the function and its decoders; writes the shards of a block."""
+    """Holds the audit, the function and its decoders; applies the function to the shards of a block."""
 
-    def __init__(self, audit: str, corpus: str | None, function: str, work: Work):
+    def __init__(self, audit: str, corpus: str | None, function: str, work: ApplyTask):
         self.database = AuditDatabase(audit, corpus, limits=Limits(seconds=None))
         self.worker = ShardWorker(self.database, find_function(function), work).__enter__()
 
@@ -43,35 +51,37 @@ class ApplyWorker:
         return {"shard": shards, "failure": [self.failure(shard) for shard in shards]}
 
     def failure(self, shard: str) -> str:
-        """Why a shard could not be done; empty where it is."""
+        """Apply the function to a shard; returns the reason if that fails, else an empty string."""
         try:
             self.worker.run(shard)
-        except Exception as error:  # whatever it is, it must cost this shard alone and be told
+        except Exception as error:  # any error must fail only this shard, and be reported
             return one_line(error)
         return ""
 
 
 def find_function(spec: str) -> Function:
-    """`package.module:name`; the current folder is looked in too."""
+    """Import `package.module:name`, also from the current folder."""
     module, _, name = spec.partition(":")
     if not module or not name:
-        raise ColumnError(f"{spec!r} names no function: write it like my_module:my_function")
+        raise ColumnError(f"{spec!r} is not of the form my_module:my_function")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        found = getattr(importlib.import_module(module), name)
+        candidate = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise ColumnError(f"{spec} cannot be imported: {error}") from error
-    if not callable(found):
-        raise ColumnError(f"{spec} is not a function but {type(found).__name__}")
-    function: Function = found
+    if not callable(candidate):
+        raise ColumnError(f"{spec} is not a function but {type(candidate).__name__}")
+    function: Function = candidate
     return function
 
 
-def spread(database: AuditDatabase, function: str, work: Work, placement: Placement, force: bool) -> Applied:
-    """All missing shards on the cluster; what failed is tried again, in the end each shard alone."""
+def apply_on_cluster(
+    database: AuditDatabase, function: str, work: ApplyTask, placement: Placement, force: bool
+) -> ApplyResult:
+    """Process all missing shards on the cluster; failed ones are retried, at last each in a worker of its own."""
     arguments = {"audit": database.path, "corpus": database.moved_to, "function": function, "work": work}
-    with applying(database, work, force) as todo:
+    with begin_apply(database, work, force) as todo:
         missing = dict.fromkeys(todo, "its worker died")
         with console.Progress("apply", len(todo), "shards") as progress:
             for alone in PASSES:
@@ -83,8 +93,8 @@ def spread(database: AuditDatabase, function: str, work: Work, placement: Placem
                         progress.advance(1)
         if missing:
             shard, why = next(iter(missing.items()))
-            raise ColumnError(f"{len(missing):,} of {len(todo):,} shards could not be done, such as {shard}: {why}")
-    return applied(database, work, len(todo))
+            raise ColumnError(f"{len(missing):,} of {len(todo):,} shards failed, such as {shard}: {why}")
+    return summarize_apply(database, work, len(todo))
 
 
 @click.command()
@@ -93,15 +103,14 @@ def spread(database: AuditDatabase, function: str, work: Work, placement: Placem
 @click.option(
     "--columns",
     required=True,
-    help="What the function is given, with commas between: caption, visual, text, "
-    "image, media or any column of the audit.",
+    help="Inputs of the function, separated by commas: caption, visual, text, image, media or any column of the audit.",
 )
-@click.option("--name", help="Of the new columns' source; the function's own by default.")
-@click.option("--prefix", default="", help="Before the name of each new column.")
-@click.option("--batch-size", type=click.IntRange(1), default=256, show_default=True, help="Rows of a call.")
-@click.option("--image-size", type=click.IntRange(1), default=224, show_default=True, help="Of decoded pictures.")
-@click.option("--corpus", help="Where the corpus is now, if it has moved since the audit.")
-@click.option("--force", is_flag=True, help="Replace columns that were made before.")
+@click.option("--name", help="Name of the source of the new columns [default: the function's name].")
+@click.option("--prefix", default="", help="Prefix of the names of the new columns.")
+@click.option("--batch-size", type=click.IntRange(1), default=256, show_default=True, help="Rows in a call.")
+@click.option("--image-size", type=click.IntRange(1), default=224, show_default=True, help="Size of decoded images.")
+@click.option("--corpus", help="Present location of the corpus, if it has moved since the audit.")
+@click.option("--force", is_flag=True, help="Replace existing columns of this source.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @worker_options
 def command(
@@ -117,29 +126,29 @@ def command(
     address: str | None,
     **options: Any,
 ) -> None:
-    """Call FUNCTION (module:name) with batches of the usable rows of AUDIT; keep what it gives as columns.
+    """Call FUNCTION (module:name) with batches of the usable rows of AUDIT and store its results as columns.
 
     \b
     python jobs/apply.py audit my_scores:aesthetics --columns image --workers 2
     """
-    given = [column.strip() for column in columns.split(",") if column.strip()]
-    found = find_function(function)
-    place = full_path(audit)
-    with AuditDatabase(place, corpus and full_path(corpus), limits=Limits(seconds=None)) as database:
+    column_names = [column.strip() for column in columns.split(",") if column.strip()]
+    function_object = find_function(function)
+    audit_path = make_absolute(audit)
+    with AuditDatabase(audit_path, corpus and make_absolute(corpus), limits=Limits(seconds=None)) as database:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")]))
         started = connect(address, Path(__file__).resolve().parents[1], quiet=True)
-        placement = Placement(workers, cpus or share_of_node(gpus), gpus)
-        await_room(placement, started=started)
-        work = make_work(found, given, decoders=placement.threads, **options)
-        done = spread(database, function, work, placement, force)
-    say(json.dumps(done.to_dict()) if as_json else in_words(done))
+        placement = Placement(workers, cpus or choose_worker_cpus(gpus), gpus)
+        check_cluster_room(placement, started=started)
+        work = make_apply_task(function_object, column_names, decoders=placement.threads, **options)
+        result = apply_on_cluster(database, function, work, placement, force)
+    print_line(json.dumps(result.to_dict()) if as_json else format_applied(result))
 
 
-def in_words(done: Applied) -> str:
-    missed = f"; {done.missed:,} rows without a readable medium" if done.missed else ""
-    before = f", {done.resumed:,} of them done before" if done.resumed else ""
-    return f"{', '.join(done.columns)}: {done.rows:,} rows in {done.shards:,} shards{before}{missed}"
+def format_applied(result: ApplyResult) -> str:
+    missed = f"; {result.missed:,} rows without a readable medium" if result.missed else ""
+    resumed = f", {result.resumed:,} of them done before" if result.resumed else ""
+    return f"{', '.join(result.columns)}: {result.rows:,} rows in {result.shards:,} shards{resumed}{missed}"
 
 
 if __name__ == "__main__":
-    sys.exit(run(command=command))
+    sys.exit(run_command_line(command=command))

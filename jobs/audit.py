@@ -1,12 +1,12 @@
-"""Audit a corpus on a Ray cluster: `auditor audit`, with the shards spread over workers.
+"""Audit a corpus on a Ray cluster: `auditor audit`, with the shards distributed to workers.
 
     python jobs/audit.py 's3://bucket/shards/*.tar' --out s3://bucket/audit --model ViT-B-32@laion2b_s34b_b79k
     ray job submit --working-dir . -- python jobs/audit.py CORPUS --out AUDIT --gpus-per-worker 1
     ray submit jobs/cluster.yaml jobs/audit.py -- CORPUS --out AUDIT --gpus-per-worker 1 --cpus-per-worker 16
 
-Without a cluster Ray is started on this machine. The corpus, the audit and the model must be where every node sees
-them. The same command again goes on where it stopped. The exit code is 1 where a shard could not be read, so that the
-submission fails too.
+Without a cluster, Ray is started on this machine. Every node must be able to access the corpus, the audit and the
+model. Run the same command again to resume. The exit code is 1 if a shard could not be read, so that a submitted job
+fails as well.
 """
 
 import sys
@@ -18,10 +18,18 @@ import click
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works without being installed
 
-from auditor.cli import run
-from auditor.commands.audit import audit_options, config_from
-from auditor.run.ray_engine import Placement, ray_engine
-from jobs.cluster import await_room, check_out, connect, share_of_node, submitted, visible, worker_options
+from auditor.cli import run_command_line
+from auditor.commands.audit import audit_options, build_audit_config
+from auditor.run.ray_engine import Placement, make_ray_engine
+from jobs.cluster import (
+    check_cluster_room,
+    choose_worker_cpus,
+    connect,
+    is_submitted_job,
+    make_model_absolute,
+    refuse_lost_output,
+    worker_options,
+)
 
 
 @click.command()
@@ -39,18 +47,18 @@ def command(
     from auditor.run.outcome import report_outcome
     from auditor.run.run_audit import run_audit
 
-    check_out(values["out"])
+    refuse_lost_output(values["out"])
     started = connect(address, Path(__file__).resolve().parents[1], quiet=values["quiet"])
-    placement = Placement(workers, cpus or share_of_node(gpus), gpus)
-    await_room(placement, started=started)
+    placement = Placement(workers, cpus or choose_worker_cpus(gpus), gpus)
+    check_cluster_room(placement, started=started)
     values["decoders"] = values["decoders"] or placement.threads
     if values["device"] == "auto":
         values["device"] = "cuda" if gpus else "cpu"
-    values["model"] = values["model"] if submitted() else visible(values["model"])
+    values["model"] = values["model"] if is_submitted_job() else make_model_absolute(values["model"])
     work = extend_audit if values["extend"] else run_audit
-    manifest = work(config_from(values), partial(ray_engine, placement), device="cpu")
+    manifest = work(build_audit_config(values), partial(make_ray_engine, placement), device="cpu")
     report_outcome(values["out"], manifest, as_json=as_json)
 
 
 if __name__ == "__main__":
-    sys.exit(run(command=command))
+    sys.exit(run_command_line(command=command))

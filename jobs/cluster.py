@@ -1,4 +1,4 @@
-"""How a job finds its cluster, what a worker gets of a node where nobody said, and paths that mean the same to all."""
+"""Connects a job to its Ray cluster, chooses the resources of a worker, and makes paths valid for every process."""
 
 import contextlib
 import logging
@@ -13,21 +13,21 @@ from ray.exceptions import AuthenticationError
 
 from auditor.run.ray_engine import Placement, WorkerError, one_line
 from auditor.run.ray_tokens import token_state
-from auditor.say import say
+from auditor.terminal import print_line
 
 ADDRESS = click.option(
-    "--address", help="Of a running cluster; RAY_ADDRESS, one on this machine, or a new one by default."
+    "--address", help="Address of a running cluster [default: RAY_ADDRESS, a cluster on this machine, or a new one]."
 )
 WORKERS = (
     click.option(
-        "--workers", type=click.IntRange(1), help="Workers at most; as many as the cluster can hold by default."
+        "--workers", type=click.IntRange(1), help="Most workers [default: as many as the cluster has room for]."
     ),
     click.option(
         "--cpus-per-worker",
         "cpus",
         type=click.FloatRange(0, min_open=True),
-        help="CPUs of a worker, and so its decoder processes; by default its share of the nodes that are up, and 4 "
-        "where none that fits is: say it where the cluster starts without workers.",
+        help="CPUs, and so decoder processes, of a worker [default: its share of a running node, or 4 if no node that "
+        "fits is running yet; set it if the cluster starts without worker nodes].",
     ),
     click.option(
         "--gpus-per-worker",
@@ -35,62 +35,64 @@ WORKERS = (
         type=click.FloatRange(0),
         default=0.0,
         show_default=True,
-        help="GPUs of a worker: 1, a fraction, or 0 to encode on CPUs.",
+        help="GPUs of a worker: 1, a fraction, or 0 to encode on the CPU.",
     ),
     ADDRESS,
 )
 
 
 def worker_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of a job that encodes: how many workers, what each gets, and on which cluster."""
+    """Add the options of a job with workers: their number, their resources, and the cluster."""
     for option in reversed(WORKERS):
         command = option(command)
     return command
 
 
-def submitted() -> bool:
-    """Whether this is the driver of `ray job submit`, in a copy of the checkout that is thrown away in the end."""
+def is_submitted_job() -> bool:
+    """Whether this is the driver of `ray job submit`, in a copy of the checkout that Ray deletes in the end."""
     return "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
 
 
-def check_out(out: str) -> None:
-    """Refuse results that nobody would find."""
-    if submitted() and not os.path.isabs(out) and "://" not in out:
-        raise WorkerError(f"--out {out} would be lost with the job: give a full path or a URL")
+def refuse_lost_output(out: str) -> None:
+    """Refuse an output path that would be deleted with the job."""
+    if is_submitted_job() and not os.path.isabs(out) and "://" not in out:
+        raise WorkerError(f"--out {out} would be lost with the job: pass a full path or a URL")
 
 
 def connect(address: str | None, checkout: Path, *, quiet: bool = False, cpus: int | None = None) -> bool:
-    """Join the cluster at `address`, else that of RAY_ADDRESS or of this machine, else start Ray here: then True.
+    """Connect to the cluster at `address`, at RAY_ADDRESS or on this machine; else start Ray here and return True.
 
-    A Ray that is started here says it has `cpus`. Workers on machines that share the checkout import the package from
-    it, installed or not; a submitted job brings its own.
+    A new Ray declares `cpus` CPUs. Workers on machines that share the checkout import the package from it, installed or
+    not; a submitted job brings its own copy.
     """
     if ray.is_initialized():
         return False
-    paths = [] if submitted() else [str(checkout), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [] if is_submitted_job() else [str(checkout), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {"env_vars": {"PYTHONPATH": os.pathsep.join(paths)}} if paths else None
     settings = {"runtime_env": environment, "log_to_driver": not quiet, "logging_level": "warning"}
     try:
-        started = _start(address, cpus, settings)
+        started = _start_ray(address, cpus, settings)
         if not started:
             ray.init(address, **settings)
     except (ConnectionError, RuntimeError, ValueError, AuthenticationError) as error:
-        raise WorkerError(why_not(address or os.environ.get("RAY_ADDRESS") or "this machine", error)) from error
+        raise WorkerError(
+            explain_connection_failure(address or os.environ.get("RAY_ADDRESS") or "this machine", error)
+        ) from error
     logging.getLogger("ray.data").setLevel(logging.WARNING)
     return started
 
 
-def why_not(cluster: str, error: Exception) -> str:
-    """One line on a cluster that cannot be joined; a wrong or missing token looks to Ray like a dead cluster."""
+def explain_connection_failure(cluster: str, error: Exception) -> str:
+    """One line on why the connection failed; Ray reports a wrong or missing token like a cluster that is down."""
     state = token_state()
     if isinstance(error, AuthenticationError):
-        return f"the Ray cluster at {cluster} asks for a token: {state.hint} (docs/ray.md)"
-    tokens = f"; if it is up, it may ask for a token: {state.hint} (docs/ray.md)"
+        return f"the Ray cluster at {cluster} requires a token: {state.hint} (docs/ray.md)"
+    tokens = f"; if it is running, it may require a token: {state.hint} (docs/ray.md)"
     return f"no Ray cluster at {cluster}: {one_line(error)}{tokens if isinstance(error, ConnectionError) else ''}"
 
 
-def _start(address: str | None, cpus: int | None, settings: dict[str, Any]) -> bool:
-    """Start Ray here, unless there is a cluster to join: only a new one lets us name its resources, even none."""
+def _start_ray(address: str | None, cpus: int | None, settings: dict[str, Any]) -> bool:
+    """Start Ray here, unless a cluster exists: `ray.init` accepts resources, even empty ones, only for a new one."""
     if address == "local" or not (address or os.environ.get("RAY_ADDRESS")):
         with contextlib.suppress(ValueError):
             ray.init(address, num_cpus=cpus, resources={}, **settings)
@@ -98,21 +100,21 @@ def _start(address: str | None, cpus: int | None, settings: dict[str, Any]) -> b
     return False
 
 
-def await_room(placement: Placement, *, started: bool, together: int = 1) -> None:
-    """Say that nodes must come first; a Ray that was started here never gets any, and would wait for ever."""
-    if placement.room() >= together:
+def check_cluster_room(placement: Placement, *, started: bool, count: int = 1) -> None:
+    """Say that the job waits for nodes; fail if Ray was started here, because it would wait forever."""
+    if placement.room() >= count:
         return
-    each = f"{placement.cpus:g} CPUs and {placement.gpus:g} GPUs"
-    wanted = f"a worker with {each}" if together == 1 else f"{together} workers with {each} each"
+    resources = f"{placement.cpus:g} CPUs and {placement.gpus:g} GPUs"
+    workers = f"a worker with {resources}" if count == 1 else f"{count} workers with {resources} each"
     if started:
-        raise WorkerError(f"this machine has no room for {wanted}: ask for less, or for a cluster with --address")
-    say(f"waiting for nodes with room for {wanted}", err=True)
+        raise WorkerError(f"this machine has no room for {workers}: request less, or a cluster with --address")
+    print_line(f"waiting for nodes with room for {workers}", err=True)
 
 
-def share_of_node(gpus: float) -> float:
-    """CPUs for a worker where nobody said: what a node has per GPU, or four, and never more than a node has.
+def choose_worker_cpus(gpus: float) -> float:
+    """Default CPUs of a worker: those of a node per GPU, or four, and never more than a node has.
 
-    Only nodes that are up can be asked: a cluster that has yet to start its first worker node gives four.
+    Only running nodes count: a cluster that has not started a worker node yet gives four.
     """
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     if gpus:
@@ -122,13 +124,13 @@ def share_of_node(gpus: float) -> float:
     return float(max(1, int(min(shares, default=4.0))))
 
 
-def full_path(place: str) -> str:
-    """A local path in full, for processes whose current folder is another one; URLs and commands as they are."""
-    return place if "://" in place or place.startswith("pipe:") else str(Path(place).absolute())
+def make_absolute(path: str) -> str:
+    """An absolute path, for processes with another working directory; URLs and commands are not changed."""
+    return path if "://" in path or path.startswith("pipe:") else str(Path(path).absolute())
 
 
-def visible(model: str | None) -> str | None:
-    """A model's folder or .json by its full path; names of models as they are."""
-    prefix, place = ("local-dir:", model[10:]) if model and model.startswith("local-dir:") else ("", model or "")
-    there = Path(place).is_dir() or (place.endswith(".json") and Path(place).is_file())
-    return f"{prefix}{full_path(place)}" if place and there else model
+def make_model_absolute(model: str | None) -> str | None:
+    """The absolute path of a model's folder or .json file; names of models are not changed."""
+    prefix, path = ("local-dir:", model[10:]) if model and model.startswith("local-dir:") else ("", model or "")
+    is_local = Path(path).is_dir() or (path.endswith(".json") and Path(path).is_file())
+    return f"{prefix}{make_absolute(path)}" if path and is_local else model

@@ -1,17 +1,18 @@
-"""`auditor evaluate`: retrieval on a benchmark, with and without re-ranking, and what its uncertainty is worth."""
+"""`auditor evaluate`: retrieval on a benchmark with and without re-ranking, and how well uncertainty predicts it."""
 
 from collections.abc import Callable
-from pathlib import Path
+from contextlib import nullcontext
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
 
 from auditor.commands.output import SHARE
-from auditor.console import table
-from auditor.say import say, say_json
+from auditor.console import print_table
+from auditor.terminal import print_json, print_line
 
 BENCHMARKS = ["coco", "flickr8k", "flickr30k", "msrvtt", "msvd", "didemo", "shards"]
-SHORT = {"visual_to_text": "v2t", "text_to_visual": "t2v"}
+DIRECTION_LABELS = {"visual_to_text": "v2t", "text_to_visual": "t2v"}
 
 
 MAX_FAILED = click.option(
@@ -30,6 +31,7 @@ OPTIONS = (
     click.option("--validation", help="Split that re-ranking is fitted on; val, or train where there is none."),
     click.option("--frames", default=12, show_default=True, help="Frames of a video."),
     MAX_FAILED,
+    click.option("--cache", help="Folder or URL for the embeddings, read instead of encoding again next time."),
     click.option("--json", "json_", is_flag=True, help="All results as JSON."),
 )
 
@@ -45,9 +47,8 @@ def benchmark_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @benchmark_options
 @click.option("--decoders", default=2, show_default=True, help="Decoder processes.")
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, …")
-@click.option("--cache", type=click.Path(path_type=Path), help="Folder of encoded shards, used again next time.")
 def command(
-    model: str, out: str | None, frames: int, decoders: int, device: str, cache: Path | None, json_: bool, **given: Any
+    model: str, out: str | None, frames: int, decoders: int, device: str, cache: str | None, json_: bool, **given: Any
 ) -> None:
     """Retrieval on a benchmark.
 
@@ -58,46 +59,48 @@ def command(
     Example:
       auditor evaluate msrvtt --data msrvtt-shards --model ViT-B-32@openai --out results.json
     """
-    from auditor.research.evaluate.benchmark_encoding import Encoder
-    from auditor.research.evaluate.evaluate import EvaluateConfig, evaluate, save_results
-    from model.backbone import device_named
+    from auditor.research.evaluate.benchmark_evaluation import EvaluateConfig, evaluate_benchmark, save_results
+    from auditor.research.evaluate.benchmark_splits import SplitSweeper, make_audit_config
+    from model.backbone import resolve_device
     from model.checkpoint import load_model
 
-    loaded = load_model(model, device_named(device))
+    loaded = load_model(model, resolve_device(device))
     config = EvaluateConfig(**given)
-    with Encoder(loaded.backbone, frames, decoders, cache) as encoder:
-        results = evaluate(config, loaded.backbone, loaded.head, encoder)
+    with nullcontext(cache) if cache else TemporaryDirectory() as root:
+        sweep_config = make_audit_config(config.data, root, model, frames, decoders)
+        sweep_split = SplitSweeper(loaded.backbone, sweep_config)
+        results = evaluate_benchmark(config, loaded.backbone, loaded.head, sweep_split)
     if out:
         save_results(results, out)
-    show(results, json_)
+    show_results(results, json_)
 
 
-def show(results: dict[str, Any], json_: bool) -> None:
+def show_results(results: dict[str, Any], json_: bool) -> None:
     if json_:
-        say_json(results)
+        print_json(results)
         return
     data = results["data"]
     rows = [*results["tables"], *({"reranked": None, **row} for row in results["paper"])]
     title = f"{results['benchmark']} {data['split']}: {data['media']:,} media, {data['captions']:,} captions"
-    table([flat(row) for row in rows], title=title)
+    print_table([flatten_row(row) for row in rows], title=title)
     if not data["complete"]:
-        say(f"not the benchmark's own test split ({data['expected_media']:,} media): not to be compared with it")
+        print_line(f"not the benchmark's own test split ({data['expected_media']:,} media): not to be compared with it")
     if data["failed"]:
-        say(f"{len(data['failed'])} media could not be used, such as {data['failed'][0]}")
+        print_line(f"{len(data['failed'])} media could not be used, such as {data['failed'][0]}")
     if rerank := results["rerank"]:
-        say(
+        print_line(
             f"re-ranked with beta {rerank['beta_visual']} (visual) and {rerank['beta_text']} (text), "
             f"fitted on {rerank['media']:,} media of {rerank['fitted_on']}"
         )
     pearson = results["pearson"]
-    say(f"Pearson of u and h: {pearson['PCC_V']:.3f} visual, {pearson['PCC_T']:.3f} text")
+    print_line(f"Pearson of u and h: {pearson['PCC_V']:.3f} visual, {pearson['PCC_T']:.3f} text")
     if figures := results["eccv_caption"]:
-        say(f"ECCV Caption: {eccv_line(figures)}")
+        print_line(f"ECCV Caption: {format_eccv(figures)}")
     elif reason := results["eccv_skipped"]:
-        say(f"no figures of ECCV Caption: {reason}")
+        print_line(f"no figures of ECCV Caption: {reason}")
 
 
-def eccv_line(figures: dict[str, dict[str, float]]) -> str:
+def format_eccv(figures: dict[str, dict[str, float]]) -> str:
     """In percent, as the table above it."""
     from auditor.research.retrieval.eccv import METRICS
 
@@ -107,10 +110,10 @@ def eccv_line(figures: dict[str, dict[str, float]]) -> str:
     )
 
 
-def flat(row: dict[str, Any]) -> dict[str, Any]:
+def flatten_row(row: dict[str, Any]) -> dict[str, Any]:
     """One line of the table; a direction the paper gives fewer figures of has gaps."""
     line: dict[str, Any] = {"gallery": row["gallery"], "re-ranked": row.get("method") or row["reranked"]}
-    for direction, short in SHORT.items():
+    for direction, short in DIRECTION_LABELS.items():
         for name in ("R@1", "R@5", "R@10", "MdR", "MnR"):
             value = row[direction].get(name)
             line[f"{short} {name}"] = None if value is None else round(value, 1)

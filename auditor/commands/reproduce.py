@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from auditor.commands.evaluate import MAX_FAILED
-from auditor.console import table
-from auditor.say import say, say_json
+from auditor.console import print_table
+from auditor.terminal import print_json, print_line
 
 TABLES = {
     "pearson": "correlation of u and h",
@@ -19,27 +19,32 @@ TABLES = {
     "ablation": "L_uct, L_div, re-ranking (table 5)",
     "prototypes": "K = 1, 4, 8, 12, 16",
     "evidence": "evidence functions",
-    "init": "initialisations of the prototypes",
+    "init": "initializations of the prototypes",
     "noise": "training with 0, 20 and 50% shuffled captions, and weighting by p_mismatch",
     "complexity": "parameters and FLOPs of ViT-B/32 with 12 frames",
 }
 
 
-@click.command(epilog="Tables: " + "; ".join(f"{name}: {what}" for name, what in TABLES.items()) + ".")
+@click.command(epilog="Tables: " + "; ".join(f"{name}: {title}" for name, title in TABLES.items()) + ".")
 @click.argument("name", metavar="TABLE", type=click.Choice(list(TABLES)))
 @click.option("--data", help="Folder or URL of shards, as for auditor evaluate.")
 @click.option("--model", help="An open_clip model or a checkpoint folder; its trunks stay as they are.")
-@click.option("--benchmark", default="shards", show_default=True, help="What the data is, for the paper's figures.")
+@click.option(
+    "--benchmark",
+    default="shards",
+    show_default=True,
+    help="Show the paper's figures for this benchmark.",
+)
 @click.option("--train-split", default="train", show_default=True, help="Split to train on.")
 @click.option("--test-split", default="test", show_default=True, help="Split to report on.")
-@click.option("--seeds", type=click.IntRange(1), default=3, show_default=True, help="Runs that are averaged.")
+@click.option("--seeds", type=click.IntRange(1), default=3, show_default=True, help="Number of runs to average.")
 @click.option("--epochs", type=click.IntRange(1), default=8, show_default=True, help="Epochs of each training.")
 @MAX_FAILED
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Folder for TABLE.json and TABLE.svg; by default neither is written."
 )
 @click.option("--cache", type=click.Path(path_type=Path), help="Folder of encoded shards, used again next time.")
-@click.option("--json", "json_", is_flag=True, help="The findings as JSON.")
+@click.option("--json", "json_", is_flag=True, help="Print the results as JSON.")
 def command(
     name: str,
     data: str | None,
@@ -59,17 +64,17 @@ def command(
     Projections and prototypes are trained from scratch on the train split with frozen trunks, re-ranking is fitted on
     a held-out part of it, and the test split is reported.
 
-    Rows compare with one another, not with auditor evaluate: projections that start at random may end below those the
-    model came with. The similarity of a video is the paper's, as in auditor evaluate: the mean of those of its frames
-    together and of its best frame.
+    Compare the rows with one another, not with `auditor evaluate`: projections trained from scratch may end below those
+    of the pretrained model. As in `auditor evaluate`, the similarity of a video is the paper's: the average of the
+    similarity of the whole clip and that of its best frame.
 
     \b
     Example:
       auditor reproduce complexity
       auditor reproduce ablation --data msrvtt-shards --benchmark msrvtt --model ViT-B-32@openai --out tables
     """
-    from auditor.research.evaluate.benchmark_encoding import EvaluationError
-    from auditor.research.evaluate.reproduce import ReproduceConfig, reproduce, write
+    from auditor.research.evaluate.benchmark_splits import EvaluationError
+    from auditor.research.evaluate.reproduce import ReproduceConfig, reproduce, write_results
     from auditor.research.retrieval.protocols import PROTOCOLS
 
     if benchmark not in PROTOCOLS:
@@ -80,41 +85,41 @@ def command(
     if name == "complexity" or data is None or model is None:
         results = reproduce(config, None)
     else:
-        from auditor.research.evaluate.benchmark_encoding import Encoder
-        from model.backbone import device_named
+        from auditor.research.evaluate.trunk_features import FeatureEncoder
+        from model.backbone import resolve_device
         from model.checkpoint import load_model
 
-        with Encoder(load_model(model, device_named("auto")).backbone, cache=cache) as encoder:
+        with FeatureEncoder(load_model(model, resolve_device("auto")).backbone, cache=cache) as encoder:
             results = reproduce(config, encoder)
-    paths = write(results, out) if out else []
-    show(name, results, paths, json_)
+    paths = write_results(results, out) if out else []
+    show_analysis(name, results, paths, json_)
 
 
-def show(name: str, results: dict[str, Any], paths: list[Path], json_: bool) -> None:
+def show_analysis(name: str, results: dict[str, Any], paths: list[Path], json_: bool) -> None:
     if json_:
-        say_json(results)
+        print_json(results)
         return
-    table([rounded(row) for row in results["rows"]], title=f"{name}: {TABLES[name]}")
-    show_paper(results["paper"], results["incomparable"])
-    for note in notes(results["data"]["media_and_captions"] or {}):
-        say(note)
+    print_table([round_row(row) for row in results["rows"]], title=f"{name}: {TABLES[name]}")
+    show_paper_figures(results["paper"], results["incomparable"])
+    for note in describe_data(results["data"]["media_and_captions"] or {}):
+        print_line(note)
     if paths:
-        say("written: " + ", ".join(str(path) for path in paths))
+        print_line("written: " + ", ".join(str(path) for path in paths))
 
 
-def show_paper(printed: Any, incomparable: str | None) -> None:
-    """The paper's figures, and why ours are not to be compared with them, where that is so."""
+def show_paper_figures(printed: Any, incomparable: str | None) -> None:
+    """Print the paper's figures and, if ours cannot be compared with them, the reason."""
     if isinstance(printed, list) and printed:
-        apart = " (not to be compared with those above)" if incomparable else ""
-        table([rounded(row) for row in printed], title=f"the paper's figures{apart}")
+        apart = " (not comparable with those above)" if incomparable else ""
+        print_table([round_row(row) for row in printed], title=f"the paper's figures{apart}")
     elif isinstance(printed, dict):
-        say(f"the paper, {printed['data']}: {printed['text']}")
+        print_line(f"the paper, {printed['data']}: {printed['text']}")
     if printed and incomparable:
-        say(f"not to be compared with the paper: {incomparable}")
+        print_line(f"not comparable with the paper: {incomparable}")
 
 
-def notes(parts: dict[str, Any]) -> Iterator[str]:
-    """What a reader of the table must know about its data and training."""
+def describe_data(parts: dict[str, Any]) -> Iterator[str]:
+    """Notes on the data and the training behind a table."""
     if parts:
         yield f"trained: {parts['trained']}"
     if parts.get("similarity", "cosine") != "cosine":
@@ -124,10 +129,10 @@ def notes(parts: dict[str, Any]) -> Iterator[str]:
             yield f"left out of {split}: {len(failed)} media that cannot be used, such as {failed[0]}"
 
 
-def rounded(row: dict[str, Any]) -> dict[str, Any]:
-    """As many digits as a table needs; what is not known (NaN) stays empty."""
-    return {k: short(v) if isinstance(v, float) else v for k, v in row.items()}
+def round_row(row: dict[str, Any]) -> dict[str, Any]:
+    """Round to the digits that a table needs; NaN becomes empty."""
+    return {k: round_value(v) if isinstance(v, float) else v for k, v in row.items()}
 
 
-def short(value: float) -> float | None:
+def round_value(value: float) -> float | None:
     return None if math.isnan(value) else round(value, 3 if abs(value) < 2 else 1)

@@ -1,91 +1,77 @@
-"""`auditor train`: train PAU on a corpus, or go on with a run that was stopped."""
+"""`auditor train`: train PAU on a corpus, or continue an interrupted run."""
 
-from collections.abc import Callable
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from auditor.console import table
-from auditor.say import say, say_json
-from model.training.training_config import TrainConfig, load_config, preset_names
+from auditor.commands.options import Function, GroupedCommand, add_options, options_from
+from auditor.console import print_table
+from auditor.terminal import print_json, print_line
+from model.training.training_config import TrainConfig, list_presets, load_config
 
 if TYPE_CHECKING:
-    from auditor.research.train.train import TrainResult
+    from auditor.research.train.train_model import TrainResult
 
-Command = Callable[..., None]
-
-
-def click_type(hint: Any) -> Any:
-    """The click type of a setting; `X | None` counts as X."""
-    if get_origin(hint) is Literal:
-        return click.Choice(get_args(hint))
-    return next((kind for kind in get_args(hint) if kind is not type(None)), hint)
+DIRECTIONS = ("visual_to_text", "text_to_visual")
+METRICS = ("R@1", "R@5", "R@10", "MdR", "MnR")
 
 
-def train_options(command: Command) -> Command:
-    """Give a command the corpus as its argument and every setting of a run as a flag, unset where not given."""
-    hints = get_type_hints(TrainConfig)
-    for f in reversed(fields(TrainConfig)):
-        flag = f"--{f.name.replace('_', '-')}"
-        if f.name == "corpus":
-            continue
-        if hints[f.name] is bool:
-            option = click.option(f"{flag}/--no-{flag[2:]}", f.name, default=None, help=f.metadata["help"])
-        else:
-            option = click.option(flag, f.name, type=click_type(hints[f.name]), help=f.metadata["help"])
-        command = option(command)
-    command = click.option("--preset", type=click.Choice(preset_names()), help="start from these settings")(command)
-    command = click.option("--config", "config_file", metavar="FILE.toml", help="settings, above the preset")(command)
-    return click.argument("corpus", required=False)(command)
+def train_options(command: Function) -> Function:
+    """Add the corpus as an argument and one option for each setting of a run; options that are not given are None."""
+    options = [
+        click.argument("corpus", required=False),
+        click.option("--config", "config_file", metavar="FILE.toml", help="Settings that override the preset."),
+        click.option("--preset", type=click.Choice(list_presets()), help="Start from these settings."),
+        *options_from(TrainConfig, optional=True, skip=("corpus",)),
+    ]
+    return add_options(command, options)
 
 
-def settings_from(options: dict[str, Any]) -> TrainConfig:
-    """The settings of a run from what the command line gave."""
+def build_train_config(options: dict[str, Any]) -> TrainConfig:
+    """The settings of a run from the values of the command line."""
     flags = dict(options)
     return load_config(flags, preset=flags.pop("preset"), file=flags.pop("config_file"))
 
 
-def show(result: "TrainResult", as_machine: bool) -> None:
-    """What a run has given, failures included."""
+def show_training_result(result: "TrainResult", as_machine: bool) -> None:
+    """Print the result of a run, including what failed."""
     if as_machine:
-        say_json(result.to_dict())
+        print_json(result.to_dict())
         return
     if result.validation:
-        ways = [(way, result.validation[way]) for way in ("visual_to_text", "text_to_visual")]
-        columns = ("R@1", "R@5", "R@10", "MdR", "MnR")
-        table([{"direction": way.replace("_", " ")} | {c: found[c] for c in columns} for way, found in ways], "best/")
-    say(f"{result.steps:,} steps, {result.pairs_per_second:,.1f} pairs/s; best in {result.best}")
+        rows = [
+            {"direction": direction.replace("_", " ")} | {name: result.validation[direction][name] for name in METRICS}
+            for direction in DIRECTIONS
+        ]
+        print_table(rows, "best/")
+    print_line(f"{result.steps:,} steps, {result.pairs_per_second:,.1f} pairs/s; best in {result.best}")
     for problem in result.problems:
-        say(f"shard problem: {problem}")
+        print_line(f"shard problem: {problem}")
     if result.failures:
-        counted = ", ".join(f"{count:,} {reason}" for reason, count in sorted(result.failures.items()))
-        say(f"left out: {counted}; for example")
+        counts = ", ".join(f"{count:,} {reason}" for reason, count in sorted(result.failures.items()))
+        print_line(f"left out: {counts}; for example")
         for example in result.examples:
-            say(f"  {example}")
+            print_line(f"  {example}")
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @train_options
-@click.option("--json", "as_machine", is_flag=True, help="print the result as JSON")
-@click.option("--quiet", is_flag=True, help="no progress")
+@click.option("--json", "as_machine", is_flag=True, help="Print the result as JSON.")
+@click.option("--quiet", is_flag=True, help="Show no progress.")
 def command(as_machine: bool, quiet: bool, **options: Any) -> None:
     """Train PAU on CORPUS: shards, a folder, a table or COCO captions, whatever `auditor audit` reads.
 
-    Settings come from a preset, then a TOML file, then flags. A run that was stopped goes on when it is started again
+    Settings come from a preset, then a TOML file, then options. An interrupted run continues if it is started again
     with the same settings.
 
     \b
     auditor train shards/train --val shards/val --out run --preset coco
     auditor train 'shards/train-{000..099}.tar::more/*.tar' --val shards/val.tar --out run --config run.toml
     """
-    config = settings_from(options)
-    from auditor.research.train.train import train
-    from auditor.research.train.training_progress import TrainProgress
+    config = build_train_config(options)
+    from auditor.research.train.train_model import TrainProgress, train
 
-    progress = TrainProgress(quiet)
-    try:
+    with closing(TrainProgress(quiet)) as progress:
         result = train(config, progress)
-    finally:
-        progress.close()
-    show(result, as_machine)
+    show_training_result(result, as_machine)

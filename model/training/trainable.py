@@ -24,7 +24,7 @@ from model.backbone import (
     format_error_line,
     load_backbone,
 )
-from model.checkpoint import CheckpointError, load_prototype_head, load_model
+from model.checkpoint import CheckpointError, load_model, load_prototype_head
 from model.pixels import PixelSpec
 from model.prototypes import HeadConfig, PrototypeHead
 from model.text_tower import trim_padding

@@ -19,13 +19,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from auditor.console import table
-from auditor.research.evaluate.benchmark_encoding import Encoder, split_shards
+from auditor.console import print_table
+from auditor.research.evaluate.benchmark_splits import SplitSweeper, find_split_shards, join_shards, make_audit_config
 from auditor.research.retrieval.recall import EmbeddingSet, rank_text_queries, rank_visual_queries
 from auditor.vectors import MediaVectors
 from model.backbone import Backbone, load_backbone
-from model.fit_prototypes import agreement, fit_prototypes, mean_similarity
-from model.prototypes import HeadConfig, PrototypeHead, prototype_overlap
+from model.fit_prototypes import measure_corpus_similarity, fit_prototypes, measure_uncertainty_fit
+from model.prototypes import HeadConfig, PrototypeHead, compute_prototype_overlap
 from tests.conftest import SHARED
 
 RESULTS = Path(__file__).resolve().parents[2] / "bench-results"
@@ -45,14 +45,10 @@ class Split:
 
 def encoded(backbone: Backbone, split: str) -> Split:
     """A split through the product: read, decoded and encoded as `auditor evaluate` does it, and cached by it."""
-    with Encoder(backbone, cache=RESULTS / "cache") as encode:
-        shards = list(encode(split_shards(str(SHARED / "data" / "flickr8k"), split)))
-    before = np.cumsum([0, *(len(shard.keys) for shard in shards)])
-    return Split(
-        torch.from_numpy(np.concatenate([shard.frames for shard in shards])),
-        torch.from_numpy(np.concatenate([shard.text for shard in shards])),
-        np.concatenate([shard.owners + start for shard, start in zip(shards, before, strict=False)]),
-    )
+    sweep_split = SplitSweeper(backbone, make_audit_config("", str(RESULTS / "cache"), "", frames=12, decoders=2))
+    shards = list(sweep_split(split, find_split_shards(str(SHARED / "data" / "flickr8k"), split)))
+    data = join_shards(split, shards, None).data
+    return Split(torch.from_numpy(data.visual), torch.from_numpy(data.text), data.text_groups)
 
 
 def followed(head: PrototypeHead, train: Split, val: Split, recipe: str) -> list[dict[str, Any]]:
@@ -63,15 +59,15 @@ def followed(head: PrototypeHead, train: Split, val: Split, recipe: str) -> list
     ]
     rows = []
     for name, u, own, train_others, val_others, bank in sides:
-        found = asdict(agreement(u, mean_similarity(own, train_others)))
+        found = asdict(measure_uncertainty_fit(u, measure_corpus_similarity(own, train_others)))
         rows.append(
             {
                 "recipe": recipe,
                 "of": name,
                 "Pearson u, h (train)": found["pearson"],
-                "Pearson u, h (val)": agreement(u, mean_similarity(own, val_others)).pearson,
+                "Pearson u, h (val)": measure_uncertainty_fit(u, measure_corpus_similarity(own, val_others)).pearson,
                 **{f"u {percent}": found[key] for percent, key in (("5%", "low"), ("50%", "median"), ("95%", "high"))},
-                "mean |cos|": prototype_overlap(bank),
+                "mean |cos|": compute_prototype_overlap(bank),
                 "scale": head.config.scale,
             }
         )
@@ -110,7 +106,7 @@ def removals(
         for recipe, head in heads.items():
             u = head.uncertainty_text(own) if side == "captions" else head.uncertainty_visual(own)
             rows.append(removal(f"u, recipe {recipe}", hits, u.numpy()))
-        rows.append(removal("h (train)", hits, mean_similarity(own, others).numpy()))
+        rows.append(removal("h (train)", hits, measure_corpus_similarity(own, others).numpy()))
         rows.append(removal("entropy of retrieval", hits, entropy(scores, scale)))
         found[side] = rows
     return found
@@ -127,9 +123,9 @@ def main() -> None:
         rows += followed(heads[recipe], train, val, recipe)
     found = removals(heads, train, val, backbone.logit_scale)
     counts = f"{len(train.visual):,} train photos, {len(val.visual):,} val photos, {len(val.text):,} val captions"
-    table(rows, f"u and h: {counts}; fitted in {seconds} s")
-    table(found["captions"], "t2i R@1 (%) of the captions left after removal")
-    table(found["images"], "i2t R@1 (%) of the images left after removal")
+    print_table(rows, f"u and h: {counts}; fitted in {seconds} s")
+    print_table(found["captions"], "t2i R@1 (%) of the captions left after removal")
+    print_table(found["images"], "i2t R@1 (%) of the images left after removal")
     RESULTS.mkdir(exist_ok=True)
     report = {"data": counts, "seconds": seconds, "follows": rows, "removal": found}
     (RESULTS / "fit_flickr8k.json").write_text(json.dumps(report, indent=1))

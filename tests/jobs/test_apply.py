@@ -10,7 +10,7 @@ import pytest
 
 from auditor.audit import Audit
 from auditor.errors import AuditorError
-from auditor.query.apply_function import make_work
+from auditor.query.apply_function import make_apply_task
 from jobs.apply import ApplyWorker, find_function
 from tests.support.synthetic import write_corpus_audit
 
@@ -34,7 +34,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_worker_writes_its_shards_and_tells_what_failed(module: Path) -> None:
     audit, _ = write_corpus_audit(module)
     spec = "my_scores_of_a_test:Letters"
-    work = make_work(find_function(spec), ["caption"])
+    work = make_apply_task(find_function(spec), ["caption"])
     worker = ApplyWorker(str(audit), None, spec, work)
     told = worker({"item": [pickle.dumps(shard) for shard in ("00000", "00002")]})
     assert told == {"shard": ["00000", "00002"], "failure": ["", ""]}
@@ -42,7 +42,7 @@ def test_a_worker_writes_its_shards_and_tells_what_failed(module: Path) -> None:
         done = opened.apply(find_function(spec), columns=["caption"])  # goes on where the worker left off
         assert (done.resumed, done.shards) == (2, 3)
         assert opened.count("letters = length(caption)") == opened.count("status = 'ok'")
-    wrong = ApplyWorker(str(audit), None, spec, make_work(find_function(spec), ["key"], name="other"))
+    wrong = ApplyWorker(str(audit), None, spec, make_apply_task(find_function(spec), ["key"], name="other"))
     assert "unexpected keyword argument" in wrong({"item": [pickle.dumps("00000")]})["failure"][0]
 
 
@@ -50,7 +50,7 @@ def test_a_worker_writes_its_shards_and_tells_what_failed(module: Path) -> None:
     "spec", ["nothing", "no_such_module:x", "my_scores_of_a_test:absent", "my_scores_of_a_test:number"]
 )
 def test_what_is_no_function_is_one_line(module: Path, spec: str) -> None:
-    with pytest.raises(AuditorError, match=r"names no function|cannot be imported|is not a function"):
+    with pytest.raises(AuditorError, match=r"is not of the form|cannot be imported|is not a function"):
         find_function(spec)
 
 

@@ -26,11 +26,12 @@ from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.manifest import Manifest
 from auditor.corpus.open_corpus import Shard
 from auditor.run import ray_engine as ray_engine_module
-from auditor.run.ray_engine import Placement, RayEngine, SweepWorker, ray_engine
-from auditor.run.run_audit import AuditConfig, run_audit
-from auditor.sweep.embeddings_writer import ShardReport
+from auditor.run.audit_config import AuditConfig
+from auditor.run.ray_engine import Placement, RayEngine, SweepWorker, make_ray_engine
+from auditor.run.run_audit import run_audit
+from auditor.sweep.sweep_events import ShardReport
 from tests.run.test_run_audit import config, rows
-from tests.support.corpora import caption, picture, sample, write_corpus, write_tar
+from tests.support.corpora import caption, make_picture, sample, write_corpus, write_tar
 from tests.support.s3 import Bucket, bucket, s3_endpoint  # noqa: F401
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -113,7 +114,7 @@ def aws() -> dict[str, str]:
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Shards that take a while: pictures of two million pixels."""
     folder = tmp_path_factory.mktemp("corpus")
-    large = [picture(i, (1600, 1250)) for i in range(8)]
+    large = [make_picture(i, (1600, 1250)) for i in range(8)]
     for shard in range(SHARDS):
         samples = range(shard * SIZE, shard * SIZE + SIZE)
         write_tar(
@@ -135,7 +136,7 @@ def spread(audit: AuditConfig, workers: int, worker: type = SweepWorker) -> Mani
     """The audit on the cluster."""
 
     def engine(*arguments: Any) -> RayEngine:
-        return replace(ray_engine(Placement(workers, cpus=1.0), *arguments), worker=worker)
+        return replace(make_ray_engine(Placement(workers, cpus=1.0), *arguments), worker=worker)
 
     return run_audit(audit, engine)
 

@@ -1,6 +1,5 @@
 """What the jobs decide before and around a cluster: paths, refusals, whom a shard is given to, when to try again."""
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +7,8 @@ import pytest
 import ray
 from ray.exceptions import AuthenticationError
 
-from auditor.cli import run
-from auditor.corpus.corpus_spec import absolute_spec
+from auditor.cli import run_command_line
+from auditor.corpus.corpus_spec import make_corpus_absolute
 from auditor.corpus.open_corpus import ShardError, open_corpus
 from auditor.errors import AuditorError
 from auditor.research.train.training_run import TrainError
@@ -53,7 +52,7 @@ def test_workers_in_another_folder_find_what_the_driver_found(tmp_path: Path, mo
         head="head",
         weights="w",
     )
-    config = train.settled(relative, workers=2)
+    config = train.make_paths_absolute(relative, workers=2)
     monkeypatch.chdir("/")
     assert open_corpus(config.corpus).shards == open_corpus(there.corpus).shards
     assert config.val == there.corpus
@@ -64,29 +63,31 @@ def test_workers_in_another_folder_find_what_the_driver_found(tmp_path: Path, mo
 def test_only_local_paths_are_made_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for spec in ("s3://b/{00..11}.tar", "/a/*.tar::gs://b/x", "coco:/a/c.json::s3://b/images"):
-        assert absolute_spec(spec) == spec
-    assert absolute_spec("{s3://a,b}/0.tar") == f"s3://a/0.tar::{tmp_path}/b/0.tar"
-    assert absolute_spec("{a,/b}/0.tar:: c/{0,1}.tar") == f"{tmp_path}/a/0.tar::/b/0.tar::{tmp_path}/c/{{0,1}}.tar"
-    assert absolute_spec("coco:c.json::images/") == f"coco:{tmp_path}/c.json::{tmp_path}/images"
+        assert make_corpus_absolute(spec) == spec
+    assert make_corpus_absolute("{s3://a,b}/0.tar") == f"s3://a/0.tar::{tmp_path}/b/0.tar"
+    assert (
+        make_corpus_absolute("{a,/b}/0.tar:: c/{0,1}.tar") == f"{tmp_path}/a/0.tar::/b/0.tar::{tmp_path}/c/{{0,1}}.tar"
+    )
+    assert make_corpus_absolute("coco:c.json::images/") == f"coco:{tmp_path}/c.json::{tmp_path}/images"
     (tmp_path / "model").mkdir()
-    assert cluster.visible("model") == f"{tmp_path}/model"
-    assert cluster.visible("local-dir:model") == f"local-dir:{tmp_path}/model"
+    assert cluster.make_model_absolute("model") == f"{tmp_path}/model"
+    assert cluster.make_model_absolute("local-dir:model") == f"local-dir:{tmp_path}/model"
     for name in ("ViT-B-32@openai", "hf-hub:a/b", "missing.json", None):
-        assert cluster.visible(name) == name
+        assert cluster.make_model_absolute(name) == name
 
 
 # ----------------------------------------------------------------------------------------------------- refusals
 
 
 def complaint(capsys: pytest.CaptureFixture[str], command: Any, *arguments: str) -> str:
-    assert run(arguments, command) == 1
+    assert run_command_line(arguments, command) == 1
     [line] = capsys.readouterr().err.splitlines()
     return line
 
 
 def test_a_run_is_refused_before_a_cluster_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     corpus = tiny_config(tmp_path).corpus
-    assert "every process sees, not s3://b/run" in complaint(capsys, train.main, corpus, "--out", "s3://b/run")
+    assert "every process can access, not s3://b/run" in complaint(capsys, train.main, corpus, "--out", "s3://b/run")
     uneven = (corpus, "--out", str(tmp_path / "run"), "--batch-size", "16", "--workers", "3")
     assert "batch_size 16 cannot be divided among 3 processes" in complaint(capsys, train.main, *uneven)
     assert not list(tmp_path.glob("s3:*"))
@@ -104,7 +105,7 @@ def test_results_of_a_submitted_job_may_not_vanish_with_it(
     for command, arguments in jobs:
         assert "--out here would be lost with the job" in complaint(capsys, command, *arguments, "--out", "here")
     for out in ("/shared//here", "s3://bucket/here"):
-        cluster.check_out(out)
+        cluster.refuse_lost_output(out)
 
 
 # -------------------------------------------------------------------------------------------------------- room
@@ -116,12 +117,12 @@ def test_ray_that_was_started_here_is_not_waited_for(
     nodes(monkeypatch, {"CPU": 4.0})
     wish = Placement(cpus=1, gpus=1)
     with pytest.raises(WorkerError, match=r"no room for a worker with 1 CPUs and 1 GPUs: .* --address"):
-        cluster.await_room(wish, started=True)
+        cluster.check_cluster_room(wish, started=True)
     with pytest.raises(WorkerError, match="no room for 5 workers"):
-        cluster.await_room(Placement(5), started=True, together=5)
-    cluster.await_room(Placement(4), started=True, together=4)
+        cluster.check_cluster_room(Placement(5), started=True, count=5)
+    cluster.check_cluster_room(Placement(4), started=True, count=4)
     assert capsys.readouterr().err == ""
-    cluster.await_room(wish, started=False)
+    cluster.check_cluster_room(wish, started=False)
     assert "waiting for nodes with room for a worker with 1 CPUs and 1 GPUs" in capsys.readouterr().err
 
 
@@ -176,59 +177,12 @@ def test_a_cluster_that_asks_for_a_token_is_one_line(tmp_path: Path, monkeypatch
         return str(caught.value)
 
     missing = said(AuthenticationError("Token authentication is enabled but no authentication token was found"))
-    assert missing.startswith("the Ray cluster at head:6379 asks for a token: put the cluster's token into")
+    assert missing.startswith("the Ray cluster at head:6379 requires a token: put the cluster's token into")
     (tmp_path / ".ray").mkdir()
     (tmp_path / ".ray" / "auth_token").write_text("secret")
     dead = said(ConnectionError("Failed to connect to Ray cluster at head:6379"))
     assert "no Ray cluster at head:6379" in dead and "set RAY_AUTH_MODE=token: the token of " in dead
     assert "secret" not in dead and "token" not in said(ValueError("no such address"))
-
-
-# ------------------------------------------------------------------------------------------------------ encoding
-
-
-class Actor:
-    """A worker that answers at once, or never where it got no node."""
-
-    def __init__(self, name: str):
-        self.name = name
-        self.ready, self.encode = Method(self, "ready"), Method(self, "encode")
-
-
-class Method:
-    def __init__(self, actor: Actor, name: str):
-        self.actor, self.name = actor, name
-
-    def remote(self, shard: Any = None) -> tuple[str, str, Any]:
-        return self.actor.name, self.name, shard
-
-
-def encoder(monkeypatch: pytest.MonkeyPatch, workers: int | None, answer: Callable[[Sequence[Any]], Any]) -> Any:
-    made = iter(Actor(f"w{i}") for i in range(100))
-    remote = type("Remote", (), {"remote": lambda self, *_: next(made)})()
-    monkeypatch.setattr(ray, "remote", lambda **_: lambda _: remote)
-    monkeypatch.setattr(ray, "wait", lambda waiting: ([answer(waiting)], None))
-    monkeypatch.setattr(ray, "get", lambda ref: f"{ref[2]} by {ref[0]}")
-    return evaluate.RayEncoder("model", Placement(workers), frames=1)
-
-
-def test_as_many_workers_as_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    nodes(monkeypatch, {"CPU": 3.0})
-    for asked, count in ((8, 8), (2, 2), (None, 3)):
-        assert len(encoder(monkeypatch, asked, lambda waiting: waiting[0]).actors) == count
-    nodes(monkeypatch, {"CPU": 0.0})
-    assert len(encoder(monkeypatch, None, lambda waiting: waiting[0]).actors) == 1
-
-
-def test_a_slow_shard_keeps_one_worker_and_the_order_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    def last_is_slow(waiting: Sequence[Any]) -> Any:
-        """Shard 0 takes longer than all others together; w2 never gets a node."""
-        able = [ref for ref in waiting if ref[0] != "w2"]
-        return next((ref for ref in able if ref[2] != 0), able[0])
-
-    encoded = list(encoder(monkeypatch, 3, last_is_slow)(range(6)))
-    assert encoded == ["0 by w0", *(f"{shard} by w1" for shard in range(1, 6))]
-    assert list(encoder(monkeypatch, 3, last_is_slow)([])) == []
 
 
 # ------------------------------------------------------------------------------------------------------- retries
@@ -252,9 +206,9 @@ def test_only_what_may_pass_is_tried_again(
         attempts.append(config)
         raise ray.train.WorkerGroupError("trace", {0: RuntimeError("connection closed by peer"), 1: failure})
 
-    monkeypatch.setattr(train, "attempt", attempt)
+    monkeypatch.setattr(train, "run_attempt", attempt)
     with pytest.raises(ray.train.WorkerGroupError) as raised:
-        train.fit(tiny_config(tmp_path), Placement(2), retries=2)
+        train.train_with_retries(tiny_config(tmp_path), Placement(2), retries=2)
     assert len(attempts) == tries
     if isinstance(failure, AuditorError | ModelError):
-        assert train.reason(raised.value) == str(failure)
+        assert train.explain_failure(raised.value) == str(failure)

@@ -92,7 +92,7 @@ def test_a_job_is_submitted_with_the_token_and_not_without(head: Head, random_mo
     [
         ({}, "set RAY_AUTH_MODE=token: the token of "),
         ({MODE: "token", TOKEN: "f" * 64}, "the token of RAY_AUTH_TOKEN is not the cluster's"),
-        ({MODE: "token", "HOME": "/"}, "asks for a token: put the cluster's token into"),
+        ({MODE: "token", "HOME": "/"}, "requires a token: put the cluster's token into"),
     ],
 )
 def test_a_job_that_joins_without_the_token_is_told_in_a_line(head: Head, more: dict[str, str], words: str) -> None:

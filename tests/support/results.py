@@ -8,7 +8,7 @@ import numpy as np
 
 def write_results(path: Path, media: int = 60, captions: int = 2, seed: int = 0) -> Path:
     """Captions near their media, with more noise where the uncertainty is high."""
-    from auditor.research.evaluate.evaluate import uncertainty_analyses
+    from auditor.research.evaluate.benchmark_evaluation import analyze_uncertainty
     from auditor.research.retrieval.analyses import ItemScores
     from auditor.research.retrieval.recall import EmbeddingSet
     from auditor.vectors import MediaVectors
@@ -30,7 +30,7 @@ def write_results(path: Path, media: int = 60, captions: int = 2, seed: int = 0)
         "data": {"split": "test", "media": media, "captions": len(owners), "complete": False, "failed": []},
         "tables": [{**row, "reranked": False}, {**row, "reranked": True}],
         "rerank": {"beta_visual": 0.5, "beta_text": 0.25, "fitted_on": "val", "media": 40},
-        **uncertainty_analyses(data, u),
+        **analyze_uncertainty(data, u),
         "eccv_caption": None,
         "paper": [],
     }

@@ -1,9 +1,9 @@
-"""Parameters and operations of a model for one pair: a video of 12 frames and one caption (the paper's table of sizes).
+"""Counts the parameters and operations of a model for one pair: a video of 12 frames and one caption.
 
-Nothing is computed: the model lies on torch's meta device and every matrix product is counted by torch's own counter.
-A multiply-add is two operations (FLOPs) or one (MACs). The paper's 84.2 M and 36.0 G for ViT-B/32 are what a counter
-finds that looks only at plain linear and convolution layers and counts a multiply-add once: it misses attention,
-embeddings and the output projections. `visible_layers` counts that way, so that both figures can be put side by side.
+Nothing is computed: the model is on torch's meta device, and torch's own counter counts every matrix product. A
+multiply-add is two operations (FLOPs) or one (MACs). The paper's 84.2 M and 36.0 G for ViT-B/32 match a counter that
+sees only plain linear and convolution layers and counts a multiply-add once: it misses attention, embeddings and the
+output projections. The `visible_*` counts work the same way, so that both can be compared.
 """
 
 from collections.abc import Callable
@@ -15,15 +15,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from auditor.research.evaluate.studies import StudyFindings, make_bars
 from model.training.trainable import quiet_root_logger
-
-GIGA = 1e9
-MILLION = 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class Complexity:
-    """Of one pair. `visible_*` is the count of plain linear and convolution layers only."""
+    """The counts for one pair; `visible_*` counts only plain linear and convolution layers."""
 
     model: str
     frames: int
@@ -43,55 +41,55 @@ class Complexity:
         return asdict(self)
 
 
-def count(model: str = "ViT-B-32", frames: int = 12, tokens: int = 32, prototypes: int = 8) -> Complexity:
-    """Count a model of open_clip by name; its weights do not matter and are not made."""
+def count_complexity(model: str = "ViT-B-32", frames: int = 12, tokens: int = 32, prototypes: int = 8) -> Complexity:
+    """Count an open_clip model by name; its weights are not created."""
     with quiet_root_logger(), torch.device("meta"):
         clip: Any = open_clip.create_model(model, device="meta", force_context_length=tokens)
         full: Any = open_clip.create_model(model, device="meta")
-    clip.train()  # in evaluation, attention runs as one fused operation that hides its products
+    clip.train()  # in evaluation mode, fused attention would hide its matrix products from the counter
     size = clip.visual.image_size
     height, width = size if isinstance(size, tuple | list) else (size, size)
     pixels = torch.empty(frames, 3, height, width, device="meta")
     words = torch.zeros(1, tokens, dtype=torch.long, device="meta")
-    visual, visible_visual = operations(clip, lambda: clip.encode_image(pixels))
-    text, visible_text = operations(clip, lambda: clip.encode_text(words))
+    visual, visible_visual = count_operations(clip, lambda: clip.encode_image(pixels))
+    text, visible_text = count_operations(clip, lambda: clip.encode_text(words))
     dim = int(open_clip.get_model_config(model)["embed_dim"])
-    head = 2 * prototypes * dim  # one bank for each modality, each faced by one instance
-    total = parameters(full)
+    head = 2 * prototypes * dim  # the prototypes of each modality, compared with one instance
+    total = count_parameters(full)
     return Complexity(
         model=model,
         frames=frames,
         tokens=tokens,
         parameters=total + head,
-        parameters_visual=parameters(full.visual),
-        parameters_text=total - parameters(full.visual),
+        parameters_visual=count_parameters(full.visual),
+        parameters_text=total - count_parameters(full.visual),
         parameters_head=head,
         flops=visual + text + 2 * head,
         flops_visual=visual,
         flops_text=text,
         flops_head=2 * head,
-        visible_parameters=sum(parameters(m) for m in clip.modules() if is_visible(m)),
+        visible_parameters=sum(count_parameters(m) for m in clip.modules() if is_visible(m)),
         visible_macs=visible_visual + visible_text,
     )
 
 
-def parameters(module: nn.Module) -> int:
+def count_parameters(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
 
 
 def is_visible(module: nn.Module) -> bool:
-    """Exactly these types: the output layer inside torch's attention is a subclass, and is never called as a module."""
+    """Exactly these types: the output layer of torch's attention is a subclass, and is never called as a module."""
     return type(module) in (nn.Linear, nn.Conv2d)
 
 
-def operations(model: nn.Module, run: Callable[[], Tensor]) -> tuple[int, int]:
-    """FLOPs of everything, and MACs of the visible layers, in one run."""
-    seen = 0
+def count_operations(model: nn.Module, run: Callable[[], Tensor]) -> tuple[int, int]:
+    """The FLOPs of everything and the MACs of the visible layers, counted in one run."""
+    macs = 0
 
     def watch(layer: nn.Module, _: Any, output: Tensor) -> None:
-        nonlocal seen
+        nonlocal macs
         weight: Any = layer.weight
-        seen += output.numel() * weight[0].numel()
+        macs += output.numel() * weight[0].numel()
 
     handles = [module.register_forward_hook(watch) for module in model.modules() if is_visible(module)]
     try:
@@ -100,4 +98,37 @@ def operations(model: nn.Module, run: Callable[[], Tensor]) -> tuple[int, int]:
     finally:
         for handle in handles:
             handle.remove()
-    return int(counter.get_total_flops()), seen
+    return int(counter.get_total_flops()), macs
+
+
+def study_complexity() -> StudyFindings:
+    """Parameters and operations of ViT-B/32 with 12 frames: all of them, and those that the paper's counter saw."""
+    complexity = count_complexity()
+    short_complexity = count_complexity(tokens=24)
+    rows = [
+        {"count": "everything", "parameters (M)": complexity.parameters / 1e6, "FLOPs (G)": complexity.flops / 1e9},
+        {
+            "count": "everything, a multiply-add once",
+            "parameters (M)": complexity.parameters / 1e6,
+            "FLOPs (G)": complexity.flops / 2e9,
+        },
+        {
+            "count": "linear and convolution layers only, 32 tokens",
+            "parameters (M)": complexity.visible_parameters / 1e6,
+            "FLOPs (G)": complexity.visible_macs / 1e9,
+        },
+        {
+            "count": "linear and convolution layers only, 24 tokens",
+            "parameters (M)": short_complexity.visible_parameters / 1e6,
+            "FLOPs (G)": short_complexity.visible_macs / 1e9,
+        },
+        {
+            "count": "the PAU head",
+            "parameters (M)": complexity.parameters_head / 1e6,
+            "FLOPs (G)": complexity.flops_head / 1e9,
+        },
+    ]
+    bars = make_bars(rows, "count", ("parameters (M)", "FLOPs (G)"))
+    return StudyFindings(
+        rows, bars=bars, axes=("", "parameters (M), FLOPs (G)"), details={"count": complexity.to_dict()}
+    )

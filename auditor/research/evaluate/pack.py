@@ -1,8 +1,9 @@
 """Packs a benchmark's files into WebDataset shards, one set per split: `auditor pack coco --source DIR --out SHARDS`.
 
-Media bytes go in untouched, captions one per line as `.txt`, ids as `.json`. The shards are written beside the
-destination and renamed when all are whole, so a kill leaves no half benchmark. What is missing is counted and named;
-above a threshold in any split nothing is written, because recall on half a test set is not the benchmark's recall.
+Media bytes are copied unchanged, captions become `.txt` with one caption per line, ids become `.json`. The shards are
+written to a temporary folder next to the destination, which is renamed when all are complete, so a kill leaves no
+incomplete benchmark. Missing media are counted and named. If too many of a split are missing, nothing is written:
+recall on half a test set is not the benchmark's recall.
 """
 
 import contextlib
@@ -21,7 +22,14 @@ from typing import Any
 from auditor.corpus.file_names import IMAGES, VIDEOS
 from auditor.corpus.shard_writer import Members, write_shard
 from auditor.research.evaluate import image_benchmarks, video_benchmarks
-from auditor.research.evaluate.annotations import BenchmarkError, Entry, Listing, MediaFolder, Names, note
+from auditor.research.evaluate.annotations import (
+    BenchmarkEntry,
+    BenchmarkError,
+    BenchmarkListing,
+    MediaFolder,
+    Names,
+    add_name,
+)
 
 READERS = {
     "coco": image_benchmarks.read_coco,
@@ -39,7 +47,7 @@ INDEX = "benchmark.json"
 class PackConfig:
     samples_per_shard: int = 1000
     bytes_per_shard: int = 1 << 29
-    max_missing: float = 0.01  # share of each split's media that may be left out
+    max_missing: float = 0.01  # share of the media of each split that may be missing
 
 
 DEFAULT = PackConfig()
@@ -47,7 +55,7 @@ DEFAULT = PackConfig()
 
 @dataclass(slots=True)
 class PackReport:
-    """What went in, and the names of what did not."""
+    """The number of packed media and captions, and the ids of the media that could not be packed."""
 
     benchmark: str
     media: dict[str, int] = field(default_factory=dict)  # per split
@@ -58,41 +66,45 @@ class PackReport:
     repeated: Names = field(default_factory=dict)
     unannotated: Names = field(default_factory=dict)
     unknown_split: Names = field(default_factory=dict)
-    caption_missing: Names = field(default_factory=dict)  # some of their captions are empty, others are there
+    caption_missing: Names = field(default_factory=dict)  # some of their captions are empty, others are not
     unlisted: list[str] = field(default_factory=list)  # no loss: the benchmark itself leaves them out
 
     def lost(self) -> Counter[str]:
-        """How many media of each split cannot be packed; those of an unknown split could be of any, so not here."""
+        """How many media of each split cannot be packed, without those of an unknown split."""
         kinds = (self.missing_media, self.without_caption, self.repeated, self.unannotated)
         return Counter(split for kind in kinds for split, ids in kind.items() for _ in ids)
 
     def problems(self) -> list[str]:
-        """One line for each kind of loss in each split, with its count and first names."""
-        named = {
+        """A line for each kind of loss in each split, with its count and the first ids."""
+        ids_by_loss = {
             "without a media file": self.missing_media,
             "without a caption": self.without_caption,
             "listed twice": self.repeated,
             "in the split list but not annotated": self.unannotated,
         }
-        losses = [_line(f"of {split} {what}", ids) for what, kind in named.items() for split, ids in kind.items()]
-        return losses + [_line(f"in the unknown split {name!r}", ids) for name, ids in self.unknown_split.items()]
+        losses = [
+            _format_loss(f"of {split} {loss}", ids) for loss, kind in ids_by_loss.items() for split, ids in kind.items()
+        ]
+        return losses + [
+            _format_loss(f"in the unknown split {name!r}", ids) for name, ids in self.unknown_split.items()
+        ]
 
     def notes(self) -> list[str]:
-        """What loses no medium, and should still be known."""
-        found = [_line(f"of {s} lack some of their captions", ids) for s, ids in self.caption_missing.items()]
-        return found + ([_line("annotated but in no split list", self.unlisted)] if self.unlisted else [])
+        """A line for each finding that loses no medium."""
+        lines = [_format_loss(f"of {s} lack some of their captions", ids) for s, ids in self.caption_missing.items()]
+        return lines + ([_format_loss("annotated but in no split list", self.unlisted)] if self.unlisted else [])
 
 
-def _line(what: str, ids: list[str]) -> str:
-    return f"{len(ids):,} {what} ({_some(ids)})"
+def _format_loss(loss: str, ids: list[str]) -> str:
+    return f"{len(ids):,} {loss} ({_format_ids(ids)})"
 
 
-def _some(ids: list[str], count: int = 3) -> str:
+def _format_ids(ids: list[str], count: int = 3) -> str:
     return ", ".join(ids[:count]) + (", ..." if len(ids) > count else "")
 
 
 def pack(benchmark: str, source: Path, out: Path, config: PackConfig = DEFAULT) -> PackReport:
-    """Read the annotations, find the media, write the shards."""
+    """Pack a benchmark: read the annotations, find the media files, write the shards."""
     if benchmark not in READERS:
         raise BenchmarkError(f"unknown benchmark {benchmark!r}; one of {', '.join(READERS)}")
     if not source.is_dir():
@@ -100,18 +112,18 @@ def pack(benchmark: str, source: Path, out: Path, config: PackConfig = DEFAULT) 
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise BenchmarkError(f"{out} exists; choose a new folder")
     listing = READERS[benchmark](source)
-    found, report = locate(listing, source)
-    check_losses(report, Counter(entry.split for entry, _ in found), config.max_missing)
+    media, report = match_entries(listing, source)
+    check_losses(report, Counter(entry.split for entry, _ in media), config.max_missing)
     out.parent.mkdir(parents=True, exist_ok=True)
-    with appearing(out) as folder:
-        for split in sorted({entry.split for entry, _ in found}):
-            _write_split(folder, split, [(e, p) for e, p in found if e.split == split], report, config)
+    with publish_folder(out) as folder:
+        for split in sorted({entry.split for entry, _ in media}):
+            _write_split(folder, split, [(e, p) for e, p in media if e.split == split], report, config)
         (folder / INDEX).write_text(json.dumps(asdict(report), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return report
 
 
-def locate(listing: Listing, source: Path) -> tuple[list[tuple[Entry, Path]], PackReport]:
-    """Pair each entry with its file; what has no file, no caption or a name already taken goes into the report."""
+def match_entries(listing: BenchmarkListing, source: Path) -> tuple[list[tuple[BenchmarkEntry, Path]], PackReport]:
+    """Match each entry with its file; entries without a file, without a caption or with a used key are reported."""
     report = PackReport(
         listing.benchmark,
         unannotated=listing.unannotated,
@@ -120,30 +132,30 @@ def locate(listing: Listing, source: Path) -> tuple[list[tuple[Entry, Path]], Pa
         unlisted=listing.unlisted,
     )
     media = MediaFolder(source, VIDEOS if listing.benchmark in VIDEO_BENCHMARKS else IMAGES)
-    found: list[tuple[Entry, Path]] = []
-    taken: set[tuple[str, str]] = set()
+    matches: list[tuple[BenchmarkEntry, Path]] = []
+    used_keys: set[tuple[str, str]] = set()
     for entry in listing.entries:
         path = media.find(entry.filename)
         if path is None:
-            note(report.missing_media, entry.split, entry.id)
+            add_name(report.missing_media, entry.split, entry.id)
         elif not any(entry.captions):
-            note(report.without_caption, entry.split, entry.id)
-        elif (entry.split, key_of(entry.id)) in taken:
-            note(report.repeated, entry.split, entry.id)
+            add_name(report.without_caption, entry.split, entry.id)
+        elif (entry.split, make_tar_key(entry.id)) in used_keys:
+            add_name(report.repeated, entry.split, entry.id)
         else:
-            taken.add((entry.split, key_of(entry.id)))
-            found.append((entry, path))
-    return found, report
+            used_keys.add((entry.split, make_tar_key(entry.id)))
+            matches.append((entry, path))
+    return matches, report
 
 
-def check_losses(report: PackReport, kept: Counter[str], max_missing: float) -> None:
-    """Each split by itself: a large train split must not hide what the test split lacks."""
-    if not kept:
+def check_losses(report: PackReport, packed: Counter[str], max_missing: float) -> None:
+    """Check each split separately: a large train split must not hide the losses of the test split."""
+    if not packed:
         reasons = "; ".join(report.problems() + report.notes())
         raise BenchmarkError(f"nothing to pack: {reasons or 'the annotations are empty'}")
-    losses = {f"of {split}": (count, kept[split] + count) for split, count in report.lost().items()}
+    losses = {f"of {split}": (count, packed[split] + count) for split, count in report.lost().items()}
     unknown = sum(len(ids) for ids in report.unknown_split.values())
-    losses["in all"] = (unknown, kept.total() + report.lost().total() + unknown)
+    losses["in all"] = (unknown, packed.total() + report.lost().total() + unknown)
     refused = [
         f"{count:,} of the {total:,} entries {where} ({count / total:.1%})"
         for where, (count, total) in losses.items()
@@ -156,30 +168,30 @@ def check_losses(report: PackReport, kept: Counter[str], max_missing: float) -> 
         )
 
 
-def key_of(identifier: str) -> str:
-    """A tar member's key may hold no dot (WebDataset cuts there) and no slash."""
+def make_tar_key(identifier: str) -> str:
+    """A key for a tar member, which may contain no slash and no dot (WebDataset splits names there)."""
     return re.sub(r"[^A-Za-z0-9_@=-]", "_", identifier)
 
 
 @contextlib.contextmanager
-def appearing(out: Path) -> Iterator[Path]:
-    """A folder that is written under another name and appears when everything in it is finished."""
+def publish_folder(out: Path) -> Iterator[Path]:
+    """Yield a temporary folder that is renamed to `out` when the context ends without an error."""
     prefix = f".{out.name}.part-"
     sweep_abandoned_folders(out.parent, prefix)
     partial = Path(tempfile.mkdtemp(prefix=prefix, dir=out.parent))
-    with held(partial):
+    with lock_folder(partial):
         try:
             yield partial
             os.chmod(partial, 0o755)
-            os.replace(partial, out)  # an empty folder of that name gives way
+            os.replace(partial, out)  # replaces an empty folder of that name
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
 
 
 @contextlib.contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Locked, so that others see that its writer is alive; BlockingIOError where it is."""
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Lock a folder while it is written; raises BlockingIOError if another process holds the lock."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -189,27 +201,29 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def sweep_abandoned_folders(parent: Path, prefix: str) -> None:
-    """Remove what runs that were killed left beside the folder."""
-    for left in parent.glob(f"{prefix}*"):
-        with contextlib.suppress(OSError), held(left):
-            shutil.rmtree(left)
+    """Remove the temporary folders of runs that were killed."""
+    for folder in parent.glob(f"{prefix}*"):
+        with contextlib.suppress(OSError), lock_folder(folder):
+            shutil.rmtree(folder)
 
 
 def _write_split(
-    folder: Path, split: str, found: list[tuple[Entry, Path]], report: PackReport, config: PackConfig
+    folder: Path, split: str, media: list[tuple[BenchmarkEntry, Path]], report: PackReport, config: PackConfig
 ) -> None:
-    for number, part in enumerate(_shards(found, config)):
-        samples = ((key_of(entry.id), _members(entry, path, report.benchmark)) for entry, path in part)
+    for number, part in enumerate(_split_into_shards(media, config)):
+        samples = ((make_tar_key(entry.id), _make_members(entry, path, report.benchmark)) for entry, path in part)
         write_shard(folder / f"{split}-{number:05d}.tar", samples)
         report.shards[split] = number + 1
-    report.media[split] = len(found)
-    report.captions[split] = sum(len(entry.texts()[0]) for entry, _ in found)
+    report.media[split] = len(media)
+    report.captions[split] = sum(len(entry.texts()[0]) for entry, _ in media)
 
 
-def _shards(found: list[tuple[Entry, Path]], config: PackConfig) -> Iterator[list[tuple[Entry, Path]]]:
-    part: list[tuple[Entry, Path]] = []
+def _split_into_shards(
+    media: list[tuple[BenchmarkEntry, Path]], config: PackConfig
+) -> Iterator[list[tuple[BenchmarkEntry, Path]]]:
+    part: list[tuple[BenchmarkEntry, Path]] = []
     size = 0
-    for entry, path in found:
+    for entry, path in media:
         if part and (len(part) >= config.samples_per_shard or size >= config.bytes_per_shard):
             yield part
             part, size = [], 0
@@ -219,7 +233,7 @@ def _shards(found: list[tuple[Entry, Path]], config: PackConfig) -> Iterator[lis
         yield part
 
 
-def _members(entry: Entry, path: Path, benchmark: str) -> Members:
+def _make_members(entry: BenchmarkEntry, path: Path, benchmark: str) -> Members:
     captions, caption_ids = entry.texts()
     ids: dict[str, Any] = {"id": entry.id, "benchmark": benchmark, "split": entry.split, "filename": path.name}
     if caption_ids:

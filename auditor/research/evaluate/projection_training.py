@@ -1,10 +1,10 @@
-"""Training with frozen trunks: both projections, the temperature and the prototypes, on cached features.
+"""Trains both projections, the temperature and the prototypes on cached features of frozen trunks.
 
-The paper's training analyses at thousands of pairs a second: the objective is that of `model.training.objective`
-(InfoNCE without false negatives, L_uct against h over the corpus, L_div), the towers below their last projection
-stand still and the projections start at random, so recall may end below that of the model the features came from. A
-video's similarity is the paper's: the mean of those of its pooled frames and of its best frame. A pair is (medium,
-caption); `shuffle_captions` gives a share of the captions to other media, as the paper's noisy COCO.
+This runs the paper's training analyses at thousands of pairs a second. The objective is that of
+`model.training.objective` (InfoNCE without false negatives, L_uct against h over the corpus, L_div). The towers below
+their last projection are frozen and the projections start at random, so recall may end below that of the original
+model. The similarity of a video is the paper's: the mean of that of its pooled frames and that of its best frame.
+`shuffle_captions` gives a share of the captions to other media, as in the paper's noisy COCO.
 """
 
 import math
@@ -21,25 +21,25 @@ from auditor.vectors import MediaVectors
 from model.losses import diversity_loss, uncertainty_loss
 from model.prototypes import HeadConfig, PrototypeHead
 from model.similarity import pool_frames, similarity_matrix
-from model.training.objective import weighted_info_nce, without_false_negatives
-from model.training.uncertainty_targets import CorpusTarget, RetrievalTarget, Target
+from model.training.objective import compute_weighted_info_nce, mask_false_negatives
+from model.training.uncertainty_targets import CorpusTarget, RetrievalTarget, UncertaintyTarget
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectionTraining:
-    """Settings of one run. Both weights zero: the baseline, whose prototypes nobody trains."""
+    """Settings of one run. If both weights are zero it is the baseline, whose prototypes are not trained."""
 
     dim: int = 256
     epochs: int = 8
     batch: int = 256
     rate: float = 1e-3
-    prototype_rate: float = 1e-2  # prototypes start at random and must catch up: the paper's learn 1000 times faster
+    prototype_rate: float = 1e-2  # prototypes start at random; the paper's rate is 1000 times that of its encoders
     weight_decay: float = 0.01
     prototypes: int = 8
     init: str = "xavier"
     evidence: str = "exp"
     evidence_scale: float = 100.0
-    target: Literal["h", "retrieval"] = "h"  # what u follows, over the corpus
+    target: Literal["h", "retrieval"] = "h"  # the target of u, over the corpus
     weight_uncertainty: float = 1.0
     weight_diversity: float = 1.0
     seed: int = 0
@@ -47,29 +47,29 @@ class ProjectionTraining:
 
 @dataclass(frozen=True, slots=True)
 class FeaturePairs:
-    """Features of media and captions, and which caption is said to belong to which medium."""
+    """Features of media and captions, and the medium that each caption is paired with."""
 
-    visual: Array  # (N, P) of a video the mean over its frames
+    visual: Array  # (N, P); for a video the mean over its frames
     text: Array  # (M, Q)
     owners: Array  # (M,) row of the medium; wrong for shuffled captions
     frames: Array | None = None  # (N, J, P) of videos
-    mask: Array | None = None  # (N, J) which frames are there
+    mask: Array | None = None  # (N, J) False for padding
 
     def take_media(self, start: int, stop: int) -> "FeaturePairs":
-        kept = (self.owners >= start) & (self.owners < stop)
+        selected = (self.owners >= start) & (self.owners < stop)
         frames = None if self.frames is None else self.frames[start:stop]
         mask = None if self.mask is None else self.mask[start:stop]
-        return FeaturePairs(self.visual[start:stop], self.text[kept], self.owners[kept] - start, frames, mask)
+        return FeaturePairs(self.visual[start:stop], self.text[selected], self.owners[selected] - start, frames, mask)
 
     def media(self) -> tuple[Tensor, Tensor | None]:
-        """What is projected, (N, J, P) with its mask, or (N, P) of images."""
+        """Features of the frames (N, J, P) with their mask, or features of images (N, P)."""
         if self.frames is None or self.mask is None:
             return torch.from_numpy(self.visual), None
         return torch.from_numpy(self.frames), torch.from_numpy(self.mask)
 
 
 class Projections(nn.Module):
-    """What is trained: standardised features to unit vectors, and the prototype head."""
+    """The trained model: maps standardized features to unit vectors, and holds the prototype head."""
 
     mean_visual: Tensor
     mean_text: Tensor
@@ -87,12 +87,12 @@ class Projections(nn.Module):
             self.visual = nn.Linear(visual.shape[1], config.dim)
             self.text = nn.Linear(text.shape[1], config.dim)
         self.log_scale = nn.Parameter(torch.tensor(math.log(1 / 0.07)))
-        self.head = PrototypeHead(head_config(config), seed=config.seed)
+        self.head = PrototypeHead(make_head_config(config), seed=config.seed)
 
     def embed_visual(self, features: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """Media (N, D) and their frames (N, J, D), which images do not have."""
-        each = F.normalize(self.visual((features - self.mean_visual) / self.spread[0]), dim=-1)
-        return (each, None) if mask is None else (pool_frames(each, mask), each)
+        """Embeddings of media (N, D), and of their frames (N, J, D) if they are videos."""
+        vectors = F.normalize(self.visual((features - self.mean_visual) / self.spread[0]), dim=-1)
+        return (vectors, None) if mask is None else (pool_frames(vectors, mask), vectors)
 
     def embed_text(self, features: Tensor) -> Tensor:
         return F.normalize(self.text((features - self.mean_text) / self.spread[1]), dim=-1)
@@ -105,7 +105,7 @@ class Projections(nn.Module):
         return EmbeddingSet(media, text, np.arange(len(visual)), pairs.owners)
 
 
-def head_config(config: ProjectionTraining) -> HeadConfig:
+def make_head_config(config: ProjectionTraining) -> HeadConfig:
     return HeadConfig(
         dim=config.dim,
         prototypes=config.prototypes,
@@ -115,17 +115,19 @@ def head_config(config: ProjectionTraining) -> HeadConfig:
     )
 
 
-def train(pairs: FeaturePairs, config: ProjectionTraining, weights: Array | None = None) -> Projections:
-    """Adam with a warm-up and a cosine decay over all pairs, each seen once an epoch. `weights` (M,) are of InfoNCE."""
+def train_projections(pairs: FeaturePairs, config: ProjectionTraining, weights: Array | None = None) -> Projections:
+    """Train on all pairs, each once an epoch, with AdamW, warm-up and cosine decay; `weights` (M,) are for InfoNCE."""
     model = Projections(pairs, config)
     target = RetrievalTarget() if config.target == "retrieval" else CorpusTarget(config.dim)
     (visual, mask), text = pairs.media(), torch.from_numpy(pairs.text)
     owners = torch.from_numpy(pairs.owners.astype(np.int64))
     weight = torch.ones(len(text)) if weights is None else torch.from_numpy(weights.astype(np.float32))
-    bank = list(model.head.parameters())
-    rest = [*model.visual.parameters(), *model.text.parameters(), model.log_scale]
+    prototype_weights = list(model.head.parameters())
+    projection_weights = [*model.visual.parameters(), *model.text.parameters(), model.log_scale]
     rates = [config.rate, config.prototype_rate]
-    optimizer = torch.optim.AdamW([{"params": rest}, {"params": bank}], weight_decay=config.weight_decay)
+    optimizer = torch.optim.AdamW(
+        [{"params": projection_weights}, {"params": prototype_weights}], weight_decay=config.weight_decay
+    )
     generator = torch.Generator().manual_seed(config.seed)
     per_epoch = max(1, len(text) // config.batch)
     total = per_epoch * config.epochs
@@ -134,10 +136,10 @@ def train(pairs: FeaturePairs, config: ProjectionTraining, weights: Array | None
             order = torch.randperm(len(text), generator=generator)
         rows = order[step % per_epoch * config.batch :][: config.batch]
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
-            group["lr"] = rate * multiplier(step, total)
+            group["lr"] = rate * scale_projection_rate(step, total)
         media = owners[rows]
-        seen = visual[media], None if mask is None else mask[media]
-        loss = objective(model, target, config, seen, text[rows], media, weight[rows])
+        visual_batch = visual[media], None if mask is None else mask[media]
+        loss = compute_projection_loss(model, target, config, visual_batch, text[rows], media, weight[rows])
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
@@ -146,18 +148,18 @@ def train(pairs: FeaturePairs, config: ProjectionTraining, weights: Array | None
     return model.eval()
 
 
-def multiplier(step: int, total: int) -> float:
+def scale_projection_rate(step: int, total: int) -> float:
     warm = max(1, total // 20)
     if step < warm:
         return (step + 1) / warm
     return 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, total - warm)))
 
 
-def objective(
+def compute_projection_loss(
     model: Projections,
-    target: Target,
+    target: UncertaintyTarget,
     config: ProjectionTraining,
-    visual_features: tuple[Tensor, Tensor | None],  # (B, P), or (B, J, P) and which frames are there
+    visual_features: tuple[Tensor, Tensor | None],  # (B, P) and None, or (B, J, P) and the mask of the frames
     text_features: Tensor,  # (B, Q)
     media: Tensor,  # (B,)
     weights: Tensor,  # (B,)
@@ -165,7 +167,7 @@ def objective(
     (visual, frames), text = model.embed_visual(*visual_features), model.embed_text(text_features)
     similarity = similarity_matrix(visual, frames, visual_features[1], text)
     logits = similarity * model.log_scale.exp()
-    loss = weighted_info_nce(without_false_negatives(logits, media), weights)
+    loss = compute_weighted_info_nce(mask_false_negatives(logits, media), weights)
     if config.weight_uncertainty:
         h_visual, h_text = target(visual, text, logits)
         follow = uncertainty_loss(model.head.uncertainty_visual(visual), h_visual, lam=1.0)
@@ -178,7 +180,7 @@ def objective(
 
 
 def shuffle_captions(pairs: FeaturePairs, share: float, seed: int) -> tuple[FeaturePairs, Array]:
-    """Give a share of the captions to other media; returns the noisy pairs and a mask of the wrong ones."""
+    """Give a share of the captions to other media; returns the noisy pairs and the mask of wrong pairs."""
     generator = np.random.default_rng(seed)
     count = round(share * len(pairs.owners))
     chosen = generator.permutation(len(pairs.owners))[:count]

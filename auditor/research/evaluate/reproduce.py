@@ -1,5 +1,6 @@
-"""From a corpus to one of the paper's tables: encode (or take from the cache), train, analyse, write JSON and SVG."""
+"""Reproduces one of the paper's tables: encode a corpus (or read the cache), train, analyze, write JSON and SVG."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -7,15 +8,46 @@ from typing import Any
 
 import numpy as np
 
-from auditor.report.svg_charts import bar_chart, line_chart
-from auditor.research.evaluate.benchmark_encoding import Encode, EvaluationError, split_shards
-from auditor.research.evaluate.evaluate import VALIDATION_MEDIA, EncodedSplit, check_failed, join, save_results
+from auditor.report.charts import draw_bar_figure, draw_line_figure
+from auditor.research.evaluate.benchmark_evaluation import VALIDATION_MEDIA, save_results
+from auditor.research.evaluate.benchmark_splits import (
+    BenchmarkSplit,
+    EvaluationError,
+    check_failed_share,
+    find_split_shards,
+    join_shards,
+)
+from auditor.research.evaluate.complexity import study_complexity
+from auditor.research.evaluate.noise_study import study_noise
 from auditor.research.evaluate.projection_training import FeaturePairs, ProjectionTraining
-from auditor.research.evaluate.studies import STUDIES, Findings, Study, complexity
-from auditor.research.retrieval import paper_figures
-from auditor.research.retrieval.protocols import PROTOCOLS, Protocol
+from auditor.research.evaluate.studies import (
+    Study,
+    StudyFindings,
+    study_ablation,
+    study_correlation,
+    study_deciles,
+    study_evidence,
+    study_init,
+    study_prototypes,
+    study_removal,
+    study_trust,
+)
+from auditor.research.evaluate.trunk_features import EncodeShards, FeatureShard
+from auditor.research.retrieval.protocols import PROTOCOLS, Protocol, mask_first_captions, read_paper_figures
+from auditor.vectors import average_frames, pad_frames
 
-# Which data each of the paper's tables is about: only there its figures stand beside ours.
+STUDIES: dict[str, Callable[[Study], StudyFindings]] = {
+    "pearson": study_correlation,
+    "removal": study_removal,
+    "trust": study_trust,
+    "deciles": study_deciles,
+    "ablation": study_ablation,
+    "prototypes": study_prototypes,
+    "evidence": study_evidence,
+    "init": study_init,
+    "noise": study_noise,
+}
+# The data of each of the paper's tables: its figures are shown only next to figures from the same data.
 PAPER_DATA = {
     "pearson": ("coco", "msrvtt"),
     "removal": ("msrvtt",),
@@ -28,7 +60,7 @@ PAPER_DATA = {
 }
 
 TRAINED = "projections from scratch, temperature and prototypes, on frozen trunks"
-BOTH = "mean of the whole clip and its best frame"  # as the paper's appendix A
+VIDEO_SIMILARITY = "mean of the whole clip and its best frame"  # as in the paper's appendix A
 
 
 @dataclass(frozen=True)
@@ -38,62 +70,74 @@ class ReproduceConfig:
     data: str | None = None
     train_split: str = "train"
     test_split: str = "test"
-    held_out: float = 1 / 6  # of the training media, for fitting betas; no more than VALIDATION_MEDIA
+    held_out: float = 1 / 6  # share of the training media for fitting betas, at most VALIDATION_MEDIA media
     seeds: int = 3
     epochs: int = 8
     max_failed: float = 0.01  # share of the media of a split that may fail to decode
 
 
-def reproduce(config: ReproduceConfig, encode: Encode | None) -> dict[str, Any]:
-    """The findings of one table as JSON; the paper's own figures beside them where the data is the paper's."""
+def reproduce(config: ReproduceConfig, encode: EncodeShards | None) -> dict[str, Any]:
+    """The findings of one table as JSON, with the paper's own figures if the data is the paper's."""
     if config.table == "complexity":
-        return described(config, complexity(), paper_figures.read_table_figures("complexity"), None)
+        return build_results(config, study_complexity(), read_paper_figures("complexity"), None)
     if config.table not in STUDIES:
         raise EvaluationError(f"unknown table {config.table!r}; one of {', '.join([*STUDIES, 'complexity'])}")
     if config.data is None or encode is None:
         raise EvaluationError(f"the table {config.table} needs --data and --model")
-    study = prepare(config, encode)
+    study = prepare_study(config, encode)
     findings = STUDIES[config.table](study)
     same_data = config.benchmark in PAPER_DATA.get(config.table, ())
-    return described(config, findings, paper_figures.read_table_figures(config.table) if same_data else None, study)
+    return build_results(config, findings, read_paper_figures(config.table) if same_data else None, study)
 
 
-def prepare(config: ReproduceConfig, encode: Encode) -> Study:
-    """Training, validation and test part; the last media of the training split are held out for validation."""
+def prepare_study(config: ReproduceConfig, encode: EncodeShards) -> Study:
+    """Encode the training, validation and test part; the last media of the training split are the validation part."""
     captions = PROTOCOLS[config.benchmark].captions
-    train = encode_split(config, config.train_split, None, encode)
-    test = encode_split(config, config.test_split, captions, encode)
+    train, train_pairs = encode_split(config, config.train_split, None, encode)
+    test, test_pairs = encode_split(config, config.test_split, captions, encode)
     shared = set(train.keys) & set(test.keys)
     if shared:
         raise EvaluationError(f"{len(shared)} media are in both {train.name} and {test.name}, such as {min(shared)}")
     cut = len(train.keys) - min(round(len(train.keys) * config.held_out), VALIDATION_MEDIA)
-    pairs = features(train)
     return Study(
-        train=pairs.take_media(0, cut),
-        validation=pairs.take_media(cut, len(train.keys)),
-        test=features(test),
+        train=train_pairs.take_media(0, cut),
+        validation=train_pairs.take_media(cut, len(train.keys)),
+        test=test_pairs,
         frozen=test.data,
         frozen_train=train.data,
-        similarity="cosine" if test.data.media.frames is None else BOTH,
+        similarity="cosine" if test.data.media.frames is None else VIDEO_SIMILARITY,
         failed={split.name: split.failed for split in (train, test)},
         seeds=config.seeds,
         settings=ProjectionTraining(epochs=config.epochs),
     )
 
 
-def encode_split(config: ReproduceConfig, name: str, captions: int | None, encode: Encode) -> EncodedSplit:
-    split = join(name, list(encode(split_shards(str(config.data), name))), captions)
-    check_failed(split, config.max_failed)
-    return split
+def encode_split(
+    config: ReproduceConfig, name: str, captions: int | None, encode: EncodeShards
+) -> tuple[BenchmarkSplit, FeaturePairs]:
+    shards = list(encode(find_split_shards(str(config.data), name)))
+    split = join_shards(name, [shard.to_embeddings() for shard in shards], captions)
+    check_failed_share(split, config.max_failed)
+    return split, join_features(split, shards, captions)
 
 
-def features(split: EncodedSplit) -> FeaturePairs:
-    visual, text = (np.ascontiguousarray(f, np.float32) for f in (split.visual_features, split.text_features))
-    frames = None if split.frame_features is None else np.ascontiguousarray(split.frame_features, np.float32)
-    return FeaturePairs(visual, text, split.data.text_groups, frames, split.data.media.mask)
+def join_features(split: BenchmarkSplit, shards: Sequence[FeatureShard], captions: int | None) -> FeaturePairs:
+    counts = np.concatenate([shard.counts for shard in shards])
+    visual = np.concatenate([shard.visual_features for shard in shards])
+    text = np.concatenate([shard.text_features[mask_first_captions(shard.owners, captions)] for shard in shards])
+    frames = None if split.data.media.frames is None else pad_frames(visual, counts)[0]
+    return FeaturePairs(
+        average_frames(visual, counts),
+        np.ascontiguousarray(text, np.float32),
+        split.data.text_groups,
+        frames,
+        split.data.media.mask,
+    )
 
 
-def described(config: ReproduceConfig, findings: Findings, printed: Any, study: Study | None) -> dict[str, Any]:
+def build_results(
+    config: ReproduceConfig, findings: StudyFindings, printed: Any, study: Study | None
+) -> dict[str, Any]:
     parts = study and {
         "train": [len(study.train.visual), len(study.train.text)],
         "validation": [len(study.validation.visual), len(study.validation.text)],
@@ -115,20 +159,20 @@ def described(config: ReproduceConfig, findings: Findings, printed: Any, study: 
         "axes": findings.axes,
         "details": findings.details,
         "paper": printed,
-        "incomparable": incomparable(PROTOCOLS[config.benchmark], study) if study else None,
+        "incomparable": explain_incomparable(PROTOCOLS[config.benchmark], study) if study else None,
     }
 
 
-def incomparable(protocol: Protocol, study: Study) -> str | None:
-    """Why figures of this test split cannot stand beside those of a paper; None where it is the whole split."""
+def explain_incomparable(protocol: Protocol, study: Study) -> str | None:
+    """Why figures of this test split cannot be compared with a paper's; None if it is the complete split."""
     media = len(study.test.visual)
     if protocol.media is None or media == protocol.media:
         return None
     return f"this test split has {media:,} media, that of {protocol.benchmark} {protocol.media:,}"
 
 
-def write(results: dict[str, Any], out: Path) -> list[Path]:
-    """`TABLE.json`, and `TABLE.svg` where there is something to draw."""
+def write_results(results: dict[str, Any], out: Path) -> list[Path]:
+    """Write `TABLE.json`, and `TABLE.svg` if the table has a plot; returns their paths."""
     paths = [out / f"{results['table']}.json"]
     out.mkdir(parents=True, exist_ok=True)
     save_results(results, paths[0])
@@ -137,6 +181,6 @@ def write(results: dict[str, Any], out: Path) -> list[Path]:
         paths.append(out / f"{results['table']}.svg")
         lines, bars = results["series"], results["bars"]
         title = results["table"]
-        chart = line_chart(title, x_label, y_label, lines) if lines else bar_chart(title, y_label, bars)
+        chart = draw_line_figure(title, x_label, y_label, lines) if lines else draw_bar_figure(title, y_label, bars)
         paths[1].write_text(chart, encoding="utf-8")
     return paths

@@ -1,7 +1,7 @@
-"""What the paper asks of an uncertainty: does it follow h, does recall rise without the uncertain, is it calibrated?
+"""The paper's tests of an uncertainty: does it follow h, does recall rise without uncertain items, is it calibrated?
 
-Pure functions over embeddings and scores per item. High `u` (and high `h`) is meant to say "hard"; every curve is drawn
-against removal at random and by `h`, the simple mean similarity that `u` is trained to follow.
+Pure functions of embeddings and of scores per item. A high `u` (and a high `h`) should mean "hard". Every curve has two
+references: removal at random, and removal by `h`, the mean similarity that `u` is trained to follow.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,56 +32,56 @@ class ItemScores:
     text: Array  # (M,)
 
 
-def mean_similarity(data: EmbeddingSet, step: int = 512) -> ItemScores:
-    """h: mean similarity of each item to those of the other modality that are not its own."""
+def compute_mean_similarity(data: EmbeddingSet, step: int = 512) -> ItemScores:
+    """h: the mean similarity of each item to the items of the other modality that do not belong to it."""
     totals = np.zeros(len(data.visual)), np.zeros(len(data.text))
     counts = np.zeros(len(data.visual)), np.zeros(len(data.text))
     for start in range(0, len(data.visual), step):
         rows = slice(start, start + step)
-        others = data.visual_groups[rows, None] != data.text_groups[None, :]
-        scores = data.scores(rows, slice(None)) * others
-        totals[0][rows], counts[0][rows] = scores.sum(axis=1), others.sum(axis=1)
+        negative = data.visual_groups[rows, None] != data.text_groups[None, :]
+        scores = data.scores(rows, slice(None)) * negative
+        totals[0][rows], counts[0][rows] = scores.sum(axis=1), negative.sum(axis=1)
         totals[1][:] += scores.sum(axis=0)
-        counts[1][:] += others.sum(axis=0)
+        counts[1][:] += negative.sum(axis=0)
     return ItemScores(totals[0] / np.maximum(counts[0], 1), totals[1] / np.maximum(counts[1], 1))
 
 
-def averaged(runs: Sequence[Any]) -> Any:
-    """The findings of several seeds as one: numbers averaged, what all agree on (names, counts) as it is."""
+def average_runs(runs: Sequence[Any]) -> Any:
+    """Merge the findings of several seeds: average numbers, and keep values that are equal in all (names, counts)."""
     first = runs[0]
     if isinstance(first, Mapping):
-        return {key: averaged([run[key] for run in runs]) for key in first}
+        return {key: average_runs([run[key] for run in runs]) for key in first}
     if isinstance(first, list):
-        return [averaged(same) for same in zip(*runs, strict=True)]
+        return [average_runs(values) for values in zip(*runs, strict=True)]
     return first if all(run == first for run in runs) else float(np.mean(runs))
 
 
-def deviation(values: Sequence[float]) -> float:
-    """Of the population that the values are a sample of (n - 1); one value says nothing of it: NaN."""
+def compute_deviation(values: Sequence[float]) -> float:
+    """Sample standard deviation (n - 1); NaN for a single value."""
     return float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
 
 
-def pearson(a: Array, b: Array) -> float:
+def compute_pearson(a: Array, b: Array) -> float:
     if np.std(a) == 0 or np.std(b) == 0:
         return float("nan")
     return float(np.corrcoef(a, b)[0, 1])
 
 
-def correlation(u: ItemScores, h: ItemScores) -> dict[str, float]:
-    """Pearson correlation of u and h in each modality (the paper's table of PCCs)."""
-    return {"PCC_V": pearson(u.visual, h.visual), "PCC_T": pearson(u.text, h.text)}
+def correlate_scores(u: ItemScores, h: ItemScores) -> dict[str, float]:
+    """Pearson correlation of u and h for each modality (the paper's table of PCCs)."""
+    return {"PCC_V": compute_pearson(u.visual, h.visual), "PCC_T": compute_pearson(u.text, h.text)}
 
 
-def ranks(data: EmbeddingSet, direction: Direction) -> Ranks:
+def rank_queries(data: EmbeddingSet, direction: Direction) -> Ranks:
     return rank_visual_queries(data) if direction == "visual_to_text" else rank_text_queries(data)
 
 
-def recall_at_1(data: EmbeddingSet, direction: Direction) -> float:
-    return Recalls.of(ranks(data, direction)).r1
+def compute_recall_at_1(data: EmbeddingSet, direction: Direction) -> float:
+    return Recalls.of(rank_queries(data, direction)).r1
 
 
-def by_group(data: EmbeddingSet, scores: ItemScores, direction: Direction) -> Array:  # (N,)
-    """The queries' score per medium: its own, or the mean over its captions."""
+def average_by_medium(data: EmbeddingSet, scores: ItemScores, direction: Direction) -> Array:  # (N,)
+    """The score of the query side for each medium: its own score, or the mean over its captions."""
     if direction == "visual_to_text":
         return scores.visual
     position = {int(group): i for i, group in enumerate(data.visual_groups)}
@@ -89,24 +89,24 @@ def by_group(data: EmbeddingSet, scores: ItemScores, direction: Direction) -> Ar
     return np.bincount(rows, scores.text, len(data.visual)) / np.bincount(rows, minlength=len(data.visual))
 
 
-def highest(scores: Array, count: int) -> Array:
-    """Mask of the `count` highest; equal scores by position."""
+def mask_highest(scores: Array, count: int) -> Array:
+    """Mask of the `count` highest scores; of equal scores, the first ones."""
     mask = np.zeros(len(scores), dtype=bool)
     mask[np.argsort(-scores, kind="stable")[:count]] = True
     return mask
 
 
-def removal_curve(
+def compute_removal_curve(
     data: EmbeddingSet,
     orders: Mapping[str, ItemScores],
     direction: Direction,
     shares: Sequence[float] = SHARES,
     random_seeds: int = 5,
 ) -> list[dict[str, float]]:
-    """Figure 3: R@1 when the r most uncertain samples are taken out of the test set, against r drawn at random.
+    """Figure 3: R@1 without the r most uncertain samples of the test set, and without r random ones.
 
     A sample is a medium with its captions, ranked by the uncertainty of the query side. Any removal makes the gallery
-    smaller and the task easier, so only the distance to random removal means anything.
+    smaller and the task easier, so only the difference from random removal is meaningful.
     """
     rows = []
     generators = [np.random.default_rng(seed) for seed in range(random_seeds)]
@@ -115,21 +115,24 @@ def removal_curve(
         count = round(share * len(data.visual))
         row: dict[str, float] = {"share": share, "removed": count}
         for name, scores in orders.items():
-            gone = highest(by_group(data, scores, direction), count)
-            row[name] = recall_at_1(data.take_groups(data.visual_groups[~gone]), direction)
-        drawn = [recall_at_1(data.take_groups(data.visual_groups[~highest(s, count)]), direction) for s in shuffles]
-        row["random"], row["random_sd"] = float(np.mean(drawn)), deviation(drawn)
+            removed = mask_highest(average_by_medium(data, scores, direction), count)
+            row[name] = compute_recall_at_1(data.take_groups(data.visual_groups[~removed]), direction)
+        recalls = [
+            compute_recall_at_1(data.take_groups(data.visual_groups[~mask_highest(s, count)]), direction)
+            for s in shuffles
+        ]
+        row["random"], row["random_sd"] = float(np.mean(recalls)), compute_deviation(recalls)
         rows.append(row)
     return rows
 
 
-def gallery_removal_curve(
+def compute_gallery_removal_curve(
     data: EmbeddingSet,
     orders: Mapping[str, ItemScores],
     direction: Direction,
     shares: Sequence[float] = (0, 0.05, 0.1, 0.2),
 ) -> list[dict[str, float]]:
-    """Figure of the comparison with PCME: the most uncertain items leave the *gallery* (texts in i2t, media in t2i)."""
+    """Comparison with PCME: R@1 without the most uncertain items of the *gallery* (texts in i2t, media in t2i)."""
     rows = []
     texts = direction == "visual_to_text"
     items = len(data.text if texts else data.visual)
@@ -137,46 +140,48 @@ def gallery_removal_curve(
     for share in shares:
         count = round(share * items)
         row: dict[str, float] = {"share": share, "removed": count}
-        named = {name: s.text if texts else s.visual for name, s in orders.items()} | {"random": noise}
-        for name, scores in named.items():
-            kept = ~highest(scores, count)
-            row[name] = recall_at_1(data.take_text(kept) if texts else data.take_visual(kept), direction)
+        score_orders = {name: s.text if texts else s.visual for name, s in orders.items()} | {"random": noise}
+        for name, scores in score_orders.items():
+            gallery = ~mask_highest(scores, count)
+            row[name] = compute_recall_at_1(data.take_text(gallery) if texts else data.take_visual(gallery), direction)
         rows.append(row)
     return rows
 
 
-def uncertain_subsets(
+def compare_uncertain_subsets(
     models: Mapping[str, EmbeddingSet], u: ItemScores, direction: Direction, sizes: Sequence[int]
 ) -> list[dict[str, float]]:
-    """Figure 4: models side by side on the r samples with the highest uncertainty alone."""
+    """Figure 4: R@1 of several models on only the r samples with the highest uncertainty."""
     reference = next(iter(models.values()))
-    uncertainty = by_group(reference, u, direction)
+    uncertainty = average_by_medium(reference, u, direction)
     rows = []
     for size in sizes:
-        chosen = reference.visual_groups[highest(uncertainty, min(size, len(uncertainty)))]
+        chosen = reference.visual_groups[mask_highest(uncertainty, min(size, len(uncertainty)))]
         row: dict[str, float] = {"samples": len(chosen)}
-        rows.append(row | {name: recall_at_1(data.take_groups(chosen), direction) for name, data in models.items()})
+        rows.append(
+            row | {name: compute_recall_at_1(data.take_groups(chosen), direction) for name, data in models.items()}
+        )
     return rows
 
 
-def recall_by_bin(scores: Array, hit: Array, bins: int = 10) -> list[dict[str, float]]:
-    """Recall of the queries in each tenth of the score, lowest first."""
-    known = ~np.isnan(hit)
-    order = np.argsort(scores[known], kind="stable")
+def compute_recall_by_bin(scores: Array, hit: Array, bins: int = 10) -> list[dict[str, float]]:
+    """Recall of the queries in each tenth of the score, the lowest tenth first."""
+    answered = ~np.isnan(hit)
+    order = np.argsort(scores[answered], kind="stable")
     return [
         {
             "bin": number + 1,
             "queries": len(part),
-            "score": float(scores[known][part].mean()),
-            "recall": 100 * float(hit[known][part].mean()),
+            "score": float(scores[answered][part].mean()),
+            "recall": 100 * float(hit[answered][part].mean()),
         }
         for number, part in enumerate(np.array_split(order, bins))
         if len(part)
     ]
 
 
-def auroc(scores: Array, wrong: Array) -> float:
-    """Chance that one of the wrong has a higher score than one of the others, ties half; NaN where there is none."""
+def compute_auroc(scores: Array, wrong: Array) -> float:
+    """Probability that a wrong item scores higher than a right one, with ties as half; NaN if one kind is missing."""
     _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
     middle = np.cumsum(counts) - (counts - 1) / 2  # mean rank of each value, from 1
     rank = middle[inverse]
@@ -187,8 +192,8 @@ def auroc(scores: Array, wrong: Array) -> float:
     return float((rank[bad].sum() - positives * (positives + 1) / 2) / (positives * negatives))
 
 
-def falling_fit(x: Array, y: Array) -> tuple[Array, Array]:
-    """Least-squares non-increasing step function of y on x (pooling adjacent violators): knots and values."""
+def fit_decreasing(x: Array, y: Array) -> tuple[Array, Array]:
+    """Least-squares non-increasing step function of y on x (pool adjacent violators): knots and values."""
     order = np.argsort(x, kind="stable")
     blocks: list[list[float]] = []  # sum, count, last x
     for position, value in zip(x[order], y[order], strict=True):
@@ -200,35 +205,35 @@ def falling_fit(x: Array, y: Array) -> tuple[Array, Array]:
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
-    """Does a score predict success? Fitted on one half of the queries, judged on the other."""
+class RecallCalibration:
+    """How well a score predicts success; fitted on one half of the queries, evaluated on the other."""
 
-    auroc: float  # of failing, 0.5: the score says nothing
+    auroc: float  # of failures; 0.5: no better than chance
     brier: float
-    brier_constant: float  # of always saying the mean: the score helps where brier is below
-    expected_error: float  # mean distance of predicted and seen recall over ten bins
+    brier_constant: float  # Brier score of always predicting the mean; the score is useful if `brier` is lower
+    expected_error: float  # mean difference of predicted and observed recall over ten bins
     bins: list[dict[str, float]]
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def calibration(scores: Array, hit: Array, seed: int = 0) -> Calibration:
-    """From a non-increasing fit of recall on the score."""
-    known = np.flatnonzero(~np.isnan(hit))
-    shuffled = np.random.default_rng(seed).permutation(known)
+def calibrate_recall(scores: Array, hit: Array, seed: int = 0) -> RecallCalibration:
+    """Calibrate with a non-increasing fit of recall on the score."""
+    answered = np.flatnonzero(~np.isnan(hit))
+    shuffled = np.random.default_rng(seed).permutation(answered)
     half = len(shuffled) // 2
     fit, test = shuffled[:half], shuffled[half:]
-    knots, values = falling_fit(scores[fit], hit[fit])
+    knots, values = fit_decreasing(scores[fit], hit[fit])
     predicted = values[np.minimum(np.searchsorted(knots, scores[test]), len(values) - 1)]
     bins = []
     for part in np.array_split(np.argsort(predicted, kind="stable"), 10):
         if len(part):
-            seen = float(hit[test][part].mean())
-            bins.append({"predicted": float(predicted[part].mean()), "seen": seen, "queries": len(part)})
+            observed = float(hit[test][part].mean())
+            bins.append({"predicted": float(predicted[part].mean()), "seen": observed, "queries": len(part)})
     error = sum(b["queries"] * abs(b["predicted"] - b["seen"]) for b in bins) / len(test)
-    return Calibration(
-        auroc=auroc(scores[known], 1 - hit[known]),
+    return RecallCalibration(
+        auroc=compute_auroc(scores[answered], 1 - hit[answered]),
         brier=float(((predicted - hit[test]) ** 2).mean()),
         brier_constant=float(((hit[fit].mean() - hit[test]) ** 2).mean()),
         expected_error=error,

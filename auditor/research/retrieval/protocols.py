@@ -1,15 +1,18 @@
-"""How each benchmark is scored: which split, how many captions per medium, which galleries.
+"""The protocol of each benchmark (split, captions per medium, galleries), and the figures that the paper prints.
 
 COCO is reported on all 5,000 test images against their 25,000 captions, and as the mean over five folds of 1,000 x
-5,000 in the order of the split (the released program of the paper has folds of 999 x 4,999); where media are missing
-the folds are cut elsewhere and are not called COCO 1K. MSR-VTT is the 1k-A split with one caption per video. MSVD
-counts other videos, not their sentences, in video-to-text; the stricter count over all sentences is reported beside it.
-DiDeMo has one paragraph per video.
+5,000 in the order of the split (the paper's released program has folds of 999 x 4,999). If media are missing, the folds
+hold other media and are not called COCO 1K. MSR-VTT is the 1k-A split with one caption per video. MSVD counts videos,
+not their sentences, in video-to-text; the stricter count over all sentences is reported as well. DiDeMo has one
+paragraph per video.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +22,7 @@ from auditor.research.retrieval.recall import (
     Recalls,
     RetrievalError,
     RetrievalResult,
-    recall_from_embeddings,
+    compute_recall,
 )
 
 
@@ -27,9 +30,9 @@ from auditor.research.retrieval.recall import (
 class Protocol:
     benchmark: str
     split: str = "test"
-    captions: int | None = None  # the first so many of each medium; None: all
-    media: int | None = None  # what the full split has: fewer is said in the results
-    fold: int | None = None  # media per fold of the second table
+    captions: int | None = None  # use the first so many captions of each medium; None: all
+    media: int | None = None  # media of the complete split; results with fewer say so
+    fold: int | None = None  # media per fold of the second gallery
     collapse_texts: bool = False
     video: bool = False
 
@@ -49,19 +52,19 @@ PROTOCOLS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
-    """Factors of the scores, equation 8; ones where nothing is re-ranked."""
+class RerankWeights:
+    """Factors of the scores, equation 8; all ones without re-ranking."""
 
     visual: Array  # (N,)
     text: Array  # (M,)
 
     @staticmethod
-    def ones(data: EmbeddingSet) -> "Weights":
-        return Weights(np.ones(len(data.visual), np.float32), np.ones(len(data.text), np.float32))
+    def ones(data: EmbeddingSet) -> "RerankWeights":
+        return RerankWeights(np.ones(len(data.visual), np.float32), np.ones(len(data.text), np.float32))
 
 
-def first_captions(owners: Array, count: int | None) -> Array:
-    """Mask of the first `count` captions of each medium, in the order they stand in."""
+def mask_first_captions(owners: Array, count: int | None) -> Array:
+    """Mask of the first `count` captions of each medium."""
     if count is None:
         return np.ones(len(owners), dtype=bool)
     order = np.argsort(owners, kind="stable")
@@ -71,50 +74,50 @@ def first_captions(owners: Array, count: int | None) -> Array:
     return np.asarray(place < count)
 
 
-def score(
+def score_split(
     protocol: Protocol,
     data: EmbeddingSet,
-    weights: Weights | None = None,
+    weights: RerankWeights | None = None,
     split: str | None = None,
     *,
     complete: bool = True,
 ) -> dict[str, RetrievalResult]:
-    """Every gallery of the protocol by name; the first is the one to quote.
+    """The results of every gallery of the protocol, by name; the first is the one to quote.
 
-    Of a split that is not `complete` the folds bear another name: one lost medium shifts all folds behind it.
+    The folds of an incomplete split get another name: one missing medium shifts all folds after it.
     """
-    w = weights or Weights.ones(data)
+    w = weights or RerankWeights.ones(data)
     name = (
         (split or protocol.split)
         if protocol.fold is None
-        else f"{protocol.benchmark.upper()} {_short(len(data.visual))}"
+        else f"{protocol.benchmark.upper()} {_format_gallery_size(len(data.visual))}"
     )
-    scored = partial(recall_from_embeddings, data, visual_weight=w.visual, text_weight=w.text)
+    scored = partial(compute_recall, data, visual_weight=w.visual, text_weight=w.text)
     results = {name: scored(collapse_texts=protocol.collapse_texts)}
     if protocol.collapse_texts:
         results[f"{name}, all sentences"] = scored()
     if protocol.fold and len(data.visual) >= 2 * protocol.fold:
         count = min(5, len(data.visual) // protocol.fold)
-        folds = [_fold(data, w, fold, protocol.fold) for fold in range(count)]
-        official = f"{protocol.benchmark.upper()} {_short(protocol.fold)}"
-        results[official if complete else f"{name}, folds of {protocol.fold}"] = mean_result(folds)
+        folds = [_score_fold(data, w, fold, protocol.fold) for fold in range(count)]
+        official = f"{protocol.benchmark.upper()} {_format_gallery_size(protocol.fold)}"
+        results[official if complete else f"{name}, folds of {protocol.fold}"] = average_results(folds)
     return results
 
 
-def _short(count: int) -> str:
+def _format_gallery_size(count: int) -> str:
     return f"{count // 1000}K" if count % 1000 == 0 else str(count)
 
 
-def _fold(data: EmbeddingSet, weights: Weights, number: int, size: int) -> RetrievalResult:
+def _score_fold(data: EmbeddingSet, weights: RerankWeights, number: int, size: int) -> RetrievalResult:
     visual = np.zeros(len(data.visual), dtype=bool)
     visual[number * size : (number + 1) * size] = True
     text = np.isin(data.text_groups, data.visual_groups[visual])
     part = data.take_visual(visual).take_text(text)
-    return recall_from_embeddings(part, visual_weight=weights.visual[visual], text_weight=weights.text[text])
+    return compute_recall(part, visual_weight=weights.visual[visual], text_weight=weights.text[text])
 
 
-def mean_result(results: Sequence[RetrievalResult]) -> RetrievalResult:
-    """Mean of every figure over folds or seeds."""
+def average_results(results: Sequence[RetrievalResult]) -> RetrievalResult:
+    """The mean of every metric over folds or seeds."""
     if not results:
         raise RetrievalError("no results to average")
 
@@ -124,3 +127,14 @@ def mean_result(results: Sequence[RetrievalResult]) -> RetrievalResult:
         return Recalls(r1, r5, r10, median, mean, direction[0].queries, direction[0].without_positive)
 
     return RetrievalResult(averaged([r.visual_to_text for r in results]), averaged([r.text_to_visual for r in results]))
+
+
+@cache
+def load_paper() -> dict[str, Any]:
+    figures: dict[str, Any] = json.loads(Path(__file__).with_name("paper.json").read_text(encoding="utf-8"))
+    return figures
+
+
+def read_paper_figures(table: str) -> Any:
+    """The figures that the paper prints in one of its tables; an empty list if it has none."""
+    return load_paper().get(table, [])

@@ -1,11 +1,11 @@
 """Retrieval metrics: recall at 1, 5 and 10, median and mean rank, RSum, in both directions, block by block.
 
-A query may have several positives; its rank is that of the best of them. Ties are neither a gift nor a loss: every
+A query may have several positives; its rank is the rank of the best one. Ties neither raise nor lower a figure: every
 figure is the exact expectation over random orders of equal scores. With `g` negatives strictly above the best positive,
-`t` negatives and `p` positives equal to it, the expected rank is `g + (t + p + 1) / (p + 1)` (`1 + g + t/2` for one
-positive) and the chance of a hit in the first k follows from drawing without replacement. So a model that gives every
-pair the same score has the recall of chance, not 100%. Scores from embeddings that differ by less than rounding count
-as equal. Blocks of scores keep 25,000 captions x 5,000 images within some tens of megabytes. Needs numpy only.
+and `t` negatives and `p` positives equal to it, the expected rank is `g + (t + p + 1) / (p + 1)` (`1 + g + t/2` for one
+positive). The probability of a hit in the first k follows from drawing without replacement. So a model that gives every
+pair the same score has the recall of chance, not 100%. Scores that differ by less than the rounding error count as
+equal. Blocks of scores keep 25,000 captions x 5,000 images within some tens of megabytes. Needs NumPy only.
 """
 
 from collections.abc import Iterator
@@ -25,12 +25,12 @@ ROUNDING = 1e-6  # cosines in float32 differ by up to this between block shapes
 
 
 class RetrievalError(AuditorError):
-    """Embeddings, groups or weights that do not belong together."""
+    """Embeddings, groups or weights that do not match."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingSet:
-    """What is retrieved from what, and which caption belongs to which medium: a positive pair has equal groups."""
+    """Embeddings of media and captions. A medium and a caption of the same group are a positive pair."""
 
     media: MediaVectors  # N of them
     text: Array  # (M, D), L2-normalised
@@ -63,7 +63,7 @@ class EmbeddingSet:
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """Where the best positive of each query stands, ties counted apart."""
+    """The rank of each query's best positive, with ties counted separately."""
 
     greater: Array  # (Q,) negatives strictly above the best positive
     tied_negatives: Array  # (Q,)
@@ -92,7 +92,7 @@ class Ranks:
 
 @dataclass(frozen=True, slots=True)
 class Recalls:
-    """One direction; recalls in percent."""
+    """The metrics of one direction; recalls in percent."""
 
     r1: float
     r5: float
@@ -100,14 +100,14 @@ class Recalls:
     median_rank: float
     mean_rank: float
     queries: int
-    without_positive: int = 0  # queries left out because their positives are not in the gallery
+    without_positive: int = 0  # excluded queries, whose positives are not in the gallery
 
     @staticmethod
     def of(ranks: Ranks) -> "Recalls":
         answerable = ranks.answerable
         count = int(answerable.sum())
         if not count:
-            raise RetrievalError("no query has a positive in the gallery; do captions and media belong together?")
+            raise RetrievalError("no query has a positive in the gallery; do the captions belong to these media?")
         expected = ranks.expected()[answerable]
         r1, r5, r10 = (100 * float(ranks.hit(k)[answerable].mean()) for k in CUTS)
         return Recalls(r1, r5, r10, float(np.median(expected)), float(expected.mean()), count, len(answerable) - count)
@@ -129,7 +129,7 @@ class RetrievalResult:
 
     def to_dict(self) -> dict[str, Any]:
         directions = {"visual_to_text": self.visual_to_text, "text_to_visual": self.text_to_visual}
-        found: dict[str, Any] = {
+        recalls: dict[str, Any] = {
             name: {
                 "R@1": d.r1,
                 "R@5": d.r5,
@@ -141,11 +141,11 @@ class RetrievalResult:
             }
             for name, d in directions.items()
         }
-        return {**found, "RSum": self.rsum}
+        return {**recalls, "RSum": self.rsum}
 
 
-def positive_pairs(query_groups: Array, gallery_groups: Array) -> tuple[Array, Array]:
-    """Row and column of every positive pair, without a matrix of them."""
+def find_positive_pairs(query_groups: Array, gallery_groups: Array) -> tuple[Array, Array]:
+    """Row and column of every positive pair, without a matrix of all pairs."""
     order = np.argsort(gallery_groups, kind="stable")
     arranged = gallery_groups[order]
     first = np.searchsorted(arranged, query_groups, side="left")
@@ -157,7 +157,7 @@ def positive_pairs(query_groups: Array, gallery_groups: Array) -> tuple[Array, A
 
 def rank_block(scores: Array, query_groups: Array, gallery_groups: Array, tolerance: float) -> Ranks:
     """Ranks of some queries (rows) against the whole gallery (columns)."""
-    rows, columns = positive_pairs(query_groups, gallery_groups)
+    rows, columns = find_positive_pairs(query_groups, gallery_groups)
     positive = scores[rows, columns]
     best = np.full(len(scores), -np.inf, dtype=scores.dtype)
     np.maximum.at(best, rows, positive)
@@ -167,17 +167,17 @@ def rank_block(scores: Array, query_groups: Array, gallery_groups: Array, tolera
     return Ranks(greater, reaching - greater - tied_positives, tied_positives)
 
 
-def collapse(scores: Array, groups: Array) -> tuple[Array, Array]:
-    """The best score of each group of columns, and the groups: a medium's captions become one gallery item.
+def collapse_captions(scores: Array, groups: Array) -> tuple[Array, Array]:
+    """The best score of each group of columns, and the groups: the captions of a medium become one gallery item.
 
-    Video-to-text retrieval on MSVD is published this way: the rank counts other videos, not their forty sentences.
+    Figures of video-to-text retrieval on MSVD are published this way: ranks count videos, not their forty sentences.
     """
     order = np.argsort(groups, kind="stable")
     names, starts = np.unique(groups[order], return_index=True)
     return np.maximum.reduceat(scores[:, order], starts, axis=1), names
 
 
-def _joined(parts: list[Ranks]) -> Ranks:
+def _concatenate_ranks(parts: list[Ranks]) -> Ranks:
     return Ranks(
         np.concatenate([p.greater for p in parts]),
         np.concatenate([p.tied_negatives for p in parts]),
@@ -185,7 +185,7 @@ def _joined(parts: list[Ranks]) -> Ranks:
     )
 
 
-def _blocks(queries: int, gallery: int, scores: int) -> Iterator[slice]:
+def _iterate_blocks(queries: int, gallery: int, scores: int) -> Iterator[slice]:
     step = max(1, scores // max(1, gallery))
     for start in range(0, queries, step):
         yield slice(start, min(start + step, queries))
@@ -194,21 +194,21 @@ def _blocks(queries: int, gallery: int, scores: int) -> Iterator[slice]:
 def rank_visual_queries(
     data: EmbeddingSet,
     *,
-    visual_weight: Array | None = None,  # (N,) factors of equation 8; None: no re-ranking
+    visual_weight: Array | None = None,  # (N,) factors of equation 8; None: do not re-rank
     text_weight: Array | None = None,  # (M,)
     collapse_texts: bool = False,
     tolerance: float = ROUNDING,
     block_scores: int = BLOCK_SCORES,
 ) -> Ranks:
-    """Ranks of each medium's best caption."""
+    """The rank of each medium's best caption."""
     parts = []
-    for rows in _blocks(len(data.visual), len(data.text), block_scores):
-        scores = _weighted(data.scores(rows, slice(None)), _cut(visual_weight, rows), text_weight)
+    for rows in _iterate_blocks(len(data.visual), len(data.text), block_scores):
+        scores = _apply_weights(data.scores(rows, slice(None)), _slice_weight(visual_weight, rows), text_weight)
         groups = data.text_groups
         if collapse_texts:
-            scores, groups = collapse(scores, groups)
+            scores, groups = collapse_captions(scores, groups)
         parts.append(rank_block(scores, data.visual_groups[rows], groups, tolerance))
-    return _joined(parts)
+    return _concatenate_ranks(parts)
 
 
 def rank_text_queries(
@@ -219,19 +219,19 @@ def rank_text_queries(
     tolerance: float = ROUNDING,
     block_scores: int = BLOCK_SCORES,
 ) -> Ranks:
-    """Ranks of each caption's medium."""
+    """The rank of each caption's medium."""
     parts = []
-    for rows in _blocks(len(data.text), len(data.visual), block_scores):
-        scores = _weighted(data.scores(slice(None), rows), visual_weight, _cut(text_weight, rows)).T
+    for rows in _iterate_blocks(len(data.text), len(data.visual), block_scores):
+        scores = _apply_weights(data.scores(slice(None), rows), visual_weight, _slice_weight(text_weight, rows)).T
         parts.append(rank_block(scores, data.text_groups[rows], data.visual_groups, tolerance))
-    return _joined(parts)
+    return _concatenate_ranks(parts)
 
 
-def _cut(weight: Array | None, rows: slice) -> Array | None:
+def _slice_weight(weight: Array | None, rows: slice) -> Array | None:
     return None if weight is None else weight[rows]
 
 
-def _weighted(scores: Array, visual: Array | None, text: Array | None) -> Array:
+def _apply_weights(scores: Array, visual: Array | None, text: Array | None) -> Array:
     if visual is not None:
         scores = scores * visual[:, None]
     if text is not None:
@@ -239,7 +239,7 @@ def _weighted(scores: Array, visual: Array | None, text: Array | None) -> Array:
     return scores
 
 
-def recall_from_embeddings(
+def compute_recall(
     data: EmbeddingSet,
     *,
     visual_weight: Array | None = None,
@@ -248,7 +248,7 @@ def recall_from_embeddings(
     tolerance: float = ROUNDING,
     block_scores: int = BLOCK_SCORES,
 ) -> RetrievalResult:
-    """Both directions, block by block; the full matrix of scores never exists."""
+    """Recall in both directions, block by block; the full matrix of scores is never in memory."""
     visual = rank_visual_queries(
         data,
         visual_weight=visual_weight,
@@ -260,25 +260,4 @@ def recall_from_embeddings(
     text = rank_text_queries(
         data, visual_weight=visual_weight, text_weight=text_weight, tolerance=tolerance, block_scores=block_scores
     )
-    return RetrievalResult(Recalls.of(visual), Recalls.of(text))
-
-
-def recall_from_similarity(
-    similarity: Array,  # (N, M) media x captions
-    text_to_visual: Array | None = None,  # (M,) row of each caption's medium; None: caption i belongs to medium i
-    *,
-    collapse_texts: bool = False,
-    tolerance: float = 0.0,
-) -> RetrievalResult:
-    """Both directions from a matrix of scores that is already there."""
-    scores = np.asarray(similarity)
-    media, captions = scores.shape
-    if text_to_visual is None and media != captions:
-        raise RetrievalError(f"{captions} captions for {media} media: say which caption belongs to which medium")
-    text_groups = np.arange(captions) if text_to_visual is None else np.asarray(text_to_visual)
-    if len(text_groups) != captions:
-        raise RetrievalError(f"{len(text_groups)} owners named for {captions} captions")
-    gallery, gallery_groups = collapse(scores, text_groups) if collapse_texts else (scores, text_groups)
-    visual = rank_block(gallery, np.arange(media), gallery_groups, tolerance)
-    text = rank_block(scores.T, text_groups, np.arange(media), tolerance)
     return RetrievalResult(Recalls.of(visual), Recalls.of(text))

@@ -1,9 +1,9 @@
-"""Weights of pairs for training on noisy corpora: what an audit thinks of a pair decides how much it counts.
+"""Weights of pairs for training on noisy corpora: 1 - p_mismatch, or the weights of a table.
 
-They come from an audit, local or remote, corrected by people's labels where it has any; from the table that `auditor
-weigh` writes; or from any Parquet with p_mismatch, where a pair weighs 1 - p_mismatch. A pair is found by key and
-caption_index, as the audit and training count captions alike. Where the table also tells the caption (an audit does) it
-must be the same one, and keys that several shards share are told apart by the shard.
+They come from an audit, local or remote, corrected by people's labels if it has any; from the table that `auditor
+weigh` writes; or from any Parquet file with p_mismatch. A pair is looked up by key and caption_index, which audit and
+training count in the same way. If the table has the caption, as an audit does, it must be equal to the corpus's. Keys
+that occur in several shards are distinguished by the shard.
 """
 
 import math
@@ -13,128 +13,134 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from auditor.audit_folder.folder import Folder, split_target
-from auditor.audit_folder.manifest import NAME as MANIFEST
+from auditor.audit_folder.manifest import MANIFEST_NAME as MANIFEST
 from auditor.errors import AuditorError
 from auditor.query.database import AuditDatabase
 from auditor.query.sandbox import Limits
 from auditor.research.train.training_reader import Draw
 
 PAIR = ("key", "caption_index")
-TELLING = ("shard", "caption")  # columns that an audit has besides
+OPTIONAL_COLUMNS = ("shard", "caption")  # an audit has them
 
 
 class PairWeightError(AuditorError):
     """A table of weights that cannot be used."""
 
 
-class Rating(NamedTuple):
-    """What the table says of one pair."""
+class PairRating(NamedTuple):
+    """A row of the table for one pair."""
 
-    weight: float | None  # None: it was never scored, and weighs 1
+    weight: float | None  # None: the pair was not scored, and weighs 1
     shard: str | None
-    caption: int | None  # its hash
+    caption: int | None  # hash of the caption
 
 
 class PairWeights:
-    """The weight of each (key, caption_index); 1 for pairs that the table does not know."""
+    """The weight of each (key, caption_index); 1 for pairs that are not in the table."""
 
-    def __init__(self, ratings: dict[tuple[str, int], list[Rating]], path: str) -> None:
+    def __init__(self, ratings: dict[tuple[str, int], list[PairRating]], path: str) -> None:
         self.ratings, self.path = ratings, path
 
     @classmethod
     def read(cls, path: str) -> "PairWeights":
-        """From a Parquet file, a folder of them, or an audit."""
-        ratings: dict[tuple[str, int], list[Rating]] = {}
-        for key, index, weight, shard, caption in rows(path):
-            known = ratings.setdefault((key, index), [])
-            unscored = [rating for rating in known if rating.shard == shard and rating.weight is None]
-            if weight is None and any(rating.shard == shard for rating in known):
-                continue  # a repetition of the key, which is not trained on either
+        """Read the weights from a Parquet file, a folder of Parquet files, or an audit."""
+        ratings: dict[tuple[str, int], list[PairRating]] = {}
+        for key, index, weight, shard, caption in read_weight_rows(path):
+            pair_ratings = ratings.setdefault((key, index), [])
+            unscored = [rating for rating in pair_ratings if rating.shard == shard and rating.weight is None]
+            if weight is None and any(rating.shard == shard for rating in pair_ratings):
+                continue  # a duplicate key, which training skips as well
             for rating in unscored:
-                known.remove(rating)
-            known.append(Rating(weight, shard, None if caption is None else hash(caption)))
+                pair_ratings.remove(rating)
+            pair_ratings.append(PairRating(weight, shard, None if caption is None else hash(caption)))
         return cls(ratings, path)
 
-    def of(self, draws: Iterable[Draw]) -> list[float]:
-        """The weight of each; that of joined captions is the mean of theirs."""
-        return [sum(self.one(draw, index) for index in draw.captions) / len(draw.captions) for draw in draws]
+    def weigh_draws(self, draws: Iterable[Draw]) -> list[float]:
+        """The weight of each draw; joined captions weigh their mean."""
+        return [sum(self.weigh_caption(draw, index) for index in draw.captions) / len(draw.captions) for draw in draws]
 
-    def one(self, draw: Draw, index: int) -> float:
+    def weigh_caption(self, draw: Draw, index: int) -> float:
         sample = draw.sample
-        known = self.ratings.get((sample.key, index))
-        if known is None:
+        pair_ratings = self.ratings.get((sample.key, index))
+        if pair_ratings is None:
             return 1.0
-        mine = known if len(known) == 1 else [rating for rating in known if rating.shard == sample.shard]
-        if len(mine) != 1:
+        matches = (
+            pair_ratings
+            if len(pair_ratings) == 1
+            else [rating for rating in pair_ratings if rating.shard == sample.shard]
+        )
+        if len(matches) != 1:
             raise PairWeightError(
-                f"{self.path} has several pairs of key {sample.key} and none of shard {sample.shard} alone: "
+                f"{self.path} has several pairs of key {sample.key}, but not exactly one of shard {sample.shard}: "
                 "use an audit of this corpus"
             )
-        if mine[0].caption not in (None, hash(sample.captions[index])):
+        if matches[0].caption not in (None, hash(sample.captions[index])):
             raise PairWeightError(
-                f"{self.path} has another caption {index} for key {sample.key} than the corpus: "
-                "audit it again as it is now, each line of a .txt as a caption"
+                f"caption {index} of key {sample.key} in {self.path} is not that of the corpus: "
+                "audit the corpus again, with each line of a .txt as a caption"
             )
-        return 1.0 if mine[0].weight is None else mine[0].weight
+        return 1.0 if matches[0].weight is None else matches[0].weight
 
 
-def rows(path: str) -> Iterator[tuple[str, int, float | None, str | None, str | None]]:
-    """Key, caption_index, weight, shard and caption, the last two as far as they are there."""
-    for batch in batches(path):
+def read_weight_rows(path: str) -> Iterator[tuple[str, int, float | None, str | None, str | None]]:
+    """Key, caption_index, weight, shard and caption of each row; the last two are None if the table lacks them."""
+    for batch in read_weight_batches(path):
         absent = [None] * batch.num_rows
         names = batch.schema.names
         measure = "weight" if "weight" in names else "p_mismatch"
-        weights = [None if x is None else weight_of(measure, x, path) for x in batch[measure].to_pylist()]
+        weights = [None if x is None else convert_to_weight(measure, x, path) for x in batch[measure].to_pylist()]
         pairs = [batch[name].to_pylist() for name in PAIR]
-        told = [batch[name].to_pylist() if name in names else absent for name in TELLING]
-        yield from zip(*pairs, weights, *told, strict=True)
+        optional = [batch[name].to_pylist() if name in names else absent for name in OPTIONAL_COLUMNS]
+        yield from zip(*pairs, weights, *optional, strict=True)
 
 
-def weight_of(measure: str, x: float, path: str) -> float:
+def convert_to_weight(measure: str, x: float, path: str) -> float:
     weight = x if measure == "weight" else 1.0 - x
     if not 0.0 <= weight < math.inf or (measure == "p_mismatch" and weight > 1.0):
-        bounds = "be a number from 0 up" if measure == "weight" else "lie between 0 and 1"
+        bounds = "be a number >= 0" if measure == "weight" else "be between 0 and 1"
         raise PairWeightError(f"{measure} of {path} must {bounds}, not {x:g}")
     return weight
 
 
-def batches(path: str) -> Iterator[pa.RecordBatch]:
-    """What there is of PAIR, a weight and TELLING: from an audit, a Parquet file or a folder of them."""
+def read_weight_batches(path: str) -> Iterator[pa.RecordBatch]:
+    """The columns of PAIR, the weight and OPTIONAL_COLUMNS of an audit, a Parquet file or a folder of them."""
     folder = Folder(path)
     if folder.exists(MANIFEST):
-        yield from audit_batches(path)
+        yield from read_audit_batches(path)
         return
     try:
-        for parent, name in parquet_files(folder):
+        for parent, name in list_parquet_files(folder):
             with parent.open_table(name) as table:
-                yield from table.iter_batches(columns=wanted_columns(path, table.schema_arrow.names))
+                yield from table.iter_batches(columns=choose_weight_columns(path, table.schema_arrow.names))
     except (OSError, pa.ArrowInvalid) as error:
         raise PairWeightError(f"cannot read the weights of {path}: {error}") from error
 
 
-def parquet_files(folder: Folder) -> Iterator[tuple[Folder, str]]:
-    """A file itself, or all that a folder holds but hidden ones (`_SUCCESS`, `.part-…`), each with where it is."""
+def list_parquet_files(folder: Folder) -> Iterator[tuple[Folder, str]]:
+    """The file itself, or all files of a folder except hidden ones (`_SUCCESS`, `.part-…`), with their folders."""
     if folder.fs.isfile(folder.root):
         yield split_target(folder.address(""))
         return
-    found = [str(path).removeprefix(folder.root).lstrip("/") for path in sorted(folder.fs.find(folder.root))]
-    names = [name for name in found if not any(part.startswith((".", "_")) for part in name.split("/"))]
+    paths = [str(path).removeprefix(folder.root).lstrip("/") for path in sorted(folder.fs.find(folder.root))]
+    names = [name for name in paths if not any(part.startswith((".", "_")) for part in name.split("/"))]
     if not names:
-        raise FileNotFoundError("no Parquet file is there")
+        raise FileNotFoundError("it holds no Parquet file")
     yield from ((folder, name) for name in names)
 
 
-def audit_batches(path: str) -> Iterator[pa.RecordBatch]:
+def read_audit_batches(path: str) -> Iterator[pa.RecordBatch]:
     with AuditDatabase(path, limits=Limits(seconds=None)) as database:
         if database.state != "complete":
             raise PairWeightError(f"{path} is not finished (state: {database.state}): finish the audit first")
-        yield from database.sandbox.stream(f"SELECT {', '.join((*PAIR, 'p_mismatch', *TELLING))} FROM measured")
+        yield from database.sandbox.stream(
+            f"SELECT {', '.join((*PAIR, 'p_mismatch', *OPTIONAL_COLUMNS))} FROM measured"
+        )
 
 
-def wanted_columns(path: str, names: list[str]) -> list[str]:
+def choose_weight_columns(path: str, names: list[str]) -> list[str]:
     measure = "weight" if "weight" in names else "p_mismatch"
     if missing := [name for name in (*PAIR, measure) if name not in names]:
         raise PairWeightError(
             f"{path} has no column {missing[0]}; weights need {', '.join(PAIR)}, weight or p_mismatch"
         )
-    return [*PAIR, measure, *(name for name in TELLING if name in names)]
+    return [*PAIR, measure, *(name for name in OPTIONAL_COLUMNS if name in names)]

@@ -1,8 +1,8 @@
-"""The training loader: any corpus the audit reads to batches of pixels and captions, split by training process.
+"""Loads batches of pixels and captions from any corpus that an audit can read, divided among training processes.
 
-What is read, and in which order, is in auditor/research/train/training_reader.py; decoding runs in the killable processes of a pool, so a
-file that crashes or hangs a decoder is a failure that is counted. The loader knows where it is in the order, so that a
-run that was killed goes on with the very batch that would have come next.
+training_reader.py decides what is read, and in which order. The processes of a pool decode, so a file that crashes or
+hangs its decoder counts as a failure and does no other harm. The loader stores its position in the order, so that a run
+that was killed resumes with the next batch.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -13,9 +13,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from auditor.corpus.sample import by_span
-from auditor.research.train.training_reader import Draw, Failure, LoaderConfig, Position, Reader, Task, draw_forever
-from auditor.research.train.training_shards import LoaderError, Shards, assign_slices
+from auditor.corpus.sample import split_by_span
+from auditor.research.train.training_reader import (
+    DecodeTask,
+    Draw,
+    LoaderConfig,
+    Position,
+    TrainingFailure,
+    TrainingReader,
+    draw_passes,
+)
+from auditor.research.train.training_shards import CountedShards, LoaderError, assign_slices
 from auditor.workers.decoder_pool import DecoderPool
 from model.pixels import Pixels
 from model.training.training_processes import ProcessGroup
@@ -34,7 +42,7 @@ class Batch:
 
     @property
     def numbers(self) -> list[int]:
-        """Equal for pairs of the same medium."""
+        """A number for each pair, equal for pairs of the same medium."""
         return [draw.medium for draw in self.draws]
 
     @property
@@ -53,11 +61,11 @@ class MediaBatch:
 
 
 class PairLoader:
-    """Iterates over training batches without end and knows where it is."""
+    """Iterates over training batches without end and tracks its position."""
 
     def __init__(
         self,
-        shards: Shards,
+        shards: CountedShards,
         config: LoaderConfig,
         pool: DecoderPool,
         processes: ProcessGroup = ProcessGroup(),  # noqa: B008 (frozen)
@@ -65,36 +73,36 @@ class PairLoader:
     ) -> None:
         state = state or {"position": (0, 0), "failures": []}
         self.position: Position = (state["position"][0], state["position"][1])
-        self.failures = {f["number"]: Failure(**f) for f in state["failures"]}
-        self.most = shards.most_captions if config.captions == "all" else 1
-        self.name, self.config = processes.rank, config
+        self.failures = {f["number"]: TrainingFailure(**f) for f in state["failures"]}
+        self.passes = shards.most_captions if config.captions == "all" else 1
+        self.rank, self.config = processes.rank, config
         slices = assign_slices(len(shards.shards), processes.rank, processes.size)
-        self.reader = Reader(shards.shards, slices, pool, config, failed=set(self.failures))
+        self.reader = TrainingReader(shards.shards, slices, pool, config, failed=set(self.failures))
 
     def __iter__(self) -> Generator[Batch, None, None]:
         pairs: list[tuple[Draw, Pixels]] = []
-        cycle, good = self.position[0] // self.most, sum(self.position)  # a resumed run has seen good ones
-        for draw, found in self.reader.decoded(draw_forever(self.reader, self.position, self.most, self.name)):
-            if draw.position[0] // self.most != cycle:
-                if not good:
-                    raise LoaderError(nothing_decodes(self.failures))
-                cycle, good = draw.position[0] // self.most, 0
-            if isinstance(found, Failure):
-                self.failures[found.number] = found
-            elif found is not None:
-                good += 1
-                pairs.append((draw, found))
+        cycle, decoded = self.position[0] // self.passes, sum(self.position)  # a resumed run has decoded some before
+        for draw, result in self.reader.decode(draw_passes(self.reader, self.position, self.passes, self.rank)):
+            if draw.position[0] // self.passes != cycle:
+                if not decoded:
+                    raise LoaderError(describe_decoding_failure(self.failures))
+                cycle, decoded = draw.position[0] // self.passes, 0
+            if isinstance(result, TrainingFailure):
+                self.failures[result.number] = result
+            elif result is not None:
+                decoded += 1
+                pairs.append((draw, result))
             if len(pairs) == self.config.batch:
                 self.position = draw.position
-                yield Batch(*stack([pixels for _, pixels in pairs]), [draw for draw, _ in pairs])
+                yield Batch(*pad_and_stack([pixels for _, pixels in pairs]), [draw for draw, _ in pairs])
                 pairs = []
 
     def state(self) -> dict[str, Any]:
-        """Where it is, as JSON: a loader made with it goes on with the next batch."""
+        """The position and the failures, for JSON: a loader made with them continues with the next batch."""
         return {"position": list(self.position), "failures": [asdict(failure) for failure in self.failures.values()]}
 
 
-def nothing_decodes(failures: dict[int, Failure]) -> str:
+def describe_decoding_failure(failures: dict[int, TrainingFailure]) -> str:
     first = next(iter(failures.values()), None)
     why = f" (first: {first.key} in {first.shard}: {first.message})" if first else ""
     return f"no medium of the corpus could be decoded{why}"
@@ -105,43 +113,43 @@ class MediaLoader:
 
     def __init__(
         self,
-        shards: Shards,
+        shards: CountedShards,
         config: LoaderConfig,
         pool: DecoderPool,
         processes: ProcessGroup = ProcessGroup(),  # noqa: B008 (frozen)
     ) -> None:
         slices = assign_slices(len(shards.shards), processes.rank, processes.size)
-        self.reader, self.config = Reader(shards.shards, slices, pool, config), config
-        self.failures: dict[int, Failure] = {}
+        self.reader, self.config = TrainingReader(shards.shards, slices, pool, config), config
+        self.failures: dict[int, TrainingFailure] = {}
 
     def __iter__(self) -> Iterator[MediaBatch]:
         media: list[tuple[Draw, Pixels]] = []
-        for draw, found in self.reader.decoded(self.tasks()):
-            if isinstance(found, Failure):
-                self.failures[found.number] = found
-            elif found is not None:
-                media.append((draw, found))
+        for draw, result in self.reader.decode(self.tasks()):
+            if isinstance(result, TrainingFailure):
+                self.failures[result.number] = result
+            elif result is not None:
+                media.append((draw, result))
             if len(media) == self.config.batch:
                 yield self.batch(media)
                 media = []
         if media:
             yield self.batch(media)
 
-    def tasks(self) -> Generator[Task, None, None]:
-        """Every medium of the share once, in order, with all its captions."""
+    def tasks(self) -> Generator[DecodeTask, None, None]:
+        """Every medium of this process's share once, in order, with all its captions."""
         for piece in self.reader.slices:
-            for number, sample, found in self.reader.samples(piece):
-                for one in by_span(sample):
-                    yield Draw(number, one, tuple(range(len(one.captions)))), found
+            for number, sample, content in self.reader.samples(piece):
+                for part in split_by_span(sample):
+                    yield Draw(number, part, tuple(range(len(part.captions)))), content
 
     def batch(self, media: list[tuple[Draw, Pixels]]) -> MediaBatch:
         join = self.config.captions == "join"
         captions = [(draw.caption,) if join else draw.sample.captions for draw, _ in media]
-        return MediaBatch(*stack([pixels for _, pixels in media]), [draw.medium for draw, _ in media], captions)
+        return MediaBatch(*pad_and_stack([pixels for _, pixels in media]), [draw.medium for draw, _ in media], captions)
 
 
-def stack(media: Sequence[Pixels]) -> tuple[Tensor, Tensor]:
-    """Pixels padded to the longest medium, (B, J, H, W, 3), and which frames are real, (B, J)."""
+def pad_and_stack(media: Sequence[Pixels]) -> tuple[Tensor, Tensor]:
+    """Pixels padded to the longest medium, (B, J, H, W, 3), and a mask that is False for padding, (B, J)."""
     longest = max(len(pixels) for pixels in media)
     padded = np.zeros((len(media), longest, *media[0].shape[1:]), dtype=np.uint8)
     mask = np.zeros((len(media), longest), dtype=bool)

@@ -1,8 +1,8 @@
-"""What a training process reads, in an order that depends on the seed only, and the pixels it keeps.
+"""Reads and decodes the samples of one training process, in an order that depends only on the seed, and caches pixels.
 
-A process goes through its share in passes: the slices in random order, then a shuffle buffer over samples that are not
-decoded yet. In each pass a medium comes at most once, with one of its captions, so that two captions of a medium
-seldom meet in a batch. A position is (pass, pairs drawn in it): to resume, the order is replayed without decoding.
+A process reads its share in passes: the slices in random order, then a shuffle buffer over samples that are not decoded
+yet. In each pass a medium occurs at most once, with one of its captions, so two captions of a medium are rarely in one
+batch. A position is (pass, pairs drawn in it). To resume, the order is replayed without decoding.
 """
 
 import math
@@ -16,37 +16,37 @@ import webdataset
 from auditor.corpus.open_corpus import OpenShard, Shard
 from auditor.corpus.read_medium import MediaError
 from auditor.corpus.sample import Kind, Problem, Sample, Span
-from auditor.research.train.training_shards import LoaderError, Slice
+from auditor.research.train.training_shards import LoaderError, ShardSlice
 from auditor.sweep.prefetch import Prefetch
 from auditor.workers.decoder_pool import Decoded, DecoderPool, Stream
 from model.pixels import Pixels
 
 Captions = Literal["all", "one", "join"]
 Position = tuple[int, int]  # (pass, pairs drawn in it)
-AHEAD_BYTES = 64 << 20  # of files that are read ahead of the decoders
+AHEAD_BYTES = 64 << 20  # bytes of files that are read ahead of the decoders
 MEDIUM_BITS = (1 << 62) - 1
-DRAW_BYTES = 64 << 10  # what a pair without a file counts for: about a thousand are drawn ahead
+DRAW_BYTES = 64 << 10  # assumed size of a pair without a file: about a thousand are drawn ahead
 
 
 @dataclass(frozen=True, slots=True)
 class LoaderConfig:
-    """What is read and how. `batch` is the number of pairs this process gets at a time."""
+    """Settings of a loader. `batch` is the number of pairs in a batch of this process."""
 
     batch: int
     captions: Captions = "all"
     shuffle: int = 2000
-    cache_bytes: int = 0  # of this process; 0: nothing is kept
+    cache_bytes: int = 0  # of this process; 0: no cache
     seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """A medium with the caption, or captions, that it comes with this time."""
+    """A medium with the caption, or captions, that were drawn for it."""
 
-    number: int  # of the medium
+    number: int  # of the sample
     sample: Sample
-    captions: tuple[int, ...]  # which of the sample's; several are joined
-    position: Position = (0, 0)  # of the order, after this pair
+    captions: tuple[int, ...]  # indices of the sample's captions; several are joined
+    position: Position = (0, 0)  # in the order, after this pair
 
     @property
     def caption(self) -> str:
@@ -54,23 +54,23 @@ class Draw:
 
     @property
     def span(self) -> Span | None:
-        """What its captions are about; the whole medium where they are about different spans."""
+        """The span of its captions; None (the whole medium) if their spans differ."""
         spans = {self.sample.spans[index] for index in self.captions} if self.sample.spans else {None}
         return spans.pop() if len(spans) == 1 else None
 
     @property
     def medium(self) -> int:
-        """Equal for pairs of the same medium, also in another process; a span is a medium of its own."""
+        """A number that is equal for pairs of the same medium in all processes; a span is a medium of its own."""
         span = self.span
         if span is None:
             return self.number
-        times = (math.inf if math.isnan(time) else time for time in (span.start, span.end))  # no NaN equals another
+        times = (math.inf if math.isnan(time) else time for time in (span.start, span.end))  # NaN does not equal NaN
         return -1 - (hash((self.number, *times)) & MEDIUM_BITS)
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """A sample, or a span of one, that gave no pixels."""
+class TrainingFailure:
+    """A sample, or a span of one, that could not be decoded."""
 
     number: int  # of the medium: Draw.medium
     shard: str
@@ -79,151 +79,153 @@ class Failure:
     message: str
 
 
-Found = bytes | Problem | None  # the file, why it cannot be had, or None where it is not needed
-Read = tuple[int, Sample, Found]
-Task = tuple[Draw, Found]
+FileContent = bytes | Problem | None  # the file's bytes, why they cannot be read, or None if they are not needed
+NumberedSample = tuple[int, Sample, FileContent]
+DecodeTask = tuple[Draw, FileContent]
 
 
 @dataclass
-class Reader:
-    """Reads and decodes the slices of one process, and keeps pixels while they fit into its budget."""
+class TrainingReader:
+    """Reads and decodes the slices of one process, and caches pixels up to a size limit."""
 
     shards: Sequence[Shard]
-    slices: Sequence[Slice]
+    slices: Sequence[ShardSlice]
     pool: DecoderPool
     config: LoaderConfig
-    kept: dict[int, Pixels] = field(default_factory=dict)  # by medium
+    cached_pixels: dict[int, Pixels] = field(default_factory=dict)  # by medium
     failed: set[int] = field(default_factory=set)
-    contents: dict[Slice, list[tuple[int, Sample]]] = field(default_factory=dict)  # only when caching
-    used: int = 0
+    contents: dict[ShardSlice, list[tuple[int, Sample]]] = field(default_factory=dict)  # only when caching
+    used_bytes: int = 0
 
-    def samples(self, piece: Slice) -> Iterator[Read]:
-        """The samples of a slice in fixed order: from memory when all its pixels are there, else from the shard."""
-        known = self.contents.get(piece)
-        if known is not None and all(self.is_done(number, sample) for number, sample in known):
-            yield from ((number, sample, None) for number, sample in known)
+    def samples(self, piece: ShardSlice) -> Iterator[NumberedSample]:
+        """The samples of a slice in a fixed order: from memory if all its pixels are cached, else from the shard."""
+        cached = self.contents.get(piece)
+        if cached is not None and all(self.is_done(number, sample) for number, sample in cached):
+            yield from ((number, sample, None) for number, sample in cached)
             return
         with self.shards[piece.shard].open() as opened:
             contents = list(piece.samples(opened))
             if self.config.cache_bytes:
                 self.contents[piece] = contents
             for number, sample in contents:
-                yield number, sample, None if self.is_done(number, sample) else read(opened, sample)
+                yield number, sample, None if self.is_done(number, sample) else read_media_bytes(opened, sample)
 
     def is_done(self, number: int, sample: Sample) -> bool:
-        """Whether nothing of a sample needs its file: of a video with timed captions, none of its spans."""
+        """Whether a sample's file is no longer needed; for a video with timed captions, by none of its spans."""
         captions = range(len(sample.captions))
         together = [tuple(captions)] if self.config.captions == "join" else [(index,) for index in captions]
         media = {Draw(number, sample, chosen).medium for chosen in together} if sample.spans else {number}
-        return all(medium in self.kept or medium in self.failed for medium in media)
+        return all(medium in self.cached_pixels or medium in self.failed for medium in media)
 
-    def decoded(self, tasks: Generator[Task, None, None]) -> Iterator[tuple[Draw, Pixels | Failure | None]]:
-        """Pixels (J, H, W, 3) of each draw in its turn; None for a sample that failed before.
+    def decode(
+        self, tasks: Generator[DecodeTask, None, None]
+    ) -> Iterator[tuple[Draw, Pixels | TrainingFailure | None]]:
+        """Pixels (J, H, W, 3) of each draw, in the order of draws; None for a medium that failed before.
 
-        Reading runs ahead in a thread, decoding in the processes of the pool.
+        A thread reads files ahead; the processes of the pool decode them.
         """
-        ahead = Prefetch(tasks, weigh, AHEAD_BYTES)
+        ahead = Prefetch(tasks, measure_task_size, AHEAD_BYTES)
         try:
-            work = ((draw, asked(draw, found), kind_of(draw)) for draw, found in ahead)
+            work = ((draw, make_decoder_input(draw, content), get_media_kind(draw)) for draw, content in ahead)
             for draw, result in self.pool.map(work, lookahead=max(64, 2 * self.config.batch)):
-                done = result.collected() if isinstance(result, Stream) else result
-                yield draw, self.settle(draw, done.pixels if isinstance(done, Decoded) else done)
+                decoded = result.collected() if isinstance(result, Stream) else result
+                yield draw, self.settle(draw, decoded.pixels if isinstance(decoded, Decoded) else decoded)
         finally:
             ahead.close()
 
-    def settle(self, draw: Draw, result: Pixels | Problem | None) -> Pixels | Failure | None:
-        """What becomes of a draw. Its turn decides, not the moment of decoding: so a resumed run decides alike."""
+    def settle(self, draw: Draw, result: Pixels | Problem | None) -> Pixels | TrainingFailure | None:
+        """The pixels of a draw, or its failure, in the order of draws: a resumed run then decides in the same way."""
         number = draw.medium
         if number in self.failed:
             return None
-        if number in self.kept:
-            return self.kept[number]
-        assert result is not None  # only what is kept, or has failed, is not read
+        if number in self.cached_pixels:
+            return self.cached_pixels[number]
+        assert result is not None  # only cached and failed media are not read
         if isinstance(result, Problem):
             self.failed.add(number)
-            return Failure(number, draw.sample.shard, draw.sample.key, result.status, result.message)
-        if self.used + result.nbytes <= self.config.cache_bytes:
-            self.kept[number] = result
-            self.used += result.nbytes
+            return TrainingFailure(number, draw.sample.shard, draw.sample.key, result.status, result.message)
+        if self.used_bytes + result.nbytes <= self.config.cache_bytes:
+            self.cached_pixels[number] = result
+            self.used_bytes += result.nbytes
         return result
 
 
-def asked(draw: Draw, found: Found) -> Found | Stream:
-    """The file, or of a timed caption its span."""
-    return Stream(found, [draw.span]) if draw.sample.spans and isinstance(found, bytes) else found
+def make_decoder_input(draw: Draw, content: FileContent) -> FileContent | Stream:
+    """The decoder's input: the file, or for a timed caption its span of the file."""
+    return Stream(content, [draw.span]) if draw.sample.spans and isinstance(content, bytes) else content
 
 
-def read(opened: OpenShard, sample: Sample) -> bytes | Problem:
-    assert sample.media is not None  # it is usable
+def read_media_bytes(opened: OpenShard, sample: Sample) -> bytes | Problem:
+    assert sample.media is not None  # the sample is usable
     try:
         return opened.read(sample.media)
     except (MediaError, OSError) as error:
         return Problem("missing_media", str(error))
 
 
-def weigh(task: Task) -> int:
+def measure_task_size(task: DecodeTask) -> int:
     return len(task[1]) if isinstance(task[1], bytes) else DRAW_BYTES
 
 
-def kind_of(draw: Draw) -> Kind:
+def get_media_kind(draw: Draw) -> Kind:
     return draw.sample.media.kind if draw.sample.media else "image"
 
 
-def choose_captions(number: int, count: int, turn: int, most: int, config: LoaderConfig) -> tuple[int, ...]:
-    """Which of its `count` captions medium `number` comes with in pass `turn`; none if it is not in this pass.
+def choose_captions(number: int, count: int, pass_number: int, passes: int, config: LoaderConfig) -> tuple[int, ...]:
+    """Which of its `count` captions medium `number` has in pass `pass_number`; empty if it is not in this pass.
 
-    With "all", `most` passes make an epoch: a medium with n captions takes part in n of them, evenly spread, with each
-    caption once. Otherwise it takes part in every pass, and its captions take turns or come together.
+    With "all", an epoch has `passes` passes. A medium with n captions is in n of them, evenly spread, with each caption
+    once. Otherwise it is in every pass, with its captions in turn ("one") or together ("join").
     """
     if config.captions == "join":
         return tuple(range(count))
-    if count == 1 and (most == 1 or config.captions == "one"):
+    if count == 1 and (passes == 1 or config.captions == "one"):
         return (0,)
     if config.captions == "one":
-        return (caption_order(number, count, turn // count, config.seed)[turn % count],)
-    cycle, step = divmod(turn, most)
-    step += random.Random(f"{config.seed} {number}").randrange(most)
-    place = step * count // most
-    if (step + 1) * count // most == place:
+        return (shuffle_caption_indices(number, count, pass_number // count, config.seed)[pass_number % count],)
+    cycle, step = divmod(pass_number, passes)
+    step += random.Random(f"{config.seed} {number}").randrange(passes)
+    place = step * count // passes
+    if (step + 1) * count // passes == place:
         return ()
-    return (caption_order(number, count, cycle, config.seed)[place % count],)
+    return (shuffle_caption_indices(number, count, cycle, config.seed)[place % count],)
 
 
-def caption_order(number: int, count: int, cycle: int, seed: int) -> list[int]:
+def shuffle_caption_indices(number: int, count: int, cycle: int, seed: int) -> list[int]:
     return random.Random(f"{seed} {number} {cycle}").sample(range(count), count)
 
 
-def draw_pass(reader: Reader, turn: int, most: int, name: int) -> Iterator[Task]:
-    """The pairs of one pass in the order in which they are used."""
+def draw_pass(reader: TrainingReader, pass_number: int, passes: int, rank: int) -> Iterator[DecodeTask]:
+    """The pairs of one pass, in the order of their use."""
     config = reader.config
-    order = random.Random(f"{config.seed} {name} {turn}")
+    order = random.Random(f"{config.seed} {rank} {pass_number}")
     slices = order.sample(reader.slices, len(reader.slices))
     tasks = (
-        (number, sample, chosen, found)
+        (number, sample, chosen, content)
         for piece in slices
-        for number, sample, found in reader.samples(piece)
-        if (chosen := choose_captions(number, len(sample.captions), turn, most, config))
+        for number, sample, content in reader.samples(piece)
+        if (chosen := choose_captions(number, len(sample.captions), pass_number, passes, config))
     )
-    shuffled: Iterable[tuple[int, Sample, tuple[int, ...], Found]] = webdataset.shuffle(
+    shuffled: Iterable[tuple[int, Sample, tuple[int, ...], FileContent]] = webdataset.shuffle(
         config.shuffle, initial=config.shuffle, rng=order
     )(tasks)
-    for offset, (number, sample, chosen, found) in enumerate(shuffled, start=1):
-        yield Draw(number, sample, chosen, (turn, offset)), found
+    for offset, (number, sample, chosen, content) in enumerate(shuffled, start=1):
+        yield Draw(number, sample, chosen, (pass_number, offset)), content
 
 
-def draw_forever(reader: Reader, start: Position, most: int, name: int) -> Generator[Task, None, None]:
-    """Pass after pass, from a position on; `most` of them make a cycle in which every sample comes."""
-    turn, skip = start
-    drawn = turn  # in this cycle; a run that is resumed has drawn before
+def draw_passes(reader: TrainingReader, start: Position, passes: int, rank: int) -> Generator[DecodeTask, None, None]:
+    """Draw pass after pass from a position on, without end; `passes` of them make a cycle with every sample."""
+    pass_number, skip = start
+    drawn = pass_number  # in this cycle; a resumed run has drawn before
     while True:
-        for task in draw_pass(reader, turn, most, name):
+        for task in draw_pass(reader, pass_number, passes, rank):
             drawn += 1
             if skip:
                 skip -= 1
             else:
                 yield task
-        turn += 1
-        if turn % most == 0:
+        pass_number += 1
+        if pass_number % passes == 0:
             if not drawn:
-                raise LoaderError("a training process has no samples: there are fewer of them than processes")
+                raise LoaderError("a training process has no samples: there are fewer samples than processes")
             drawn = 0

@@ -1,6 +1,6 @@
-"""A run before its first step: settings and data checked, weights, optimizer and loaders built or brought back.
+"""Prepares a run: checks settings and data, then builds the weights, the optimizer and the loaders, or restores them.
 
-Every complaint about settings or data comes from `prepare`, before anything is written.
+`prepare_run` reports every error in settings or data before anything is written.
 """
 
 import os
@@ -17,34 +17,40 @@ from auditor.errors import AuditorError
 from auditor.research.train.pair_weights import PairWeights
 from auditor.research.train.training_loader import MediaLoader, PairLoader
 from auditor.research.train.training_reader import LoaderConfig
-from auditor.research.train.training_shards import Shards, count_shards
+from auditor.research.train.training_shards import CountedShards, count_shards
 from auditor.workers.decoder_pool import DecoderPool
-from model.backbone import Backbone, device_named
+from model.backbone import Backbone, resolve_device
 from model.training.objective import Learner
-from model.training.trainable import choose_weights, learning_modes, mixes_samples, start_backbone, start_head
+from model.training.trainable import (
+    mixes_samples,
+    select_trainable_weights,
+    set_training_modes,
+    start_backbone,
+    start_head,
+)
 from model.training.training_config import ConfigError, TrainConfig
 from model.training.training_processes import ProcessGroup
 from model.training.training_state import (
     RunState,
     StateError,
     check_folder,
+    collect_parameters,
     load_last,
-    parameters_by_name,
     read_state,
     recover_last,
 )
-from model.training.uncertainty_targets import CorpusTarget, RetrievalTarget, Target
+from model.training.uncertainty_targets import CorpusTarget, RetrievalTarget, UncertaintyTarget
 
-MOST_DECODERS = 8  # where nobody said how many
+MOST_DECODERS = 8  # if the number is not set
 
 
 class TrainError(AuditorError):
-    """A run that cannot start or go on."""
+    """A run that cannot start or continue."""
 
 
 @dataclass
-class Run:
-    """Everything a run works with, ready to start; nothing is written yet."""
+class TrainingRun:
+    """All parts of a run that is ready to start; nothing is written yet."""
 
     config: TrainConfig
     processes: ProcessGroup
@@ -55,7 +61,7 @@ class Run:
     validation: MediaLoader | None
     weights: PairWeights | None
     state: RunState
-    corpora: list[Shards]  # to train and to validate on
+    corpora: list[CountedShards]  # the training corpus and the validation corpus
     per_epoch: int  # steps
     pool: DecoderPool
 
@@ -65,50 +71,52 @@ class Run:
 
     @property
     def pairs_per_step(self) -> int:
-        return pairs_per_step(self.config)
+        return count_step_pairs(self.config)
 
 
-def pairs_per_step(config: TrainConfig) -> int:
+def count_step_pairs(config: TrainConfig) -> int:
     return config.batch_size * config.accumulate
 
 
 def check_settings(config: TrainConfig, processes: int) -> None:
-    """Refuse what no run of so many processes could do."""
+    """Refuse settings that cannot work with this number of processes."""
     if config.batch_size % processes:
         raise ConfigError(f"batch_size {config.batch_size} cannot be divided among {processes} processes")
     if "://" in config.out:
-        raise ConfigError(f"out must be a path that every process sees, not {config.out}")
+        raise ConfigError(f"out must be a path that every process can access, not {config.out}")
 
 
-def prepare(config: TrainConfig, processes: ProcessGroup) -> Run:
-    """Read and check all that a run needs."""
+def prepare_run(config: TrainConfig, processes: ProcessGroup) -> TrainingRun:
+    """Read and check everything that a run needs."""
     check_settings(config, processes.size)
     out = Path(config.out)
     if out.exists():
         check_folder(out)
     shards = count_shards(config.corpus, processes)
     held_out = count_shards(config.val, processes) if config.val else None
-    per_epoch = shards.pairs(config.captions) // pairs_per_step(config)
+    per_epoch = shards.pairs(config.captions) // count_step_pairs(config)
     if not per_epoch:
         raise ConfigError(
-            f"{config.corpus} gives {shards.pairs(config.captions)} pairs an epoch, "
-            f"fewer than the {pairs_per_step(config)} of one step: lower batch_size or accumulate"
+            f"{config.corpus} has {shards.pairs(config.captions)} pairs an epoch, "
+            f"fewer than the {count_step_pairs(config)} of one step: lower batch_size or accumulate"
         )
-    last = resumable(config, processes, out)
+    last = find_saved_state(config, processes, out)
     learner = build_learner(config)
     optimizer = build_optimizer(config, learner)
     state = RunState()
     if last:
         _, state = read_state(last)
         load_last(last, learner, optimizer)
-    scaler = torch.amp.GradScaler(learner.backbone.device.type, enabled=mixed(config, learner) == torch.float16)
+    scaler = torch.amp.GradScaler(
+        learner.backbone.device.type, enabled=choose_mixed_dtype(config, learner) == torch.float16
+    )
     if state.scaler:
         scaler.load_state_dict(state.scaler)
     weights = PairWeights.read(config.weights) if config.weights else None
-    position = loader_state(state, processes)
-    reading = loader_config(config, processes)
-    pool = DecoderPool(learner.backbone.pixels, config.frames, decoders(config, processes))
-    return Run(
+    position = get_loader_state(state, processes)
+    reading = make_loader_config(config, processes)
+    pool = DecoderPool(learner.backbone.pixels, config.frames, choose_decoder_count(config, processes))
+    return TrainingRun(
         config,
         processes,
         learner,
@@ -124,32 +132,29 @@ def prepare(config: TrainConfig, processes: ProcessGroup) -> Run:
     )
 
 
-def resumable(config: TrainConfig, processes: ProcessGroup, out: Path) -> Path | None:
-    """The state to go on from; the first process looks, so that all agree."""
-    found = processes.share(str(recover_last(out) or "") if processes.first and out.is_dir() else "")[0]
-    if not found:
+def find_saved_state(config: TrainConfig, processes: ProcessGroup, out: Path) -> Path | None:
+    """The saved state to resume from; the first process looks for it, so that all agree."""
+    last = processes.share(str(recover_last(out) or "") if processes.first and out.is_dir() else "")[0]
+    if not last:
         return None
-    saved, state = read_state(Path(found))
+    saved, state = read_state(Path(last))
     changed = config.differences(saved)
     if changed:
         name = changed[0]
         raise StateError(
             f"{out} holds a run with {name} = {getattr(saved, name)!r}, not {getattr(config, name)!r}: "
-            "give the same settings to go on with it, or another --out"
+            "pass the same settings to resume it, or another --out"
         )
     if len(state.loaders or []) != processes.size:
         raise StateError(f"{out} holds a run of {len(state.loaders or [])} processes, not {processes.size}")
-    return Path(found)
+    return Path(last)
 
 
-def loader_state(state: RunState, processes: ProcessGroup) -> dict[str, Any] | None:
-    found = state.loaders[processes.rank] if state.loaders else None
-    if found and "position" not in found:
-        raise StateError("the run was started by an earlier version, which read in another order: give another --out")
-    return found
+def get_loader_state(state: RunState, processes: ProcessGroup) -> dict[str, Any] | None:
+    return state.loaders[processes.rank] if state.loaders else None
 
 
-def loader_config(config: TrainConfig, processes: ProcessGroup) -> LoaderConfig:
+def make_loader_config(config: TrainConfig, processes: ProcessGroup) -> LoaderConfig:
     return LoaderConfig(
         batch=config.batch_size // processes.size,
         captions=config.captions,
@@ -159,39 +164,39 @@ def loader_config(config: TrainConfig, processes: ProcessGroup) -> LoaderConfig:
     )
 
 
-def decoders(config: TrainConfig, processes: ProcessGroup) -> int:
-    """As many as asked for; else this process's share of the cores, as if all processes were on this machine."""
+def choose_decoder_count(config: TrainConfig, processes: ProcessGroup) -> int:
+    """The configured number, or this process's share of the cores, as if all processes were on this machine."""
     return config.decoders or max(1, min(MOST_DECODERS, len(os.sched_getaffinity(0)) // processes.size))
 
 
 def build_learner(config: TrainConfig) -> Learner:
     try:
-        backbone = start_backbone(config, device_named(config.device))
-    except RuntimeError as error:  # a device that is not there
+        backbone = start_backbone(config, resolve_device(config.device))
+    except RuntimeError as error:  # the device does not exist
         raise TrainError(f"cannot use device {config.device}: {str(error).splitlines()[0]}") from error
     head = start_head(config, backbone)
-    choose_weights(backbone, config.train)
-    learning_modes(backbone)
+    select_trainable_weights(backbone, config.train)
+    set_training_modes(backbone)
     head.train()
     if 0 < config.chunk < config.batch_size and mixes_samples(backbone.model):
-        raise ConfigError(f"{config.model} normalises over the batch while it learns: chunk must be 0")
+        raise ConfigError(f"{config.model} uses batch normalization in training: chunk must be 0")
     learner = Learner(
         backbone,
         head,
-        target_of(config, backbone),
+        build_target(config, backbone),
         config.weight_uncertainty,
         config.weight_diversity,
         nullcontext,
     )
-    dtype = mixed(config, learner)
+    dtype = choose_mixed_dtype(config, learner)
     if dtype is None:
         return learner
     autocast: Callable[[], AbstractContextManager[None]] = partial(torch.autocast, backbone.device.type, dtype)
     return Learner(backbone, head, learner.target, config.weight_uncertainty, config.weight_diversity, autocast)
 
 
-def target_of(config: TrainConfig, backbone: Backbone) -> Target | None:
-    """What u follows; None is the paper's h, taken in each batch."""
+def build_target(config: TrainConfig, backbone: Backbone) -> UncertaintyTarget | None:
+    """The target of u; None for the paper's h in each batch."""
     if config.target == "paper":
         return None
     if config.target == "retrieval":
@@ -199,11 +204,11 @@ def target_of(config: TrainConfig, backbone: Backbone) -> Target | None:
     return CorpusTarget(backbone.dim, config.target_momentum).to(backbone.device)
 
 
-def mixed(config: TrainConfig, learner: Learner) -> torch.dtype | None:
-    """The lower precision of mixed precision; None for plain fp32."""
+def choose_mixed_dtype(config: TrainConfig, learner: Learner) -> torch.dtype | None:
+    """The lower precision of mixed-precision training; None for fp32."""
     if learner.backbone.device.type != "cuda" or config.precision == "fp32":
         if config.precision in ("bf16", "fp16"):
-            raise ConfigError(f"precision {config.precision} is for CUDA; on the CPU it is fp32")
+            raise ConfigError(f"precision {config.precision} needs CUDA; the CPU supports fp32 only")
         return None
     if config.precision == "auto":
         return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
@@ -211,10 +216,10 @@ def mixed(config: TrainConfig, learner: Learner) -> torch.dtype | None:
 
 
 def build_optimizer(config: TrainConfig, learner: Learner) -> torch.optim.Optimizer:
-    """Encoders with their own rate; weight decay on matrices of the encoders only."""
-    named = parameters_by_name(learner)
-    encoders = {name: p for name, p in named.items() if name.startswith("backbone.")}
-    other = [p for name, p in named.items() if name.startswith("head.")]
+    """The optimizer; encoders have their own rate, and weight decay applies only to their matrices."""
+    parameters = collect_parameters(learner)
+    encoders = {name: p for name, p in parameters.items() if name.startswith("backbone.")}
+    other = [p for name, p in parameters.items() if name.startswith("head.")]
     groups: list[dict[str, Any]] = [
         {"params": [p for p in encoders.values() if p.ndim >= 2], "weight_decay": config.weight_decay},
         {"params": [p for p in encoders.values() if p.ndim < 2], "weight_decay": 0.0},

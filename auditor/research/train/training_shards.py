@@ -1,6 +1,6 @@
-"""The corpus of a run: any that the audit reads, its usable samples counted, and which of them each process reads.
+"""Counts the usable samples of a training corpus and assigns them to the training processes.
 
-A sample is usable where the audit's reader finds nothing wrong with it; the others are left out and counted by reason.
+A sample is usable if the corpus reader finds no problem with it; the others are left out and counted by reason.
 """
 
 from collections import Counter
@@ -16,24 +16,24 @@ from model.training.training_processes import ProcessGroup
 
 
 class LoaderError(AuditorError):
-    """Data that cannot be trained on."""
+    """A corpus that cannot be used for training."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardCount:
-    """What there is to train on in a shard, and what is wrong with the rest."""
+    """The usable samples of a shard, and the problems of the others."""
 
     samples: int
     captions: int
     most_captions: int  # of one sample
     left_out: Counter[str]  # samples by status
-    example: str | None = None  # of what is left out
-    problem: str | None = None  # of the shard itself: a truncated tail, say
+    example: str | None = None  # of a sample that is left out
+    problem: str | None = None  # of the shard itself, such as a truncated end
 
 
 @dataclass(frozen=True, slots=True)
-class Shards:
-    """The shards of a corpus, counted."""
+class CountedShards:
+    """The shards of a corpus with their counts."""
 
     shards: Sequence[Shard]
     counts: Sequence[ShardCount]
@@ -52,7 +52,7 @@ class Shards:
 
     @property
     def left_out(self) -> Counter[str]:
-        """Samples that reading alone found unusable, by status."""
+        """The number of unusable samples by status, before any decoding."""
         return sum((count.left_out for count in self.counts), Counter[str]())
 
     @property
@@ -65,48 +65,48 @@ class Shards:
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
-    """Every `parts`-th usable sample of a shard, from `part` on: what one process reads of it."""
+class ShardSlice:
+    """The samples of a shard that one process reads: every `parts`-th usable sample, starting at `part`."""
 
     shard: int
     part: int = 0
     parts: int = 1
 
     def samples(self, opened: OpenShard) -> Iterator[tuple[int, Sample]]:
-        """Each with a number that is unique in the corpus, and the same even if another sample disappears."""
-        for place, sample in list(usable(opened))[self.part :: self.parts]:
+        """Each sample with a number that is unique in the corpus and does not change if another sample disappears."""
+        for place, sample in list(iterate_usable(opened))[self.part :: self.parts]:
             yield self.shard << 32 | place, sample
 
 
-def usable(opened: OpenShard) -> Iterator[tuple[int, Sample]]:
-    """With their place among all samples of the shard."""
+def iterate_usable(opened: OpenShard) -> Iterator[tuple[int, Sample]]:
+    """The usable samples, each with its position among all samples of the shard."""
     return ((place, sample) for place, sample in enumerate(opened.samples) if sample.problem is None)
 
 
-def count_shards(spec: str, processes: ProcessGroup = ProcessGroup()) -> Shards:  # noqa: B008 (frozen)
-    """List and count the shards of a corpus, each by one of the processes."""
+def count_shards(spec: str, processes: ProcessGroup = ProcessGroup()) -> CountedShards:  # noqa: B008 (frozen)
+    """List the shards of a corpus and count each of them in one of the processes."""
     shards = open_corpus(spec).shards
     try:
-        mine: Any = {i: count_shard(shards[i]) for i in range(processes.rank, len(shards), processes.size)}
-    except AuditorError as error:  # every process must learn of it, or the others would wait for ever
-        mine = error
+        local_counts: Any = {i: count_shard(shards[i]) for i in range(processes.rank, len(shards), processes.size)}
+    except AuditorError as error:  # every process must receive it, or the others would wait forever
+        local_counts = error
     counted: dict[int, ShardCount] = {}
-    for part in processes.share(mine):
+    for part in processes.share(local_counts):
         if isinstance(part, AuditorError):
             raise part
         counted.update(part)
-    found = Shards(shards, [counted[i] for i in range(len(shards))])
-    if not found.samples:
+    corpus = CountedShards(shards, [counted[i] for i in range(len(shards))])
+    if not corpus.samples:
         raise LoaderError(
-            f"{spec} holds no pairs: a sample is a medium with captions{'; '.join(['', *found.examples[:1]])}"
+            f"{spec} holds no pairs: a sample is a medium with captions{'; '.join(['', *corpus.examples[:1]])}"
         )
-    return found
+    return corpus
 
 
 def count_shard(shard: Shard) -> ShardCount:
-    """Reads what names and captions there are, no media."""
+    """Count the samples and captions of a shard, without reading media."""
     with shard.open() as opened:
-        sizes = [len(sample.captions) for _, sample in usable(opened)]
+        sizes = [len(sample.captions) for _, sample in iterate_usable(opened)]
         wrong = [(sample, sample.problem) for sample in opened.samples if sample.problem]
         example = f"{shard.name}: {wrong[0][0].key}: {wrong[0][1].message}" if wrong else None
         problem = f"{shard.name}: {opened.problems[0]}" if opened.problems else None
@@ -114,7 +114,7 @@ def count_shard(shard: Shard) -> ShardCount:
     return ShardCount(len(sizes), sum(sizes), max(sizes, default=0), left_out, example, problem)
 
 
-def assign_slices(shards: int, rank: int, size: int) -> list[Slice]:
-    """The share of one process: whole shards where they divide evenly or are many, else every n-th sample of each."""
+def assign_slices(shards: int, rank: int, size: int) -> list[ShardSlice]:
+    """The share of one process: whole shards if they divide evenly or are many, else every n-th sample of a shard."""
     parts = 1 if shards >= 100 * size else size // gcd(shards, size)
-    return [Slice(shard, part, parts) for shard in range(shards) for part in range(parts)][rank::size]
+    return [ShardSlice(shard, part, parts) for shard in range(shards) for part in range(parts)][rank::size]

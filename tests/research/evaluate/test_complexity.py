@@ -2,12 +2,12 @@
 
 import pytest
 
-from auditor.research.evaluate.complexity import Complexity, count
+from auditor.research.evaluate.complexity import Complexity, count_complexity
 
 
 @pytest.fixture(scope="module")
 def vit() -> Complexity:
-    return count("ViT-B-32", frames=12, tokens=32)
+    return count_complexity("ViT-B-32", frames=12, tokens=32)
 
 
 def layer_macs(tokens: int, width: int) -> int:
@@ -33,4 +33,4 @@ def test_the_papers_parameters_are_the_visible_layers_alone(vit: Complexity) -> 
     assert vit.visible_parameters == mlps + 3 * 32 * 32 * 768
     assert vit.visible_parameters / 1e6 == pytest.approx(84.2, abs=0.05)
     assert vit.visible_macs / 1e9 == pytest.approx(36.2, abs=0.05)
-    assert count("ViT-B-32", frames=12, tokens=24).visible_macs / 1e9 == pytest.approx(36.0, abs=0.05)
+    assert count_complexity("ViT-B-32", frames=12, tokens=24).visible_macs / 1e9 == pytest.approx(36.0, abs=0.05)

@@ -16,7 +16,7 @@ from auditor.commands.pack import command
 from auditor.corpus.open_corpus import open_corpus
 from auditor.research.evaluate.annotations import BenchmarkError
 from auditor.research.evaluate.pack import PackConfig, pack
-from auditor.research.evaluate.video_benchmarks import load_captions
+from auditor.research.evaluate.video_benchmarks import load_msvd_captions
 
 
 def media(path: Path, *names: str) -> None:
@@ -162,7 +162,7 @@ NO_CAPTIONS = ([1], {"v": [[1, 2]]}, {"v": None}, {"v": 3}, {"v": "letters are n
 def test_a_pickle_that_is_not_captions_is_an_error_for_people(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "raw-captions.pkl").write_bytes(content)
     with pytest.raises(BenchmarkError, match=r"raw-captions\.pkl"):
-        load_captions(tmp_path / "raw-captions.pkl")
+        load_msvd_captions(tmp_path / "raw-captions.pkl")
 
 
 def test_didemo_joins_moments_to_a_paragraph(tmp_path: Path) -> None:
@@ -347,7 +347,7 @@ def test_a_failure_midway_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mon
     source = tmp_path / "in"
     msrvtt(source)
     monkeypatch.setattr(
-        "auditor.corpus.shard_writer.add_sample", lambda *_: (_ for _ in ()).throw(OSError("disk full"))
+        "auditor.corpus.shard_writer.add_sample_members", lambda *_: (_ for _ in ()).throw(OSError("disk full"))
     )
     with pytest.raises(OSError, match="disk full"):
         pack("msrvtt", source, tmp_path / "out")

@@ -11,16 +11,32 @@ import pytest
 from click.testing import CliRunner
 
 import auditor.research.evaluate.reproduce
-from auditor.commands.reproduce import TABLES, command, notes, rounded, show_paper
-from auditor.research.evaluate import studies
-from auditor.research.evaluate.benchmark_encoding import EncodedShard, EvaluationError
-from auditor.research.evaluate.projection_training import FeaturePairs, ProjectionTraining, shuffle_captions, train
-from auditor.research.evaluate.reproduce import PAPER_DATA, ReproduceConfig, described, incomparable, prepare, write
-from auditor.research.evaluate.studies import BASELINE, STUDIES, Findings, Study, sampled_media
-from auditor.research.retrieval import paper_figures
-from auditor.research.retrieval.protocols import PROTOCOLS
-from auditor.research.retrieval.recall import EmbeddingSet, recall_from_embeddings
+from auditor.commands.reproduce import TABLES, command, describe_data, round_row, show_paper_figures
+from auditor.research.evaluate import noise_study, studies
+from auditor.research.evaluate.benchmark_splits import EvaluationError, find_split_shards
+from auditor.research.evaluate.projection_training import (
+    FeaturePairs,
+    ProjectionTraining,
+    shuffle_captions,
+    train_projections,
+)
+from auditor.research.evaluate.reproduce import (
+    PAPER_DATA,
+    STUDIES,
+    ReproduceConfig,
+    build_results,
+    explain_incomparable,
+    prepare_study,
+    write_results,
+)
+from auditor.research.evaluate.studies import BASELINE, Study, StudyFindings
+from auditor.research.evaluate.trunk_features import FeatureEncoder, FeatureShard
+from auditor.research.retrieval.analyses import compute_auroc
+from auditor.research.retrieval.protocols import PROTOCOLS, read_paper_figures
+from auditor.research.retrieval.recall import EmbeddingSet, compute_recall
 from auditor.vectors import MediaVectors
+from model.backbone import load_backbone
+from tests.support.corpora import sample, write_tar
 
 QUICK = ProjectionTraining(dim=16, epochs=3, batch=64)
 
@@ -51,8 +67,10 @@ def study() -> Study:
 
 
 def test_training_learns_and_repeats_itself(study: Study) -> None:
-    untrained = recall_from_embeddings(train(study.train, replace(QUICK, epochs=0)).embed(study.test))
-    learned = [recall_from_embeddings(train(study.train, replace(QUICK, epochs=12)).embed(study.test)) for _ in "ab"]
+    untrained = compute_recall(train_projections(study.train, replace(QUICK, epochs=0)).embed(study.test))
+    learned = [
+        compute_recall(train_projections(study.train, replace(QUICK, epochs=12)).embed(study.test)) for _ in "ab"
+    ]
     assert learned[0] == learned[1]
     assert learned[0].rsum > untrained.rsum + 100
 
@@ -68,34 +86,34 @@ def test_shuffling_moves_the_share_it_says(study: Study) -> None:
 def test_pairs_of_weight_zero_teach_nothing(study: Study) -> None:
     noisy, wrong = shuffle_captions(study.train, 0.5, seed=0)
     config = replace(QUICK, epochs=12, **BASELINE)
-    plain = recall_from_embeddings(train(noisy, config).embed(study.test))
-    weighed = recall_from_embeddings(train(noisy, config, 1.0 - wrong).embed(study.test))
+    plain = compute_recall(train_projections(noisy, config).embed(study.test))
+    weighed = compute_recall(train_projections(noisy, config, 1.0 - wrong).embed(study.test))
     assert weighed.rsum > plain.rsum + 5
 
 
 def test_cross_fitting_finds_the_shuffled_pairs(study: Study) -> None:
     noisy, wrong = shuffle_captions(feature_pairs(400, seed=5), 0.4, seed=0)
-    p, pi0 = studies.cross_fitted_mismatch(noisy, replace(QUICK, epochs=12, **BASELINE))
+    p, pi0 = noise_study.cross_fit_mismatch(noisy, replace(QUICK, epochs=12, **BASELINE))
     assert ((p >= 0) & (p <= 1)).all() and 0.25 < pi0 < 0.6
-    assert studies.auroc(p, wrong.astype(float)) > 0.85
+    assert compute_auroc(p, wrong.astype(float)) > 0.85
 
 
 def test_cross_fitting_against_a_sample_finds_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
     noisy, wrong = shuffle_captions(feature_pairs(400, seed=5), 0.4, seed=0)
     config = replace(QUICK, epochs=12, **BASELINE)
-    whole, _ = studies.cross_fitted_mismatch(noisy, config)
-    monkeypatch.setattr(studies, "REFERENCE_PAIRS", 200)
-    p, pi0 = studies.cross_fitted_mismatch(noisy, config)
+    whole, _ = noise_study.cross_fit_mismatch(noisy, config)
+    monkeypatch.setattr(noise_study, "REFERENCE_PAIRS", 200)
+    p, pi0 = noise_study.cross_fit_mismatch(noisy, config)
     assert not np.array_equal(p, whole) and 0.2 < pi0 < 0.6
-    assert studies.auroc(p, wrong.astype(float)) > 0.8
+    assert compute_auroc(p, wrong.astype(float)) > 0.8
 
 
 def test_a_sample_of_pairs_has_whole_media_and_small_data_is_all_of_it() -> None:
     owners = np.random.default_rng(0).permutation(np.repeat(np.arange(100), 5))
-    assert sampled_media(owners, 500, seed=0).tolist() == list(range(500))
-    rows = sampled_media(owners, 52, seed=0)
+    assert noise_study.sample_media_pairs(owners, 500, seed=0).tolist() == list(range(500))
+    rows = noise_study.sample_media_pairs(owners, 52, seed=0)
     assert len(rows) == 50 and (np.bincount(owners[rows], minlength=100) % 5 == 0).all()
-    assert set(owners[rows]) != set(owners[sampled_media(owners, 52, seed=1)])
+    assert set(owners[rows]) != set(owners[noise_study.sample_media_pairs(owners, 52, seed=1)])
 
 
 @pytest.mark.parametrize("name", ["removal", "deciles", "trust"])
@@ -120,13 +138,13 @@ def test_deviation_of_two_seeds_is_that_of_a_sample(study: Study) -> None:
     pair = replace(study, seeds=2)
     results = pair.results(pair.models())
     difference = abs(results[0].rsum - results[1].rsum)
-    assert difference and studies.figures(results)["sd"] == pytest.approx(difference / np.sqrt(2))
-    assert rounded({"sd": studies.figures(results[:1])["sd"]}) == {"sd": None}
+    assert difference and studies.average_recalls(results)["sd"] == pytest.approx(difference / np.sqrt(2))
+    assert round_row({"sd": studies.average_recalls(results[:1])["sd"]}) == {"sd": None}
 
 
-def encoded(split: str, media: int, frames: int = 1, failed: int = 0) -> EncodedShard:
+def encoded(split: str, media: int, frames: int = 1, failed: int = 0) -> FeatureShard:
     pairs = feature_pairs(media)
-    return EncodedShard(
+    return FeatureShard(
         keys=np.array([f"{split}{i}" for i in range(media)]),
         captions=np.array(["a dog"] * len(pairs.text)),
         owners=pairs.owners,
@@ -140,11 +158,24 @@ def encoded(split: str, media: int, frames: int = 1, failed: int = 0) -> Encoded
     )
 
 
-def prepared(monkeypatch: pytest.MonkeyPatch, train: EncodedShard, test: EncodedShard) -> Study:
+def prepared(monkeypatch: pytest.MonkeyPatch, train: FeatureShard, test: FeatureShard) -> Study:
     shards = {"train": train, "test": test}
-    monkeypatch.setattr(auditor.research.evaluate.reproduce, "split_shards", lambda data, split: [split])
+    monkeypatch.setattr(auditor.research.evaluate.reproduce, "find_split_shards", lambda data, split: [split])
     config = ReproduceConfig("pearson", data="anywhere")
-    return prepare(config, lambda names: iter([shards[str(name)] for name in names]))
+    return prepare_study(config, lambda names: iter([shards[str(name)] for name in names]))
+
+
+def test_cached_shards_are_used_and_equal(tmp_path: Path, random_model: str) -> None:
+    write_tar(tmp_path / "test-0.tar", ((f"{i}", sample(i, captions=2)) for i in range(4)))
+    backbone, [shard] = load_backbone(random_model), find_split_shards(str(tmp_path), "test")
+    with FeatureEncoder(backbone, decoders=1, cache=tmp_path / "cache") as encoder:
+        first = encoder.encode(shard)
+    assert len(list(tmp_path.rglob("*.npz"))) == 1 and not list(tmp_path.rglob(".part*"))
+    with FeatureEncoder(backbone, decoders=1, cache=tmp_path / "cache") as encoder:
+        encoder.pool.close()  # a closed pool cannot decode: the second reading comes from the cache
+        second = encoder.encode(shard)
+    for name in FeatureShard.__slots__:
+        np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
 
 
 def test_betas_are_fitted_on_a_bounded_part(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,9 +188,9 @@ def test_betas_are_fitted_on_a_bounded_part(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_media_that_failed_are_named_and_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     found = prepared(monkeypatch, encoded("train", 200, failed=2), encoded("test", 20))
-    stored = described(ReproduceConfig("pearson"), Findings([]), None, found)["data"]["media_and_captions"]
+    stored = build_results(ReproduceConfig("pearson"), StudyFindings([]), None, found)["data"]["media_and_captions"]
     assert stored["failed"] == {"train": ["bad0: truncated", "bad1: truncated"], "test": []}
-    assert any(note.startswith("left out of train: 2 media") for note in notes(stored))
+    assert any(note.startswith("left out of train: 2 media") for note in describe_data(stored))
     with pytest.raises(EvaluationError, match="1 of 21 media of test cannot be used"):
         prepared(monkeypatch, encoded("train", 60), encoded("test", 20, failed=1))
     with pytest.raises(EvaluationError, match="3 of 63 media of train"):
@@ -169,9 +200,9 @@ def test_media_that_failed_are_named_and_too_many_are_refused(monkeypatch: pytes
 def test_videos_keep_their_frames_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     for frames, similarity in ((1, "cosine"), (3, "mean of the whole clip and its best frame")):
         found = prepared(monkeypatch, encoded("train", 60, frames), encoded("test", 20, frames))
-        stored = described(ReproduceConfig("pearson"), Findings([]), None, found)["data"]["media_and_captions"]
+        stored = build_results(ReproduceConfig("pearson"), StudyFindings([]), None, found)["data"]["media_and_captions"]
         assert stored["similarity"] == similarity and "from scratch" in stored["trained"]
-        assert any("best frame" in note for note in notes(stored)) == (frames > 1)
+        assert any("best frame" in note for note in describe_data(stored)) == (frames > 1)
         assert (found.test.frames is None) == (found.frozen.media.frames is None) == (frames == 1)
 
 
@@ -184,10 +215,12 @@ def test_the_best_frame_counts_in_training_and_ranking() -> None:
     mask = np.ones(frames.shape[:2], dtype=bool)
     videos = FeaturePairs(frames.mean(axis=1), pairs.text, pairs.owners, frames, mask)
     settings = ProjectionTraining(epochs=6, dim=32, batch=64)
-    by_frame = train(videos, settings).embed(videos)
-    by_mean = train(replace(videos, frames=None, mask=None), settings).embed(replace(videos, frames=None, mask=None))
+    by_frame = train_projections(videos, settings).embed(videos)
+    by_mean = train_projections(replace(videos, frames=None, mask=None), settings).embed(
+        replace(videos, frames=None, mask=None)
+    )
     assert by_frame.media.frames is not None and by_frame.media.frames.shape == (240, 3, 32)
-    assert recall_from_embeddings(by_frame).rsum > recall_from_embeddings(by_mean).rsum
+    assert compute_recall(by_frame).rsum > compute_recall(by_mean).rsum
 
 
 def test_a_video_of_equal_frames_is_an_image() -> None:
@@ -195,23 +228,23 @@ def test_a_video_of_equal_frames_is_an_image() -> None:
     frames = np.repeat(pairs.visual[:, None], 2, axis=1)
     videos = replace(pairs, frames=frames, mask=np.ones((80, 2), dtype=bool))
     settings = ProjectionTraining(epochs=2, dim=16, batch=32)
-    first, second = train(pairs, settings).embed(pairs), train(videos, settings).embed(videos)
+    first, second = train_projections(pairs, settings).embed(pairs), train_projections(videos, settings).embed(videos)
     np.testing.assert_allclose(first.visual, second.visual, atol=1e-4)
-    assert recall_from_embeddings(first) == recall_from_embeddings(second)
+    assert compute_recall(first) == compute_recall(second)
 
 
 @pytest.mark.parametrize("name", sorted(STUDIES))
 def test_every_study_gives_rows_that_can_be_stored(study: Study, name: str, tmp_path: Path) -> None:
     findings = STUDIES[name](study)
     assert findings.rows and all(row.keys() == findings.rows[0].keys() for row in findings.rows)
-    paths = write(described(ReproduceConfig(name), findings, None, study), tmp_path)
+    paths = write_results(build_results(ReproduceConfig(name), findings, None, study), tmp_path)
     assert json.loads(paths[0].read_text())["table"] == name
     ElementTree.fromstring(paths[1].read_text())
 
 
 def test_ablation_has_the_rows_of_table_5(study: Study) -> None:
-    rows = studies.ablation(study).rows
-    printed = paper_figures.read_table_figures("ablation")
+    rows = studies.study_ablation(study).rows
+    printed = read_paper_figures("ablation")
     columns = ("L_uct", "L_div", "re-rank")
     assert [[row[c] for c in columns] for row in rows] == [[row[c] for c in columns] for row in printed]
 
@@ -219,7 +252,7 @@ def test_ablation_has_the_rows_of_table_5(study: Study) -> None:
 def test_variants_are_those_of_the_paper(study: Study) -> None:
     for name in ("prototypes", "evidence"):
         assert [row["setting"] for row in STUDIES[name](study).rows] == [
-            row["setting"] for row in paper_figures.read_table_figures(name)
+            row["setting"] for row in read_paper_figures(name)
         ]
 
 
@@ -240,13 +273,13 @@ def test_no_seed_is_a_usage_error() -> None:
 
 
 def test_a_table_without_data_says_what_it_needs() -> None:
-    from auditor.cli import run
+    from auditor.cli import run_command_line
 
-    assert run(["reproduce", "ablation"]) == 1
+    assert run_command_line(["reproduce", "ablation"]) == 1
 
 
 def test_findings_without_series_draw_nothing(tmp_path: Path) -> None:
-    paths = write(described(ReproduceConfig("pearson"), Findings([{"a": 1}]), None, None), tmp_path)
+    paths = write_results(build_results(ReproduceConfig("pearson"), StudyFindings([{"a": 1}]), None, None), tmp_path)
     assert [path.name for path in paths] == ["pearson.json"]
 
 
@@ -259,12 +292,12 @@ def test_nothing_is_written_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_figures_of_another_split_are_not_to_be_compared(capsys: pytest.CaptureFixture[str]) -> None:
     few = SimpleNamespace(test=SimpleNamespace(visual=np.zeros((50, 2))))
-    why = incomparable(PROTOCOLS["coco"], few)  # type: ignore[arg-type]
+    why = explain_incomparable(PROTOCOLS["coco"], few)  # type: ignore[arg-type]
     assert why == "this test split has 50 media, that of coco 5,000"
-    show_paper([{"R@1": 63.6}], why)
+    show_paper_figures([{"R@1": 63.6}], why)
     said = " ".join(capsys.readouterr().out.split())
     assert "the paper's figures (not to be compared with those above)" in said and said.endswith(why)
     whole = SimpleNamespace(test=SimpleNamespace(visual=np.zeros((5000, 2))))
-    assert incomparable(PROTOCOLS["coco"], whole) is None  # type: ignore[arg-type]
-    show_paper([{"R@1": 63.6}], None)
+    assert explain_incomparable(PROTOCOLS["coco"], whole) is None  # type: ignore[arg-type]
+    show_paper_figures([{"R@1": 63.6}], None)
     assert "not to be compared" not in capsys.readouterr().out

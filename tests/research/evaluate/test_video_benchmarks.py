@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from auditor.research.evaluate.benchmark_encoding import Encoder
-from auditor.research.evaluate.evaluate import EvaluateConfig, evaluate
+from auditor.research.evaluate.benchmark_evaluation import EvaluateConfig, evaluate_benchmark
+from auditor.research.evaluate.benchmark_splits import SplitSweeper, make_audit_config
 from auditor.research.evaluate.pack import pack
-from auditor.research.evaluate.reproduce import ReproduceConfig, prepare, reproduce
+from auditor.research.evaluate.reproduce import ReproduceConfig, prepare_study, reproduce
+from auditor.research.evaluate.trunk_features import FeatureEncoder
 from model.backbone import Backbone, load_backbone
 from model.similarity import pool_frames, similarity_matrix
 from model.video.video_decode import decode_frames
-from tests.support.clips import film
+from tests.support.clips import encode_clip
 from tests.support.corpora import caption
 
 VIDEOS, FRAMES = 6, 4  # of a split; of a video
@@ -33,7 +34,7 @@ def moving(seed: int, form: str) -> bytes:
     """Twelve frames of soft colours that change; in AVI as MPEG-4, as YouTubeClips has them."""
     corners = np.random.default_rng(seed).integers(0, 256, (2, 3, 4, 3))
     mixed = ((1 - t) * corners[0] + t * corners[1] for t in np.linspace(0, 1, 12))
-    return film((np.repeat(np.repeat(one.astype(np.uint8), 16, 0), 16, 1) for one in mixed), rate=8, **CODECS[form])
+    return encode_clip((np.repeat(np.repeat(one.astype(np.uint8), 16, 0), 16, 1) for one in mixed), rate=8, **CODECS[form])
 
 
 def msrvtt(source: Path) -> tuple[list[str], list[list[str]]]:
@@ -91,8 +92,9 @@ def test_a_layout_gives_the_tables_of_a_plain_loop(
     (tmp_path / "in").mkdir()
     names, captions = layout(tmp_path / "in")
     pack(layout.__name__, tmp_path / "in", tmp_path / "out")
-    with Encoder(backbone, frames=FRAMES, decoders=1) as encoder:
-        found = evaluate(EvaluateConfig(layout.__name__, str(tmp_path / "out")), backbone, None, encoder)
+    sweep_split = SplitSweeper(backbone, make_audit_config("", str(tmp_path / "swept"), "", FRAMES, decoders=1))
+    config = EvaluateConfig(layout.__name__, str(tmp_path / "out"))
+    found = evaluate_benchmark(config, backbone, None, sweep_split)
     asked = sum(len(several) for several in captions)
     table = next(one for one in found["tables"] if not one["reranked"] and one["text_to_visual"]["queries"] == asked)
     files = [next((tmp_path / "in").rglob(f"{name}.*")) for name in names]
@@ -107,8 +109,8 @@ def test_a_table_of_the_paper_from_a_layout(tmp_path: Path, backbone: Backbone) 
     msrvtt(tmp_path / "in")
     pack("msrvtt", tmp_path / "in", tmp_path / "out")
     config = ReproduceConfig("pearson", "msrvtt", str(tmp_path / "out"), seeds=1, epochs=1)
-    with Encoder(backbone, frames=FRAMES, decoders=1) as encoder:
-        found, study = reproduce(config, encoder), prepare(config, encoder)
+    with FeatureEncoder(backbone, frames=FRAMES, decoders=1) as encoder:
+        found, study = reproduce(config, encoder), prepare_study(config, encoder)
     about = found["data"]["media_and_captions"]
     assert about["similarity"] == "mean of the whole clip and its best frame" and about["test"] == [VIDEOS, VIDEOS]
     assert study.test.frames is not None and study.test.frames.shape[:2] == (VIDEOS, FRAMES)

@@ -13,13 +13,13 @@ from auditor.research.retrieval.recall import (
     Ranks,
     Recalls,
     RetrievalError,
+    compute_recall,
     rank_block,
     rank_text_queries,
     rank_visual_queries,
-    recall_from_embeddings,
-    recall_from_similarity,
 )
 from auditor.vectors import MediaVectors
+from tests.support.similarity_recall import recall_from_similarity
 
 
 def unit(rng: np.random.Generator, *shape: int) -> np.ndarray:
@@ -75,7 +75,7 @@ def test_blocks_give_what_the_full_matrix_gives(make, block_scores: int, collaps
                 full[i, j] = (full[i, j] + max(f @ t for f in data.media.frames[i][data.media.mask[i]])) / 2
     weights = np.linspace(0.5, 1, len(data.visual)), np.linspace(1, 0.6, len(data.text))
     naive = recall_from_similarity(full * np.outer(*weights), data.text_groups, collapse_texts=collapse)
-    blockwise = recall_from_embeddings(
+    blockwise = compute_recall(
         data, visual_weight=weights[0], text_weight=weights[1], collapse_texts=collapse, block_scores=block_scores
     )
     assert blockwise == naive
@@ -108,7 +108,7 @@ def test_a_constant_score_has_the_recall_of_chance() -> None:
 def test_equal_embeddings_are_ties_whatever_the_order_of_summation() -> None:
     data = image_set(5, media=30, captions=1, dim=384)
     same = replace(data, media=MediaVectors(np.repeat(data.visual[:1], 30, axis=0)))
-    assert recall_from_embeddings(same).text_to_visual.r1 == pytest.approx(100 / 30)
+    assert compute_recall(same).text_to_visual.r1 == pytest.approx(100 / 30)
 
 
 def test_collapsed_captions_count_other_media_not_their_sentences() -> None:
@@ -121,7 +121,7 @@ def test_collapsed_captions_count_other_media_not_their_sentences() -> None:
 
 def test_queries_without_positive_are_counted_not_scored() -> None:
     data = image_set(1).take_text(np.arange(5, 200))  # all captions of medium 0 removed
-    result = recall_from_embeddings(data)
+    result = compute_recall(data)
     assert (result.visual_to_text.queries, result.visual_to_text.without_positive) == (39, 1)
     assert result.text_to_visual.without_positive == 0
     with pytest.raises(RetrievalError, match="no query has a positive"):

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from auditor.research.retrieval.recall import recall_from_similarity
-from auditor.research.retrieval.rerank import RerankError, RetrievalSplit, fit_beta, reweighted
+from auditor.research.retrieval.rerank import RerankError, RetrievalSplit, fit_beta, reweight_similarity
+from tests.support.similarity_recall import recall_from_similarity
 
 
 def hubby_split(seed: int, prefix: str, count: int = 120) -> RetrievalSplit:
@@ -22,7 +22,7 @@ def hubby_split(seed: int, prefix: str, count: int = 120) -> RetrievalSplit:
 
 def test_equation_8_as_printed() -> None:
     split = hubby_split(0, "a", count=4)
-    found = reweighted(split, 0.3, 0.7)
+    found = reweight_similarity(split, 0.3, 0.7)
     i, j = 2, 1
     expected = np.exp(-0.3 * split.uncertainty_visual[i]) * np.exp(-0.7 * split.uncertainty_text[j])
     assert found[i, j] == pytest.approx(expected * split.similarity[i, j])
@@ -42,7 +42,7 @@ def test_the_two_searches_find_the_best_of_the_whole_grid() -> None:
     rerank = fit_beta(split, grid)
 
     def mean_r1(beta_visual: float, beta_text: float) -> float:
-        scores = reweighted(split, beta_visual, beta_text)
+        scores = reweight_similarity(split, beta_visual, beta_text)
         return (split.text_queries(scores) + split.visual_queries(scores)) / 2
 
     assert mean_r1(rerank.beta_visual, rerank.beta_text) == max(mean_r1(v, t) for v in grid for t in grid)
@@ -62,7 +62,7 @@ def test_beta_is_fitted_on_the_count_that_is_reported() -> None:
     assert fit_beta(split, (0.0, 1.0)).beta_text == 1.0  # one tied sentence instead of two
     collapsed = replace(split, collapse_texts=True)
     for beta in (0.0, 1.0):
-        scores = reweighted(split, 0.0, beta)
+        scores = reweight_similarity(split, 0.0, beta)
         reported = recall_from_similarity(scores, owners, collapse_texts=True).visual_to_text.r1
         assert collapsed.visual_queries(scores) == pytest.approx(reported) == pytest.approx(75.0)
     assert fit_beta(collapsed, (0.0, 1.0)).beta_text == 0.0
@@ -81,7 +81,7 @@ def test_the_reported_split_cannot_be_the_one_beta_was_fitted_on() -> None:
         split.uncertainty_text[order],
         np.arange(120),
     )
-    with pytest.raises(RerankError, match="these very numbers"):
+    with pytest.raises(RerankError, match="exactly these numbers"):
         rerank.apply(shuffled)
     overlapping = hubby_split(6, "test")
     with pytest.raises(RerankError, match=r"fitted on 1 of these media \(such as val7"):
@@ -96,7 +96,7 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
         replace(split, uncertainty_text=np.zeros(2))
     with pytest.raises(RerankError, match="unique"):
         replace(split, keys=["a", "a", "b"])
-    with pytest.raises(RerankError, match="not negative"):
+    with pytest.raises(RerankError, match=">= 0"):
         fit_beta(split, [-0.1])
 
 
@@ -106,7 +106,7 @@ def test_reranked_similarities_of_the_released_program(shared: Path) -> None:
     owners = np.arange(300) // 5
     names = [str(index) for index in range(60)]
     split = RetrievalSplit(names, data["sim_plain"], data["vu"][:, 0], data["tu"][:, 0], owners)
-    found = reweighted(split, float(data["beta_v"]), float(data["beta_t"]))
+    found = reweight_similarity(split, float(data["beta_v"]), float(data["beta_t"]))
     np.testing.assert_allclose(found, data["sim_rerank"], atol=1e-9)
     assert split.text_queries(found) == pytest.approx(float(data["rerank__t2i_R1"]), abs=1e-4)
     assert split.visual_queries(found) == pytest.approx(float(data["rerank__i2t_R1"]), abs=1e-4)

@@ -17,12 +17,12 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from safetensors.torch import load_file, save_file
 
-from auditor.research.train.train import share_gradients, train
+from auditor.research.train.train_model import synchronize_gradients, train
 from auditor.research.train.training_run import build_learner
-from model.training.objective import Pairs, add_gradient
+from model.training.objective import TrainingPairs, add_gradient
 from model.training.training_config import load_config
 from model.training.training_processes import ProcessGroup, current_processes
-from model.training.training_state import parameters_by_name
+from model.training.training_state import collect_parameters
 from tests.model.training.test_objective import gradients, make_pairs
 from tests.research.train.test_train import same
 from tests.support.training import shards, tiny_config
@@ -46,12 +46,12 @@ def worker(rank: int, folder: str, port: int) -> None:
         whole = make_pairs(learner)
         mine = slice(5 * rank, 5 * rank + 5)
         # Rank 0 has clips of up to three frames, rank 1 padding that no other process knows of.
-        pairs = Pairs(
+        pairs = TrainingPairs(
             whole.pixels[mine], whole.mask[mine], whole.tokens[mine], whole.numbers[mine], whole.weights[mine]
         )
         add_gradient(learner, pairs, current_processes(), seed=1, chunk=2)
-        share_gradients(learner, current_processes())
-        found = {name: p.grad for name, p in parameters_by_name(learner).items() if p.grad is not None}
+        synchronize_gradients(learner, current_processes())
+        found = {name: p.grad for name, p in collect_parameters(learner).items() if p.grad is not None}
         save_file(found, home / f"{target}-{rank}.safetensors")
     result = train(config)
     save_file(dict(build_state(result.last)), home / f"run-{rank}.safetensors")
@@ -174,8 +174,8 @@ def test_a_job_that_cannot_train_fails_in_one_line(tmp_path: Path) -> None:
 
 
 def test_a_job_complains_before_it_starts_a_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from auditor.cli import run
+    from auditor.cli import run_command_line
     from jobs.train import main
 
-    assert run([str(tmp_path), "--out", str(tmp_path / "run")], main) == 1
+    assert run_command_line([str(tmp_path), "--out", str(tmp_path / "run")], main) == 1
     assert "no tar, no image or video" in capsys.readouterr().err

@@ -17,10 +17,11 @@ from auditor.research.train.pair_weights import PairWeightError, PairWeights
 from auditor.research.train.training_loader import PairLoader
 from auditor.research.train.training_reader import Draw, LoaderConfig
 from auditor.research.train.training_shards import count_shards
-from auditor.run.run_audit import AuditConfig, run_audit
+from auditor.run.audit_config import AuditConfig
+from auditor.run.run_audit import run_audit
 from auditor.workers.decoder_pool import DecoderPool
 from model.pixels import PixelSpec
-from tests.support.corpora import picture, write_members
+from tests.support.corpora import make_picture, write_members
 from tests.support.synthetic import write_corpus_audit
 
 
@@ -86,17 +87,17 @@ def test_keys_of_several_shards_are_told_apart(tmp_path: Path) -> None:
     ]
     for order in (rows, rows[::-1]):
         weights = table(tmp_path / "w.parquet", order)
-        assert weights.of([draw("0", shard=name) for name in "abc"]) == pytest.approx([0.1, 0.9, 1.0])
-        with pytest.raises(PairWeightError, match="several pairs of key 0 and none of shard elsewhere"):
-            weights.of([draw("0", shard="elsewhere")])
+        assert weights.weigh_draws([draw("0", shard=name) for name in "abc"]) == pytest.approx([0.1, 0.9, 1.0])
+        with pytest.raises(PairWeightError, match="several pairs of key 0, but not exactly one of shard elsewhere"):
+            weights.weigh_draws([draw("0", shard="elsewhere")])
 
 
 def test_another_caption_is_a_complaint_not_a_weight(tmp_path: Path) -> None:
     row = {"key": "a", "caption_index": 0, "p_mismatch": 0.9, "shard": "other", "caption": "x\ny"}
     weights = table(tmp_path / "w.parquet", [row])
-    assert weights.of([draw("a", captions=["x\ny"])]) == pytest.approx([0.1])
-    with pytest.raises(PairWeightError, match="another caption 0 for key a"):
-        weights.of([draw("a", captions=["x", "y"])])
+    assert weights.weigh_draws([draw("a", captions=["x\ny"])]) == pytest.approx([0.1])
+    with pytest.raises(PairWeightError, match="caption 0 of key a in .* is not that of the corpus"):
+        weights.weigh_draws([draw("a", captions=["x", "y"])])
 
 
 HOSTILE = [
@@ -115,7 +116,7 @@ def test_every_caption_of_a_hostile_corpus_gets_its_own_weight(tmp_path: Path, r
     (tmp_path / "corpus").mkdir()
     for number, shard in enumerate("ab"):  # the same keys in both
         members = [(f"{i}", *HOSTILE[i % 7]) for i in range(14)]
-        media = [picture(100 * number + i) for i in range(14)]
+        media = [make_picture(100 * number + i) for i in range(14)]
         files = [
             f
             for (k, end, text), jpg in zip(members, media, strict=True)
@@ -135,4 +136,5 @@ def test_every_caption_of_a_hostile_corpus_gets_its_own_weight(tmp_path: Path, r
         with closing(iter(loader)) as batches:
             draws = next(batches).draws
     assert {(d.sample.shard, d.sample.key, d.caption) for d in draws} == set(expected)
-    assert weights.of(draws) == pytest.approx([expected[d.sample.shard, d.sample.key, d.caption] for d in draws])
+    expected_weights = [expected[d.sample.shard, d.sample.key, d.caption] for d in draws]
+    assert weights.weigh_draws(draws) == pytest.approx(expected_weights)

@@ -16,14 +16,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auditor.corpus.sample import Sample, Span, by_span
+from auditor.corpus.sample import Sample, Span, split_by_span
 from auditor.research.train.training_loader import Batch, MediaLoader, PairLoader
 from auditor.research.train.training_reader import LoaderConfig, choose_captions
 from auditor.research.train.training_shards import LoaderError, count_shards
 from auditor.workers.decoder_pool import DecoderPool
-from model.pixels import Limits, PixelSpec
+from model.pixels import DecodeLimits, PixelSpec
 from model.training.training_processes import ProcessGroup
-from tests.support.clips import numbered_clip, read_number
+from tests.support.clips import make_numbered_clip, read_number
 from tests.support.corpora import write_members
 from tests.support.decoders import strike
 from tests.support.training import png, samples, shards
@@ -204,7 +204,7 @@ def test_a_file_that_kills_or_hangs_its_decoder_is_a_failure(tmp_path: Path, mon
     strike(monkeypatch, blows)
     bad = [(f"{data.decode()}.{end}", data) for data in blows for end in ("png", "txt")]
     path = write_members(tmp_path / "bad.tar", [*samples(3), *bad, *samples(3, "more")])
-    with DecoderPool(PixelSpec(size=(8, 8)), workers=1, limits=Limits(seconds=2.0)) as pool:
+    with DecoderPool(PixelSpec(size=(8, 8)), workers=1, limits=DecodeLimits(seconds=2.0)) as pool:
         loader = PairLoader(count_shards(str(path)), CONFIG, pool)
         seen = names(take(loader, 6))
     assert {key for key, _ in seen} == {
@@ -244,7 +244,7 @@ def test_a_small_budget_keeps_a_part_and_changes_nothing(tmp_path: Path, pool: D
     size = 8 * 8 * 3
     loader = PairLoader(found, replace(CONFIG, cache_bytes=10 * size), pool)
     assert names(take(loader, 20)) == names(take(PairLoader(found, CONFIG, pool), 20))
-    assert len(loader.reader.kept) == 10 and loader.reader.used == 10 * size
+    assert len(loader.reader.cached_pixels) == 10 and loader.reader.used_bytes == 10 * size
 
 
 def mp4(path: Path, frames: int) -> bytes:
@@ -292,7 +292,7 @@ def test_validation_sees_every_medium_once_each_time(tmp_path: Path, pool: Decod
 def test_what_is_known_of_a_video_says_nothing_of_its_spans(tmp_path: Path) -> None:
     """Its caption of all may be kept in memory, or may have failed: a timed one is still read from the file."""
     record = json.dumps({"caption": "all", "segments": [{"start": 0, "end": 1, "caption": "part"}]}).encode()
-    write_members(tmp_path / "t.tar", [("v.mp4", numbered_clip("h264", "mp4", 50)), ("v.json", record)])
+    write_members(tmp_path / "t.tar", [("v.mp4", make_numbered_clip("h264", "mp4", 50)), ("v.json", record)])
     (tmp_path / "bad").mkdir()
     write_members(tmp_path / "bad" / "t.tar", [("v.mp4", b"no video"), ("v.json", record)])
     squash = PixelSpec(size=(64, 96), resize_mode="squash")
@@ -308,14 +308,14 @@ def test_what_is_known_of_a_video_says_nothing_of_its_spans(tmp_path: Path) -> N
 
 def test_spans_of_a_long_video_have_keys_of_their_own() -> None:
     spans = tuple(Span(10_000.12 + part / 100, 10_001.5) for part in range(3))
-    assert len({one.key for one in by_span(Sample("s", "v", ("a", "b", "c"), None, spans=spans))}) == 3
+    assert len({one.key for one in split_by_span(Sample("s", "v", ("a", "b", "c"), None, spans=spans))}) == 3
 
 
 def test_a_timed_caption_comes_with_the_frames_of_its_span(tmp_path: Path) -> None:
     spans = [(0.0, 1.0), (1.0, 2.0), (2.0, 4.0), (9.0, 12.0)]
     segments = [{"start": a, "end": b, "caption": f"from {a:g} to {b:g}"} for a, b in spans]
     record = json.dumps({"segments": segments}).encode()
-    write_members(tmp_path / "t.tar", [("v.mp4", numbered_clip("h264", "mp4", 100)), ("v.json", record)])
+    write_members(tmp_path / "t.tar", [("v.mp4", make_numbered_clip("h264", "mp4", 100)), ("v.json", record)])
     counted = count_shards(str(tmp_path / "t.tar"))
     squash = PixelSpec(size=(64, 96), resize_mode="squash")
     with DecoderPool(squash, frames=3, workers=2) as decoders:

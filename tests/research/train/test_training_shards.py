@@ -8,8 +8,8 @@ import pytest
 from auditor.corpus.open_corpus import CorpusError
 from auditor.corpus.sample import Problem
 from auditor.errors import AuditorError
-from auditor.research.train.training_reader import read
-from auditor.research.train.training_shards import Slice, assign_slices, count_shards
+from auditor.research.train.training_reader import read_media_bytes
+from auditor.research.train.training_shards import ShardSlice, assign_slices, count_shards
 from tests.support.corpora import write_members
 from tests.support.training import png, shards
 
@@ -89,10 +89,10 @@ def test_a_file_that_is_gone_shifts_no_number_and_is_a_failure_where_it_was_seen
     (tmp_path / "t.csv").write_text("image,caption\n" + "".join(f"{key}.png,a caption\n" for key in "abc"))
     (shard,) = count_shards(str(tmp_path / "t.csv")).shards
     with shard.open() as opened:
-        before = {sample.key: number for number, sample in Slice(0).samples(opened)}
+        before = {sample.key: number for number, sample in ShardSlice(0).samples(opened)}
         (tmp_path / "b.png").unlink()
-        found = {sample.key: read(opened, sample) for sample in opened.samples}
+        found = {sample.key: read_media_bytes(opened, sample) for sample in opened.samples}
     assert isinstance(found["b"], Problem) and found["b"].status == "missing_media" and found["a"] == found["c"]
     with shard.open() as opened:
-        after = {sample.key: number for number, sample in Slice(0).samples(opened)}
+        after = {sample.key: number for number, sample in ShardSlice(0).samples(opened)}
     assert after == {key: before[key] for key in "ac"}

@@ -2,35 +2,45 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from click.testing import CliRunner
 
-from auditor.commands.evaluate import command, show
+from auditor.commands.evaluate import command, show_results
 from auditor.corpus.open_corpus import Shard
 from auditor.corpus.tar_shard import TarShard
-from auditor.research.evaluate import evaluate as evaluation
-from auditor.research.evaluate.benchmark_encoding import EncodedShard, Encoder, EvaluationError, split_shards
-from auditor.research.evaluate.evaluate import EncodedSplit, EvaluateConfig, evaluate, join
+from auditor.research.evaluate import benchmark_evaluation as evaluation
+from auditor.research.evaluate.benchmark_evaluation import EvaluateConfig, evaluate_benchmark
+from auditor.research.evaluate.benchmark_splits import (
+    BenchmarkSplit,
+    EvaluationError,
+    SplitSweeper,
+    find_split_shards,
+    join_shards,
+    list_failed_media,
+    make_audit_config,
+)
 from auditor.research.evaluate.pack import PackConfig, pack
 from auditor.research.retrieval import eccv
 from auditor.research.retrieval.analyses import ItemScores
 from auditor.research.retrieval.protocols import PROTOCOLS
-from auditor.research.retrieval.recall import EmbeddingSet, recall_from_embeddings
-from auditor.say import as_json
+from auditor.research.retrieval.recall import EmbeddingSet, compute_recall
+from auditor.sweep.sweep_events import ShardReport
+from auditor.terminal import to_json
 from auditor.vectors import MediaVectors
 from model.backbone import Backbone, load_backbone
-from model.pixels import decode_image, fit_to
+from model.pixels import decode_image, fit_image
 from model.similarity import similarity_matrix
-from tests.support.clips import clip
-from tests.support.corpora import picture, sample, write_tar
+from tests.support.clips import make_clip
+from tests.support.corpora import make_picture, sample, write_tar
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +60,17 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def results(shards: Path, backbone: Backbone) -> dict:  # type: ignore[type-arg]
-    with Encoder(backbone, decoders=1) as encoder:
-        return evaluate(EvaluateConfig("flickr8k", str(shards)), backbone, None, encoder)
+def sweep_split(tmp_path_factory: pytest.TempPathFactory, backbone: Backbone) -> SplitSweeper:
+    return SplitSweeper(backbone, make_audit_config("", str(tmp_path_factory.mktemp("swept")), "", 4, decoders=1))
+
+
+@pytest.fixture(scope="module")
+def results(shards: Path, backbone: Backbone, sweep_split: SplitSweeper) -> dict:  # type: ignore[type-arg]
+    return evaluate_benchmark(EvaluateConfig("flickr8k", str(shards)), backbone, None, sweep_split)
 
 
 def test_tables_are_those_of_encoding_by_hand(shards: Path, backbone: Backbone, results: dict) -> None:  # type: ignore[type-arg]
-    pixels = np.stack([fit_to(backbone.pixels, decode_image(picture(i))) for i in range(20)])
+    pixels = np.stack([fit_image(backbone.pixels, decode_image(make_picture(i))) for i in range(20)])
     captions = [line for i in range(20) for line in sample(i, captions=6)["txt"].decode().split("\n")[:5]]
     visual, text = backbone.encode_images(pixels), backbone.encode_texts(captions)
     plain = results["tables"][0]
@@ -82,24 +96,62 @@ def test_results_hold_what_the_dashboard_shows(results: dict) -> None:  # type: 
     json.dumps(results)
 
 
-def test_cached_shards_are_used_and_equal(tmp_path: Path, shards: Path, backbone: Backbone) -> None:
-    shard = split_shards(str(shards), "test")[0]
-    with Encoder(backbone, decoders=1, cache=tmp_path) as encoder:
-        first = encoder.encode(shard)
-    stored = list(tmp_path.rglob("*.npz"))
-    assert len(stored) == 1 and not list(tmp_path.rglob(".part*"))
-    with Encoder(backbone, decoders=1, cache=tmp_path) as encoder:
-        encoder.pool.close()  # a closed pool cannot decode: the second reading comes from the cache
-        second = encoder.encode(shard)
-    for name in EncodedShard.__slots__:
-        np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
+def test_swept_shards_are_read_and_not_encoded_again(tmp_path: Path, shards: Path, backbone: Backbone) -> None:
+    splits = find_split_shards(str(shards), "test")
+    sweep_split = SplitSweeper(backbone, make_audit_config("", str(tmp_path), "", 4, decoders=1))
+    first = list(sweep_split("test", splits))
+    stored = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.parquet")}
+    assert len(stored) == 2 and not list(tmp_path.rglob(".part*"))
+    second = list(sweep_split("test", splits))
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.parquet")} == stored
+    for one, other in zip(first, second, strict=True):
+        np.testing.assert_array_equal(one.media.visual, other.media.visual)
+        np.testing.assert_array_equal(one.text, other.text)
+        assert one.keys.tolist() == other.keys.tolist() and one.captions.tolist() == other.captions.tolist()
 
 
-def test_videos_score_by_mean_and_best_frame(tmp_path: Path, backbone: Backbone) -> None:
-    clips = [("a", clip("mp4", 24)), ("b", clip("webm", 12)), ("c", clip("mp4", 30, size=(48, 64)))]
+def test_shards_keep_their_order_and_a_failed_one_is_refused(
+    tmp_path: Path, shards: Path, backbone: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    splits = find_split_shards(str(shards), "test")
+    config = make_audit_config("", str(tmp_path), "", 4, decoders=1)
+    ordered = [part.keys.tolist() for part in SplitSweeper(backbone, config)("test", splits)]
+
+    class Backwards:
+        """An engine that reports the last shard first."""
+
+        failure: str | None = None
+
+        def sweep(self, shards: Sequence[Shard], watch: object) -> Iterator[ShardReport]:
+            return (ShardReport(shard.name, failure=self.failure) for shard in reversed(shards))
+
+    engine = Backwards()
+    sweep_split = SplitSweeper(backbone, config, lambda folder, backbone, config: engine)  # type: ignore[arg-type, return-value]
+    assert [part.keys.tolist() for part in sweep_split("test", splits)] == ordered
+    engine.failure = "the disk is gone"
+    with pytest.raises(EvaluationError, match="shard test-00001 cannot be encoded: the disk is gone"):
+        list(sweep_split("test", splits))
+
+
+def test_a_medium_that_failed_is_named_once_and_each_span_by_its_times() -> None:
+    rows = [
+        ("a", 0, None, None, "corrupt", "no picture"),
+        ("a", 1, None, None, "corrupt", "no picture"),
+        ("a", 0, None, None, "duplicate_key", "seen before"),
+        ("b", 0, None, None, "ok", None),
+        ("c", 0, 0.0, 2.0, "ok", None),
+        ("c", 1, 3.0, 4.5, "bad_span", "after the end"),
+        ("c", 2, 3.0, 4.5, "bad_span", "after the end"),
+    ]
+    names = ("key", "caption_index", "start", "end", "status", "error_message")
+    facts = pa.table({name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)})
+    assert list_failed_media(facts) == ["a: no picture", "a: seen before", "c@3-4.5: after the end"]
+
+
+def test_videos_score_by_mean_and_best_frame(tmp_path: Path, sweep_split: SplitSweeper) -> None:
+    clips = [("a", make_clip("mp4", 24)), ("b", make_clip("webm", 12)), ("c", make_clip("mp4", 30, size=(48, 64)))]
     write_tar(tmp_path / "test-00000.tar", ((k, {"mp4": data, "txt": b"a dog\nin the sun"}) for k, data in clips))
-    with Encoder(backbone, frames=4, decoders=1) as encoder:
-        split = join("test", list(encoder(split_shards(str(tmp_path), "test"))), None)
+    split = join_shards("test", list(sweep_split("test", find_split_shards(str(tmp_path), "test"))), None)
     data = split.data
     frames, mask = data.media.frames, data.media.mask
     assert frames is not None and mask is not None and frames.shape[:2] == (3, 4)
@@ -110,33 +162,34 @@ def test_videos_score_by_mean_and_best_frame(tmp_path: Path, backbone: Backbone)
 
 def test_splits_are_found_in_both_layouts(tmp_path: Path) -> None:
     write_tar(tmp_path / "one" / "test" / "0.tar", [("a", sample(1))])
-    assert len(split_shards(str(tmp_path / "one"), "test")) == 1
+    assert len(find_split_shards(str(tmp_path / "one"), "test")) == 1
     with pytest.raises(EvaluationError, match="no shards of the split 'val'"):
-        split_shards(str(tmp_path / "one"), "val")
+        find_split_shards(str(tmp_path / "one"), "val")
 
 
-def test_validation_on_the_reported_split_is_refused(shards: Path, backbone: Backbone) -> None:
-    with Encoder(backbone, decoders=1) as encoder, pytest.raises(EvaluationError, match="may not be reported on test"):
-        evaluate(EvaluateConfig("flickr8k", str(shards), validation="test"), backbone, None, encoder)
+def test_validation_on_the_reported_split_is_refused(
+    shards: Path, backbone: Backbone, sweep_split: SplitSweeper
+) -> None:
+    with pytest.raises(EvaluationError, match="may not be reported on test"):
+        evaluate_benchmark(EvaluateConfig("flickr8k", str(shards), validation="test"), backbone, None, sweep_split)
 
 
-def test_media_in_both_splits_are_refused(tmp_path: Path, backbone: Backbone) -> None:
+def test_media_in_both_splits_are_refused(tmp_path: Path, backbone: Backbone, sweep_split: SplitSweeper) -> None:
     for split in ("test", "val"):
         write_tar(tmp_path / f"{split}-0.tar", ((f"{i}", sample(i)) for i in range(6)))
-    with (
-        Encoder(backbone, decoders=1) as encoder,
-        pytest.raises(EvaluationError, match="in the validation and the test"),
-    ):
-        evaluate(EvaluateConfig("shards", str(tmp_path)), backbone, None, encoder)
+    with pytest.raises(EvaluationError, match="in the validation and the test"):
+        evaluate_benchmark(EvaluateConfig("shards", str(tmp_path)), backbone, None, sweep_split)
 
 
-def test_too_many_broken_media_are_refused_and_few_are_named(tmp_path: Path, backbone: Backbone) -> None:
+def test_too_many_broken_media_are_refused_and_few_are_named(
+    tmp_path: Path, backbone: Backbone, sweep_split: SplitSweeper
+) -> None:
     good = [(f"{i}", sample(i)) for i in range(8)]
     write_tar(tmp_path / "test-0.tar", [*good, ("bad", {"jpg": b"no picture", "txt": b"a dog"})])
-    with Encoder(backbone, decoders=1) as encoder:
-        with pytest.raises(EvaluationError, match=r"1 of 9 media of test .* such as bad: "):
-            evaluate(EvaluateConfig("shards", str(tmp_path)), backbone, None, encoder)
-        results = evaluate(EvaluateConfig("shards", str(tmp_path), max_failed=0.2), backbone, None, encoder)
+    with pytest.raises(EvaluationError, match=r"1 of 9 media of test .* such as bad: "):
+        evaluate_benchmark(EvaluateConfig("shards", str(tmp_path)), backbone, None, sweep_split)
+    config = EvaluateConfig("shards", str(tmp_path), max_failed=0.2)
+    results = evaluate_benchmark(config, backbone, None, sweep_split)
     assert results["data"]["media"] == 8 and results["data"]["failed"][0].startswith("bad")
     assert results["rerank"] is None and [row["reranked"] for row in results["tables"]] == [False]
 
@@ -154,25 +207,24 @@ def test_command_writes_json_and_says_that_it_is_not_the_benchmark(
 
 def test_ray_gives_the_same_tables(tmp_path: Path, shards: Path, random_model: str, results: dict) -> None:  # type: ignore[type-arg]
     ray = pytest.importorskip("ray")
-    from auditor.cli import run
+    from auditor.cli import run_command_line
     from jobs.evaluate import command as job
 
     given = ["flickr8k", "--data", str(shards), "--model", random_model, "--out", str(tmp_path / "results.json")]
     try:
-        assert run([*given, "--workers", "2", "--cpus-per-worker", "1", "--address", "local"], job) == 0
+        assert run_command_line([*given, "--workers", "2", "--cpus-per-worker", "1", "--address", "local"], job) == 0
     finally:
         ray.shutdown()
     again = json.loads((tmp_path / "results.json").read_text())
     for key in ("tables", "removal", "deciles", "calibration", "pearson", "rerank"):
-        assert again[key] == json.loads(as_json(results[key])), key
+        assert again[key] == json.loads(to_json(results[key])), key
 
 
-def test_top_is_a_full_sort_cut_off(backbone: Backbone, shards: Path) -> None:
-    with Encoder(backbone, decoders=1) as encoder:
-        data = join("test", list(encoder(split_shards(str(shards), "test"))), 5).data
+def test_top_is_a_full_sort_cut_off(sweep_split: SplitSweeper, shards: Path) -> None:
+    data = join_shards("test", list(sweep_split("test", find_split_shards(str(shards), "test"))), 5).data
     scores = data.visual @ data.text.T
-    np.testing.assert_array_equal(eccv.top(data, texts=True, depth=7, step=6), np.argsort(-scores, axis=1)[:, :7])
-    np.testing.assert_array_equal(eccv.top(data, texts=False, depth=50, step=30), np.argsort(-scores.T, axis=1))
+    np.testing.assert_array_equal(eccv.rank_top(data, texts=True, depth=7, step=6), np.argsort(-scores, axis=1)[:, :7])
+    np.testing.assert_array_equal(eccv.rank_top(data, texts=False, depth=50, step=30), np.argsort(-scores.T, axis=1))
 
 
 class Metrics:
@@ -195,13 +247,13 @@ def package(monkeypatch: pytest.MonkeyPatch) -> type[Metrics]:
     return Metrics
 
 
-def coco_split(folder: Path, images: int = 20) -> tuple[EncodedSplit, list[Shard]]:
+def coco_split(folder: Path, images: int = 20) -> tuple[BenchmarkSplit, list[Shard]]:
     """COCO as `auditor pack` makes it of Karpathy's file, with embeddings of nothing."""
     source = folder / "in"
     source.mkdir(parents=True)
     rows = []
     for i in range(images):
-        (source / f"{i}.jpg").write_bytes(picture(i))
+        (source / f"{i}.jpg").write_bytes(make_picture(i))
         sentences = [{"raw": f"caption {i} {n}", "sentid": 700_000 + 10 * i + n} for n in range(6)]
         rows.append({"filename": f"{i}.jpg", "split": "test", "cocoid": 1000 + i, "sentences": sentences})
     (source / "dataset_coco.json").write_text(json.dumps({"images": rows}))
@@ -213,18 +265,18 @@ def coco_split(folder: Path, images: int = 20) -> tuple[EncodedSplit, list[Shard
         np.arange(images),
         np.arange(5 * images) // 5,
     )
-    keys, none = np.array([str(1000 + i) for i in range(images)]), np.zeros((0, 8))
-    return EncodedSplit("test", keys, np.array([]), data, none, none, []), split_shards(str(folder / "out"), "test")
+    keys = np.array([str(1000 + i) for i in range(images)])
+    return BenchmarkSplit("test", keys, np.array([]), data, []), find_split_shards(str(folder / "out"), "test")
 
 
 def test_eccv_runs_on_karpathys_coco(tmp_path: Path, package: type[Metrics]) -> None:
     test, shards = coco_split(tmp_path)
-    found = evaluation.eccv_caption("coco", test, shards)
+    found = evaluation.compute_eccv_figures("coco", test, shards)
     assert found["eccv_caption"]["eccv_map_at_r"] == {"i2t": 0.5, "t2i": 0.25} and found["eccv_skipped"] is None
     best = int(np.argmax(test.data.visual[3] @ test.data.text.T))
     assert package.seen["i2t"][1003][0] == 700_000 + 10 * (best // 5) + best % 5
     assert len(package.seen["t2i"]) == 100 and len(package.seen["t2i"][700_194]) == 20
-    assert evaluation.eccv_caption("flickr8k", test, shards) == {"eccv_caption": None, "eccv_skipped": None}
+    assert evaluation.compute_eccv_figures("flickr8k", test, shards) == {"eccv_caption": None, "eccv_skipped": None}
 
 
 def test_eccv_says_why_it_is_skipped(
@@ -232,21 +284,23 @@ def test_eccv_says_why_it_is_skipped(
 ) -> None:
     test, packed = coco_split(tmp_path)
 
-    def reason(split: EncodedSplit, shards: Sequence[Shard]) -> str:
-        found = evaluation.eccv_caption("coco", split, shards)
+    def reason(split: BenchmarkSplit, shards: Sequence[Shard]) -> str:
+        found = evaluation.compute_eccv_figures("coco", split, shards)
         assert found["eccv_caption"] is None
         return str(found["eccv_skipped"])
 
     named = np.array([f"{i:03d}" for i in range(20)])
-    assert "has 5 captions and 0 caption ids" in reason(replace(test, keys=named), split_shards(str(shards), "test"))
+    assert "has 5 captions and 0 caption ids" in reason(
+        replace(test, keys=named), find_split_shards(str(shards), "test")
+    )
     assert "has 5 captions and 0 caption ids" in reason(test, packed[:1])
     assert "remote" in reason(test, [TarShard("test-00000", "s3://bucket/test-00000.tar")])
     assert "cannot be read" in reason(test, [TarShard("gone", str(tmp_path / "gone.tar"))])
-    old = {"jpg": picture(0), "txt": b"a\nb", "json": json.dumps({"caption_ids": ["sentid:1", "sentid:2"]}).encode()}
+    old = {"jpg": make_picture(0), "txt": b"a\nb", "json": json.dumps({"caption_ids": ["sentid:1", "sentid:2"]}).encode()}
     write_tar(tmp_path / "old" / "test-0.tar", [("1000", old)])
     one = test.data.take_visual(np.arange(1)).take_text(np.arange(2))
     assert "pack them again" in reason(
-        replace(test, keys=test.keys[:1], data=one), split_shards(str(tmp_path / "old"), "test")
+        replace(test, keys=test.keys[:1], data=one), find_split_shards(str(tmp_path / "old"), "test")
     )
     monkeypatch.setattr(package, "queries", (1003, 391895))
     assert "not all of its images and captions are in this split (first 391895)" in reason(test, packed)
@@ -257,15 +311,15 @@ def test_eccv_says_why_it_is_skipped(
 def test_ids_that_do_not_fit_the_embeddings_are_refused(tmp_path: Path, package: type[Metrics]) -> None:
     test, _ = coco_split(tmp_path)
     with pytest.raises(eccv.EccvError, match="20 images have 2 ids"):
-        eccv.evaluate(test.data, [1, 2], range(100))
+        eccv.compute_eccv_metrics(test.data, [1, 2], range(100))
 
 
 def test_the_command_prints_eccv_or_why_not(results: dict, capsys: pytest.CaptureFixture[str]) -> None:  # type: ignore[type-arg]
-    show(results, False)
+    show_results(results, False)
     assert results["eccv_skipped"] is None and "ECCV" not in capsys.readouterr().out
-    show({**results, "eccv_skipped": "the ids are gone"}, False)
+    show_results({**results, "eccv_skipped": "the ids are gone"}, False)
     assert "no figures of ECCV Caption: the ids are gone" in capsys.readouterr().out
-    show({**results, "eccv_caption": {"eccv_map_at_r": {"i2t": 0.321, "t2i": 0.3}}}, False)
+    show_results({**results, "eccv_caption": {"eccv_map_at_r": {"i2t": 0.321, "t2i": 0.3}}}, False)
     assert "ECCV Caption: mAP@R 32.1 v2t, 30.0 t2v" in capsys.readouterr().out
 
 
@@ -273,14 +327,14 @@ def test_folds_of_an_incomplete_coco_are_not_called_the_benchmarks() -> None:
     rng = np.random.default_rng(0)
     visual, text = rng.normal(size=(2, 5000, 4)).astype(np.float32)
     whole = EmbeddingSet(MediaVectors(visual), text, *[np.arange(5000)] * 2)
-    none, names = np.zeros((0, 4)), np.array([str(i) for i in range(5000)])
+    names = np.array([str(i) for i in range(5000)])
     u = ItemScores(np.zeros(5000), np.zeros(5000))
-    complete = EncodedSplit("test", names, names, whole, none, none, [])
+    complete = BenchmarkSplit("test", names, names, whole, [])
     kept = np.arange(5000) != 1500
     broken = replace(complete, keys=names[kept], data=whole.take_visual(kept).take_text(kept), failed=["1500: broken"])
 
-    def galleries(split: EncodedSplit) -> list[str]:
-        return [row["gallery"] for row in evaluation.tables(PROTOCOLS["coco"], split, u, None)]
+    def galleries(split: BenchmarkSplit) -> list[str]:
+        return [row["gallery"] for row in evaluation.compute_recall_tables(PROTOCOLS["coco"], split, u, None)]
 
     assert galleries(complete) == ["COCO 5K", "COCO 1K"]
     assert galleries(broken) == ["COCO 4999", "COCO 4999, folds of 1000"]
@@ -290,23 +344,21 @@ def test_betas_are_fitted_on_the_protocols_own_count() -> None:
     """The other medium has the same two sentences, the uncertain one twice: ties that the counts share out apart."""
     visual, text = np.eye(2, dtype=np.float32), np.array([[0.5, 0], [0.4, 0], [0.5, 0.9], [0.5, 0.9], [0.4, 0.9]])
     data = EmbeddingSet(MediaVectors(visual), text.astype(np.float32), np.arange(2), np.array([0, 0, 1, 1, 1]))
-    none = np.zeros((0, 2))
-    split = EncodedSplit("val", np.array(["a", "b"]), np.array([]), data, none, none, [])
+    split = BenchmarkSplit("val", np.array(["a", "b"]), np.array([]), data, [])
     head = _Fixed(ItemScores(np.zeros(2), np.array([1.0, 0.0, 1.0, 1.0, 0.0])))
     assert evaluation.fit_rerank(head, split).beta_text > 0  # type: ignore[arg-type]
     assert evaluation.fit_rerank(head, split, collapse_texts=True).beta_text == 0  # type: ignore[arg-type]
 
 
-def test_reranking_weights_are_equation_8(results: dict, shards: Path, backbone: Backbone) -> None:  # type: ignore[type-arg]
-    with Encoder(backbone, decoders=1) as encoder:
-        test = join("test", list(encoder(split_shards(str(shards), "test"))), 5)
+def test_reranking_weights_are_equation_8(shards: Path, sweep_split: SplitSweeper) -> None:
+    test = join_shards("test", list(sweep_split("test", find_split_shards(str(shards), "test"))), 5)
     u = ItemScores(np.linspace(0, 1, 20), np.linspace(1, 0, 100))
     rerank = evaluation.fit_rerank(_Fixed(u), test)  # type: ignore[arg-type]
-    other = evaluation.EncodedSplit("x", np.array(["z"] * 20), test.captions, test.data, *[test.data.visual] * 2, [])
-    weights = evaluation.weights(rerank, other, u)
+    other = evaluation.BenchmarkSplit("x", np.array(["z"] * 20), test.captions, test.data, [])
+    weights = evaluation.compute_rerank_weights(rerank, other, u)
     np.testing.assert_allclose(weights.visual, np.exp(-rerank.beta_visual * u.visual))
-    plain = recall_from_embeddings(test.data)
-    best = recall_from_embeddings(test.data, visual_weight=weights.visual, text_weight=weights.text)
+    plain = compute_recall(test.data)
+    best = compute_recall(test.data, visual_weight=weights.visual, text_weight=weights.text)
     assert best.text_to_visual.r1 >= plain.text_to_visual.r1 and best.visual_to_text.r1 >= plain.visual_to_text.r1
 
 

@@ -16,16 +16,16 @@ import torch
 from safetensors.torch import load_file
 
 from auditor.errors import AuditorError
-from auditor.research.train.train import TrainConfig, train
+from auditor.research.train.train_model import TrainConfig, train
 from auditor.research.train.training_run import build_learner
 from model.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from model.model_errors import ModelError
 from model.prototypes import HeadConfig, PrototypeHead
-from model.training.objective import Learner, Pairs, add_gradient
-from model.training.trainable import choose_weights, learning_modes, tokenize
+from model.training.objective import Learner, TrainingPairs, add_gradient
+from model.training.trainable import select_trainable_weights, set_training_modes, tokenize
 from model.training.training_config import ConfigError, load_config
 from model.training.training_processes import ProcessGroup
-from model.training.training_state import parameters_by_name, recover_last
+from model.training.training_state import collect_parameters, recover_last
 from tests.model.training.test_objective import gradients, make_pairs
 from tests.support.corpora import write_members
 from tests.support.decoders import strike
@@ -71,7 +71,7 @@ KILLED = """
 import os, signal, sys
 import torch
 torch.set_num_threads(1)
-from auditor.research.train.train import train
+from auditor.research.train.train_model import train
 from model.training.training_config import load_config
 def progress(report):
     if report.step == int(sys.argv[2]):
@@ -141,11 +141,11 @@ def test_accumulated_batches_average_their_gradients(tmp_path: Path) -> None:
     learner = build_learner(tiny_config(tmp_path, target="paper"))
     pairs = [make_pairs(learner, seed=seed) for seed in range(2)]
     single = [gradients(learner, p, chunk=0) for p in pairs]
-    for parameter in parameters_by_name(learner).values():
+    for parameter in collect_parameters(learner).values():
         parameter.grad = None
     for p in pairs:
         add_gradient(learner, p, ProcessGroup(), seed=1, factor=0.5)
-    for name, parameter in parameters_by_name(learner).items():
+    for name, parameter in collect_parameters(learner).items():
         assert parameter.grad is not None
         torch.testing.assert_close(parameter.grad, (single[0][name] + single[1][name]) / 2, rtol=1e-4, atol=1e-6)
     result = train(tiny_config(tmp_path, accumulate=2))
@@ -192,14 +192,14 @@ def test_batch_statistics_of_a_trained_model_stay(tmp_path: Path, flickr_model: 
     from model.backbone import load_backbone
 
     backbone = load_backbone(flickr_model)
-    choose_weights(backbone, "projections")
-    learning_modes(backbone)
+    select_trainable_weights(backbone, "projections")
+    set_training_modes(backbone)
     assert not any(module.training for module in backbone.model.visual.trunk.modules())
     before = {k: v.clone() for k, v in backbone.model.visual.trunk.state_dict().items()}
     learner = Learner(backbone, PrototypeHead(HeadConfig(dim=384)), None, 1.0, 1.0, nullcontext)
     pixels = torch.randint(0, 256, (3, 1, 260, 260, 3), generator=torch.Generator().manual_seed(0)).byte()
     tokens = tokenize(backbone, ["a dog", "a red car on a road", "two people"], 32)
-    pairs = Pairs(pixels, torch.ones(3, 1, dtype=torch.bool), tokens, torch.arange(3), torch.ones(3))
+    pairs = TrainingPairs(pixels, torch.ones(3, 1, dtype=torch.bool), tokens, torch.arange(3), torch.ones(3))
     add_gradient(learner, pairs, ProcessGroup(), seed=0, chunk=2)
     assert not moved(before, backbone.model.visual.trunk.state_dict())
     assert all(p.grad is None for p in backbone.model.visual.trunk.parameters())

@@ -1,0 +1,220 @@
+"""Measures retrieval on a benchmark, from shards to the JSON that the dashboard's Benchmarks page shows.
+
+Sweep the test split and a validation split. Score the test split by the benchmark's protocol, plain and re-ranked with
+betas fitted on the validation split. Then measure what the uncertainty is worth: its correlation with h, recall without
+the most uncertain items, recall by tenths, and calibration. The engine that sweeps the shards is given by the caller:
+this machine, or Ray in jobs/evaluate.py.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from auditor.audit_folder.folder import split_target
+from auditor.corpus.open_corpus import Shard
+from auditor.research.evaluate.benchmark_splits import (
+    BenchmarkSplit,
+    EvaluationError,
+    ShardEmbeddings,
+    SweepSplit,
+    check_failed_share,
+    find_split_shards,
+    join_shards,
+)
+from auditor.research.evaluate.pack import VIDEO_BENCHMARKS
+from auditor.research.retrieval import analyses, eccv
+from auditor.research.retrieval.analyses import ItemScores
+from auditor.research.retrieval.protocols import PROTOCOLS, Protocol, RerankWeights, read_paper_figures, score_split
+from auditor.research.retrieval.recall import EmbeddingSet
+from auditor.research.retrieval.rerank import Rerank, RetrievalSplit, fit_beta
+from auditor.terminal import to_json
+from model.backbone import Backbone
+from model.prototypes import HeadConfig, PrototypeHead
+
+FORMAT = 1
+VALIDATION_MEDIA = 1000  # more data would only cost time: only two betas are fitted
+
+
+@dataclass(frozen=True)
+class EvaluateConfig:
+    benchmark: str
+    data: str
+    split: str | None = None  # None: the protocol's own
+    validation: str | None = None  # None: val, or train if there is no val
+    seed: int = 0
+    max_failed: float = 0.01  # share of the media that may fail to decode
+
+
+def evaluate_benchmark(
+    config: EvaluateConfig, backbone: Backbone, head: PrototypeHead | None, sweep_split: SweepSplit
+) -> dict[str, Any]:
+    """Compute all tables and curves of one benchmark."""
+    protocol = PROTOCOLS.get(config.benchmark)
+    if protocol is None:
+        raise EvaluationError(f"unknown benchmark {config.benchmark!r}; one of {', '.join(PROTOCOLS)}")
+    name = config.split or protocol.split
+    shards = find_split_shards(config.data, name)
+    test = join_shards(name, list(sweep_split(name, shards)), protocol.captions)
+    check_failed_share(test, config.max_failed)
+    validation = sweep_validation(config, name, protocol, sweep_split)
+    fitted = head is None
+    head = head or fit_head(validation or test, config.seed)
+    u = compute_uncertainty(head, test.data)
+    rerank = None if validation is None else fit_rerank(head, validation, protocol.collapse_texts)
+    return {
+        "format": FORMAT,
+        "benchmark": config.benchmark,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "model": {
+            "spec": backbone.spec,
+            "fingerprint": backbone.fingerprint,
+            "head": f"fitted on {(validation or test).name} without labels" if fitted else "of the checkpoint",
+            "prototypes": head.config.prototypes,
+        },
+        "data": describe_split(config, test, protocol),
+        "tables": compute_recall_tables(protocol, test, u, rerank),
+        "rerank": describe_rerank(rerank, validation),
+        **analyze_uncertainty(test.data, u),
+        **compute_eccv_figures(config.benchmark, test, shards),
+        "paper": read_paper_figures("retrieval").get(config.benchmark, []),
+    }
+
+
+def sweep_validation(
+    config: EvaluateConfig, test: str, protocol: Protocol, sweep_split: SweepSplit
+) -> BenchmarkSplit | None:
+    """The split that the betas are fitted on; never the one that is reported."""
+    names = [config.validation] if config.validation else [split for split in ("val", "train") if split != test]
+    for name in names:
+        if name == test:
+            raise EvaluationError(f"betas fitted on {test} may not be reported on {test}; choose another --validation")
+        try:
+            shards = find_split_shards(config.data, name)
+        except EvaluationError:
+            if config.validation:
+                raise
+            continue
+        swept: list[ShardEmbeddings] = []
+        for shard in sweep_split(name, shards):  # lazily: no more shards than needed
+            swept.append(shard)
+            if sum(len(part.keys) for part in swept) >= VALIDATION_MEDIA:
+                break
+        return join_shards(name, swept, protocol.captions, VALIDATION_MEDIA)
+    return None
+
+
+def fit_head(split: BenchmarkSplit, seed: int) -> PrototypeHead:
+    """Prototypes for encoders without a head, fitted on the embeddings alone, without their pairing."""
+    from model.fit_prototypes import fit_prototypes
+
+    visual, text = torch.from_numpy(split.data.visual), torch.from_numpy(split.data.text)
+    return fit_prototypes(visual, text, HeadConfig(dim=visual.shape[1]), seed=seed)
+
+
+@torch.no_grad()
+def compute_uncertainty(head: PrototypeHead, data: EmbeddingSet) -> ItemScores:
+    device = head.visual.device
+    visual = head.uncertainty_visual(torch.from_numpy(data.visual).to(device))
+    text = head.uncertainty_text(torch.from_numpy(data.text).to(device))
+    return ItemScores(visual.double().cpu().numpy(), text.double().cpu().numpy())
+
+
+def fit_rerank(head: PrototypeHead, validation: BenchmarkSplit, collapse_texts: bool = False) -> Rerank:
+    """Fit the betas with the protocol's own count, which decides how ties of equal sentences score (MSVD has many)."""
+    data = validation.data
+    u = compute_uncertainty(head, data)
+    similarity = data.scores(slice(None), slice(None))
+    keys = list(validation.keys)
+    return fit_beta(RetrievalSplit(keys, similarity, u.visual, u.text, data.text_groups, collapse_texts))
+
+
+def compute_rerank_weights(rerank: Rerank, test: BenchmarkSplit, u: ItemScores) -> RerankWeights:
+    """Factors of equation 8 for a split that the betas were not fitted on."""
+    shared = rerank.fitted_keys.intersection(test.keys)
+    if shared:
+        raise EvaluationError(f"{len(shared)} media are in the validation and the test split, such as {min(shared)}")
+    return RerankWeights(np.exp(-rerank.beta_visual * u.visual), np.exp(-rerank.beta_text * u.text))
+
+
+def compute_recall_tables(
+    protocol: Protocol, test: BenchmarkSplit, u: ItemScores, rerank: Rerank | None
+) -> list[dict[str, Any]]:
+    """A row for each gallery, plain and re-ranked."""
+    whole = is_published_split(protocol, test)
+    plain = score_split(protocol, test.data, split=test.name, complete=whole)
+    rows = [{"gallery": g, "reranked": False, **r.to_dict()} for g, r in plain.items()]
+    if rerank is not None:
+        reranked = score_split(protocol, test.data, compute_rerank_weights(rerank, test, u), test.name, complete=whole)
+        rows += [{"gallery": g, "reranked": True, **r.to_dict()} for g, r in reranked.items()]
+    return rows
+
+
+def is_published_split(protocol: Protocol, test: BenchmarkSplit) -> bool:
+    """Whether this is the complete split that the benchmark's figures are published for."""
+    return protocol.media is None or (len(test.keys) == protocol.media and test.name == protocol.split)
+
+
+def describe_split(config: EvaluateConfig, test: BenchmarkSplit, protocol: Protocol) -> dict[str, Any]:
+    return {
+        "source": config.data,
+        "split": test.name,
+        "media": len(test.keys),
+        "captions": len(test.captions),
+        "expected_media": protocol.media,
+        "complete": is_published_split(protocol, test),
+        "video": config.benchmark in VIDEO_BENCHMARKS,
+        "failed": test.failed,
+    }
+
+
+def describe_rerank(rerank: Rerank | None, validation: BenchmarkSplit | None) -> dict[str, Any] | None:
+    if rerank is None or validation is None:
+        return None
+    return {
+        "beta_visual": rerank.beta_visual,
+        "beta_text": rerank.beta_text,
+        "fitted_on": validation.name,
+        "media": len(validation.keys),
+    }
+
+
+def analyze_uncertainty(data: EmbeddingSet, u: ItemScores) -> dict[str, Any]:
+    """The curves of the dashboard, each for u and for h."""
+    h = analyses.compute_mean_similarity(data)
+    orders = {"uncertainty": u, "mean_similarity": h}
+    removal, deciles, calibration = {}, {}, {}
+    for direction in analyses.DIRECTIONS:
+        removal[direction] = analyses.compute_removal_curve(data, orders, direction)
+        hit = analyses.rank_queries(data, direction).hit(1)
+        side = {n: o.visual if direction == "visual_to_text" else o.text for n, o in orders.items()}
+        deciles[direction] = {n: analyses.compute_recall_by_bin(s, hit) for n, s in side.items()}
+        calibration[direction] = {n: analyses.calibrate_recall(s, hit).to_dict() for n, s in side.items()}
+    return {
+        "pearson": analyses.correlate_scores(u, h),
+        "removal": removal,
+        "deciles": deciles,
+        "calibration": calibration,
+    }
+
+
+def compute_eccv_figures(benchmark: str, test: BenchmarkSplit, shards: Sequence[Shard]) -> dict[str, Any]:
+    """mAP@R and R-Precision on COCO with its missing positives, or the reason why they are missing."""
+    if benchmark != "coco":
+        return {"eccv_caption": None, "eccv_skipped": None}
+    try:
+        ids = eccv.find_coco_ids(test.keys, test.data.text_groups, shards, PROTOCOLS["coco"].captions)
+        return {"eccv_caption": eccv.compute_eccv_metrics(test.data, *ids), "eccv_skipped": None}
+    except eccv.EccvError as reason:
+        return {"eccv_caption": None, "eccv_skipped": str(reason)}
+
+
+def save_results(results: dict[str, Any], out: str | Path) -> None:
+    """Write the results as JSON, atomically."""
+    folder, name = split_target(str(out))
+    with folder.writing(name) as partial:
+        partial.write_text(to_json(results) + "\n", encoding="utf-8")
