@@ -1,1 +1,1 @@
-"""The audit folder: files written whole, the manifest, the lock, embeddings, and which files there are."""
+"""The files of an audit: atomic writes, the manifest, the lock, checksums and embeddings."""

@@ -1,17 +1,17 @@
-"""Every file of an audit checked: against the list in the manifest, and against its own checksum."""
+"""Check every file of an audit against the list in the manifest and against its own checksum."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from auditor.audit_folder.audit_files import listed_shards
-from auditor.audit_folder.extra_columns import file_name, find_sources
+from auditor.audit_folder.audit_files import get_listed_shards
+from auditor.audit_folder.extra_columns import find_column_sources, name_column_file
 from auditor.audit_folder.fault_records import FILE as FAULTS
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.manifest import read_manifest
 
-PARTS = ("embeddings", "samples")  # one file for every shard
+PARTS = ("embeddings", "samples")  # one file per shard
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,49 +20,53 @@ class FileProblem:
     problem: str
 
 
-def check_files(folder: Folder) -> tuple[int, list[FileProblem]]:
-    """How many files there are, and what is wrong with them."""
+def check_audit_files(folder: Folder) -> tuple[int, list[FileProblem]]:
+    """Return the number of files and their problems."""
     manifest = read_manifest(folder)
-    there = {part: folder.names(part, ".parquet") for part in PARTS}
-    found = list(_against_list(there, listed_shards(manifest)))
-    found += _columns(folder, there["samples"])
-    files = [f"{part}/{name}.parquet" for part, names in there.items() for name in names] + beside(folder)
+    names = {part: folder.names(part, ".parquet") for part in PARTS}
+    problems = list(_compare_with_manifest(names, get_listed_shards(manifest)))
+    problems += _check_column_rows(folder, names["samples"])
+    files = [f"{part}/{name}.parquet" for part in PARTS for name in names[part]]
+    files += list_optional_files(folder)
     for file in files:
         sound = folder.is_sound(file)
         if not sound:
-            problem = "damaged: not the bytes that were written" if sound is False else "has no checksum: older version"
-            found.append(FileProblem(file, problem))
-    return len(files), found
+            problem = "damaged: not the bytes that were written" if sound is False else "has no checksum"
+            problems.append(FileProblem(file, problem))
+    return len(files), problems
 
 
-def _against_list(there: dict[str, list[str]], listed: dict[str, int] | None) -> Iterator[FileProblem]:
+def _compare_with_manifest(names_by_part: dict[str, list[str]], listed: dict[str, int] | None) -> Iterator[FileProblem]:
     if listed is None:
         return
-    known = set(listed)
-    for part, names in there.items():
-        yield from (FileProblem(f"{part}/{name}.parquet", "missing") for name in sorted(known - set(names)))
-        yield from (FileProblem(f"{part}/{name}.parquet", "not of this audit") for name in sorted(set(names) - known))
+    shards = set(listed)
+    for part, names in names_by_part.items():
+        yield from (FileProblem(f"{part}/{name}.parquet", "missing") for name in sorted(shards - set(names)))
+        yield from (FileProblem(f"{part}/{name}.parquet", "not of this audit") for name in sorted(set(names) - shards))
 
 
-def beside(folder: Folder) -> list[str]:
-    """The files that not every shard, or not every audit, has: columns of others, duplicates, faults, overlaps."""
-    parts = [*(f"columns/{source.name}" for source in find_sources(folder)), "duplicates", "overlap"]
+def list_optional_files(folder: Folder) -> list[str]:
+    """Return the optional files of an audit: extra columns, duplicates, faults, overlaps."""
+    parts = [*(f"columns/{source.name}" for source in find_column_sources(folder)), "duplicates", "overlap"]
     files = [f"{part}/{name}.parquet" for part in parts for name in folder.names(part, ".parquet")]
     return [*files, *([FAULTS] if folder.exists(FAULTS) else [])]
 
 
-def _columns(folder: Folder, shards: list[str]) -> Iterator[FileProblem]:
-    """Columns stand beside rows by their places: a file of another length would give rows the values of others."""
-    known = set(shards)
-    for source in find_sources(folder):
+def _check_column_rows(folder: Folder, shards: list[str]) -> Iterator[FileProblem]:
+    """Yield files of extra columns with a wrong number of rows: values belong to rows by position."""
+    sample_shards = set(shards)
+    for source in find_column_sources(folder):
         for shard in source.files:
-            file = file_name(source.name, shard)
-            if shard in known and rows_of(folder, file) not in (None, rows_of(folder, f"samples/{shard}.parquet")):
-                yield FileProblem(file, "has not as many rows as its shard: join its columns again")
+            file = name_column_file(source.name, shard)
+            if shard in sample_shards and count_file_rows(folder, file) not in (
+                None,
+                count_file_rows(folder, f"samples/{shard}.parquet"),
+            ):
+                yield FileProblem(file, "has another number of rows than its shard: join its columns again")
 
 
-def rows_of(folder: Folder, name: str) -> int | None:
-    """None where the file cannot be read: its checksum says so too."""
+def count_file_rows(folder: Folder, name: str) -> int | None:
+    """Return the number of rows, or None if the file cannot be read (its checksum is then wrong, too)."""
     try:
         with folder.open_table(name) as file:
             count: int = file.metadata.num_rows

@@ -1,7 +1,7 @@
-"""A checksum of a Parquet file in its own footer: damage anywhere shows, and the file still appears in one rename.
+"""A checksum of a Parquet file in its own footer: it detects damage anywhere, and one rename still publishes the file.
 
-The file is written with a checksum of zeros among its metadata, hashed as it is, and the zeros are overwritten with the
-hash. To check it, the hash is put back to zeros on the way.
+The file is written with a checksum of zeros in its metadata and hashed; the hash then replaces the zeros. The check
+replaces the hash by zeros again before it hashes the file.
 """
 
 import hashlib
@@ -9,61 +9,61 @@ import re
 from pathlib import Path
 from typing import IO
 
-KEY = "checksum"
-UNSEALED = "blake2b:" + "0" * 32  # the value to write under KEY
-SEALED = re.compile(rb"blake2b:[0-9a-f]{32}")
+CHECKSUM_KEY = "checksum"
+EMPTY_CHECKSUM = "blake2b:" + "0" * 32  # the value to write under CHECKSUM_KEY
+CHECKSUM = re.compile(rb"blake2b:[0-9a-f]{32}")
 CHUNK = 2**20
 
 
-class DamagedError(Exception):
-    """Not the bytes that were written."""
+class FooterError(Exception):
+    """The file has no valid Parquet footer."""
 
 
-def seal(path: Path) -> None:
-    """Give a file that has just been written its checksum; without effect on one that has no place for it."""
+def write_checksum(path: Path) -> None:
+    """Write the checksum of a new file into its footer, if the footer has a place for it."""
     with path.open("r+b") as file:
         start, footer = read_footer(file)
-        place = footer.rfind(UNSEALED.encode())
+        place = footer.rfind(EMPTY_CHECKSUM.encode())
         if place >= 0:
             file.seek(start + place)
-            file.write(f"blake2b:{content_hash(file, start, footer)}".encode())
+            file.write(f"blake2b:{hash_content(file, start, footer)}".encode())
 
 
-def is_sealed_whole(file: IO[bytes]) -> bool | None:
-    """Whether a file is as it was written; None where it has no checksum."""
+def verify_checksum(file: IO[bytes]) -> bool | None:
+    """Return whether a file is as it was written, or None if it has no checksum."""
     try:
         start, footer = read_footer(file)
-    except DamagedError:
+    except FooterError:
         return False
-    found = list(SEALED.finditer(footer))
-    if not found:
+    matches = list(CHECKSUM.finditer(footer))
+    if not matches:
         return None
-    mark = found[-1]
-    unsealed = footer[: mark.start()] + UNSEALED.encode() + footer[mark.end() :]
-    return mark[0].decode() == f"blake2b:{content_hash(file, start, unsealed)}"
+    checksum = matches[-1]
+    original = footer[: checksum.start()] + EMPTY_CHECKSUM.encode() + footer[checksum.end() :]
+    return checksum[0].decode() == f"blake2b:{hash_content(file, start, original)}"
 
 
 def read_footer(file: IO[bytes]) -> tuple[int, bytes]:
-    """Where the footer starts, and all from there to the end."""
+    """Return the offset of the footer, and the bytes from there to the end."""
     size = file.seek(0, 2)
     file.seek(max(0, size - 8))
     end = file.read(8)
     length = int.from_bytes(end[:4], "little") + 8
     if end[4:] != b"PAR1" or length > size:
-        raise DamagedError
+        raise FooterError
     file.seek(size - length)
     return size - length, file.read(length)
 
 
-def content_hash(file: IO[bytes], start: int, footer: bytes) -> str:
-    """Of the bytes before `start`, as they are, and of the footer as given; the file's position stays."""
+def hash_content(file: IO[bytes], start: int, footer: bytes) -> str:
+    """Hash the bytes before `start` and the footer; the position of the file stays."""
     position = file.tell()
     digest = hashlib.blake2b(digest_size=16)
     file.seek(0)
-    left = start
-    while left > 0 and (chunk := file.read(min(CHUNK, left))):
+    remaining = start
+    while remaining > 0 and (chunk := file.read(min(CHUNK, remaining))):
         digest.update(chunk)
-        left -= len(chunk)
+        remaining -= len(chunk)
     digest.update(footer)
     file.seek(position)
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""corrected.json: the correction of p_mismatch that labels asked for, as far as a reader of the audit must know it."""
+"""corrected.json: the correction of p_mismatch by labels, as far as readers of an audit need it."""
 
 import hashlib
 import json
@@ -6,50 +6,52 @@ from collections.abc import Mapping
 from typing import Any
 
 from auditor.audit_folder.folder import Folder
-from auditor.audit_folder.json_validation import NUMBER, NUMBERS, Whole, read_shaped
+from auditor.audit_folder.json_validation import NUMBER, NUMBERS, CompleteShape, read_valid_json
 
 FILE = "corrected.json"
 KINDS = {"image": NUMBER, "video": NUMBER}
-MAP = Whole(smallest_p=NUMBER, shift=NUMBER, slope=NUMBER, score_weight=NUMBER, mean=KINDS, spread=KINDS)
-SHAPE = Whole(of=str, map=MAP, statistics={"": {"pi0": NUMBER, "curve": Whole(score=NUMBERS, p=NUMBERS)}})
+MAP = CompleteShape(smallest_p=NUMBER, shift=NUMBER, slope=NUMBER, score_weight=NUMBER, mean=KINDS, spread=KINDS)
+SHAPE = CompleteShape(
+    of=str, map=MAP, statistics={"": {"pi0": NUMBER, "curve": CompleteShape(score=NUMBERS, p=NUMBERS)}}
+)
 
 
 def read_correction(folder: Folder, manifest: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The correction of an audit; None where there is none, or one that an earlier scoring was corrected with."""
+    """Return the correction of an audit, or None if there is none for its present scores."""
     try:
-        found: dict[str, Any] = read_shaped(folder, FILE, SHAPE, "`auditor certify --undo` takes it away")
+        correction: dict[str, Any] = read_valid_json(folder, FILE, SHAPE, "`auditor certify --undo` removes it")
     except FileNotFoundError:
         return None
-    return found if found.get("of") == mark_of(manifest) else None
+    return correction if correction["of"] == fingerprint_statistics(manifest) else None
 
 
-def mark_of(manifest: Mapping[str, Any]) -> str:
-    """Of the numbers that gave p_mismatch its meaning when the labels were read."""
+def fingerprint_statistics(manifest: Mapping[str, Any]) -> str:
+    """Hash the statistics that p_mismatch is based on."""
     text = json.dumps(manifest.get("statistics") or {}, sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def with_correction(manifest: Mapping[str, Any], correction: Mapping[str, Any]) -> dict[str, Any]:
-    """The manifest with the shares and curves that follow from the correction."""
+def apply_correction(manifest: Mapping[str, Any], correction: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the manifest with the corrected shares and curves."""
     statistics = {
-        kind: {**found, "pi0_without_labels": found.get("pi0"), **correction["statistics"].get(kind, {})}
-        for kind, found in (manifest.get("statistics") or {}).items()
+        kind: {**estimate, "pi0_without_labels": estimate.get("pi0"), **correction["statistics"].get(kind, {})}
+        for kind, estimate in (manifest.get("statistics") or {}).items()
     }
     return {**manifest, "statistics": statistics}
 
 
-def corrected_sql(correction: Mapping[str, Any]) -> str:
-    """The corrected probability, of the stored p_mismatch and mismatch_score."""
-    given = correction["map"]
-    smallest = float(given["smallest_p"])
-    held = f"least(greatest(CAST(p_mismatch AS DOUBLE), {smallest!r}), {1 - smallest!r})"
+def build_corrected_sql(correction: Mapping[str, Any]) -> str:
+    """Build the SQL of the corrected probability from the stored p_mismatch and mismatch_score."""
+    fit = correction["map"]
+    smallest = float(fit["smallest_p"])
+    clipped = f"least(greatest(CAST(p_mismatch AS DOUBLE), {smallest!r}), {1 - smallest!r})"
     kinds = " ".join(
-        f"WHEN '{kind}' THEN (mismatch_score - {mean!r}) / {given['spread'][kind]!r}"
-        for kind, mean in given["mean"].items()
+        f"WHEN '{kind}' THEN (mismatch_score - {mean!r}) / {fit['spread'][kind]!r}"
+        for kind, mean in fit["mean"].items()
         if kind in ("image", "video")
     )
     value = (
-        f"{given['shift']!r} + {given['slope']!r} * ln({held} / (1 - {held})) "
-        f"- {given['score_weight']!r} * (CASE kind {kinds} END)"
+        f"{fit['shift']!r} + {fit['slope']!r} * ln({clipped} / (1 - {clipped})) "
+        f"- {fit['score_weight']!r} * (CASE kind {kinds} END)"
     )
     return f"CAST(1 / (1 + exp(-({value}))) AS FLOAT)"

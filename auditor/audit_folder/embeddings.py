@@ -1,6 +1,6 @@
-"""embeddings/<shard>.parquet: the sweep's result, as arrays for scoring and as rows for everything else.
+"""embeddings/<shard>.parquet: the result of the sweep, as arrays for scoring and as rows for other readers.
 
-A medium's vector stands in the row of its first caption only; `Embeddings.media_index` says which medium a row is of.
+Only the row of a medium's first caption holds its vector; `Embeddings.media_index` gives the medium of each row.
 """
 
 import hashlib
@@ -17,64 +17,55 @@ from auditor.audit_folder.folder import Folder
 from auditor.vectors import Bools, Floats, Ints, MediaVectors, pad_frames, take_rows
 
 
-def file_name(shard: str) -> str:
+def name_embeddings_file(shard: str) -> str:
     return f"embeddings/{shard}.parquet"
 
 
 @dataclass(frozen=True, slots=True)
 class Embeddings:
-    """The rows of a shard (or of a sample of the corpus) that could be encoded, and the media they are of."""
+    """The encoded rows of a shard (or of a sample of the corpus) and their media."""
 
-    facts: pa.Table  # every row of the shard, encoded or not
+    facts: pa.Table  # all rows of the shard, encoded or not
     rows: Ints  # (P,) indices into facts of the encoded pairs
     text: Floats  # (P, D)
     media: MediaVectors  # M of them
-    media_index: Ints  # (P,) which of the media a pair is of
+    media_index: Ints  # (P,) the medium of each pair
     times: tuple[tuple[float, ...], ...] = ()  # (M) seconds of the frames; empty for images
-    around: dict[str, tuple[Floats, tuple[float, ...]]] = field(default_factory=dict)  # by digest: frames around spans
+    context: dict[str, tuple[Floats, tuple[float, ...]]] = field(default_factory=dict)  # frames around spans, by digest
 
 
 def read_embeddings(folder: Folder, shard: str) -> Embeddings:
-    return from_table(folder.read_table(file_name(shard)))
+    return parse_embeddings(folder.read_table(name_embeddings_file(shard)))
 
 
 def read_facts(folder: Folder, shard: str, columns: Sequence[str]) -> pa.Table:
-    """Some of the facts of a shard; a file from before a column has it empty."""
-    there = set(folder.table_columns(file_name(shard)))
-    return with_columns(folder.read_table(file_name(shard), [name for name in columns if name in there]), columns)
+    """Return some of the facts of a shard."""
+    return folder.read_table(name_embeddings_file(shard), columns).select(columns)
 
 
-def with_columns(table: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """The columns in their order; what is not there is null."""
-    for name in columns:
-        if name not in table.column_names:
-            table = table.append_column(name, pa.nulls(table.num_rows, arrow_schema.FACTS.field(name).type))
-    return table.select(columns)
+MEDIUM_COLUMNS = ("status", "caption_index", "start", "end")
 
 
-MEDIUM = ("status", "caption_index", "start", "end")
+def find_medium_starts(facts: pa.Table) -> Bools:
+    """Return the rows in which a medium begins: the first of its usable captions. A span is a medium of its own.
 
-
-def begins_medium(facts: pa.Table) -> Bools:
-    """The rows in which a medium was encoded: the first of its usable captions. A span is a medium of its own.
-
-    Where some rows were left out, `facts` needs the keys, too.
+    `facts` needs the keys if some rows were left out.
     """
-    found = np.zeros(facts.num_rows, dtype=bool)
-    names = (*MEDIUM, "key") if "key" in facts.column_names else (*MEDIUM, "status")
-    before: object = None
+    starts = np.zeros(facts.num_rows, dtype=bool)
+    names = (*MEDIUM_COLUMNS, "key") if "key" in facts.column_names else (*MEDIUM_COLUMNS, "status")
+    last_medium: object = None
     for row, (status, index, *medium) in enumerate(
         zip(*(facts.column(name).to_pylist() for name in names), strict=True)
     ):
-        before = None if index == 0 else before
+        last_medium = None if index == 0 else last_medium
         if status == "ok":
-            found[row] = before != medium
-            before = medium
-    return found
+            starts[row] = last_medium != medium
+            last_medium = medium
+    return starts
 
 
-def identities(facts: pa.Table) -> list[str]:
-    """Equal for media with the same bytes and, where they are spans, the same times: 32 hex digits."""
+def compute_media_identities(facts: pa.Table) -> list[str]:
+    """Return 32 hex digits per row, equal for media with equal bytes and, for spans, equal times."""
     columns = (facts.column(name).to_pylist() for name in ("media_digest", "start", "end"))
     return [
         digest if start is None else hashlib.blake2b(f"{digest} {start} {end}".encode(), digest_size=16).hexdigest()
@@ -82,67 +73,70 @@ def identities(facts: pa.Table) -> list[str]:
     ]
 
 
-def from_table(table: pa.Table) -> Embeddings:
-    """Arrays from the table of an embeddings file. A pair counts as encoded when it has a text vector."""
+def parse_embeddings(table: pa.Table) -> Embeddings:
+    """Convert the table of an embeddings file to arrays. A pair counts as encoded if it has a text vector."""
     dim = table.schema.field("text").type.list_size
     text, visual = table.column("text"), table.column("visual")
     has_text, has_visual = text.is_valid().to_numpy(), visual.is_valid().to_numpy()
     rows = np.flatnonzero(has_text)
-    media_of_row = np.cumsum(has_visual) - 1  # a medium's further captions follow its first
+    media_of_row = np.cumsum(has_visual) - 1  # the other captions of a medium follow its first one
     media_rows = np.flatnonzero(has_visual)
     times = table.column("frame_times").take(pa.array(media_rows)).to_pylist()
     return Embeddings(
-        facts=with_columns(table, arrow_schema.FACTS.names),
+        facts=table.select(arrow_schema.FACTS.names),
         rows=rows,
-        text=take_rows(matrix(text, dim), rows),
-        media=MediaVectors(take_rows(matrix(visual, dim), media_rows), *_frames(table, media_rows, dim)),
+        text=take_rows(read_vector_matrix(text, dim), rows),
+        media=MediaVectors(
+            take_rows(read_vector_matrix(visual, dim), media_rows), *_read_frames(table, media_rows, dim)
+        ),
         media_index=media_of_row[rows],
         times=tuple(tuple(t or ()) for t in times),
-        around=_around(table, dim),
+        context=_read_context_frames(table, dim),
     )
 
 
-def _around(table: Any, dim: int) -> dict[str, tuple[Floats, tuple[float, ...]]]:
-    """The frames around the spans of each video."""
-    if "context_times" not in table.column_names:
-        return {}
-    there = table.filter(table["context_times"].is_valid())
-    found = zip(*(there[name] for name in ("media_digest", "context_embeddings", "context_times")), strict=True)
-    return {digest.as_py(): (matrix(frames.values, dim), tuple(times.as_py())) for digest, frames, times in found}
+def _read_context_frames(table: Any, dim: int) -> dict[str, tuple[Floats, tuple[float, ...]]]:
+    """Return the frames around the spans of each video, by digest."""
+    rows = table.filter(table["context_times"].is_valid())
+    columns = zip(*(rows[name] for name in ("media_digest", "context_embeddings", "context_times")), strict=True)
+    return {
+        digest.as_py(): (read_vector_matrix(frames.values, dim), tuple(times.as_py()))
+        for digest, frames, times in columns
+    }
 
 
-def matrix(vectors: Any, dim: int) -> Floats:
-    """A fixed-size-list column as a matrix; rows that are null hold whatever the file pads them with."""
+def read_vector_matrix(vectors: Any, dim: int) -> Floats:
+    """Return a fixed-size-list column as a matrix; null rows hold the padding of the file."""
     chunks = vectors.chunks if isinstance(vectors, pa.ChunkedArray) else [vectors]
-    found = np.empty((len(vectors), dim), np.float32)
+    matrix = np.empty((len(vectors), dim), np.float32)
     start = 0
     for chunk in chunks:
         flat = chunk.values.slice(chunk.offset * dim, len(chunk) * dim).to_numpy(zero_copy_only=False)
-        found[start : start + len(chunk)] = flat.reshape(-1, dim)
+        matrix[start : start + len(chunk)] = flat.reshape(-1, dim)
         start += len(chunk)
-    if not np.isfinite(np.dot(found.ravel(), found.ravel())):  # one pass where all are numbers, as nearly always
-        np.nan_to_num(found, copy=False)
-    return found
+    if not np.isfinite(np.dot(matrix.ravel(), matrix.ravel())):  # a single pass in the usual case
+        np.nan_to_num(matrix, copy=False)
+    return matrix
 
 
-def _frames(table: Any, media_rows: Ints, dim: int) -> tuple[Floats, Bools] | tuple[None, None]:
+def _read_frames(table: Any, media_rows: Ints, dim: int) -> tuple[Floats, Bools] | tuple[None, None]:
     lists = table.column("frame_embeddings").take(pa.array(media_rows)).combine_chunks()
     if isinstance(lists, pa.ChunkedArray):
         lists = pa.concat_arrays(lists.chunks) if lists.num_chunks else pa.array([], lists.type)
     counts = np.array([0 if n is None else n for n in lists.value_lengths().to_pylist()], dtype=np.int64)
     if not counts.any():
         return None, None
-    return pad_frames(matrix(lists.flatten(), dim), counts)
+    return pad_frames(read_vector_matrix(lists.flatten(), dim), counts)
 
 
-def vectors(rows: npt.NDArray[Any], present: Bools) -> Any:
-    """Vectors as a float16 column that is null where `present` is false."""
+def build_nullable_vectors(rows: npt.NDArray[Any], present: Bools) -> Any:
+    """Build a float16 column of vectors that is null if `present` is false."""
     dim = rows.shape[1]
     full = np.zeros((len(present), dim), dtype=np.float16)
     full[present] = rows.astype(np.float16)
-    return vector_column(full, present)
+    return build_vector_column(full, present)
 
 
-def vector_column(halves: npt.NDArray[np.float16], present: Bools) -> Any:
-    """A row for each of (N, D), null where `present` is false."""
+def build_vector_column(halves: npt.NDArray[np.float16], present: Bools) -> Any:
+    """Build a column with one row per vector of (N, D), null if `present` is false."""
     return pa.FixedSizeListArray.from_arrays(pa.array(halves.reshape(-1)), halves.shape[1], mask=pa.array(~present))

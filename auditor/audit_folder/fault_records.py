@@ -1,4 +1,4 @@
-"""faults.parquet: the patterns that `auditor faults` found, one record each, and what reads and writes them."""
+"""faults.parquet: the patterns that `auditor faults` found, one record each."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -8,20 +8,20 @@ import pyarrow as pa
 
 from auditor.audit_folder.folder import Folder
 
-Kind = Literal["shift", "block", "shard", "caption"]
+FaultKind = Literal["shift", "block", "shard", "caption"]
 FILE = "faults.parquet"
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A pattern: where it begins and ends, how large it is, how unlikely by chance, and what happened in words.
+    """A pattern: its first and last key, its size, its probability by chance, and a sentence that describes it.
 
-    What follows the sentence is known of some kinds only. A shard (or another value of a column): its share with its
-    90% interval, and the usual one. A caption: the text, its share of the rows, how its spellings are the same, and
-    how unlike its media are (1 as any two of the corpus, 0 one picture).
+    The fields after the sentence are set for some kinds only. A shard (or another value of a column): its share with
+    its 90% interval, and the usual share. A caption: the text, its share of the rows, how its spellings agree, and the
+    spread of its media (1: like any two of the corpus, 0: one picture).
     """
 
-    kind: Kind
+    kind: FaultKind
     pattern: str  # shift; exchanged, reversed, permuted, ...; mismatched, ...; boilerplate, repeated: docs/faults.md
     shard: str | None
     first_key: str | None
@@ -30,7 +30,7 @@ class Fault:
     rows: int
     p_value: float | None
     sentence: str
-    value: str | None = None  # of the column that was compared; the caption
+    value: str | None = None  # of the compared column, or the caption
     share: float | None = None
     low: float | None = None
     high: float | None = None
@@ -61,16 +61,16 @@ SCHEMA = pa.schema(
 )
 
 
-def to_table(faults: Sequence[Fault]) -> pa.Table:
+def build_fault_table(faults: Sequence[Fault]) -> pa.Table:
     return pa.Table.from_pylist([fault.to_dict() for fault in faults], schema=SCHEMA)
 
 
 def write_faults(folder: Folder, faults: Sequence[Fault]) -> None:
-    folder.write_table(FILE, to_table(faults))
+    folder.write_table(FILE, build_fault_table(faults))
 
 
 def read_faults(folder: Folder) -> list[Fault] | None:
-    """The faults that were found; None where nobody has looked."""
+    """Return the faults, or None if `auditor faults` has not run."""
     if not folder.exists(FILE):
         return None
     return [Fault(**row) for row in folder.read_table(FILE).to_pylist()]

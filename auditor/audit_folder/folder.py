@@ -1,7 +1,7 @@
-"""A folder on disk or behind fsspec (`s3://`, `gs://`, `memory://`) whose files appear whole or not at all.
+"""A folder on disk or behind fsspec (`s3://`, `gs://`, `memory://`) with atomic writes.
 
-On disk a file is written under a temporary name, flushed and renamed; an object store shows an upload only when it is
-complete. So a finished file is the mark of finished work, and a kill at any moment leaves nothing half-written.
+On disk, a file is written under a temporary name, flushed and renamed; an object store shows an upload only when it is
+complete. So the existence of a file marks finished work, and a killed process leaves no half-written file.
 """
 
 import contextlib
@@ -9,9 +9,8 @@ import errno
 import fcntl
 import json
 import os
-import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from auditor.audit_folder.checksum import KEY, UNSEALED, is_sealed_whole, seal
+from auditor.audit_folder.checksum import CHECKSUM_KEY, EMPTY_CHECKSUM, verify_checksum, write_checksum
 from auditor.audit_folder.parquet_reader import PythonParquetFile
 from auditor.errors import AuditorError
 
@@ -28,11 +27,11 @@ _SWEPT: set[str] = set()
 
 
 class StorageError(AuditorError):
-    """A folder that cannot be read or written."""
+    """A folder cannot be read or written."""
 
 
 class Folder:
-    """A place for files, local or remote, with paths relative to it."""
+    """A local or remote folder; the names of its files are paths relative to it."""
 
     def __init__(self, url: str | Path):
         self.url = str(url).rstrip("/") or "/"
@@ -51,7 +50,7 @@ class Folder:
         return f"{self.root}/{name}" if name else self.root
 
     def address(self, name: str) -> str:
-        """Of a file, as others can open it: a path on this machine, or a URL."""
+        """Return the path or URL of a file, as other programs open it."""
         return self.path(name) if self.local else str(self.fs.unstrip_protocol(self.path(name)))
 
     def exists(self, name: str = "") -> bool:
@@ -59,22 +58,20 @@ class Folder:
         return bool(self.fs.exists(self.path(name)))
 
     def names(self, folder: str, suffix: str) -> list[str]:
-        """Names (without folder and suffix) of the finished files of a folder, sorted."""
+        """Return the sorted names, without folder and suffix, of the finished files of a folder."""
         if self.local:
             with contextlib.suppress(FileNotFoundError), os.scandir(self.path(folder)) as entries:
-                found = [entry.name for entry in entries]
-                return sorted(n.removesuffix(suffix) for n in found if n.endswith(suffix) and not n.startswith("."))
+                return _strip_suffix((entry.name for entry in entries), suffix)
             return []
         self.fs.invalidate_cache()
         try:
             paths = self.fs.ls(self.path(folder), detail=False)
         except FileNotFoundError:
             return []
-        found = [str(path).rsplit("/", 1)[-1] for path in paths]
-        return sorted(n.removesuffix(suffix) for n in found if n.endswith(suffix) and not n.startswith("."))
+        return _strip_suffix((str(path).rsplit("/", 1)[-1] for path in paths), suffix)
 
     def bytes_in(self, folder: str) -> int:
-        """The size of all files of a folder of it."""
+        """Return the total size of the files in a subfolder."""
         if self.local:
             with contextlib.suppress(FileNotFoundError), os.scandir(self.path(folder)) as entries:
                 return sum(entry.stat().st_size for entry in entries)
@@ -86,7 +83,7 @@ class Folder:
             return 0
 
     def entries(self) -> list[str]:
-        """Names of all that is in it, hidden or not; none where it does not exist yet."""
+        """Return the names of all files and folders in it, also hidden ones; none if it does not exist yet."""
         self.fs.invalidate_cache()
         try:
             return [str(path).rstrip("/").rsplit("/", 1)[-1] for path in self.fs.ls(self.root, detail=False)]
@@ -103,7 +100,7 @@ class Folder:
     def write_json(self, name: str, value: Any) -> None:
         text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
         if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-            text = json.dumps(value, indent=1, allow_nan=False)  # a path of undecodable bytes
+            text = json.dumps(value, indent=1, allow_nan=False)  # a path with undecodable bytes
         with self.writing(name) as local:
             local.write_text(text + "\n", encoding="utf-8")
 
@@ -112,13 +109,13 @@ class Folder:
         name: str,
         table: pa.Table,
         metadata: Mapping[str, str] | None = None,
-        storage: Mapping[str, Any] | None = None,  # pyarrow's options of how columns are stored
+        storage: Mapping[str, Any] | None = None,  # pyarrow's options for storing columns
     ) -> None:
-        given = {**(metadata or {}), KEY: UNSEALED}
-        extra = {**(table.schema.metadata or {}), **{k.encode(): v.encode() for k, v in given.items()}}
+        fields = {**(metadata or {}), CHECKSUM_KEY: EMPTY_CHECKSUM}
+        extra = {**(table.schema.metadata or {}), **{k.encode(): v.encode() for k, v in fields.items()}}
         with self.writing(name) as local:
             pq.write_table(table.replace_schema_metadata(extra), local, **(storage or {"compression": "zstd"}))
-            seal(local)
+            write_checksum(local)
 
     def read_table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
         with self.reading(name), self.open_table(name) as file:
@@ -126,7 +123,7 @@ class Folder:
 
     @contextlib.contextmanager
     def open_table(self, name: str) -> Iterator[pq.ParquetFile]:
-        """A Parquet file to read from, a part at a time."""
+        """Open a Parquet file to read parts of it."""
         if self.local:
             with pq.ParquetFile(self.path(name)) as file:
                 yield file
@@ -135,7 +132,7 @@ class Folder:
                 yield file
 
     def table_schema(self, name: str) -> pa.Schema:
-        """Names and types of the columns, without metadata."""
+        """Return the names and types of the columns, without metadata."""
         with self.reading(name), self.open_table(name) as file:
             return file.schema_arrow.remove_metadata()
 
@@ -145,19 +142,19 @@ class Folder:
 
     @contextlib.contextmanager
     def reading(self, name: str) -> Iterator[None]:
-        """What goes wrong with a file says which one it was."""
+        """Convert errors to StorageError with the path of the file."""
         try:
             yield
         except FileNotFoundError:
             raise
         except (OSError, pa.ArrowException) as error:
-            what = " ".join(str(error).split())
+            cause = " ".join(str(error).split())
             raise StorageError(
-                f"{self.path(name)} cannot be read; run the `auditor audit` command again ({what})"
+                f"{self.path(name)} cannot be read; run the `auditor audit` command again ({cause})"
             ) from None
 
     def table_metadata(self, name: str) -> dict[str, str]:
-        """The key-value metadata of a Parquet file; empty where there is no such file or it cannot be read."""
+        """Return the key-value metadata of a Parquet file; empty if the file is missing or unreadable."""
         try:
             with self.open_table(name) as file:
                 stored = file.metadata.metadata or {}
@@ -166,10 +163,10 @@ class Folder:
         return {key.decode(): value.decode() for key, value in stored.items() if not key.startswith(b"ARROW:")}
 
     def is_sound(self, name: str) -> bool | None:
-        """Whether a Parquet file is as it was written; None where it has no checksum. Reads all of it."""
+        """Return whether a Parquet file is as it was written, or None if it has no checksum. Reads the whole file."""
         try:
             with self.fs.open(self.path(name), "rb") as file:
-                return is_sealed_whole(file)
+                return verify_checksum(file)
         except OSError:
             return False
 
@@ -179,30 +176,30 @@ class Folder:
 
     @contextlib.contextmanager
     def writing(self, name: str) -> Iterator[Path]:
-        """A local path to write to; on success it becomes `name`, whole. On failure nothing is left."""
+        """Yield a local path to write to. On success it becomes `name`; on failure it is removed."""
         target = self.path(name)
         try:
             self.fs.makedirs(target.rsplit("/", 1)[0], exist_ok=True)
             staging = os.path.dirname(target) if self.local else tempfile.gettempdir()
-            sweep_abandoned(staging)
-            handle, temporary = new_temporary(staging)
+            remove_abandoned_files(staging)
+            handle, temporary = create_temporary_file(staging)
         except OSError as error:
-            raise StorageError(f"cannot write {target}: {reason(error)}") from error
+            raise StorageError(f"cannot write {target}: {describe_os_error(error)}") from error
         try:
             yield Path(temporary)
             if self.local:
-                _publish(temporary, target)
+                _move_into_place(temporary, target)
             else:
                 self.fs.put_file(temporary, target)
         except OSError as error:
-            raise StorageError(f"cannot write {target}: {reason(error)}") from error
+            raise StorageError(f"cannot write {target}: {describe_os_error(error)}") from error
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary)
             os.close(handle)
 
     def sweep_temporary(self, *folders: str) -> None:
-        """Remove what an earlier run that was killed left under temporary names."""
+        """Remove the temporary files of killed runs."""
         if not self.local:
             return
         for folder in folders:
@@ -210,24 +207,24 @@ class Folder:
                 path.unlink(missing_ok=True)
 
 
-def new_temporary(folder: str) -> tuple[int, str]:
-    """A file that is locked as long as its descriptor is open, so that others see whether its writer is alive."""
+def create_temporary_file(folder: str) -> tuple[int, str]:
+    """Create a file that is locked while its descriptor is open, so other processes see if its writer is alive."""
     while True:
         handle, path = tempfile.mkstemp(prefix=TEMPORARY, dir=folder)
         fcntl.flock(handle, fcntl.LOCK_EX)
-        if os.path.exists(path):  # else it was swept away before it was locked
+        if os.path.exists(path):  # else another process removed it before it was locked
             return handle, path
         os.close(handle)
 
 
-def sweep_abandoned(folder: str) -> None:
-    """Remove what writers that were killed left in a folder; once for each folder in the life of a process."""
+def remove_abandoned_files(folder: str) -> None:
+    """Remove the temporary files of killed writers in a folder, once per folder and process."""
     if folder in _SWEPT:
         return
     _SWEPT.add(folder)
     with os.scandir(folder) as entries:
-        left = [entry.path for entry in entries if entry.name.startswith(TEMPORARY)]
-    for path in left:
+        paths = [entry.path for entry in entries if entry.name.startswith(TEMPORARY)]
+    for path in paths:
         with contextlib.suppress(OSError):
             handle = os.open(path, os.O_RDWR)
             try:
@@ -238,31 +235,25 @@ def sweep_abandoned(folder: str) -> None:
 
 
 def split_target(target: str) -> tuple[Folder, str]:
-    """The folder that a file goes into, on disk or behind a URL, and its name there."""
+    """Split a path or URL of a file into its folder and its name."""
     parent, _, name = target.rpartition("/")
     if not name or parent.endswith(":/"):
-        raise StorageError(f"{target} names no file: give one such as results.json or s3://bucket/results.json")
+        raise StorageError(f"{target} is not a file: give one such as results.json or s3://bucket/results.json")
     return Folder(parent or ("/" if target.startswith("/") else ".")), name
 
 
-def reason(error: OSError) -> str:
+def describe_os_error(error: OSError) -> str:
     if error.errno == errno.ENOSPC:
         return "the disk is full; free some space and run the same command again to resume"
     return error.strerror or str(error)
 
 
-def _publish(temporary: str, target: str) -> None:
+def _move_into_place(temporary: str, target: str) -> None:
     os.chmod(temporary, 0o644)
     with open(temporary, "rb") as file:
         os.fsync(file.fileno())
     os.replace(temporary, target)
 
 
-def free_bytes(folder: Folder) -> int | None:
-    """Free space where a local folder is, or will be."""
-    if not folder.local:
-        return None
-    place = Path(folder.root)
-    while not place.exists():
-        place = place.parent
-    return shutil.disk_usage(place).free
+def _strip_suffix(names: Iterable[str], suffix: str) -> list[str]:
+    return sorted(name.removesuffix(suffix) for name in names if name.endswith(suffix) and not name.startswith("."))

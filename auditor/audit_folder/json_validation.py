@@ -1,6 +1,6 @@
-"""What a JSON file of an audit must look like, so that a damaged one is told in a line and not found out half-way.
+"""Check the shape of an audit's JSON files, so that a damaged file is reported in one line when it is read.
 
-A shape is written like the value: a dict of the fields, `{"": X}` for any names, `[X]` for a list, a type or several.
+A shape looks like its value: a dict of fields, `{"": X}` for any field names, `[X]` for a list, one type or several.
 """
 
 from typing import Any
@@ -12,41 +12,43 @@ NUMBER = (int, float)
 NUMBERS = [NUMBER]
 
 
-class Whole(dict[str, Any]):
-    """A shape whose fields must all be there."""
+class CompleteShape(dict[str, Any]):
+    """A shape whose fields are all required."""
 
 
-def first_wrong(stored: Any, shape: Any, where: str = "") -> str:
-    """Where JSON is not as `shape` says; empty where it is. Fields that are absent are not wrong."""
+def find_shape_error(stored: Any, shape: Any, where: str = "") -> str:
+    """Describe the first value that does not have its shape, or return "". Absent fields are allowed."""
     if isinstance(shape, dict):
         if not isinstance(stored, dict):
             return f"{where} is not an object"
-        if isinstance(shape, Whole) and (absent := next((name for name in shape if name not in stored), None)):
+        if isinstance(shape, CompleteShape) and (absent := next((name for name in shape if name not in stored), None)):
             return f"{where}.{absent} is missing"
         parts = [(name, inner) for name, inner in shape.items() if name] + [
             (name, shape[""]) for name in stored if "" in shape
         ]
-        found = (
-            first_wrong(stored[name], inner, f"{where}.{name}".lstrip(".")) for name, inner in parts if name in stored
+        errors = (
+            find_shape_error(stored[name], inner, f"{where}.{name}".lstrip("."))
+            for name, inner in parts
+            if name in stored
         )
-        return next(filter(None, found), "")
+        return next(filter(None, errors), "")
     if isinstance(shape, list):
         if not isinstance(stored, list) or (shape is NUMBERS and not stored):
             return f"{where} is not a list" if shape is not NUMBERS else f"{where} is not a list of numbers"
-        return next(filter(None, (first_wrong(item, shape[0], where) for item in stored)), "")
+        return next(filter(None, (find_shape_error(item, shape[0], where) for item in stored)), "")
     return "" if isinstance(stored, shape) else f"{where} is {stored!r}"
 
 
-def read_shaped(folder: Folder, name: str, shape: Any, remedy: str) -> Any:
-    """A JSON file of an audit as it must be; FileNotFoundError where there is none, else a line with the remedy."""
+def read_valid_json(folder: Folder, name: str, shape: Any, remedy: str) -> Any:
+    """Read a JSON file of an audit. Raises FileNotFoundError, or AuditError with the remedy if it is damaged."""
     try:
-        found = folder.read_json(name)
+        content = folder.read_json(name)
     except FileNotFoundError:
         raise
     except (OSError, ValueError, RecursionError) as error:
         wrong = "not JSON" if isinstance(error, ValueError) else " ".join(str(error).split())
     else:
-        wrong = first_wrong(found, shape)
+        wrong = find_shape_error(content, shape)
         if not wrong:
-            return found
+            return content
     raise AuditError(f"{folder.path(name)} is damaged: {wrong}; {remedy}")

@@ -1,8 +1,8 @@
-"""One writer per folder (an audit, a run, an export): a second one is refused while the first is alive.
+"""Lock a folder (an audit, a run, an export) for one writer; a second writer is refused while the first is alive.
 
-On disk the kernel holds the lock (flock) and drops it with the process, however it dies. An object store has no locks:
-there the owner creates a small file, which the store lets one only do, and renews it every few seconds; one that is
-not renewed is taken over. Clocks of machines differ, so its age proves nothing: it is watched for a while first.
+On disk, the kernel holds the lock (flock) and releases it when the process ends for any reason. An object store has no
+locks: the owner creates a small file, which the store allows only once, and renews it every few seconds. Another run
+takes over a lock that is not renewed. Clocks of machines differ, so it first watches the lock for a while.
 """
 
 import contextlib
@@ -17,52 +17,52 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-from auditor.audit_folder.folder import Folder, StorageError, reason
+from auditor.audit_folder.folder import Folder, StorageError, describe_os_error
 from auditor.errors import AuditorError
 
 LOCK = ".lock"  # on disk
 REMOTE_LOCK = "lock.json"
 RENEW = 10.0
 STALE = 60.0
-LONG_DEAD = 1800.0  # seconds; no store serves a machine whose clock is that far off
-WATCHED = 3  # renewals that a dead owner has missed before our eyes
-SETTLE = 0.5  # seconds in which two that wrote the same lock would meet
-ATOMIC = {"s3", "gs", "memory"}  # stores that refuse a second creator by themselves
+LONG_DEAD = 1800.0  # seconds; stores refuse machines whose clock is off by that much
+WATCHED = 3  # missed renewals after which an owner counts as dead
+SETTLE = 0.5  # seconds after which two writers of the same lock see which one won
+ATOMIC = {"s3", "gs", "memory"}  # stores that refuse to create a file twice
 
 
 class LockedError(AuditorError):
-    """Another run is writing this audit."""
+    """Another run holds the lock of this folder."""
 
 
 @contextlib.contextmanager
-def exclusive(folder: Folder) -> Iterator[None]:
-    """Hold the audit folder; raise LockedError if another process does."""
-    with _local(folder) if folder.local else _remote(folder):
+def hold_folder_lock(folder: Folder) -> Iterator[None]:
+    """Hold the lock of a folder. Raises LockedError if another process holds it."""
+    with _lock_local_folder(folder) if folder.local else _lock_remote_folder(folder):
         yield
 
 
 @contextlib.contextmanager
-def _local(folder: Folder) -> Iterator[None]:
-    descriptor = _acquire(folder)
+def _lock_local_folder(folder: Folder) -> Iterator[None]:
+    descriptor = _acquire_file_lock(folder)
     try:
-        with contextlib.suppress(OSError):  # a full disk: who holds it is good to know, and no more
+        with contextlib.suppress(OSError):  # a full disk: the owner's name is optional
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
         yield
     finally:
         with contextlib.suppress(OSError):
-            os.unlink(folder.path(LOCK))  # while it is held: see _acquire
+            os.unlink(folder.path(LOCK))  # while the lock is held: see _acquire_file_lock
         os.close(descriptor)
 
 
-def _acquire(folder: Folder) -> int:
-    """A descriptor that holds the lock of the file that has the name now: its last owner may just have removed it."""
+def _acquire_file_lock(folder: Folder) -> int:
+    """Return a descriptor that locks the present lock file; the last owner may have just removed an older one."""
     while True:
         try:
             os.makedirs(folder.root, exist_ok=True)
             descriptor = os.open(folder.path(LOCK), os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
-            raise StorageError(f"cannot write {folder.url}: {reason(error)}") from None
+            raise StorageError(f"cannot write {folder.url}: {describe_os_error(error)}") from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             with contextlib.suppress(FileNotFoundError):
@@ -76,105 +76,107 @@ def _acquire(folder: Folder) -> int:
 
 
 @contextlib.contextmanager
-def _remote(folder: Folder) -> Iterator[None]:
-    mine = {"host": socket.gethostname(), "pid": os.getpid(), "token": uuid.uuid4().hex, "time": time.time()}
-    _claim(folder, mine)
-    keeper = _Keeper(folder, mine)
-    keeper.start()
+def _lock_remote_folder(folder: Folder) -> Iterator[None]:
+    owner = {"host": socket.gethostname(), "pid": os.getpid(), "token": uuid.uuid4().hex, "time": time.time()}
+    _claim_remote_lock(folder, owner)
+    renewer = _LockRenewer(folder, owner)
+    renewer.start()
     try:
         yield
     except KeyboardInterrupt:
-        if not keeper.lost:
+        if not renewer.lost:
             raise
     finally:
-        keeper.end()
-    if keeper.lost:
-        raise LockedError(f"another run has taken over {folder.url} while this one was not heard: that one goes on")
+        renewer.end()
+    if renewer.lost:
+        raise LockedError(
+            f"another run has taken over {folder.url} because this one did not renew its lock; that run continues"
+        )
 
 
-def _claim(folder: Folder, mine: dict[str, Any]) -> None:
-    """Create the file, or take over that of an owner who is dead."""
-    if _create(folder, mine):
-        if ATOMIC.intersection(_protocols(folder)):
+def _claim_remote_lock(folder: Folder, owner: dict[str, Any]) -> None:
+    """Create the lock, or take over that of a dead owner."""
+    if _create_remote_lock(folder, owner):
+        if ATOMIC.intersection(_list_protocols(folder)):
             return
     else:
-        held = _held(folder)
-        if held and not _is_dead(folder, held):
-            raise _refusal(folder, held)
+        held = _read_remote_lock(folder)
+        if held and not _is_owner_dead(folder, held):
+            raise _build_refusal(folder, held)
         folder.remove(REMOTE_LOCK)
-        if not _create(folder, mine):
-            raise _refusal(folder, _held(folder))
+        if not _create_remote_lock(folder, owner):
+            raise _build_refusal(folder, _read_remote_lock(folder))
     time.sleep(SETTLE)
-    now = _held(folder)
-    if _parsed(now).get("token") != mine["token"]:
-        raise _refusal(folder, now)
+    current = _read_remote_lock(folder)
+    if _parse_owner(current).get("token") != owner["token"]:
+        raise _build_refusal(folder, current)
 
 
-def _protocols(folder: Folder) -> list[str]:
-    known = folder.fs.protocol
-    return [known] if isinstance(known, str) else list(known)
+def _list_protocols(folder: Folder) -> list[str]:
+    protocols = folder.fs.protocol
+    return [protocols] if isinstance(protocols, str) else list(protocols)
 
 
-def _create(folder: Folder, mine: dict[str, Any]) -> bool:
-    """False where there is one already."""
+def _create_remote_lock(folder: Folder, owner: dict[str, Any]) -> bool:
+    """Return False if the lock exists already."""
     path = folder.path(REMOTE_LOCK)
     try:
         folder.fs.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
-        folder.fs.pipe_file(path, json.dumps(mine).encode(), mode="create")
+        folder.fs.pipe_file(path, json.dumps(owner).encode(), mode="create")
     except FileExistsError:
         return False
     except OSError as error:
-        if folder.exists(REMOTE_LOCK):  # S3 says only that a precondition failed
+        if folder.exists(REMOTE_LOCK):  # S3 reports only a failed precondition
             return False
-        raise StorageError(f"cannot write {folder.url}: {reason(error)}") from None
+        raise StorageError(f"cannot write {folder.url}: {describe_os_error(error)}") from None
     return True
 
 
-def _held(folder: Folder) -> bytes:
+def _read_remote_lock(folder: Folder) -> bytes:
     try:
         return folder.read_bytes(REMOTE_LOCK)
     except FileNotFoundError:
         return b""
 
 
-def _parsed(held: bytes) -> dict[str, Any]:
+def _parse_owner(content: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(held)
+        owner = json.loads(content)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return owner if isinstance(owner, dict) else {}
 
 
-def _is_dead(folder: Folder, held: bytes) -> bool:
-    """Whether nobody renews it: surely if it is very old, else after it was watched; a fresh one is not."""
-    written = _parsed(held).get("time")
+def _is_owner_dead(folder: Folder, held: bytes) -> bool:
+    """Return whether the owner is dead: not if the lock is fresh, yes if it is very old, else after watching it."""
+    written = _parse_owner(held).get("time")
     age = time.time() - written if isinstance(written, int | float) else STALE
     if 0 <= age < STALE:
         return False
     if age > LONG_DEAD:
         return True
     time.sleep(WATCHED * RENEW)
-    return _held(folder) in (held, b"")
+    return _read_remote_lock(folder) in (held, b"")
 
 
-def _refusal(folder: Folder, held: bytes) -> LockedError:
-    owner = _parsed(held)
-    who = f"pid {owner.get('pid')} on {owner.get('host')}" if owner else "owner unknown"
-    return LockedError(f"another run is writing {folder.url} ({who}); wait for it, or a minute after it died")
+def _build_refusal(folder: Folder, held: bytes) -> LockedError:
+    owner = _parse_owner(held)
+    name = f"pid {owner.get('pid')} on {owner.get('host')}" if owner else "owner unknown"
+    return LockedError(f"another run is writing {folder.url} ({name}); wait until it ends, or one minute after it died")
 
 
-class _Keeper:
-    """Renews the lock in a thread; where another run has taken it over, stops the one that held it."""
+class _LockRenewer:
+    """Renews the lock in a thread, and interrupts the main thread if another run has taken over the lock."""
 
-    def __init__(self, folder: Folder, mine: dict[str, Any]) -> None:
-        self.folder, self.mine = folder, mine
+    def __init__(self, folder: Folder, owner: dict[str, Any]) -> None:
+        self.folder, self.owner = folder, owner
         self.lost = self.ignored = False
         self.ended = threading.Event()
         self.interrupts = threading.current_thread() is threading.main_thread()
         self.thread = threading.Thread(target=self.renew, daemon=True, name="audit-lock")
 
     def start(self) -> None:
-        """Where SIGINT is ignored, as in the background of a script, it is heard once the lock is lost."""
+        """If SIGINT is ignored, as in the background of a script, handle it so that a lost lock stops the run."""
         self.ignored = self.interrupts and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
         if self.ignored:
             signal.signal(signal.SIGINT, self._stop)
@@ -186,17 +188,17 @@ class _Keeper:
 
     def renew(self) -> None:
         while not self.ended.wait(RENEW):
-            with contextlib.suppress(Exception):  # a store's hiccup: the next renewal counts
-                if self.is_mine():
-                    self.folder.write_json(REMOTE_LOCK, {**self.mine, "time": time.time()})
+            with contextlib.suppress(Exception):  # a failed request: the next renewal may succeed
+                if self.is_owned():
+                    self.folder.write_json(REMOTE_LOCK, {**self.owner, "time": time.time()})
                     continue
                 self.lost = True
                 if self.interrupts and not self.ended.is_set():
                     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
                 return
 
-    def is_mine(self) -> bool:
-        return bool(_parsed(_held(self.folder)).get("token") == self.mine["token"])
+    def is_owned(self) -> bool:
+        return bool(_parse_owner(_read_remote_lock(self.folder)).get("token") == self.owner["token"])
 
     def end(self) -> None:
         self.ended.set()
@@ -204,5 +206,5 @@ class _Keeper:
         if self.ignored:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         with contextlib.suppress(Exception):
-            if not self.lost and self.is_mine():
+            if not self.lost and self.is_owned():
                 self.folder.remove(REMOTE_LOCK)

@@ -1,4 +1,4 @@
-"""manifest.json: what an audit is of, what made it, and the corpus-wide numbers that give its columns their meaning."""
+"""manifest.json: the corpus, the model and the settings of an audit, and its corpus-wide statistics."""
 
 import datetime
 import importlib.metadata
@@ -7,38 +7,41 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from auditor.audit_folder.folder import Folder
-from auditor.audit_folder.json_validation import NUMBER, NUMBERS, Whole, first_wrong
+from auditor.audit_folder.json_validation import NUMBER, NUMBERS, CompleteShape, find_shape_error
 from auditor.errors import AuditError
 
-FORMAT = 1
-NAME = "manifest.json"
+FORMAT = 2  # raise it with each change that makes earlier audits unreadable
+MANIFEST_NAME = "manifest.json"
 PACKAGES = ("pau-auditor", "torch", "open_clip_torch", "numpy", "pyarrow", "duckdb", "pillow", "decord", "av", "ray")
 
 
 def read_manifest(folder: Folder) -> dict[str, Any]:
-    """What the manifest says; raises AuditError where a folder is not an audit of ours."""
+    """Read and check the manifest. Raises AuditError if the folder is not a readable audit."""
     try:
-        stored = folder.read_json(NAME)
+        stored = folder.read_json(MANIFEST_NAME)
     except (FileNotFoundError, NotADirectoryError):
-        raise AuditError(f"{folder.url} is not an audit: it has no {NAME}") from None
+        raise AuditError(f"{folder.url} is not an audit: it has no {MANIFEST_NAME}") from None
     except ValueError:
-        raise AuditError(f"{folder.url} is not an audit: its {NAME} is not JSON") from None
+        raise AuditError(f"{folder.url} is not an audit: its {MANIFEST_NAME} is not JSON") from None
     except OSError as error:
         raise AuditError(f"cannot read {folder.url}: {' '.join(str(error).split())}") from None
     if not isinstance(stored, dict) or "format" not in stored:
-        raise AuditError(f"{folder.url} is not an audit: its {NAME} is of something else")
+        raise AuditError(f"{folder.url} is not an audit: its {MANIFEST_NAME} is another file")
+    if isinstance(stored["format"], int) and stored["format"] < FORMAT:
+        raise AuditError(f"{folder.url} was made by an earlier version of the auditor: audit again")
     if stored["format"] != FORMAT:
         raise AuditError(f"{folder.url} has format {stored['format']}; this version reads format {FORMAT}")
-    if wrong := first_wrong(stored, SHAPE) or wrong_statistics(stored.get("statistics", {})):
-        raise AuditError(f"the {NAME} of {folder.url} is damaged: {wrong}; run the `auditor audit` command again")
+    if wrong := find_shape_error(stored, MANIFEST_SHAPE) or find_statistics_error(stored.get("statistics", {})):
+        raise AuditError(
+            f"the {MANIFEST_NAME} of {folder.url} is damaged: {wrong}; run the `auditor audit` command again"
+        )
     return stored
 
 
-MAYBE_TEXT = (str, type(None))
-LATER = {"carry", "score"}  # what the first versions did not write
-# What readers take for granted of a field that is there.
-SHAPE: dict[str, Any] = {
-    "corpus": {"spec": str, "shards": int, "root": MAYBE_TEXT, "carry": [str]},
+OPTIONAL_TEXT = (str, type(None))
+# The shape of each field that is present.
+MANIFEST_SHAPE: dict[str, Any] = {
+    "corpus": {"spec": str, "shards": int, "root": OPTIONAL_TEXT, "carry": [str]},
     "model": {"spec": str, "fingerprint": str, "dim": int, "logit_scale": NUMBER, "frames": int},
     "settings": {
         "score": {
@@ -61,26 +64,27 @@ SHAPE: dict[str, Any] = {
 }
 
 
-ESTIMATED = Whole(
+ESTIMATE_SHAPE = CompleteShape(
     pi0=NUMBER,
     pi0_low=NUMBER,
     pi0_high=NUMBER,
     pairs=int,
-    curve=Whole(score=NUMBERS, p=NUMBERS),
-    histogram=Whole(edges=NUMBERS, observed=NUMBERS, null=NUMBERS),
+    curve=CompleteShape(score=NUMBERS, p=NUMBERS),
+    histogram=CompleteShape(edges=NUMBERS, observed=NUMBERS, null=NUMBERS),
 )
 
 
-def wrong_statistics(statistics: dict[str, Any]) -> str:
-    """Of the kinds of media whose share of mismatched pairs was estimated."""
-    estimated = {kind: found for kind, found in statistics.items() if found.get("pi0") is not None}
-    return first_wrong(estimated, {"": ESTIMATED}, "statistics") or next(
-        (f"statistics.{kind} has lists of other lengths" for kind, found in estimated.items() if not fits(found)), ""
-    )
+def find_statistics_error(statistics: dict[str, Any]) -> str:
+    """Describe the first wrong value in the statistics of the kinds of media that have an estimate, or return ""."""
+    estimated = {kind: estimate for kind, estimate in statistics.items() if estimate.get("pi0") is not None}
+    if error := find_shape_error(estimated, {"": ESTIMATE_SHAPE}, "statistics"):
+        return error
+    unequal = [kind for kind, estimate in estimated.items() if not has_equal_lengths(estimate)]
+    return f"statistics.{unequal[0]} has lists of unequal lengths" if unequal else ""
 
 
-def fits(estimated: dict[str, Any]) -> bool:
-    """Whether the lists that belong together are equally long."""
+def has_equal_lengths(estimated: dict[str, Any]) -> bool:
+    """Return whether lists that belong together have equal lengths."""
     curve, bins = estimated["curve"], estimated["histogram"]
     return (
         len(curve["score"]) == len(curve["p"])
@@ -90,52 +94,52 @@ def fits(estimated: dict[str, Any]) -> bool:
 
 @dataclass
 class Manifest:
-    """The audit in one file. `state` is sweeping, scoring, complete or failed."""
+    """The manifest of an audit. `state` is sweeping, scoring, complete or failed."""
 
     corpus: dict[str, Any]
     model: dict[str, Any]
     settings: dict[str, Any]
     state: str = "sweeping"
-    scoring: dict[str, Any] | None = None  # what a finished audit is being scored again with, until that is done
+    scoring: dict[str, Any] | None = None  # options of the scoring that is running on a finished audit
     format: int = FORMAT
-    created: str = field(default_factory=lambda: now())
+    created: str = field(default_factory=lambda: format_current_time())
     finished: str | None = None
-    versions: dict[str, str] = field(default_factory=lambda: versions())
+    versions: dict[str, str] = field(default_factory=lambda: read_versions())
     counts: dict[str, Any] = field(default_factory=dict)
-    shards: dict[str, int] = field(default_factory=dict)  # every shard that was swept, and its rows
+    shards: dict[str, int] = field(default_factory=dict)  # rows of each swept shard
     failed_shards: list[dict[str, str]] = field(default_factory=list)
     shard_problems: list[dict[str, str]] = field(default_factory=list)
     statistics: dict[str, Any] = field(default_factory=dict)
     thresholds: dict[str, Any] = field(default_factory=dict)
-    shard_priors: dict[str, float] = field(default_factory=dict)  # log-odds that p_mismatch of a shard has gained
-    fitted_on: list[str] | None = None  # the shards behind the corpus-wide numbers, where others were added later
-    drift: list[dict[str, Any]] = field(default_factory=list)  # of the shards that were added
+    shard_priors: dict[str, float] = field(default_factory=dict)  # log-odds added to p_mismatch of a shard
+    fitted_on: list[str] | None = None  # shards of the corpus-wide statistics, if others were added later
+    drift: list[dict[str, Any]] = field(default_factory=list)  # of the added shards
 
     def save(self, folder: Folder) -> None:
-        folder.write_json(NAME, asdict(self))
+        folder.write_json(MANIFEST_NAME, asdict(self))
 
     @classmethod
     def load(cls, folder: Folder) -> "Manifest":
-        known = {f.name for f in fields(cls)}
-        stored = {name: value for name, value in read_manifest(folder).items() if name in known}
+        names = {f.name for f in fields(cls)}
+        stored = {name: value for name, value in read_manifest(folder).items() if name in names}
         for part in ("corpus", "model", "settings"):
-            absent = [name for name in SHAPE[part] if name not in LATER and name not in stored.get(part, {})]
+            absent = [name for name in MANIFEST_SHAPE[part] if name not in stored.get(part, {})]
             if part not in stored or absent:
                 missing = ".".join([part, *absent[:1]])
-                raise AuditError(f"the {NAME} of {folder.url} is damaged: it has no {missing}")
+                raise AuditError(f"the {MANIFEST_NAME} of {folder.url} is damaged: it has no {missing}")
         return cls(**stored)
 
 
-def now() -> str:
+def format_current_time() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
-def versions() -> dict[str, str]:
-    """Versions of what made an audit: Python and the packages that are installed."""
-    found = {"python": platform.python_version()}
+def read_versions() -> dict[str, str]:
+    """Return the versions of Python and of the installed packages."""
+    versions = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = importlib.metadata.version(package)
+            versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return versions

@@ -1,8 +1,8 @@
-"""Parquet files, read so that pyarrow's own threads never hold a Python object.
+"""Read Parquet files so that pyarrow's own threads never hold a Python object.
 
-pyarrow reads ahead in threads of its own and lets go of the file there, some of them after the read has returned. Where
-that file is a Python object, a process that is just then ending or collecting garbage dies of it. So a file on this
-machine is opened by pyarrow, and one that only Python can read (behind fsspec) is read by the thread that asks.
+pyarrow reads ahead in its own threads and may release the file there after the read has returned. If the file is a
+Python object, a process that is ending or collecting garbage at that moment crashes. So pyarrow opens local files
+itself, and a file that only Python can read (behind fsspec) is read by the calling thread.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 
 class PythonParquetFile(pq.ParquetFile):  # type: ignore[misc]
-    """A Parquet file out of a Python file, read by nobody but the thread that asks."""
+    """A Parquet file in a Python file object, read only by the calling thread."""
 
     def __init__(self, file: IO[bytes], **options: Any) -> None:
         super().__init__(file, pre_buffer=False, **options)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditor.audit_folder.folder import Folder
-from auditor.audit_folder.json_validation import read_shaped
+from auditor.audit_folder.json_validation import read_valid_json
 from auditor.errors import AuditError
 
 TOPICS = "topics.json"
@@ -20,7 +20,7 @@ REPAIR_MARKS = "repair_marks.json"
 Verdict = Literal["accepted", "refused"]
 OVERLAP_SCHEMA = pa.schema(
     [
-        ("uid", pa.string()),  # of the row; of a medium's first row where the medium matches
+        ("uid", pa.string()),  # of the row, or of a medium's first row if the medium matches
         ("key", pa.string()),
         ("shard", pa.string()),
         ("media_digest", pa.string()),
@@ -34,44 +34,44 @@ OVERLAP_SCHEMA = pa.schema(
 
 
 def write_topics(folder: Folder, captions: Sequence[Sequence[str]]) -> None:
-    folder.write_json(TOPICS, {"captions": [list(some) for some in captions]})
+    folder.write_json(TOPICS, {"captions": [list(topic) for topic in captions]})
 
 
 def read_topics(folder: Folder) -> list[list[str]]:
-    """Captions by topic; nothing where the audit is older than the file."""
+    """Return the typical captions of each topic; none before the audit is scored."""
     if not folder.exists(TOPICS):
         return []
-    found: list[list[str]] = folder.read_json(TOPICS)["captions"]
-    return found
+    captions: list[list[str]] = folder.read_json(TOPICS)["captions"]
+    return captions
 
 
-def mark_name(uid: str, caption_index: int) -> str:
+def format_mark_key(uid: str, caption_index: int) -> str:
     return f"{uid}-{caption_index}"
 
 
-def read_marks(folder: Folder) -> dict[str, Verdict]:
+def read_repair_marks(folder: Folder) -> dict[str, Verdict]:
     try:
-        marks: dict[str, Verdict] = read_shaped(folder, REPAIR_MARKS, {"": str}, "remove it, or put a copy back")
+        marks: dict[str, Verdict] = read_valid_json(folder, REPAIR_MARKS, {"": str}, "remove it, or put a copy back")
     except FileNotFoundError:
         return {}
     return marks
 
 
 def mark_repair(folder: Folder, uid: str, caption_index: int, verdict: Verdict) -> None:
-    """Keep one verdict; a later one replaces it."""
-    folder.write_json(REPAIR_MARKS, {**read_marks(folder), mark_name(uid, caption_index): verdict})
+    """Store a verdict; it replaces an earlier one."""
+    folder.write_json(REPAIR_MARKS, {**read_repair_marks(folder), format_mark_key(uid, caption_index): verdict})
 
 
 def overlap_name(other: str) -> str:
-    """The file for another corpus, by the name it is given on the command line."""
+    """Return the file for another corpus, by its name on the command line."""
     return f"overlap/{re.sub(r'[^A-Za-z0-9.-]+', '_', other.rstrip('/')).strip('_')[-120:]}.parquet"
 
 
 def overlapping_digests(folder: Folder, other: str) -> list[str]:
-    """Digests of the media that are also in the other corpus."""
+    """Return the digests of the media that are also in the other corpus."""
     name = overlap_name(other)
     if not folder.exists(name):
         raise AuditError(f"{folder.url} has not been compared with {other}: run `auditor overlap {folder.url} {other}`")
     table = folder.read_table(name, ["media_digest", "what"])
-    found: list[str] = pc.unique(table.filter(pc.equal(table["what"], "media"))["media_digest"]).to_pylist()
-    return found
+    digests: list[str] = pc.unique(table.filter(pc.equal(table["what"], "media"))["media_digest"]).to_pylist()
+    return digests

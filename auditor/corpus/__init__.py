@@ -1,1 +1,1 @@
-"""Reading corpora: what samples there are, and where their bytes are."""
+"""Read corpora: list their samples and find the bytes of each one."""

@@ -1,6 +1,6 @@
-"""An Arrow file (stream or file format, as Hugging Face's `save_to_disk` writes it) that reads like a Parquet file.
+"""An Arrow file (stream or file format, as Hugging Face's `save_to_disk` writes it) with the methods of a Parquet file.
 
-Its record batches take the part of row groups. It is mapped into memory, so that only what is looked at is read.
+Record batches serve as row groups. The file is memory-mapped, so only the rows that are used are read.
 """
 
 import mmap
@@ -13,12 +13,12 @@ import pyarrow.compute as pc
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RowGroup:
     num_rows: int
 
 
 class ArrowFile:
-    """What auditor.corpus.tables.table_cells needs of a pyarrow.parquet.ParquetFile."""
+    """The methods of pyarrow.parquet.ParquetFile that auditor.corpus.tables.table_cells uses."""
 
     def __init__(self, source: str | IO[bytes]) -> None:
         file = open(source, "rb") if isinstance(source, str) else source  # noqa: SIM115
@@ -29,7 +29,7 @@ class ArrowFile:
         finally:
             if isinstance(source, str):
                 file.close()
-        self.schema_arrow, self.groups = read_batches(pa.py_buffer(self.mapped))
+        self.schema_arrow, self.groups = read_record_batches(pa.py_buffer(self.mapped))
 
     def __enter__(self) -> "ArrowFile":
         return self
@@ -38,7 +38,7 @@ class ArrowFile:
         self.close()
 
     def close(self) -> None:
-        """The mapping ends with the last array that refers to it."""
+        """Drop the batches; the mapping ends with the last array that refers to it."""
         self.groups = []
 
     @property
@@ -53,25 +53,25 @@ class ArrowFile:
     def num_rows(self) -> int:
         return sum(batch.num_rows for batch in self.groups)
 
-    def row_group(self, number: int) -> Group:
-        return Group(self.groups[number].num_rows)
+    def row_group(self, number: int) -> RowGroup:
+        return RowGroup(self.groups[number].num_rows)
 
     def read_row_groups(self, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
-        chosen = [projected(self.groups[group], columns) for group in groups]
-        return pa.Table.from_batches(chosen or [projected(empty_batch(self.schema_arrow), columns)])
+        chosen = [project_batch(self.groups[group], columns) for group in groups]
+        return pa.Table.from_batches(chosen or [project_batch(make_empty_batch(self.schema_arrow), columns)])
 
     def iter_batches(
         self, batch_size: int, row_groups: Sequence[int] | None = None, columns: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
         for group in range(len(self.groups)) if row_groups is None else row_groups:
             batch = self.groups[group]
-            chosen = batch if columns is None else projected(batch, columns)
+            chosen = batch if columns is None else project_batch(batch, columns)
             for start in range(0, chosen.num_rows, batch_size):
                 yield chosen.slice(start, batch_size)
 
 
-def read_batches(data: pa.Buffer) -> tuple[pa.Schema, list[pa.RecordBatch]]:
-    """The batches of a stream, or of a file with a footer; their bytes stay where they are."""
+def read_record_batches(data: pa.Buffer) -> tuple[pa.Schema, list[pa.RecordBatch]]:
+    """Return the batches of a stream, or of a file with a footer, without copying them."""
     if data.slice(0, 6).to_pybytes() == b"ARROW1":
         file = pa.ipc.open_file(data)
         return file.schema, [file.get_batch(number) for number in range(file.num_record_batches)]
@@ -79,19 +79,19 @@ def read_batches(data: pa.Buffer) -> tuple[pa.Schema, list[pa.RecordBatch]]:
     return stream.schema, list(stream)
 
 
-def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
+def make_empty_batch(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
 
 
-def projected(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
-    """Some columns; `image.path` gives the struct `image` with its field `path` alone, as Parquet does."""
-    found: dict[str, Any] = {}
+def project_batch(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
+    """Select columns; `image.path` selects the struct `image` with only its field `path`, as Parquet does."""
+    arrays: dict[str, Any] = {}
     for column in columns:
         if column in batch.schema.names:
-            found[column] = batch.column(column)
+            arrays[column] = batch.column(column)
             continue
         whole, _, part = column.partition(".")
         struct = batch.column(whole)
         parts = pc.struct_field(struct, part)
-        found[whole] = pa.StructArray.from_arrays([parts], names=[part], mask=struct.is_null())
-    return pa.RecordBatch.from_arrays(list(found.values()), names=list(found))
+        arrays[whole] = pa.StructArray.from_arrays([parts], names=[part], mask=struct.is_null())
+    return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))

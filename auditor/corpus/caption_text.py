@@ -1,66 +1,68 @@
-"""Captions out of untrusted bytes: text files, JSON records, and strings that Arrow can hold."""
+"""Read captions from untrusted bytes (text files and JSON records) as strings that Arrow can store."""
 
 import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-TOO_LONG = 16 * 2**20  # a caption file of more bytes than this is not a caption file
-LOOKED_AT = 65_536  # bytes that tell an encoding
+MAX_CAPTION_BYTES = 16 * 2**20  # a larger file is not a caption file
+ENCODING_SAMPLE_BYTES = 65_536  # examined to guess an encoding
 BYTE_ORDER_MARKS = {
     b"\xef\xbb\xbf": "utf-8-sig",
     b"\xff\xfe\0\0": "utf-32",
     b"\xff\xfe": "utf-16",
     b"\xfe\xff": "utf-16",
 }
-_UNSAFE = re.compile("[\x00\ud800-\udfff]")  # NUL ends strings early in places; lone surrogates are no UTF-8
+_UNSAFE = re.compile("[\x00\ud800-\udfff]")  # NUL truncates C strings; UTF-8 cannot encode lone surrogates
 _WORD = re.compile(rb"[A-Za-z\x80-\xff]{3,}")
 _UID = re.compile(r"[0-9a-fA-F]{32}")
 
 
-def safe_text(text: str) -> str:
-    """The text with what no UTF-8 column can hold replaced by U+FFFD."""
+def replace_unsafe(text: str) -> str:
+    """Replace characters that a UTF-8 column cannot hold by U+FFFD."""
     return _UNSAFE.sub("�", text)
 
 
 def decode_text(data: bytes, encoding: str | None = None) -> str:
-    """Bytes as text whatever they are: see `find_encoding`."""
-    return safe_text(data.decode(find_encoding(data, encoding), "replace"))
+    """Decode any bytes, in the encoding that `find_encoding` chooses."""
+    return replace_unsafe(data.decode(find_encoding(data, encoding), "replace"))
 
 
-def find_encoding(data: bytes, given: str | None = None) -> str:
-    """UTF-8 and UTF-16 where the bytes say so, else the encoding given, else the most probable one."""
+def find_encoding(data: bytes, default: str | None = None) -> str:
+    """Return UTF-8 or UTF-16 if the bytes show it, else the `default`, else the most probable encoding."""
     for mark, encoding in BYTE_ORDER_MARKS.items():
         if data.startswith(mark):
             return encoding
-    if given is not None:
-        return given
+    if default is not None:
+        return default
     try:
         data.decode("utf-8")
     except UnicodeDecodeError:
-        return _guess(data)
-    return _utf16(data) or "utf-8"
+        return _guess_encoding(data)
+    return _detect_utf16(data) or "utf-8"
 
 
-def _utf16(data: bytes) -> str | None:
-    """UTF-16 without a mark: every second byte of plain text is zero."""
+def _detect_utf16(data: bytes) -> str | None:
+    """Detect UTF-16 without a byte order mark: every second byte of plain text is zero."""
     if len(data) < 4 or len(data) % 2 or b"\0" not in data:
         return None
     first, second = data[::2].count(0), data[1::2].count(0)
-    most = 0.6 * len(data) / 2
-    return "utf-16-le" if second > most > first else "utf-16-be" if first > most > second else None
+    threshold = 0.6 * len(data) / 2
+    if second > threshold > first:
+        return "utf-16-le"
+    return "utf-16-be" if first > threshold > second else None
 
 
-def _guess(data: bytes) -> str:
-    """Where words have few letters beyond ASCII it is some Latin script, and Windows-1252 the usual encoding of it.
+def _guess_encoding(data: bytes) -> str:
+    """Guess Windows-1252 if few letters of a word are beyond ASCII (a Latin script), else ask a detector.
 
-    A detector tells these by the statistics of long texts, which captions are not; the scripts it is sure of, such as
-    Cyrillic, Chinese or Japanese, are beyond ASCII throughout.
+    A detector separates Latin encodings by the statistics of long texts, and captions are short. It is reliable for
+    scripts that use no ASCII letters, such as Cyrillic, Chinese or Japanese.
     """
-    if found := _utf16(data):
-        return found
-    looked_at = data[:LOOKED_AT]
-    words = [word for word in _WORD.findall(looked_at) if not word.isascii()]
+    if encoding := _detect_utf16(data):
+        return encoding
+    sample = data[:ENCODING_SAMPLE_BYTES]
+    words = [word for word in _WORD.findall(sample) if not word.isascii()]
     if sum(byte > 127 for word in words for byte in word) <= 0.5 * sum(map(len, words)):
         try:
             data.decode("cp1252")
@@ -69,35 +71,35 @@ def _guess(data: bytes) -> str:
         return "cp1252"
     from charset_normalizer import from_bytes
 
-    best = from_bytes(b"\n".join(line for line in looked_at.splitlines() if not line.isascii())).best()
+    best = from_bytes(b"\n".join(line for line in sample.splitlines() if not line.isascii())).best()
     return best.encoding if best is not None else "latin-1"
 
 
-def other_encoding(data: bytes, given: str | None) -> str | None:
-    """The encoding that text is read in, where it is none of Unicode's."""
-    found = find_encoding(data, given)
-    return None if found.startswith("utf") else found
+def find_legacy_encoding(data: bytes, default: str | None) -> str | None:
+    """Return the encoding that text is read in, or None if it is a Unicode encoding."""
+    encoding = find_encoding(data, default)
+    return None if encoding.startswith("utf") else encoding
 
 
 def split_lines(text: str) -> list[str]:
-    """Not str.splitlines: form feeds and U+2028 do occur inside captions."""
+    """Split at line ends only; str.splitlines also splits at form feeds and U+2028, which occur inside captions."""
     return re.split(r"\r\n|\r|\n", text)
 
 
-def split_captions(text: str, how: Literal["lines", "whole"]) -> tuple[str, ...]:
-    """Captions of a .txt: its lines without the blank ones, or all of it."""
-    parts = split_lines(text) if how == "lines" else [text]
+def split_captions(text: str, mode: Literal["lines", "whole"]) -> tuple[str, ...]:
+    """Return the captions of a .txt file: its nonblank lines, or the whole text."""
+    parts = split_lines(text) if mode == "lines" else [text]
     return tuple(stripped for part in parts if (stripped := part.strip()))
 
 
-def captions_of(value: Any) -> tuple[str, ...]:
-    """A string or a list of strings, as JSON and tables hold captions; anything else is none."""
+def parse_captions(value: Any) -> tuple[str, ...]:
+    """Return the captions in a string or a list of strings; any other value has none."""
     values = value if isinstance(value, list | tuple) else [value]
-    return tuple(safe for item in values if isinstance(item, str) and (safe := safe_text(item).strip()))
+    return tuple(safe for item in values if isinstance(item, str) and (safe := replace_unsafe(item).strip()))
 
 
 def parse_record(data: bytes | str, encoding: str | None = None) -> dict[str, Any] | None:
-    """The JSON object in `data`; None where there is none."""
+    """Parse a JSON object; return None if `data` is anything else."""
     try:
         record = json.loads(data if isinstance(data, str) else decode_text(data, encoding))
     except (ValueError, RecursionError):
@@ -105,19 +107,19 @@ def parse_record(data: bytes | str, encoding: str | None = None) -> dict[str, An
     return record if isinstance(record, dict) else None
 
 
-def record_captions(record: dict[str, Any]) -> tuple[str, ...]:
-    """`captions` (a list) or `caption` (a string) of a sample's .json."""
-    return captions_of(record.get("captions")) or captions_of(record.get("caption"))
+def read_record_captions(record: dict[str, Any]) -> tuple[str, ...]:
+    """Return `captions` (a list) or `caption` (a string) of a sample's .json file."""
+    return parse_captions(record.get("captions")) or parse_captions(record.get("caption"))
 
 
-def carried_json(fields: Mapping[str, Any], names: Sequence[str]) -> str | None:
-    """The fields of a record that are carried into the audit, as JSON; None where none is asked for."""
+def dump_carried_fields(fields: Mapping[str, Any], names: Sequence[str]) -> str | None:
+    """Return the fields that are carried into the audit as JSON, or None if `names` is empty."""
     if not names:
         return None
-    return safe_text(json.dumps({name: fields.get(name) for name in names}, ensure_ascii=False, default=str))
+    return replace_unsafe(json.dumps({name: fields.get(name) for name in names}, ensure_ascii=False, default=str))
 
 
-def record_uid(record: dict[str, Any]) -> str | None:
-    """The corpus's own `uid`, if it is 128 bits in hex as DataComp's are."""
+def read_record_uid(record: dict[str, Any]) -> str | None:
+    """Return the corpus's own `uid` if it has 32 hexadecimal digits, as in DataComp."""
     uid = record.get("uid")
     return uid.lower() if isinstance(uid, str) and _UID.fullmatch(uid) else None

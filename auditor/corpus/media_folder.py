@@ -1,8 +1,8 @@
 """A folder of media with sidecars, `cat.jpg` beside `cat.txt`, `cat.json` or `cat.vtt`, cut into virtual shards.
 
-A key is the path of the medium below the folder up to its last dot, always: `clip.0001.mp4` is `clip.0001`, alone or
-not. A sidecar is named like the medium, with its extension or without (`a.jpg.txt`, `a.txt`); `a.jpg` beside `a.png` is
-a repeated key. Hidden files, and files that are neither media nor sidecars, are not part of the corpus.
+A key is always the path of the medium below the folder, up to its last dot: `clip.0001.mp4` has the key `clip.0001`. A
+sidecar is named like the medium, with its extension or without (`a.jpg.txt`, `a.txt`); `a.jpg` beside `a.png` repeats a
+key. Hidden files, and files that are neither media nor sidecars, are not part of the corpus.
 """
 
 import hashlib
@@ -13,10 +13,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from auditor.corpus import remote_files
-from auditor.corpus.file_names import FOREIGN, SUBTITLES, kind_of, natural, shard_names, split_key, stem_of
-from auditor.corpus.read_medium import media_reader
+from auditor.corpus.file_names import (
+    FOREIGN,
+    SUBTITLES,
+    guess_media_kind,
+    make_shard_names,
+    natural_sort_key,
+    split_key,
+    strip_extension,
+)
+from auditor.corpus.read_medium import read_medium_bytes
 from auditor.corpus.sample import Sample
-from auditor.corpus.sample_files import Part, build_sample, sample_problems
+from auditor.corpus.sample_files import SampleFile, build_sample, describe_text_problems
 from auditor.corpus.shard import CorpusOptions, OpenShard
 
 _LANGUAGE = re.compile(r"\.[a-z]{2,3}([-_]\w+)*$", re.IGNORECASE)
@@ -24,8 +32,8 @@ SIDECARS = frozenset(["txt", "json", *SUBTITLES])
 
 
 @dataclass(frozen=True, slots=True)
-class File:
-    """A file below the root. What a remote store said of it when it was listed; a local file is asked when needed."""
+class FolderFile:
+    """A file below the root. Size and digest come from the listing of a remote store, and are unset for local files."""
 
     name: str
     size: int = -1
@@ -34,20 +42,20 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class FolderShard:
-    """Some keys of a folder, with all of their files."""
+    """Some keys of a folder with all of their files."""
 
     name: str
     root: str
-    files: tuple[File, ...]
+    files: tuple[FolderFile, ...]
     options: CorpusOptions
 
     def fingerprint(self) -> str:
-        """Of names, sizes and times of all files and the content of the sidecars."""
+        """Hash the names, sizes and times of all files and the content of the sidecars."""
         digest = hashlib.blake2b(digest_size=16)
         sidecars = self.sidecars()
         for file in self.files:
             digest.update(repr((file.name, file.size, file.digest)).encode("utf-8", "surrogatepass"))
-            digest.update(b"" if remote_files.is_url(self.root) else _stamp(self.path(file.name)).encode())
+            digest.update(b"" if remote_files.is_url(self.root) else _stamp_file(self.path(file.name)).encode())
             digest.update(sidecars.get(file.name, b""))
         return digest.hexdigest()
 
@@ -56,49 +64,49 @@ class FolderShard:
         sidecars = self.sidecars()
         parts = {part.name: part for file in self.files if (part := self.part(file)) is not None}
 
-        def read(part: Part) -> bytes:
+        def read(part: SampleFile) -> bytes:
             return sidecars.get(part.name, b"")
 
         samples: list[Sample] = []
         for key, occurrence, names in group_files(file.name for file in self.files):
-            mine = {_extension(name): parts[name] for name in names if name in parts}
-            samples.append(build_sample(self.name, key, occurrence, mine, read, self.options))
-        yield OpenShard(samples, sample_problems(samples), media_reader)
+            key_files = {_get_full_extension(name): parts[name] for name in names if name in parts}
+            samples.append(build_sample(self.name, key, occurrence, key_files, read, self.options))
+        yield OpenShard(samples, describe_text_problems(samples), read_medium_bytes)
 
     def path(self, name: str) -> str:
         return f"{self.root.rstrip('/')}/{name}"
 
-    def part(self, file: File) -> Part | None:
-        """None for a file that is gone: its sample is then without it."""
+    def part(self, file: FolderFile) -> SampleFile | None:
+        """Return the file of a sample, or None if the file is gone."""
         size = file.size
         if not remote_files.is_url(self.root):
             try:
                 size = os.stat(self.path(file.name)).st_size
             except OSError:
                 return None
-        return Part(file.name, self.path(file.name), 0, size)
+        return SampleFile(file.name, self.path(file.name), 0, size)
 
     def sidecars(self) -> dict[str, bytes]:
-        """Name -> content of the sidecars that can be read; remote ones are asked for together."""
-        names = [file.name for file in self.files if _last(file.name) in SIDECARS]
+        """Return the content of each readable sidecar by name; remote ones are fetched together."""
+        names = [file.name for file in self.files if _get_last_extension(file.name) in SIDECARS]
         if remote_files.is_url(self.root):
-            found = remote_files.read_many([self.path(name) for name in names])
-            return {name: found[self.path(name)] for name in names if self.path(name) in found}
-        return {name: data for name in names if (data := _content(self.path(name))) is not None}
+            contents = remote_files.read_objects([self.path(name) for name in names])
+            return {name: contents[self.path(name)] for name in names if self.path(name) in contents}
+        return {name: data for name in names if (data := _read_sidecar(self.path(name))) is not None}
 
 
-def list_folder(root: str, options: CorpusOptions) -> list[FolderShard]:
-    """The virtual shards of a folder: whole keys, `shard_size` of them each, in natural order."""
-    keys: dict[str, list[File]] = {}
-    for file in _files(root):
+def list_folder_shards(root: str, options: CorpusOptions) -> list[FolderShard]:
+    """Cut a folder into virtual shards of `shard_size` whole keys each, in natural order."""
+    keys: dict[str, list[FolderFile]] = {}
+    for file in _list_folder_files(root):
         split = split_key(file.name)
-        if split is not None and _belongs(split[1]):
+        if split is not None and _is_corpus_file(split[1]):
             keys.setdefault(split[0], []).append(file)
-    if not any(_last(file.name) not in SIDECARS for files in keys.values() for file in files):
+    if not any(_get_last_extension(file.name) not in SIDECARS for files in keys.values() for file in files):
         return []
-    ordered = sorted(keys, key=natural)
+    ordered = sorted(keys, key=natural_sort_key)
     cuts = [ordered[start : start + options.shard_size] for start in range(0, len(ordered), options.shard_size)]
-    names = shard_names([f"{root.rpartition('/')[2]}-{number:06d}" for number in range(len(cuts))])
+    names = make_shard_names([f"{root.rpartition('/')[2]}-{number:06d}" for number in range(len(cuts))])
     return [
         FolderShard(name, root, tuple(file for key in cut for file in sorted(keys[key], key=lambda f: f.name)), options)
         for name, cut in zip(names, cuts, strict=True)
@@ -106,80 +114,84 @@ def list_folder(root: str, options: CorpusOptions) -> list[FolderShard]:
 
 
 def group_files(names: Iterable[str]) -> list[tuple[str, int, list[str]]]:
-    """(key, occurrence, its files) for all files that agree up to the first dot, and for several such sets."""
+    """Group files into (key, occurrence, files of the key)."""
     sets: dict[str, list[str]] = {}
     for name in names:
-        sets.setdefault(_before_first_dot(name), []).append(name)
-    return [group for files in sets.values() for group in _group(files)]
+        sets.setdefault(_strip_all_extensions(name), []).append(name)
+    return [group for files in sets.values() for group in _group_by_medium(files)]
 
 
-def _group(files: list[str]) -> list[tuple[str, int, list[str]]]:
-    media = [name for name in files if _last(name) not in SIDECARS]
-    stems = {stem_of(name) for name in media}
-    keys: dict[str, list[str]] = {key: [] for key in sorted(stems, key=natural)}
+def _group_by_medium(files: list[str]) -> list[tuple[str, int, list[str]]]:
+    media = [name for name in files if _get_last_extension(name) not in SIDECARS]
+    stems = {strip_extension(name) for name in media}
+    keys: dict[str, list[str]] = {key: [] for key in sorted(stems, key=natural_sort_key)}
     for name in files:
-        key = stem_of(name) if name in media else _owner(_sidecar_stem(name), stems, media)
+        key = strip_extension(name) if name in media else _find_owner_key(_strip_sidecar_extension(name), stems, media)
         keys.setdefault(key, []).append(name)
     return [
         group
-        for key, mine in keys.items()
-        for group in _occurrences(key, mine, [name for name in mine if kind_of(name) is not None])
+        for key, key_files in keys.items()
+        for group in _number_occurrences(
+            key, key_files, [name for name in key_files if guess_media_kind(name) is not None]
+        )
     ]
 
 
-def _sidecar_stem(name: str) -> str:
-    """Without the language of a subtitle: `a.en.vtt` -> `a`."""
-    stem = stem_of(name)
-    return _LANGUAGE.sub("", stem) if _last(name) in SUBTITLES else stem
+def _strip_sidecar_extension(name: str) -> str:
+    """Strip the extension, and the language of a subtitle: `a.en.vtt` -> `a`."""
+    stem = strip_extension(name)
+    return _LANGUAGE.sub("", stem) if _get_last_extension(name) in SUBTITLES else stem
 
 
-def _owner(stem: str, stems: set[str], media: list[str]) -> str:
-    """The key that a sidecar belongs to: `a` or `a.jpg` of `a.jpg`; `a` of `a.1.jpg` if that is all there is."""
+def _find_owner_key(stem: str, stems: set[str], media: list[str]) -> str:
+    """Return the key of a sidecar: `a` and `a.jpg` belong to `a.jpg`; `a` belongs to `a.1.jpg` if no other fits."""
     if stem in stems:
         return stem
     if stem in media:
-        return stem_of(stem)
+        return strip_extension(stem)
     longer = [key for key in stems if key.startswith(f"{stem}.")]
     return longer[0] if len(longer) == 1 else stem
 
 
-def _before_first_dot(name: str) -> str:
-    return name[: len(name) - len(_extension(name)) - 1]
+def _strip_all_extensions(name: str) -> str:
+    return name[: len(name) - len(_get_full_extension(name)) - 1]
 
 
-def _extension(name: str) -> str:
-    """All that follows the first dot of the last name."""
+def _get_full_extension(name: str) -> str:
+    """Return the part of the last name after its first dot."""
     return name.rpartition("/")[2].partition(".")[2].lower()
 
 
-def _occurrences(key: str, files: list[str], media: list[str]) -> list[tuple[str, int, list[str]]]:
-    """The first medium (video before image) keeps the sidecars; each further one repeats the key."""
-    ranked = sorted(media, key=lambda name: (kind_of(name) == "image", name))
+def _number_occurrences(key: str, files: list[str], media: list[str]) -> list[tuple[str, int, list[str]]]:
+    """Give the sidecars to the first medium (video before image); each further medium repeats the key."""
+    ranked = sorted(media, key=lambda name: (guess_media_kind(name) == "image", name))
     first = [name for name in files if name not in ranked[1:]]
     return [(key, 0, first), *((key, number, [name]) for number, name in enumerate(ranked[1:], start=1))]
 
 
-def _files(root: str) -> Iterator[File]:
+def _list_folder_files(root: str) -> Iterator[FolderFile]:
     if remote_files.is_url(root):
-        for url, info in remote_files.listing(root).items():
+        for url, info in remote_files.list_objects(root).items():
             name = url.removeprefix(root).lstrip("/")
-            yield File(name, int(info.get("size") or 0), remote_files.digest_of(info) or str(info.get("mtime", "")))
+            yield FolderFile(
+                name, int(info.get("size") or 0), remote_files.format_store_digest(info) or str(info.get("mtime", ""))
+            )
         return
     for top, folders, names in os.walk(root):
         folders[:] = [folder for folder in folders if not folder.startswith(".")]
         below = os.path.relpath(top, root)
-        yield from (File(name if below == "." else f"{below}/{name}") for name in names)
+        yield from (FolderFile(name if below == "." else f"{below}/{name}") for name in names)
 
 
-def _belongs(extension: str) -> bool:
-    return kind_of(extension) is not None or _last(extension) in SIDECARS | FOREIGN
+def _is_corpus_file(extension: str) -> bool:
+    return guess_media_kind(extension) is not None or _get_last_extension(extension) in SIDECARS | FOREIGN
 
 
-def _last(name: str) -> str:
+def _get_last_extension(name: str) -> str:
     return name.rpartition(".")[2].lower()
 
 
-def _stamp(path: str) -> str:
+def _stamp_file(path: str) -> str:
     try:
         status = os.stat(path)
     except OSError:
@@ -187,7 +199,7 @@ def _stamp(path: str) -> str:
     return f"{status.st_size} {status.st_mtime_ns}"
 
 
-def _content(path: str) -> bytes | None:
+def _read_sidecar(path: str) -> bytes | None:
     try:
         with open(path, "rb") as file:
             return file.read()

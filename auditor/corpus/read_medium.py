@@ -1,8 +1,8 @@
-"""Read one medium for a browser: a file, a stretch of a tar, a cell of a Parquet table; local or behind fsspec.
+"""Read the bytes of one medium: a file, a byte range of a tar, or a cell of a Parquet table; local or behind fsspec.
 
-`media_path` in an audit is an absolute path or a URL. Where the corpus has moved since, `root` says where it is now.
-Two kinds of path carry a fragment: `t.parquet#column=image&row=17`, and `s.tar.gz#compression=gzip`, whose offset is
-that in the unpacked tar.
+`media_path` in an audit is an absolute path or a URL. If the corpus has moved, `root` is its new folder. Two kinds of
+path have a fragment: `t.parquet#column=image&row=17`, and `s.tar.gz#compression=gzip`, where offsets are those of the
+unpacked tar.
 """
 
 import os
@@ -17,36 +17,40 @@ import pyarrow.parquet as pq
 from auditor.audit_folder.parquet_reader import PythonParquetFile
 from auditor.corpus import remote_files
 from auditor.corpus.arrow_file import ArrowFile
-from auditor.corpus.file_names import as_text, real_path
+from auditor.corpus.file_names import escape_name, resolve_stored_path
 from auditor.corpus.sample import Media
 from auditor.corpus.shard import CorpusError
-from auditor.corpus.tar_archive import read_packed, split_compression
+from auditor.corpus.tar_archive import read_compressed, split_compression
 from auditor.errors import AuditorError
 
-BUFFER = 2**20  # without it Arrow takes a whole column chunk into memory at once
+BUFFER = 2**20  # bytes; without a buffer, Arrow reads a whole column chunk into memory
 _CELL = re.compile(r"#column=([^&#]*)&row=(\d+)$")
-# What a table may name; anything else that fsspec knows (ssh, smb, a chained protocol) is not for untrusted tables.
+# Untrusted tables may name no other protocol of fsspec (ssh, smb, a chained protocol).
 PROTOCOLS = frozenset(["http", "https", "s3", "s3a", "gs", "gcs", "hf", "az", "abfs", "abfss", "memory", "file"])
 
 
 class MediaError(AuditorError):
-    """The bytes of a medium cannot be had."""
+    """The bytes of a medium cannot be read."""
 
 
 def read_media(path: str, offset: int, size: int, root: str | None = None, old_root: str | None = None) -> bytes:
-    """The bytes of one medium; `size` below zero means all of the file.
+    """Return the bytes of one medium; a negative `size` reads the whole file.
 
-    `root` is where the corpus is now and `old_root` where it was (`corpus.root` of the manifest): a path under the old
-    one is looked for at the same place under the new. Without `old_root` the longest tail of the path that exists
-    under `root` is taken.
+    `root` is the present folder of the corpus and `old_root` the former one (`corpus.root` of the manifest): a path
+    below the old root is read from the same place below the new one. Without `old_root`, the longest tail of the path
+    that exists below `root` is read.
     """
     if root is not None:
-        path = moved(path, root, old_root)
+        path = relocate_path(path, root, old_root)
     try:
-        if cell := parse_cell(path):
+        if cell := parse_cell_path(path):
             return read_cell(*cell)
         tar, compression = split_compression(path)
-        read = partial(read_packed, real_path(tar), compression) if compression else partial(_read_file, path)
+        read = (
+            partial(read_compressed, resolve_stored_path(tar), compression)
+            if compression
+            else partial(_read_file_range, path)
+        )
         data = read(offset, size)
     except FileNotFoundError:
         raise MediaError(f"{path} does not exist") from None
@@ -57,74 +61,74 @@ def read_media(path: str, offset: int, size: int, root: str | None = None, old_r
     return data
 
 
-def media_reader(media: Media) -> bytes:
-    """`read_media` for a medium that is a file of its own."""
+def read_medium_bytes(media: Media) -> bytes:
+    """Return the bytes of a `Media` record."""
     return read_media(media.path, media.offset, media.size)
 
 
-def moved(path: str, root: str, old_root: str | None = None) -> str:
-    """Where a path of the corpus is after the corpus has moved to `root`; paths outside the old root stay."""
-    root = remote_files.absolute(root)
+def relocate_path(path: str, root: str, old_root: str | None = None) -> str:
+    """Return a path of the corpus after the corpus has moved to `root`; paths outside the old root stay."""
+    root = remote_files.make_path_absolute(root)
     if old_root is not None:
-        old = as_text(remote_files.absolute(old_root).rstrip("/"))
+        old = escape_name(remote_files.make_path_absolute(old_root).rstrip("/"))
         return root.rstrip("/") + path[len(old) :] if path.startswith(old + "/") else path
     names = path.split("/")
     for start in range(1, len(names)):
         candidate = "/".join([root.rstrip("/"), *names[start:]])
-        if _exists(without_fragment(candidate)):
+        if _media_exists(strip_fragment(candidate)):
             return candidate
     return path
 
 
-def cell_path(table: str, column: str, row: int) -> str:
-    """How the bytes in a cell of a Parquet table are named."""
+def format_cell_path(table: str, column: str, row: int) -> str:
+    """Format the path of the bytes in a cell of a Parquet table."""
     return f"{table}#column={quote(column, safe='')}&row={row}"
 
 
 def read_cell(table: str, column: str, row: int) -> bytes:
-    """The bytes in one cell, reading no more than its row group's column."""
+    """Return the bytes in one cell; reads only the column of its row group."""
     with open_parquet(table) as file:
-        before = 0
+        first = 0
         for group in range(file.num_row_groups):
             rows = file.metadata.row_group(group).num_rows
-            if row - before < rows:
-                return _nth_cell(file, group, column, row - before, table)
-            before += rows
-    raise MediaError(f"{table} has {before} rows: there is no row {row}")
+            if row - first < rows:
+                return _read_nth_cell(file, group, column, row - first, table)
+            first += rows
+    raise MediaError(f"{table} has {first} rows: there is no row {row}")
 
 
 def open_parquet(path: str) -> pq.ParquetFile:
-    """A Parquet file, local or remote; or an Arrow file, which reads like one."""
-    if is_arrow(path):
+    """Open a local or remote Parquet file, or an Arrow file, which has the same methods."""
+    if is_arrow_path(path):
         if not remote_files.is_url(path):
-            return ArrowFile(real_path(path))
-        with remote_files.fetched(path) as descriptor, open(descriptor, "rb", closefd=False) as file:
-            return ArrowFile(file)  # what is mapped outlives its descriptor
+            return ArrowFile(resolve_stored_path(path))
+        with remote_files.fetch_copy(path) as descriptor, open(descriptor, "rb", closefd=False) as file:
+            return ArrowFile(file)  # the memory map outlives the descriptor
     if not remote_files.is_url(path):
-        return pq.ParquetFile(real_path(path), buffer_size=BUFFER)
+        return pq.ParquetFile(resolve_stored_path(path), buffer_size=BUFFER)
     return PythonParquetFile(remote_files.open_url(path), buffer_size=BUFFER)
 
 
-def is_arrow(path: str) -> bool:
+def is_arrow_path(path: str) -> bool:
     return path.lower().endswith(".arrow")
 
 
-def parse_cell(path: str) -> tuple[str, str, int] | None:
-    """(table, column, row) of a path that `cell_path` made; None for any other."""
+def parse_cell_path(path: str) -> tuple[str, str, int] | None:
+    """Return (table, column, row) of a path that `format_cell_path` made, or None for any other path."""
     cell = _CELL.search(path)
     return (path[: cell.start()], unquote(cell[1]), int(cell[2])) if cell else None
 
 
-def cell_bytes(value: Any) -> bytes | None:
-    """Bytes as they are, or out of Hugging Face's struct of bytes and path."""
-    found = value.get("bytes") if isinstance(value, dict) else value
-    return found if isinstance(found, bytes) else None
+def extract_cell_bytes(value: Any) -> bytes | None:
+    """Return bytes, also those of Hugging Face's struct of bytes and path; None for any other value."""
+    data = value.get("bytes") if isinstance(value, dict) else value
+    return data if isinstance(data, bytes) else None
 
 
-def _nth_cell(file: pq.ParquetFile, group: int, column: str, row: int, table: str) -> bytes:
+def _read_nth_cell(file: pq.ParquetFile, group: int, column: str, row: int, table: str) -> bytes:
     for batch in file.iter_batches(batch_size=16, row_groups=[group], columns=[column]):
         if row < batch.num_rows:
-            data = cell_bytes(batch.column(0)[row].as_py())
+            data = extract_cell_bytes(batch.column(0)[row].as_py())
             if data is None:
                 raise MediaError(f"{table}: no bytes in column {column}")
             return data
@@ -132,20 +136,20 @@ def _nth_cell(file: pq.ParquetFile, group: int, column: str, row: int, table: st
     raise MediaError(f"{table}: column {column} is shorter than its table")
 
 
-def _read_file(path: str, offset: int, size: int) -> bytes:
+def _read_file_range(path: str, offset: int, size: int) -> bytes:
     if remote_files.is_url(path):
         if path.split("://")[0].lower() not in PROTOCOLS:
             raise MediaError(f"{path}: media are not read over this protocol")
-        return remote_files.read_range(path, offset, size)
-    with open(real_path(path), "rb") as file:
+        return remote_files.read_object_range(path, offset, size)
+    with open(resolve_stored_path(path), "rb") as file:
         file.seek(offset)
         return file.read(size) if size >= 0 else file.read()
 
 
-def _exists(path: str) -> bool:
-    return remote_files.exists(path) if remote_files.is_url(path) else os.path.exists(real_path(path))
+def _media_exists(path: str) -> bool:
+    return remote_files.url_exists(path) if remote_files.is_url(path) else os.path.exists(resolve_stored_path(path))
 
 
-def without_fragment(path: str) -> str:
-    """The file that a path lies in: the tar, the table, or itself."""
+def strip_fragment(path: str) -> str:
+    """Return the file of a path without its fragment: the tar, the table, or the path itself."""
     return _CELL.sub("", split_compression(path)[0])

@@ -1,4 +1,4 @@
-"""The record that travels: what a corpus says of one sample, before anything is decoded."""
+"""The record of one sample as the corpus describes it, before any medium is decoded."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,9 +11,9 @@ Kind = Literal["image", "video"]
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """Where the bytes of a medium are: a file, or a stretch of one. `path` may be an fsspec URL.
+    """The place of the bytes of a medium: a file or a byte range of one. `path` may be an fsspec URL.
 
-    A cell of a Parquet table is `table.parquet#column=image&row=17` with offset 0.
+    The path of a cell of a Parquet table is `table.parquet#column=image&row=17`, with offset 0.
     """
 
     path: str
@@ -24,7 +24,7 @@ class Media:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The seconds of a video that a caption is about; NaN where the corpus gives what is no time."""
+    """The seconds of a video that a caption describes; NaN if the corpus gives no readable time."""
 
     start: float
     end: float
@@ -32,7 +32,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a sample cannot be scored: becomes `status` and `error_message` of its rows."""
+    """The reason why a sample cannot be scored: `status` and `error_message` of its rows."""
 
     status: Status
     message: str
@@ -40,7 +40,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One medium and its captions. `problem` is what reading alone found wrong (no caption, a key seen before, ...)."""
+    """One medium and its captions. `problem` is a defect found without decoding (no caption, a repeated key, ...)."""
 
     shard: str
     key: str
@@ -49,26 +49,28 @@ class Sample:
     uid: str | None = None  # the corpus's own, 32 hex digits
     occurrence: int = 0  # 1, 2, ... for the repetitions of a key
     problem: Problem | None = None
-    spans: tuple[Span | None, ...] = ()  # one for each caption, where any has one; None: of the whole medium
-    encoding: str | None = None  # that its captions were read in, where it is none of Unicode's
-    carried: tuple[str | None, ...] = ()  # JSON of the input's columns that are carried: for each caption, or for all
-    uids: tuple[str | None, ...] = ()  # the corpus's own of each caption, where it has more than one
+    spans: tuple[Span | None, ...] = ()  # one per caption, if any has one; None: the whole medium
+    encoding: str | None = None  # of its captions, if not a Unicode encoding
+    carried: tuple[str | None, ...] = ()  # JSON of the carried input columns: per caption, or one for all
+    uids: tuple[str | None, ...] = ()  # the corpus's own uid of each caption, if it has more than one
 
 
-def span_of(row: Mapping[str, Any]) -> Span | None:
-    """What the caption of a usable row of an audit is about; None: the whole medium."""
+def get_row_span(row: Mapping[str, Any]) -> Span | None:
+    """Return the span that the caption of a usable row describes, or None for the whole medium."""
     start, end = row.get("start"), row.get("end")
     return None if start is None or end is None or row.get("status", "ok") != "ok" else Span(start, end)
 
 
-def by_span(sample: Sample) -> list[Sample]:
-    """A sample for each span of a video, with the captions of that span; itself where captions have none."""
+def split_by_span(sample: Sample) -> list[Sample]:
+    """Return one sample per span of a video with the captions of that span, or the sample itself if it has no spans."""
     if not sample.spans:
         return [sample]
     spans = dict.fromkeys(sample.spans)
-    found = []
+    parts = []
     for span in spans:
-        captions = tuple(text for text, own in zip(sample.captions, sample.spans, strict=True) if own == span)
+        captions = tuple(
+            text for text, caption_span in zip(sample.captions, sample.spans, strict=True) if caption_span == span
+        )
         key = sample.key if span is None else f"{sample.key}@{span.start:.10g}-{span.end:.10g}"
-        found.append(replace(sample, key=key, captions=captions, uid=None, uids=(), spans=(span,) * len(captions)))
-    return found
+        parts.append(replace(sample, key=key, captions=captions, uid=None, uids=(), spans=(span,) * len(captions)))
+    return parts

@@ -1,7 +1,7 @@
-"""The contract of a corpus: shards that can be named, fingerprinted, shipped to a worker and opened.
+"""The interface of a corpus: shards that can be named, fingerprinted, sent to a worker and opened.
 
-A `Shard` is light and picklable: it says where its bytes are and reads nothing until it is opened. An `OpenShard` knows
-every key of the shard, each of them once, in a fixed order, and reads the bytes of one medium at a time.
+A `Shard` is small and picklable: it holds the place of its bytes and reads nothing until it is opened. An `OpenShard`
+lists every key of the shard once, in a fixed order, and reads the bytes of one medium at a time.
 """
 
 import codecs
@@ -16,26 +16,28 @@ from auditor.schema.setting import setting
 
 
 class CorpusError(AuditorError):
-    """The corpus as a whole cannot be read: a wrong path, nothing in it, an unknown form."""
+    """The whole corpus cannot be read: a wrong path, an empty folder, an unknown form."""
 
 
 class ShardError(CorpusError):
-    """One shard cannot be read; the others may well be. The message names the shard."""
+    """One shard cannot be read. The message names the shard."""
 
     def __init__(self, shard: str, message: str) -> None:
         super().__init__(f"{shard}: {message}")
         self.shard = shard
         self.reason = message
 
-    def __reduce__(self) -> tuple[type["ShardError"], tuple[str, str]]:  # it travels back from Ray workers
+    def __reduce__(self) -> tuple[type["ShardError"], tuple[str, str]]:  # Ray workers send it back
         return ShardError, (self.shard, self.reason)
 
 
 @dataclass(frozen=True, slots=True)
 class CorpusOptions:
-    """How to read what the corpus itself leaves open."""
+    """Options for what the corpus itself does not specify."""
 
-    captions: Literal["lines", "whole"] = setting("lines", "Read a .txt file as one caption per line, or as one caption.")
+    captions: Literal["lines", "whole"] = setting(
+        "lines", "Read a .txt file as one caption per line, or as one caption."
+    )
     media_column: str | None = setting(None, "Column of a table that holds paths or bytes of media.", advanced=False)
     caption_column: str | None = setting(None, "Column of a table that holds captions.", advanced=False)
     key_column: str | None = setting(None, "Column of a table that holds keys.")
@@ -79,22 +81,24 @@ def _check_encoding(encoding: str) -> None:
     try:
         codecs.lookup(encoding)
     except LookupError:
-        raise CorpusError(f"there is no encoding {encoding!r}; usual ones are utf-8, cp1252, utf-16, gb18030") from None
+        raise CorpusError(
+            f"there is no encoding {encoding!r}; common ones are utf-8, cp1252, utf-16, gb18030"
+        ) from None
 
 
-DEFAULTS = CorpusOptions()
+DEFAULT_OPTIONS = CorpusOptions()
 
 
 @dataclass(frozen=True, slots=True)
 class OpenShard:
-    """What is in a shard. `problems` are damages that belong to no single sample (a bad header at some offset, ...)."""
+    """The content of a shard. `problems` are defects of no single sample (a bad header at some offset, ...)."""
 
     samples: list[Sample]
     problems: list[str]
     read_bytes: Callable[[Media], bytes] = field(repr=False)
 
     def read(self, media: Media) -> bytes:
-        """The bytes of a medium of this shard; `auditor.corpus.read_medium.MediaError` where they are gone."""
+        """Return the bytes of a medium. Raises `auditor.corpus.read_medium.MediaError` if they cannot be read."""
         return self.read_bytes(media)
 
 
@@ -104,18 +108,18 @@ class Shard(Protocol):
 
     @property
     def name(self) -> str:
-        """Unique in the corpus, and safe as a file name."""
+        """A name that is unique in the corpus and safe as a file name."""
 
     def fingerprint(self) -> str:
-        """Changes when the content does; reads as little as it can. `ShardError` where the shard is gone."""
+        """Return a value that changes with the content. Reads as little as possible. Raises ShardError."""
 
     def open(self) -> AbstractContextManager[OpenShard]:
-        """Index the shard; what was fetched for it is deleted when the context ends."""
+        """Index the shard; temporary copies are deleted when the context ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """`root` is the folder or URL that all of it lies under: what moves when a corpus is moved."""
+    """A list of shards. `root` is the folder or URL that contains all of them."""
 
     spec: str
     root: str

@@ -6,42 +6,42 @@ import tarfile
 from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 
-from auditor.corpus.file_names import portable_extension, portable_key
+from auditor.corpus.file_names import make_portable_extension, make_portable_key
 
-Members = Mapping[str, bytes | Path]  # by extension; of a file its content
+Members = Mapping[str, bytes | Path]  # by extension; a Path stands for the content of its file
 
 
 def write_shard(path: str | Path, samples: Iterable[tuple[str, Members]]) -> int:
-    """Write the samples, each a key and its members, to a tar; returns how many there were.
+    """Write samples, each a key and its members, to a tar and return their number.
 
-    The tar appears under its name only when it is whole; its folder is made where it is missing.
+    The tar gets its name when it is complete; its folder is created if it is missing.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     count = 0
     try:
-        with new_tar(unfinished) as tar:
+        with create_tar(unfinished) as tar:
             for key, members in samples:
                 count += 1
-                add_sample(tar, key, members)
+                add_sample_members(tar, key, members)
         os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
     return count
 
 
-def new_tar(path: Path) -> tarfile.TarFile:
-    """An empty tar to add samples to; close it."""
+def create_tar(path: Path) -> tarfile.TarFile:
+    """Create an empty tar; the caller closes it."""
     return tarfile.open(path, "w", format=tarfile.PAX_FORMAT)
 
 
 class PortableTar:
-    """A tar of samples whose members every system takes: no two of one name, and none that leads out of its folder."""
+    """A tar that unpacks on every system: member names are unique and stay inside the folder."""
 
     def __init__(self, path: Path) -> None:
-        self.tar = new_tar(path)
-        self.taken: set[str] = set()
+        self.tar = create_tar(path)
+        self.used_keys: set[str] = set()
 
     def __enter__(self) -> "PortableTar":
         return self
@@ -53,27 +53,27 @@ class PortableTar:
         self.tar.close()
 
     def add(self, key: str, members: Members) -> None:
-        """A sample; where another one of the tar has its key, under a key of its own."""
-        named: dict[str, bytes | Path] = {}
+        """Add a sample; if its key is in use, the sample gets a similar unused key."""
+        renamed: dict[str, bytes | Path] = {}
         for extension, content in members.items():
-            named[free(portable_extension(extension), named)] = content
-        own = free(portable_key(key), self.taken)
-        self.taken.add(own)
-        add_sample(self.tar, own, named)
+            renamed[make_unique_name(make_portable_extension(extension), renamed)] = content
+        free_key = make_unique_name(make_portable_key(key), self.used_keys)
+        self.used_keys.add(free_key)
+        add_sample_members(self.tar, free_key, renamed)
 
 
-def free(name: str, taken: Container[str]) -> str:
-    """The name, or one like it that is not taken."""
-    found, again = name, 0
-    while found in taken:
-        again += 1
-        found = f"{name}-{again}"
-    return found
+def make_unique_name(name: str, used_names: Container[str]) -> str:
+    """Return the name, with a number if it is already used."""
+    candidate, number = name, 0
+    while candidate in used_names:
+        number += 1
+        candidate = f"{name}-{number}"
+    return candidate
 
 
-def add_sample(tar: tarfile.TarFile, key: str, members: Members) -> None:
+def add_sample_members(tar: tarfile.TarFile, key: str, members: Members) -> None:
     for extension, content in members.items():
-        info = tarfile.TarInfo(f"{key}.{extension}")  # time, owner and mode stay fixed: same in, same out
+        info = tarfile.TarInfo(f"{key}.{extension}")  # fixed time, owner and mode: equal input gives equal bytes
         with content.open("rb") if isinstance(content, Path) else io.BytesIO(content) as file:
             info.size = file.seek(0, os.SEEK_END)
             file.seek(0)

@@ -1,8 +1,8 @@
-"""How a tar is opened and read by offset: plain or compressed, local or behind fsspec.
+"""Open a tar and read it by offset: plain or compressed, local or behind fsspec.
 
-A remote tar is fetched whole, a compressed one (gzip, bzip2, zstd: told by its first bytes, not by its name) is
-unpacked, each into a temporary file without a name that vanishes with the process. Offsets of a compressed tar are
-those of the unpacked one, and paths to its members carry `#compression=...`.
+A remote tar is fetched whole. A compressed tar (gzip, bzip2, zstd, detected by its first bytes) is unpacked. Both use
+an unnamed temporary file that disappears with the process. Offsets of a compressed tar are those of the unpacked one,
+and paths to its members end with `#compression=...`.
 """
 
 import os
@@ -18,14 +18,14 @@ from auditor.corpus import remote_files
 from auditor.corpus.tar_index import TarIndex, index_tar
 
 COMPRESSIONS = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
-CHUNK = 2**16  # what a damaged end of a compressed shard may cost
+CHUNK = 2**16  # bytes; the most that a damaged end of a compressed shard costs
 _TAR = re.compile(r"\.(tar(\.(gz|bz2|zst|zstd))?|tgz)$", re.IGNORECASE)
-_PACKED = re.compile(r"#compression=(gzip|bz2|zstd)$")
+_COMPRESSION = re.compile(r"#compression=(gzip|bz2|zstd)$")
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTar:
-    """A tar that can be read by offset. `path` is how its members are found again; `problems` are its damages."""
+    """A tar that can be read by offset. `path` is the path of its members in an audit; `problems` are its defects."""
 
     fd: int
     path: str
@@ -33,42 +33,42 @@ class OpenTar:
     problems: list[str]
 
     def index(self) -> TarIndex:
-        """Where its members are; raises NotATarError."""
+        """Find the members. Raises NotATarError."""
         return index_tar(self.fd, self.size)
 
     def read(self, offset: int, size: int) -> bytes:
-        """All of the bytes asked for, or as many as there are: one pread returns at most 2 GiB."""
+        """Read `size` bytes, or as many as there are. One pread returns at most 2 GiB."""
         data = os.pread(self.fd, size, offset)
-        while len(data) < size and (more := os.pread(self.fd, size - len(data), offset + len(data))):
-            data += more
+        while len(data) < size and (chunk := os.pread(self.fd, size - len(data), offset + len(data))):
+            data += chunk
         return data
 
 
 def is_tar(path: str) -> bool:
-    """By its name."""
+    """Return whether a path has the extension of a tar."""
     return _TAR.search(path) is not None
 
 
 def split_compression(path: str) -> tuple[str, str | None]:
-    """The tar that a path names, and what it is compressed with."""
-    packed = _PACKED.search(path)
+    """Split a path into the tar and its compression, if any."""
+    packed = _COMPRESSION.search(path)
     return (path[: packed.start()], packed[1]) if packed else (path, None)
 
 
 @contextmanager
 def open_tar(path: str) -> Iterator[OpenTar]:
-    """A tar by its path or URL; OSError or CorpusError where it cannot be had."""
+    """Open a tar by its path or URL. Raises OSError or CorpusError."""
     with ExitStack() as stack:
         problems: list[str] = []
-        fd = stack.enter_context(_descriptor(path))
-        if compression := _sniff(os.pread(fd, 4, 0)):
-            fd = stack.enter_context(_unpacked(fd, compression, problems))
+        fd = stack.enter_context(_open_descriptor(path))
+        if compression := _sniff_compression(os.pread(fd, 4, 0)):
+            fd = stack.enter_context(_unpack_tar(fd, compression, problems))
             path = f"{path}#compression={compression}"
         yield OpenTar(fd, path, os.fstat(fd).st_size, problems)
 
 
-def read_packed(path: str, compression: str, offset: int, size: int) -> bytes:
-    """A stretch of the tar in a compressed file. Unpacks all that comes before, and nothing after."""
+def read_compressed(path: str, compression: str, offset: int, size: int) -> bytes:
+    """Read a byte range of the tar in a compressed file. Unpacks everything before the range and nothing after it."""
     with ExitStack() as stack:
         source = remote_files.open_url(path) if remote_files.is_url(path) else open(path, "rb")  # noqa: SIM115 (closed below)
         stack.enter_context(source)
@@ -79,9 +79,9 @@ def read_packed(path: str, compression: str, offset: int, size: int) -> bytes:
 
 
 @contextmanager
-def _descriptor(path: str) -> Iterator[int]:
+def _open_descriptor(path: str) -> Iterator[int]:
     if remote_files.is_url(path):
-        with remote_files.fetched(path) as fd:
+        with remote_files.fetch_copy(path) as fd:
             yield fd
         return
     fd = os.open(path, os.O_RDONLY)
@@ -91,22 +91,22 @@ def _descriptor(path: str) -> Iterator[int]:
         os.close(fd)
 
 
-def _sniff(start: bytes) -> str | None:
+def _sniff_compression(start: bytes) -> str | None:
     return next((name for magic, name in COMPRESSIONS.items() if start.startswith(magic)), None)
 
 
 @contextmanager
-def _unpacked(fd: int, compression: str, problems: list[str]) -> Iterator[int]:
-    """The tar inside, as far as it can be unpacked: a damaged end costs the samples there, not the shard."""
+def _unpack_tar(fd: int, compression: str, problems: list[str]) -> Iterator[int]:
+    """Unpack as far as possible: a damaged end costs the samples there, not the shard."""
     with tempfile.TemporaryFile(prefix="auditor-") as copy:
         with open(fd, "rb", closefd=False) as packed, pa.CompressedInputStream(packed, compression) as stream:
-            while chunk := _unpack(stream, problems):
+            while chunk := _read_unpacked_chunk(stream, problems):
                 copy.write(chunk)
         copy.flush()
         yield copy.fileno()
 
 
-def _unpack(stream: pa.CompressedInputStream, problems: list[str]) -> bytes:
+def _read_unpacked_chunk(stream: pa.CompressedInputStream, problems: list[str]) -> bytes:
     try:
         return bytes(stream.read(CHUNK))
     except (pa.ArrowException, OSError) as error:

@@ -7,12 +7,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from auditor.audit_folder import arrow_schema
-from auditor.audit_folder.embeddings import vectors
+from auditor.audit_folder.embeddings import build_nullable_vectors
 
 
 def test_vectors_are_stored_as_they_are(tmp_path: Path) -> None:
-    schema = arrow_schema.embeddings(4)
-    column = vectors(np.ones((3, 4), np.float32), np.ones(3, bool))
+    schema = arrow_schema.build_embeddings_schema(4)
+    column = build_nullable_vectors(np.ones((3, 4), np.float32), np.ones(3, bool))
     there = {"visual": column, "text": column, "caption": pa.array(["a", "a", "b"])}
     table = pa.Table.from_arrays([there.get(f.name, pa.nulls(3, f.type)) for f in schema], schema=schema)
     with pq.ParquetWriter(tmp_path / "t.parquet", schema, **arrow_schema.EMBEDDINGS_STORAGE) as writer:

@@ -3,27 +3,27 @@
 import numpy as np
 import pyarrow as pa
 
-from auditor.audit_folder.embeddings import matrix, vectors
+from auditor.audit_folder.embeddings import build_nullable_vectors, read_vector_matrix
 
 
 def column(rows: int, seed: int = 0) -> tuple[pa.Array, np.ndarray]:
     given = np.random.default_rng(seed).normal(size=(rows, 4)).astype(np.float16)
-    return vectors(given, np.ones(rows, bool)), given.astype(np.float32)
+    return build_nullable_vectors(given, np.ones(rows, bool)), given.astype(np.float32)
 
 
 def test_chunks_and_slices_are_one_matrix() -> None:
     (first, one), (second, other) = column(5), column(3, seed=1)
     expected = np.concatenate([one[2:4], other])
-    assert np.array_equal(matrix(pa.chunked_array([first.slice(2, 2), second]), 4), expected)
-    assert np.array_equal(matrix(first.slice(1), 4), one[1:])
-    assert matrix(pa.chunked_array([], first.type), 4).shape == (0, 4)
+    assert np.array_equal(read_vector_matrix(pa.chunked_array([first.slice(2, 2), second]), 4), expected)
+    assert np.array_equal(read_vector_matrix(first.slice(1), 4), one[1:])
+    assert read_vector_matrix(pa.chunked_array([], first.type), 4).shape == (0, 4)
 
 
 def test_numbers_that_are_not_finite_are_none() -> None:
     given = np.zeros((3, 4), np.float16)
     given[0, 1], given[1, 2], given[2, 3] = np.nan, np.inf, -np.inf
-    found = matrix(vectors(given, np.ones(3, bool)), 4)
+    found = read_vector_matrix(build_nullable_vectors(given, np.ones(3, bool)), 4)
     assert np.isfinite(found).all() and found[0, 1] == 0 and found[1, 2] > 1e30 > -1e30 > found[2, 3]
     half = np.full((2, 4), np.inf, np.float16)
     half[1] = -np.inf  # of which the sum is nothing at all
-    assert np.isfinite(matrix(vectors(half, np.ones(2, bool)), 4)).all()
+    assert np.isfinite(read_vector_matrix(build_nullable_vectors(half, np.ones(2, bool)), 4)).all()

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from auditor.audit_folder.folder import TEMPORARY, Folder, StorageError, split_target
-from auditor.audit_folder.lock import LockedError, exclusive
+from auditor.audit_folder.lock import LockedError, hold_folder_lock
 
 
 def leftovers(folder: Path) -> list[Path]:
@@ -76,26 +76,31 @@ def test_what_a_killed_run_left_is_swept_away(tmp_path: Path) -> None:
 
 
 def test_the_second_writer_is_refused_and_the_next_one_is_not(folder: Folder) -> None:
-    with exclusive(folder), pytest.raises(LockedError, match="another run"), exclusive(Folder(folder.url)):
+    with (
+        hold_folder_lock(folder),
+        pytest.raises(LockedError, match="another run"),
+        hold_folder_lock(Folder(folder.url)),
+    ):
         pass
-    with exclusive(folder):
+    with hold_folder_lock(folder):
         pass
 
 
 def test_the_lock_dies_with_its_process(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from auditor.audit_folder.lock import exclusive; from auditor.audit_folder.folder import Folder\n"
-        "with exclusive(Folder(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+        "import sys, time; from auditor.audit_folder.lock import hold_folder_lock;"
+        " from auditor.audit_folder.folder import Folder\n"
+        "with hold_folder_lock(Folder(sys.argv[1])): print('held', flush=True); time.sleep(60)"
     )
     holder = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
-    with pytest.raises(LockedError, match=f"pid {holder.pid}"), exclusive(Folder(tmp_path)):
+    with pytest.raises(LockedError, match=f"pid {holder.pid}"), hold_folder_lock(Folder(tmp_path)):
         pass
     holder.kill()
     holder.wait()
     holder.stdout.close()
-    with exclusive(Folder(tmp_path)):
+    with hold_folder_lock(Folder(tmp_path)):
         pass
 
 
@@ -103,7 +108,7 @@ def test_a_lock_nobody_renews_is_taken_over() -> None:
     fsspec.filesystem("memory").store.clear()
     folder = Folder("memory://bucket/stale")
     folder.write_json("lock.json", {"host": "gone", "pid": 1, "time": time.time() - 3600})
-    with exclusive(folder):
+    with hold_folder_lock(folder):
         assert folder.read_json("lock.json")["pid"] == os.getpid()
     assert not folder.exists("lock.json")
 

@@ -15,7 +15,7 @@ import pytest
 
 from auditor.audit_folder import lock
 from auditor.audit_folder.folder import Folder
-from auditor.audit_folder.lock import LockedError, exclusive
+from auditor.audit_folder.lock import LockedError, hold_folder_lock
 from tests.support.s3 import Bucket, bucket, s3_endpoint  # noqa: F401
 
 
@@ -43,7 +43,7 @@ def test_of_many_that_begin_at_once_on_s3_one_writes(bucket: Bucket) -> None:  #
         folder = Folder(f"{bucket.url}/audit")
         together.wait()
         try:
-            with exclusive(folder):
+            with hold_folder_lock(folder):
                 time.sleep(0.5)
             outcomes.append("wrote")
         except LockedError as error:
@@ -60,7 +60,7 @@ def test_of_many_that_begin_at_once_on_s3_one_writes(bucket: Bucket) -> None:  #
 
 def test_a_lock_file_of_a_dead_process_of_another_machine_is_no_lock(tmp_path: Path) -> None:
     (tmp_path / ".lock").write_text("pid 4711 on another-machine\n")
-    with exclusive(Folder(tmp_path)):
+    with hold_folder_lock(Folder(tmp_path)):
         assert f"pid {os.getpid()} on {socket.gethostname()}" in (tmp_path / ".lock").read_text()
     assert not (tmp_path / ".lock").exists()
 
@@ -70,7 +70,11 @@ def test_a_full_disk_does_not_keep_anybody_from_a_lock(tmp_path: Path, monkeypat
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "pwrite", full)
-    with exclusive(Folder(tmp_path)), pytest.raises(LockedError, match="owner unknown"), exclusive(Folder(tmp_path)):
+    with (
+        hold_folder_lock(Folder(tmp_path)),
+        pytest.raises(LockedError, match="owner unknown"),
+        hold_folder_lock(Folder(tmp_path)),
+    ):
         pass
 
 
@@ -79,7 +83,7 @@ def test_a_remote_lock_that_nobody_renews_is_taken_over_whatever_its_clock_says(
     memory: Folder, quick: None, age: float
 ) -> None:
     left_behind(memory, time=time.time() - age)
-    with exclusive(memory):
+    with hold_folder_lock(memory):
         assert memory.read_json("lock.json")["pid"] == os.getpid()
 
 
@@ -94,7 +98,7 @@ def test_a_remote_lock_of_a_slow_clock_is_respected_while_it_is_renewed(memory: 
     owner = threading.Thread(target=renew)
     owner.start()
     try:
-        with pytest.raises(LockedError, match="pid 7 on elsewhere"), exclusive(memory):
+        with pytest.raises(LockedError, match="pid 7 on elsewhere"), hold_folder_lock(memory):
             pass
     finally:
         ended.set()
@@ -104,7 +108,7 @@ def test_a_remote_lock_of_a_slow_clock_is_respected_while_it_is_renewed(memory: 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"time": "soon"}'])
 def test_a_damaged_lock_is_watched_then_taken_over(memory: Folder, quick: None, content: bytes) -> None:
     memory.fs.pipe_file(memory.path("lock.json"), content)
-    with exclusive(memory):
+    with hold_folder_lock(memory):
         assert memory.read_json("lock.json")["pid"] == os.getpid()
 
 
@@ -121,7 +125,7 @@ def test_whoever_lost_its_lock_stops_and_leaves_that_of_the_other(memory: Folder
 
 def lose_the_lock(memory: Folder) -> None:
     def work() -> None:
-        with exclusive(memory):
+        with hold_folder_lock(memory):
             left_behind(memory)
             time.sleep(60)
 

@@ -12,7 +12,7 @@ from auditor.audit import Audit
 from auditor.corpus.open_corpus import CorpusOptions, open_corpus
 from auditor.run.audit_config import AuditConfig
 from auditor.run.run_audit import run_audit
-from tests.support.corpora import sample, write_tar
+from tests.support.corpora import make_sample, write_tar
 
 # as img2dataset writes it for --output_format webdataset
 SCHEMA = pa.schema(
@@ -49,7 +49,7 @@ def write_download(folder: Path, count: int = 30, failed: int = 10, shard: str =
     rows += [entry(count, "failed_to_resize", "Image decoding error")]
     rows += [entry(count + i, "failed_to_download", "HTTP Error 404:\n Not Found") for i in range(1, failed)]
     folder.mkdir(parents=True, exist_ok=True)
-    write_tar(folder / f"{shard}.tar", ((row["key"], sample(i)) for i, row in enumerate(rows[:count])))
+    write_tar(folder / f"{shard}.tar", ((row["key"], make_sample(i)) for i, row in enumerate(rows[:count])))
     pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), folder / f"{shard}.parquet")
     stats = {"count": count + failed, "successes": count, "failed_to_download": failed - 1, "failed_to_resize": 1}
     (folder / f"{shard}_stats.json").write_text(json.dumps(stats))
@@ -98,7 +98,7 @@ def test_a_changed_table_changes_the_shard(tmp_path: Path) -> None:
 
 
 def test_video2dataset_counts_videos_and_not_the_clips_of_them(tmp_path: Path) -> None:
-    members = [(f"{video:07d}_{clip:05d}", sample(video)) for video in range(3) for clip in range(4)]
+    members = [(f"{video:07d}_{clip:05d}", make_sample(video)) for video in range(3) for clip in range(4)]
     write_tar(tmp_path / "00000.tar", members)
     rows = [{**entry(0), "key": key} for key, _ in members] + [{**entry(3, "failed_to_download"), "key": "0000003"}]
     pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), tmp_path / "00000.parquet")

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from auditor.corpus.read_medium import MediaError, cell_path, moved, parse_cell, read_media
+from auditor.corpus.read_medium import MediaError, format_cell_path, parse_cell_path, read_media, relocate_path
 
 
 def test_files_and_stretches(tmp_path: Path) -> None:
@@ -35,13 +35,13 @@ def test_cells(tmp_path: Path) -> None:
     table = str(tmp_path / "t.parquet")
     values = [b"a", None, b"ccc", b"dddd", b"e"] * 10
     pq.write_table(pa.table({"the column & more": values}), table, row_group_size=20)
-    assert parse_cell(cell_path(table, "the column & more", 3)) == (table, "the column & more", 3)
+    assert parse_cell_path(format_cell_path(table, "the column & more", 3)) == (table, "the column & more", 3)
     for row, value in enumerate(values):
         if value is not None:
-            assert read_media(cell_path(table, "the column & more", row), 0, len(value)) == value
+            assert read_media(format_cell_path(table, "the column & more", row), 0, len(value)) == value
     for row, said in ((1, "no bytes"), (50, "has 50 rows: there is no row 50")):
         with pytest.raises(MediaError, match=said):
-            read_media(cell_path(table, "the column & more", row), 0, 1)
+            read_media(format_cell_path(table, "the column & more", row), 0, 1)
 
 
 def test_a_corpus_that_moved(tmp_path: Path) -> None:
@@ -50,9 +50,9 @@ def test_a_corpus_that_moved(tmp_path: Path) -> None:
     (new / "x" / "1.tar").write_bytes(b"12345")
     for old_root in ("/old/corpus", "/old/corpus/", None):
         assert read_media("/old/corpus/x/1.tar", 1, 2, root=str(new), old_root=old_root) == b"23"
-    assert moved("/other/1.tar", str(new), "/old/corpus") == "/other/1.tar"
-    assert moved("/old/corpus-two/x/1.tar", str(new), "/old/corpus") == "/old/corpus-two/x/1.tar"
-    assert moved("s3://b/c/x/1.tar", str(new), "s3://b/c") == str(new / "x" / "1.tar")
-    assert moved("/old/x/t.parquet#column=a&row=1", "s3://b", "/old") == "s3://b/x/t.parquet#column=a&row=1"
+    assert relocate_path("/other/1.tar", str(new), "/old/corpus") == "/other/1.tar"
+    assert relocate_path("/old/corpus-two/x/1.tar", str(new), "/old/corpus") == "/old/corpus-two/x/1.tar"
+    assert relocate_path("s3://b/c/x/1.tar", str(new), "s3://b/c") == str(new / "x" / "1.tar")
+    assert relocate_path("/old/x/t.parquet#column=a&row=1", "s3://b", "/old") == "s3://b/x/t.parquet#column=a&row=1"
     with pytest.raises(MediaError, match=r"/old/corpus/nowhere.tar does not exist"):
         read_media("/old/corpus/nowhere.tar", 0, 1, root=str(new))

@@ -14,7 +14,7 @@ from auditor.corpus.read_medium import read_media
 from auditor.errors import AuditorError
 from auditor.run.audit_config import AuditConfig
 from auditor.run.run_audit import run_audit
-from tests.support.corpora import caption, picture
+from tests.support.corpora import make_caption, make_picture
 from tests.support.synthetic import write_corpus_audit
 
 datasets = pytest.importorskip("datasets", reason="Hugging Face's datasets is not installed")
@@ -23,8 +23,8 @@ datasets = pytest.importorskip("datasets", reason="Hugging Face's datasets is no
 def make_dataset(count: int = 50, first: int = 0) -> Any:
     numbers = range(first, first + count)
     columns = {
-        "image": [{"bytes": picture(i), "path": f"photo_{i}.jpg"} for i in numbers],
-        "text": [caption(i) for i in numbers],
+        "image": [{"bytes": make_picture(i), "path": f"photo_{i}.jpg"} for i in numbers],
+        "text": [make_caption(i) for i in numbers],
         "license": ["cc-by" if i % 2 else "unknown" for i in numbers],
     }
     features = {"image": datasets.Image(), "text": datasets.Value("string"), "license": datasets.Value("string")}
@@ -47,7 +47,7 @@ def samples_of(spec: Path, **options: Any) -> list[Any]:
 
 
 def expected(count: int, first: int = 0) -> list[Any]:
-    return [(f"photo_{i}", (caption(i),), picture(i), None) for i in range(first, first + count)]
+    return [(f"photo_{i}", (make_caption(i),), make_picture(i), None) for i in range(first, first + count)]
 
 
 def test_a_folder_of_save_to_disk(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_an_arrow_file_is_audited_and_what_is_kept_comes_back(tmp_path: Path, ra
     run_audit(AuditConfig(str(tmp_path / "data"), str(tmp_path / "audit"), random_model, options=options, quiet=True))
     with Audit(tmp_path / "audit") as audit:
         row = audit.sql("SELECT * FROM samples WHERE key = 'photo_7'").to_pylist()[0]
-        assert (row["license"], row["caption"], audit.media(row)) == ("cc-by", caption(7), picture(7))
+        assert (row["license"], row["caption"], audit.media(row)) == ("cc-by", make_caption(7), make_picture(7))
         done = audit.keep(where="license = 'cc-by'").write(tmp_path / "kept.parquet", input_columns=True)
         assert done.rows == 20
         made = audit.keep(where="license = 'cc-by'").to_datasets()

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from auditor.corpus.open_corpus import Corpus, CorpusError, CorpusOptions, ShardError, open_corpus
-from auditor.corpus.read_medium import cell_path, read_media
+from auditor.corpus.read_medium import format_cell_path, read_media
 from auditor.corpus.sample import Sample
-from auditor.corpus.tables.parquet_table import cut_groups
-from auditor.corpus.tables.text_table import list_text
+from auditor.corpus.tables.parquet_table import cut_row_groups
+from auditor.corpus.tables.text_table import list_text_shards
 
 PNG = b"\x89PNG\r\n\x1a\n"
 MP4 = b"\0\0\0\x20ftypisom"
@@ -117,7 +117,7 @@ def test_cut_tables_hold_what_the_whole_one_holds(
             [("image", "text"), *rows]
         )
     path.write_bytes(text.getvalue().encode())
-    shards = list_text(str(path), form, "t", CorpusOptions(shard_size=size))
+    shards = list_text_shards(str(path), form, "t", CorpusOptions(shard_size=size))
     found = [(entry.media, entry.captions) for shard in shards for entry in shard.entries()]
     assert found == [(image, (caption.strip(),) if caption.strip() else ()) for image, caption in rows]
     assert [entry.row for shard in shards for entry in shard.entries()] == list(range(len(rows)))
@@ -240,7 +240,7 @@ def test_cells_are_read_in_any_order(tmp_path: Path, rows: int, row_group: int, 
                 assert sample.key == (str(n) if n % 2 else f"{n:09d}")
                 assert sample.problem is None and sample.media is not None
                 assert sample.media.kind == ("video" if n % 5 == 4 else "image")
-                assert sample.media.path == cell_path(str(tmp_path / "t.parquet"), "image", n)
+                assert sample.media.path == format_cell_path(str(tmp_path / "t.parquet"), "image", n)
                 assert opened.read(sample.media) == data
             if n % 10 == 0 and sample.media:
                 assert read_media(sample.media.path, 0, sample.media.size) == cells[n]
@@ -262,7 +262,7 @@ def test_bare_bytes_and_repeated_paths(tmp_path: Path) -> None:
 
 @given(st.lists(st.integers(0, 200), max_size=12), st.integers(1, 60))
 def test_cuts_cover_every_row_once(groups: list[int], size: int) -> None:
-    cuts = cut_groups(groups, size)
+    cuts = cut_row_groups(groups, size)
     assert [row for start, stop in cuts for row in range(start, stop)] == list(range(sum(groups)))
     assert all(stop > start for start, stop in cuts)
     assert all(stop - start <= max(size, -(-max(groups) // 16)) for start, stop in cuts)
@@ -270,7 +270,7 @@ def test_cuts_cover_every_row_once(groups: list[int], size: int) -> None:
 
 def test_a_large_row_group_is_cut_into_few_pieces() -> None:
     """Each piece has to skip what comes before it, so a thousand of them would read the group a thousand times."""
-    assert cut_groups([1_000_000], 1000) == [(start, start + 62_500) for start in range(0, 1_000_000, 62_500)]
+    assert cut_row_groups([1_000_000], 1000) == [(start, start + 62_500) for start in range(0, 1_000_000, 62_500)]
 
 
 def test_many_parquet_files_are_not_opened_to_be_listed(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from auditor.corpus.open_corpus import open_corpus
-from auditor.corpus.tar_index import Member, NotATarError, TarIndex, index_tar
-from auditor.corpus.tar_shard import group_members
+from auditor.corpus.tar_index import NotATarError, TarIndex, TarMember, index_tar
+from auditor.corpus.tar_shard import group_tar_members
 
 BLOCK = 512
 # names as tars hold them: several folders deep, longer than the 100 bytes of a header, not only ASCII
@@ -45,7 +45,7 @@ def index(data: bytes) -> TarIndex:
         return index_tar(file.fileno(), len(data))
 
 
-def contents(data: bytes, members: list[Member]) -> list[tuple[str, bytes]]:
+def contents(data: bytes, members: list[TarMember]) -> list[tuple[str, bytes]]:
     return [(member.name, data[member.offset : member.offset + member.size]) for member in members]
 
 
@@ -136,7 +136,7 @@ def test_lost_bytes_shift_the_grid_and_the_walk_finds_it_again() -> None:
     shifted = data[:600] + data[637:]  # 37 bytes of a.jpg are lost
     found = index(shifted)
     assert contents(shifted, found.members)[1:] == [FILE_B, FILE_C]
-    assert found.members[0] == Member("a.jpg", 512, 700, present=663)
+    assert found.members[0] == TarMember("a.jpg", 512, 700, present=663)
     assert "bad header" in found.problems[0]
 
 
@@ -285,4 +285,4 @@ def test_a_hundred_thousand_members() -> None:
         packed += header + whole[BLOCK:]
     found = index(bytes(packed) + bytes(2 * BLOCK))
     assert len(found.members) == 100_000 and found.problems == [] and found.members[-1].name == "049999.txt"
-    assert len(group_members(found, "s.tar")) == 50_000
+    assert len(group_tar_members(found, "s.tar")) == 50_000

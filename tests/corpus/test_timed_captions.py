@@ -14,8 +14,8 @@ import pytest
 from auditor.corpus.open_corpus import open_corpus
 from auditor.corpus.sample import Sample, Span
 from auditor.corpus.shard import CorpusError, CorpusOptions
-from auditor.corpus.timed_captions import parse_time, subtitles
-from tests.support.clips import clip
+from auditor.corpus.timed_captions import parse_subtitles, parse_time
+from tests.support.clips import make_clip
 from tests.support.corpora import write_tar
 
 VTT = """WEBVTT - some title
@@ -68,31 +68,31 @@ def test_what_is_no_time(value: object) -> None:
 
 
 def test_subtitles() -> None:
-    assert subtitles(VTT) == [
+    assert parse_subtitles(VTT) == [
         ("A dog & a cat", Span(0.5, 1.5)),
         ("in the snow", Span(1.5, 2.0)),  # the line before rolls on, and comes once
         ("far away", Span(3600.0, 3602.0)),
     ]
-    assert subtitles(SRT) == [("A dog", Span(0.5, 1.5)), ("Reversed", Span(3.0, 2.0))]
-    ((text, span),) = subtitles("1\nsoon --> later\nwhen?\n")
+    assert parse_subtitles(SRT) == [("A dog", Span(0.5, 1.5)), ("Reversed", Span(3.0, 2.0))]
+    ((text, span),) = parse_subtitles("1\nsoon --> later\nwhen?\n")
     assert text == "when?" and math.isnan(span.start)
-    assert subtitles("") == subtitles("WEBVTT\n\n\n") == []
+    assert parse_subtitles("") == parse_subtitles("WEBVTT\n\n\n") == []
 
 
 def test_subtitles_as_people_write_them() -> None:
     told = "WEBVTT\nX-TIMESTAMP-MAP=LOCAL:00:00:00.000\n\nREGION\nid:fred\n\nNOTE\n00:07.000 --> 00:08.000\nno\n"
     told += "\n00:01.000-->00:02.000 region:fred line:-1\n<i>3 < 5</i> and <b>7 > 6</b>\nit --> them\n"
-    assert subtitles(told) == [("3 < 5 and 7 > 6 it --> them", Span(1.0, 2.0))]
+    assert parse_subtitles(told) == [("3 < 5 and 7 > 6 it --> them", Span(1.0, 2.0))]
     dense = "1\n00:00:01,000 --> 00:00:02,000\none\n2\n00:00:02,000 --> 00:00:03,000\ntwo\n3\n"  # no blank lines
-    assert subtitles(dense) == [("one", Span(1, 2)), ("two 3", Span(2, 3))]
-    assert [span for _, span in subtitles("-00:00:01,500 --> 00:00:02,000\nearly\n")] == [Span(-1.5, 2.0)]
+    assert parse_subtitles(dense) == [("one", Span(1, 2)), ("two 3", Span(2, 3))]
+    assert [span for _, span in parse_subtitles("-00:00:01,500 --> 00:00:02,000\nearly\n")] == [Span(-1.5, 2.0)]
 
 
 def test_what_is_said_again_is_a_caption_and_what_rolls_on_is_not() -> None:
     again = "0:01.000 --> 0:02.000\nyes\n\n0:02.000 --> 0:04.000\nyes\n\n0:09.000 --> 0:10.000\nyes\nno\n"
-    assert subtitles(again) == [("yes", Span(1, 2)), ("yes", Span(2, 4)), ("yes no", Span(9, 10))]
+    assert parse_subtitles(again) == [("yes", Span(1, 2)), ("yes", Span(2, 4)), ("yes no", Span(9, 10))]
     rolling = "0:00.000 --> 0:02.000\n \none\n\n0:02.000 --> 0:02.010\none\n\n0:02.010 --> 0:04.000\none\ntwo\n"
-    assert subtitles(rolling) == [("one", Span(0, 2)), ("two", Span(2.01, 4.0))]
+    assert parse_subtitles(rolling) == [("one", Span(0, 2)), ("two", Span(2.01, 4.0))]
 
 
 def only(spec: str, options: CorpusOptions | None = None) -> list[Sample]:
@@ -106,9 +106,9 @@ def only(spec: str, options: CorpusOptions | None = None) -> list[Sample]:
 def test_subtitles_beside_the_medium_and_in_a_tar(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
-    (folder / "a.mp4").write_bytes(clip(frames=3))
+    (folder / "a.mp4").write_bytes(make_clip(frames=3))
     (folder / "a.en.vtt").write_text(VTT)
-    (folder / "b.mp4").write_bytes(clip(frames=4))
+    (folder / "b.mp4").write_bytes(make_clip(frames=4))
     (folder / "b.srt").write_text(SRT)
     (folder / "b.txt").write_text("a whole film\n")
     members = {key: {f.name.partition(".")[2]: f.read_bytes() for f in folder.glob(f"{key}.*")} for key in "ab"}
@@ -122,7 +122,7 @@ def test_subtitles_beside_the_medium_and_in_a_tar(tmp_path: Path) -> None:
 
 
 def test_subtitles_come_before_a_table_as_other_sidecars_do(tmp_path: Path) -> None:
-    (tmp_path / "a.mp4").write_bytes(clip(frames=3))
+    (tmp_path / "a.mp4").write_bytes(make_clip(frames=3))
     (tmp_path / "a.vtt").write_text(VTT)
     write_table(tmp_path / "metadata.csv", [["file", "title"], ["a.mp4", "a title"]])
     (sample,) = only(str(tmp_path))
@@ -133,7 +133,7 @@ def test_subtitles_come_before_a_table_as_other_sidecars_do(tmp_path: Path) -> N
 
 
 def test_a_changed_subtitle_changes_the_fingerprint(tmp_path: Path) -> None:
-    (tmp_path / "a.mp4").write_bytes(clip(frames=3))
+    (tmp_path / "a.mp4").write_bytes(make_clip(frames=3))
     (tmp_path / "a.vtt").write_text(VTT)
     (before,) = open_corpus(str(tmp_path), CorpusOptions()).shards
     mark = before.fingerprint()
@@ -206,7 +206,7 @@ def write_table(path: Path, rows: list[list[object]]) -> str:
 
 
 def test_tables_with_start_and_end(tmp_path: Path) -> None:
-    (tmp_path / "x1.webm").write_bytes(clip(frames=3))
+    (tmp_path / "x1.webm").write_bytes(make_clip(frames=3))
     rows: list[list[object]] = [["YoutubeID", "Start_timestamp", "End_timestamp", "Caption"]]
     rows += [["x1", "00:00:00.000", "00:00:01.000", "one"], ["x1", "1.5", "2.5", "two"], ["x1", "", "", "all of it"]]
     (sample,) = only(write_table(tmp_path / "t.csv", rows))
@@ -216,7 +216,7 @@ def test_tables_with_start_and_end(tmp_path: Path) -> None:
 
 
 def test_columns_named_by_hand(tmp_path: Path) -> None:
-    (tmp_path / "x1.mp4").write_bytes(clip(frames=3))
+    (tmp_path / "x1.mp4").write_bytes(make_clip(frames=3))
     path = write_table(tmp_path / "t.csv", [["file", "von", "bis", "text"], ["x1.mp4", 1, 2, "one"]])
     assert only(path)[0].spans == ()
     (sample,) = only(path, CorpusOptions(start_column="von", end_column="bis"))
@@ -232,7 +232,7 @@ def test_columns_named_by_hand(tmp_path: Path) -> None:
 def test_columns_that_list_spans_and_captions(tmp_path: Path) -> None:
     """As Panda-70M has them, in Python's notation."""
     (tmp_path / "videos").mkdir()
-    (tmp_path / "videos" / "v1.mp4").write_bytes(clip(frames=3))
+    (tmp_path / "videos" / "v1.mp4").write_bytes(make_clip(frames=3))
     rows: list[list[object]] = [["videoID", "url", "timestamp", "caption", "matching_score"]]
     spans = "[['0:00:00.300', '0:00:01.566'], ['0:00:02.100', '0:00:03.066'], ['x', '1']]"
     rows.append(
@@ -245,7 +245,7 @@ def test_columns_that_list_spans_and_captions(tmp_path: Path) -> None:
 
 
 def test_an_empty_caption_of_a_list_takes_its_span_with_it(tmp_path: Path) -> None:
-    (tmp_path / "v1.mp4").write_bytes(clip(frames=3))
+    (tmp_path / "v1.mp4").write_bytes(make_clip(frames=3))
     rows: list[list[object]] = [["video id", "timestamp", "caption"]]
     rows.append(["v1", "[[0, 1], [1, 2], [2, 3]]", '["one", "", "three"]'])
     (sample,) = only(write_table(tmp_path / "p.csv", rows))
@@ -254,7 +254,7 @@ def test_an_empty_caption_of_a_list_takes_its_span_with_it(tmp_path: Path) -> No
 
 def test_a_column_called_timestamp_may_be_none(tmp_path: Path) -> None:
     """A date beside a video is no span; where the column was named it has to be one."""
-    (tmp_path / "v1.mp4").write_bytes(clip(frames=3))
+    (tmp_path / "v1.mp4").write_bytes(make_clip(frames=3))
     path = write_table(tmp_path / "t.csv", [["video", "caption", "timestamp"], ["v1.mp4", "[one]", "2021-05-01"]])
     (sample,) = only(path)
     assert (sample.captions, sample.spans) == (("[one]",), ())
@@ -263,7 +263,7 @@ def test_a_column_called_timestamp_may_be_none(tmp_path: Path) -> None:
 
 
 def test_a_row_with_a_start_alone_keeps_it(tmp_path: Path) -> None:
-    (tmp_path / "7.mp4").write_bytes(clip(frames=3))
+    (tmp_path / "7.mp4").write_bytes(make_clip(frames=3))
     table = pa.table({"video_id": [7, 7], "start": [1.5, None], "end": pa.array([None, None], pa.float64())})
     pq.write_table(table.append_column("caption", pa.array(["one", "two"])), tmp_path / "t.parquet")
     (sample,) = only(str(tmp_path / "t.parquet"))
@@ -272,7 +272,7 @@ def test_a_row_with_a_start_alone_keeps_it(tmp_path: Path) -> None:
 
 
 def test_rows_of_a_table_keep_their_uids(tmp_path: Path) -> None:
-    (tmp_path / "v1.mp4").write_bytes(clip(frames=3))
+    (tmp_path / "v1.mp4").write_bytes(make_clip(frames=3))
     rows: list[list[object]] = [["video_id", "start", "end", "text", "uid"]]
     rows += [["v1", number, number + 1, f"caption {number}", f"{number:032x}"] for number in range(3)]
     (sample,) = only(write_table(tmp_path / "t.csv", rows))
@@ -297,7 +297,7 @@ def test_a_video_that_is_there_later_changes_the_fingerprint(tmp_path: Path) -> 
     (before,) = open_corpus(path, CorpusOptions()).shards
     mark = before.fingerprint()
     (tmp_path / "videos").mkdir()
-    (tmp_path / "videos" / "v1.mp4").write_bytes(clip(frames=3))
+    (tmp_path / "videos" / "v1.mp4").write_bytes(make_clip(frames=3))
     assert before.fingerprint() != mark
 
 
@@ -305,7 +305,7 @@ def test_timed_captions_by_video(tmp_path: Path) -> None:
     """As ActivityNet and HowTo100M are published; a video that is not there and one that is no object are rows, too."""
     (tmp_path / "videos").mkdir()
     for name in ("v_a.mp4", "b.webm", "d.mp4"):
-        (tmp_path / "videos" / name).write_bytes(clip(frames=3))
+        (tmp_path / "videos" / name).write_bytes(make_clip(frames=3))
     told = {
         "v_a": {"duration": 82.7, "timestamps": [[0.83, 19.86], [17.37, 60.81]], "sentences": ["A man ", "He sits."]},
         "b": {"start": [0.5, 2.0, 3.0], "end": [1.5, 2.5, 4.0], "text": ["one", "", "three"]},

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from auditor.audit_folder.arrow_schema import SAMPLES, STORAGE
-from auditor.sweep.caption_facts import caption_hash
+from auditor.sweep.caption_facts import hash_caption
 
 Floats = npt.NDArray[np.floating]
 
@@ -38,17 +38,17 @@ class Noise:
     bad: tuple[float, float] = (0.14, 0.045)
 
     def p_mismatch(self, similarity: Floats) -> Floats:
-        bad = self.share * normal(similarity, *self.bad)
-        good = (1 - self.share) * normal(similarity, *self.good)
+        bad = self.share * normal_density(similarity, *self.bad)
+        good = (1 - self.share) * normal_density(similarity, *self.good)
         return (bad / (bad + good)).astype(np.float32)
 
 
-def normal(x: Floats, mean: float, deviation: float) -> Floats:
+def normal_density(x: Floats, mean: float, deviation: float) -> Floats:
     density: Floats = np.exp(-0.5 * ((x - mean) / deviation) ** 2) / (deviation * np.sqrt(2 * np.pi))
     return density
 
 
-def captions() -> pa.Array:
+def make_caption_list() -> pa.Array:
     texts = [
         f"A {subject} {action} {place}{end}"
         for subject in SUBJECTS.split(",")
@@ -59,23 +59,23 @@ def captions() -> pa.Array:
     return pa.array(texts)
 
 
-CAPTIONS = captions()
-CAPTION_HASHES = pa.array([caption_hash(caption) for caption in CAPTIONS.to_pylist()])
+CAPTIONS = make_caption_list()
+CAPTION_HASHES = pa.array([hash_caption(caption) for caption in CAPTIONS.to_pylist()])
 
 
-def hex_column(random: np.random.Generator, rows: int) -> pa.Array:
+def make_hex_column(random: np.random.Generator, rows: int) -> pa.Array:
     """`rows` strings of 32 random hex digits, built without a Python loop."""
     text = random.bytes(16 * rows).hex().encode()
     offsets = np.arange(rows + 1, dtype=np.int32) * 32
     return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets.tobytes()), pa.py_buffer(text))
 
 
-def number_column(first: int, rows: int) -> pa.Array:
+def make_number_column(first: int, rows: int) -> pa.Array:
     digits = pc.cast(pa.array(np.arange(first, first + rows)), pa.string())
     return pc.utf8_lpad(digits, width=9, padding="0")
 
 
-def scores(random: np.random.Generator, rows: int, noise: Noise) -> dict[str, Floats]:
+def make_score_columns(random: np.random.Generator, rows: int, noise: Noise) -> dict[str, Floats]:
     mismatched = random.random(rows) < noise.share
     similarity = np.where(mismatched, random.normal(*noise.bad, rows), random.normal(*noise.good, rows))
     similarity = similarity.astype(np.float32)
@@ -103,7 +103,7 @@ def scores(random: np.random.Generator, rows: int, noise: Noise) -> dict[str, Fl
     return {name: values.astype(np.float32) for name, values in columns.items()}
 
 
-def video_columns(random: np.random.Generator, video: npt.NDArray[np.bool_]) -> dict[str, pa.Array]:
+def make_video_columns(random: np.random.Generator, video: npt.NDArray[np.bool_]) -> dict[str, pa.Array]:
     rows = len(video)
     duration = random.gamma(3, 5, rows).astype(np.float32)
     columns = {
@@ -116,7 +116,7 @@ def video_columns(random: np.random.Generator, video: npt.NDArray[np.bool_]) -> 
     return {name: pa.array(values, mask=~video) for name, values in columns.items()}
 
 
-def map_columns(seed: int, bad: npt.NDArray[np.bool_]) -> dict[str, pa.Array]:
+def make_map_columns(seed: int, bad: npt.NDArray[np.bool_]) -> dict[str, pa.Array]:
     """Places on the two maps, in a few clumps."""
     random = np.random.default_rng(seed)
     centres = np.random.default_rng(0).uniform(-0.9, 0.9, (4, 12))[:, random.integers(0, 12, len(bad))]
@@ -125,19 +125,19 @@ def map_columns(seed: int, bad: npt.NDArray[np.bool_]) -> dict[str, pa.Array]:
     return {name: pa.array(values, mask=bad) for name, values in zip(names, places, strict=True)}
 
 
-def samples_table(random: np.random.Generator, shard: str, first: int, rows: int, noise: Noise) -> pa.Table:
+def make_samples_table(random: np.random.Generator, shard: str, first: int, rows: int, noise: Noise) -> pa.Table:
     """One shard's rows: 2% not ok (their scores null), 12% videos, 5% duplicates of the row before."""
     status = np.where(random.random(rows) < 0.02, random.choice(BAD_STATUSES, rows), "ok")
     bad = status != "ok"
     video = random.random(rows) < 0.12
-    uid = hex_column(random, rows)
+    uid = make_hex_column(random, rows)
     duplicate = (random.random(rows) < 0.05) & ~bad
     duplicate[0] = False
     size = random.integers(20_000, 200_000, rows)
     chosen = pa.array(random.integers(0, len(CAPTIONS), rows))
     columns: dict[str, pa.Array] = {
         "uid": uid,
-        "key": number_column(first, rows),
+        "key": make_number_column(first, rows),
         "caption_index": pa.array(np.zeros(rows, np.int32)),
         "shard": pa.array([shard] * rows),
         "kind": pc.if_else(pa.array(video), "video", "image"),
@@ -149,25 +149,25 @@ def samples_table(random: np.random.Generator, shard: str, first: int, rows: int
         "media_path": pa.array([f"/nowhere/{shard}.tar"] * rows),
         "media_offset": pa.array(np.cumsum(size)),
         "media_size": pa.array(size),
-        "media_digest": hex_column(random, rows),
+        "media_digest": make_hex_column(random, rows),
         "status": pa.array(status),
         "error_message": pc.if_else(pa.array(bad), "broken data stream when reading image file", None),
         "duplicate_of": pc.if_else(pa.array(duplicate), uid.take(pa.array(np.maximum(np.arange(rows) - 1, 0))), None),
         "weakest_word": pc.if_else(pa.array(bad), None, "guitar"),
         "topic": pa.array(random.zipf(1.6, rows).clip(1, 32).astype(np.int16), mask=bad),
-        **map_columns(first, bad),
-        **video_columns(random, video & ~bad),
-        **{name: pa.array(values, mask=bad) for name, values in scores(random, rows, noise).items()},
+        **make_map_columns(first, bad),
+        **make_video_columns(random, video & ~bad),
+        **{name: pa.array(values, mask=bad) for name, values in make_score_columns(random, rows, noise).items()},
     }
     columns = {field.name: columns.get(field.name, pa.nulls(rows)).cast(field.type) for field in SAMPLES}
     return pa.table(list(columns.values()), schema=SAMPLES)
 
 
-def kind_statistics(pairs: int, noise: Noise) -> dict[str, object]:
+def make_kind_statistics(pairs: int, noise: Noise) -> dict[str, object]:
     edges = np.linspace(0, 0.5, 51, dtype=np.float32)
     middle = (edges[1:] + edges[:-1]) / 2
-    null = normal(middle, *noise.bad) * 0.01
-    observed = (noise.share * normal(middle, *noise.bad) + (1 - noise.share) * normal(middle, *noise.good)) * 0.01
+    null = normal_density(middle, *noise.bad) * 0.01
+    observed = (noise.share * normal_density(middle, *noise.bad) + (1 - noise.share) * normal_density(middle, *noise.good)) * 0.01
     return {
         "pairs": pairs,
         "pi0": noise.share,
@@ -178,11 +178,11 @@ def kind_statistics(pairs: int, noise: Noise) -> dict[str, object]:
     }
 
 
-def manifest(rows: int, shards: int, status: dict[str, int], root: str, noise: Noise) -> dict[str, object]:
+def make_manifest(rows: int, shards: int, status: dict[str, int], root: str, noise: Noise) -> dict[str, object]:
     pixels = {"size": 224, "interpolation": "bicubic", "resize_mode": "shortest"}
     model = {"spec": "ViT-B-32@openai", "fingerprint": "0" * 32, "dim": 512, "logit_scale": 100.0, "frames": 12}
     return {
-        "format": 1,
+        "format": 2,
         "state": "complete",
         "created": "2026-11-16T00:00:00+00:00",
         "finished": "2026-11-16T01:00:00+00:00",
@@ -192,7 +192,7 @@ def manifest(rows: int, shards: int, status: dict[str, int], root: str, noise: N
         "versions": {"auditor": "0.1.0", "torch": "2.15.0", "open_clip_torch": "3.3.0"},
         "counts": {"keys": rows, "rows": rows, "status": status},
         "failed_shards": [],
-        "statistics": {"image": kind_statistics(int(rows * 0.88), noise), "video": kind_statistics(rows // 8, noise)},
+        "statistics": {"image": make_kind_statistics(int(rows * 0.88), noise), "video": make_kind_statistics(rows // 8, noise)},
         "thresholds": {"mismatch": 0.5, "ambiguous_visual": 40.0, "ambiguous_text": 60.0},
     }
 
@@ -205,16 +205,16 @@ def write_audit(folder: Path, rows: int, per_shard: int = 10_000, seed: int = 0,
     shards = range(0, rows, per_shard)
     for number, first in enumerate(shards):
         random = np.random.default_rng([seed, number])
-        table = samples_table(random, f"{number:05d}", first, min(per_shard, rows - first), noise)
+        table = make_samples_table(random, f"{number:05d}", first, min(per_shard, rows - first), noise)
         pq.write_table(table, folder / "samples" / f"{number:05d}.parquet", **STORAGE)
         for entry in pc.value_counts(table["status"]).to_pylist():
             counts[entry["values"]] = counts.get(entry["values"], 0) + entry["counts"]
-    text = json.dumps(manifest(rows, len(shards), counts, "/nowhere", noise), indent=1)
+    text = json.dumps(make_manifest(rows, len(shards), counts, "/nowhere", noise), indent=1)
     (folder / "manifest.json").write_text(text)
     return folder
 
 
-def picture(number: int) -> bytes:
+def make_photo(number: int) -> bytes:
     from PIL import Image
 
     random = np.random.default_rng(number)
@@ -250,7 +250,7 @@ def write_corpus_audit(
         with tarfile.open(corpus / f"{shard}.tar", "w", format=tarfile.USTAR_FORMAT) as tar:
             table = pa.concat_tables(
                 [
-                    corpus_rows(tar, random, shard, number * per_shard + i, i == per_shard - 1, captions)
+                    write_sample_rows(tar, random, shard, number * per_shard + i, i == per_shard - 1, captions)
                     for i in range(per_shard)
                 ]
             )
@@ -258,13 +258,13 @@ def write_corpus_audit(
         total += len(table)
         counts["corrupt"] += 1
         counts["ok"] += len(table) - 1
-    content = manifest(total, shards, counts, str(corpus), noise)
+    content = make_manifest(total, shards, counts, str(corpus), noise)
     content["counts"] = {"keys": shards * per_shard, "rows": total, "status": counts}
     (audit / "manifest.json").write_text(json.dumps(content))
     return audit, corpus
 
 
-def corpus_rows(
+def write_sample_rows(
     tar: tarfile.TarFile,
     random: np.random.Generator,
     shard: str,
@@ -274,8 +274,8 @@ def corpus_rows(
 ) -> pa.Table:
     key = f"{index:06d}"
     rows = 1 if corrupt else captions or (2 if index % 5 == 0 else 1)
-    table = samples_table(random, shard, index, rows, Noise())
-    data = b"not a picture" if corrupt else picture(index)
+    table = make_samples_table(random, shard, index, rows, Noise())
+    data = b"not a picture" if corrupt else make_photo(index)
     offset = add_member(tar, f"{key}.jpg", data)
     texts = [f"{text} {i}" if captions else text for i, text in enumerate(table["caption"].to_pylist())]  # no two alike
     add_member(tar, f"{key}.txt", "\n".join(texts).encode())
@@ -298,7 +298,7 @@ def corpus_rows(
         **{name: [None] * rows for name in ("duration", "best_frame", "best_frame_time", "frame_spread")},
         "frame_match_share": [None] * rows,
     }
-    measured = scores(random, rows, Noise())
+    measured = make_score_columns(random, rows, Noise())
     changed |= {name: [None] * rows if corrupt else values.tolist() for name, values in measured.items()}
     changed["topic"] = [None if corrupt else index % 4] * rows
     for name, values in changed.items():

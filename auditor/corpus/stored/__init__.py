@@ -1,1 +1,1 @@
-"""Corpora that are embeddings already: DataComp's metadata, clip-retrieval's output, Parquet with vectors."""
+"""Corpora of stored embeddings: DataComp's metadata, clip-retrieval's output, Parquet with vectors."""

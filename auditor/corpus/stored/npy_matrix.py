@@ -1,7 +1,7 @@
-"""Matrices in .npy and .npz files, read by stretches of rows and never by pickle; local or behind fsspec.
+"""Read matrices in .npy and .npz files by ranges of rows, never with pickle; local or behind fsspec.
 
-A member of an .npz that is not compressed is read at its place in the file, as a .npy is; a compressed one is unpacked
-from its beginning, forward only. Memory follows the stretch, not the file.
+An uncompressed member of an .npz is read in place, like an .npy; a compressed one is unpacked from its beginning,
+forward only. Memory use depends on the range, not on the file.
 """
 
 import os
@@ -22,12 +22,12 @@ Matrix = npt.NDArray[np.floating[Any]]
 
 
 class NpyError(CorpusError):
-    """A file that does not hold the matrix it should."""
+    """A file does not hold the expected matrix."""
 
 
 @dataclass(frozen=True, slots=True)
-class MatrixPlace:
-    """Where a matrix is: a .npy, or a member of an .npz."""
+class MatrixFile:
+    """The place of a matrix: an .npy, or a member of an .npz."""
 
     path: str
     member: str | None = None
@@ -55,45 +55,45 @@ class MatrixPlace:
         archive = stack.enter_context(zipfile.ZipFile(file))
         name = f"{self.member}.npy"
         if name not in archive.namelist():
-            there = ", ".join(sorted(entry.removesuffix(".npy") for entry in archive.namelist())[:10])
-            raise NpyError(f"{os.path.basename(self.path)} has no {self.member}; it has {there or 'nothing'}")
+            members = ", ".join(sorted(entry.removesuffix(".npy") for entry in archive.namelist())[:10])
+            raise NpyError(f"{os.path.basename(self.path)} has no {self.member}; it has {members or 'nothing'}")
         entry = archive.getinfo(name)
         if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1:
             return archive.open(name)
-        file.seek(entry.header_offset + 26)  # where the lengths of name and extra field stand
+        file.seek(entry.header_offset + 26)  # the lengths of name and extra field
         lengths = int.from_bytes(file.read(2), "little") + int.from_bytes(file.read(2), "little")
         file.seek(entry.header_offset + 30 + lengths)
         return file
 
 
 class OpenMatrix:
-    """Rows of a matrix by stretches, best from front to back."""
+    """An open matrix; ranges of rows are best read from front to back."""
 
-    def __init__(self, place: MatrixPlace, stream: IO[bytes]) -> None:
-        self.place, self.stream = place, stream
-        shape, fortran, self.dtype = read_header(stream)
+    def __init__(self, file: MatrixFile, stream: IO[bytes]) -> None:
+        self.file, self.stream = file, stream
+        shape, fortran, self.dtype = read_npy_header(stream)
         if self.dtype.kind != "f" or len(shape) != 2 or fortran:
-            raise NpyError(f"{place.label} is not a matrix of floats, row by row: {shape} of {self.dtype}")
+            raise NpyError(f"{file.label} is not a row-major matrix of floats: {shape} of {self.dtype}")
         self.rows, self.width = shape
         self.begin = stream.tell()
 
     def read(self, start: int, stop: int) -> Matrix:
-        """Rows `start` to `stop`."""
+        """Return rows `start` to `stop`."""
         size = self.width * self.dtype.itemsize
-        self.stream.seek(self.begin + start * size)  # always: streams of a file in memory share their position
+        self.stream.seek(self.begin + start * size)  # always: streams of a file in memory share one position
         data = self.stream.read((stop - start) * size)
         if len(data) != (stop - start) * size:
-            raise NpyError(f"{self.place.label} ends too early: {self.rows} rows are announced")
+            raise NpyError(f"{self.file.label} ends too early: its header announces {self.rows} rows")
         return np.frombuffer(data, self.dtype).reshape(stop - start, self.width)
 
 
-def read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, whether by columns, and type; of an array of Python objects nothing is ever loaded."""
+def read_npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Return shape, whether column-major, and type. No Python object is ever loaded."""
     version = np.lib.format.read_magic(stream)
     if version == (1, 0):
         header = np.lib.format.read_array_header_1_0(stream)
     elif version == (2, 0):
         header = np.lib.format.read_array_header_2_0(stream)
     else:
-        raise NpyError(f"an .npy of version {version[0]}.{version[1]} is not known")
+        raise NpyError(f"unknown .npy version {version[0]}.{version[1]}")
     return header

@@ -14,27 +14,35 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from auditor.audit_folder.extra_columns import plain_type
+from auditor.audit_folder.extra_columns import find_plain_type
 from auditor.corpus import remote_files
-from auditor.corpus.corpus_spec import CLIP_RETRIEVAL, DATACOMP, find_places
-from auditor.corpus.file_names import common_root, natural, shard_names
+from auditor.corpus.corpus_spec import CLIP_RETRIEVAL, DATACOMP, find_corpus_paths
+from auditor.corpus.file_names import find_common_root, make_shard_names, natural_sort_key
 from auditor.corpus.read_medium import open_parquet
 from auditor.corpus.shard import Corpus, CorpusError, CorpusOptions, Shard
-from auditor.corpus.stored.npy_matrix import MatrixPlace
-from auditor.corpus.stored.vector_shard import LARGE, ROWS, Roles, VectorColumn, VectorPlace, VectorShard, first_width
-from auditor.corpus.tables.table import CAPTION_NAMES, KEY_NAMES, usual
+from auditor.corpus.stored.npy_matrix import MatrixFile
+from auditor.corpus.stored.vector_shard import (
+    LARGE_FILE_BYTES,
+    SHARD_ROWS,
+    ColumnRoles,
+    VectorColumn,
+    VectorPlace,
+    VectorShard,
+    find_usual_width,
+)
+from auditor.corpus.tables.table import CAPTION_NAMES, KEY_NAMES, find_usual_column
 from auditor.schema import COLUMNS
 
-TRIED = 20  # files, before a corpus is called unreadable
-DATACOMP_ROLES = Roles("text", "uid", "uid", "url", "original_width", "original_height", "sha256")
-DATACOMP_FEATURES = "l14"  # of b32 and l14, the better
-PATHS = ("image_path", "media_path", "file_name", "path")
+MAX_TRIED_FILES = 20  # before a corpus is reported as unreadable
+DATACOMP_ROLES = ColumnRoles("text", "uid", "uid", "url", "original_width", "original_height", "sha256")
+DATACOMP_FEATURES = "l14"  # b32 is the other one
+PATH_COLUMNS = ("image_path", "media_path", "file_name", "path")
 _METADATA = re.compile(r"metadata/metadata_(\w+)\.parquet$")
 
 
 @dataclass(frozen=True, slots=True)
 class VectorFile:
-    """A Parquet file, where its vectors are, and how much of them there is."""
+    """A Parquet file, the place of its vectors, and its size."""
 
     path: str
     visual: VectorPlace
@@ -43,122 +51,124 @@ class VectorFile:
 
 
 def open_datacomp(spec: str, options: CorpusOptions) -> Corpus:
-    """Every Parquet file under the folder with the .npz beside it; one that is missing is a failed shard."""
-    place = find_places(spec.removeprefix(DATACOMP))[0]
+    """Open every Parquet file under the folder with the .npz beside it; a missing .npz is a failed shard."""
+    place = find_corpus_paths(spec.removeprefix(DATACOMP))[0]
     if not place.folder:
-        raise CorpusError(f"{spec}: name the folder with the .parquet and .npz files")
-    sizes = sized_files(place.path)
-    tables = sorted((path for path in sizes if path.endswith(".parquet")), key=natural)
+        raise CorpusError(f"{spec}: give the folder with the .parquet and .npz files")
+    sizes = list_file_sizes(place.path)
+    tables = sorted((path for path in sizes if path.endswith(".parquet")), key=natural_sort_key)
     if not tables:
         raise CorpusError(f"{spec}: no .parquet file there")
     features = options.features or DATACOMP_FEATURES
     files = []
     for path in tables:
         npz = path.removesuffix(".parquet") + ".npz"
-        sides = MatrixPlace(npz, f"{features}_img"), MatrixPlace(npz, f"{features}_txt")
+        sides = MatrixFile(npz, f"{features}_img"), MatrixFile(npz, f"{features}_txt")
         files.append(VectorFile(path, *sides, sizes.get(npz, 0)))
-    return list_shards(spec, place.path, files, DATACOMP_ROLES)
+    return list_vector_shards(spec, place.path, files, DATACOMP_ROLES)
 
 
 def open_clip_retrieval(spec: str, options: CorpusOptions) -> Corpus:
-    """The parts that metadata/ names; a part without its embeddings is a failed shard."""
-    place = find_places(spec.removeprefix(CLIP_RETRIEVAL))[0]
-    sizes = sized_files(place.path) if place.folder else {}
+    """Open the parts that metadata/ lists; a part without its embeddings is a failed shard."""
+    place = find_corpus_paths(spec.removeprefix(CLIP_RETRIEVAL))[0]
+    sizes = list_file_sizes(place.path) if place.folder else {}
     files = []
-    for path in sorted(sizes, key=natural):
-        if found := _METADATA.search(path):
-            root = path[: found.start()]
-            visual = f"{root}img_emb/img_emb_{found[1]}.npy"
-            text = f"{root}text_emb/text_emb_{found[1]}.npy"
-            files.append(VectorFile(path, MatrixPlace(visual), MatrixPlace(text), sizes.get(visual, 0)))
+    for path in sorted(sizes, key=natural_sort_key):
+        if match := _METADATA.search(path):
+            root = path[: match.start()]
+            visual = f"{root}img_emb/img_emb_{match[1]}.npy"
+            text = f"{root}text_emb/text_emb_{match[1]}.npy"
+            files.append(VectorFile(path, MatrixFile(visual), MatrixFile(text), sizes.get(visual, 0)))
     if not files:
         raise CorpusError(
             f"{spec}: no metadata/metadata_0.parquet there, beside img_emb/ and text_emb/; "
             "clip-retrieval writes it with --enable_metadata or --enable_text"
         )
     key = options.key_column or "image_path"
-    roles = Roles(options.caption_column or "caption", None, key, "image_path", "width", "height", None)
-    return list_shards(spec, place.path, files, roles)
+    roles = ColumnRoles(options.caption_column or "caption", None, key, "image_path", "width", "height", None)
+    return list_vector_shards(spec, place.path, files, roles)
 
 
 def open_vector_parquet(spec: str, options: CorpusOptions) -> Corpus:
-    """All Parquet files that the spec names; both columns must be given."""
+    """Open all Parquet files of the spec; the options name both columns of vectors."""
     if options.visual_column is None or options.text_column is None:
-        raise CorpusError("--visual-column and --text-column go together: the two columns of vectors")
+        raise CorpusError("give both --visual-column and --text-column: the two columns of vectors")
     sizes: dict[str, int] = {}
-    for place in find_places(spec):
-        sizes |= sized_files(place.path) if place.folder else {place.path: size_of(place.path)}
-    paths = sorted((path for path in sizes if path.endswith(".parquet")), key=natural)
+    for place in find_corpus_paths(spec):
+        sizes |= list_file_sizes(place.path) if place.folder else {place.path: get_file_size(place.path)}
+    paths = sorted((path for path in sizes if path.endswith(".parquet")), key=natural_sort_key)
     if not paths:
         raise CorpusError(f"{spec}: no .parquet file there")
     sides = VectorColumn(options.visual_column), VectorColumn(options.text_column)
     files = [VectorFile(path, *sides, sizes[path]) for path in paths]
-    return list_shards(spec, common_root(paths), files, _roles(paths[0], options))
+    return list_vector_shards(spec, find_common_root(paths), files, _choose_roles(paths[0], options))
 
 
-def _roles(path: str, options: CorpusOptions) -> Roles:
+def _choose_roles(path: str, options: CorpusOptions) -> ColumnRoles:
     try:
         with open_parquet(path) as file:
             names = file.schema_arrow.names
     except (OSError, pa.ArrowException) as error:
         raise CorpusError(f"{path} is not a readable Parquet file: {error}") from error
-    caption = options.caption_column or usual(CAPTION_NAMES, names)
+    caption = options.caption_column or find_usual_column(CAPTION_NAMES, names)
     if caption is None:
         raise CorpusError(f"which column holds the captions? {path} has {', '.join(names[:30])}; use --caption-column")
-    for wanted in (caption, options.key_column):
-        if wanted is not None and wanted not in names:
-            raise CorpusError(f"no column {wanted!r}: {path} has {', '.join(names[:30])}")
-    key = options.key_column or usual((*KEY_NAMES, "uid", *PATHS), names)
-    path_column = options.media_column or usual((*PATHS, "url"), names)
-    return Roles(caption, usual(("uid",), names), key, path_column, "width", "height", "sha256")
+    for column in (caption, options.key_column):
+        if column is not None and column not in names:
+            raise CorpusError(f"no column {column!r}: {path} has {', '.join(names[:30])}")
+    key = options.key_column or find_usual_column((*KEY_NAMES, "uid", *PATH_COLUMNS), names)
+    path_column = options.media_column or find_usual_column((*PATH_COLUMNS, "url"), names)
+    return ColumnRoles(caption, find_usual_column(("uid",), names), key, path_column, "width", "height", "sha256")
 
 
-def list_shards(spec: str, root: str, files: Sequence[VectorFile], roles: Roles) -> Corpus:
-    """The corpus of some files; the first that can be read says how wide vectors are and which columns there are."""
-    below = common_root([file.path for file in files])
-    names = shard_names([file.path.removeprefix(below).lstrip("/") for file in files])
-    schema, dim, roles = _agree(spec, files, roles)
-    carried = carried_columns(schema, roles)
+def list_vector_shards(spec: str, root: str, files: Sequence[VectorFile], roles: ColumnRoles) -> Corpus:
+    """List the shards of files; the first readable file determines the width of vectors and the columns."""
+    below = find_common_root([file.path for file in files])
+    names = make_shard_names([file.path.removeprefix(below).lstrip("/") for file in files])
+    schema, dim, roles = _read_first_schema(spec, files, roles)
+    carried = choose_carried_columns(schema, roles)
     shards: list[Shard] = []
     for file, name in zip(files, names, strict=True):
         whole = VectorShard(name, file.path, file.visual, file.text, roles, carried, dim)
-        shards += cut(whole) if file.size > LARGE else [whole]
+        shards += cut_vector_shard(whole) if file.size > LARGE_FILE_BYTES else [whole]
     return Corpus(spec, root, shards)
 
 
-def _agree(spec: str, files: Sequence[VectorFile], roles: Roles) -> tuple[pa.Schema, int, Roles]:
+def _read_first_schema(
+    spec: str, files: Sequence[VectorFile], roles: ColumnRoles
+) -> tuple[pa.Schema, int, ColumnRoles]:
     first: Exception | None = None
-    for file in files[:TRIED]:
+    for file in files[:MAX_TRIED_FILES]:
         try:
             with open_parquet(file.path) as table:
                 schema = table.schema_arrow
-                widths = {side: _width(place, table, file.path) for side, place in _sides(file)}
+                widths = {side: _read_width(place, table, file.path) for side, place in _list_sides(file)}
         except (OSError, CorpusError, pa.ArrowException) as error:
             first = first or error
             continue
         if len(set(widths.values())) > 1:
-            both = " and ".join(f"{side} vectors of {width} numbers" for side, width in widths.items())
-            raise CorpusError(f"{file.path} has {both}: both sides must come from one model")
+            description = " and ".join(f"{side} vectors of {width} numbers" for side, width in widths.items())
+            raise CorpusError(f"{file.path} has {description}: both sides must come from one model")
         if widths["visual"]:
-            return schema, widths["visual"], _there(schema, roles)
+            return schema, widths["visual"], _drop_absent_roles(schema, roles)
     raise CorpusError(f"{spec}: {first or 'no row has a vector'}")
 
 
-def _sides(file: VectorFile) -> list[tuple[str, VectorPlace]]:
+def _list_sides(file: VectorFile) -> list[tuple[str, VectorPlace]]:
     return [("visual", file.visual), ("text", file.text)]
 
 
-def _width(place: VectorPlace, table: pq.ParquetFile, path: str) -> int:
+def _read_width(place: VectorPlace, table: pq.ParquetFile, path: str) -> int:
     if not isinstance(place, VectorColumn):
         with place.open() as matrix:
             return matrix.width
     place.check(table.schema_arrow, path)
-    found = (first_width(batch.column(0)) for batch in table.iter_batches(1000, columns=[place.column]))
-    return next(filter(None, found), 0)
+    widths = (find_usual_width(batch.column(0)) for batch in table.iter_batches(1000, columns=[place.column]))
+    return next(filter(None, widths), 0)
 
 
-def _there(schema: pa.Schema, roles: Roles) -> Roles:
-    """Without the columns that may be there and are not."""
+def _drop_absent_roles(schema: pa.Schema, roles: ColumnRoles) -> ColumnRoles:
+    """Remove the optional columns that the table does not have."""
     absent: dict[str, Any] = {
         part: None
         for part in ("key", "path", "width", "height", "digest")
@@ -167,42 +177,46 @@ def _there(schema: pa.Schema, roles: Roles) -> Roles:
     return replace(roles, **absent)
 
 
-def carried_columns(schema: pa.Schema, roles: Roles) -> tuple[tuple[str, str], ...]:
-    """The plain columns that the audit has under no name of its own, each with the Arrow type it is kept as."""
-    found = []
+def choose_carried_columns(schema: pa.Schema, roles: ColumnRoles) -> tuple[tuple[str, str], ...]:
+    """Return the plain columns that the audit does not store itself, with the Arrow type of each."""
+    columns = []
     for field in schema:
-        kept = plain_type(field.type)
-        if kept and field.name not in roles.said_elsewhere and field.name not in COLUMNS:
-            found.append((field.name, kept))
-    return tuple(found)
+        stored_type = find_plain_type(field.type)
+        if stored_type and field.name not in roles.audit_columns and field.name not in COLUMNS:
+            columns.append((field.name, stored_type))
+    return tuple(columns)
 
 
-def cut(shard: VectorShard) -> Iterator[VectorShard]:
-    """Shards of at most ROWS rows, ending with row groups where those are not too large."""
+def cut_vector_shard(shard: VectorShard) -> Iterator[VectorShard]:
+    """Cut a shard into shards of at most SHARD_ROWS rows."""
     try:
         with open_parquet(shard.path) as file:
             groups = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
     except (OSError, CorpusError, pa.ArrowException):
-        yield shard  # reading it will say what is wrong
+        yield shard  # opening the shard reports the error
         return
     start = 0
     total = sum(groups)
-    for number, stop in enumerate([*range(ROWS, total, ROWS), total]):
+    for number, stop in enumerate([*range(SHARD_ROWS, total, SHARD_ROWS), total]):
         yield replace(shard, name=f"{shard.name}-{number:06d}", start=start, stop=stop)
         start = stop
 
 
-def sized_files(folder: str) -> dict[str, int]:
-    """Every file under a folder or URL with its size."""
+def list_file_sizes(folder: str) -> dict[str, int]:
+    """Return the size of every file under a folder or URL."""
     if remote_files.is_url(folder):
-        return {path: int(info.get("size") or 0) for path, info in remote_files.listing(folder).items()}
-    found = {}
+        return {path: int(info.get("size") or 0) for path, info in remote_files.list_objects(folder).items()}
+    sizes = {}
     for top, _, names in os.walk(folder):
         for name in names:
             path = os.path.join(top, name)
-            found[path] = os.stat(path).st_size if os.path.exists(path) else 0
-    return found
+            sizes[path] = os.stat(path).st_size if os.path.exists(path) else 0
+    return sizes
 
 
-def size_of(path: str) -> int:
-    return int(remote_files.describe(path).get("size") or 0) if remote_files.is_url(path) else os.stat(path).st_size
+def get_file_size(path: str) -> int:
+    return (
+        int(remote_files.read_object_info(path).get("size") or 0)
+        if remote_files.is_url(path)
+        else os.stat(path).st_size
+    )

@@ -1,6 +1,6 @@
-"""A shard of stored embeddings: a stretch of a Parquet file, and the vectors of its rows beside it or in it.
+"""A shard of stored embeddings: a range of rows of a Parquet file, with vectors in the table or in files beside it.
 
-It has a name and a fingerprint like every shard, and no media: what it has is read as `Stretch`es of rows and vectors.
+It has a name and a fingerprint like every shard, and no media: it is read as `VectorStretch`es of rows and vectors.
 """
 
 import hashlib
@@ -18,44 +18,44 @@ import pyarrow.parquet as pq
 from auditor.corpus import remote_files
 from auditor.corpus.read_medium import open_parquet
 from auditor.corpus.shard import CorpusError, OpenShard, ShardError
-from auditor.corpus.stored.npy_matrix import MatrixPlace, OpenMatrix
+from auditor.corpus.stored.npy_matrix import MatrixFile, OpenMatrix
 
-STRETCH = 8192  # rows whose vectors are read at once
-ROWS = 25_000  # of a shard, where a file is cut
-LARGE = 2**28  # bytes of a file that is worth opening to be cut
+STRETCH_ROWS = 8192  # whose vectors are read at once
+SHARD_ROWS = 25_000  # of a shard of a large file
+LARGE_FILE_BYTES = 2**28  # a larger file is opened and cut
 
 Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class VectorColumn:
-    """A column of the table itself."""
+    """A column of vectors in the table itself: lists or fixed-size lists of floats."""
 
     column: str
 
     def check(self, schema: pa.Schema, path: str) -> None:
-        """CorpusError where the table has no such column, or one of something else."""
+        """Raise CorpusError if the table has no such column of vectors."""
         if self.column not in schema.names:
             raise CorpusError(f"no column {self.column!r}: {path} has {', '.join(schema.names[:30])}")
-        found = schema.field(self.column).type
-        if not is_list(found) or not pa.types.is_floating(found.value_type):
-            raise CorpusError(f"column {self.column!r} of {path} is {found}, not a list of floats")
+        column_type = schema.field(self.column).type
+        if not is_list_type(column_type) or not pa.types.is_floating(column_type.value_type):
+            raise CorpusError(f"column {self.column!r} of {path} is {column_type}, not a list of floats")
 
 
-VectorPlace = MatrixPlace | VectorColumn
+VectorPlace = MatrixFile | VectorColumn
 
 
 @dataclass(frozen=True, slots=True)
-class Vectors:
-    """Vectors as they are stored, and how many numbers each row has: 0 where there is no vector."""
+class StoredVectors:
+    """Vectors as they are stored, and the number of values in each row: 0 if there is no vector."""
 
-    values: npt.NDArray[np.floating[Any]]  # (N, D); anything in rows of another width
+    values: npt.NDArray[np.floating[Any]]  # (N, D); undefined in rows of another width
     widths: Ints  # (N,)
 
 
 @dataclass(frozen=True, slots=True)
-class Roles:
-    """Which columns of the table say what; the other plain ones are carried along."""
+class ColumnRoles:
+    """The columns of the table that have a role; the other plain columns are carried into the audit."""
 
     caption: str
     uid: str | None = None
@@ -66,26 +66,26 @@ class Roles:
     digest: str | None = None  # equal for equal media, in hex
 
     @property
-    def said_elsewhere(self) -> tuple[str | None, ...]:
-        """Columns that the audit has under a name of its own."""
+    def audit_columns(self) -> tuple[str | None, ...]:
+        """Columns that the audit stores under its own names."""
         return self.caption, self.uid, self.key
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
-    """Some rows of a shard with their vectors."""
+class VectorStretch:
+    """A range of rows of a shard with their vectors."""
 
-    first: int  # place in the shard
-    visual: Vectors
-    text: Vectors
+    first: int  # row number in the shard
+    visual: StoredVectors
+    text: StoredVectors
 
 
 @dataclass(frozen=True, slots=True)
 class OpenVectors:
-    """The rows of a shard but for their vectors, and the vectors a stretch at a time."""
+    """The rows of a shard without vectors, and the vectors one stretch at a time."""
 
     table: pa.Table
-    stretches: Iterator[Stretch]
+    stretches: Iterator[VectorStretch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class VectorShard:
     path: str  # of the Parquet file
     visual: VectorPlace
     text: VectorPlace
-    roles: Roles
+    roles: ColumnRoles
     carried: tuple[tuple[str, str], ...] = ()  # column and Arrow type, the same for all shards
     dim: int = 0
     start: int = 0
@@ -104,16 +104,16 @@ class VectorShard:
 
     @property
     def files(self) -> set[str]:
-        """Where its rows and vectors are."""
-        places = [place.path for place in (self.visual, self.text) if isinstance(place, MatrixPlace)]
+        """The files of its rows and vectors."""
+        places = [place.path for place in (self.visual, self.text) if isinstance(place, MatrixFile)]
         return {self.path, *places}
 
     def fingerprint(self) -> str:
-        """Of the files' sizes and times, or of what the store says of them."""
+        """Hash the sizes and times of the files, or the digests of the store."""
         digest = hashlib.blake2b(repr((self.start, self.stop, self.roles, self.carried)).encode(), digest_size=16)
         try:
             for path in sorted(self.files):
-                digest.update(_mark(path).encode())
+                digest.update(_stamp_path(path).encode())
         except FileNotFoundError:
             raise ShardError(self.name, f"{path} does not exist") from None
         except (OSError, CorpusError) as error:
@@ -121,11 +121,13 @@ class VectorShard:
         return digest.hexdigest()
 
     def open(self) -> AbstractContextManager[OpenShard]:
-        raise ShardError(self.name, "holds embeddings, no media: it can be audited, not trained or evaluated on")
+        raise ShardError(
+            self.name, "holds embeddings without media: it can be audited, but not used to train or evaluate"
+        )
 
     @contextmanager
     def open_vectors(self) -> Iterator[OpenVectors]:
-        """The rows and their vectors; ShardError where Parquet and vectors do not fit together."""
+        """Open the rows and their vectors. Raises ShardError if Parquet file and vectors disagree."""
         with ExitStack() as stack:
             try:
                 file = stack.enter_context(open_parquet(self.path))
@@ -153,93 +155,94 @@ class VectorShard:
         return matrix
 
     def _table(self, file: pq.ParquetFile, stop: int) -> pa.Table:
-        known = file.schema_arrow.names
+        names = file.schema_arrow.names
         for needed in filter(None, (self.roles.caption, self.roles.uid)):
-            if needed not in known:
+            if needed not in names:
                 raise ShardError(self.name, f"{os.path.basename(self.path)} has no column {needed!r}")
-        named = [*vars_of(self.roles), *(name for name, _ in self.carried)]
-        wanted = [name for name in dict.fromkeys(named) if name in known]
-        return pa.concat_tables(_batches(file, wanted, self.start, stop)).combine_chunks()
+        columns = dict.fromkeys([*list_role_columns(self.roles), *(name for name, _ in self.carried)])
+        present = [name for name in columns if name in names]
+        return pa.concat_tables(_read_row_range(file, present, self.start, stop)).combine_chunks()
 
     def _stretches(
         self, file: pq.ParquetFile, sides: Sequence[OpenMatrix | VectorColumn], stop: int
-    ) -> Iterator[Stretch]:
+    ) -> Iterator[VectorStretch]:
         columns = [side.column for side in sides if isinstance(side, VectorColumn)]
-        batches = _batches(file, columns, self.start, stop) if columns else iter(())
-        ranges = ((first, min(first + STRETCH, stop)) for first in range(self.start, stop, STRETCH))
+        batches = _read_row_range(file, columns, self.start, stop) if columns else iter(())
+        ranges = ((first, min(first + STRETCH_ROWS, stop)) for first in range(self.start, stop, STRETCH_ROWS))
         for first, last in ranges:
             batch = next(batches) if columns else None
             visual, text = (self._read(side, batch, first, last) for side in sides)
-            yield Stretch(first - self.start, visual, text)
+            yield VectorStretch(first - self.start, visual, text)
 
-    def _read(self, side: OpenMatrix | VectorColumn, batch: pa.Table | None, first: int, last: int) -> Vectors:
+    def _read(self, side: OpenMatrix | VectorColumn, batch: pa.Table | None, first: int, last: int) -> StoredVectors:
         if isinstance(side, OpenMatrix):
             values = side.read(first, last)
-            return Vectors(values, np.full(len(values), side.width, np.int64))
+            return StoredVectors(values, np.full(len(values), side.width, np.int64))
         assert batch is not None
-        return Vectors(*vectors_of_column(batch.column(side.column), self.dim))
+        return StoredVectors(*read_vector_column(batch.column(side.column), self.dim))
 
 
-def vars_of(roles: Roles) -> list[str]:
-    found = (roles.caption, roles.uid, roles.key, roles.path, roles.width, roles.height, roles.digest)
-    return [name for name in found if name is not None]
+def list_role_columns(roles: ColumnRoles) -> list[str]:
+    columns = (roles.caption, roles.uid, roles.key, roles.path, roles.width, roles.height, roles.digest)
+    return [name for name in columns if name is not None]
 
 
-def _batches(file: pq.ParquetFile, columns: Sequence[str], start: int, stop: int) -> Iterator[pa.Table]:
-    """Rows `start` to `stop` of some columns in tables of STRETCH rows, the last one shorter; at least one table."""
+def _read_row_range(file: pq.ParquetFile, columns: Sequence[str], start: int, stop: int) -> Iterator[pa.Table]:
+    """Yield rows `start` to `stop` of some columns in tables of STRETCH_ROWS rows; at least one table."""
     edges = np.cumsum([0, *(file.metadata.row_group(g).num_rows for g in range(file.num_row_groups))])
     groups = [g for g in range(file.num_row_groups) if edges[g] < stop and edges[g + 1] > start]
     skip = start - int(edges[groups[0]]) if groups else 0
     waiting = file.schema_arrow.empty_table().select(columns)
-    given, wanted = 0, stop - start
-    for batch in file.iter_batches(STRETCH, row_groups=groups, columns=list(columns)):
+    row_count, total = 0, stop - start
+    for batch in file.iter_batches(STRETCH_ROWS, row_groups=groups, columns=list(columns)):
         if skip >= batch.num_rows:
             skip -= batch.num_rows
             continue
         waiting = pa.concat_tables([waiting, pa.Table.from_batches([batch.slice(skip)])])
         skip = 0
-        while waiting.num_rows >= STRETCH and given + STRETCH <= wanted:
-            yield waiting.slice(0, STRETCH)
-            waiting, given = waiting.slice(STRETCH), given + STRETCH
-        if given + waiting.num_rows >= wanted:
+        while waiting.num_rows >= STRETCH_ROWS and row_count + STRETCH_ROWS <= total:
+            yield waiting.slice(0, STRETCH_ROWS)
+            waiting, row_count = waiting.slice(STRETCH_ROWS), row_count + STRETCH_ROWS
+        if row_count + waiting.num_rows >= total:
             break
-    if given < wanted or not wanted:
-        yield waiting.slice(0, wanted - given)
+    if row_count < total or not total:
+        yield waiting.slice(0, total - row_count)
 
 
-def _mark(path: str) -> str:
+def _stamp_path(path: str) -> str:
     if remote_files.is_url(path):
-        return remote_files.fingerprint(path)
+        return remote_files.fingerprint_object(path)
     status = os.stat(path)
     return f"{path} {status.st_size} {status.st_mtime_ns}"
 
 
-def is_list(found: pa.DataType) -> bool:
-    return bool(pa.types.is_list(found) or pa.types.is_large_list(found) or pa.types.is_fixed_size_list(found))
+def is_list_type(arrow_type: pa.DataType) -> bool:
+    checks = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(check(arrow_type) for check in checks)
 
 
-def vectors_of_column(column: pa.ChunkedArray, dim: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """(N, dim) with zeros where a row has another width, and the widths; 0 where a row is null or holds nulls."""
+def read_vector_column(column: pa.ChunkedArray, dim: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """Return (N, dim) with zeros for rows of another width, and the widths; 0 if a row is null."""
     lists = column.combine_chunks()
     lists = pa.concat_arrays(lists.chunks) if isinstance(lists, pa.ChunkedArray) else lists
-    widths = row_widths(lists)
-    flat = lists.flatten()  # of the rows that are not null
-    numbers = flat.to_numpy(zero_copy_only=False)  # nulls inside become NaN, which is not finite
+    widths = count_row_widths(lists)
+    flat = lists.flatten()  # rows that are not null
+    numbers = flat.to_numpy(zero_copy_only=False)  # nulls inside become NaN
     values = np.zeros((len(lists), dim), numbers.dtype if numbers.dtype.kind == "f" else np.float32)
     right = widths == dim
     values[right] = numbers[np.repeat(right, widths)].reshape(-1, dim)
     return values, widths
 
 
-def row_widths(lists: pa.Array) -> npt.NDArray[np.int64]:
+def count_row_widths(lists: pa.Array) -> npt.NDArray[np.int64]:
     valid = lists.is_valid().to_numpy(zero_copy_only=False)
     if pa.types.is_fixed_size_list(lists.type):
         return np.where(valid, lists.type.list_size, 0).astype(np.int64)
     return np.asarray(lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), np.int64)
 
 
-def first_width(lists: pa.Array) -> int:
-    """The width most of some rows have; 0 where none has a vector."""
-    widths = row_widths(lists)
+def find_usual_width(lists: pa.Array) -> int:
+    """Return the most frequent width, or 0 if no row has a vector."""
+    widths = count_row_widths(lists)
     widths = widths[widths > 0]
     return int(np.bincount(widths).argmax()) if len(widths) else 0

@@ -1,8 +1,8 @@
-"""Virtual shards from lists: rows that say "this file, this caption", as tables and COCO's JSON do.
+"""Virtual shards from lists of media and captions, such as tables and COCO's JSON.
 
-Rows that name the same medium are one sample with several captions, so that it is decoded once. A key is the row's own
-where it has one; else it is the path below the list, up to the last dot; where two media share that (`a.jpg`, `a.png`),
-the second is called by all of its path.
+Rows that name the same medium become one sample with several captions, so it is decoded once. The key is the row's own
+key if it has one, else the path below the list up to the last dot. If two media share that path (`a.jpg`, `a.png`), the
+key of the second is its whole path.
 """
 
 import hashlib
@@ -12,97 +12,102 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from auditor.corpus import remote_files
-from auditor.corpus.caption_text import safe_text
-from auditor.corpus.file_names import VIDEOS, as_text, kind_of, stem_of
-from auditor.corpus.read_medium import media_reader
+from auditor.corpus.caption_text import replace_unsafe
+from auditor.corpus.file_names import VIDEOS, escape_name, guess_media_kind, strip_extension
+from auditor.corpus.read_medium import read_medium_bytes
 from auditor.corpus.sample import Kind, Media, Problem, Sample, Span
 from auditor.corpus.shard import OpenShard
 
-KNOWN = tuple(f".{extension}" for extension in ("mp4", *sorted(VIDEOS - {"mp4"})))  # where a list has ids only
+VIDEO_ENDINGS = tuple(
+    f".{extension}" for extension in ("mp4", *sorted(VIDEOS - {"mp4"}))
+)  # tried if a list has only ids
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One row. `media` is a path relative to the list, an absolute one or a URL; empty where the row names none."""
+class TableEntry:
+    """One row. `media` is a path relative to the list, an absolute path or a URL; empty if the row names none."""
 
     row: int
     media: str
     captions: tuple[str, ...]
     key: str | None = None
     uid: str | None = None
-    cell: Media | None = None  # where the bytes are in the table itself
-    defect: str | None = None  # the row itself cannot be read
-    spans: tuple[Span | None, ...] = ()  # of its captions, where the list has any
-    carried: tuple[str | None, ...] = ()  # of each caption, one where there is none; empty where nothing is carried
-    uids: tuple[str | None, ...] = ()  # of each caption: that of its row for the first there
-    places: tuple[tuple[int, int], ...] = ()  # of each caption: its row, and which of the captions there
+    cell: Media | None = None  # the bytes, if they are in the table itself
+    defect: str | None = None  # why the row itself cannot be read
+    spans: tuple[Span | None, ...] = ()  # of its captions, if the list has spans
+    carried: tuple[str | None, ...] = ()  # of each caption, one if there is no caption; empty if nothing is carried
+    uids: tuple[str | None, ...] = ()  # of each caption: the row's uid for its first caption
+    places: tuple[tuple[int, int], ...] = ()  # of each caption: its row, and its place in the row
 
 
 @dataclass(frozen=True, slots=True)
-class ListedShard:
-    """Entries that are known when the corpus is opened. `folder` is what their paths are relative to."""
+class EntryShard:
+    """Entries that are read when the corpus is opened. Their paths are relative to `folder`."""
 
     name: str
     folder: str
-    entries: tuple[Entry, ...]
+    entries: tuple[TableEntry, ...]
 
     def fingerprint(self) -> str:
-        return entries_fingerprint(self.folder, self.entries)
+        return fingerprint_entries(self.folder, self.entries)
 
     @contextmanager
     def open(self) -> Iterator[OpenShard]:
-        yield OpenShard(samples_of(self.name, self.folder, self.entries), [], media_reader)
+        yield OpenShard(build_entry_samples(self.name, self.folder, self.entries), [], read_medium_bytes)
 
 
-def samples_of(shard: str, folder: str, entries: Sequence[Entry], default: Kind = "image") -> list[Sample]:
-    """One sample for each medium of the entries, in the order of their first mention."""
+def build_entry_samples(
+    shard: str, folder: str, entries: Sequence[TableEntry], default: Kind = "image"
+) -> list[Sample]:
+    """Build one sample per medium, in the order of first mention."""
     return [
-        _sample(shard, folder, entry, key, occurrence, default) for key, occurrence, entry in merged(folder, entries)
+        _build_entry_sample(shard, folder, entry, key, occurrence, default)
+        for key, occurrence, entry in merge_entries(folder, entries)
     ]
 
 
-def merged(folder: str, entries: Sequence[Entry]) -> Iterator[tuple[str, int, Entry]]:
-    """(key, occurrence, entry) of each medium: the entries that name it as one."""
-    found: dict[tuple[str | None, str], Entry] = {}
+def merge_entries(folder: str, entries: Sequence[TableEntry]) -> Iterator[tuple[str, int, TableEntry]]:
+    """Yield (key, occurrence, entry) of each medium, with the entries that name it merged."""
+    media_entries: dict[tuple[str | None, str], TableEntry] = {}
     for entry in entries:
-        # a row without a path, or with its bytes in the table, stands for itself
-        identity = locate(folder, entry.media) if entry.media and entry.cell is None else f"\0{entry.row}"
-        first = found.get((entry.key, identity))
-        found[entry.key, identity] = entry if first is None else _joined(first, entry)
-    taken: dict[str, int] = {}
-    for entry in found.values():
-        key = as_text(entry.key if entry.key is not None else _free_key(folder, entry, taken))
-        occurrence = taken.get(key, 0)
-        taken[key] = occurrence + 1
+        # a row without a path, or with its bytes in the table, is a medium of its own
+        identity = resolve_media_path(folder, entry.media) if entry.media and entry.cell is None else f"\0{entry.row}"
+        first = media_entries.get((entry.key, identity))
+        media_entries[entry.key, identity] = entry if first is None else _join_entries(first, entry)
+    key_counts: dict[str, int] = {}
+    for entry in media_entries.values():
+        key = escape_name(entry.key if entry.key is not None else _choose_free_key(folder, entry, key_counts))
+        occurrence = key_counts.get(key, 0)
+        key_counts[key] = occurrence + 1
         yield key, occurrence, entry
 
 
-def entries_fingerprint(folder: str, entries: Sequence[Entry]) -> str:
-    """Of the rows, and of the sizes and times of the local files they name."""
+def fingerprint_entries(folder: str, entries: Sequence[TableEntry]) -> str:
+    """Hash the rows, and the sizes and times of the local files that they name."""
     digest = hashlib.blake2b(digest_size=16)
-    known_files: dict[str, tuple[int, int]] = {}  # rows of a video are many, and its file is looked for once
+    file_states: dict[str, tuple[int, int]] = {}  # a video has many rows; its file is checked once
     for entry in entries:
-        path = locate(folder, entry.media)
-        if path not in known_files:
-            nowhere = remote_files.is_url(path) or not entry.media
-            known_files[path] = (-1, 0) if nowhere else _status(_with_extension(path))
-        size, time = known_files[path]
-        known = (entry.key, entry.media, entry.captions, entry.uid, entry.cell, size, time, *entry.carried)
-        digest.update(repr((*known, entry.spans) if entry.spans else known).encode())
+        path = resolve_media_path(folder, entry.media)
+        if path not in file_states:
+            unchecked = remote_files.is_url(path) or not entry.media
+            file_states[path] = (-1, 0) if unchecked else _stat_file(_find_video_file(path))
+        size, time = file_states[path]
+        fields = (entry.key, entry.media, entry.captions, entry.uid, entry.cell, size, time, *entry.carried)
+        digest.update(repr((*fields, entry.spans) if entry.spans else fields).encode())
     return digest.hexdigest()
 
 
-def locate(folder: str, media: str) -> str:
-    """Where a path of a list leads: URLs and absolute paths stand for themselves."""
+def resolve_media_path(folder: str, media: str) -> str:
+    """Resolve a path of a list against its folder; URLs and absolute paths stay."""
     if remote_files.is_url(media):
-        return remote_files.absolute(media)
+        return remote_files.make_path_absolute(media)
     if media.startswith("/") and not remote_files.is_url(folder):
         return media
-    joined = f"{folder.rstrip('/')}/{media.lstrip('/')}"
-    return joined if remote_files.is_url(joined) else os.path.normpath(joined)
+    path = f"{folder.rstrip('/')}/{media.lstrip('/')}"
+    return path if remote_files.is_url(path) else os.path.normpath(path)
 
 
-def _joined(first: Entry, again: Entry) -> Entry:
+def _join_entries(first: TableEntry, again: TableEntry) -> TableEntry:
     carried = first.carried[: len(first.captions)] + again.carried[: len(again.captions)]
     return replace(
         first,
@@ -115,65 +120,65 @@ def _joined(first: Entry, again: Entry) -> Entry:
     )
 
 
-def _free_key(folder: str, entry: Entry, taken: dict[str, int]) -> str:
+def _choose_free_key(folder: str, entry: TableEntry, key_counts: dict[str, int]) -> str:
     number = f"{entry.row:09d}"
     if not entry.media:
         return number
-    path = path_below(folder, entry.media)
-    candidates = [path if remote_files.is_url(path) else stem_of(path), path]
-    return next((key for key in candidates if as_text(key) not in taken), f"{path}#{number}")
+    path = make_path_relative(folder, entry.media)
+    candidates = [path if remote_files.is_url(path) else strip_extension(path), path]
+    return next((key for key in candidates if escape_name(key) not in key_counts), f"{path}#{number}")
 
 
-def path_below(folder: str, media: str) -> str:
-    """A path relative to the list where it lies below it, else without its leading slash; URLs stay as they are."""
+def make_path_relative(folder: str, media: str) -> str:
+    """Return a path relative to the list if it is below it, else without its leading slash; URLs stay."""
     if remote_files.is_url(media):
         return media
-    return locate(folder, media).removeprefix(f"{folder.rstrip('/')}/").lstrip("/")
+    return resolve_media_path(folder, media).removeprefix(f"{folder.rstrip('/')}/").lstrip("/")
 
 
-def _sample(shard: str, folder: str, entry: Entry, key: str, occurrence: int, default: Kind) -> Sample:
-    media, problem = (entry.cell, None) if entry.cell is not None else _find(folder, entry.media, default)
+def _build_entry_sample(shard: str, folder: str, entry: TableEntry, key: str, occurrence: int, default: Kind) -> Sample:
+    media, problem = (entry.cell, None) if entry.cell is not None else _find_media(folder, entry.media, default)
     if entry.defect is not None:
         problem = Problem("corrupt", entry.defect)
     if problem is None and media is not None and media.size == 0:
-        problem = Problem("corrupt", f"{safe_text(entry.media or key)} is empty")
+        problem = Problem("corrupt", f"{replace_unsafe(entry.media or key)} is empty")
     if problem is None and not entry.captions:
         problem = Problem("missing_caption", "no caption in its row")
     if occurrence:
         problem = Problem("duplicate_key", f"key {key} was seen {occurrence} times before in this shard")
     spans = entry.spans if any(entry.spans) else ()
     uids = entry.uids if any(entry.uids) else ()
-    given = entry.captions, media, entry.uid, occurrence, problem, spans
-    return Sample(shard, key, *given, carried=entry.carried, uids=uids)
+    fields = entry.captions, media, entry.uid, occurrence, problem, spans
+    return Sample(shard, key, *fields, carried=entry.carried, uids=uids)
 
 
-def _find(folder: str, media: str, default: Kind) -> tuple[Media | None, Problem | None]:
+def _find_media(folder: str, media: str, default: Kind) -> tuple[Media | None, Problem | None]:
     if not media:
         return None, Problem("missing_media", "its row names no file")
-    path = locate(folder, media)
-    if remote_files.is_url(path):  # asking for each would cost a request; a missing one shows when it is read
-        return Media(path, 0, -1, kind_of(path.split("?")[0]) or default), None
-    path = _with_extension(path)
-    size, _ = _status(path)
+    path = resolve_media_path(folder, media)
+    if remote_files.is_url(path):  # a check would cost a request; reading reports a missing one
+        return Media(path, 0, -1, guess_media_kind(path.split("?")[0]) or default), None
+    path = _find_video_file(path)
+    size, _ = _stat_file(path)
     if size < 0:
-        return None, Problem("missing_media", safe_text(f"{media} does not exist"))
-    kind = kind_of(path) or sniff_kind(_start(path))
+        return None, Problem("missing_media", replace_unsafe(f"{media} does not exist"))
+    kind = guess_media_kind(path) or sniff_media_kind(_read_first_bytes(path))
     if kind is None:
-        return None, Problem("missing_media", safe_text(f"{media} is neither an image nor a video"))
-    return Media(as_text(path), 0, size, kind), None
+        return None, Problem("missing_media", replace_unsafe(f"{media} is neither an image nor a video"))
+    return Media(escape_name(path), 0, size, kind), None
 
 
-def _with_extension(path: str) -> str:
-    """The path, or where only the id of a video stands there, its file: `abc` -> `abc.mp4` or `videos/abc.mp4`."""
-    if os.path.splitext(path)[1] in KNOWN or os.path.exists(path):
+def _find_video_file(path: str) -> str:
+    """Return the path, or the file of a video if the path is only its id: `abc` -> `abc.mp4` or `videos/abc.mp4`."""
+    if os.path.splitext(path)[1] in VIDEO_ENDINGS or os.path.exists(path):
         return path
     folder, name = os.path.split(path)
-    places = (f"{root}/{name}{ending}" for root in (folder, f"{folder}/videos") for ending in KNOWN)
+    places = (f"{root}/{name}{ending}" for root in (folder, f"{folder}/videos") for ending in VIDEO_ENDINGS)
     return next((place for place in places if os.path.isfile(place)), path)
 
 
-def sniff_kind(start: bytes) -> Kind | None:
-    """Image or video by the first bytes (32 are enough); None for what is neither."""
+def sniff_media_kind(start: bytes) -> Kind | None:
+    """Detect image or video by the first 32 bytes; None if it is neither."""
     if start.startswith((b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"BM", b"II*\0", b"MM\0*")) or start[8:12] == b"WEBP":
         return "image"
     if start[4:8] == b"ftyp":
@@ -182,7 +187,7 @@ def sniff_kind(start: bytes) -> Kind | None:
     return "video" if video or start[4:8] in (b"moov", b"mdat", b"wide") else None
 
 
-def _status(path: str) -> tuple[int, int]:
+def _stat_file(path: str) -> tuple[int, int]:
     try:
         status = os.stat(path)
     except (OSError, ValueError):  # ValueError: a NUL in the name
@@ -190,7 +195,7 @@ def _status(path: str) -> tuple[int, int]:
     return (status.st_size, status.st_mtime_ns) if os.path.isfile(path) else (-1, 0)
 
 
-def _start(path: str) -> bytes:
+def _read_first_bytes(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
             return file.read(32)

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from typing import Any
 
 from auditor.corpus import remote_files
-from auditor.corpus.caption_text import captions_of, safe_text
+from auditor.corpus.caption_text import parse_captions, replace_unsafe
 from auditor.corpus.corpus_spec import COCO, TIMED
-from auditor.corpus.file_names import natural, shard_names
+from auditor.corpus.file_names import make_shard_names, natural_sort_key
 from auditor.corpus.shard import Corpus, CorpusError, CorpusOptions
-from auditor.corpus.tables.entry_shard import Entry, ListedShard
-from auditor.corpus.timed_captions import cell_spans, timed_texts
+from auditor.corpus.tables.entry_shard import EntryShard, TableEntry
+from auditor.corpus.timed_captions import pair_texts_with_spans, parse_cell_spans
 
 TIMED_FORM = '{"timestamps": [[0, 1]], "sentences": [""]} or {"start": [0], "end": [1], "text": [""]}'
 TIMED_TEXTS = ("sentences", "text", "captions")
@@ -33,27 +33,29 @@ def open_timed_json(spec: str, options: CorpusOptions) -> Corpus:
 
 
 def open_json_list(
-    spec: str, prefix: str, options: CorpusOptions, entries_of: Callable[[Any, str], list[Entry]]
+    spec: str, prefix: str, options: CorpusOptions, entries_of: Callable[[Any, str], list[TableEntry]]
 ) -> Corpus:
-    """The corpus of `PREFIX:JSON::FOLDER`; both may be URLs."""
+    """Open the corpus `PREFIX:JSON::FOLDER`; both may be URLs."""
     captions, separator, folder = spec.removeprefix(prefix).partition("::")
     if not separator or not captions or not folder:
-        raise CorpusError(f"{spec}: say where captions and media are, as in {prefix}captions.json::folder")
-    captions, folder = remote_files.absolute(captions), remote_files.absolute(folder)
+        raise CorpusError(
+            f"{spec}: name the file of captions and the folder of media, as in {prefix}captions.json::folder"
+        )
+    captions, folder = remote_files.make_path_absolute(captions), remote_files.make_path_absolute(folder)
     if not remote_files.is_url(folder) and not os.path.isdir(folder):
         raise CorpusError(f"{folder} is not a folder")
-    entries = entries_of(_load(captions), captions)
+    entries = entries_of(_load_json(captions), captions)
     stem = captions.rpartition("/")[2].removesuffix(".json")
     cuts = [entries[start : start + options.shard_size] for start in range(0, len(entries), options.shard_size)]
-    names = shard_names([f"{stem}-{number:06d}" for number in range(len(cuts))])
-    shards = [ListedShard(name, folder, tuple(cut)) for name, cut in zip(names, cuts, strict=True)]
+    names = make_shard_names([f"{stem}-{number:06d}" for number in range(len(cuts))])
+    shards = [EntryShard(name, folder, tuple(cut)) for name, cut in zip(names, cuts, strict=True)]
     return Corpus(spec, folder, shards)
 
 
-def _load(path: str) -> Any:
+def _load_json(path: str) -> Any:
     try:
         if remote_files.is_url(path):
-            return json.loads(remote_files.read_range(path, 0, -1))
+            return json.loads(remote_files.read_object_range(path, 0, -1))
         with open(path, "rb") as file:
             return json.loads(file.read())
     except FileNotFoundError:
@@ -62,40 +64,42 @@ def _load(path: str) -> Any:
         raise CorpusError(f"{path} cannot be read as JSON: {error}") from error
 
 
-def _coco_entries(record: Any, path: str) -> list[Entry]:
+def _coco_entries(record: Any, path: str) -> list[TableEntry]:
     if not isinstance(record, dict) or not isinstance(record.get("images"), list):
         raise CorpusError(f"{path} is not in COCO's form: an object with the lists `images` and `annotations`")
     captions: dict[Any, list[str]] = {}
     for annotation in record.get("annotations") or []:
-        captions.setdefault(annotation.get("image_id"), []).extend(captions_of(annotation.get("caption")))
+        captions.setdefault(annotation.get("image_id"), []).extend(parse_captions(annotation.get("caption")))
     entries = []
     for row, image in enumerate(record["images"]):
         name = image.get("file_name")
         if not isinstance(name, str):
             raise CorpusError(f"{path}: image {row} has no file_name")
-        entries.append(Entry(row, name, tuple(captions.pop(image.get("id"), ()))))
+        entries.append(TableEntry(row, name, tuple(captions.pop(image.get("id"), ()))))
     if not entries:
         raise CorpusError(f"{path} lists no images")
-    # captions of images that are not listed are rows too: nothing of the input is dropped
+    # captions of unlisted images are rows too: no input is dropped
     entries += [
-        Entry(len(entries) + number, "", tuple(texts), key=f"image_id {image}")
+        TableEntry(len(entries) + number, "", tuple(texts), key=f"image_id {image}")
         for number, (image, texts) in enumerate(captions.items())
     ]
-    return sorted(entries, key=lambda entry: natural(entry.media))
+    return sorted(entries, key=lambda entry: natural_sort_key(entry.media))
 
 
-def _timed_entries(record: Any, path: str) -> list[Entry]:
+def _timed_entries(record: Any, path: str) -> list[TableEntry]:
     if not isinstance(record, dict) or not record:
         raise CorpusError(f"{path} is not an object with an entry for each video's id: {TIMED_FORM}")
-    return [_timed_entry(row, safe_text(video), fields) for row, (video, fields) in enumerate(record.items())]
+    return [_timed_entry(row, replace_unsafe(video), fields) for row, (video, fields) in enumerate(record.items())]
 
 
-def _timed_entry(row: int, video: str, fields: Any) -> Entry:
-    """A video with its captions; what is not in the form is a row that says so."""
-    known = fields if isinstance(fields, dict) else {}
-    texts = next((known[name] for name in TIMED_TEXTS if isinstance(known.get(name), list)), None)
+def _timed_entry(row: int, video: str, fields: Any) -> TableEntry:
+    """Build the entry of a video with its captions; an entry in another form gets that as its defect."""
+    record = fields if isinstance(fields, dict) else {}
+    texts = next((record[name] for name in TIMED_TEXTS if isinstance(record.get(name), list)), None)
     if texts is None:
-        return Entry(row, video, (), key=video, defect=f"its entry is not {TIMED_FORM}")
-    start, end = (known["start"], known.get("end", "")) if "start" in known else (known.get("timestamps"), None)
-    said = timed_texts(texts, cell_spans(start, end) if start is not None else ())
-    return Entry(row, video, tuple(text for _, text, _ in said), key=video, spans=tuple(span for *_, span in said))
+        return TableEntry(row, video, (), key=video, defect=f"its entry is not {TIMED_FORM}")
+    start, end = (record["start"], record.get("end", "")) if "start" in record else (record.get("timestamps"), None)
+    captions = pair_texts_with_spans(texts, parse_cell_spans(start, end) if start is not None else ())
+    return TableEntry(
+        row, video, tuple(text for _, text, _ in captions), key=video, spans=tuple(span for *_, span in captions)
+    )

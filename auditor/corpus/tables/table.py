@@ -1,7 +1,7 @@
 """Tables with a column of media and a column of captions: CSV, TSV, JSON lines, Parquet.
 
-Columns are found by the names people give them (`image`, `file_name`, `url`, ...; `caption`, `text`, ...) or named in
-`CorpusOptions`. Paths are relative to the table. The rows are cut into virtual shards in their own order.
+Columns are found by their usual names (`image`, `file_name`, `url`, ...; `caption`, `text`, ...) or named in
+`CorpusOptions`. Paths are relative to the table. Rows are cut into virtual shards in their own order.
 """
 
 import re
@@ -9,11 +9,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from auditor.corpus.caption_text import carried_json, safe_text
+from auditor.corpus.caption_text import dump_carried_fields, replace_unsafe
 from auditor.corpus.sample import Media, Span
 from auditor.corpus.shard import CorpusError, CorpusOptions
-from auditor.corpus.tables.entry_shard import Entry
-from auditor.corpus.timed_captions import BOTH, ENDS, STARTS, cell_spans, is_listed, listed, timed_texts
+from auditor.corpus.tables.entry_shard import TableEntry
+from auditor.corpus.timed_captions import (
+    ENDS,
+    PAIR_LISTS,
+    STARTS,
+    looks_like_list,
+    pair_texts_with_spans,
+    parse_cell_spans,
+    parse_list_cell,
+)
 
 FORMS = {"csv": "csv", "tsv": "tsv", "jsonl": "jsonl", "ndjson": "jsonl", "parquet": "parquet", "arrow": "parquet"}
 MEDIA_NAMES = (
@@ -31,8 +39,8 @@ _UID = re.compile(r"[0-9a-fA-F]{32}")
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
-    """Which column is what; `key` and `uid` only where there is one."""
+class TableColumns:
+    """The columns that have a role; `key` and `uid` are optional."""
 
     media: str
     caption: str
@@ -41,87 +49,92 @@ class Columns:
     start: str | None = None
     end: str | None = None
     carry: tuple[str, ...] = ()
-    guessed: bool = False  # the column of spans was found by a name that others have, too: what is no list is no span
+    guessed: bool = False  # the column of spans has an ambiguous name: only lists are spans
 
     @property
     def names(self) -> list[str]:
-        every = (self.media, self.caption, self.key, self.uid, self.start, self.end, *self.carry)
-        return list(dict.fromkeys(name for name in every if name is not None))
+        columns = (self.media, self.caption, self.key, self.uid, self.start, self.end, *self.carry)
+        return list(dict.fromkeys(name for name in columns if name is not None))
 
 
-def form_of(path: str) -> str | None:
-    """`csv`, `tsv`, `jsonl` or `parquet` (Arrow too) by the extension; None for what is no table."""
+def find_table_form(path: str) -> str | None:
+    """Return `csv`, `tsv`, `jsonl` or `parquet` (also for Arrow) by the extension, or None if it is no table."""
     return FORMS.get(path.rpartition(".")[2].lower())
 
 
-def choose_columns(table: str, columns: Sequence[str], options: CorpusOptions) -> Columns:
-    """The columns as given, else by their usual names; what is missing is told together with what there is."""
-    there = f"{table} has the columns {', '.join(map(repr, columns[:30]))}"
-    given = (options.media_column, options.caption_column, options.key_column)
-    for wanted in (*given, options.start_column, options.end_column, *options.carry):
-        if wanted is not None and wanted not in columns:
-            raise CorpusError(f"no column {wanted!r}: {there}")
-    start, end = _span_columns(columns, options)
-    # beside spans an id stands for the video and the url is that of a page; elsewhere the url is the better one
+def choose_columns(table: str, columns: Sequence[str], options: CorpusOptions) -> TableColumns:
+    """Choose the columns by the options, else by usual names. Raises CorpusError with the columns of the table."""
+    columns_text = f"{table} has the columns {', '.join(map(repr, columns[:30]))}"
+    roles = (options.media_column, options.caption_column, options.key_column)
+    for column in (*roles, options.start_column, options.end_column, *options.carry):
+        if column is not None and column not in columns:
+            raise CorpusError(f"no column {column!r}: {columns_text}")
+    start, end = _choose_span_columns(columns, options)
+    # if there are spans, an id names the video and the url is that of a page; else the url is the better choice
     fallbacks = (*ID_NAMES, "url") if start else ("url", *ID_NAMES)
-    media = options.media_column or usual((*MEDIA_NAMES, *fallbacks), columns)
+    media = options.media_column or find_usual_column((*MEDIA_NAMES, *fallbacks), columns)
     if media is None:
-        raise CorpusError(f"which column holds the media? {there}; name it with --media-column")
-    caption = options.caption_column or usual(CAPTION_NAMES, [name for name in columns if name != media])
+        raise CorpusError(f"which column holds the media? {columns_text}; name it with --media-column")
+    caption = options.caption_column or find_usual_column(CAPTION_NAMES, [name for name in columns if name != media])
     if caption is None:
-        raise CorpusError(f"which column holds the captions? {there}; name it with --caption-column")
-    key = options.key_column or usual(KEY_NAMES, columns)
+        raise CorpusError(f"which column holds the captions? {columns_text}; name it with --caption-column")
+    key = options.key_column or find_usual_column(KEY_NAMES, columns)
     guessed = start is not None and end is None and options.start_column is None
-    return Columns(media, caption, key, usual(("uid",), columns), start, end, options.carry, guessed)
+    return TableColumns(media, caption, key, find_usual_column(("uid",), columns), start, end, options.carry, guessed)
 
 
-def _span_columns(columns: Sequence[str], options: CorpusOptions) -> tuple[str | None, str | None]:
-    """The columns of start and end; the first alone where it lists pairs of both."""
-    start, end = options.start_column or usual(STARTS, columns), options.end_column or usual(ENDS, columns)
+def _choose_span_columns(columns: Sequence[str], options: CorpusOptions) -> tuple[str | None, str | None]:
+    """Return the columns of start and end; only the first if it lists pairs of both."""
+    start, end = (
+        options.start_column or find_usual_column(STARTS, columns),
+        options.end_column or find_usual_column(ENDS, columns),
+    )
     if options.start_column or options.end_column:
         if start is None:
             raise CorpusError("--end-column needs --start-column")
         return start, end
-    return (start, end) if start and end else (usual(BOTH, columns), None)
+    return (start, end) if start and end else (find_usual_column(PAIR_LISTS, columns), None)
 
 
-def usual(names: Sequence[str], columns: Sequence[str]) -> str | None:
-    """The first of some usual names that a column has, however it is written: `video_id`, `Video ID`."""
+def find_usual_column(names: Sequence[str], columns: Sequence[str]) -> str | None:
+    """Return the column with the first matching usual name, in any spelling: `video_id`, `Video ID`."""
     lower = {column.lower().replace(" ", "_").replace("-", "_"): column for column in reversed(columns)}
     return next((lower[name] for name in names if name in lower), None)
 
 
-def entry_of(row: int, fields: dict[str, Any], columns: Columns, cell: Media | None = None) -> Entry:
-    """A row of a table as an entry. Of Hugging Face's struct of bytes and path only the path is looked at."""
+def build_entry(row: int, fields: dict[str, Any], columns: TableColumns, cell: Media | None = None) -> TableEntry:
+    """Build the entry of a row. Of Hugging Face's struct of bytes and path, only the path is used."""
     value = fields.get(columns.media)
     if isinstance(value, dict):
         value = value.get("path")
     key = fields.get(columns.key) if columns.key is not None else None
     uid = fields.get(columns.uid) if columns.uid is not None else None
-    said = _captions(fields, columns)
-    captions = tuple(text for _, text, _ in said)
-    carried = carried_json(fields, columns.carry)
-    own = uid.lower() if isinstance(uid, str) and _UID.fullmatch(uid) else None
-    return Entry(
+    row_captions = _read_row_captions(fields, columns)
+    captions = tuple(text for _, text, _ in row_captions)
+    carried = dump_carried_fields(fields, columns.carry)
+    row_uid = uid.lower() if isinstance(uid, str) and _UID.fullmatch(uid) else None
+    return TableEntry(
         row=row,
-        media=safe_text(str(value)).strip() if isinstance(value, str | int) else "",
+        media=replace_unsafe(str(value)).strip() if isinstance(value, str | int) else "",
         captions=captions,
         carried=(carried,) * max(1, len(captions)) if columns.carry else (),
-        places=tuple((row, place) for place, _, _ in said),
+        places=tuple((row, place) for place, _, _ in row_captions),
         key=None if key is None or key == "" else str(key),
-        uid=own,
-        uids=tuple(own if number == 0 else None for number in range(len(captions))),
+        uid=row_uid,
+        uids=tuple(row_uid if number == 0 else None for number in range(len(captions))),
         cell=cell,
-        spans=tuple(span for *_, span in said) if columns.start is not None else (),
+        spans=tuple(span for *_, span in row_captions) if columns.start is not None else (),
     )
 
 
-def _captions(fields: dict[str, Any], columns: Columns) -> list[tuple[int, str, Span | None]]:
-    """(place in its cell, text, span) of each caption of a row; a row without times is about the whole video."""
+def _read_row_captions(fields: dict[str, Any], columns: TableColumns) -> list[tuple[int, str, Span | None]]:
+    """Return (place in its cell, text, span) of each caption; a row without times describes the whole video."""
     text, start = fields.get(columns.caption), fields.get(columns.start or "")
     end = fields.get(columns.end or "")
-    if columns.start is None or (columns.guessed and not is_listed(start)):
-        return timed_texts(text if isinstance(text, list | tuple) else [text], (None,))
+    if columns.start is None or (columns.guessed and not looks_like_list(start)):
+        return pair_texts_with_spans(text if isinstance(text, list | tuple) else [text], (None,))
     if start in (None, "") and end in (None, ""):
-        return timed_texts(listed(text), (None,))
-    return timed_texts(listed(text), cell_spans(start, "" if columns.end and end is None else end))
+        return pair_texts_with_spans(parse_list_cell(text), (None,))
+    return pair_texts_with_spans(
+        parse_list_cell(text), parse_cell_spans(start, "" if columns.end and end is None else end)
+    )

@@ -1,7 +1,7 @@
-"""CSV, TSV and JSON lines: one pass when the corpus is opened finds where each virtual shard begins.
+"""CSV, TSV and JSON lines: one pass when the corpus is opened finds the start of each virtual shard.
 
-A shard is a stretch of bytes, so that it is small to ship and is read without what comes before it. Rows that follow
-one another and name the same medium stay together.
+A shard is a byte range, so it is small to send and is read without the rows before it. Consecutive rows that name the
+same medium stay in one shard.
 """
 
 import csv
@@ -15,56 +15,57 @@ from typing import Any, BinaryIO
 
 from auditor.corpus import remote_files
 from auditor.corpus.caption_text import parse_record
-from auditor.corpus.read_medium import media_reader
+from auditor.corpus.read_medium import read_medium_bytes
 from auditor.corpus.sample import Kind
 from auditor.corpus.shard import CorpusError, CorpusOptions, OpenShard, ShardError
-from auditor.corpus.tables.csv_dialect import Dialect, find_dialect, has_header
-from auditor.corpus.tables.entry_shard import Entry, entries_fingerprint, samples_of
-from auditor.corpus.tables.table import Columns, choose_columns, entry_of
+from auditor.corpus.tables.csv_dialect import TableDialect, find_dialect, has_header
+from auditor.corpus.tables.entry_shard import TableEntry, build_entry_samples, fingerprint_entries
+from auditor.corpus.tables.table import TableColumns, build_entry, choose_columns
 
-LOOKED_AT = 100  # rows of JSON lines that tell which columns there are
-Fields = dict[str, Any] | None  # of a row; None for a line that is no JSON object
+COLUMN_SAMPLE_ROWS = 100  # of JSON lines, examined to find the columns
+Fields = dict[str, Any] | None  # cells of a row; None for a line that is not a JSON object
 
 
 @dataclass(frozen=True, slots=True)
 class TextShard:
-    """The bytes `start` to `end` of a table, which begin with row `first`."""
+    """Bytes `start` to `end` of a table; `first` is the number of their first row."""
 
     name: str
     path: str
-    dialect: Dialect
-    columns: Columns
+    dialect: TableDialect
+    columns: TableColumns
     start: int
     end: int
     first: int
 
     def fingerprint(self) -> str:
-        """Of the rows, and of the files they name."""
-        return entries_fingerprint(self.folder, self.entries())
+        """Hash the rows and the files that they name."""
+        return fingerprint_entries(self.folder, self.entries())
 
     @contextmanager
     def open(self) -> Iterator[OpenShard]:
         default: Kind = "video" if "video" in self.columns.media.lower() else "image"
-        samples = samples_of(self.name, self.folder, self.entries(), default)
-        yield OpenShard(samples, self.problems() if self.first == 0 else [], media_reader)
+        samples = build_entry_samples(self.name, self.folder, self.entries(), default)
+        yield OpenShard(samples, self.problems() if self.first == 0 else [], read_medium_bytes)
 
     def problems(self) -> list[str]:
-        """What was found out about the table and may be wrong; said once, by its first shard."""
-        found = []
+        """Describe the guesses about the table; the first shard reports them once."""
+        notes = []
         if not self.dialect.encoding.startswith("utf"):
-            found.append(
-                f"{self.path} is not in UTF-8 and was read as {self.dialect.encoding}; --encoding says otherwise"
+            notes.append(
+                f"{self.path} is not in UTF-8 and was read as {self.dialect.encoding}; "
+                "set another encoding with --encoding"
             )
         if self.dialect.numbered:
-            found.append(
+            notes.append(
                 f"{self.path} has no header: column {self.columns.media} was taken for the media and column "
-                f"{self.columns.caption} for the captions; --media-column and --caption-column say otherwise"
+                f"{self.columns.caption} for the captions; set others with --media-column and --caption-column"
             )
-        return found
+        return notes
 
     @property
     def folder(self) -> str:
-        """What its paths are relative to."""
+        """The folder that its paths are relative to."""
         return os.path.dirname(self.path)
 
     @property
@@ -77,28 +78,28 @@ class TextShard:
         return self.columns.start is not None
 
     def column_names(self) -> list[str]:
-        """All of them; of JSON lines those of the first row, as others may have others."""
+        """Return all column names; of JSON lines, those of the first row."""
         return list(self.dialect.names) or list(next((fields for _, fields in self.rows()), {}))
 
     def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The number and the cells of each row that can be read."""
-        for number, (_, fields) in enumerate(_rows(io.BytesIO(self.content()), self.dialect), self.first):
+        """Yield the number and the cells of each readable row."""
+        for number, (_, fields) in enumerate(_read_text_rows(io.BytesIO(self.content()), self.dialect), self.first):
             if fields is not None:
                 yield number, fields
 
-    def entries(self) -> list[Entry]:
-        rows = _rows(io.BytesIO(self.content()), self.dialect)
+    def entries(self) -> list[TableEntry]:
+        rows = _read_text_rows(io.BytesIO(self.content()), self.dialect)
         return [self.entry(self.first + number, fields) for number, (_, fields) in enumerate(rows)]
 
-    def entry(self, row: int, fields: Fields) -> Entry:
+    def entry(self, row: int, fields: Fields) -> TableEntry:
         if fields is None:
-            return Entry(row, "", (), defect=f"row {row} of {self.path} is not a JSON object")
-        return entry_of(row, fields, self.columns)
+            return TableEntry(row, "", (), defect=f"row {row} of {self.path} is not a JSON object")
+        return build_entry(row, fields, self.columns)
 
     def content(self) -> bytes:
         try:
             if remote_files.is_url(self.path):
-                data = remote_files.read_range(self.path, self.start, self.end - self.start)
+                data = remote_files.read_object_range(self.path, self.start, self.end - self.start)
             else:
                 with open(self.path, "rb") as file:
                     file.seek(self.start)
@@ -112,82 +113,86 @@ class TextShard:
         return data
 
 
-def list_text(path: str, form: str, name: str, options: CorpusOptions) -> list[TextShard]:
-    """Read the table once and cut it."""
+def list_text_shards(path: str, form: str, name: str, options: CorpusOptions) -> list[TextShard]:
+    """Read the table once and cut it into shards."""
     try:
         if remote_files.is_url(path):
-            with remote_files.fetched(path) as descriptor, open(descriptor, "rb", closefd=False) as file:
-                return _cut(file, path, form, name, options)
+            with remote_files.fetch_copy(path) as descriptor, open(descriptor, "rb", closefd=False) as file:
+                return _cut_text_table(file, path, form, name, options)
         with open(path, "rb") as file:
-            return _cut(file, path, form, name, options)
+            return _cut_text_table(file, path, form, name, options)
     except OSError as error:
         raise CorpusError(f"{path} cannot be read: {error}") from error
     except csv.Error as error:
         raise CorpusError(f"{path} is not a readable {form.upper()} table: {error}") from error
 
 
-def _cut(file: BinaryIO, path: str, form: str, name: str, options: CorpusOptions) -> list[TextShard]:
-    dialect, start = _header(file, path, find_dialect(file, form, options), options)
+def _cut_text_table(file: BinaryIO, path: str, form: str, name: str, options: CorpusOptions) -> list[TextShard]:
+    dialect, start = _read_column_names(file, path, find_dialect(file, form, options), options)
     file.seek(start)
-    rows = ((start + end, fields) for end, fields in _rows(file, dialect))
-    looked_at = list(itertools.islice(rows, LOOKED_AT))
-    if not looked_at:
+    rows = ((start + end, fields) for end, fields in _read_text_rows(file, dialect))
+    first_rows = list(itertools.islice(rows, COLUMN_SAMPLE_ROWS))
+    if not first_rows:
         raise CorpusError(f"{path} has no rows")
-    names = dialect.names or tuple(dict.fromkeys(name for _, fields in looked_at for name in fields or ()))
+    names = dialect.names or tuple(dict.fromkeys(name for _, fields in first_rows for name in fields or ()))
     if dialect.numbered:
-        options = _guessed([fields or {} for _, fields in looked_at], options)
+        options = _guess_columns([fields or {} for _, fields in first_rows], options)
     columns = choose_columns(path, names, options)
-    pieces = list(_pieces(itertools.chain(looked_at, rows), columns.media, start, options.shard_size))
+    pieces = list(_cut_byte_ranges(itertools.chain(first_rows, rows), columns.media, start, options.shard_size))
     return [TextShard(f"{name}-{number:06d}", path, dialect, columns, *piece) for number, piece in enumerate(pieces)]
 
 
-def _header(file: BinaryIO, path: str, dialect: Dialect, options: CorpusOptions) -> tuple[Dialect, int]:
-    """The dialect with the names of the columns, and where the rows begin."""
+def _read_column_names(
+    file: BinaryIO, path: str, dialect: TableDialect, options: CorpusOptions
+) -> tuple[TableDialect, int]:
+    """Return the dialect with the column names, and the offset of the first row."""
     if dialect.form == "jsonl":
         return dialect, 0
     file.seek(0)
     end, values = next(dialect.records(dialect.lines(file)), (0, []))
     if not values:
-        raise CorpusError(f"{path} is empty: a table begins with the names of its columns")
+        raise CorpusError(f"{path} is empty: a table begins with its column names")
     cells = [value.removeprefix("\ufeff").strip() for value in values]
     if has_header(cells) if options.header is None else options.header:
         return replace(dialect, names=tuple(cells)), end
     return replace(dialect, names=tuple(str(number) for number in range(1, len(cells) + 1)), numbered=True), 0
 
 
-def _guessed(rows: list[dict[str, Any]], options: CorpusOptions) -> CorpusOptions:
-    """Which of the columns without names hold media (paths or URLs) and captions (the longest text of the others)."""
+def _guess_columns(rows: list[dict[str, Any]], options: CorpusOptions) -> CorpusOptions:
+    """Guess which unnamed columns hold media (paths or URLs) and captions (the longest of the other texts)."""
     names = list(rows[0])
     media = options.media_column or max(
         names, key=lambda name: sum(not has_header([str(row.get(name) or "")]) for row in rows)
     )
-    others = [name for name in names if name not in (media, options.key_column)]
-    longest = max(others, key=lambda name: sum(len(str(row.get(name) or "")) for row in rows), default=None)
+    text_columns = [name for name in names if name not in (media, options.key_column)]
+    longest = max(text_columns, key=lambda name: sum(len(str(row.get(name) or "")) for row in rows), default=None)
     return replace(options, media_column=media, caption_column=options.caption_column or longest)
 
 
-def _pieces(rows: Iterable[tuple[int, Fields]], media: str, start: int, size: int) -> Iterator[tuple[int, int, int]]:
-    """(start, end, first row) of stretches of `size` media."""
+def _cut_byte_ranges(
+    rows: Iterable[tuple[int, Fields]], media: str, start: int, size: int
+) -> Iterator[tuple[int, int, int]]:
+    """Yield (start, end, first row) of byte ranges of `size` media."""
     first, count, end, previous = 0, 0, start, None
-    for row, (after, fields) in enumerate(rows):
+    for row, (row_end, fields) in enumerate(rows):
         current = fields.get(media) if fields else None
         if not current or current != previous:
             if count == size:
                 yield start, end, first
                 start, first, count = end, row, 0
             count += 1
-        previous, end = current, after
+        previous, end = current, row_end
     yield start, end, first
 
 
-def _rows(file: BinaryIO, dialect: Dialect) -> Iterator[tuple[int, Fields]]:
-    """Each row with the number of bytes up to its end."""
+def _read_text_rows(file: BinaryIO, dialect: TableDialect) -> Iterator[tuple[int, Fields]]:
+    """Yield each row with the number of bytes up to its end."""
     if dialect.form != "jsonl":
-        for after, values in dialect.records(dialect.lines(file)):
-            yield after, dict(zip(dialect.names, values, strict=False))
+        for end, values in dialect.records(dialect.lines(file)):
+            yield end, dict(zip(dialect.names, values, strict=False))
         return
-    after = 0
+    end = 0
     for line in dialect.lines(file):
-        after += len(line)
+        end += len(line)
         if text := dialect.text(line).removeprefix("\ufeff").strip():
-            yield after, parse_record(text)
+            yield end, parse_record(text)
