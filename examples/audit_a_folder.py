@@ -1,8 +1,8 @@
-"""Audit a folder of pictures from Python and write what is worth keeping as a list of uids.
+"""Audit a folder of pictures from Python, and write the uids of the pairs to keep.
 
     python examples/audit_a_folder.py photos/ my-audit local-dir:../shared/models/flickr8k-lite
 
-`photos/` holds cat.jpg beside cat.txt. The third argument is an open_clip model or a PAU checkpoint.
+`photos/` contains cat.jpg next to cat.txt. The third argument is an open_clip model or a PAU checkpoint.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""DataComp-small's own files to a subset file, without a picture: three commands, or this script.
+"""Select a subset of DataComp-small from its metadata, without downloading a picture: three commands, or this script.
 
     auditor audit datacomp:metadata/ --features l14 --out audit
     auditor thresholds audit --lose-at-most 2%
@@ -6,8 +6,8 @@
 
     python examples/datacomp_subset.py metadata/ audit subset.npy
 
-`metadata/` is what DataComp's download_upstream.py writes: NAME.parquet with NAME.npz beside it. DataComp's resharder
-takes the subset file: `python resharder.py -i shards -o filtered -s subset.npy`.
+`metadata/` has the files that DataComp's download_upstream.py writes: NAME.parquet and NAME.npz. DataComp's resharder
+reads the subset file: `python resharder.py -i shards -o filtered -s subset.npy`.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""The most suspicious pairs of an audit, and what each topic of the corpus looks like, as tables.
+"""Print the most suspicious pairs of an audit, and the topics of the corpus with the most mismatches.
 
 python examples/find_worst_captions.py demo/audit
 """

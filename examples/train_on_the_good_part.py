@@ -1,8 +1,8 @@
-"""A training loop's view of an audit: read the original shards, skip what the audit would not keep.
+"""Train on the good part of a corpus: read the original shards, and skip the samples that the audit rejects.
 
     python examples/train_on_the_good_part.py demo/audit
 
-Nothing is rewritten. `webdataset()` reads the kept samples by offset; `predicate()` goes into a pipeline of your own:
+No shard is rewritten. `webdataset()` reads the kept samples by offset; `predicate()` filters your own pipeline:
 `wds.WebDataset(urls).select(keep)`.
 """
 

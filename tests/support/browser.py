@@ -1,4 +1,4 @@
-"""The real dashboard in a real Chromium: the command served, pages visited, waiting until they have come to rest."""
+"""Serves the dashboard with the real command and visits its pages in a real Chromium."""
 
 import shutil
 import socket
@@ -15,13 +15,13 @@ import pytest
 from tests.support.results import write_results
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 120_000  # milliseconds
+TIMEOUT = 120_000  # milliseconds
 SWITCHES = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 
 @contextmanager
-def launched() -> Iterator[object]:
-    """Chromium; skips where there is none."""
+def launch_chromium() -> Iterator[object]:
+    """Start Chromium; skips the test if it is not installed."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     path = next((p for name in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(name))), None)
     if path is None:
@@ -32,8 +32,8 @@ def launched() -> Iterator[object]:
         browser.close()
 
 
-def serve(audits: list[Path], folder: Path) -> tuple[subprocess.Popen[bytes], str]:
-    """The real command; returns when it answers."""
+def serve_dashboard(audits: list[Path], folder: Path) -> tuple[subprocess.Popen[bytes], str]:
+    """Start the command; returns its process and its URL when it answers."""
     write_results(folder / "results" / "flickr8k.json")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -42,7 +42,7 @@ def serve(audits: list[Path], folder: Path) -> tuple[subprocess.Popen[bytes], st
     child = subprocess.Popen([*command, "--results", str(folder / "results")], cwd=ROOT)
     url = f"http://127.0.0.1:{port}"
     for _ in range(600):
-        assert child.poll() is None, "the dashboard ended"
+        assert child.poll() is None, "the dashboard has exited"
         try:
             urllib.request.urlopen(f"{url}/_stcore/health", timeout=5).close()
             return child, url
@@ -51,16 +51,16 @@ def serve(audits: list[Path], folder: Path) -> tuple[subprocess.Popen[bytes], st
     raise AssertionError("the dashboard does not answer")
 
 
-def visit(page: object, address: str) -> None:
+def visit_page(page: object, address: str) -> None:
     page.goto(address)  # type: ignore[attr-defined]
-    settled(page)
+    wait_until_idle(page)
 
 
-def settled(page: object) -> None:
-    """Until the script has run; an error box is an error."""
+def wait_until_idle(page: object) -> None:
+    """Wait until the script of the page has run; fails if the page shows an exception."""
     page.wait_for_selector("[data-testid=stMain] :is(h1, h4, [data-testid=stText])")  # type: ignore[attr-defined]
     idle = "[data-testid=stApp][data-test-script-state=notRunning]"
-    for _ in range(2):  # a rerun may start just after the first
+    for _ in range(2):  # another run may start right after the first
         page.wait_for_timeout(400)  # type: ignore[attr-defined]
         page.wait_for_selector(idle)  # type: ignore[attr-defined]
     assert page.locator("[data-testid=stException]").count() == 0  # type: ignore[attr-defined]

@@ -1,18 +1,18 @@
-"""Work for a crew of processes to do; a module of its own, since each of them imports it."""
+"""Work for a process pool, in a module of its own because each process imports it."""
 
 import os
 
 
-class AwkwardError(Exception):
-    """Does not survive being sent: it wants two arguments and remembers one."""
+class UnpicklableError(Exception):
+    """Cannot be unpickled: its constructor needs two arguments, but only one is stored."""
 
-    def __init__(self, one: int, two: int) -> None:
-        super().__init__(one)
-
-
-def be_awkward(_: int) -> None:
-    raise AwkwardError(1, 2)
+    def __init__(self, first: int, second: int) -> None:
+        super().__init__(first)
 
 
-def threads_and_process(_: int) -> tuple[str, int]:
+def raise_unpicklable_error(_: int) -> None:
+    raise UnpicklableError(1, 2)
+
+
+def report_threads_and_pid(_: int) -> tuple[str, int]:
     return os.environ["OPENBLAS_NUM_THREADS"], os.getpid()

@@ -17,7 +17,7 @@ CODECS |= {"m4v": "mpeg4", "mpg": "mpeg1video", "3gp": "mpeg4", "ts": "mpeg2vide
 MUXERS = {"mkv": "matroska", "m4v": "mp4", "mpg": "mpeg", "ts": "mpegts"}
 
 
-def clip(
+def make_clip(
     form: str = "mp4",
     frames: int = 48,
     size: tuple[int, int] = (64, 48),
@@ -27,13 +27,13 @@ def clip(
     aspect: Fraction | None = None,
     options: dict[str, str] | None = None,
 ) -> bytes:
-    """Frame i is grey of level 5 i, but for a white quarter at its top left; `rotation` is counter-clockwise."""
-    with tempfile.NamedTemporaryFile() as file:  # not a buffer: faststart reads its own file again
-        write(file.name, form, frames, size, rate, rotation, aspect, options or {})
+    """A clip whose frame i is gray of level 5 i, with a white top left quarter. `rotation` is counterclockwise."""
+    with tempfile.NamedTemporaryFile() as file:  # not a buffer: faststart reads its own file
+        write_clip(file.name, form, frames, size, rate, rotation, aspect, options or {})
         return file.read()
 
 
-def write(
+def write_clip(
     path: str,
     form: str,
     frames: int,
@@ -58,15 +58,17 @@ def write(
         container.mux(stream.encode(None))
 
 
-def photo(width: int = 80, height: int = 60, form: str = "JPEG", colour: tuple[int, int, int] = (200, 30, 90)) -> bytes:
+def make_photo(
+    width: int = 80, height: int = 60, form: str = "JPEG", color: tuple[int, int, int] = (200, 30, 90)
+) -> bytes:
     buffer = io.BytesIO()
-    Image.new("RGB", (width, height), colour).save(buffer, form)
+    Image.new("RGB", (width, height), color).save(buffer, form)
     return buffer.getvalue()
 
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """How one codec is made by PyAV, and the containers it is common in."""
+    """PyAV's settings for a codec, and the containers that commonly hold it."""
 
     name: str
     forms: tuple[str, ...]
@@ -89,23 +91,23 @@ ENCODERS = {
 BITS = 7
 
 
-def numbered_clip(codec: str, form: str, frames: int, *, gop: int = 12, rate: int = 25) -> bytes:
-    """A clip with moving colours whose frames carry their number, modulo 128, as black and white squares."""
+def make_numbered_clip(codec: str, form: str, frames: int, *, gop: int = 12, rate: int = 25) -> bytes:
+    """A clip with moving colors whose frames show their number, modulo 128, as black and white squares."""
     encoder = ENCODERS[codec]
     with tempfile.NamedTemporaryFile(suffix=f".{form}") as file:
         with av.open(file.name, "w", format=MUXERS.get(form, form)) as container:
             stream: Any = container.add_stream(encoder.name, rate=rate, options=encoder.options)
             stream.width, stream.height, stream.pix_fmt, stream.gop_size = 96, 64, encoder.pixels, gop
             for number in range(frames):
-                container.mux(stream.encode(av.VideoFrame.from_ndarray(numbered(number), format="rgb24")))
+                container.mux(stream.encode(av.VideoFrame.from_ndarray(draw_number(number), format="rgb24")))
             container.mux(stream.encode(None))
         os.sched_setscheduler(
             0, os.SCHED_OTHER, os.sched_param(0)
-        )  # SVT-AV1 makes its caller a real-time thread where it may
+        )  # SVT-AV1 makes its caller a real-time thread if it may
         return file.read()
 
 
-def numbered(number: int) -> Any:
+def draw_number(number: int) -> Any:
     down, across = np.mgrid[0:64, 0:96]
     picture = np.stack([across * 2 + number * 3, down * 3 + number * 5, np.full_like(down, number * 2)], axis=2) % 256
     for bit in range(BITS):
@@ -117,14 +119,14 @@ def read_number(image: Any) -> int:
     return sum(int(image[2:10, bit * 12 + 2 : bit * 12 + 10].mean() > 127) << bit for bit in range(BITS))
 
 
-def film(
+def encode_clip(
     pictures: Iterable[Any], *, rate: int = 25, form: str = "mp4", codec: str = "libx264", **options: str
 ) -> bytes:
-    """Pictures as a video, by default of good quality."""
-    asked = options or ({"crf": "12", "preset": "veryfast"} if codec == "libx264" else {})
+    """Encode pictures as a video, by default in good quality."""
+    settings = options or ({"crf": "12", "preset": "veryfast"} if codec == "libx264" else {})
     with tempfile.NamedTemporaryFile(suffix=f".{form}") as file:
         with av.open(file.name, "w") as container:
-            stream: Any = container.add_stream(codec, rate=rate, options=asked)
+            stream: Any = container.add_stream(codec, rate=rate, options=settings)
             stream.pix_fmt = "yuv420p"
             for number, picture in enumerate(pictures):
                 if not number:
@@ -134,22 +136,22 @@ def film(
         return file.read()
 
 
-def joined(parts: Iterable[bytes], *, form: str = "mp4") -> bytes:
-    """Clips of one encoder one after another, by copying packets."""
+def concatenate_clips(parts: Iterable[bytes], *, form: str = "mp4") -> bytes:
+    """Concatenate clips of one encoder by copying packets."""
     with tempfile.NamedTemporaryFile(suffix=f".{form}") as file:
         with av.open(file.name, "w", format=MUXERS.get(form, form)) as whole:
             out: Any = None
-            begins = Fraction(0)
+            start = Fraction(0)
             for part in parts:
                 with av.open(io.BytesIO(part)) as source:
                     stream = source.streams.video[0]
                     out = out or whole.add_stream_from_template(stream)
-                    ends = begins
+                    end = start
                     for packet in source.demux(stream):
                         if packet.size and packet.pts is not None and packet.dts is not None:
-                            offset = round(begins / packet.time_base)
-                            ends = max(ends, begins + (packet.pts + (packet.duration or 0)) * packet.time_base)
+                            offset = round(start / packet.time_base)
+                            end = max(end, start + (packet.pts + (packet.duration or 0)) * packet.time_base)
                             packet.stream, packet.pts, packet.dts = out, packet.pts + offset, packet.dts + offset
                             whole.mux(packet)
-                    begins = ends
+                    start = end
         return file.read()

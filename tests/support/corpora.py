@@ -1,6 +1,6 @@
 """Small corpora and a small model for tests, made in code.
 
-The model's weights are random but fixed: what it measures means nothing, and is always the same.
+The model's weights are random but fixed: its measurements are meaningless, but always the same.
 """
 
 import io
@@ -46,7 +46,7 @@ TINY = {
 
 
 def write_random_model(folder: Path) -> str:
-    """An open_clip model with random but fixed weights; returns its spec."""
+    """Write an open_clip model with random but fixed weights, and return its spec."""
     import open_clip
     import torch
     from safetensors.torch import save_file
@@ -60,27 +60,27 @@ def write_random_model(folder: Path) -> str:
     return f"local-dir:{folder}"
 
 
-def picture(seed: int, size: tuple[int, int] = (48, 40), form: str = "JPEG") -> bytes:
-    """A blurred random picture, each seed another."""
+def make_picture(seed: int, size: tuple[int, int] = (48, 40), form: str = "JPEG") -> bytes:
+    """A blurred random picture that depends on the seed."""
     noise = np.random.default_rng(seed).integers(0, 255, (4, 5, 3), dtype=np.uint8)
     buffer = io.BytesIO()
     Image.fromarray(noise).resize(size, Image.Resampling.BICUBIC).save(buffer, form)
     return buffer.getvalue()
 
 
-def caption(seed: int) -> str:
+def make_caption(seed: int) -> str:
     generator = np.random.default_rng(seed + 1_000_000)
     return "a " + " ".join(generator.choice(WORDS, int(generator.integers(3, 9))))
 
 
-def sample(index: int, captions: int = 1) -> dict[str, bytes]:
-    """The members of a sample: a picture and its captions."""
-    text = "\n".join(caption(index * 10 + i) for i in range(captions))
-    return {"jpg": picture(index), "txt": text.encode()}
+def make_sample(index: int, captions: int = 1) -> dict[str, bytes]:
+    """The files of a sample: a picture and its captions."""
+    text = "\n".join(make_caption(index * 10 + i) for i in range(captions))
+    return {"jpg": make_picture(index), "txt": text.encode()}
 
 
 def write_members(path: Path, members: Iterable[tuple[str, bytes]]) -> Path:
-    """A tar of named files."""
+    """Write a tar of named files."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(path, "w") as tar:
         for name, data in members:
@@ -91,14 +91,16 @@ def write_members(path: Path, members: Iterable[tuple[str, bytes]]) -> Path:
 
 
 def write_tar(path: Path, samples: Iterable[tuple[str, Mapping[str, bytes]]]) -> Path:
-    """A tar of samples: a key and its files by extension."""
+    """Write a tar of samples, each with a key and its files by extension."""
     files = ((f"{key}.{extension}", data) for key, members in samples for extension, data in members.items())
     return write_members(path, files)
 
 
 def write_corpus(folder: Path, shards: int = 3, size: int = 20, captions: int = 1) -> Path:
-    """Shards of good samples, keys unique in the corpus."""
+    """Write shards of good samples with unique keys."""
     for shard in range(shards):
         first = shard * size
-        write_tar(folder / f"{shard:05d}.tar", ((f"{i:06d}", sample(i, captions)) for i in range(first, first + size)))
+        write_tar(
+            folder / f"{shard:05d}.tar", ((f"{i:06d}", make_sample(i, captions)) for i in range(first, first + size))
+        )
     return folder

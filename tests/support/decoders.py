@@ -1,4 +1,4 @@
-"""Files that kill or hang the decoder process they are given to."""
+"""Kill or stop the decoder process when it gets certain files."""
 
 import os
 import signal
@@ -7,16 +7,16 @@ from collections.abc import Mapping
 import pytest
 
 from auditor.corpus.sample import Problem
-from auditor.workers.decoder_process import Decoded, DecoderProcess, Task
+from auditor.workers.decoder_process import Decoded, DecoderProcess, DecodeTask
 
 
-def strike(monkeypatch: pytest.MonkeyPatch, blows: Mapping[bytes, signal.Signals]) -> None:
-    """Send the signal to a decoder that gets such a file: it comes from outside, all that follows is real."""
+def signal_decoder_at(monkeypatch: pytest.MonkeyPatch, signals: Mapping[bytes, signal.Signals]) -> None:
+    """Send a signal to the decoder process when it gets one of these files. Everything else is real."""
     decode = DecoderProcess.decode
 
-    def struck(self: DecoderProcess, task: Task, attempt: int, seconds: float) -> Decoded | Problem:
-        if task.data in blows:
-            os.kill(self.pid, blows[task.data])
+    def decode_with_signal(self: DecoderProcess, task: DecodeTask, attempt: int, seconds: float) -> Decoded | Problem:
+        if task.data in signals:
+            os.kill(self.pid, signals[task.data])
         return decode(self, task, attempt, seconds)
 
-    monkeypatch.setattr(DecoderProcess, "decode", struck)
+    monkeypatch.setattr(DecoderProcess, "decode", decode_with_signal)

@@ -1,6 +1,6 @@
-"""Audits over invented embeddings, whose captions can be moved about: what the tests of patterns and repairs look at.
+"""Audits of random embeddings whose captions can be moved, for tests of fault patterns and repairs.
 
-The embeddings are written as the sweep writes them and scored by the real scoring pass; there is no corpus behind them.
+The embeddings are written like those of a sweep and scored by the real scoring pass, without a corpus.
 """
 
 import tarfile
@@ -14,32 +14,35 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from auditor.audit_folder import arrow_schema
-from auditor.audit_folder.embeddings import file_name, vectors
+from auditor.audit_folder.embeddings import build_nullable_vectors, name_embeddings_file
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.manifest import Manifest
-from auditor.score.corpus_statistics import Context, ScoreConfig, prepare
+from auditor.score.corpus_statistics import ScoreContext, prepare_context
 from auditor.score.score import score_shard
-from auditor.sweep.caption_facts import caption_hash
+from auditor.score.score_config import ScoreConfig
+from auditor.sweep.caption_facts import hash_caption
 from auditor.vectors import Floats, Ints
 
 SCALE = 20.0
 CONFIG = ScoreConfig(fit_pairs=500)
 
 
-def unit(rows: npt.NDArray[np.float64]) -> Floats:
+def normalize_rows(rows: npt.NDArray[np.float64]) -> Floats:
     return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), np.float32)
 
 
-def invented(samples: int, seed: int = 0, *, dim: int = 64, noise: float = 1.2) -> tuple[Floats, Floats]:
-    """Media and their captions (N, D): with this noise nine captions in ten are nearest to their own medium."""
+def make_embeddings(samples: int, seed: int = 0, *, dim: int = 64, noise: float = 1.2) -> tuple[Floats, Floats]:
+    """Media and captions (N, D). With this noise nine captions in ten are closest to their own medium."""
     generator = np.random.default_rng(seed)
     content = generator.normal(size=(samples, dim))
     gap = generator.normal(size=(2, dim)) * 0.5
-    return unit(content + gap[0]), unit(content + noise * generator.normal(size=(samples, dim)) + gap[1])
+    return normalize_rows(content + gap[0]), normalize_rows(
+        content + noise * generator.normal(size=(samples, dim)) + gap[1]
+    )
 
 
-def words(count: int) -> list[str]:
-    """Captions that all differ, in letters."""
+def make_captions(count: int) -> list[str]:
+    """Captions that all differ."""
     return [f"thing {chr(97 + i % 26)}{chr(97 + i // 26 % 26)}{chr(97 + i // 676)}" for i in range(count)]
 
 
@@ -53,25 +56,27 @@ def write_planted(
     captions: Sequence[str] | None = None,
     broken: Sequence[int] = (),
     corpus: Path | None = None,
-) -> Context:
-    """An audit of samples s000000, s000001, ...; the caption of sample i is that of sample `source[i]`.
+) -> ScoreContext:
+    """Write an audit of samples s000000, s000001, ... in which sample i has the caption of sample `source[i]`.
 
-    `broken` are the positions of samples that could not be decoded; `corpus` is a folder with the shards as tars, where
-    there is one.
+    `broken` are the positions of samples that could not be decoded. `corpus` is a folder with the shards as tars.
     """
     count = len(visual)
     moved = np.arange(count) if source is None else source
-    texts = list(captions) if captions is not None else words(count)
+    texts = list(captions) if captions is not None else make_captions(count)
     folder = Folder(path)
     names = [f"{number:05d}" for number in range(shards)]
     for name, rows in zip(names, np.array_split(np.arange(count), shards), strict=True):
         ok = ~np.isin(rows, broken)
         table = _facts(name, rows, ok, [texts[i] for i in moved[rows]], corpus)
-        schema = arrow_schema.embeddings(visual.shape[1])
-        known = {"visual": vectors(visual[rows[ok]], ok), "text": vectors(text[moved[rows[ok]]], ok)}
+        schema = arrow_schema.build_embeddings_schema(visual.shape[1])
+        known = {
+            "visual": build_nullable_vectors(visual[rows[ok]], ok),
+            "text": build_nullable_vectors(text[moved[rows[ok]]], ok),
+        }
         more = [field for field in schema if field.name not in arrow_schema.FACTS.names]
         columns = [known.get(field.name, pa.nulls(len(rows), field.type)) for field in more]
-        folder.write_table(file_name(name), pa.Table.from_arrays([*table.columns, *columns], schema=schema))
+        folder.write_table(name_embeddings_file(name), pa.Table.from_arrays([*table.columns, *columns], schema=schema))
     return _score(folder, names, count, len(broken), str(corpus or "invented"))
 
 
@@ -83,7 +88,7 @@ def _facts(shard: str, rows: Ints, ok: npt.NDArray[np.bool_], captions: Sequence
         "shard": [shard] * len(rows),
         "kind": ["image"] * len(rows),
         "caption": list(captions),
-        "caption_hash": [caption_hash(caption) for caption in captions],
+        "caption_hash": [hash_caption(caption) for caption in captions],
         "media_digest": [f"{i * 7919 + 1:016x}" * 2 for i in rows.tolist()],
         "media_path": [f"/nowhere/{shard}.tar"] * len(rows),
         "media_offset": [0] * len(rows),
@@ -91,7 +96,7 @@ def _facts(shard: str, rows: Ints, ok: npt.NDArray[np.bool_], captions: Sequence
         "status": ["ok" if good else "corrupt" for good in ok],
     }
     if corpus is not None:
-        known |= _places(corpus / f"{shard}.tar", known["key"])
+        known |= _media_locations(corpus / f"{shard}.tar", known["key"])
     columns = [
         pa.array(known[field.name], field.type) if field.name in known else pa.nulls(len(rows), field.type)
         for field in arrow_schema.FACTS
@@ -99,8 +104,8 @@ def _facts(shard: str, rows: Ints, ok: npt.NDArray[np.bool_], captions: Sequence
     return pa.Table.from_arrays(columns, schema=arrow_schema.FACTS)
 
 
-def _places(path: Path, keys: Sequence[str]) -> dict[str, list[Any]]:
-    """Where the media of these keys stand in a tar."""
+def _media_locations(path: Path, keys: Sequence[str]) -> dict[str, list[Any]]:
+    """Offsets and sizes of the media of these keys in a tar."""
     with tarfile.open(path) as tar:
         found = {member.name: member for member in tar}
     media = [found[f"{key}.jpg"] for key in keys]
@@ -111,8 +116,8 @@ def _places(path: Path, keys: Sequence[str]) -> dict[str, list[Any]]:
     }
 
 
-def _score(folder: Folder, shards: Sequence[str], rows: int, broken: int, root: str) -> Context:
-    context = prepare(folder, shards, None, SCALE, CONFIG)
+def _score(folder: Folder, shards: Sequence[str], rows: int, broken: int, root: str) -> ScoreContext:
+    context = prepare_context(folder, shards, None, SCALE, CONFIG)
     for shard in shards:
         score_shard(folder, shard, context)
     status = {"ok": rows - broken, **({"corrupt": broken} if broken else {})}

@@ -1,4 +1,4 @@
-"""A file of results as `auditor evaluate` writes it, from invented embeddings; made without an encoder."""
+"""Write a results file like `auditor evaluate` does, from random embeddings."""
 
 import json
 from pathlib import Path
@@ -7,17 +7,17 @@ import numpy as np
 
 
 def write_results(path: Path, media: int = 60, captions: int = 2, seed: int = 0) -> Path:
-    """Captions near their media, with more noise where the uncertainty is high."""
+    """Captions are close to their media, with more noise if their uncertainty is high."""
     from auditor.research.evaluate.benchmark_evaluation import analyze_uncertainty
     from auditor.research.retrieval.analyses import ItemScores
     from auditor.research.retrieval.recall import EmbeddingSet
     from auditor.vectors import MediaVectors
 
     random = np.random.default_rng(seed)
-    visual = unit(random.normal(size=(media, 16)))
+    visual = normalize_rows(random.normal(size=(media, 16)))
     owners = np.repeat(np.arange(media), captions)
     hard = random.random(len(owners))
-    text = unit(visual[owners] + 0.5 * hard[:, None] * random.normal(size=(len(owners), 16)))
+    text = normalize_rows(visual[owners] + 0.5 * hard[:, None] * random.normal(size=(len(owners), 16)))
     data = EmbeddingSet(MediaVectors(visual), text, np.arange(media), owners)
     u = ItemScores(np.bincount(owners, hard) / captions, hard)
     recall = {"R@1": 51.2, "R@5": 80.1, "R@10": 90.0, "MdR": 1.0, "MnR": 4.2}
@@ -39,6 +39,6 @@ def write_results(path: Path, media: int = 60, captions: int = 2, seed: int = 0)
     return path
 
 
-def unit(vectors: np.ndarray) -> np.ndarray:
+def normalize_rows(vectors: np.ndarray) -> np.ndarray:
     scaled: np.ndarray = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
     return scaled

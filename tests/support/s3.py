@@ -1,7 +1,7 @@
-"""A real S3 server for tests: moto on a free port of 127.0.0.1, reached as users reach theirs, through the environment.
+"""A real S3 server for tests: moto on a free port of 127.0.0.1, configured by environment variables as for users.
 
-Import the fixtures in a test module: `from tests.support.s3 import bucket, s3_endpoint  # noqa: F401`. `bucket` is a
-fresh one per test; child processes (Ray workers, the command line) inherit its endpoint and credentials.
+Import the fixtures in a test module: `from tests.support.s3 import bucket, s3_endpoint  # noqa: F401`. Each test
+gets a new `bucket`; child processes (Ray workers, the command line) inherit its endpoint and credentials.
 """
 
 import uuid
@@ -17,7 +17,7 @@ from moto.moto_server.threaded_moto_server import ThreadedMotoServer
 
 @dataclass(frozen=True)
 class Bucket:
-    """An empty bucket. `environment` is what a process needs to reach it."""
+    """An empty bucket, and the environment variables that give access to it."""
 
     name: str
     endpoint: str
@@ -29,12 +29,12 @@ class Bucket:
         return f"s3://{self.name}"
 
     def put(self, key: str, data: bytes) -> str:
-        """Store an object; returns its URL."""
+        """Store an object and return its URL."""
         self.client.put_object(Bucket=self.name, Key=key, Body=data)
         return f"{self.url}/{key}"
 
     def upload(self, folder: Path, prefix: str = "") -> str:
-        """Store all files of a folder below a prefix; returns the prefix's URL."""
+        """Store all files of a folder below a prefix, and return the URL of the prefix."""
         for path in sorted(folder.rglob("*")):
             if path.is_file():
                 self.put(f"{prefix}{path.relative_to(folder).as_posix()}", path.read_bytes())
@@ -80,7 +80,7 @@ def bucket(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket
 
 
 def _forget_connections() -> None:
-    """Drop s3fs's cached clients: the next server or test is not theirs."""
+    """Drop the cached clients of s3fs, which belong to this test."""
     import s3fs
 
     s3fs.S3FileSystem.clear_instance_cache()

@@ -1,4 +1,4 @@
-"""Stored embeddings in the published layouts, made in code: pairs that agree, some that are swapped."""
+"""Write stored embeddings in the published layouts: pairs that match, and some that are swapped."""
 
 from pathlib import Path
 from typing import Any
@@ -11,30 +11,30 @@ import pyarrow.parquet as pq
 Floats = npt.NDArray[np.float32]
 
 
-def pairs(count: int, dim: int = 16, swapped: float = 0.1, seed: int = 0) -> tuple[Floats, Floats]:
-    """Unit vectors of media and captions that point the same way, but for a share of random ones."""
+def make_pairs(count: int, dim: int = 16, swapped: float = 0.1, seed: int = 0) -> tuple[Floats, Floats]:
+    """Unit vectors of media and captions that agree, except for a share of random captions."""
     random = np.random.default_rng(seed)
     visual = random.normal(size=(count, dim)).astype(np.float32)
     text = visual + 0.4 * random.normal(size=(count, dim)).astype(np.float32)
     wrong = random.random(count) < swapped
     text[wrong] = random.normal(size=(int(wrong.sum()), dim))
-    return unit(visual), unit(text)
+    return normalize_rows(visual), normalize_rows(text)
 
 
-def unit(values: Floats) -> Floats:
+def normalize_rows(values: Floats) -> Floats:
     return values / np.linalg.norm(values, axis=1, keepdims=True)
 
 
-def uids(count: int, seed: int = 0) -> list[str]:
+def make_uids(count: int, seed: int = 0) -> list[str]:
     return [np.random.default_rng([seed, row]).bytes(16).hex() for row in range(count)]
 
 
-def datacomp_table(count: int, seed: int = 0) -> pa.Table:
+def make_datacomp_table(count: int, seed: int = 0) -> pa.Table:
     """The columns of DataComp's metadata."""
     random = np.random.default_rng(seed)
     return pa.table(
         {
-            "uid": uids(count, seed),
+            "uid": make_uids(count, seed),
             "url": [f"https://example.org/{seed}/{row}.jpg" for row in range(count)],
             "text": [f"caption {row} of part {seed}" for row in range(count)],
             "original_width": pa.array(random.integers(100, 900, count), pa.int32()),
@@ -48,11 +48,11 @@ def datacomp_table(count: int, seed: int = 0) -> pa.Table:
 
 
 def write_datacomp(folder: Path, files: int = 2, count: int = 300, dim: int = 16, **changes: Any) -> Path:
-    """FOLDER/NAME.parquet and NAME.npz; `changes` are arrays that replace those of the first .npz."""
+    """Write NAME.parquet and NAME.npz. `changes` replace arrays of the first .npz."""
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(files):
-        pq.write_table(datacomp_table(count, number), folder / f"part-{number}.parquet")
-        visual, text = pairs(count, dim, seed=number)
+        pq.write_table(make_datacomp_table(count, number), folder / f"part-{number}.parquet")
+        visual, text = make_pairs(count, dim, seed=number)
         arrays = {
             "b32_img": visual[:, : dim // 2].astype(np.float16),
             "b32_txt": text[:, : dim // 2].astype(np.float16),
@@ -64,11 +64,11 @@ def write_datacomp(folder: Path, files: int = 2, count: int = 300, dim: int = 16
 
 
 def write_clip_retrieval(folder: Path, parts: int = 2, count: int = 200, dim: int = 16) -> Path:
-    """img_emb/, text_emb/ and metadata/ as clip-retrieval's inference writes them."""
+    """Write img_emb/, text_emb/ and metadata/ like clip-retrieval's inference."""
     for part in ("img_emb", "text_emb", "metadata"):
         (folder / part).mkdir(parents=True)
     for number in range(parts):
-        visual, text = pairs(count, dim, seed=number)
+        visual, text = make_pairs(count, dim, seed=number)
         np.save(folder / f"img_emb/img_emb_{number}.npy", visual.astype(np.float16))
         np.save(folder / f"text_emb/text_emb_{number}.npy", text.astype(np.float16))
         table = pa.table(
@@ -82,8 +82,8 @@ def write_clip_retrieval(folder: Path, parts: int = 2, count: int = 200, dim: in
     return folder
 
 
-def vector_table(visual: Floats, text: Floats, captions: list[str | None], *, fixed: bool = True) -> pa.Table:
-    """Two columns of vectors, as fixed-size lists of float32 or as lists of float16."""
+def make_vector_table(visual: Floats, text: Floats, captions: list[str | None], *, fixed: bool = True) -> pa.Table:
+    """A table with two vector columns: fixed-size lists of float32, or lists of float16."""
 
     def column(values: Floats) -> pa.Array:
         if fixed:

@@ -1,7 +1,7 @@
-"""Synthetic audits: plausible columns in many Parquet files, made in seconds, and a small one with real shards.
+"""Synthetic audits with plausible random columns, made in seconds: large ones, and a small one with real shards.
 
-Run as `python -m tests.support.synthetic FOLDER ROWS` to make one by hand. `write_audit` invents the measurements only;
-`write_corpus_audit` also writes tars with real JPEGs, so that filters can be exported and thumbnails shown.
+`python -m tests.support.synthetic FOLDER ROWS` writes one. `write_audit` writes only measurements.
+`write_corpus_audit` also writes tars with real JPEGs, for tests of exports and thumbnails.
 """
 
 import io
@@ -31,7 +31,7 @@ NOISE = 0.07
 
 @dataclass(frozen=True)
 class Noise:
-    """The planted truth: two overlapping normal distributions of similarity."""
+    """The true noise: two overlapping normal distributions of similarity."""
 
     share: float = NOISE
     good: tuple[float, float] = (0.30, 0.045)
@@ -117,16 +117,16 @@ def make_video_columns(random: np.random.Generator, video: npt.NDArray[np.bool_]
 
 
 def make_map_columns(seed: int, bad: npt.NDArray[np.bool_]) -> dict[str, pa.Array]:
-    """Places on the two maps, in a few clumps."""
+    """Positions on the two maps, in a few clusters."""
     random = np.random.default_rng(seed)
-    centres = np.random.default_rng(0).uniform(-0.9, 0.9, (4, 12))[:, random.integers(0, 12, len(bad))]
-    places = (centres + 0.05 * random.normal(size=centres.shape)).clip(-1, 1).astype(np.float32)
+    centers = np.random.default_rng(0).uniform(-0.9, 0.9, (4, 12))[:, random.integers(0, 12, len(bad))]
+    positions = (centers + 0.05 * random.normal(size=centers.shape)).clip(-1, 1).astype(np.float32)
     names = ("map_x", "map_y", "map_text_x", "map_text_y")
-    return {name: pa.array(values, mask=bad) for name, values in zip(names, places, strict=True)}
+    return {name: pa.array(values, mask=bad) for name, values in zip(names, positions, strict=True)}
 
 
 def make_samples_table(random: np.random.Generator, shard: str, first: int, rows: int, noise: Noise) -> pa.Table:
-    """One shard's rows: 2% not ok (their scores null), 12% videos, 5% duplicates of the row before."""
+    """Rows of a shard: 2% are not ok (without scores), 12% are videos, 5% are duplicates of the row before."""
     status = np.where(random.random(rows) < 0.02, random.choice(BAD_STATUSES, rows), "ok")
     bad = status != "ok"
     video = random.random(rows) < 0.12
@@ -167,7 +167,9 @@ def make_kind_statistics(pairs: int, noise: Noise) -> dict[str, object]:
     edges = np.linspace(0, 0.5, 51, dtype=np.float32)
     middle = (edges[1:] + edges[:-1]) / 2
     null = normal_density(middle, *noise.bad) * 0.01
-    observed = (noise.share * normal_density(middle, *noise.bad) + (1 - noise.share) * normal_density(middle, *noise.good)) * 0.01
+    observed = (
+        noise.share * normal_density(middle, *noise.bad) + (1 - noise.share) * normal_density(middle, *noise.good)
+    ) * 0.01
     return {
         "pairs": pairs,
         "pi0": noise.share,
@@ -192,13 +194,16 @@ def make_manifest(rows: int, shards: int, status: dict[str, int], root: str, noi
         "versions": {"auditor": "0.1.0", "torch": "2.15.0", "open_clip_torch": "3.3.0"},
         "counts": {"keys": rows, "rows": rows, "status": status},
         "failed_shards": [],
-        "statistics": {"image": make_kind_statistics(int(rows * 0.88), noise), "video": make_kind_statistics(rows // 8, noise)},
+        "statistics": {
+            "image": make_kind_statistics(int(rows * 0.88), noise),
+            "video": make_kind_statistics(rows // 8, noise),
+        },
         "thresholds": {"mismatch": 0.5, "ambiguous_visual": 40.0, "ambiguous_text": 60.0},
     }
 
 
 def write_audit(folder: Path, rows: int, per_shard: int = 10_000, seed: int = 0, noise: Noise | None = None) -> Path:
-    """A complete audit of invented measurements; the same for the same arguments."""
+    """Write a complete audit of random measurements, which depend only on the arguments."""
     noise = noise or Noise()
     (folder / "samples").mkdir(parents=True, exist_ok=True)
     counts: dict[str, int] = {}
@@ -235,10 +240,10 @@ def add_member(tar: tarfile.TarFile, name: str, data: bytes) -> int:
 def write_corpus_audit(
     folder: Path, shards: int = 3, per_shard: int = 20, seed: int = 0, captions: int | None = None
 ) -> tuple[Path, Path]:
-    """A corpus of tars (jpg, txt and json per key) and an audit whose rows point into it: (audit, corpus).
+    """Write a corpus of tars (jpg, txt and json per key) and an audit of it, and return (audit, corpus).
 
-    Every fifth key has two captions, hence two rows, unless all have a given number; the last key of each shard is a
-    corrupt image.
+    Every fifth key has two captions and so two rows, unless `captions` sets the number. The last key of each shard is
+    a corrupt image.
     """
     audit, corpus = folder / "audit", folder / "corpus"
     (audit / "samples").mkdir(parents=True)
@@ -277,7 +282,9 @@ def write_sample_rows(
     table = make_samples_table(random, shard, index, rows, Noise())
     data = b"not a picture" if corrupt else make_photo(index)
     offset = add_member(tar, f"{key}.jpg", data)
-    texts = [f"{text} {i}" if captions else text for i, text in enumerate(table["caption"].to_pylist())]  # no two alike
+    texts = [
+        f"{text} {i}" if captions else text for i, text in enumerate(table["caption"].to_pylist())
+    ]  # all different
     add_member(tar, f"{key}.txt", "\n".join(texts).encode())
     add_member(tar, f"{key}.json", json.dumps({"key": key, "captions": texts}).encode())
     changed: dict[str, list[object]] = {
@@ -302,8 +309,8 @@ def write_sample_rows(
     changed |= {name: [None] * rows if corrupt else values.tolist() for name, values in measured.items()}
     changed["topic"] = [None if corrupt else index % 4] * rows
     for name, values in changed.items():
-        place = SAMPLES.get_field_index(name)
-        table = table.set_column(place, SAMPLES.field(name), pa.array(values, SAMPLES.field(name).type))
+        position = SAMPLES.get_field_index(name)
+        table = table.set_column(position, SAMPLES.field(name), pa.array(values, SAMPLES.field(name).type))
     return table
 
 

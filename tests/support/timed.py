@@ -1,4 +1,4 @@
-"""Videos of scenes with a timed caption each, in step with them or not, and an encoder that knows the scenes."""
+"""Videos of scenes with a timed caption each, shifted or not, and an encoder that matches captions with scenes."""
 
 import json
 from collections.abc import Sequence
@@ -11,50 +11,50 @@ from PIL import Image
 from torch import Tensor
 
 from model.backbone import Backbone
-from model.pixels import Pixels, fit_to
-from tests.support.clips import film
-from tests.support.corpora import caption, write_tar
+from model.pixels import Pixels, fit_image
+from tests.support.clips import encode_clip
+from tests.support.corpora import make_caption, write_tar
 
-SCENES, SCENE = 12, 3  # of a video; seconds of each
-LATE = 6.0  # seconds
+SCENES, SCENE_SECONDS = 12, 3  # scenes of a video; length of each
+SHIFT_SECONDS = 6.0  # seconds
 
 
-def pictures(video: int) -> list[Pixels]:
+def draw_scenes(video: int) -> list[Pixels]:
     coarse = np.random.default_rng(video).integers(0, 256, (SCENES, 3, 4, 3), dtype=np.uint8)
     return list(np.repeat(np.repeat(coarse, 16, axis=1), 16, axis=2))
 
 
-def words(video: int) -> list[str]:
-    return [caption(40 + 100 * video + number) for number in range(SCENES)]
+def make_scene_captions(video: int) -> list[str]:
+    return [make_caption(40 + 100 * video + number) for number in range(SCENES)]
 
 
-def timed_corpus(folder: Path, monkeypatch: pytest.MonkeyPatch, shifts: Sequence[float]) -> Path:
-    """A tar with a video for each shift: what has to be added to its spans.
+def write_timed_corpus(folder: Path, monkeypatch: pytest.MonkeyPatch, shifts: Sequence[float]) -> Path:
+    """Write a tar with one video per shift, in seconds to be added to its spans.
 
-    The encoder is random, so captions are given the vectors of the scenes they are about; all else is real.
+    The encoder is random, so captions get the vectors of the scenes that they describe. Everything else is real.
     """
     members = {}
     for video, shift in enumerate(shifts):
-        data = film((picture for picture in pictures(video) for _ in range(10 * SCENE)), rate=10)
+        data = encode_clip((picture for picture in draw_scenes(video) for _ in range(10 * SCENE_SECONDS)), rate=10)
         segments = [
-            {"start": number * SCENE - shift, "end": (number + 1) * SCENE - shift, "caption": text}
-            for number, text in enumerate(words(video))
+            {"start": number * SCENE_SECONDS - shift, "end": (number + 1) * SCENE_SECONDS - shift, "caption": text}
+            for number, text in enumerate(make_scene_captions(video))
         ]
         members[f"v{video}"] = {"mp4": data, "json": json.dumps({"segments": segments}).encode()}
-    know_scenes(monkeypatch, len(shifts))
+    align_captions_with_scenes(monkeypatch, len(shifts))
     folder.mkdir(exist_ok=True)
     return write_tar(folder / "s.tar", members.items())
 
 
-def know_scenes(monkeypatch: pytest.MonkeyPatch, videos: int) -> None:
+def align_captions_with_scenes(monkeypatch: pytest.MonkeyPatch, videos: int) -> None:
     encode = Backbone.encode_tokens
-    texts = [text for video in range(videos) for text in words(video)]
-    shown = [picture for video in range(videos) for picture in pictures(video)]
+    texts = [text for video in range(videos) for text in make_scene_captions(video)]
+    scenes = [picture for video in range(videos) for picture in draw_scenes(video)]
 
-    def about_scenes(self: Backbone, tokens: Tensor, *options: object, **named: object) -> Tensor:
-        pixels = np.stack([fit_to(self.pixels, Image.fromarray(picture)) for picture in shown])
+    def encode_like_scenes(self: Backbone, tokens: Tensor, *arguments: object, **keywords: object) -> Tensor:
+        pixels = np.stack([fit_image(self.pixels, Image.fromarray(picture)) for picture in scenes])
         truth = dict(zip(map(tuple, self.tokens(texts).tolist()), self.encode_images(pixels), strict=True))
-        plain = encode(self, tokens, *options, **named)  # type: ignore[arg-type]
+        plain = encode(self, tokens, *arguments, **keywords)  # type: ignore[arg-type]
         return torch.stack([truth.get(tuple(row), v) for row, v in zip(tokens.tolist(), plain, strict=True)])
 
-    monkeypatch.setattr(Backbone, "encode_tokens", about_scenes)
+    monkeypatch.setattr(Backbone, "encode_tokens", encode_like_scenes)

@@ -1,9 +1,9 @@
-"""A small generated corpus, a model trained on it and their audit, made once per session for all tests that want them.
+"""A small generated corpus, a model trained on it and their audit, made once per session and shared by tests.
 
     from tests.support.tiny import tiny
     tiny().corpus, tiny().model, tiny().audit, tiny().truth
 
-The corpus takes a few seconds, the model less than half a minute on two cores; each is made when first asked for.
+The corpus takes a few seconds, the model less than half a minute on two cores. Each is made on first use.
 """
 
 import atexit
@@ -28,7 +28,7 @@ SIZE, SEED = 300, 7
 
 @dataclass
 class Tiny:
-    """Where things are. Treat them as read-only: other tests use them too."""
+    """Paths of the shared artifacts. Treat them as read-only."""
 
     config: DemoConfig
 

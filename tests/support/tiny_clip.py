@@ -1,4 +1,4 @@
-"""A tiny open_clip model in a folder, for tests of what loads and encodes."""
+"""Write a tiny open_clip model into a folder, for tests of loading and encoding."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ CONFIG: dict[str, Any] = {
 
 
 def write_config(folder: Path, text: dict[str, Any] | None = None, **model: Any) -> Path:
-    """open_clip_config.json with changes to the model and to its text tower."""
+    """Write open_clip_config.json with changes to the model and its text tower."""
     settings = {**CONFIG["model_cfg"], **model, "text_cfg": {**CONFIG["model_cfg"]["text_cfg"], **(text or {})}}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "open_clip_config.json").write_text(json.dumps({**CONFIG, "model_cfg": settings}))
@@ -27,15 +27,15 @@ def write_config(folder: Path, text: dict[str, Any] | None = None, **model: Any)
 
 
 def write_model(folder: Path, seed: int = 0, text: dict[str, Any] | None = None, **model: Any) -> Path:
-    """A whole local-dir with random weights."""
+    """Write a complete model folder with random weights."""
     write_config(folder, text, **model)
     settings = json.loads((folder / "open_clip_config.json").read_text())["model_cfg"]
     custom = settings.pop("custom_text", False)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        made = (open_clip.CustomTextCLIP if custom else open_clip.CLIP)(**settings)
+        clip = (open_clip.CustomTextCLIP if custom else open_clip.CLIP)(**settings)
     save_file(
-        {name: tensor.contiguous() for name, tensor in made.state_dict().items()},
+        {name: tensor.contiguous() for name, tensor in clip.state_dict().items()},
         folder / "open_clip_model.safetensors",
     )
     return folder

@@ -1,4 +1,4 @@
-"""Tiny shards and a tiny open_clip configuration to train on: halves of two colours, and captions that name them."""
+"""Tiny shards and a tiny model to train: pictures with halves of two colors, and captions that name them."""
 
 import io
 import json
@@ -13,7 +13,7 @@ from PIL import Image
 from model.training.training_config import TrainConfig
 from tests.support.corpora import write_members
 
-COLOURS = {"red": (220, 30, 30), "green": (30, 200, 30), "blue": (30, 30, 220), "white": (250, 250, 250)}
+COLORS = {"red": (220, 30, 30), "green": (30, 200, 30), "blue": (30, 30, 220), "white": (250, 250, 250)}
 TINY = {
     "model_cfg": {
         "embed_dim": 16,
@@ -24,36 +24,39 @@ TINY = {
 }
 
 
-def png(top: str, bottom: str, size: int = 20) -> bytes:
+def make_png(top: str, bottom: str, size: int = 20) -> bytes:
     pixels = np.zeros((size, size, 3), np.uint8)
-    pixels[: size // 2], pixels[size // 2 :] = COLOURS[top], COLOURS[bottom]
+    pixels[: size // 2], pixels[size // 2 :] = COLORS[top], COLORS[bottom]
     stream = io.BytesIO()
     Image.fromarray(pixels).save(stream, "png")
     return stream.getvalue()
 
 
-def samples(count: int, prefix: str = "", captions: int = 2, seed: int = 0) -> list[tuple[str, bytes]]:
-    """The files of `count` samples with as many captions each."""
+def make_sample_files(count: int, prefix: str = "", captions: int = 2, seed: int = 0) -> list[tuple[str, bytes]]:
+    """The files of `count` samples with this many captions each."""
     generator = np.random.default_rng(seed)
     files = []
     for index in range(count):
-        top, bottom = generator.choice(list(COLOURS), 2)
+        top, bottom = generator.choice(list(COLORS), 2)
         lines = [f"{top} over {bottom}", f"{bottom} below {top}", f"a {top} half and a {bottom} half"][:captions]
         key = f"{prefix}{index:04}"
-        files += [(f"{key}.png", png(top, bottom)), (f"{key}.txt", "\n".join(lines).encode())]
+        files += [(f"{key}.png", make_png(top, bottom)), (f"{key}.txt", "\n".join(lines).encode())]
     return files
 
 
-def shards(folder: Path, count: int = 2, size: int = 16, captions: int = 2, name: str = "train") -> str:
-    """A folder of shards with `size` samples each."""
-    home = folder / name
-    home.mkdir(parents=True, exist_ok=True)
+def write_shards(folder: Path, count: int = 2, size: int = 16, captions: int = 2, name: str = "train") -> str:
+    """Write shards with `size` samples each, and return their folder."""
+    shard_folder = folder / name
+    shard_folder.mkdir(parents=True, exist_ok=True)
     for shard in range(count):
-        write_members(home / f"{shard:03}.tar", samples(size, f"{name}{shard}-", captions, seed=shard + len(name)))
-    return str(home)
+        write_members(
+            shard_folder / f"{shard:03}.tar",
+            make_sample_files(size, f"{name}{shard}-", captions, seed=shard + len(name)),
+        )
+    return str(shard_folder)
 
 
-def model_file(folder: Path, changes: Mapping[str, Any] | None = None, name: str = "tiny.json") -> str:
+def write_model_config(folder: Path, changes: Mapping[str, Any] | None = None, name: str = "tiny.json") -> str:
     config = json.loads(json.dumps(TINY))
     for part, values in (changes or {}).items():
         target = config["model_cfg"]
@@ -65,13 +68,13 @@ def model_file(folder: Path, changes: Mapping[str, Any] | None = None, name: str
     return str(folder / name)
 
 
-def tiny_config(folder: Path, **changes: Any) -> TrainConfig:
-    """A run of 8 steps on 32 media with two captions each."""
-    train = str(folder / "train") if (folder / "train").exists() else shards(folder)
+def make_tiny_config(folder: Path, **changes: Any) -> TrainConfig:
+    """Settings of a run of 8 steps on 32 media with two captions each."""
+    train = str(folder / "train") if (folder / "train").exists() else write_shards(folder)
     config = TrainConfig(
         corpus=train,
         out=str(folder / "run"),
-        model=model_file(folder),
+        model=write_model_config(folder),
         device="cpu",
         epochs=2,
         batch_size=16,
