@@ -1,10 +1,10 @@
-"""Which number says that a caption or photo is ambiguous: PAU's u, mean similarity h, or how much of the corpus fits.
+"""Compare measures of ambiguity: PAU's u, mean similarity h, and how much of the corpus fits.
 
     python -m tests.bench.ambiguity_flickr8k
 
-On the validation photos of Flickr8k: recall at 1 of what is left when the most ambiguous share is removed (and the area
-under that curve), how well each tells captions cut to their first noun phrase ("A man") from whole ones, and what the
-flags say of corpora with none, few and many vague captions. Writes bench-results/ambiguity_flickr8k.json.
+On the validation photos of Flickr8k: recall at 1 after removing the most ambiguous share (and the area under that
+curve), how well each measure separates captions cut to their first noun phrase ("A man") from whole ones, and the flags
+for corpora with no, few and many vague captions. Writes bench-results/ambiguity_flickr8k.json.
 """
 
 import json
@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from auditor.console import table
-from auditor.score.statistics.ambiguity import AmbiguityScale, Frequencies, absolute_thresholds
-from auditor.score.statistics.rivals import Measures, Reference, measure
+from auditor.console import print_table
+from auditor.score.statistics.ambiguity import AmbiguityScale, WordFrequencies, compute_absolute_thresholds
+from auditor.score.statistics.rivals import PairMeasures, ReferenceSample, measure_pairs
 from auditor.vectors import Floats, Ints, MediaVectors
 from tests.bench.flickr8k import Encode, Photos, encoder, first_noun_phrase, load_photos, nouns
 from tests.bench.mismatch_flickr8k import auroc
@@ -29,13 +29,13 @@ Hits = npt.NDArray[np.bool_]
 
 
 def recall_curve(hit: Hits, ambiguity: Floats) -> list[float]:
-    """Recall at 1 of what is left when the most ambiguous share is removed."""
+    """Recall at 1 after removing the most ambiguous share."""
     order = np.argsort(ambiguity, kind="stable")
     return [float(hit[order[: round(len(hit) * (1 - share))]].mean()) for share in SHARES]
 
 
 def first_hits(photos: Photos) -> tuple[Hits, Hits]:
-    """Whether each photo finds one of its captions first, and each caption its photo (all photos and captions kept)."""
+    """Whether each photo ranks one of its captions first, and each caption its photo (in the whole gallery)."""
     similarity = MediaVectors(photos.visual).similarity(photos.text)
     of_photo = photos.media[similarity.argmax(axis=1)] == np.arange(len(photos.visual))
     of_caption = similarity.argmax(axis=0) == photos.media
@@ -43,7 +43,7 @@ def first_hits(photos: Photos) -> tuple[Hits, Hits]:
 
 
 def uncertainties(photos: Photos, text: Floats) -> tuple[Floats, Floats]:
-    """u of every photo and of the given captions, by prototypes fitted on the corpus as the product does."""
+    """u of every photo and of these captions, by prototypes fitted on the corpus as the product does."""
     import torch
 
     from model.fit_prototypes import fit_prototypes
@@ -63,9 +63,9 @@ def uncertainties(photos: Photos, text: Floats) -> tuple[Floats, Floats]:
 
 
 def compared(photos: Photos, encode: Encode) -> dict[str, Any]:
-    reference = Reference(MediaVectors(photos.visual[photos.media]), photos.text, photos.media, photos.scale)
+    reference = ReferenceSample(MediaVectors(photos.visual[photos.media]), photos.text, photos.media, photos.scale)
     found = against(reference, photos.text, photos)
-    one = np.unique(photos.media, return_index=True)[1]  # a row of each photo
+    one = np.unique(photos.media, return_index=True)[1]  # one row per photo
     known = nouns(photos.captions)
     short = [first_noun_phrase(caption, known) for caption in photos.captions]
     cut = np.array([i for i, caption in enumerate(short) if caption], np.int64)
@@ -76,12 +76,12 @@ def compared(photos: Photos, encode: Encode) -> dict[str, Any]:
     u_visual, u_text = uncertainties(photos, photos.text)
     u_vague = uncertainties(photos, spoiled)[1]
     photo_hit, caption_hit = first_hits(photos)
-    frequencies = Frequencies.of(photos.captions)
+    frequencies = WordFrequencies.count(photos.captions)
     whole, less = (
         frequencies.bits([shorter or caption for shorter, caption in zip(some, photos.captions, strict=True)])
         for some in ([None] * len(short), short)
     )
-    scale = AmbiguityScale.of(found, whole)
+    scale = AmbiguityScale.fit(found, whole)
     predictors = {
         "u (PAU)": (u_visual, u_text, u_vague),
         "h (mean similarity)": (
@@ -90,7 +90,11 @@ def compared(photos: Photos, encode: Encode) -> dict[str, Any]:
             vague.mean_similarity_text,
         ),
         "matches": (found.matches_visual[one], found.matches_text, vague.matches_text),
-        "ambiguity": (scale.of_visual(found)[one], scale.of_text(found, whole), scale.of_text(vague, less)),
+        "ambiguity": (
+            scale.score_media(found)[one],
+            scale.score_captions(found, whole),
+            scale.score_captions(vague, less),
+        ),
     }
     rows = []
     for name, (visual, text, cut_text) in predictors.items():
@@ -104,7 +108,7 @@ def compared(photos: Photos, encode: Encode) -> dict[str, Any]:
                 "i2t R@1 all": by_visual[0],
                 "i2t half removed": by_visual[10],
                 "i2t area": float(np.mean(by_visual)),
-                # how often a cut caption is more ambiguous than a whole one
+                # probability that a cut caption is more ambiguous than a whole one
                 "cut captions AUROC": auroc(
                     -np.concatenate([text[cut], cut_text[cut]]).astype(np.float64),
                     np.repeat([False, True], len(cut)),
@@ -119,8 +123,8 @@ def compared(photos: Photos, encode: Encode) -> dict[str, Any]:
     }
 
 
-def against(reference: Reference, text: Floats, photos: Photos) -> Measures:
-    return measure(
+def against(reference: ReferenceSample, text: Floats, photos: Photos) -> PairMeasures:
+    return measure_pairs(
         MediaVectors(reference.visual), text, reference.group, reference, media=len(photos.visual), captions=len(text)
     )
 
@@ -136,7 +140,7 @@ class Corpus:
 
 
 def corpora(photos: Photos, short: Sequence[str | None], cut: Ints, encode: Encode) -> Iterator[Corpus]:
-    """As they are; with captions cut to their first noun phrase; with three in four that say nothing."""
+    """Unchanged; with captions cut to their first noun phrase; with three in four that say nothing."""
     generator = np.random.default_rng(0)
     for rate in (0.0, 0.05, 0.2):
         chosen = generator.choice(cut, round(rate * len(photos.text)), replace=False)
@@ -158,11 +162,11 @@ def made_vague(name: str, photos: Photos, words: dict[int, str], encode: Encode)
 
 
 def flagged(photos: Photos, corpus: Corpus) -> dict[str, Any]:
-    """What the flags say of a corpus; beside them the top 5%."""
-    reference = Reference(MediaVectors(photos.visual[photos.media]), corpus.text, photos.media, photos.scale)
+    """The flags of a corpus, and for comparison the top 5%."""
+    reference = ReferenceSample(MediaVectors(photos.visual[photos.media]), corpus.text, photos.media, photos.scale)
     found = against(reference, corpus.text, photos)
-    cuts = absolute_thresholds({"image": len(photos.visual)}, {"image": len(corpus.text)})
-    by_words = Frequencies.of(corpus.captions).share(corpus.captions) >= cuts["caption_share"]
+    cuts = compute_absolute_thresholds({"image": len(photos.visual)}, {"image": len(corpus.text)})
+    by_words = WordFrequencies.count(corpus.captions).share(corpus.captions) >= cuts["caption_share"]
     flag = by_words | (found.matches_text >= cuts["ambiguous_text"])
     top = found.matches_text >= np.quantile(found.matches_text, 0.95)
     vague, sound = corpus.vague, ~corpus.vague
@@ -182,8 +186,8 @@ def main() -> None:
 
     photos = load_photos(SHARED)
     results = compared(photos, encoder(SHARED))
-    table(results["rows"])
-    table(results["flags"])
+    print_table(results["rows"])
+    print_table(results["flags"])
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "ambiguity_flickr8k.json").write_text(json.dumps(results, indent=1))
 

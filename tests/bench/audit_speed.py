@@ -1,7 +1,7 @@
-"""How fast an audit runs against the limit: the same encoder in a bare loop over batches that are already decoded.
+"""Compare the speed of an audit with its limit: the same encoder in a bare loop over decoded batches.
 
-Both run in this process on the same threads and the same photos, one after the other, in turns. The second part sweeps
-1,000 and 100,000 small samples with a tiny model, each in a process of its own, and prints the peak memory of both.
+Both run in this process, in turns, with the same threads and photos. The second part sweeps 1,000 and 100,000 small
+samples with a tiny model, each in its own process, and prints the peak memory of both.
 
     python -m tests.bench.audit_speed
 """
@@ -18,13 +18,14 @@ import numpy as np
 import torch
 
 from auditor.audit_folder.folder import Folder
-from auditor.console import table
+from auditor.console import print_table
 from auditor.corpus.open_corpus import open_corpus
-from auditor.sweep.sweep import SweepConfig, Sweeper
+from auditor.sweep.sweep import Sweeper
+from auditor.sweep.sweep_config import SweepConfig
 from model.backbone import Backbone, load_backbone
-from model.pixels import decode_image, fit_to
+from model.pixels import decode_image, fit_image
 from tests.conftest import SHARED
-from tests.support.corpora import caption, picture, write_random_model, write_tar
+from tests.support.corpora import make_caption, make_picture, write_random_model, write_tar
 
 RESULTS = Path("bench-results")
 PHOTOS = 256
@@ -32,7 +33,7 @@ ROUNDS = 3
 
 
 def photos(folder: Path) -> list[tuple[str, bytes, str]]:
-    """Real photos with one caption each: of Flickr8k where it is, else generated ones of that size."""
+    """Real Flickr8k photos with one caption each if available, else generated ones of that size."""
     real = SHARED / "data/flickr8k/val-00000.tar"
     found = []
     if real.is_file():
@@ -43,11 +44,11 @@ def photos(folder: Path) -> list[tuple[str, bytes, str]]:
                 text = tar.extractfile(members[name.replace(".jpg", ".txt")])
                 assert data is not None and text is not None
                 found.append((name.removesuffix(".jpg"), data.read(), text.read().decode().splitlines()[0]))
-    return found or [(f"{i:04d}", picture(i, (340, 256)), caption(i)) for i in range(PHOTOS)]
+    return found or [(f"{i:04d}", make_picture(i, (340, 256)), make_caption(i)) for i in range(PHOTOS)]
 
 
 def bare_loop(backbone: Backbone, pixels: np.ndarray, captions: list[str], batch: int) -> float:  # type: ignore[type-arg]
-    """Seconds to encode what is already decoded: the limit."""
+    """Seconds to encode decoded batches: the limit."""
     started = time.perf_counter()
     for start in range(0, len(pixels), batch):
         backbone.encode_images(pixels[start : start + batch])
@@ -61,7 +62,7 @@ def audited(backbone: Backbone, corpus: Path, config: SweepConfig) -> float:
     with tempfile.TemporaryDirectory() as out:
         shards = open_corpus(str(corpus)).shards
         with Sweeper(backbone, Folder(out), config) as sweeper:
-            list(sweeper.pool.map([(None, picture(0), "image")]))  # the decoders are up, as in a long run
+            list(sweeper.pool.map([(None, make_picture(0), "image")]))  # the decoders are running, as in a long run
             started = time.perf_counter()
             reports = list(sweeper.sweep(shards))
             seconds = time.perf_counter() - started
@@ -70,7 +71,7 @@ def audited(backbone: Backbone, corpus: Path, config: SweepConfig) -> float:
 
 
 def speed() -> dict[str, float]:
-    backbone = load_backbone("ViT-B-32")  # random weights: the same arithmetic as pretrained ones
+    backbone = load_backbone("ViT-B-32")  # random weights: the same computation as with pretrained ones
     config = SweepConfig(batch_size=32, decoders=2)
     with tempfile.TemporaryDirectory() as place:
         samples = photos(Path(place))
@@ -79,7 +80,7 @@ def speed() -> dict[str, float]:
             write_tar(
                 Path(place) / f"{number}.tar", ((key, {"jpg": data, "txt": text.encode()}) for key, data, text in part)
             )
-        pixels = np.stack([fit_to(backbone.pixels, decode_image(data)) for _, data, _ in samples])
+        pixels = np.stack([fit_image(backbone.pixels, decode_image(data)) for _, data, _ in samples])
         captions = [text for _, _, text in samples]
         bare_loop(backbone, pixels[:64], captions[:64], 32)  # warm
         limits, audits = [], []
@@ -91,7 +92,7 @@ def speed() -> dict[str, float]:
 
 
 def memory_of(samples: int) -> dict[str, float]:
-    """Peak resident memory of a process that sweeps so many samples."""
+    """Peak resident memory of a process that sweeps this many samples."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.bench.audit_speed", "--memory", str(samples)],
         capture_output=True,
@@ -107,12 +108,12 @@ def sweep_many(samples: int) -> None:
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)
         backbone = load_backbone(write_random_model(root / "model"))
-        small = [picture(i, (32, 32)) for i in range(100)]
+        small = [make_picture(i, (32, 32)) for i in range(100)]
         for shard in range(samples // 1000):
             keys = range(shard * 1000, (shard + 1) * 1000)
             write_tar(
                 root / f"c/{shard:05d}.tar",
-                ((f"{i:07d}", {"jpg": small[i % 100], "txt": caption(i).encode()}) for i in keys),
+                ((f"{i:07d}", {"jpg": small[i % 100], "txt": make_caption(i).encode()}) for i in keys),
             )
         started = time.perf_counter()
         with Sweeper(backbone, Folder(root / "out"), SweepConfig(batch_size=64, decoders=2)) as sweeper:
@@ -123,7 +124,7 @@ def sweep_many(samples: int) -> None:
 
 
 def peak_mib() -> float:
-    """Peak resident memory of this very program; ru_maxrss would count the parent it was forked from."""
+    """Peak resident memory of this process alone; ru_maxrss would include the parent it was forked from."""
     status = Path("/proc/self/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
@@ -133,9 +134,9 @@ def main() -> None:
         sweep_many(int(sys.argv[sys.argv.index("--memory") + 1]))
         return
     measured = speed()
-    table([measured], "ViT-B-32, real photos, this machine's threads")
+    print_table([measured], "ViT-B-32, real photos, this machine's threads")
     memory = [memory_of(1_000), memory_of(100_000)]
-    table(memory, "memory of a sweep with a tiny model")
+    print_table(memory, "memory of a sweep with a tiny model")
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "audit_speed.json").write_text(json.dumps({"speed": measured, "memory": memory}, indent=1))
 

@@ -1,9 +1,9 @@
-"""Ten million captions: the seconds to count the exact and the normalised repetitions.
+"""Time the counting of exact and normalized repetitions among ten million captions.
 
     python -m tests.bench.captions_10m [ROWS]
 
-Half of the captions occur once, the others up to a few thousand times; the audit (only the columns that are read) is
-made in a temporary folder. Processor seconds beside wall seconds: on a busy machine only they can be compared.
+Half of the captions occur once, the others up to a few thousand times. The audit (only the columns that are read) is
+written to a temporary folder. Compare processor seconds if the machine is busy.
 """
 
 import json
@@ -20,19 +20,19 @@ import pyarrow.parquet as pq
 from auditor.audit import Audit
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.manifest import Manifest
-from auditor.faults.repeated_captions import repeated_captions
+from auditor.faults.repeated_captions import find_repeated_captions
 from auditor.query.sandbox import Limits
-from auditor.sweep.caption_facts import caption_hash
+from auditor.sweep.caption_facts import hash_caption
 
 FILES = 100
 
 
 def make(folder: Path, rows: int) -> int:
-    """Returns how often the most frequent caption occurs."""
+    """Write the audit and return the number of occurrences of the most frequent caption."""
     generator = np.random.default_rng(0)
     places = ["".join(letters) for letters in product("abcdefghijklmn", repeat=3)]
     common = [f"{word} standing in the street of {place}" for place in places for word in ("A man", "a MAN,")]
-    hashes = np.array([caption_hash(caption) for caption in common], np.int64)
+    hashes = np.array([hash_caption(caption) for caption in common], np.int64)
     popular = 1 / np.arange(1, len(common) + 1)
     total = np.zeros(len(common), np.int64)
     (folder / "samples").mkdir()
@@ -61,9 +61,9 @@ def main(rows: int = 10_000_000) -> None:
         most = make(Path(place), rows)
         audit = Audit(place, limits=Limits(seconds=None))
         wall, processor = time.perf_counter(), time.process_time()
-        found = repeated_captions(audit.database)
+        found = find_repeated_captions(audit.database)
         wall, processor = time.perf_counter() - wall, time.process_time() - processor
-    assert found[0].rows == most and found[0].how == "normalised"
+    assert found[0].rows == most and found[0].likeness == "normalised"
     print(json.dumps({"rows": rows, "groups": len(found), "wall": round(wall, 1), "processor": round(processor, 1)}))
 
 

@@ -1,10 +1,11 @@
-"""Do the intervals of `auditor certify` cover, and are they worth the trouble? 1,000 simulated corpora of each sort.
+"""Measure the coverage and width of the intervals of `auditor certify` on 1,000 simulated corpora of each kind.
 
     python -m tests.bench.certify_coverage [CORPORA]
 
-p_mismatch is right (good), off by a factor of 20 in its odds to either side (shifted), dealt out at random (useless),
-or says the opposite (inverted). 100 labels; the flag is p >= 0.5, the filter keeps p < 0.2. Beside them the
-width of Clopper and Pearson's interval of 100 rows drawn at random. Writes bench-results/certify_coverage.json.
+p_mismatch is right (good), has odds that are wrong by a factor of 20 in either direction (shifted), is random
+(useless), or is reversed (inverted). There are 100 labels; the flag is p >= 0.5, the filter keeps p < 0.2. For
+comparison: the width of Clopper and Pearson's interval from 100 random rows. Writes
+bench-results/certify_coverage.json.
 """
 
 import json
@@ -15,11 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from auditor.console import table
+from auditor.console import print_table
 from auditor.review import label_bounds
-from auditor.review.certificate import Certificate, certify
-from auditor.review.label_bounds import Stratum
-from auditor.review.strata import divide, draw
+from auditor.review.certificate import Certificate, Stratum, certify
+from auditor.review.strata import draw_rows, stratify_rows
 
 KINDS, SHARES = ("good", "shifted", "useless", "inverted"), (0.05, 0.1, 0.2, 0.4)
 ROWS, LABELS, SEPARATION = 10_000, 100, 4.0
@@ -30,7 +30,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 def corpus(generator: np.random.Generator, kind: str, share: float) -> tuple[Bools, Doubles]:
-    """Which pairs are bad, and their p_mismatch."""
+    """Which pairs are mismatched, and their p_mismatch."""
     bad = generator.random(ROWS) < share
     score = generator.normal(size=ROWS) - SEPARATION * bad
     logit = np.log(share / (1 - share)) - SEPARATION * score - SEPARATION**2 / 2
@@ -40,8 +40,8 @@ def corpus(generator: np.random.Generator, kind: str, share: float) -> tuple[Boo
 
 
 def judged(bad: Bools, p: Doubles, seed: int) -> Certificate:
-    found = divide(p, p, p >= 0.5, p >= 0.2, LABELS)
-    rows, strata = draw(found, seed)
+    found = stratify_rows(p, p, p >= 0.5, p >= 0.2, LABELS)
+    rows, strata = draw_rows(found, seed)
     said = [bad[rows[strata == h]] for h in range(len(found.labels))]
     counted = [
         Stratum(int(found.rows[h]), int(y.sum()), int((~y).sum()), 0, bool(found.flagged[h]), bool(found.removed[h]))
@@ -80,9 +80,9 @@ def run(kind: str, share: float, corpora: int) -> dict[str, Any]:
 
 def main() -> None:
     corpora = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
-    label_bounds.DRAWS = 2000  # a quantile of 2,000 draws is off by less than the width of a row
+    label_bounds.DRAWS = 2000  # a quantile of 2,000 draws is accurate enough
     rows = [run(kind, share, corpora) for share in SHARES for kind in KINDS]
-    table(rows)
+    print_table(rows)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "certify_coverage.json").write_text(json.dumps({"corpora": corpora, "rows": rows}, indent=1))
 

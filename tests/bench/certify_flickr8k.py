@@ -1,11 +1,11 @@
-"""What 100 labels do where mismatches are related captions, which no unlabelled null sees: planted noise on Flickr8k.
+"""Measure the benefit of 100 labels if mismatches are related captions, which no unlabeled null sees.
 
     python -m tests.bench.certify_flickr8k
 
-Captions of similar (or random) photos are planted into the 2,500 pairs of the last 500 val photos; the prior of the
-correction was chosen on the first 500. Share and calibration error before and after `--recalibrate`, and how often the
-90% interval of the share covers; 3 corpora of each sort, 40 samples of 100 labels each. Writes
-bench-results/certify_flickr8k.json.
+Captions of similar (or random) photos are planted into the 2,500 pairs of the last 500 val photos of Flickr8k; the
+prior of the correction was chosen on the first 500. Prints share and calibration error before and after
+`--recalibrate`, and the coverage of the 90% interval, for 3 corpora of each kind and 40 samples of 100 labels each.
+Writes bench-results/certify_flickr8k.json.
 """
 
 import json
@@ -14,14 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from auditor.console import table
-from auditor.review.certificate import certify
-from auditor.review.label_bounds import Stratum
-from auditor.review.recalibration import fit_correction
-from auditor.review.strata import divide, draw
+from auditor.console import print_table
+from auditor.review.certificate import Stratum, certify
+from auditor.review.correction_map import fit_correction
+from auditor.review.strata import draw_rows, stratify_rows
 from auditor.score.statistics.mismatch import fit_mismatch
-from auditor.score.statistics.mismatch_statistic import judged
-from auditor.score.statistics.rivals import measure
+from auditor.score.statistics.mismatch_statistic import compute_statistic
+from auditor.score.statistics.rivals import measure_pairs
 from tests.bench.flickr8k import Photos, encoder, load_photos
 from tests.bench.mismatch_flickr8k import calibration_error
 from tests.bench.noise import reference_of, spoil
@@ -41,16 +40,16 @@ def one_corpus(photos: Photos, kind: str, rate: float, seed: int, encode: Any) -
     spoiled = spoil(photos, kind, rate, seed, encode)
     reference, bad = reference_of(spoiled.photos), spoiled.wrong
     model = fit_mismatch(reference, seed=seed)
-    assert model is not None and model.judge is not None
-    measured = measure(reference.media, reference.text, reference.group, reference)
-    score = judged(model.judge, reference, measured).astype(np.float64)
+    assert model is not None and model.statistic is not None
+    measured = measure_pairs(reference.media, reference.text, reference.group, reference)
+    score = compute_statistic(model.statistic, reference, measured).astype(np.float64)
     p, z = model.p(score).astype(np.float64), (score - score.mean()) / score.std()
-    division = divide(p, -score, p >= 0.5, np.zeros(len(p), bool), LABELS)
+    division = stratify_rows(p, -score, p >= 0.5, np.zeros(len(p), bool), LABELS)
     return [one_sample(p, z, bad, division, 100 * seed + number) for number in range(DRAWS)]
 
 
 def one_sample(p: Any, z: Any, bad: Any, division: Any, seed: int) -> dict[str, float]:
-    rows, strata = draw(division, seed)
+    rows, strata = draw_rows(division, seed)
     weight = (division.rows / np.maximum(division.labels, 1))[strata]
     found = fit_correction(p[rows], z[rows], bad[rows], weight, {}, {})
     after = p if found is None else found.p(p, z)
@@ -80,7 +79,7 @@ def main() -> None:
         rows.append(
             {"noise": kind, "rate": rate, **{name: float(np.mean([f[name] for f in found])) for name in found[0]}}
         )
-    table(rows)
+    print_table(rows)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "certify_flickr8k.json").write_text(json.dumps(rows, indent=1))
 

@@ -1,7 +1,7 @@
-"""Two audits of ten million rows side by side: seconds, processor seconds and peak memory of `auditor compare`.
+"""Compare two audits of ten million rows: seconds, processor seconds and peak memory of `auditor compare`.
 
-The second audit is the first with other scores, as another model gives them, and a hundredth of its rows missing. It is
-made once, beside that of tests/bench/query_10m.py. The comparison runs in a process of its own.
+The second audit has the rows of the first with other scores, like those of another model, and lacks one percent of
+them. It is made once, next to that of tests/bench/query_10m.py. The comparison runs in its own process.
 
     python -m tests.bench.compare_10m [ROWS]
 """
@@ -26,7 +26,7 @@ MOVED = ("similarity", "p_mismatch", "matches_text", "matches_visual", "uncertai
 
 
 def second_audit(first: Path) -> Path:
-    """The rows of the first with scores that lie a little beside its own."""
+    """The rows of the first audit with slightly different scores."""
     second = first.with_name(f"{first.name}-other")
     if (second / "manifest.json").exists():
         return second
@@ -44,12 +44,12 @@ def second_audit(first: Path) -> Path:
 
 
 def child(first: str, second: str) -> None:
-    from auditor.query.compare import compare
+    from auditor.query.compare import compare_audits
     from auditor.query.database import AuditDatabase
 
     started = time.monotonic()
     with AuditDatabase(first) as one, AuditDatabase(second) as other:
-        found = compare(one, other)
+        found = compare_audits(one, other)
     usage = resource.getrusage(resource.RUSAGE_SELF)
     measured = {
         "matched": found.matched,
@@ -68,7 +68,7 @@ def main(rows: int) -> None:
     load = os.getloadavg()[0]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout.splitlines()[-1])
-    console.table([found], f"{rows:,} rows each, {os.cpu_count()} cores, load {load:.1f} before the run")
+    console.print_table([found], f"{rows:,} rows each, {os.cpu_count()} cores, load {load:.1f} before the run")
     (RESULTS / "compare_10m.json").write_text(json.dumps({"rows": rows, "load": load, **found}, indent=1))
 
 

@@ -1,9 +1,9 @@
-"""What `--motion` says of videos, beside their frames, for people to look at.
+"""Draw a contact sheet of videos with the facts that `--motion` measures, for people to look at.
 
     python -m tests.bench.contact_sheet docs/screenshots/motion.jpg               # videos made here
     python -m tests.bench.contact_sheet /tmp/sheet.jpg ../shared/data/video/*.m*  # some files
 
-A row for each video: frames at the centres of twelve equal parts, a bar at those that follow a cut, and the facts.
+One row per video: frames at the centers of twelve equal parts, a bar at frames that follow a cut, and the facts.
 """
 
 import random
@@ -14,18 +14,18 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
-from auditor.demo.scene_clips import Clip, frames, imagine_shot
-from auditor.demo.scene_clips import film as demo_film
+from auditor.demo.scene_clips import Clip, draw_shot, imagine_shot
+from auditor.demo.scene_clips import draw_clip as demo_film
 from model.pixels import Pixels
 from model.video.video_decode import Frames, decode_frames
-from tests.support.clips import film
+from tests.support.clips import encode_clip
 
 ACROSS, WIDTH, HEIGHT, TEXT = 12, 96, 72, 26
 CUT = (232, 60, 40)
 
 
 def shot(seed: int, count: int) -> Iterator[Pixels]:
-    return (np.asarray(picture) for picture in frames(imagine_shot(random.Random(seed)), count))
+    return (np.asarray(picture) for picture in draw_shot(imagine_shot(random.Random(seed)), count))
 
 
 def held(seed: int, count: int) -> Iterator[Pixels]:
@@ -42,7 +42,7 @@ def barred(seed: int, count: int) -> Iterator[Pixels]:
 
 
 def made() -> dict[str, bytes]:
-    """Videos whose facts are known."""
+    """Generated videos with known facts."""
     black = np.zeros_like(next(shot(1, 1)))
     several = Clip(tuple(imagine_shot(random.Random(seed)) for seed in (11, 12, 13)))
     plain: dict[str, Iterator[Pixels]] = {
@@ -54,7 +54,7 @@ def made() -> dict[str, bytes]:
         "half of it black": (picture for part in (shot(51, 20), iter([black] * 20)) for picture in part),
         "frozen from the middle on": (picture for part in (shot(61, 20), held(61, 20)) for picture in part),
     }
-    return {name: film(pictures, rate=8) for name, pictures in plain.items()}
+    return {name: encode_clip(pictures, rate=8) for name, pictures in plain.items()}
 
 
 def words(found: Frames) -> str:

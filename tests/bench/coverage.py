@@ -1,10 +1,10 @@
-"""Is the estimated share near the truth, and does its 90% interval hold it? Hundreds of planted corpora.
+"""Measure the error of the estimated mismatch share and the coverage of its 90% interval on planted corpora.
 
     python -m tests.bench.coverage [--corpora 100] [--pairs 1000] [--words]
 
-Val photos of Flickr8k with one caption or five, 200 to 5,000 pairs, 0 to 60% of the captions swapped at random; for
-every size the error of the share (root mean square, worst), how often the interval holds it, and the calibration error
-of p_mismatch. Writes bench-results/coverage.json.
+Val photos of Flickr8k with one caption or five, 200 to 5,000 pairs, 0 to 60% of the captions swapped at random. For
+each size: the error of the share (root mean square, worst), the coverage of the interval, and the calibration error of
+p_mismatch. Writes bench-results/coverage.json.
 """
 
 import argparse
@@ -29,13 +29,15 @@ RESULTS = Path(__file__).resolve().parents[2] / "bench-results"
 
 
 def one(photos: Photos, pairs: int, captions: int, seed: int, words: Vocabulary | None = None) -> dict[str, float]:
-    """One planted corpus: what was estimated, and what is true."""
+    """Estimate and truth for one planted corpus."""
     chosen = np.random.default_rng([seed, pairs]).permutation(len(photos.keys))[: pairs // captions]
     spoiled = spoil(part(photos, np.sort(chosen), captions, seed), "random", RATES[seed % len(RATES)], seed)
     reference = reference_of(spoiled.photos)
     model = fit_mismatch(reference, seed=seed, words=words)
     assert model is not None and model.statistic is not None
-    score = compute_statistic(model.statistic, reference, measure_pairs(reference.media, reference.text, reference.group, reference))
+    score = compute_statistic(
+        model.statistic, reference, measure_pairs(reference.media, reference.text, reference.group, reference)
+    )
     truth = float(spoiled.wrong.mean())
     return {
         "pairs": pairs,
@@ -49,7 +51,7 @@ def one(photos: Photos, pairs: int, captions: int, seed: int, words: Vocabulary 
 
 
 def described(found: list[dict[str, float]]) -> dict[str, Any]:
-    """The corpora of one size together."""
+    """Figures over the corpora of one size."""
     error = np.array([each["pi0"] - each["truth"] for each in found])
     holds = [each["low"] - 1e-9 <= each["truth"] <= each["high"] + 1e-9 for each in found]
     return {
@@ -69,19 +71,23 @@ def main() -> None:
     from tests.conftest import SHARED
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpora", type=int, default=100, help="of each size")
+    parser.add_argument("--corpora", type=int, default=100, help="corpora of each size")
     parser.add_argument("--pairs", type=int, nargs="+", default=sorted({pairs for pairs, _ in SIZES}))
-    parser.add_argument("--words", action="store_true", help="look at single words too")
+    parser.add_argument("--words", action="store_true", help="also use single words")
     options = parser.parse_args()
     photos = load_photos(SHARED)
-    words = encode_words(select_informative_words(*count_words(photos.captions)), encoder(SHARED)) if options.words else None
+    words = (
+        encode_words(select_informative_words(*count_words(photos.captions)), encoder(SHARED))
+        if options.words
+        else None
+    )
     rows, corpora = [], []
     for pairs, captions in (size for size in SIZES if size[0] in options.pairs):
         found = [one(photos, pairs, captions, seed, words) for seed in range(options.corpora)]
         corpora += found
         rows.append(described(found))
         print_table(rows[-1:])
-    print_table(rows, "the share of mismatched pairs, estimated without labels")
+    print_table(rows, "share of mismatched pairs, estimated without labels")
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "coverage.json").write_text(json.dumps({"rows": rows, "corpora": corpora}, indent=1))
 

@@ -1,8 +1,8 @@
-"""Is there anything faster than eager float32 on a CPU that gives the same embeddings? Each way in turn, in one run.
+"""Look for a CPU mode faster than eager float32 that gives the same embeddings.
 
-Processor time of the image tower of ViT-B/32 (random weights: the same arithmetic), the ways in turns, and the least
-cosine to eager float32 of the embeddings of real photos by the small real model, where it is. What fails says why.
-It is worth having at 1.2 times the rate and a cosine of 0.9999. Words choose among the ways beside eager float32.
+Measures the processor time of the image tower of ViT-B/32 (random weights: the same computation) for all modes in
+turns, and the smallest cosine to eager float32 of the embeddings of real photos by the small real model, if available.
+A mode that fails shows the reason. It is useful from 1.2 times the rate and a cosine of 0.9999. Words select modes.
 
     python -m tests.bench.cpu_encoding [WORD ...]
 """
@@ -20,10 +20,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from auditor.console import table
+from auditor.console import print_table
 from model import pixels
 from model.backbone import Backbone, load_backbone
-from model.pixels import Limits
+from model.pixels import DecodeLimits
 from tests.bench.pixels import mosaic, photos
 from tests.conftest import SHARED
 
@@ -56,7 +56,7 @@ def traced(model: nn.Module) -> Encode:
 
 
 def int8(model: nn.Module) -> Encode:
-    """Weights and activations of the linear layers in 8 bits, scaled for every batch."""
+    """Weights and activations of the linear layers in 8 bits, scaled per batch."""
     quantized = torch.ao.quantization.quantize_dynamic(copy.deepcopy(model), {nn.Linear}, dtype=torch.qint8)
     return quantized.encode_image  # type: ignore[no-any-return, operator]
 
@@ -87,7 +87,7 @@ def normalised(backbone: Backbone, batch: Tensor) -> Tensor:
 
 
 def made(model: nn.Module) -> dict[str, Encode | str]:
-    """Each way, or why it does not work here."""
+    """Each mode, or the reason why it does not work here."""
     found: dict[str, Encode | str] = {}
     for name, make in WAYS.items():
         if sys.argv[1:] and not any(word in name for word in ("eager", *sys.argv[1:])):
@@ -116,14 +116,14 @@ def rates() -> dict[str, float | str]:
 
 
 def cosines() -> dict[str, float | None]:
-    """The least cosine to eager float32, of real photos by the real model."""
+    """The smallest cosine to eager float32 of real photos, by the real model."""
     folder = SHARED / "models/flickr8k-lite"
     if not folder.is_dir():
         return {}
     backbone = load_backbone(f"local-dir:{folder}")
     source = photos()
     files = [mosaic(source, 500, 375) for _ in range(PHOTOS)]
-    batch = torch.stack([torch.tensor(pixels.decode_and_fit(d, backbone.pixels, Limits())[0]) for d in files])
+    batch = torch.stack([torch.tensor(pixels.decode_and_fit(d, backbone.pixels, DecodeLimits())[0]) for d in files])
     x = normalised(backbone, batch)
     ways = made(backbone.model)
     vectors = {
@@ -137,7 +137,7 @@ def cosines() -> dict[str, float | None]:
 
 @torch.no_grad()
 def main() -> None:
-    warnings.simplefilter("ignore")  # of ways that are on their way out
+    warnings.simplefilter("ignore")  # about deprecated modes
     torch.set_num_threads(1)
     speed, near = rates(), cosines()
     base = speed["eager float32"]
@@ -148,7 +148,7 @@ def main() -> None:
         else:
             cosine = near.get(name)
             rows.append({"way": name, "images/s": rate, "times eager": rate / base, "least cosine": cosine})
-    table(rows, "image tower of ViT-B/32 on one core, processor time")
+    print_table(rows, "image tower of ViT-B/32 on one core, processor time")
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "cpu_encoding.json").write_text(json.dumps(rows, indent=1))
 

@@ -1,9 +1,9 @@
-"""Ten million rows in the dashboard: how long each interaction of each page takes, from the click to the last element.
+"""Time each interaction of each dashboard page on ten million rows, from the click to the last element.
 
-Run as `python -m tests.bench.dashboard_10m [ROWS]`. The pages run as Streamlit runs them, without a browser (AppTest),
-on the synthetic audit of tests/bench/query_10m.py, in the order of the table: the first visit of the first page opens
-the audit, and each interaction asks what was not asked before. After the first page the columns are read into memory in
-the background, which is waited for and shown as a line of its own. On a busy machine only processor seconds compare.
+Run as `python -m tests.bench.dashboard_10m [ROWS]`. The pages run in Streamlit without a browser (AppTest), on the
+synthetic audit of tests/bench/query_10m.py, in the order of the table. The first page opens the audit, and each
+interaction runs queries that were not cached before. After the first page the columns are loaded into memory in the
+background; the wait for that has its own line. Compare processor seconds if the machine is busy.
 """
 
 import json
@@ -25,7 +25,7 @@ def open_page(page: str, /, **query: str) -> Any:
     from streamlit.util import calc_hash
 
     app = AppTest.from_file(str(APP), default_timeout=300)
-    app._page_hash = calc_hash(page if page != "overview" else "")  # switch_page() knows no st.navigation
+    app._page_hash = calc_hash(page if page != "overview" else "")  # switch_page() does not support st.navigation
     for name, value in query.items():
         app.query_params[name] = value
     return app
@@ -39,7 +39,7 @@ def sample_query(path: Path) -> dict[str, str]:
 
 
 def visits(path: Path) -> list[tuple[str, dict[str, str], list[tuple[str, Act]]]]:
-    """Pages with their queries, and what is done on each."""
+    """Pages with their queries and interactions."""
     return [
         (
             "overview",
@@ -87,12 +87,12 @@ def visits(path: Path) -> list[tuple[str, dict[str, str], list[tuple[str, Act]]]
 
 
 def halfway(slider: Any) -> Any:
-    """Moved to the middle of its values."""
+    """Move a slider to the middle of its values."""
     return slider.set_value(slider.options[len(slider.options) // 2])
 
 
 def until_in_memory(path: Path) -> float:
-    """Seconds until the columns of the audit that the pages show are in memory."""
+    """Seconds until the columns of the pages are in memory."""
     from dashboard import audit_source
 
     started = time.monotonic()
@@ -129,7 +129,7 @@ def main(rows: int) -> None:
     shown = [
         {name: round(value, 2) if isinstance(value, float) else value for name, value in line.items()} for line in table
     ]
-    console.table(shown, f"{rows:,} rows, {os.cpu_count()} cores, load {load:.1f} before the run")
+    console.print_table(shown, f"{rows:,} rows, {os.cpu_count()} cores, load {load:.1f} before the run")
     result = {"rows": rows, "cores": os.cpu_count(), "load": load, "interactions": table}
     (RESULTS / "dashboard_10m.json").write_text(json.dumps(result, indent=1))
 

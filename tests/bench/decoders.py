@@ -1,11 +1,11 @@
-"""Cost of a few frames of a video by each decoder, each in a fresh process on one thread.
+"""Measure the cost of decoding a few frames of a video with each decoder, in a fresh process with one thread.
 
     python -m tests.bench.decoders            # 10 s and 60 s, 480p and 1080p; --long adds ten minutes
-    python -m tests.bench.decoders --hostile  # what each makes of damaged and strange files
+    python -m tests.bench.decoders --hostile  # results for damaged and strange files
     python -m tests.bench.decoders --one pyav clip.mp4
 
-CPU seconds, so that a busy machine does not matter much. TorchCodec is measured where it can be imported. `bare` seeks
-to the key frame before each wanted frame and decodes up to it, every frame: what a decoder that skips nothing must do.
+Prints CPU seconds, which depend little on the load of the machine. TorchCodec is measured if it is installed. `bare`
+seeks to the key frame before each chosen frame and decodes every frame up to it: the cost without skipping frames.
 """
 
 import argparse
@@ -22,14 +22,14 @@ from typing import Any
 import av
 import numpy as np
 
-from auditor.console import table
-from model.video.frame_index import read_index
-from model.video.frame_plan import centres
-from model.video.frame_seek import Reach
-from model.video.video_decode import Source, by_decord, by_pyav, decode_frames
-from model.video.video_formats import read_header
+from auditor.console import print_table
+from model.video.frame_index import read_frame_index
+from model.video.frame_plan import segment_centers
+from model.video.frame_seek import SeekingDecoder
+from model.video.video_decode import VideoSource, decode_frames, decode_with_decord, decode_with_pyav
+from model.video.video_formats import read_video_header
 from tests.conftest import SHARED
-from tests.support.clips import clip, joined
+from tests.support.clips import concatenate_clips, make_clip
 
 FRAMES, RATE, LOOP = 12, 25, 10
 PATIENCE = 120  # seconds
@@ -46,7 +46,7 @@ def picture(width: int, height: int, number: int) -> Any:
 
 
 def make(path: Path, size: tuple[int, int], loops: int) -> None:
-    """Ten seconds of a moving texture, encoded once and joined as often as needed."""
+    """Encode ten seconds of a moving texture once, and repeat them as often as needed."""
     buffer = io.BytesIO()
     with av.open(buffer, "w", format="mp4") as container:
         stream: Any = container.add_stream("libx264", rate=RATE, options={"preset": "veryfast", "crf": "26"})
@@ -54,24 +54,24 @@ def make(path: Path, size: tuple[int, int], loops: int) -> None:
         for number in range(LOOP * RATE):
             container.mux(stream.encode(av.VideoFrame.from_ndarray(picture(*size, number), format="rgb24")))
         container.mux(stream.encode(None))
-    path.write_bytes(joined([buffer.getvalue()] * loops))
+    path.write_bytes(concatenate_clips([buffer.getvalue()] * loops))
 
 
-def source(path: str) -> Source:
-    from model.pixels import Limits
+def source(path: str) -> VideoSource:
+    from model.pixels import DecodeLimits
 
-    return Source(path, Path(path).open("rb").read(16), read_header(path, Limits()), None)
+    return VideoSource(path, Path(path).open("rb").read(16), read_video_header(path, DecodeLimits()), None)
 
 
 def bare(path: str) -> int:
-    """Seek to the key frame of each wanted frame and decode every frame up to it."""
-    index = read_index(path)
+    """Seek to the key frame before each chosen frame and decode every frame up to it."""
+    index = read_frame_index(path)
     with av.open(path) as container:
         stream = container.streams.video[0]
         stream.codec_context.thread_count = 1
-        reach = Reach(container, stream, index)
+        reach = SeekingDecoder(container, stream, index)
         reach.skips = False
-        numbers = {index.pts[number]: number for number in centres(len(index), FRAMES)}
+        numbers = {index.pts[number]: number for number in segment_centers(len(index), FRAMES)}
         wanted = sorted(numbers.values())
         return sum(
             1
@@ -87,20 +87,20 @@ def by_torchcodec(path: str) -> int:
 
     torch.set_num_threads(1)
     decoder = VideoDecoder(path, num_ffmpeg_threads=1, dimension_order="NHWC")
-    return len(decoder.get_frames_at(centres(len(decoder), FRAMES)).data.numpy())
+    return len(decoder.get_frames_at(segment_centers(len(decoder), FRAMES)).data.numpy())
 
 
 DECODERS: dict[str, Callable[[str], Any]] = {
-    "pyav": lambda path: by_pyav(source(path), FRAMES),
+    "pyav": lambda path: decode_with_pyav(source(path), FRAMES),
     "bare": bare,
-    "decord": lambda path: by_decord(source(path), FRAMES),
+    "decord": lambda path: decode_with_decord(source(path), FRAMES),
     "torchcodec": by_torchcodec,
 }
-USED = {"as used": lambda path: decode_frames(Path(path).read_bytes(), FRAMES)}  # PyAV, then decord where it is exact
+USED = {"as used": lambda path: decode_frames(Path(path).read_bytes(), FRAMES)}  # PyAV, then decord if it is exact
 
 
 def measure(name: str, path: str) -> dict[str, float]:
-    """CPU seconds and most memory, in this process; the libraries are loaded before."""
+    """CPU seconds and peak memory in this process, with the libraries already loaded."""
     decode = (DECODERS | USED)[name]
     loaded = Path(path).with_name("tiny.mp4")
     if loaded.exists():
@@ -112,7 +112,7 @@ def measure(name: str, path: str) -> dict[str, float]:
 
 
 def most_memory() -> int:
-    """Kilobytes. Not `ru_maxrss`, which a new process has from the one that started it."""
+    """Peak memory in kilobytes. Not `ru_maxrss`, which a new process inherits from its parent."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
@@ -147,19 +147,19 @@ def speed(lengths: dict[str, int]) -> None:
                 ours, least = found["pyav"], found["bare"]
                 ratio = f"{ours['seconds'] / least['seconds']:.2f}" if ours and least else "-"
                 rows.append({"clip": f"{size}, {length}", **cost, "pyav to bare": ratio})
-    table(rows, f"{FRAMES} frames: CPU seconds and most memory, libraries loaded before")
+    print_table(rows, f"{FRAMES} frames: CPU seconds and peak memory, with libraries already loaded")
 
 
 def hostile_files(folder: Path) -> Iterator[Path]:
-    """Damaged files made here, and those of ../shared where they are."""
-    whole, quick = clip("mp4"), clip("mp4", options={"movflags": "faststart"})
+    """Generated damaged files, and those of ../shared if available."""
+    whole, quick = make_clip("mp4"), make_clip("mp4", options={"movflags": "faststart"})
     made = {
         "empty.mp4": b"",
         "an error page.mp4": b"<!DOCTYPE html><html>404</html>",
         "noise after ftyp.mp4": whole[:32] + np.random.default_rng(0).bytes(20_000),
         "cut off, index lost.mp4": whole[: len(whole) // 2],
         "cut off, index first.mp4": quick[: len(quick) * 3 // 4],
-        "cut off.mkv": (mkv := clip("mkv"))[: len(mkv) * 3 // 4],
+        "cut off.mkv": (mkv := make_clip("mkv"))[: len(mkv) * 3 // 4],
         "zeros in the middle.mp4": quick[: len(quick) // 2] + bytes(600) + quick[len(quick) // 2 + 600 :],
         "a playlist.mp4": b"#EXTM3U\n#EXTINF:10,\nfile:///etc/passwd\n",
     }
@@ -184,7 +184,7 @@ def hostile() -> None:
             {"file": path.name.rpartition("__")[2], **{name: behaviour(name, path) for name in USED | DECODERS}}
             for path in hostile_files(Path(folder))
         ]
-    table(rows, f"what comes of damaged and strange files, {FRAMES} frames asked for")
+    print_table(rows, f"results for damaged and strange files, {FRAMES} frames requested")
 
 
 def main() -> None:

@@ -1,11 +1,10 @@
-"""Captions out of step with the picture, planted in long videos and looked for by the audit itself.
+"""Plant shifted captions in long videos and measure how well an audit finds the shifts.
 
     python -m tests.bench.drift [--model demo/model/best] [--videos 100]
 
-Generated clips of 3 to 8 seconds (of the demo, from seeds that its model has not seen) are joined to videos of 20. Each
-caption has the span of its clip. The same videos are audited with these spans, with spans that are shifted by 2 to 20
-seconds, earlier or later, and with ends that are off by up to 4 seconds each, to see where a caption is true. Without
-`--model` the demo's is taken, which `make demo` trains.
+Generated clips of 3 to 8 seconds (from seeds that the demo's model has not seen) are joined to videos of 20 clips. Each
+caption has the span of its clip. The same videos are audited with these spans, with spans shifted by 2 to 20 seconds in
+either direction, and with ends that are wrong by up to 4 seconds each. The default model is that of `make demo`.
 """
 
 import argparse
@@ -20,12 +19,13 @@ from typing import Any
 import numpy as np
 
 from auditor import Audit
-from auditor.console import table
+from auditor.console import print_table
 from auditor.corpus.shard_writer import write_shard
-from auditor.demo.scene_clips import FPS, caption, encode, frames, imagine_shot
-from auditor.run.run_audit import AuditConfig, run_audit
-from auditor.sweep.sweep import SweepConfig
-from tests.support.clips import joined
+from auditor.demo.scene_clips import FPS, describe_shot, draw_shot, encode_mp4, imagine_shot
+from auditor.run.audit_config import AuditConfig
+from auditor.run.run_audit import run_audit
+from auditor.sweep.sweep_config import SweepConfig
+from tests.support.clips import concatenate_clips
 
 MODEL = Path("demo/model/best")
 CLIPS, SCENES, SHARD = 400, 20, 25
@@ -38,7 +38,7 @@ Scene = tuple[bytes, float, str]  # the clip, its seconds and its caption
 def scene(number: int) -> Scene:
     rng = random.Random(number)
     shot, count = imagine_shot(rng), rng.randint(3 * FPS, 8 * FPS)
-    return encode(frames(shot, count)), count / FPS, caption(shot, rng)
+    return encode_mp4(draw_shot(shot, count)), count / FPS, describe_shot(shot, rng)
 
 
 def sample(scenes: list[Scene], shift: float, jitter: float, rng: random.Random) -> tuple[dict[str, bytes], Any]:
@@ -49,11 +49,14 @@ def sample(scenes: list[Scene], shift: float, jitter: float, rng: random.Random)
     for (start, end), (_, _, text) in zip(truth, scenes, strict=True):
         a, b = (time - shift + rng.uniform(-jitter, jitter) for time in (start, end))
         segments.append({"start": min(a, b - 0.5), "end": b, "caption": text})
-    return {"mp4": joined(clip for clip, _, _ in scenes), "json": json.dumps({"segments": segments}).encode()}, truth
+    return {
+        "mp4": concatenate_clips(clip for clip, _, _ in scenes),
+        "json": json.dumps({"segments": segments}).encode(),
+    }, truth
 
 
 def audited(folder: Path, model: str, pool: list[Scene], shifts: list[float], jitter: float) -> list[dict[str, Any]]:
-    """Rows of timed captions, each with what was planted."""
+    """Rows of timed captions, each with the planted truth."""
     truths, samples = [], []
     for number, shift in enumerate(shifts):
         rng = random.Random(f"video {number}")
@@ -120,10 +123,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         runs = {"aligned": ([0.0] * chosen.videos, 0.0), "shifted": (shifts, 0.0), "loose": ([0.0] * 40, 4.0)}
         rows = {name: audited(Path(folder) / name, chosen.model, pool, *given) for name, given in runs.items()}
-    table([shift_row(name, rows[name]) for name in ("aligned", "shifted")], "shifts of whole videos")
+    print_table([shift_row(name, rows[name]) for name in ("aligned", "shifted")], "shifts of whole videos")
     loose = rows["loose"]
     spans = span_row("as given", loose, "start", "end"), span_row("as found", loose, "best_start", "best_end")
-    table(list(spans), "where each caption is true; given spans are off by up to 4 s at each end")
+    print_table(list(spans), "spans in which each caption is true; the given spans are wrong by up to 4 s at each end")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Near-duplicates among millions of media on disk: recall of planted ones, time, and memory that does not grow.
+"""Search near-duplicates among millions of media on disk: recall of planted copies, time and memory.
 
-Vectors of width 256 with 40 true dimensions, in clusters, in shards of 10,000; one in a hundred is a near copy of
-another, somewhere else in the corpus. On a part of them the search is compared with brute force.
+Vectors of width 256 with 40 true dimensions, in clusters and shards of 10,000. One in a hundred is a near copy of a
+vector elsewhere in the corpus. A part of them is compared with brute force.
 
     python -m tests.bench.duplicates [MEDIA ...]
 """
@@ -18,18 +18,18 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from auditor.audit_folder.embeddings import file_name, vectors
+from auditor.audit_folder.embeddings import build_nullable_vectors, name_embeddings_file
 from auditor.audit_folder.folder import Folder
-from auditor.console import table
-from auditor.score.duplicate_search import find_duplicates, read_duplicates
+from auditor.console import print_table
+from auditor.score.duplicate_search import read_duplicates, search_duplicates
 from auditor.score.pair_sample import ShardCounts
 from auditor.score.statistics.duplicates import COPY_DISTANCE
 from auditor.vectors import Floats
 
 RESULTS = Path("bench-results")
 WIDTH, TRUE_WIDTH, CLUSTERS, SHARD = 256, 40, 2000, 10_000
-COPIES = 100  # one in so many
-BRUTE = 40_000  # media of the part that is searched by brute force too
+COPIES = 100  # one in this many
+BRUTE = 40_000  # media that are also searched by brute force
 
 
 def unit(rows: Floats) -> Floats:
@@ -37,7 +37,7 @@ def unit(rows: Floats) -> Floats:
 
 
 class Generator:
-    """Any shard of the corpus, by its number alone."""
+    """Generates any shard of the corpus from its number alone."""
 
     def __init__(self) -> None:
         chance = np.random.default_rng(0)
@@ -52,7 +52,7 @@ class Generator:
         return unit(latent @ self.basis.T + np.float32(0.02) * chance.standard_normal((SHARD, WIDTH), np.float32))
 
     def shard(self, number: int, count: int) -> tuple[Floats, list[tuple[int, int]]]:
-        """Vectors of a shard, and (medium, medium it copies) of those that are copies of a medium of the next shard."""
+        """Vectors of a shard, and (copy, original) for the copies of media of the next shard."""
         own, other = self.originals(number).copy(), self.originals((number + 1) % count)
         chance = np.random.default_rng([2, number])
         places = np.arange(COPIES - 1, SHARD, COPIES)
@@ -82,22 +82,22 @@ def write(folder: Folder, generator: Generator, count: int) -> None:
             "width": ones,
             "height": ones,
             "media_size": pa.array(np.ones(SHARD, np.int64)),
-            "visual": vectors(visual, np.ones(SHARD, bool)),
+            "visual": build_nullable_vectors(visual, np.ones(SHARD, bool)),
         }
-        folder.write_table(file_name(f"{number:05d}"), pa.table(columns), storage={"compression": "none"})
+        folder.write_table(name_embeddings_file(f"{number:05d}"), pa.table(columns), storage={"compression": "none"})
 
 
 def search(place: str, count: int, answer: "list[float]") -> None:
     started, cpu = time.perf_counter(), time.process_time()
     counts = [ShardCounts(f"{number:05d}", {"image": SHARD}, {"image": SHARD}) for number in range(count)]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    found = find_duplicates(Folder(place), counts, threshold=1 - COPY_DISTANCE)
+    found = search_duplicates(Folder(place), counts, threshold=1 - COPY_DISTANCE)
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     answer.put([found, time.perf_counter() - started, time.process_time() - cpu, before, after])  # type: ignore[attr-defined]
 
 
 def recall(folder: Folder, generator: Generator, count: int) -> float:
-    """Share of the planted copies that are in one group with what they copy."""
+    """Share of the planted copies that are in the group of their original."""
     hits = total = 0
     later = read_duplicates(folder, "00000")
     for number in reversed(range(count)):
@@ -112,7 +112,7 @@ def recall(folder: Folder, generator: Generator, count: int) -> float:
 
 
 def against_brute_force(folder: Folder, generator: Generator, count: int) -> dict[str, float]:
-    """All pairs of the first shards: the share of the near ones that the search put into one group."""
+    """Share of the near pairs of the first shards that the search put into one group."""
     shards = min(count, BRUTE // SHARD)
     visual = np.concatenate([generator.shard(number, count)[0] for number in range(shards)])
     stored = visual.astype(np.float16).astype(np.float32)
@@ -154,7 +154,7 @@ def measure(media: int) -> dict[str, float]:
 def main() -> None:
     sizes = [int(size) for size in sys.argv[1:]] or [100_000, 1_000_000]
     rows = [measure(size) for size in sizes]
-    table(rows, "near-duplicates on disk, width 256")
+    print_table(rows, "near-duplicates on disk, width 256")
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "duplicates.json").write_text(json.dumps(rows, indent=1))
 

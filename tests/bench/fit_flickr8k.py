@@ -1,10 +1,10 @@
-"""Does u follow h on real photos, and does removing what is uncertain help? Prototypes fitted on the Flickr8k train
-photos, judged on `val`; recipe "corpus" against recipe "paper", removal by u against h, entropy and chance.
+"""Test whether u follows h on real photos, and whether removing uncertain queries helps retrieval.
 
     python -m tests.bench.fit_flickr8k
 
-h is taken against the train embeddings of the other modality, and once more against those of val itself. For R@1
-after removal the gallery stays whole: only queries are removed. Embeddings are cached in bench-results/cache;
+Prototypes are fitted on the train photos of Flickr8k and evaluated on `val`: recipe "corpus" and recipe "paper",
+removal by u, h, entropy and chance. h is computed over the train embeddings of the other modality, and over those of
+val. R@1 after removal keeps the whole gallery and removes only queries. Embeddings are cached in bench-results/cache;
 the figures go to bench-results/fit_flickr8k.json.
 """
 
@@ -24,7 +24,7 @@ from auditor.research.evaluate.benchmark_splits import SplitSweeper, find_split_
 from auditor.research.retrieval.recall import EmbeddingSet, rank_text_queries, rank_visual_queries
 from auditor.vectors import MediaVectors
 from model.backbone import Backbone, load_backbone
-from model.fit_prototypes import measure_corpus_similarity, fit_prototypes, measure_uncertainty_fit
+from model.fit_prototypes import fit_prototypes, measure_corpus_similarity, measure_uncertainty_fit
 from model.prototypes import HeadConfig, PrototypeHead, compute_prototype_overlap
 from tests.conftest import SHARED
 
@@ -44,7 +44,7 @@ class Split:
 
 
 def encoded(backbone: Backbone, split: str) -> Split:
-    """A split through the product: read, decoded and encoded as `auditor evaluate` does it, and cached by it."""
+    """Encode a split as `auditor evaluate` does, with its cache."""
     sweep_split = SplitSweeper(backbone, make_audit_config("", str(RESULTS / "cache"), "", frames=12, decoders=2))
     shards = list(sweep_split(split, find_split_shards(str(SHARED / "data" / "flickr8k"), split)))
     data = join_shards(split, shards, None).data
@@ -83,7 +83,7 @@ def entropy(similarity: Floats, scale: float) -> Floats:
 
 
 def removal(name: str, hits: Floats, order: Floats) -> dict[str, Any]:
-    """R@1 in percent of the queries that stay when those with the highest numbers go."""
+    """R@1 in percent of the queries that remain after removing those with the highest values."""
     ranked = np.argsort(order, kind="stable")
     kept = {f"-{share:.0%}": ranked[: round(len(hits) * (1 - share))] for share in REMOVED}
     return {"by": name, **{label: 100 * float(hits[rows].mean()) for label, rows in kept.items()}}
@@ -92,7 +92,7 @@ def removal(name: str, hits: Floats, order: Floats) -> dict[str, Any]:
 def removals(
     heads: dict[str, PrototypeHead], train: Split, val: Split, scale: float
 ) -> dict[str, list[dict[str, Any]]]:
-    """R@1 after removal, for captions looking for images and images looking for captions."""
+    """R@1 after removal, for captions that retrieve images and images that retrieve captions."""
     visual, text = val.visual.numpy(), val.text.numpy()
     data = EmbeddingSet(MediaVectors(visual), text, np.arange(len(visual)), val.owner)
     similarity = visual @ text.T
@@ -124,8 +124,8 @@ def main() -> None:
     found = removals(heads, train, val, backbone.logit_scale)
     counts = f"{len(train.visual):,} train photos, {len(val.visual):,} val photos, {len(val.text):,} val captions"
     print_table(rows, f"u and h: {counts}; fitted in {seconds} s")
-    print_table(found["captions"], "t2i R@1 (%) of the captions left after removal")
-    print_table(found["images"], "i2t R@1 (%) of the images left after removal")
+    print_table(found["captions"], "t2i R@1 (%) of the captions that remain after removal")
+    print_table(found["images"], "i2t R@1 (%) of the images that remain after removal")
     RESULTS.mkdir(exist_ok=True)
     report = {"data": counts, "seconds": seconds, "follows": rows, "removal": found}
     (RESULTS / "fit_flickr8k.json").write_text(json.dumps(report, indent=1))

@@ -1,9 +1,8 @@
-"""Real photos for the benchmarks and tests of mismatch and ambiguity: Flickr8k through the product's own decoder and
-model; tests/bench/noise.py spoils their captions.
+"""Flickr8k photos, decoded and encoded by the product, for benchmarks and tests of mismatch and ambiguity.
 
-Nouns are found without a tagger: a noun often stands right behind "a", "an" or "the" and right before a preposition, a
-copula, a participle or the end of the sentence. Of the words seen so at least 5 times and in a fifth of their uses,
-nearly all are nouns.
+tests/bench/noise.py spoils their captions. Nouns are found without a tagger: a noun often comes right after "a", "an"
+or "the" and right before a preposition, a copula, a participle or the end of the sentence. Words in this position at
+least 5 times and in a fifth of their uses are almost always nouns.
 """
 
 import re
@@ -33,7 +32,7 @@ Encode = Callable[[Sequence[str]], Floats]
 
 @dataclass(frozen=True)
 class Photos:
-    """Media and captions of the validation photos, encoded."""
+    """Encoded media and captions of the validation photos."""
 
     keys: list[str]
     captions: list[str]
@@ -61,7 +60,7 @@ def encoder(shared: Path) -> Encode:
 
 
 def load_photos(shared: Path, limit: int = 1000, tar: str = "flickr8k/val-00000.tar") -> Photos:
-    """The first photos of a shard with all their captions; encoded once, then cached."""
+    """The first photos of a shard with all their captions, encoded once and then cached."""
     model = backbone(f"local-dir:{shared / 'models' / 'flickr8k-lite'}")
     cached = CACHE / f"{Path(tar).parent.name}-{Path(tar).stem}-{limit}-{model.fingerprint[:16]}.npz"
     keys, images, captions, media = read_photos(shared / "data" / tar, limit, pixels=not cached.exists())
@@ -77,7 +76,7 @@ def load_photos(shared: Path, limit: int = 1000, tar: str = "flickr8k/val-00000.
 
 
 def read_photos(tar: Path, limit: int, *, pixels: bool) -> tuple[list[str], list[bytes], list[str], list[int]]:
-    """Keys, bytes (where wanted), captions and the photo of each caption."""
+    """Keys, bytes (on request), captions and the photo of each caption."""
     place: dict[str, int] = {}
     images: list[bytes] = []
     captions: list[str] = []
@@ -99,11 +98,11 @@ def read_photos(tar: Path, limit: int, *, pixels: bool) -> tuple[list[str], list
 
 
 def encode_photos(model: Any, images: Sequence[bytes], batch: int = 32) -> Floats:
-    from model.pixels import decode_image, fit_to
+    from model.pixels import decode_image, fit_image
 
     parts = []
     for at in range(0, len(images), batch):
-        some = np.stack([fit_to(model.pixels, decode_image(data)) for data in images[at : at + batch]])
+        some = np.stack([fit_image(model.pixels, decode_image(data)) for data in images[at : at + batch]])
         parts.append(model.encode_images(some).cpu().numpy())
     return np.concatenate(parts).astype(np.float32)
 
@@ -126,7 +125,7 @@ def nouns(captions: Sequence[str]) -> list[str]:
 
 
 def swap_noun(caption: str, known: Sequence[str], generator: np.random.Generator) -> str | None:
-    """The caption with one of its nouns replaced by another of the corpus; None where it has none."""
+    """The caption with one of its nouns replaced by another of the corpus; None if it has none."""
     places = [found for found in re.finditer(r"[A-Za-z]+", caption) if found.group().lower() in set(known)]
     if not places:
         return None
@@ -136,7 +135,7 @@ def swap_noun(caption: str, known: Sequence[str], generator: np.random.Generator
 
 
 def first_noun_phrase(caption: str, known: Sequence[str]) -> str | None:
-    """'A man ...' of 'A man in a red shirt climbs'; None where that leaves nothing out."""
+    """'A man' of 'A man in a red shirt climbs'; None if that is the whole caption."""
     for found in re.finditer(r"[A-Za-z]+", caption):
         if found.group().lower() in set(known):
             short = caption[: found.end()]

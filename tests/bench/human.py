@@ -1,11 +1,11 @@
-"""Does the statistic agree with people? Judgements of Flickr8k photos and captions by a crowd and by experts.
+"""Compare the mismatch statistic with people's judgments of Flickr8k photos and captions (crowd and experts).
 
     python -m tests.bench.human
 
-The pairs were proposed by retrieval systems, so the wrong captions are related ones; pairs of a photo and its own
-caption are left out. Every photo belongs to one of two halves: settings were chosen on the first, the second is the one
-to report. `agreement`: pairs judged within a corpus of the photos with one other caption each, and with all four others
-of the photo as siblings. `audit`: a corpus made of judged pairs, of which people call half mismatched. Writes
+Retrieval systems proposed the pairs, so the wrong captions are related ones; pairs of a photo and its own caption are
+excluded. Each photo belongs to one of two halves: settings were chosen on the first, the second is reported.
+`agreement`: judged pairs within a corpus of the photos with one other caption each, and with all four others of the
+photo as siblings. `audit`: a corpus of judged pairs, half of them mismatched according to people. Writes
 bench-results/human.json.
 """
 
@@ -32,14 +32,14 @@ from tests.bench.noise import halves
 TAR = "human/photos-00000.tar"
 RESULTS = Path(__file__).resolve().parents[2] / "bench-results"
 SEEDS = (0, 1)
-ASKED = 2  # the caption of each photo that people were asked about, from 0
+ASKED = 2  # index of the caption of each photo that people judged
 Doubles = npt.NDArray[np.float64]
 Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Opinions:
-    """What people said of pairs (photo, caption), but for pairs of a photo and its own caption."""
+    """People's judgments of pairs (photo, caption), without pairs of a photo and its own caption."""
 
     photo: Ints  # (N,)
     caption: Ints  # (N,) row of the caption
@@ -49,7 +49,7 @@ class Opinions:
         return Opinions(self.photo[rows], self.caption[rows], self.said[rows])
 
     def of(self, photos: Ints) -> "Opinions":
-        """Those about some photos."""
+        """The judgments about some photos."""
         return self.take(np.isin(self.photo, photos))
 
     @property
@@ -58,7 +58,7 @@ class Opinions:
 
 
 def read_opinions(shared: Path, photos: Photos, name: str) -> Opinions:
-    """crowd.tsv or expert.tsv by rows of the photos and captions."""
+    """Read crowd.tsv or expert.tsv, by rows of the photos and captions."""
     place = {key: row for row, key in enumerate(photos.keys)}
     first = np.searchsorted(photos.media, np.arange(len(photos.keys)))
     rows = [line.split("\t") for line in (shared / "data" / "human" / f"{name}.tsv").read_text().splitlines()]
@@ -77,13 +77,13 @@ def kendall(x: Doubles, y: Doubles, variant: str) -> float:
 
 
 def clear(crowd: Opinions) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Pairs that nobody or most people say fit, and which of those nobody does."""
+    """Pairs that nobody or most people say fit, and which of them nobody does."""
     known = (crowd.fits == 0) | (crowd.fits > 0.5)
     return known, crowd.fits[known] == 0
 
 
 def others(photos: Photos, chosen: Ints, captions: int, seed: int) -> list[int]:
-    """Rows of so many captions of each photo, of those that nobody was asked about."""
+    """Rows of this many captions of each photo that nobody judged."""
     generator = np.random.default_rng(seed)
     rows: list[int] = []
     for photo in chosen:
@@ -93,7 +93,7 @@ def others(photos: Photos, chosen: Ints, captions: int, seed: int) -> list[int]:
 
 
 def corpus_of(photos: Photos, photo: Ints, caption: Ints) -> ReferenceSample:
-    """Pairs as a corpus; captions of one photo are siblings."""
+    """A corpus of pairs; captions of one photo are siblings."""
     media, text = MediaVectors(photos.visual[photo]), photos.text[caption]
     siblings = collect_siblings(photo, text, media.own_similarity(text))
     return ReferenceSample(media, text, photo, photos.scale, [photos.captions[row] for row in caption], siblings)
@@ -110,7 +110,7 @@ def with_siblings(photos: Photos, pairs: ReferenceSample) -> ReferenceSample:
 
 
 def statistics(corpus: ReferenceSample, pairs: ReferenceSample, words: Vocabulary, seed: int) -> dict[str, Doubles]:
-    """Every method's score of pairs within a corpus, low is suspicious."""
+    """Each method's score of pairs within a corpus; low is suspicious."""
     found = measure_pairs(pairs.media, pairs.text, pairs.group, corpus)
     scores = {"cosine": found.similarity, "LEMoN": lemon_of(pairs, corpus), "rival margin": found.rival_margin}
     for name, known in (("auditor without words", None), (OWN, words)):
@@ -144,7 +144,7 @@ def agreement(photos: Photos, crowd: Opinions, expert: Opinions, words: Vocabula
 
 
 def even_half(photo: Ints, wrong: npt.NDArray[np.bool_], alone: bool, generator: np.random.Generator) -> Ints:
-    """As many wrong pairs as right ones, at random; where captions stand `alone`, one of each photo."""
+    """A random draw of as many wrong pairs as right ones; with `alone`, one caption per photo."""
     order = generator.permutation(len(wrong))
     right, bad = order[~wrong[order]], order[wrong[order]]
     if alone:
@@ -156,7 +156,7 @@ def even_half(photo: Ints, wrong: npt.NDArray[np.bool_], alone: bool, generator:
 
 
 def audits(photos: Photos, crowd: Opinions, words: Vocabulary, captions: int | None) -> Rows:
-    """Judged pairs as a corpus, half of them wrong: with all captions of a photo, or with one."""
+    """A corpus of judged pairs, half of them wrong: with all captions of a photo, or with one."""
     known, wrong = clear(crowd)
     photo, caption = crowd.photo[known], crowd.caption[known]
     found: dict[str, list[list[float]]] = {}
@@ -188,7 +188,7 @@ def main() -> None:
             results["agreement"] += [{"half": half, **row} for row in rows]
         for one in (1, None):
             results["audit"] += [{"half": half, **row} for row in audits(photos, crowd.of(chosen), words, one)]
-    print_table(results["agreement"], "people's judgements of related captions")
+    print_table(results["agreement"], "people's judgments of related captions")
     print_table(results["audit"], "a corpus of judged pairs, half of them wrong")
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "human.json").write_text(json.dumps(results, indent=1))

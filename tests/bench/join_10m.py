@@ -1,10 +1,9 @@
-"""Join ten million scores to an audit of ten million rows, by uid, and ask for one of the new columns.
+"""Join ten million scores to an audit of ten million rows by uid, and query one of the new columns.
 
     python -m tests.bench.join_10m [ROWS]
 
-The audit is the one of query_10m, made once and kept in bench-results/cache. The scores come in another order and lack
-a hundredth of the rows. Processor seconds are given beside wall seconds, because on a busy machine only they can be
-compared.
+The audit is that of query_10m, made once and kept in bench-results/cache. The scores come in another order and lack one
+percent of the rows. Compare processor seconds if the machine is busy.
 """
 
 import sys

@@ -1,8 +1,8 @@
-"""Three hours of video with 2,000 timed captions: memory of decoder and reader, and how often each frame is decoded.
+"""Decode three hours of video with up to 2,000 timed captions: memory of decoder and reader, frames decoded twice.
 
     python -m tests.bench.long_video
 
-The frames are those an audit asks for (12 of each span, one every 2 seconds around); they are thrown away here.
+The frames are those of an audit (12 of each span, one every 2 seconds around); they are discarded.
 """
 
 import resource
@@ -12,21 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from auditor.console import table
+from auditor.console import print_table
 from auditor.corpus.sample import Span
-from auditor.workers.decoder_pool import Decoded, DecoderPool, PixelSpec, Stream
-from tests.support.clips import joined, numbered_clip
+from auditor.workers.decoder_pool import Decoded, DecoderPool, PixelSpec, SpanStream
+from tests.support.clips import concatenate_clips, make_numbered_clip
 
 RATE, MINUTE, SECONDS = 10, 600, 3 * 3600
 
 
 def three_hours() -> bytes:
-    """A minute, joined 180 times."""
-    return joined([numbered_clip("h264", "mp4", MINUTE, gop=50, rate=RATE)] * (SECONDS // 60))
+    """One minute of video, repeated 180 times."""
+    return concatenate_clips([make_numbered_clip("h264", "mp4", MINUTE, gop=50, rate=RATE)] * (SECONDS // 60))
 
 
 def resident(pid: int | str, what: str = "VmHWM") -> int:
-    """Megabytes; VmHWM is the most there ever was."""
+    """Megabytes; VmHWM is the peak."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith(what)).split()[1]) // 1024
 
@@ -40,8 +40,8 @@ def measure(data: bytes, captions: int) -> dict[str, Any]:
     ]
     with DecoderPool(PixelSpec(), frames=12, workers=1) as pool:
         began = time.monotonic()
-        ((_, stream),) = pool.map([(0, Stream(data, spans, context=30.0), "video")])
-        assert isinstance(stream, Stream)
+        ((_, stream),) = pool.map([(0, SpanStream(data, spans, context=30.0), "video")])
+        assert isinstance(stream, SpanStream)
         came = sum(len(part) for part in stream)
         result = stream.result()
         assert isinstance(result, Decoded) and result.times is not None and result.seen is not None
@@ -59,7 +59,7 @@ def measure(data: bytes, captions: int) -> dict[str, Any]:
 
 def main() -> None:
     data = three_hours()
-    table([measure(data, captions) for captions in (20, 200, 2000)], f"three hours, {len(data) / 2**20:.0f} MB")
+    print_table([measure(data, captions) for captions in (20, 200, 2000)], f"three hours, {len(data) / 2**20:.0f} MB")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""How well mismatched pairs are found on real photos, by which statistic, and whether p_mismatch means what it says.
+"""Compare statistics that find mismatched pairs on real photos, and check the calibration of p_mismatch.
 
     python -m tests.bench.mismatch_flickr8k [--rates 0.05 0.2 0.4]
 
-Plants five kinds of noise (tests/bench/noise.py) into the half of the validation photos of Flickr8k that no setting was
-chosen on, with one caption each and with five, and compares the raw cosine, a Gaussian mixture on it (NCR), LEMoN, the
+Plants five kinds of noise (tests/bench/noise.py) into the half of the validation photos of Flickr8k on which no setting
+was chosen, with one caption each and with five. Compares the raw cosine, a Gaussian mixture on it (NCR), LEMoN, the
 margin over rivals, and the product's own statistic with and without words. Every threshold is chosen without labels.
 Writes bench-results/mismatch_flickr8k.json.
 """
@@ -35,7 +35,7 @@ Found = tuple[Doubles, Doubles, float]  # score (low is suspicious), p_mismatch,
 
 
 def auroc(score: Doubles, spoiled: npt.NDArray[np.bool_]) -> float:
-    """Chance that a spoiled pair scores below a good one."""
+    """Probability that a spoiled pair scores below a good one."""
     return analyses.compute_auroc(-score, spoiled)
 
 
@@ -73,7 +73,7 @@ def mixture(score: Doubles, steps: int = 200) -> tuple[Doubles, float]:
 
 
 def lemon(ref: ReferenceSample) -> Doubles:
-    """LEMoN of a corpus's own pairs."""
+    """LEMoN of the pairs of a corpus."""
     return lemon_of(ref, ref)
 
 
@@ -84,7 +84,7 @@ def lemon_of(pairs: ReferenceSample, ref: ReferenceSample, neighbours: int = 30)
     distance in the other one, weighed by exp(-tau1 distance to the neighbour) exp(-tau2 the neighbour's own distance).
     """
     mine, theirs = ([one.visual.astype(np.float64), one.text.astype(np.float64)] for one in (pairs, ref))
-    own = 1 - np.einsum("nd,nd->n", *theirs)  # of the neighbours
+    own = 1 - np.einsum("nd,nd->n", *theirs)  # of the neighbors
     total: Doubles = 1 - np.einsum("nd,nd->n", *mine)
     for near, far in ((0, 1), (1, 0)):
         for start in range(0, len(pairs), 512):
@@ -99,7 +99,7 @@ def lemon_of(pairs: ReferenceSample, ref: ReferenceSample, neighbours: int = 30)
 
 
 def methods(ref: ReferenceSample, seed: int, vocabulary: Vocabulary | None = None) -> dict[str, Found]:
-    """Every method on one corpus: its score, its probability, its estimate of the share mismatched."""
+    """Score, probability and estimated mismatch share of each method on one corpus."""
     found = measure_pairs(ref.media, ref.text, ref.group, ref)
     i, j = draw_repairings(ref.group, np.random.default_rng(seed), 15_000)
     # no exclusion of the caption's own photo for re-pairings, as in the product
@@ -172,7 +172,7 @@ def main() -> None:
     from tests.conftest import SHARED
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rates", type=float, nargs="+", default=RATES, help="shares of captions that are spoiled")
+    parser.add_argument("--rates", type=float, nargs="+", default=RATES, help="shares of spoiled captions")
     photos = load_photos(SHARED)
     reported = part(photos, halves(photos)[1])
     rows = run(reported, encoder(SHARED), parser.parse_args().rates)
@@ -182,7 +182,9 @@ def main() -> None:
         "rows": rows,
         "flagged_without_noise": {name: float((p >= 0.5).mean()) for name, (_, p, _) in clean.items()},
     }
-    print_table([{"method": name, "flagged at 0% noise": share} for name, share in results["flagged_without_noise"].items()])
+    print_table(
+        [{"method": name, "flagged at 0% noise": share} for name, share in results["flagged_without_noise"].items()]
+    )
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "mismatch_flickr8k.json").write_text(json.dumps(results, indent=1))
 

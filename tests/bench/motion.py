@@ -1,10 +1,10 @@
-"""Facts of motion against the truth: cuts of generated films, clips of several scenes, and what looking closely costs.
+"""Compare motion facts with the truth: cuts of generated films, clips of several scenes, and the cost of --motion.
 
     python -m tests.bench.motion [cuts] [scenes] [cost]
 
-`cuts`: films of Flickr8k's photos with pans and zooms of all speeds, things that pass by, flashes, and cuts in between;
-encoded as H.264 and decoded again. `scenes`: the demo's clips, those of one scene and those of three. `cost`: processor
-seconds on one thread of the sweep of a video (12 frames, decoded and encoded by ViT-B-32) without and with `--motion`.
+`cuts`: films of Flickr8k photos with pans and zooms of all speeds, objects that pass by, flashes and cuts, encoded as
+H.264 and decoded again. `scenes`: the demo's clips of one scene and of three. `cost`: processor seconds on one thread
+of the sweep of a video (12 frames, decoded and encoded by ViT-B-32) without and with `--motion`.
 """
 
 import io
@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from auditor.console import table
-from auditor.demo.scene_clips import Clip, encode, imagine_shot
-from auditor.demo.scene_clips import film as demo_film
+from auditor.console import print_table
+from auditor.demo.scene_clips import Clip, encode_mp4, imagine_shot
+from auditor.demo.scene_clips import draw_clip as demo_film
 from model.pixels import Pixels
-from model.video.motion import Motion
 from model.video.video_decode import decode_frames
+from model.video.video_facts import Motion
 from tests.conftest import SHARED
-from tests.support.clips import film
+from tests.support.clips import encode_clip
 
 SIZE = (160, 120)
 FILMS, RATE, NEAR = 120, 25, 0.1  # films; frames a second; seconds within which a cut is found
@@ -42,7 +42,7 @@ def photos() -> list[Image.Image]:
 
 
 def scene(pool: list[Image.Image], length: int, rng: random.Random) -> Iterator[Pixels]:
-    """A photo that is panned and zoomed over; something passes before a third, and a tenth has a flash."""
+    """A photo that is panned and zoomed; an object passes in a third of the scenes, a tenth has a flash."""
     wide = rng.choice(pool).resize((240, 180))
     x, y, dx, dy = rng.uniform(0, 80), rng.uniform(0, 60), rng.uniform(-4, 4), rng.uniform(-2, 2)
     zoom = rng.choice((0.0, rng.uniform(-0.004, 0.004)))
@@ -60,7 +60,7 @@ def scene(pool: list[Image.Image], length: int, rng: random.Random) -> Iterator[
 
 
 def bounce(value: float, most: float) -> float:
-    """To and fro between 0 and `most`."""
+    """Back and forth between 0 and `most`."""
     return abs((value + most) % (2 * most) - most) if most > 0 else 0.0
 
 
@@ -77,7 +77,7 @@ def cuts() -> None:
         lengths = [rng.randint(12, 60) for _ in range(rng.randint(1, 6))]
         parts = (picture for length in lengths for picture in scene(pool, length, rng))
         true = [float(at) / RATE for at in np.cumsum(lengths)[:-1]]
-        found = list(looked_at(film(parts, rate=RATE)).cuts or ())
+        found = list(looked_at(encode_clip(parts, rate=RATE)).cuts or ())
         for at in true:
             near = min(found, key=lambda one: abs(one - at), default=None)
             if near is not None and abs(near - at) <= NEAR:
@@ -89,7 +89,7 @@ def cuts() -> None:
         false += len(found)
     row = {"films": FILMS, "cuts": hit + missed, "found": hit, "missed": missed, "false": false}
     score = {"F1": 2 * hit / (2 * hit + false + missed), "median error, s": float(np.median(errors))}
-    table([row | score], f"cuts of films of photos, found within {NEAR} s")
+    print_table([row | score], f"cuts of films of photos, found within {NEAR} s")
 
 
 def scenes() -> None:
@@ -99,10 +99,10 @@ def scenes() -> None:
         for number in range(count):
             rng = random.Random(FIRST + 1000 * shots + number)
             clips.append(Clip(tuple(imagine_shot(rng) for _ in range(shots))))
-        found[name] = [len(looked_at(encode(demo_film(clip))).cuts or ()) for clip in clips]
+        found[name] = [len(looked_at(encode_mp4(demo_film(clip))).cuts or ()) for clip in clips]
     rows = [{"clips": name, "of": len(n), "with a cut": f"{np.mean(np.array(n) > 0):.1%}"} for name, n in found.items()]
     exact = np.mean(np.array(found["three scenes"]) == 2)
-    table(rows, f"clips of the demo; both cuts of three scenes are found in {exact:.1%}")
+    print_table(rows, f"clips of the demo; both cuts of three scenes are found in {exact:.1%} of the clips")
 
 
 def seconds(work: Callable[[], Any], rounds: int = 3) -> float:
@@ -127,12 +127,12 @@ def cost() -> None:
     encoding = seconds(lambda: tower.encode_images(pixels))
     rows = []
     for name, size, length in (("240p", (320, 240), 15), ("480p", (854, 480), 10), ("1080p", (1920, 1080), 10)):
-        data = film((picture(*size, number) for number in range(length * RATE)), rate=RATE)
+        data = encode_clip((picture(*size, number) for number in range(length * RATE)), rate=RATE)
         plain = seconds(lambda: decode_frames(data, 12, spec=tower.pixels))  # noqa: B023
         close = seconds(lambda: decode_frames(data, 12, spec=tower.pixels, motion=True))  # noqa: B023
         more = {"decode": plain, "with --motion": close, "encode": encoding}
         rows.append({"clip": f"{name}, {length} s", **more, "dearer by": f"{(close - plain) / (plain + encoding):.0%}"})
-    table(rows, "processor seconds of a video, one thread")
+    print_table(rows, "processor seconds per video, one thread")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Ways to spoil the captions of real photos, from easy to hard, for the benchmarks of mismatch.
+"""Spoil the captions of real photos, from easy to hard, for the benchmarks of mismatch.
 
-random: the caption of another photo. shared: the whole caption of a photo whose caption shares a noun (the noise of
-LEMoN). image: a caption of one of the 2nd to 6th most similar photos. similar: one of the 2nd to 6th nearest captions
-of other photos. noun: one noun swapped for another.
+random: the caption of another photo. shared: the caption of a photo whose caption shares a noun (the noise of LEMoN).
+image: a caption of one of the 2nd to 6th most similar photos. similar: one of the 2nd to 6th nearest captions of other
+photos. noun: one noun is replaced by another.
 """
 
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from auditor.score.statistics.rivals import Reference
-from auditor.score.statistics.siblings import siblings_of
+from auditor.score.statistics.rivals import ReferenceSample
+from auditor.score.statistics.siblings import collect_siblings
 from auditor.vectors import Ints, MediaVectors
 from tests.bench.flickr8k import Encode, Photos, nouns, swap_noun, words
 
@@ -21,14 +21,14 @@ KINDS = ("random", "shared", "image", "similar", "noun")
 
 @dataclass(frozen=True)
 class Spoiled:
-    """Photos some of whose captions are wrong, and which."""
+    """Photos with some wrong captions, and which captions are wrong."""
 
     photos: Photos
     wrong: npt.NDArray[np.bool_]  # (P,)
 
 
 def part(photos: Photos, chosen: Sequence[int] | Ints, captions: int | None = None, seed: int = 0) -> Photos:
-    """Some of the photos with all or so many random ones of their captions."""
+    """Some of the photos with all of their captions, or this many random ones."""
     generator = np.random.default_rng(seed)
     rows: list[int] = []
     for photo in chosen:
@@ -46,7 +46,7 @@ def part(photos: Photos, chosen: Sequence[int] | Ints, captions: int | None = No
 
 
 def halves(photos: Photos, seed: int = 7) -> tuple[Ints, Ints]:
-    """The half of the photos that settings were chosen on, and the half that is reported."""
+    """The half of the photos on which settings were chosen, and the half that is reported."""
     order = np.random.default_rng(seed).permutation(len(photos.keys))
     return np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
 
@@ -75,7 +75,7 @@ def spoil(photos: Photos, kind: str, rate: float, seed: int, encode: Encode | No
 
 
 def swap_nouns(captions: list[str], order: Ints, wanted: int, generator: np.random.Generator) -> list[int]:
-    """Swap a noun in so many captions, in place; returns which."""
+    """Swap a noun in this many captions, in place, and return which."""
     known = nouns(captions)
     chosen: list[int] = []
     for row in order:
@@ -88,7 +88,7 @@ def swap_nouns(captions: list[str], order: Ints, wanted: int, generator: np.rand
 
 @dataclass(frozen=True)
 class Draw:
-    """Draws the caption that takes the place of another."""
+    """Draws the caption that replaces another."""
 
     photos: Photos
     named: list[set[str]]  # (P) the nouns of each caption
@@ -99,7 +99,7 @@ class Draw:
         return Draw(photos, [set(words(caption)) & known for caption in photos.captions])
 
     def other(self, kind: str, row: int, generator: np.random.Generator) -> int | None:
-        """A caption of another photo; None where there is none of the kind."""
+        """A caption of another photo, or None if there is none of this kind."""
         photos = self.photos
         apart = photos.media != photos.media[row]
         if kind == "similar":
@@ -115,8 +115,8 @@ class Draw:
         return int(generator.choice(found)) if len(found) else None
 
 
-def reference_of(photos: Photos) -> Reference:
-    """All pairs as the reference of themselves, with siblings where photos have several captions."""
+def reference_of(photos: Photos) -> ReferenceSample:
+    """All pairs as their own reference, with siblings if photos have several captions."""
     media = MediaVectors(photos.visual[photos.media])
-    siblings = siblings_of(photos.media, photos.text, media.own_similarity(photos.text))
-    return Reference(media, photos.text, photos.media, photos.scale, photos.captions, siblings)
+    siblings = collect_siblings(photos.media, photos.text, media.own_similarity(photos.text))
+    return ReferenceSample(media, photos.text, photos.media, photos.scale, photos.captions, siblings)

@@ -1,4 +1,4 @@
-"""One ViT-B/32 with random weights, as open_clip and as Hugging Face's CLIP read it (for tests.bench.peers)."""
+"""Write one ViT-B/32 with random weights for open_clip and for Hugging Face's CLIP (for tests.bench.peers)."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ PLAIN = {
 
 
 def write_models(root: Path) -> None:
-    """open_clip/ and hf/ under `root`, with the same weights."""
+    """Write open_clip/ and hf/ under `root`, with the same weights."""
     torch.manual_seed(0)
     model = open_clip.create_model(NAME)
     state = {name: tensor.detach() for name, tensor in model.state_dict().items()}
@@ -54,7 +54,7 @@ def save(folder: Path, state: dict[str, Tensor], name: str, files: dict[str, Any
 
 
 def converted(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """open_clip's tensors by the names of Hugging Face's CLIPModel."""
+    """open_clip's tensors under the names of Hugging Face's CLIPModel."""
     made = {theirs: state[mine] for mine, theirs in PLAIN.items()}
     made["text_projection.weight"] = state["text_projection"].T
     made["visual_projection.weight"] = state["visual.proj"].T

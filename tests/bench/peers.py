@@ -1,7 +1,7 @@
-"""Ours beside clip-retrieval and data-juicer in one run: the same photos, the same ViT-B/32, the same random weights.
+"""Compare this auditor with clip-retrieval and data-juicer: the same photos, ViT-B/32 and random weights.
 
-Installs each of the two into an environment of its own (bench-results/peers; several GB, once), makes a corpus of 300
-real photos of which five are broken, runs every tool on it on two cores, and a second time until kill -9 half-way.
+Installs each peer into its own environment (bench-results/peers; several GB, once), makes a corpus of 300 real photos
+of which five are broken, runs each tool on two cores, and runs it again until kill -9 halfway.
 
     python -m tests.bench.peers [PHOTOS]
 """
@@ -22,14 +22,14 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from auditor.console import table
+from auditor.console import print_table
 from tests.bench.peer_model import write_models
 from tests.conftest import SHARED
 from tests.support.corpora import write_tar
 
 RESULTS = Path("bench-results")
 PLACE = (RESULTS / "peers").resolve()
-# Steps of an installation; what comes second is missing in what the packages ask for, or contradicts it.
+# Steps of an installation. The second adds requirements that the packages do not declare, or contradict.
 PEERS = {
     "clip-retrieval": [["clip-retrieval==2.45.0"], ["setuptools<70"]],
     "data-juicer": [["py-data-juicer==1.6.1", "torch", "torchvision", "transformers"], ["aiohttp"]],
@@ -49,11 +49,11 @@ BROKEN: list[Callable[[bytes], bytes]] = [
 class Tool:
     name: str
     command: Callable[[Path], list[str]]  # by the folder of its output
-    keys: Callable[[Path], int]  # how many of the input stand in what it wrote, with a result or a reason
+    keys: Callable[[Path], int]  # number of inputs in its output, with a result or a reason
 
 
 def environment(name: str) -> Path:
-    """The programs of a peer; installed where they are not yet."""
+    """The programs of a peer, which is installed if it is missing."""
     place = PLACE / name
     if not (place / "done").exists():
         print(f"installing {name} into {place}", flush=True)
@@ -82,7 +82,7 @@ def photos(count: int) -> Iterator[tuple[str, bytes, str]]:
 
 
 def write_corpora(root: Path, count: int) -> None:
-    """The photos as tars, and as files with the list that data-juicer reads."""
+    """Write the photos as tars, and as files with the list that data-juicer reads."""
     listed, samples = [], list(photos(count))
     (root / "files").mkdir(parents=True)
     for key, data, text in samples:
@@ -156,7 +156,7 @@ def members(group: int) -> Iterator[Path]:
 
 
 def memory(group: int) -> float:
-    """MiB of all processes of a session; what they share is counted once."""
+    """MiB of all processes of a session; shared memory counts once."""
     total = 0
     for place in members(group):
         try:
@@ -168,7 +168,7 @@ def memory(group: int) -> float:
 
 
 def run(command: list[str], log: Path, until: float = LONGEST) -> dict[str, Any]:
-    """Run to the end, or kill -9 all of it after `until` seconds."""
+    """Run to the end, or kill -9 the whole session after `until` seconds."""
     threads = {"OMP_NUM_THREADS": "2", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     started, peak = time.monotonic(), 0.0
     with log.open("w") as file:
@@ -216,7 +216,7 @@ def main(count: int) -> None:
         for make in (ours, clip_retrieval, data_juicer):
             rows.append(measure(make(root), root, count))
             print(json.dumps(rows[-1]), flush=True)
-    table(rows, f"{count} photos, ViT-B/32, two threads each, load {load:.1f} before the run")
+    print_table(rows, f"{count} photos, ViT-B/32, two threads each, load {load:.1f} before the run")
     (RESULTS / "peers.json").write_text(json.dumps({"load": load, "rows": rows}, indent=1))
 
 

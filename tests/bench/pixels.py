@@ -1,8 +1,8 @@
-"""How many images a core decodes and fits, by size: Pillow (exact pixels), ours, and bare torchvision, in one run.
+"""Measure how many images a core decodes and fits, by size: Pillow (exact pixels), ours, and bare torchvision.
 
-Processor time of this process on one thread, the three in turns. Then the cosine of the embeddings to the exact ones
-(with the small real model, where it is), and how many images a second all cores feed to an encoder that takes none, by
-the clock and by the processor time that an image costs (which a busy machine changes less).
+Prints processor time of this process on one thread, the three in turns. Then the cosine of the embeddings to the exact
+ones (by the small real model, if available), and how many images per second all cores deliver to an encoder that costs
+nothing, by wall time and by processor time (which depends less on the load of the machine).
 
     python -m tests.bench.pixels [rates] [cosines] [fed]
 """
@@ -25,15 +25,16 @@ from PIL import Image
 from torch import Tensor
 
 from auditor.audit_folder.folder import Folder
-from auditor.console import table
+from auditor.console import print_table
 from auditor.corpus.open_corpus import open_corpus
-from auditor.sweep.languages import language
-from auditor.sweep.sweep import SweepConfig, Sweeper
+from auditor.sweep.languages import detect_language
+from auditor.sweep.sweep import Sweeper
+from auditor.sweep.sweep_config import SweepConfig
 from model import fast_pixels, pixels
 from model.backbone import Backbone, load_backbone
-from model.pixels import Limits, PixelSpec
+from model.pixels import DecodeLimits, PixelSpec
 from tests.conftest import SHARED
-from tests.support.corpora import caption, picture, write_random_model, write_tar
+from tests.support.corpora import make_caption, make_picture, write_random_model, write_tar
 
 RESULTS = Path("bench-results")
 SIZES = {(500, 375): 48, (1024, 768): 24, (2048, 1536): 8, (3264, 2448): 4}  # images of each
@@ -43,7 +44,7 @@ Decode = Callable[[bytes], npt.NDArray[np.uint8]]
 
 
 def photos() -> Iterator[Image.Image]:
-    """Real photos, over and over: of Flickr8k where it is, else generated ones."""
+    """Real Flickr8k photos, repeated, if available, else generated ones."""
     real = SHARED / "data/flickr8k/val-00000.tar"
     while True:
         if real.is_file():
@@ -53,11 +54,11 @@ def photos() -> Iterator[Image.Image]:
                     if file is not None:
                         yield Image.open(io.BytesIO(file.read()))
         else:
-            yield from (Image.open(io.BytesIO(picture(i, (340, 256)))) for i in range(256))
+            yield from (Image.open(io.BytesIO(make_picture(i, (340, 256)))) for i in range(256))
 
 
 def mosaic(source: Iterator[Image.Image], width: int, height: int) -> bytes:
-    """A JPEG with the detail of real photos at any size: photos side by side, each at the size it has."""
+    """A JPEG of any size with the detail of real photos, which are tiled at their own size."""
     canvas = Image.new("RGB", (width, height))
     top = 0
     while top < height:
@@ -73,15 +74,15 @@ def mosaic(source: Iterator[Image.Image], width: int, height: int) -> bytes:
 
 
 def exact(data: bytes) -> npt.NDArray[np.uint8]:
-    return pixels.decode_and_fit(data, SPEC, Limits())[0]
+    return pixels.decode_and_fit(data, SPEC, DecodeLimits())[0]
 
 
 def ours(data: bytes) -> npt.NDArray[np.uint8]:
-    return fast_pixels.decode_and_fit(data, SPEC, Limits())[0]
+    return fast_pixels.decode_and_fit(data, SPEC, DecodeLimits())[0]
 
 
 def bare_torchvision(data: bytes) -> npt.NDArray[np.uint8]:
-    """No checks, no orientation, no odd modes: the least that gives such pixels."""
+    """torchvision without checks, orientation and unusual modes: the minimum that gives such pixels."""
     from torchvision.io import decode_jpeg
     from torchvision.transforms.v2 import functional
 
@@ -91,7 +92,7 @@ def bare_torchvision(data: bytes) -> npt.NDArray[np.uint8]:
 
 
 def decode_alone(data: bytes) -> npt.NDArray[np.uint8]:
-    """libjpeg-turbo at full size and nothing else: what no exact way is faster than."""
+    """Only libjpeg-turbo at full size: the lower limit of any exact method."""
     from simplejpeg import decode_jpeg
 
     return decode_jpeg(data)  # type: ignore[no-any-return]
@@ -132,7 +133,7 @@ def rates() -> list[dict[str, object]]:
 
 
 def cosines() -> list[dict[str, object]]:
-    """The least cosine between embeddings of exact and of fast pixels."""
+    """The smallest cosine between embeddings of exact and of fast pixels."""
     model = SHARED / "models/flickr8k-lite"
     if not model.is_dir():
         return []
@@ -142,14 +143,16 @@ def cosines() -> list[dict[str, object]]:
     for size in ((1024, 768), (2048, 1638), (3264, 2448)):
         files = [mosaic(source, *size) for _ in range(16)]
         slow, fast = (
-            torch.cat([backbone.encode_images(way(data, backbone.pixels, Limits())[0][None].copy()) for data in files])
+            torch.cat(
+                [backbone.encode_images(way(data, backbone.pixels, DecodeLimits())[0][None].copy()) for data in files]
+            )
             for way in (pixels.decode_and_fit, fast_pixels.decode_and_fit)
         )
         found = (slow * fast).sum(dim=1)
         rows.append(
             {
                 "size": f"{size[0]}x{size[1]}",
-                "decoded_at_1_to": fast_pixels.reduction(backbone.pixels, size),
+                "decoded_at_1_to": fast_pixels.choose_reduction(backbone.pixels, size),
                 "least_cosine": float(found.min()),
                 "mean_cosine": float(found.mean()),
             }
@@ -158,7 +161,7 @@ def cosines() -> list[dict[str, object]]:
 
 
 class Instant(Backbone):
-    """An encoder that takes a batch at once, as a fast GPU nearly does."""
+    """An encoder that finishes a batch at once, almost like a fast GPU."""
 
     def encode_images(self, pixels: npt.NDArray[np.uint8] | Tensor) -> Tensor:
         return torch.ones(len(pixels), self.dim)
@@ -168,7 +171,7 @@ class Instant(Backbone):
 
 
 def processor_seconds(pids: list[int]) -> float:
-    """Of this process and others."""
+    """Processor seconds of this process and others."""
     ticks = 0
     for pid in pids:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -177,18 +180,18 @@ def processor_seconds(pids: list[int]) -> float:
 
 
 def fed(exact_pixels: bool, size: tuple[int, int], count: int = 600) -> dict[str, object]:
-    """Images a second from tar files to an encoder that costs nothing, on all cores of this machine."""
+    """Images per second from tar files to an encoder that costs nothing, on all cores of this machine."""
     source = photos()
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)
         made = load_backbone(write_random_model(root / "model"))
         backbone = Instant(made.spec, made.model, made.tokenizer, SPEC, made.config, pretrained=True)
         some = [mosaic(source, *size) for _ in range(12)]
-        rows = ((f"{i:05d}", {"jpg": some[i % 12], "txt": caption(i).encode()}) for i in range(count))
+        rows = ((f"{i:05d}", {"jpg": some[i % 12], "txt": make_caption(i).encode()}) for i in range(count))
         write_tar(root / "c/0.tar", rows)
         with Sweeper(backbone, Folder(root / "out"), SweepConfig(exact_pixels=exact_pixels, batch_size=256)) as sweeper:
             list(sweeper.pool.map([(None, some[0], "image")] * 8))
-            language("a detector that is loaded once, however many captions there are")
+            detect_language("a detector that is loaded once, however many captions there are")
             pids = sweeper.pool.pids
             started, used = time.perf_counter(), processor_seconds(pids)
             (report,) = sweeper.sweep(open_corpus(str(root / "c")).shards)
@@ -204,19 +207,19 @@ def fed(exact_pixels: bool, size: tuple[int, int], count: int = 600) -> dict[str
 
 
 def main() -> None:
-    warnings.simplefilter("ignore")  # torchvision's decoders are deprecated; they are here to be compared with
+    warnings.simplefilter("ignore")  # torchvision's decoders are deprecated, but serve as a comparison
     torch.set_num_threads(1)
     asked = sys.argv[1:] or ["rates", "cosines", "fed"]
     found: dict[str, list[dict[str, object]]] = {}
     if "rates" in asked:
         found["rates"] = rates()
-        table(found["rates"], "images a second per core, decoded and fitted to 224")
+        print_table(found["rates"], "images per second and core, decoded and fitted to 224")
     if "cosines" in asked:
         found["cosines"] = cosines()
-        table(found["cosines"], "embeddings of fast pixels against exact ones")
+        print_table(found["cosines"], "embeddings of fast pixels against exact ones")
     if "fed" in asked:
         found["fed"] = [fed(way, size) for size in ((500, 375), (1024, 768)) for way in (True, False)]
-        table(found["fed"], "images a second that this machine feeds to an encoder that costs nothing, two decoders")
+        print_table(found["fed"], "images per second delivered to an encoder that costs nothing, two decoders")
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "pixels.json").write_text(json.dumps(found, indent=1))
 

@@ -1,9 +1,9 @@
-"""How many planted faults are found, with which ends, and how right repairs are: generated corpora and Flickr8k photos.
+"""Measure how many planted faults are found, and how accurate their ends and repairs are.
 
     python -m tests.bench.planted_faults --shared ../shared
 
-Photos are those of the validation shard, one caption each unless --captions 5; faults are planted in their stored
-embeddings. Half of the photos served to choose the settings (seeds below 100), all seeds here are others.
+Faults are planted in stored embeddings: generated corpora and Flickr8k photos of the validation shard, with one caption
+each unless --captions 5. Half of the photos served to choose the settings (seeds below 100); the seeds here are others.
 """
 
 import json
@@ -16,15 +16,28 @@ from pathlib import Path
 import click
 import numpy as np
 
-from auditor.demo.scenes import draw, imagine
-from auditor.faults.corpus_window import mean_captions
-from auditor.faults.find_faults import explained_by
+from auditor.demo.scenes import draw_scene, imagine_scene
+from auditor.faults.corpus_window import average_captions
+from auditor.faults.find_faults import mark_explained
 from auditor.faults.mixed_blocks import find_blocks
-from auditor.faults.pairing_evidence import Reference, Scene, fit_evidence, own_scores, random_scores
-from auditor.faults.repair import matched
-from auditor.faults.shifted_stretches import Run, band, chance_of, joined, shard_runs, significant
+from auditor.faults.pairing_evidence import (
+    ReferencePairs,
+    SampleVectors,
+    fit_evidence,
+    score_own_pairs,
+    score_random_pairs,
+)
+from auditor.faults.repair import assign_with_confidence
+from auditor.faults.shifted_stretches import (
+    ShiftedStretch,
+    compute_band,
+    estimate_chance,
+    find_shard_stretches,
+    join_stretches,
+    select_significant,
+)
 from auditor.vectors import Floats, Ints
-from tests.support.planted import SCALE, invented
+from tests.support.planted import SCALE, make_embeddings
 
 LENGTHS = (8, 12, 20, 50)
 Pairs = tuple[Floats, Floats]
@@ -50,25 +63,25 @@ def photos(shared: Path, captions: int) -> Corpus:
     found = load_photos(shared)
     rank = np.arange(len(found.media)) - np.searchsorted(found.media, found.media)
     chosen = rank < captions
-    text = mean_captions(found.text[chosen], found.media[chosen], len(found.visual))
+    text = average_captions(found.text[chosen], found.media[chosen], len(found.visual))
     return Corpus(f"photos, {captions} caption(s) each", found.visual, text, found.scale)
 
 
-def look(corpus: Corpus, source: Ints) -> tuple[list[Run], list[tuple[str, int, int]]]:
-    """Runs and blocks of the corpus as one shard, with the captions of sample i those of source[i]."""
-    scene = Scene(corpus.visual, corpus.text[source], np.ones(len(source), bool))
-    reference = Reference(scene.visual, scene.text, corpus.scale)
-    evidence = fit_evidence(own_scores(scene, reference), random_scores(scene, reference))
-    chance = chance_of(scene, reference, evidence, times=4)
-    ratios = band(scene, reference, evidence)
-    shard = shard_runs(ratios, 0)
-    blocks = find_blocks(scene, ratios, explained_by(shard, ratios, chance), reference, evidence, chance)
-    runs = significant(joined([shard]), chance, len(scene))
+def look(corpus: Corpus, source: Ints) -> tuple[list[ShiftedStretch], list[tuple[str, int, int]]]:
+    """Runs and blocks of the corpus as one shard, in which sample i has the captions of source[i]."""
+    scene = SampleVectors(corpus.visual, corpus.text[source], np.ones(len(source), bool))
+    reference = ReferencePairs(scene.visual, scene.text, corpus.scale)
+    evidence = fit_evidence(score_own_pairs(scene, reference), score_random_pairs(scene, reference))
+    chance = estimate_chance(scene, reference, evidence, times=4)
+    ratios = compute_band(scene, reference, evidence)
+    shard = find_shard_stretches(ratios)
+    blocks = find_blocks(scene, ratios, mark_explained(shard, ratios, chance), reference, evidence, chance)
+    runs = select_significant(join_stretches([shard]), chance, len(scene))
     return runs, [(block.pattern, block.first, block.last) for block in blocks]
 
 
 def planted(kind: str, size: int, generator: np.random.Generator) -> tuple[Ints, list[tuple[int, int, int]]]:
-    """Where captions come from, and (first, last, offset) of what was planted: three of a kind in a corpus."""
+    """The source of each caption, and (first, last, offset) of the planted faults: three of a kind per corpus."""
     source = np.arange(size)
     placed = []
     for start in (size // 8, 3 * size // 8, 5 * size // 8):
@@ -112,19 +125,19 @@ def score_blocks(corpus: Corpus, kind: str, trials: int) -> Counter[str]:
 
 
 def score_repair(corpus: Corpus, sizes: tuple[int, ...]) -> Iterator[dict[str, object]]:
-    """Half of the samples teach the probabilities, blocks of the other half are mixed up."""
+    """Learn the probabilities on half of the samples, and permute blocks of the other half."""
     half = len(corpus.visual) // 2
     for size in sizes:
         mixed = corpus.shuffled(123)
-        scene = Scene(mixed.visual, mixed.text, np.ones(len(mixed.visual), bool))
-        reference = Reference(scene.visual[:half], scene.text[:half], corpus.scale)
+        scene = SampleVectors(mixed.visual, mixed.text, np.ones(len(mixed.visual), bool))
+        reference = ReferencePairs(scene.visual[:half], scene.text[:half], corpus.scale)
         block = scene.take(slice(half, half + size))
         yield repaired(corpus.name, block, scene.take(slice(0, half)), reference)
 
 
-def repaired(name: str, block: Scene, sound: Scene, reference: Reference) -> dict[str, object]:
-    """How right a mixed-up block comes back, and how right it says it is."""
-    found, sure = matched(block, sound, reference)
+def repaired(name: str, block: SampleVectors, sound: SampleVectors, reference: ReferencePairs) -> dict[str, object]:
+    """How right a repaired block is, and how right the repair says it is."""
+    found, sure = assign_with_confidence(block, sound, reference)
     right = found.medium == np.arange(len(block))
     kept = sure >= 0.9
     return {
@@ -137,37 +150,37 @@ def repaired(name: str, block: Scene, sound: Scene, reference: Reference) -> dic
 
 def drawn(checkpoint: str, captions: int, count: int = 1500) -> Corpus:
     """Scenes that the demo's model has not seen, encoded by it."""
-    from auditor.demo.scene_captions import describe
+    from auditor.demo.scene_captions import describe_scene
     from model.checkpoint import load_model
-    from model.pixels import fit_to
+    from model.pixels import fit_image
 
     backbone = load_model(checkpoint, "cpu").backbone
     pixels, text = [], []
     for number in range(count):
         generator = random.Random(f"planted faults/{number}")
-        scene = imagine(generator)
-        pixels.append(fit_to(backbone.pixels, draw(scene)))
-        text += [describe(scene, generator) for _ in range(captions)]
+        scene = imagine_scene(generator)
+        pixels.append(fit_image(backbone.pixels, draw_scene(scene)))
+        text += [describe_scene(scene, generator) for _ in range(captions)]
     parts = [backbone.encode_images(np.stack(pixels[at : at + 50])).numpy() for at in range(0, count, 50)]
     media = np.repeat(np.arange(count), captions)
-    vectors = mean_captions(backbone.encode_texts(text).numpy(), media, count)
+    vectors = average_captions(backbone.encode_texts(text).numpy(), media, count)
     return Corpus(f"demo, {captions} caption(s) each", np.concatenate(parts), vectors, backbone.logit_scale)
 
 
 def score_shard(corpus: Corpus, size: int, sound: int) -> dict[str, object]:
-    """A shard that is mixed up as a whole, with so many sound pairs beside it to learn from."""
-    scene = Scene(corpus.visual, corpus.text, np.ones(len(corpus.visual), bool))
+    """Repair a shard that is permuted as a whole, with this many sound pairs to learn from."""
+    scene = SampleVectors(corpus.visual, corpus.text, np.ones(len(corpus.visual), bool))
     others = scene.take(slice(size, size + sound))
-    reference = Reference(others.visual, others.text, corpus.scale)
+    reference = ReferencePairs(others.visual, others.text, corpus.scale)
     return repaired(corpus.name, scene.take(slice(0, size)), others, reference)
 
 
 @click.command()
 @click.option("--shared", type=click.Path(path_type=Path, exists=True))
-@click.option("--trials", default=10, show_default=True, help="Corpora of each kind, three faults in each.")
-@click.option("--demo", help="Only the repair of a permuted shard of the demo's scenes, with this checkpoint of it.")
+@click.option("--trials", default=10, show_default=True, help="Number of corpora of each kind, with three faults each.")
+@click.option("--demo", help="Measure only the repair of a permuted shard of the demo's scenes, with this checkpoint.")
 def main(shared: Path | None, trials: int, demo: str | None) -> None:
-    """Print one JSON object a line."""
+    """Print one JSON object per line."""
     if demo:
         for captions in (1, 3):
             scenes = drawn(demo, captions)
@@ -175,8 +188,8 @@ def main(shared: Path | None, trials: int, demo: str | None) -> None:
                 print(json.dumps(score_shard(scenes, size, sound)), flush=True)
         return
     corpora = [
-        Corpus("generated", *invented(1000, 50), SCALE),
-        Corpus("generated, hard", *invented(1000, 51, noise=2.0), SCALE),
+        Corpus("generated", *make_embeddings(1000, 50), SCALE),
+        Corpus("generated, hard", *make_embeddings(1000, 51, noise=2.0), SCALE),
     ]
     corpora += [photos(shared, captions) for captions in (1, 5)] if shared else []
     for corpus in corpora:

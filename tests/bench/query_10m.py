@@ -1,8 +1,8 @@
-"""Ten million rows: summary, histogram, worst 100 and a three-rule filter, against pandas reading it all.
+"""Query ten million rows: summary, histogram, worst 100 and a filter of three rules, compared with pandas.
 
 Run as `python -m tests.bench.query_10m [ROWS]`. The synthetic audit (a thousand Parquet files) is made once and kept in
-bench-results/cache. Each task runs in a process of its own, so that its peak memory is its own; processor seconds are
-given beside wall seconds, because on a busy machine only they can be compared.
+bench-results/cache. Each task runs in its own process, which gives its peak memory. Compare processor seconds if the
+machine is busy.
 """
 
 import json
@@ -20,12 +20,12 @@ RESULTS = Path("bench-results")
 ROWS = 10_000_000
 RULES: dict[str, Any] = {"max_p_mismatch": 0.1, "max_uncertainty_text": 0.6, "min_similarity": 0.3}
 ENOUGH = 12 * 2**30  # bytes that must be free before pandas may read everything
-LIMIT = "read the kept rows"  # every column of them, and nothing else: what an export to .parquet cannot be faster than
+LIMIT = "read the kept rows"  # all of their columns and nothing else: the lower limit of an export to .parquet
 TASKS = ("summary", "histogram", "worst 100", "filter to .npy", "filter to .parquet", LIMIT)
 
 
 def ours(task: str, path: str, out: str) -> int:
-    """Run one task as a user would, opening the audit included; returns rows kept or counted."""
+    """Run one task as a user would, including opening the audit, and return the rows kept or counted."""
     from auditor.audit import Audit
 
     audit = Audit(path)
@@ -41,22 +41,22 @@ def ours(task: str, path: str, out: str) -> int:
 
 
 def read_kept(path: str) -> int:
-    """Decode all columns of the rows that the filter keeps, by the same engine; returns how many there are."""
+    """Decode all columns of the rows that the filter keeps with the same engine, and return their number."""
     from auditor.keep.kept_rows import KeptRows
     from auditor.query.database import AuditDatabase
     from auditor.query.rules import Rules
-    from auditor.query.sandbox import name
+    from auditor.query.sandbox import quote_name
 
     with AuditDatabase(path) as database:
         kept = KeptRows(database, Rules.of(**RULES))
-        columns = ", ".join(f"count({name(column)})" for column in database.columns)
+        columns = ", ".join(f"count({quote_name(column)})" for column in database.columns)
         query = f"SELECT count(*) AS n, {columns} FROM reviewed AS samples WHERE {kept.condition}"
         found: int = database.rows(query)[0]["n"]
         return found
 
 
 def pandas_way(path: str, out: str) -> dict[str, Any]:
-    """Read all, mask, write: once read, each task on the frame in memory."""
+    """Read everything once, then run each task on the frame in memory."""
     import numpy as np
     import pandas as pd
 
@@ -96,7 +96,7 @@ def pandas_way(path: str, out: str) -> dict[str, Any]:
 
 
 def child(mode: str, path: str, out: str) -> None:
-    """In the process that is measured: the task, then what it took."""
+    """In the measured process: run the task and print its cost."""
     started = time.monotonic()
     found: dict[str, Any] = pandas_way(path, out) if mode == "pandas" else {"rows": ours(mode, path, out)}
     found["seconds"] = time.monotonic() - started
@@ -124,7 +124,7 @@ def free_bytes() -> int:
 
 
 def made_audit(rows: int) -> Path:
-    """The synthetic audit, made where it is not there yet."""
+    """The synthetic audit, made on first use."""
     from tests.support.synthetic import write_audit
 
     path = RESULTS / "cache" / f"audit-{rows}"
@@ -143,7 +143,7 @@ def main(rows: int) -> None:
     wait = free_bytes() < ENOUGH * rows / ROWS
     pandas = {"failed": "not run: too little free memory"} if wait else measure("pandas", path)
     table = [row(task, found[task], pandas) for task in TASKS]
-    console.table(table, f"{rows:,} rows, {os.cpu_count()} cores, load {load:.1f} before the run")
+    console.print_table(table, f"{rows:,} rows, {os.cpu_count()} cores, load {load:.1f} before the run")
     result = {"rows": rows, "cores": os.cpu_count(), "load": load, "rules": RULES, "auditor": found, "pandas": pandas}
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "query_10m.json").write_text(json.dumps(result, indent=1))

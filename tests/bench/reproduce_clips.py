@@ -1,8 +1,8 @@
-"""The paper's analyses on video: generated clips with five captions each, encoded by the demo's model.
+"""Run the paper's analyses on generated clips with five captions each, encoded by the demo's model.
 
-Run as `python -m tests.bench.reproduce_clips [TABLE ...]` after `make demo`, whose model in demo/model encodes them.
-The clips are written once to bench-results/cache/clips as WebDataset shards, encoded with 12 frames each, and
-every table of `auditor reproduce` is made of them. They are not MSR-VTT's videos; they go the way of MSR-VTT's videos.
+Run as `python -m tests.bench.reproduce_clips [TABLE ...]` after `make demo`, which trains the model in demo/model. The
+clips are written once to bench-results/cache/clips as WebDataset shards and encoded with 12 frames each. Every table of
+`auditor reproduce` is made from them. They are not MSR-VTT's videos, but take the same path through the program.
 """
 
 import io
@@ -23,21 +23,21 @@ TABLES = ("pearson", "removal", "trust", "deciles", "ablation", "prototypes", "e
 
 
 def clip(number: int) -> dict[str, bytes]:
-    """The members of one sample; the same for the same number."""
-    from auditor.demo.scene_clips import Clip, caption, encode, film, imagine_shot
+    """The files of one sample, which depend only on its number."""
+    from auditor.demo.scene_clips import Clip, describe_shot, draw_clip, encode_mp4, imagine_shot
 
     rng = random.Random(number)
     shot = imagine_shot(rng)
-    text = "\n".join(caption(shot, rng) for _ in range(CAPTIONS))
-    return {"mp4": encode(film(Clip((shot,)))), "txt": text.encode()}
+    text = "\n".join(describe_shot(shot, rng) for _ in range(CAPTIONS))
+    return {"mp4": encode_mp4(draw_clip(Clip((shot,)))), "txt": text.encode()}
 
 
 def write_shards(folder: Path) -> None:
-    """All or nothing: a folder of this name is complete, what a killed run left behind is not taken for it."""
+    """Write all shards or none: a folder of this name is complete."""
     partial = folder.with_name(f".part-{folder.name}")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    first = 10_000  # seeds of their own: none of the demo's scenes
+    first = 10_000  # other seeds than the demo's scenes
     with ProcessPoolExecutor() as pool:
         for split, count in CLIPS.items():
             for start in range(0, count, SHARD):
@@ -55,7 +55,7 @@ def write_shards(folder: Path) -> None:
 
 
 def main(tables: list[str]) -> None:
-    from auditor.cli import run
+    from auditor.cli import run_command_line
 
     if not MODEL.exists():
         raise SystemExit(f"{MODEL} is not there: `make demo` trains it")
@@ -65,7 +65,7 @@ def main(tables: list[str]) -> None:
         write_shards(folder)
     given = ["--data", str(folder), "--model", str(MODEL), "--seeds", "2", "--out", str(RESULTS / "clips")]
     for table in tables or TABLES:
-        code = run(["reproduce", table, *given])
+        code = run_command_line(["reproduce", table, *given])
         if code:
             raise SystemExit(code)
 

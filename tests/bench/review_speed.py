@@ -1,8 +1,8 @@
-"""How long a reviewer waits: from a key press to the next picture on the screen, in a real Chromium, 200 decisions.
+"""Measure how long a reviewer waits: from a key press to the next picture, in a real Chromium, 200 decisions.
 
-Run as `python -m tests.bench.review_speed AUDIT [DECISIONS]`, on a copy of the audit, so that it stays as it is. A key
-is pressed 0.5 s after the last picture: six times as fast as 200 decisions in ten minutes. The time is that of the
-browser's own clock, from the event of the key to the frame after the next picture has been decoded.
+Run as `python -m tests.bench.review_speed AUDIT [DECISIONS]`; it works on a copy of the audit. A key is pressed 0.5 s
+after the last picture, six times as fast as 200 decisions in ten minutes. The browser's clock measures the time from
+the key event to the frame after the next picture is decoded.
 """
 
 import json
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from auditor.audit import Audit
-from tests.support.browser import launched, serve, visit
+from tests.support.browser import launch_chromium, serve_dashboard, visit_page
 
 RESULTS = Path("bench-results")
 DECISIONS = 200
@@ -25,7 +25,7 @@ PAUSE = 500  # milliseconds
 
 
 def decide(page: Any, decisions: int) -> list[float]:
-    """Press a key for each decision; returns milliseconds to the next picture."""
+    """Press a key for each decision, and return milliseconds to the next picture."""
     for number in range(decisions):
         page.wait_for_selector(".review-cards .stage :is(img, video)")
         page.keyboard.press("gbu"[number % 3])
@@ -35,7 +35,7 @@ def decide(page: Any, decisions: int) -> list[float]:
 
 
 def kept(audit: Path, decisions: int) -> int:
-    """Marks in the audit, when all have arrived or a minute has passed."""
+    """Number of marks in the audit after all have arrived or a minute has passed."""
     for _ in range(120):
         with Audit(audit) as opened:
             found = opened.sql("SELECT count(*) AS n FROM reviews WHERE reviewer = 'bench'")["n"][0].as_py()
@@ -48,14 +48,14 @@ def kept(audit: Path, decisions: int) -> int:
 def main(source: str, decisions: int) -> None:
     from auditor import console
 
-    with tempfile.TemporaryDirectory() as folder, launched() as browser:
+    with tempfile.TemporaryDirectory() as folder, launch_chromium() as browser:
         audit = Path(shutil.copytree(source, Path(folder) / "audit"))
         (audit / "reviews.jsonl").unlink(missing_ok=True)
-        child, url = serve([audit], Path(folder))
+        child, url = serve_dashboard([audit], Path(folder))
         try:
             page = browser.new_page(viewport={"width": 1440, "height": 900})  # type: ignore[attr-defined]
             page.set_default_timeout(120_000)
-            visit(page, f"{url}/review?reviewer=bench&queue=random")
+            visit_page(page, f"{url}/review?reviewer=bench&queue=random")
             latencies = decide(page, decisions)
             marks = kept(audit, decisions)
         finally:
@@ -65,7 +65,7 @@ def main(source: str, decisions: int) -> None:
         name: float(np.quantile(latencies, q)) for name, q in (("median", 0.5), ("95%", 0.95), ("slowest", 1.0))
     }
     line = {"decisions": len(latencies), "marks kept": marks, **{k: f"{ms:.0f} ms" for k, ms in quantiles.items()}}
-    console.print_table([line], f"from key to next picture, load {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores")
+    console.print_table([line], f"key press to next picture, load {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores")
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "review_speed.json").write_text(json.dumps({**quantiles, "marks": marks, "load": os.getloadavg()}))
 

@@ -1,10 +1,10 @@
-"""What the evidence beside the similarity costs: the statistic of pairs, now and in an older checkout, in turns.
+"""Measure the scoring time of this checkout and of an older one, in turns.
 
     git worktree add --detach ../before bdf3134
     python -m tests.bench.scoring_speed --before ../before
 
-Both checkouts score the same pairs (five captions a medium, a reference of 4,096) in processes of their own, three
-rounds in turns; processor time of scoring alone, the least of the rounds. Writes bench-results/scoring_speed.json.
+Both checkouts score the same pairs (five captions per medium, a reference of 4,096) in their own processes, in three
+rounds. Prints the processor time of scoring alone, the best of the rounds. Writes bench-results/scoring_speed.json.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from auditor.console import table
+from auditor.console import print_table
 
 RESULTS = Path(__file__).resolve().parents[2] / "bench-results"
 HERE = Path(__file__).resolve().parents[2]
@@ -29,7 +29,7 @@ def unit(generator: np.random.Generator, rows: int) -> np.ndarray:
 
 
 def seconds() -> float:
-    """Processor time that this checkout takes to score the pairs, its text tower's words included where it has them."""
+    """Processor time of scoring the pairs in this checkout, including words if it scores them."""
     import time
 
     from auditor.score.statistics import mismatch, rivals
@@ -42,27 +42,31 @@ def seconds() -> float:
     text /= np.linalg.norm(text, axis=1, keepdims=True)
     chosen = np.sort(generator.choice(PAIRS, REFERENCE, replace=False))
     if not hasattr(rivals, "Hubs"):  # the older checkout
-        reference = rivals.Reference(MediaVectors(visual[chosen]), text[chosen], group[chosen], 20.0)
+        reference = rivals.ReferenceSample(MediaVectors(visual[chosen]), text[chosen], group[chosen], 20.0)
         model = mismatch.fit_mismatch(reference, captions=PAIRS, draws=10_000)
         started = time.process_time()
-        measured = rivals.measure(MediaVectors(visual), text, group, reference, media=PAIRS // 5, captions=PAIRS)
+        measured = rivals.measure_pairs(MediaVectors(visual), text, group, reference, media=PAIRS // 5, captions=PAIRS)
         model.p(measured.mismatch_score)  # type: ignore[union-attr, attr-defined]
         return time.process_time() - started
-    from auditor.score.statistics.mismatch_statistic import judged
-    from auditor.score.statistics.siblings import siblings_of
+    from auditor.score.statistics.mismatch_statistic import compute_statistic
+    from auditor.score.statistics.siblings import collect_siblings
     from auditor.score.statistics.word_evidence import Vocabulary
 
     names = [f"{chr(97 + i % 26)}{chr(97 + i // 26 % 26)}{chr(97 + i // 676)}word" for i in range(WORDS)]
     captions = [" ".join(names[i] for i in generator.integers(0, WORDS, 6)) for _ in range(PAIRS)]
     media = MediaVectors(visual)
-    pairs = rivals.Reference(media, text, group, 20.0, captions, siblings_of(group, text, media.own_similarity(text)))
+    pairs = rivals.ReferenceSample(
+        media, text, group, 20.0, captions, collect_siblings(group, text, media.own_similarity(text))
+    )
     reference = pairs.take(chosen)
     vocabulary = Vocabulary(tuple(names), unit(generator, WORDS))
     model = mismatch.fit_mismatch(reference, captions=PAIRS, draws=10_000, words=vocabulary)
-    assert model is not None and model.judge is not None
+    assert model is not None and model.statistic is not None
     started = time.process_time()
-    measured = rivals.measure(media, text, group, reference, media=PAIRS // 5, captions=PAIRS, hubs=model.judge.hubs)
-    model.p(judged(model.judge, pairs, measured))
+    measured = rivals.measure_pairs(
+        media, text, group, reference, media=PAIRS // 5, captions=PAIRS, hubs=model.statistic.hubs
+    )
+    model.p(compute_statistic(model.statistic, pairs, measured))
     return time.process_time() - started
 
 
@@ -82,12 +86,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     if options.before is None:
-        print("nothing to compare with: --before names an older checkout")
+        print("name an older checkout with --before to compare with it")
         return
     rounds = [(in_checkout(options.before), in_checkout(HERE)) for _ in range(options.rounds)]
     before, now = (min(each) for each in zip(*rounds, strict=True))
     found = {"before": PAIRS / before, "now": PAIRS / now, "ratio": before / now}
-    table([{name: round(value, 2) for name, value in found.items()}], "pairs a second of one core")
+    print_table([{name: round(value, 2) for name, value in found.items()}], "pairs per second on one core")
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "scoring_speed.json").write_text(json.dumps(found, indent=1))
 

@@ -1,9 +1,9 @@
-"""How long an exact search takes: the nearest 20 of one million stored vectors of width 512, warm.
+"""Time an exact search for the nearest 20 of one million stored vectors of width 512, with a warm cache.
 
     python -m tests.bench.search_million [VECTORS]
 
-Writes the vectors as an audit keeps them (float16, a flat file that is mapped), then times queries one after another,
-and checks each answer against brute force in float32. Writes bench-results/search_million.json.
+Writes the vectors as an audit stores them (float16, a flat memory-mapped file), times queries one after another, and
+checks each answer against brute force in float32. Writes bench-results/search_million.json.
 """
 
 import json
@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from auditor.console import table
-from auditor.query.vector_scan import THREADS, nearest
+from auditor.console import print_table
+from auditor.query.search_index import THREADS, find_nearest
 
 WIDTH, QUERIES, BLOCK = 512, 7, 50_000
 RESULTS = Path(__file__).resolve().parents[2] / "bench-results"
@@ -39,7 +39,7 @@ def main() -> None:
         seconds, processor = [], []
         for query in queries:
             start, used = time.perf_counter(), time.process_time()
-            found = nearest(vectors, query, 20)
+            found = find_nearest(vectors, query, 20)
             seconds.append(time.perf_counter() - start)
             processor.append(time.process_time() - used)
             whole = np.concatenate(
@@ -47,8 +47,8 @@ def main() -> None:
             )
             assert np.allclose(found.similarity, np.sort(whole)[::-1][:20], atol=1e-6)
     row = {"vectors": count, "threads": THREADS, "median s": float(np.median(seconds[1:])), "worst s": max(seconds[1:])}
-    row |= {"median processor s": float(np.median(processor[1:]))}  # what counts on a machine that others use too
-    table([row])
+    row |= {"median processor s": float(np.median(processor[1:]))}  # the relevant figure on a shared machine
+    print_table([row])
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "search_million.json").write_text(json.dumps(row, indent=1))
 

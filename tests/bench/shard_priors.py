@@ -1,9 +1,9 @@
-"""Wrong decisions with and without the prior of the shard, where noise sits in few shards and where it does not.
+"""Count wrong decisions with and without the prior of the shard, for noise in few shards and for even noise.
 
     python -m tests.bench.shard_priors --shared ../shared
 
-1,000 pairs in 20 shards: photos of Flickr8k with one of their captions each, and generated ones. A decision is
-p_mismatch at 0.5; it is wrong where it differs from what was planted. Prints one JSON object a line.
+1,000 pairs in 20 shards: photos of Flickr8k with one caption each, and generated ones. A decision is p_mismatch at 0.5;
+it is wrong if it differs from the planted truth. Prints one JSON object per line.
 """
 
 import json
@@ -14,19 +14,19 @@ import click
 import numpy as np
 import numpy.typing as npt
 
-from auditor.score.shard_priors import EDGES, log_odds, priors_of, sharpened
+from auditor.score.shard_priors import EDGES, compute_priors, log_odds, shift_log_odds
 from auditor.score.statistics.mismatch import fit_mismatch
-from auditor.score.statistics.mismatch_statistic import judged
-from auditor.score.statistics.rivals import Reference, measure
+from auditor.score.statistics.mismatch_statistic import compute_statistic
+from auditor.score.statistics.rivals import ReferenceSample, measure_pairs
 from auditor.vectors import Floats, MediaVectors
-from tests.support.planted import SCALE, invented
+from tests.support.planted import SCALE, make_embeddings
 
 SHARDS, ROWS = 20, 50
 Rates = npt.NDArray[np.float64]
 
 
 def noises() -> Iterator[tuple[str, Rates]]:
-    """The share of wrong captions of each shard."""
+    """Share of wrong captions of each shard."""
     places = np.arange(SHARDS)
     yield "three shards 40%, others 2%", np.where(places % 7 == 2, 0.4, 0.02)
     yield "one shard 90%, others 5%", np.where(places == 4, 0.9, 0.05)
@@ -37,7 +37,7 @@ def noises() -> Iterator[tuple[str, Rates]]:
 def pairs(shared: Path | None, generator: np.random.Generator) -> tuple[Floats, Floats, float]:
     """Media and captions in random order."""
     if shared is None:
-        return *invented(SHARDS * ROWS, int(generator.integers(1 << 30)), noise=2.5), SCALE
+        return *make_embeddings(SHARDS * ROWS, int(generator.integers(1 << 30)), noise=2.5), SCALE
     from tests.bench.flickr8k import load_photos
 
     photos = load_photos(shared, SHARDS * ROWS)
@@ -54,15 +54,21 @@ def wrong(shared: Path | None, rates: Rates, seed: int) -> tuple[int, int, int]:
     moved = np.arange(len(text))
     chosen = generator.permutation(np.flatnonzero(generator.random(len(text)) < np.repeat(rates, ROWS)))
     moved[chosen] = np.roll(chosen, 1)
-    reference = Reference(MediaVectors(visual), text[moved], np.arange(len(text)), scale)
+    reference = ReferenceSample(MediaVectors(visual), text[moved], np.arange(len(text)), scale)
     model = fit_mismatch(reference)
-    assert model is not None and model.judge is not None
-    p = model.p(judged(model.judge, reference, measure(reference.media, reference.text, reference.group, reference)))
+    assert model is not None and model.statistic is not None
+    p = model.p(
+        compute_statistic(
+            model.statistic, reference, measure_pairs(reference.media, reference.text, reference.group, reference)
+        )
+    )
     by_shard = p.reshape(SHARDS, ROWS)
     counts = [np.histogram(np.clip(log_odds(row.astype(float)), EDGES[0], EDGES[-1]), EDGES)[0] for row in by_shard]
     names = [str(i) for i in range(SHARDS)]
-    priors = priors_of(names, np.stack(counts))
-    new = np.concatenate([sharpened(row, priors.get(name, 0.0)) for name, row in zip(names, by_shard, strict=True)])
+    priors = compute_priors(names, np.stack(counts))
+    new = np.concatenate(
+        [shift_log_odds(row, priors.get(name, 0.0)) for name, row in zip(names, by_shard, strict=True)]
+    )
     bad = moved != np.arange(len(text))
     return int(((p >= 0.5) != bad).sum()), int(((new >= 0.5) != bad).sum()), len(priors)
 

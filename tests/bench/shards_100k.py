@@ -1,10 +1,10 @@
-"""How far one driver goes: 1,000 to 100,000 tiny shards listed, placed, resumed and scored through the Ray engine.
+"""Measure how far one driver scales: 1,000 to 100,000 tiny shards listed, placed, resumed and scored with Ray.
 
     python -m tests.bench.shards_100k [--shards 1000 --shards 10000 --shards 100000] [--workers 2] [--no-score]
 
-The encoder does nothing, so what is left is what a shard costs by itself: listing, placing, opening, its files, its
-report. Time per shard and the driver's memory should not grow with the number of shards. One shard in fifty has a pair
-that can be decoded; the others are captions without a medium, which become rows like any other.
+The encoder does nothing, so only the cost of a shard itself remains: listing, placing, opening, its files, its report.
+Time per shard and the driver's memory should not grow with the number of shards. One shard in fifty has a pair that can
+be decoded; the others are captions without a medium, which also become rows.
 """
 
 import json
@@ -24,16 +24,18 @@ import torch
 
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.manifest import Manifest
-from auditor.console import table
+from auditor.console import print_table
 from auditor.corpus.open_corpus import open_corpus
+from auditor.run.audit_config import AuditConfig
 from auditor.run.ray_engine import Placement, RayEngine, SweepWorker
-from auditor.run.run_audit import AuditConfig, account, begin, sweep_corpus
+from auditor.run.run_audit import account_for_shards, begin_manifest, sweep_corpus
 from auditor.run.scoring import score_corpus
-from auditor.score.corpus_statistics import ScoreConfig
-from auditor.sweep.sweep import SweepConfig, Sweeper
-from model.checkpoint import Loaded
+from auditor.score.score_config import ScoreConfig
+from auditor.sweep.sweep import Sweeper
+from auditor.sweep.sweep_config import SweepConfig
+from model.checkpoint import LoadedModel
 from model.pixels import PixelSpec
-from tests.support.corpora import sample, write_tar
+from tests.support.corpora import make_sample, write_tar
 
 ROOT = Path(__file__).resolve().parents[2]
 DIM = 8
@@ -41,7 +43,7 @@ SOURCES = 200  # different tars; the others are links to them
 
 
 class Nothing:
-    """An encoder that encodes nothing: vectors from the size of what it is given."""
+    """An encoder that does nothing: its vectors depend only on the size of the input."""
 
     spec, fingerprint, dim, logit_scale, pixels = "nothing", "0" * 32, DIM, 100.0, PixelSpec(size=(32, 32))
 
@@ -54,7 +56,7 @@ class Nothing:
 
 
 class IdleWorker(SweepWorker):
-    """A worker with that encoder; all else is as in an audit."""
+    """A worker with that encoder; everything else is as in an audit."""
 
     def __init__(self, folder: Folder, config: SweepConfig):
         torch.set_num_threads(1)
@@ -63,10 +65,10 @@ class IdleWorker(SweepWorker):
 
 
 def write_shards(folder: Path, count: int) -> None:
-    """`count` tars of one sample, most of them links: what is measured is their number."""
+    """Write `count` tars of one sample, most of them links: only their number matters."""
     sources = folder.parent / f"sources-{count}"
     for index in range(SOURCES):
-        members = sample(index) if index % 50 == 0 else {"txt": b"a caption without a medium"}
+        members = make_sample(index) if index % 50 == 0 else {"txt": b"a caption without a medium"}
         write_tar(sources / f"{index}.tar", [(f"{index:06d}", members)])
     folder.mkdir()
     for index in range(count):
@@ -74,7 +76,7 @@ def write_shards(folder: Path, count: int) -> None:
 
 
 def resident() -> float:
-    """MB of memory that this process holds now."""
+    """MB of memory that this process uses now."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize() / 2**20
 
@@ -87,7 +89,7 @@ def timed(found: dict[str, float], name: str) -> Iterator[None]:
 
 
 def measure(place: Path, count: int, workers: int, scored: bool) -> dict[str, float]:
-    """One audit of `count` shards, then the same again, with everything done."""
+    """Audit `count` shards, then again with everything finished."""
     write_shards(place / f"corpus-{count}", count)
     folder = Folder(place / f"audit-{count}")
     sweep = SweepConfig(frames=1, decoders=1)
@@ -96,9 +98,9 @@ def measure(place: Path, count: int, workers: int, scored: bool) -> dict[str, fl
     found: dict[str, float] = {"shards": count, "memory_before_mb": resident()}
     with timed(found, "list_s"):
         corpus = open_corpus(audit.corpus)
-    manifest = begin(folder, corpus, Loaded(Nothing(), None), audit)  # type: ignore[arg-type]
+    manifest = begin_manifest(folder, corpus, LoadedModel(Nothing(), None), audit)  # type: ignore[arg-type]
     with timed(found, "sweep_s"):
-        account(corpus, sweep_corpus(folder, corpus, engine, audit, manifest), manifest)
+        account_for_shards(corpus, sweep_corpus(folder, corpus, engine, audit, manifest), manifest)
     found["memory_swept_mb"] = resident()
     with timed(found, "resume_s"):
         reports = sweep_corpus(folder, corpus, engine, audit, manifest)
@@ -127,10 +129,10 @@ def per_shard(found: dict[str, float]) -> dict[str, float]:
 @click.command()
 @click.option("--shards", type=int, multiple=True, default=[1_000, 10_000, 100_000], show_default=True)
 @click.option("--workers", default=2, show_default=True)
-@click.option("--score/--no-score", "scored", default=True, show_default=True, help="Score them too: the longest part.")
-@click.option("--place", type=click.Path(path_type=Path), help="Where to put them; a temporary folder by default.")
+@click.option("--score/--no-score", "scored", default=True, show_default=True, help="Also score the shards.")
+@click.option("--place", type=click.Path(path_type=Path), help="Folder for the shards [default: a temporary folder].")
 def main(shards: tuple[int, ...], workers: int, scored: bool, place: Path | None) -> None:
-    """Measure what a shard costs, for each number of shards."""
+    """Measure the cost per shard for each number of shards."""
     paths = {"env_vars": {"PYTHONPATH": str(ROOT)}}
     ray.init(
         "local",
@@ -145,7 +147,7 @@ def main(shards: tuple[int, ...], workers: int, scored: bool, place: Path | None
     with tempfile.TemporaryDirectory(dir=place) as folder:
         for count in shards:
             results.append(measure(Path(folder), count, workers, scored))
-            table([per_shard(found) for found in results], "per shard")
+            print_table([per_shard(found) for found in results], "per shard")
             output = ROOT / "bench-results" / "shards_100k.json"
             output.parent.mkdir(exist_ok=True)
             output.write_text(json.dumps({"workers": workers, "cores": os.cpu_count(), "runs": results}, indent=1))

@@ -1,11 +1,11 @@
-"""How fast stored embeddings are audited, against the bare matrix product that scoring cannot do without.
+"""Compare the speed of auditing stored embeddings with the matrix product that scoring cannot avoid.
 
     python -m tests.bench.stored_embeddings [ROWS]
 
-Writes ROWS (1,000,000) pairs of 2 x 512 float16 as DataComp's metadata in files of 25,000, audits them from disk, and
+Writes ROWS (1,000,000) pairs of 2 x 512 float16 as DataComp metadata in files of 25,000, audits them from disk, and
 multiplies the same shapes with NumPy in the same run: every medium with the captions of the reference and every caption
-with its media. Says pairs/s of both, their ratio, and the largest memory of this process and of one of its crew.
-Processor seconds, the crew's among them, stand beside wall seconds: on a busy machine only they can be compared.
+with its media. Prints pairs/s of both, their ratio, and the peak memory of this process and of a worker process.
+Compare processor seconds, which include those of the workers, if the machine is busy.
 """
 
 import os
@@ -18,9 +18,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from auditor.run.run_audit import AuditConfig, run_audit
-from auditor.score.corpus_statistics import ScoreConfig
-from tests.support.stored import datacomp_table, pairs
+from auditor.run.audit_config import AuditConfig
+from auditor.run.run_audit import run_audit
+from auditor.score.score_config import ScoreConfig
+from tests.support.stored import make_datacomp_table, make_pairs
 
 DIM, FILE = 512, 25_000
 
@@ -28,8 +29,8 @@ DIM, FILE = 512, 25_000
 def write(folder: Path, rows: int) -> None:
     for number in range(-(-rows // FILE)):
         count = min(FILE, rows - number * FILE)
-        pq.write_table(datacomp_table(count, number), folder / f"{number:04d}.parquet")
-        visual, text = pairs(count, DIM, seed=number)
+        pq.write_table(make_datacomp_table(count, number), folder / f"{number:04d}.parquet")
+        visual, text = make_pairs(count, DIM, seed=number)
         np.savez(folder / f"{number:04d}.npz", l14_img=visual.astype(np.float16), l14_txt=text.astype(np.float16))
 
 
@@ -45,7 +46,7 @@ def product_seconds(rows: int, reference: int) -> tuple[float, float]:
 
 
 def processor_seconds() -> float:
-    """Of this process and of all that it started and has seen end."""
+    """Processor seconds of this process and of its finished children."""
     used = os.times()
     return used.user + used.system + used.children_user + used.children_system
 
@@ -60,9 +61,10 @@ def main() -> None:
         began, busy = time.perf_counter(), processor_seconds()
         run_audit(AuditConfig(f"datacomp:{corpus}", f"{place}/audit", quiet=True))
         took, took_busy = time.perf_counter() - began, processor_seconds() - busy
-    own, crew = (resource.getrusage(who).ru_maxrss / 1024 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    processes = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    own, workers = (resource.getrusage(process).ru_maxrss / 1024 for process in processes)
     print(f"{rows:,} pairs: {rows / took:,.0f} pairs/s audited, {rows / bare:,.0f} pairs/s bare product")
-    print(f"ratio {bare / took:.2f}; largest memory {own:,.0f} MB, of a process of the crew {crew:,.0f} MB")
+    print(f"ratio {bare / took:.2f}; peak memory {own:,.0f} MB, of a worker process {workers:,.0f} MB")
     print(f"processor time {took_busy:.0f} s and {bare_busy:.0f} s: ratio {bare_busy / took_busy:.2f}")
 
 

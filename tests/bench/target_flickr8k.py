@@ -1,11 +1,11 @@
-"""Which target makes PAU's u find the queries that fail: the paper's h, or the perplexity of retrieval?
+"""Compare two targets of PAU's u by how well u finds failing queries: the paper's h and retrieval perplexity.
 
     python -m tests.bench.target_flickr8k
 
 Three folds of 500 Flickr8k photos that the encoder has not seen (val and ../shared/data/human): prototypes are fitted
-on the embeddings of two, and the third is reported: R@1 when the half that u calls most uncertain is removed, less R@1
-of all, in points. The gallery stays whole. Beside it what the perplexity itself reaches, among the photos fitted on
-and among those reported. Writes bench-results/target_flickr8k.json.
+on the embeddings of two, and the third is reported: the gain in R@1, in points, if the half with the highest u is
+removed. The gallery stays whole. For comparison: the gain by the perplexity itself, among the fitted photos and among
+the reported ones. Writes bench-results/target_flickr8k.json.
 """
 
 import json
@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from auditor.console import table
-from model.fit_prototypes import fit_prototypes, mean_similarity
+from auditor.console import print_table
+from model.fit_prototypes import fit_prototypes, measure_corpus_similarity
 from model.prototypes import HeadConfig
-from model.similarity import log_perplexity
+from model.similarity import compute_log_perplexity
 from tests.bench.flickr8k import load_photos
 
 RESULTS = Path(__file__).resolve().parents[2] / "bench-results"
@@ -31,7 +31,7 @@ PROTOTYPES = (8, 16, 32)
 
 @dataclass(frozen=True)
 class Fold:
-    """Unit vectors to fit on, and unit vectors to report with the photo of each caption."""
+    """Unit vectors to fit on, and unit vectors to report, with the photo of each caption."""
 
     fit_visual: Tensor
     fit_text: Tensor
@@ -41,7 +41,7 @@ class Fold:
     scale: float
 
     def gains(self, of_visual: Tensor, of_text: Tensor) -> tuple[float, float]:
-        """Points of R@1 gained by removing the half with the highest numbers: captions, photos."""
+        """Points of R@1 gained by removing the half with the highest values: captions, photos."""
         similarity = self.visual @ self.text.T
         captions = similarity.argmax(dim=0) == self.owner
         photos = self.owner[similarity.argmax(dim=1)] == torch.arange(len(self.visual))
@@ -67,7 +67,7 @@ def folds(shared: Path) -> Iterator[Fold]:
 
 
 def rankings(fold: Fold, seed: int) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """Name and numbers of photos and captions."""
+    """Name and values of photos and captions."""
     for target in ("h", "retrieval"):
         for count in PROTOTYPES:
             head = fit_prototypes(
@@ -79,12 +79,20 @@ def rankings(fold: Fold, seed: int) -> Iterator[tuple[str, Tensor, Tensor]]:
                 seed=seed,
             )
             yield f"u, {target}, K = {count}", head.uncertainty_visual(fold.visual), head.uncertainty_text(fold.text)
-    yield "h", mean_similarity(fold.visual, fold.fit_text), mean_similarity(fold.text, fold.fit_visual)
+    yield (
+        "h",
+        measure_corpus_similarity(fold.visual, fold.fit_text),
+        measure_corpus_similarity(fold.text, fold.fit_visual),
+    )
     for name, text, visual in (
         ("perplexity among those fitted on", fold.fit_text, fold.fit_visual),
         ("perplexity among those reported", fold.text, fold.visual),
     ):
-        yield name, log_perplexity(fold.visual, text, fold.scale), log_perplexity(fold.text, visual, fold.scale)
+        yield (
+            name,
+            compute_log_perplexity(fold.visual, text, fold.scale),
+            compute_log_perplexity(fold.text, visual, fold.scale),
+        )
 
 
 def main() -> None:
@@ -101,7 +109,7 @@ def main() -> None:
         rows.append(
             {"removed by": name, "captions": float(mean[0]), "photos": float(mean[1]), "folds": ", ".join(each)}
         )
-    table(rows, "points of R@1 gained by removing the most uncertain half")
+    print_table(rows, "points of R@1 gained by removing the most uncertain half")
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "target_flickr8k.json").write_text(json.dumps(rows, indent=1))
 

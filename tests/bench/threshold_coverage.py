@@ -1,8 +1,8 @@
-"""Do the 90% intervals of `auditor thresholds` cover? Every estimate at four cuts, of simulated corpora.
+"""Measure the coverage of the 90% intervals of `auditor thresholds`: every estimate at four cuts.
 
     python -m tests.bench.threshold_coverage [CORPORA]
 
-40 corpora of each sort by default, of seeds that the intervals were not tuned on. Writes
+40 simulated corpora of each kind by default, from seeds on which the intervals were not tuned. Writes
 bench-results/threshold_coverage.json.
 """
 
@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from auditor.console import table
-from auditor.keep.thresholds import NOTHING, Cut, PairCounts, count_scores, cuts
+from auditor.console import print_table
+from auditor.keep.thresholds import NOTHING, Cut, PairCounts, compute_cuts, count_scores
 from auditor.score.statistics import mismatch_statistic
 from auditor.score.statistics.mismatch import fit_mismatch
-from auditor.score.statistics.rivals import measure
-from tests.support.pairs import planted
+from auditor.score.statistics.rivals import measure_pairs
+from tests.support.pairs import make_planted_pairs
 
 Bools = npt.NDArray[np.bool_]
 SORTS = {  # media, captions each, noise of the captions
@@ -32,24 +32,24 @@ SORTS = {  # media, captions each, noise of the captions
 }
 RATES, AT = (0.03, 0.1, 0.3), (0.1, 0.3, 0.5, 0.9)
 ESTIMATES = ("precision", "caught", "lost", "left")
-FIRST_SEED = 100  # those below were used to choose CURVE
+FIRST_SEED = 100  # smaller seeds were used to choose CURVE
 RESULTS = Path(__file__).resolve().parents[2] / "bench-results"
 
 
 def judged(media: int, captions: int, noise: float, rate: float, seed: int) -> tuple[PairCounts, Bools, Bools]:
-    """What cut-offs need to know of a corpus, its p_mismatch, and which pairs are mismatched in truth."""
-    corpus = planted(media, rate, seed=seed, captions=captions, noise=noise)
+    """The statistics that cut-offs need, p_mismatch, and which pairs are really mismatched."""
+    corpus = make_planted_pairs(media, rate, seed=seed, captions=captions, noise=noise)
     reference = corpus.reference
     model = fit_mismatch(reference, seed=seed)
-    assert model is not None and model.judge is not None
-    score = mismatch_statistic.judged(
-        model.judge, reference, measure(reference.media, reference.text, reference.group, reference)
+    assert model is not None and model.statistic is not None
+    score = mismatch_statistic.compute_statistic(
+        model.statistic, reference, measure_pairs(reference.media, reference.text, reference.group, reference)
     )
     return count_scores(score, model), model.p(score), corpus.spoiled
 
 
 def truth(gone: Bools, spoiled: Bools) -> dict[str, float]:
-    """Every estimate as it is; NaN where there is nothing to take a share of."""
+    """Every estimate's true value; NaN if its denominator is zero."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return {
             "precision": float(np.divide((gone & spoiled).sum(), gone.sum())),
@@ -65,11 +65,11 @@ def holds(cut: Cut, name: str, value: float) -> bool | None:
 
 
 def coverage(sort: str, rate: float, corpora: int) -> dict[str, Any]:
-    """The share of intervals that hold the truth, and their mean width, of one sort of corpus."""
+    """Share of intervals that contain the truth, and their mean width, for one kind of corpus."""
     held, width = defaultdict(list), defaultdict(list)
     for seed in range(FIRST_SEED, FIRST_SEED + corpora):
         found, p, spoiled = judged(*SORTS[sort], rate, seed)
-        for cut in cuts(found, [*AT, NOTHING]):
+        for cut in compute_cuts(found, [*AT, NOTHING]):
             for name, value in truth(p >= np.float32(cut.p), spoiled).items():
                 what = "mismatched" if cut.p > 1 else name
                 answer = holds(cut, name, value) if cut.p <= 1 or name == "left" else None
@@ -94,7 +94,7 @@ def main() -> None:
     means = {
         name: float(np.mean([line[name] for line in lines])) for name in lines[0] if name not in ("corpus", "planted")
     }
-    table([*map(shown, lines), shown({"corpus": "all", "planted": float(np.mean(RATES)), **means})])
+    print_table([*map(shown, lines), shown({"corpus": "all", "planted": float(np.mean(RATES)), **means})])
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "threshold_coverage.json").write_text(json.dumps(lines, indent=1))
 
