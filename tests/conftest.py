@@ -1,4 +1,4 @@
-"""Fixtures for all tests. `shared` is the development data beside the checkout; its tests skip where it is not."""
+"""Fixtures for all tests. Tests with `shared`, the development data next to the checkout, skip if it is missing."""
 
 import os
 import signal
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-# Before torch is imported anywhere: the suite must never wait for a hub.
+# Set before torch is imported anywhere: the suite must never wait for a hub.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny tensors: a second thread only waits for the first
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -15,15 +15,15 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 if (
     signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-):  # started in a script's background: what tests start would inherit it
+):  # started in a script's background: child processes would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SHARED = Path(os.environ.get("PAU_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 
 
-# What takes longest starts first, so that no core waits at the end for one long file (seconds on an idle core).
+# The slowest files start first, so that no core waits for one of them at the end (seconds on an idle core).
 LONGEST = (
-    "demo/test_check_truth.py",  # 45: trains the small model that all of demo/ asks for
+    "demo/test_check_truth.py",  # 45: trains the small model of all tests in demo/
     "run/test_run_audit.py",  # 40
     "dashboard/test_browser.py",  # 40
     "score/statistics/test_mismatch.py",  # 20: encodes 200 photos for all of score/statistics/
@@ -45,7 +45,7 @@ TOGETHER = {
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several workers a file runs in one of them, together with the files that share what it makes."""
+    """With several workers, each file runs in one worker, together with the files that share its fixtures."""
     here = Path(__file__).parent
     rank = {name: place for place, name in enumerate(LONGEST)}
     for item in items:
@@ -64,7 +64,7 @@ def shared() -> Path:
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """Sums must not depend on how many threads the machine happens to have."""
+    """Sums must not depend on the number of threads of the machine."""
     import torch
 
     before = torch.get_num_threads()

@@ -1,4 +1,4 @@
-"""The comparison with the truth, on a real audit of a small generated corpus."""
+"""Comparison of a real audit of a small generated corpus with the planted defects."""
 
 import json
 from typing import Any
@@ -27,13 +27,13 @@ def test_every_row_of_the_audit_has_its_truth() -> None:
 @pytest.mark.parametrize(
     "defect", ["undecodable", "truncated", "missing_caption", "missing_media", "duplicate_key", "duplicate_media"]
 )
-def test_what_needs_no_model_is_found_without_exception(findings: DemoFindings, defect: str) -> None:
+def test_defects_that_need_no_model_are_all_found(findings: DemoFindings, defect: str) -> None:
     found = next(d for d in findings.defects if d.defect == defect)
     assert found.planted >= 1
     assert found.recall == 1.0
 
 
-def test_statuses_are_given_to_nothing_else(findings: DemoFindings) -> None:
+def test_sound_rows_have_no_error_status(findings: DemoFindings) -> None:
     for sign in findings.signs:
         if sign.sign.startswith("status"):
             assert sign.precision == 1.0
@@ -62,7 +62,7 @@ def test_the_truth_of_another_corpus_is_refused() -> None:
 
 
 def test_the_command_goes_on_with_a_finished_demo(capsys: pytest.CaptureFixture[str], findings: DemoFindings) -> None:
-    """The folder of the fixture is a quick demo of the same settings: nothing is drawn, trained or swept again."""
+    """The folder of the fixture is a quick demo with the same settings: nothing is drawn, trained or swept again."""
     out = tiny().config.out
     kept = [path for part in ("corpus", "model/best", "audit/embeddings") for path in (out / part).rglob("*.*")]
     before = {path: path.stat().st_mtime_ns for path in kept}
@@ -82,13 +82,13 @@ def test_other_settings_in_the_same_folder_are_refused(capsys: pytest.CaptureFix
 
 
 def above(first: np.ndarray, second: np.ndarray) -> float:  # type: ignore[type-arg]
-    """Chance that one of the first is above one of the second."""
+    """Probability that a value of the first array is above one of the second."""
     return float((first[:, None] > second[None, :]).mean())
 
 
 @pytest.mark.parametrize("measure", ["matches_visual", "frame_spread"])
 def test_clips_of_several_scenes_are_more_ambiguous(measure: str) -> None:
-    """They fit more captions, and their frames agree less with any one."""
+    """They fit more captions, and their frames agree less with each of them."""
     truth = {(row["key"], row["caption_index"]): row["defect"] for row in tiny().truth}
     with Audit(tiny().audit) as audit:
         rows = audit.sql("SELECT * FROM samples WHERE kind = 'video' AND status = 'ok'").to_pylist()

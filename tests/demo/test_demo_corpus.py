@@ -1,4 +1,4 @@
-"""The generated corpus: the same bytes for the same seed, and every planted defect really there."""
+"""The generated corpus: the same seed gives the same bytes, and every planted defect is present."""
 
 import io
 import random
@@ -54,7 +54,7 @@ def medium(out: Path, key: str) -> bytes:
 
 
 def with_defect(planned: list[PlannedSample], defect: str) -> list[PlannedSample]:
-    found = [specimen for specimen in planned if defect in specimen.defects]
+    found = [sample for sample in planned if defect in sample.defects]
     assert found
     return found
 
@@ -79,7 +79,7 @@ def test_one_process_and_two_write_the_same_bytes(made: Path, tmp_path: Path) ->
     assert (tmp_path / "one" / "truth.jsonl").read_bytes() == (tmp_path / "two" / "truth.jsonl").read_bytes()
 
 
-def test_another_seed_is_another_corpus() -> None:
+def test_another_seed_gives_another_corpus() -> None:
     assert {s.captions for s in plan_split("audit", 120, 0)}.isdisjoint(
         {s.captions for s in plan_split("train", 120, 0)}
     )
@@ -121,83 +121,83 @@ def test_captions_in_the_shards_are_those_of_the_truth(made: Path) -> None:
 
 def test_every_defect_is_planted_about_as_often_as_it_says() -> None:
     planned = plan_split("audit", 1500, 0)
-    rows = Counter(defect for specimen in planned for defect in specimen.defects)
-    clips = sum(specimen.kind == "video" for specimen in planned)
+    rows = Counter(defect for sample in planned for defect in sample.defects)
+    clips = sum(sample.kind == "video" for sample in planned)
     for name, defect in DEFECTS.items():
         base = {"swapped": rows.total(), "vague": rows.total(), "multi_scene": clips}.get(name, len(planned))
         assert rows[name] / base == pytest.approx(defect.share, rel=0.15)
 
 
 def test_training_data_are_clean_but_for_a_few_unclear_ones(made: Path) -> None:
-    spoilt = Counter(specimen.defect for specimen in plan_split("train", 1000, 3))
+    spoilt = Counter(sample.defect for sample in plan_split("train", 1000, 3))
     assert set(spoilt) == {None, "blurred", "occluded", "near_blank"}
     assert 0.9 < spoilt[None] / 1000 < 0.97
-    assert not any(specimen.defect for specimen in plan_split("val", 100, 3))
+    assert not any(sample.defect for sample in plan_split("val", 100, 3))
     assert len(members(made, "train")) == 40
     assert all(name.endswith(".txt") or decodes(data, "image") for name, data in members(made, "train"))
 
 
 def test_swapped_captions_belong_to_other_samples(planned: list[PlannedSample]) -> None:
-    """Undo the swap with the plan of the same corpus before it: same scenes, own captions."""
+    """Compare with the plan before the swap: the scenes are the same, the captions differ."""
     swapped = [(s, i) for s in with_defect(planned, "swapped") for i, d in enumerate(s.defects) if d == "swapped"]
-    words = [specimen.captions[i] for specimen, i in swapped]
-    for specimen, i in swapped:
-        own = original_captions(specimen)
-        assert specimen.captions[i] not in own
-        assert sum(own[i] == given for given in words) == 1  # its own went to exactly one other
+    words = [sample.captions[i] for sample, i in swapped]
+    for sample, i in swapped:
+        own = original_captions(sample)
+        assert sample.captions[i] not in own
+        assert sum(own[i] == given for given in words) == 1  # its own caption went to exactly one other sample
 
 
-def original_captions(specimen: PlannedSample) -> tuple[str, ...]:
-    seed, kind, index = specimen.seed.split("/")
+def original_captions(sample: PlannedSample) -> tuple[str, ...]:
+    seed, kind, index = sample.seed.split("/")
     made = {"image": plan_image, "clip": plan_clip}[kind](int(index), int(seed))
-    assert made.content == specimen.content
+    assert made.content == sample.content
     return made.captions
 
 
 def test_vague_captions_are_vague(planned: list[PlannedSample]) -> None:
     beginnings = tuple(scene_captions.make_sentence(words)[:-1] for words in scene_captions.VAGUE[0])
-    for specimen in planned:
-        for caption, defect in zip(specimen.captions, specimen.defects, strict=True):
+    for sample in planned:
+        for caption, defect in zip(sample.captions, sample.defects, strict=True):
             assert caption.startswith(beginnings) == (defect == "vague")
 
 
 @pytest.mark.parametrize("defect", ["undecodable", "truncated"])
 def test_broken_files_do_not_decode(made: Path, planned: list[PlannedSample], defect: str) -> None:
-    for specimen in with_defect(planned, defect):
-        assert not decodes(medium(made, specimen.key), specimen.kind)
+    for sample in with_defect(planned, defect):
+        assert not decodes(medium(made, sample.key), sample.kind)
 
 
 def test_truncation_breaks_every_format() -> None:
-    """Also those that the small corpus above may not have drawn."""
+    """Includes formats that the small corpus above may lack."""
     picture = next(s for s in plan_split("audit", 120, 0) if s.kind == "image" and not any(s.defects))
     clip = next(s for s in plan_split("audit", 120, 0) if s.kind == "video" and not any(s.defects))
-    for specimen in [clip, *(replace(picture, extension=extension) for extension in ("jpg", "png", "webp"))]:
+    for sample in [clip, *(replace(picture, extension=extension) for extension in ("jpg", "png", "webp"))]:
         for seed in range(4):
             whole, broken = (
-                render_sample(replace(specimen, defects=(defect,), captions=("x",), seed=f"{specimen.seed}/{seed}"))
+                render_sample(replace(sample, defects=(defect,), captions=("x",), seed=f"{sample.seed}/{seed}"))
                 for defect in (None, "truncated")
             )
-            assert decodes(whole[specimen.extension], specimen.kind)
-            assert not decodes(broken[specimen.extension], specimen.kind)
+            assert decodes(whole[sample.extension], sample.kind)
+            assert not decodes(broken[sample.extension], sample.kind)
 
 
-def test_what_is_missing_is_missing(made: Path, planned: list[PlannedSample]) -> None:
+def test_missing_files_are_missing(made: Path, planned: list[PlannedSample]) -> None:
     names = Counter(name for name, _ in members(made))
-    for specimen in with_defect(planned, "missing_media"):
-        assert names[f"{specimen.key}.txt"] == 1 and names[f"{specimen.key}.{specimen.extension}"] == 0
-    for specimen in with_defect(planned, "missing_caption"):
-        assert names[f"{specimen.key}.txt"] == 0 and names[f"{specimen.key}.{specimen.extension}"] == 1
+    for sample in with_defect(planned, "missing_media"):
+        assert names[f"{sample.key}.txt"] == 1 and names[f"{sample.key}.{sample.extension}"] == 0
+    for sample in with_defect(planned, "missing_caption"):
+        assert names[f"{sample.key}.txt"] == 0 and names[f"{sample.key}.{sample.extension}"] == 1
 
 
-def test_repetitions_repeat(made: Path, planned: list[PlannedSample]) -> None:
+def test_repetitions_have_the_same_key_or_bytes(made: Path, planned: list[PlannedSample]) -> None:
     files = members(made)
-    for specimen in with_defect(planned, "duplicate_key"):
-        same = [data for name, data in files if name.startswith(f"{specimen.key}.") and not name.endswith(".txt")]
+    for sample in with_defect(planned, "duplicate_key"):
+        same = [data for name, data in files if name.startswith(f"{sample.key}.") and not name.endswith(".txt")]
         assert len(same) == 2 and same[0] != same[1]
-    for specimen in with_defect(planned, "duplicate_media"):
-        data = medium(made, specimen.key)
+    for sample in with_defect(planned, "duplicate_media"):
+        data = medium(made, sample.key)
         assert sum(other == data for _, other in files) == 2
-    broken = {s.key for s in with_defect(planned, "undecodable")}  # the same error page may be served twice
+    broken = {s.key for s in with_defect(planned, "undecodable")}  # the same error page may occur twice
     contents = Counter(data for name, data in files if not name.endswith(".txt") and name.split(".")[0] not in broken)
     assert contents.most_common()[0][1] == 2
     assert sum(count == 2 for count in contents.values()) == len(with_defect(planned, "duplicate_media"))
@@ -205,15 +205,15 @@ def test_repetitions_repeat(made: Path, planned: list[PlannedSample]) -> None:
 
 @pytest.mark.parametrize("defect", ["blurred", "near_blank"])
 def test_damaged_pictures_have_lost_their_detail(made: Path, planned: list[PlannedSample], defect: str) -> None:
-    for specimen in with_defect(planned, defect):
-        picture = np.asarray(Image.open(io.BytesIO(medium(made, specimen.key))).convert("L"), np.float64)
-        whole = np.asarray(draw_scene(specimen.content).convert("L"), np.float64)  # type: ignore[arg-type]
+    for sample in with_defect(planned, defect):
+        picture = np.asarray(Image.open(io.BytesIO(medium(made, sample.key))).convert("L"), np.float64)
+        whole = np.asarray(draw_scene(sample.content).convert("L"), np.float64)  # type: ignore[arg-type]
         assert detail(picture) < 0.35 * detail(whole)
 
 
 def test_occluded_pictures_are_mostly_covered(made: Path, planned: list[PlannedSample]) -> None:
-    for specimen in with_defect(planned, "occluded"):
-        picture = np.asarray(Image.open(io.BytesIO(medium(made, specimen.key))).convert("RGB"), np.int16)
+    for sample in with_defect(planned, "occluded"):
+        picture = np.asarray(Image.open(io.BytesIO(medium(made, sample.key))).convert("RGB"), np.int16)
         assert (np.abs(picture - COVER).max(axis=2) < 12).mean() > 0.7
 
 
@@ -222,14 +222,14 @@ def detail(picture: np.ndarray) -> float:
 
 
 def test_clips_of_several_scenes_are_of_several_scenes(planned: list[PlannedSample]) -> None:
-    for specimen in planned:
-        shots = getattr(specimen.content, "shots", (None,))
-        assert len(shots) == (3 if specimen.defect == "multi_scene" else 1)
+    for sample in planned:
+        shots = getattr(sample.content, "shots", (None,))
+        assert len(shots) == (3 if sample.defect == "multi_scene" else 1)
 
 
 def test_a_repeated_key_stays_in_one_shard() -> None:
-    specimen = plan_split("train", 1, 0)[0]
-    many = [replace(specimen, key=f"k{i // 2}") for i in range(301)]
+    sample = plan_split("train", 1, 0)[0]
+    many = [replace(sample, key=f"k{i // 2}") for i in range(301)]
     assert [len(shard) for shard in split_into_shards(many)] == [150, 150, 1]
     assert [len(shard) for shard in split_into_shards(many[1:])] == [151, 149]
 
@@ -245,8 +245,8 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path, made: Path) -> No
     assert sorted(path.name for path in tmp_path.iterdir()) == ["thesis.txt"]
 
 
-def test_random_is_not_shared() -> None:
-    """Planning draws from its own generators: it neither disturbs nor follows the global one."""
+def test_the_global_generator_is_not_used() -> None:
+    """Planning uses its own generators: it neither changes nor depends on the global one."""
     random.seed(1)
     before = random.getstate()
     first = plan_split("audit", 120, 0)

@@ -1,4 +1,4 @@
-"""The small model: its configuration fits the captions, and training on little teaches it something."""
+"""The demo model: its context fits the captions, and a short training gives useful recall."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""The words: every detail that tells scenes apart is said, and a vague caption says none of them."""
+"""Captions mention every detail that distinguishes scenes, and vague captions mention none."""
 
 import random
 import re

@@ -1,4 +1,4 @@
-"""The clips: they decode, what should move moves as the caption says, and a cut is a cut."""
+"""Clips decode, move as their captions say, and have hard cuts between scenes."""
 
 import io
 import itertools
@@ -31,8 +31,8 @@ def decoded(data: bytes) -> np.ndarray:
         return np.stack([frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)])
 
 
-def centre(picture: np.ndarray) -> np.ndarray:
-    """Centre (x, y) of the only red thing in the picture."""
+def find_center(picture: np.ndarray) -> np.ndarray:
+    """Center (x, y) of the only red thing in the picture."""
     red = (picture[..., 0].astype(int) - picture[..., 2] > 90) & (picture[..., 1] < 120)
     return np.argwhere(red).mean(axis=0)[::-1]
 
@@ -57,7 +57,7 @@ def test_the_same_clip_has_the_same_bytes() -> None:
 def test_the_thing_moves_along_its_path(path: str, axis: int, sign: int) -> None:
     shot = Shot(CALM, path)
     first, *_, last = [np.asarray(frame) for frame in draw_shot(shot, 6)]
-    moved = centre(last) - centre(first)
+    moved = find_center(last) - find_center(first)
     assert sign * moved[axis] > 0.25 * SIDE
     assert abs(moved[1 - axis]) < 0.05 * SIDE
     assert PATHS[path] in describe_shot(shot, random.Random(0))

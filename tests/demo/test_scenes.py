@@ -1,4 +1,4 @@
-"""The drawings: the same scene is the same picture, and what a scene says is there is there."""
+"""Drawings are reproducible and show what their scenes contain."""
 
 import random
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Backbones: what is loaded, what is refused in one line, and encoding against open_clip's own."""
+"""Backbones: loading, one-line errors, and encoding compared with open_clip's own."""
 
 import json
 import pickle
@@ -123,7 +123,7 @@ def test_a_bare_name_is_random_but_repeatable(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("spec", ["ViT-B-32@openai", "hf-hub:nobody/nothing"])
-def test_weights_that_cannot_be_fetched_are_one_line(spec: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_weights_that_cannot_be_downloaded_are_one_line(spec: str, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(BackboneError, match=f"cannot download the weights of {spec}") as caught:
         load_backbone(spec)
     assert "\n" not in str(caught.value) and "local-dir:PATH" in str(caught.value)
@@ -141,7 +141,7 @@ def test_weights_that_cannot_be_fetched_are_one_line(spec: str, capfd: pytest.Ca
         ("hf-hub:", "names no model"),
     ],
 )
-def test_names_that_mean_nothing(spec: str, message: str) -> None:
+def test_unknown_names_are_rejected(spec: str, message: str) -> None:
     with pytest.raises(BackboneError, match=message):
         load_backbone(spec)
 
@@ -230,7 +230,7 @@ def test_pixels_of_another_shape_are_refused(tiny: Backbone) -> None:
 
 
 def test_a_tag_brings_the_activation_it_was_trained_with() -> None:
-    """open_clip only warns when `ViT-B-32@openai` is built without QuickGELU; the loader relies on this entry."""
+    """open_clip only warns if `ViT-B-32@openai` is built without QuickGELU; the loader relies on this entry."""
     assert open_clip.get_pretrained_cfg("ViT-B-32", "openai")["quick_gelu"] is True
 
 

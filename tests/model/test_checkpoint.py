@@ -1,4 +1,4 @@
-"""Checkpoints: there and back, and one clear line for each way in which a folder can be wrong."""
+"""Checkpoints survive saving and loading, and each kind of wrong folder has a clear one-line error."""
 
 import json
 import pickle

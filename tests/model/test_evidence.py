@@ -1,4 +1,4 @@
-"""Evidence and opinions: the closed form, three evidence functions, numbers outside of any range, the oracle."""
+"""Evidence and opinions: the closed form, three evidence functions, extreme values, and the oracle."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from model.evidence import EvidenceError, compute_opinion, dirichlet_uncertainty
 
 
 def naive(logits: torch.Tensor, evidence: str, tau: float = 5.0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Belief masses and u exactly as equations 2, 3 and 9-11 are printed."""
+    """Belief masses and u exactly as printed in equations 2, 3 and 9-11."""
     if evidence == "exp":
         e = torch.exp(logits / tau)
     elif evidence == "softplus":
@@ -58,7 +58,7 @@ def test_huge_logits_stay_numbers_with_finite_gradients(evidence: str, size: flo
     assert logits.grad is not None and torch.isfinite(logits.grad).all()
 
 
-def test_half_precision_is_judged_in_single() -> None:
+def test_half_precision_is_computed_in_single() -> None:
     logits = torch.randn(20, 8, generator=torch.manual_seed(0)) * 20
     half = dirichlet_uncertainty(logits.half())
     assert half.dtype == torch.float32

@@ -1,4 +1,4 @@
-"""The fast path against Pillow's: the same verdicts and sizes, pixels within rounding, embeddings within 0.999."""
+"""The fast path compared with Pillow: same errors and sizes, pixels within rounding, embeddings within 0.999."""
 
 import io
 from pathlib import Path
@@ -10,13 +10,13 @@ from PIL import Image
 from model import fast_pixels, pixels
 from model.backbone import load_backbone
 from model.pixels import DecodeError, DecodeLimits, Pixels, PixelSpec
-from tests.support.clips import photo
+from tests.support.clips import make_photo
 
 LIMITS = DecodeLimits(max_pixels=20_000_000)
 
 
 def smooth(width: int, height: int, seed: int = 0) -> Image.Image:
-    """A picture with edges and gradients, as photos have them."""
+    """A picture with edges and gradients, like a photo."""
     small = np.random.default_rng(seed).integers(0, 256, (12, 16, 3), dtype=np.uint8)
     return Image.fromarray(small).resize((width, height), Image.Resampling.BICUBIC)
 
@@ -35,7 +35,7 @@ def outcome(module: object, data: bytes, spec: PixelSpec) -> tuple[Pixels, tuple
 
 
 def difference(data: bytes, spec: PixelSpec = PixelSpec()) -> float:  # noqa: B008 (frozen)
-    """Mean grey levels between the two paths; their verdicts and sizes must be equal."""
+    """Mean difference in gray levels between the two paths, whose errors and sizes must be equal."""
     slow, fast = outcome(pixels, data, spec), outcome(fast_pixels, data, spec)
     if isinstance(slow[0], str) or isinstance(fast[0], str):
         assert slow == fast
@@ -64,7 +64,7 @@ def test_jpegs_decode_to_the_very_same_bytes(options: dict[str, object]) -> None
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_turned_and_odd_files_take_pillows_way(orientation: int) -> None:
+def test_rotated_and_unusual_files_are_decoded_by_pillow(orientation: int) -> None:
     exif = Image.Exif()
     exif[pixels.ORIENTATION] = orientation
     data = saved(smooth(120, 90), exif=exif)
@@ -74,7 +74,7 @@ def test_turned_and_odd_files_take_pillows_way(orientation: int) -> None:
         assert difference(saved(smooth(80, 60).convert("L" if ";" in mode else "RGB").convert(mode), form)) < 0.1
 
 
-def test_damage_is_judged_as_by_pillow() -> None:
+def test_damaged_files_give_the_errors_of_pillow() -> None:
     data = saved(smooth(200, 150))
     generator = np.random.default_rng(0)
     for end in range(2, len(data), max(1, len(data) // 60)):
@@ -84,7 +84,7 @@ def test_damage_is_judged_as_by_pillow() -> None:
         for place in generator.integers(2, len(data), 4):
             broken[place] = generator.integers(256)
         assert difference(bytes(broken)) < 0.1
-    huge = photo(4500, 4500)
+    huge = make_photo(4500, 4500)
     assert outcome(fast_pixels, huge, PixelSpec()) == outcome(pixels, huge, PixelSpec())
     assert outcome(fast_pixels, huge, PixelSpec())[0] == "too_large"
 
@@ -116,7 +116,7 @@ def test_embeddings_stay_above_a_cosine_of_0_999(shared: Path) -> None:
 
 
 def mosaic(shared: Path, size: tuple[int, int], start: int) -> Image.Image:
-    """Real photos side by side: more detail than a single photo of that size has."""
+    """Real photos side by side, with more detail than a single photo of that size."""
     import tarfile
 
     canvas = Image.new("RGB", size)

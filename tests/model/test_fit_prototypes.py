@@ -1,4 +1,4 @@
-"""Fitting prototypes: u follows h on unseen instances in every geometry, spreads, is repeatable, and keeps L_div."""
+"""Fitted prototypes: u follows h on unseen instances in every geometry, varies, is reproducible, and L_div holds."""
 
 import json
 import math
@@ -33,7 +33,7 @@ GEOMETRIES = {
 
 
 def corpus(geometry: str, count: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Pairs of unit vectors with a decaying spectrum, noise of their own, and the offsets of a geometry."""
+    """Pairs of unit vectors with a decaying spectrum, independent noise, and the offsets of a geometry."""
     generator = torch.Generator().manual_seed(seed)
     spectrum = torch.arange(1, DIM + 1).float() ** -0.5
     shared, noise_visual, noise_text = torch.randn(3, count, DIM, generator=generator) * spectrum
@@ -62,7 +62,7 @@ def test_u_follows_h_on_unseen_instances_in_every_geometry(geometry: str) -> Non
 
 
 def test_u_follows_the_perplexity_of_retrieval_where_that_is_the_target() -> None:
-    """Which the mean similarity knows nothing of in this geometry."""
+    """In this geometry the mean similarity is unrelated to the perplexity."""
     visual, text = corpus("modality gap", 3000)
     head = fit_prototypes(visual[:2000], text[:2000], target="retrieval", logit_scale=20.0)
     by_h = fit_prototypes(visual[:2000], text[:2000])
@@ -85,7 +85,7 @@ def test_log_perplexity_is_that_of_the_softmax() -> None:
     torch.testing.assert_close(alike, torch.full((50,), math.log(40)))
 
 
-def test_the_usual_scale_and_no_centre_where_they_suffice() -> None:
+def test_default_scale_and_no_center_if_they_suffice() -> None:
     head = fit_prototypes(*corpus("no gap, mean zero", 1000))
     assert (head.config.scale, head.config.center_visual, head.config.center_text) == (100.0, 0.0, 0.0)
 
@@ -172,7 +172,7 @@ def test_what_cannot_be_fitted_is_refused() -> None:
 
 
 def write_audit(folder: Path, visual: Tensor, text: Tensor) -> None:
-    """An audit's manifest and two embeddings files: each medium has two captions, some rows have nothing."""
+    """Write a manifest and two embeddings files: each medium has two captions, and some rows have no vectors."""
     audit = Folder(folder)
     model = {"spec": "tiny", "fingerprint": "abc", "dim": visual.shape[1], "logit_scale": 20.0, "frames": 1}
     Manifest({"spec": "", "shards": 2, "root": None}, model, settings={}).save(audit)
@@ -243,7 +243,7 @@ def test_the_command_says_what_is_wrong_in_one_line(tmp_path: Path, capsys: pyte
     assert not (tmp_path / "head").exists()
 
 
-def test_centres_are_part_of_a_head(tmp_path: Path) -> None:
+def test_centers_are_part_of_a_head(tmp_path: Path) -> None:
     head = PrototypeHead(HeadConfig(dim=8, center_visual=0.3, center_text=-0.2))
     x = F.normalize(torch.randn(3, 8, generator=torch.manual_seed(0)), dim=1)
     torch.testing.assert_close(head.logits_visual(x), 100 * (x @ F.normalize(head.text, dim=1).T - 0.3))

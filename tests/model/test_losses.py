@@ -1,4 +1,4 @@
-"""Losses against the printed equations, against autograd of the plain form, and against the released program."""
+"""Losses compared with the printed equations, with autograd of the plain form, and with the released program."""
 
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ def test_lambda_is_a_constant_of_the_batch_by_default() -> None:
     (through,) = torch.autograd.grad(uncertainty_loss(u, h, detach=False), u)
     torch.testing.assert_close(default, fixed)
     assert not torch.allclose(default, through)
-    # With lambda following, shrinking u lowers the loss whatever h is: the trivial minimum.
+    # With a gradient through lambda, shrinking u lowers the loss for any h: the trivial minimum.
     assert uncertainty_loss(0.1 * u, h) < 0.02 * uncertainty_loss(u, h)
     assert (through * u).sum().item() > 0
 
@@ -91,18 +91,18 @@ def test_tensors_that_do_not_belong_together_are_refused() -> None:
 
 
 def released_terms(leaves: dict[str, Tensor], tau: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Our losses arranged as the released program arranges them (its README lists the departures)."""
+    """Our losses combined as in the released program (its README lists the differences)."""
     cosines = F.normalize(leaves["img_feats"], dim=-1) @ F.normalize(leaves["txt_feats"], dim=-1).T
     scale = leaves["logit_scale_log"].exp()
-    # Departure: its h leaves the true pair out of the sum but still divides by N; the paper takes the plain mean.
+    # Difference: its h excludes the true pair from the sum but still divides by N; the paper has the plain mean.
     off = cosines - torch.diag(cosines.diagonal())
     h_visual, h_text = compute_mean_similarities(off)
     unit = {name: F.normalize(leaves[name], dim=-1) for name in leaves if name != "logit_scale_log"}
     u_visual = dirichlet_uncertainty(scale * unit["img_feats"] @ unit["t_prototype"].T, tau=tau)
     u_text = dirichlet_uncertainty(scale * unit["txt_feats"] @ unit["v_prototype"].T, tau=tau)
-    # Departure: lambda with gradient. Ours detaches it (DESIGN.md).
+    # Difference: lambda with gradient. Ours detaches it (DESIGN.md).
     terms = (uncertainty_loss(u, h, detach=False) for u, h in ((u_visual, h_visual), (u_text, h_text)))
-    # Departure: the square of scale * cos, off the diagonal; equation 7 squares cosines and counts the diagonal (1/K).
+    # Difference: the square of scale * cos, off the diagonal; equation 7 squares cosines and counts the diagonal (1/K).
     banks = [leaves["v_prototype"], leaves["t_prototype"]]
     diversity = sum(scale**2 * (diversity_loss(bank) - 1 / len(bank)) for bank in banks)
     return (info_nce(scale * cosines), *terms, torch.as_tensor(diversity))
@@ -134,7 +134,7 @@ def test_losses_and_gradients_of_the_released_program(oracle: dict[str, Any]) ->
 
 
 def test_where_the_released_losses_differ_from_ours(oracle: dict[str, Any]) -> None:
-    """The plain mean (equation 6) keeps the true pair; so our L_uct has another value on the same tensors."""
+    """The plain mean (equation 6) includes the true pair, so our L_uct has another value on the same tensors."""
     cosines = torch.from_numpy(oracle["i2t_logits"]) / float(oracle["logit_scale"])
     ours = uncertainty_loss(torch.from_numpy(oracle["vu"][:, 0]), compute_mean_similarities(cosines)[0])
     assert abs(ours.item() - float(oracle["uct_loss_v"])) > 1e-3

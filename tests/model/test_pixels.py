@@ -1,4 +1,4 @@
-"""Pixels equal open_clip's own transform to the byte; images decode as a browser shows them."""
+"""Pixels equal open_clip's own transform byte for byte; images decode as a browser shows them."""
 
 import io
 import struct
@@ -30,7 +30,7 @@ def shown(data: bytes) -> Pixels:
 
 
 def png(width: int, height: int, depth: int, colour: int, rows: bytes, *extra: tuple[bytes, bytes]) -> bytes:
-    """A PNG written by hand, for what Pillow does not write; `rows` without the filter bytes."""
+    """A PNG written by hand, for features that Pillow cannot write; `rows` have no filter bytes."""
 
     def chunk(name: bytes, body: bytes) -> bytes:
         return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
@@ -44,7 +44,7 @@ def png(width: int, height: int, depth: int, colour: int, rows: bytes, *extra: t
 
 @pytest.mark.parametrize("mode", ["shortest", "longest", "squash"])
 @pytest.mark.parametrize("size", [224, (224, 224), (96, 161), (33, 20)])
-def test_fit_to_equals_open_clip(mode: str, size: int | tuple[int, int]) -> None:
+def test_fit_image_equals_open_clip(mode: str, size: int | tuple[int, int]) -> None:
     transform = pytest.importorskip("open_clip.transform")
     for interpolation in ("bicubic", "bilinear", "random"):
         config = {"size": size, "resize_mode": mode, "interpolation": interpolation, "fill_color": 77}
@@ -56,14 +56,14 @@ def test_fit_to_equals_open_clip(mode: str, size: int | tuple[int, int]) -> None
             try:
                 for step in theirs.transforms[:-2]:  # all but ToTensor and Normalize
                     expected = step(expected)
-            except ValueError:  # open_clip cannot do slivers that round to no pixels at all
+            except ValueError:  # open_clip fails if an edge rounds to zero pixels
                 assert mode == "longest" and max(width, height) / min(width, height) > 10
                 assert fit_image(spec, image).shape == (*spec.size, 3)
                 continue
             np.testing.assert_array_equal(fit_image(spec, image), np.asarray(expected))
 
 
-def test_fit_to_equals_the_preprocess_of_a_model(flickr_model: str) -> None:
+def test_fit_image_equals_the_preprocess_of_a_model(flickr_model: str) -> None:
     open_clip = pytest.importorskip("open_clip")
     import torch
 
@@ -75,7 +75,7 @@ def test_fit_to_equals_the_preprocess_of_a_model(flickr_model: str) -> None:
     torch.testing.assert_close(ours, preprocess(image), rtol=0, atol=1e-6)
 
 
-def test_slivers_are_resized_only_where_they_are_kept() -> None:
+def test_only_the_crop_of_extreme_aspect_ratios_is_resized() -> None:
     ramp = np.linspace(0, 255, 40_000, dtype=np.float64).astype(np.uint8)
     image = Image.fromarray(np.repeat(ramp[:, None, None], 3, axis=2))  # 1 x 40,000: whole, 224 x 8,960,000
     fitted = fit_image(PixelSpec(), image)
@@ -131,7 +131,7 @@ def test_sixteen_bits_are_scaled_not_clipped() -> None:
 
 
 def tiff(width: int, bits: int, photometric: int, row: bytes) -> bytes:
-    """A TIFF of one row written by hand, for what Pillow does not write."""
+    """A TIFF of one row written by hand, for features that Pillow cannot write."""
     tags = [
         (256, width),
         (257, 1),
@@ -158,7 +158,7 @@ def test_the_range_of_deep_tiffs() -> None:
     assert wide[0, :, 0].tolist() == [0, 128, 255]
 
 
-def test_transparency_lies_on_white() -> None:
+def test_transparency_is_shown_on_white() -> None:
     half = Image.new("RGBA", (4, 4), (0, 0, 0, 128))
     assert shown(encoded(half, "PNG"))[0, 0].tolist() == [127, 127, 127]
     assert shown(encoded(Image.new("LA", (4, 4), (10, 0)), "PNG"))[0, 0].tolist() == [255, 255, 255]
@@ -175,7 +175,7 @@ def test_transparency_lies_on_white() -> None:
     assert shown(deep)[0, :, 0].tolist() == [255, 10]
 
 
-def test_grey_cmyk_and_bilevel() -> None:
+def test_gray_cmyk_and_bilevel() -> None:
     assert shown(encoded(Image.new("L", (4, 4), 77), "PNG"))[0, 0].tolist() == [77, 77, 77]
     assert shown(encoded(Image.new("1", (4, 4), 1), "PNG"))[0, 0].tolist() == [255, 255, 255]
     red = shown(encoded(Image.new("CMYK", (16, 16), (0, 255, 255, 0)), "JPEG"))[8, 8].astype(int)
@@ -212,7 +212,7 @@ def test_bombs_are_too_large() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"hello", b"<svg/>", b"%!PS-Adobe-3.0 EPSF-3.0\n", b"\xff\xd8\xff"])
-def test_what_is_no_image_is_corrupt(data: bytes) -> None:
+def test_a_file_that_is_not_an_image_is_corrupt(data: bytes) -> None:
     with pytest.raises(DecodeError) as caught:
         decode_image(data)
     assert caught.value.status == "corrupt" and str(caught.value)

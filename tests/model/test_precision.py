@@ -1,4 +1,4 @@
-"""The encoder in 16 bits and compiled: on the CPU, which runs the code that a GPU runs."""
+"""The encoder in 16 bits and compiled, on the CPU, which runs the same code as a GPU."""
 
 from dataclasses import replace
 from typing import Any
@@ -31,7 +31,7 @@ def test_sixteen_bits_give_nearly_the_same_embeddings_and_are_checked(tiny: Back
         (tiny.encode_images(pixels(5)), half.encode_images(pixels(5))),
         (tiny.encode_texts(CAPTIONS), half.encode_texts(CAPTIONS)),
     ):
-        assert found.dtype == torch.float32 and not torch.equal(found, exact)  # it was computed otherwise
+        assert found.dtype == torch.float32 and not torch.equal(found, exact)  # computed in another precision
         assert float((found * exact).sum(dim=1).min()) > 0.9999
     assert half.precision.checked_samples == {"images": 5, "captions": 4}
 

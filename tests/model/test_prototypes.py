@@ -1,4 +1,4 @@
-"""The head: which bank an instance faces, initialisation under a seed, and what is refused."""
+"""The head: the bank that an instance is compared with, seeded initialization, and rejected settings."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def test_an_instance_faces_the_prototypes_of_the_other_modality() -> None:
 
 
 @pytest.mark.parametrize("init", INITIALIZATIONS)
-def test_initialisation_follows_the_seed(init: str) -> None:
+def test_initialization_follows_the_seed(init: str) -> None:
     config = HeadConfig(dim=32, init=init)
     one, same, other = PrototypeHead(config, seed=1), PrototypeHead(config, seed=1), PrototypeHead(config, seed=2)
     assert one.fingerprint == same.fingerprint != other.fingerprint
@@ -32,7 +32,7 @@ def test_initialisation_follows_the_seed(init: str) -> None:
     assert one.visual.shape == (8, 32)
 
 
-def test_initialisations_have_their_moments() -> None:
+def test_initializations_have_their_moments() -> None:
     banks = {
         init: PrototypeHead(HeadConfig(dim=512, prototypes=64, init=init)).visual.detach() for init in INITIALIZATIONS
     }
@@ -64,7 +64,7 @@ def test_logits_of_the_released_program(shared: Path) -> None:
     np.testing.assert_allclose(found, data["tu"][:, 0], atol=1e-9)
 
 
-def test_half_precision_embeddings_are_welcome() -> None:
+def test_half_precision_embeddings_are_accepted() -> None:
     head = PrototypeHead(HeadConfig(dim=8))
     x = F.normalize(torch.randn(4, 8, generator=torch.manual_seed(0)), dim=-1).half()
     torch.testing.assert_close(head.uncertainty_visual(x), head.uncertainty_visual(x.float()))

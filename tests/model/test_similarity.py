@@ -19,7 +19,7 @@ def clips(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def naive(frames: Tensor, mask: Tensor, visual: Tensor, text: Tensor) -> float:
-    """One clip and one caption, word for word as appendix A has it."""
+    """One clip and one caption, exactly as in appendix A."""
     kept = [frame / frame.norm() for frame, valid in zip(frames, mask, strict=True) if valid]
     overall = torch.dot(visual / visual.norm(), text / text.norm())
     if not kept:
@@ -68,12 +68,12 @@ def test_gradients_reach_valid_frames_only_and_are_finite() -> None:
 
 @pytest.mark.parametrize("name", ["video_loss_n16_f12_d32_k8", "video_eval_single_n50", "video_eval_multi_n30"])
 def test_video_similarity_of_the_released_program(shared: Path, name: str) -> None:
-    """Equal to 1e-9 except where a padded frame was the best: the released maximum is taken over padding too."""
+    """Equal to 1e-9 unless a padded frame is the best: the released maximum includes padding."""
     data = np.load(shared / "oracle" / f"{name}.npz")
     frames, mask = torch.from_numpy(data["frame_feats"]), torch.from_numpy(data["frame_mask"]).bool()
     found = 100 * similarity_matrix(pool_frames(frames, mask), frames, mask, torch.from_numpy(data["txt_feats"])).T
     expected = torch.from_numpy(data["logits_t2v" if "logits_t2v" in data else "sim_plain_TxV"])
-    # The released program multiplies padded frames by the mask: their similarity is 0, and wins over negative ones.
+    # The released program multiplies padded frames by the mask: their similarity is 0, above negative ones.
     scores = 100 * F.normalize(frames, dim=-1) @ F.normalize(torch.from_numpy(data["txt_feats"]), dim=-1).T
     best = scores.masked_fill(~mask.unsqueeze(-1), -1e9).amax(dim=1).T
     differs = ~torch.isclose(found, expected, rtol=0, atol=1e-9)

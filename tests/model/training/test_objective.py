@@ -20,13 +20,13 @@ from model.training.trainable import tokenize
 from model.training.training_processes import ProcessGroup
 from model.training.training_state import collect_parameters
 from model.training.uncertainty_targets import CorpusTarget, RetrievalTarget
-from tests.support.training import model_file, tiny_config
+from tests.support.training import write_model_config, make_tiny_config
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def make_pairs(learner: Learner, count: int = 10, seed: int = 0) -> TrainingPairs:
-    """Clips of one to three frames with captions of several lengths, two of them of one medium."""
+    """Clips of one to three frames with captions of several lengths; two captions belong to one medium."""
     generator = torch.Generator().manual_seed(seed)
     captions = [" ".join(["red", "over", "blue", "and", "green"][: 1 + i % 5]) for i in range(count)]
     numbers = torch.arange(count)
@@ -49,7 +49,7 @@ def gradients(learner: Learner, pairs: TrainingPairs, chunk: int) -> dict[str, t
 
 @pytest.mark.parametrize("target", ["corpus", "paper", "retrieval"])
 def test_chunks_give_the_gradient_of_the_whole_batch(tmp_path: Path, target: str) -> None:
-    learner = build_learner(tiny_config(tmp_path, target=target))
+    learner = build_learner(make_tiny_config(tmp_path, target=target))
     pairs = make_pairs(learner)
     whole = gradients(learner, pairs, chunk=0)
     assert set(whole) == set(collect_parameters(learner))
@@ -64,7 +64,7 @@ def test_chunks_give_the_gradient_of_the_whole_batch(tmp_path: Path, target: str
 
 
 class Saved:
-    """A tensor that autograd keeps for the backward pass, counted while it lives."""
+    """A tensor that autograd stores for the backward pass, counted while it exists."""
 
     alive = peak = 0
 
@@ -78,7 +78,7 @@ class Saved:
 
 
 def test_chunks_keep_the_activations_of_one_chunk_only(tmp_path: Path) -> None:
-    learner = build_learner(tiny_config(tmp_path))
+    learner = build_learner(make_tiny_config(tmp_path))
     pairs = make_pairs(learner, count=64)
     peaks = {}
     for chunk in (0, 8):
@@ -90,9 +90,9 @@ def test_chunks_keep_the_activations_of_one_chunk_only(tmp_path: Path) -> None:
 
 
 def test_random_layers_do_the_same_in_both_passes(tmp_path: Path) -> None:
-    tiny_config(tmp_path)
-    model = model_file(tmp_path, {"vision_cfg": {"patch_dropout": 0.5}}, "dropping.json")
-    learner = build_learner(tiny_config(tmp_path, model=model))
+    make_tiny_config(tmp_path)
+    model = write_model_config(tmp_path, {"vision_cfg": {"patch_dropout": 0.5}}, "dropping.json")
+    learner = build_learner(make_tiny_config(tmp_path, model=model))
     pairs = make_pairs(learner)
     first, again, other = (encode_rows(learner, pairs, slice(0, 4), seed).frames for seed in (5, 5, 6))
     assert torch.equal(first, again)
@@ -129,7 +129,7 @@ def test_captions_of_one_medium_are_no_negatives() -> None:
 
 
 def test_the_paper_recipe_is_the_sum_of_its_parts(tmp_path: Path) -> None:
-    learner = build_learner(tiny_config(tmp_path, target="paper", weight_uncertainty=3.0, weight_diversity=0.5))
+    learner = build_learner(make_tiny_config(tmp_path, target="paper", weight_uncertainty=3.0, weight_diversity=0.5))
     pairs = make_pairs(learner)
     with torch.no_grad():
         total, terms = compute_objective(learner, pairs, encode_rows(learner, pairs, slice(None), 0), ProcessGroup())

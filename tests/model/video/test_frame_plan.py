@@ -1,4 +1,4 @@
-"""Which frames are taken of spans: shared where spans overlap, with a reason where there are none."""
+"""Frames chosen for spans: overlapping spans share frames, and a span without frames has a reason."""
 
 import math
 
@@ -8,21 +8,21 @@ from model.pixels import DecodeLimits
 from model.video.frame_index import FrameIndex, build_frame_index
 from model.video.frame_plan import explain_bad_span, plan_spans, segment_centers
 from model.video.video_decode import SpanRequest, decode_frames, open_span_video
-from tests.support.clips import numbered_clip, read_number
+from tests.support.clips import make_numbered_clip, read_number
 
 
 def even(frames: int, rate: int = 25) -> FrameIndex:
     return build_frame_index([(number, 1, number % 12 == 0) for number in range(frames)], rate, 1 / rate)
 
 
-def test_an_index_knows_what_is_shown_when() -> None:
+def test_the_index_finds_the_frame_at_a_time() -> None:
     index = even(100)
     assert (len(index), index.duration, index.rate, index.constant) == (100, 4.0, 25.0, True)
     assert [index.number_at(time) for time in (-1, 0, 0.039, 0.04, 3.99, 9)] == [0, 0, 0, 1, 99, 99]
     assert index.keys[index.key_before(35)] == 24 and index.keys[index.key_before(36)] == 36
 
 
-def test_a_changing_rate_is_told() -> None:
+def test_a_variable_rate_is_detected() -> None:
     uneven = build_frame_index([(pts, 1, True) for pts in (0, 1, 2, 3, 6, 7, 8)], 25, 1 / 25)
     assert not uneven.constant and uneven.times[4] == pytest.approx(0.24)
     without_times = build_frame_index([(None, 1, True)] * 5, 10, 1 / 25)
@@ -45,7 +45,7 @@ def test_bad_spans_have_a_reason(start: float, end: float, says: str) -> None:
     assert says in (explain_bad_span(start, end, 10.0) or "")
 
 
-def test_rounding_at_the_end_is_no_fault() -> None:
+def test_rounding_at_the_end_is_accepted() -> None:
     assert explain_bad_span(0, 10.4, 10.0) is explain_bad_span(9, 11, 10.0) is explain_bad_span(-0.2, 1, 10.0) is None
 
 
@@ -61,7 +61,7 @@ def test_spans_share_frames_and_the_grid() -> None:
 
 
 def test_frames_of_spans_are_those_of_the_video() -> None:
-    data = numbered_clip("h264", "mp4", 100)
+    data = make_numbered_clip("h264", "mp4", 100)
     spans = [(0.4, 2.0), (1.2, 2.8), (9.0, 10.0)]
     with open_span_video(data, SpanRequest(spans, 5, context=2.0), DecodeLimits()) as video:
         found = {number: read_number(image) for number, image in video.decode_images()}
@@ -73,7 +73,7 @@ def test_frames_of_spans_are_those_of_the_video() -> None:
 
 
 def test_a_span_of_everything_is_the_whole_clip() -> None:
-    data = numbered_clip("h264", "mp4", 100)
+    data = make_numbered_clip("h264", "mp4", 100)
     with open_span_video(data, SpanRequest([(0.0, 4.0)], 7), DecodeLimits()) as video:
         assert [number for number, _ in video.decode_images()] == segment_centers(100, 7)
     assert [read_number(image) for image in decode_frames(data, 7).images] == segment_centers(100, 7)

@@ -1,4 +1,4 @@
-"""Facts of motion on videos made here, whose cuts, stills, bars and black frames are known."""
+"""Motion facts of generated videos with known cuts, stills, bars and black frames."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,20 +10,20 @@ from PIL import Image
 from model.pixels import Pixels
 from model.video.video_decode import decode_frames
 from model.video.video_facts import VideoFacts, compute_luma, find_cuts, measure_motion
-from tests.support.clips import film
+from tests.support.clips import encode_clip
 
 Scene = Callable[[int], Pixels]
 
 
 def texture(seed: int) -> Pixels:
-    """A large soft random picture to move over."""
+    """A large smooth random picture to pan over."""
     coarse = np.random.default_rng(seed).integers(0, 256, (18, 18, 3), dtype=np.uint8)
     return np.repeat(np.repeat(coarse, 16, axis=0), 16, axis=1)
 
 
 def panned(seed: int, speed: float) -> Scene:
     wide = texture(seed)
-    return lambda i: wide[20 : 20 + 96, abs(int(speed * i) % 280 - 140) :][:, :128]  # to and fro
+    return lambda i: wide[20 : 20 + 96, abs(int(speed * i) % 280 - 140) :][:, :128]  # back and forth
 
 
 def scenes(*parts: tuple[Scene, int]) -> Iterator[Pixels]:
@@ -32,13 +32,13 @@ def scenes(*parts: tuple[Scene, int]) -> Iterator[Pixels]:
 
 
 def facts(*parts: tuple[Scene, int]) -> VideoFacts:
-    found = decode_frames(film(scenes(*parts)), 4, motion=True).facts
+    found = decode_frames(encode_clip(scenes(*parts)), 4, motion=True).facts
     assert found is not None and found.motion is not None
     return found
 
 
 def test_cuts_are_found_where_they_are() -> None:
-    """A hundred films of one to five scenes with pans of all speeds: F1 of at least 0.95."""
+    """F1 of at least 0.95 on a hundred films of one to five scenes with pans of all speeds."""
     generator = np.random.default_rng(0)
     hit = false = missed = 0
     for number in range(100):
@@ -65,18 +65,18 @@ def test_a_flash_is_no_cut() -> None:
     assert not len(find_cuts(compute_luma(pictures)))
 
 
-def test_a_photo_sold_as_a_video() -> None:
+def test_a_photo_stored_as_a_video() -> None:
     still = facts((panned(1, 0), 40)).motion
     assert still is not None and still.still and still.frozen_share == 1.0 and still.slideshow_share == 0.0
-    few = decode_frames(film(scenes((panned(1, 0), 40))), 4).facts
+    few = decode_frames(encode_clip(scenes((panned(1, 0), 40))), 4).facts
     assert few is not None and few.motion is not None and few.motion.still and few.motion.cuts is None
 
 
 @pytest.mark.parametrize("options", [{"crf": "18"}, {"crf": "36"}, {"codec": "mpeg4", "qscale": "8"}], ids=str)
 def test_a_photo_is_still_however_it_is_coded(options: dict[str, str]) -> None:
-    """Coders refine a still picture from frame to frame, poor ones visibly."""
+    """Encoders refine a still picture from frame to frame, bad ones visibly."""
     soft = np.asarray(Image.fromarray(texture(1)[:96:16, :128:16]).resize((256, 192), Image.Resampling.BICUBIC))
-    data = film([soft] * 40, **options)
+    data = encode_clip([soft] * 40, **options)
     for motion in (False, True):
         found = decode_frames(data, 12, motion=motion).facts
         assert found is not None and found.motion is not None and found.motion.still
@@ -109,7 +109,7 @@ def test_black_frames_and_bars() -> None:
     assert found.black_share == pytest.approx(0.25, abs=0.03) and found.letterbox == pytest.approx(0.25, abs=0.04)
 
 
-def test_pictures_far_apart_tell_nothing_of_motion() -> None:
+def test_pictures_far_apart_give_no_motion() -> None:
     pictures = np.stack([texture(seed)[:32, :32] for seed in range(6)])
     found = measure_motion(pictures, [0.0, 10, 20, 30, 40, 50])
     assert found.cuts is None and found.motion is None and not found.still and found.frozen_share == 0.0
@@ -119,7 +119,7 @@ def test_pictures_far_apart_tell_nothing_of_motion() -> None:
 
 
 def test_real_clips(shared: Path) -> None:
-    """Looked at by eye: bikes.mp4 has cuts at 1.2, 3.04, 5.5, 7.5 and 9.7 s, the pancake is one take."""
+    """Checked by eye: bikes.mp4 has cuts at 1.2, 3.04, 5.5, 7.5 and 9.7 s, the pancake is one take."""
     folder = shared / "data" / "video"
     for name, cuts in (("bikes.mp4", [1.2, 3.04, 5.52, 7.52, 9.68]), ("flipping_a_pancake.mkv", [])):
         found = decode_frames((folder / name).read_bytes(), 4, motion=True).facts

@@ -1,4 +1,4 @@
-"""Every codec and container gives exactly the frames that decoding from the start gives, whichever are asked for."""
+"""In every codec and container, seeking gives exactly the frames that decoding from the start gives."""
 
 import random
 
@@ -11,7 +11,7 @@ from model.video.frame_plan import segment_centers
 from model.video.frame_seek import decode_all_frames
 from model.video.video_decode import VideoSource, decode_chosen_frames, decode_frames
 from model.video.video_formats import open_as_path, read_video_header
-from tests.support.clips import ENCODERS, numbered_clip, read_number
+from tests.support.clips import ENCODERS, make_numbered_clip, read_number
 
 FRAMES = 60
 CASES = [(codec, form) for codec, encoder in ENCODERS.items() for form in encoder.forms]
@@ -19,7 +19,7 @@ CASES = [(codec, form) for codec, encoder in ENCODERS.items() for form in encode
 
 @pytest.mark.parametrize(("codec", "form"), CASES, ids=[f"{codec}-{form}" for codec, form in CASES])
 def test_exactly_the_right_frames(codec: str, form: str) -> None:
-    data = numbered_clip(codec, form, FRAMES)
+    data = make_numbered_clip(codec, form, FRAMES)
     with open_as_path(data) as path:
         every = [frame.to_ndarray(format="rgb24") for frame, _, _ in decode_all_frames(path)]
         assert [read_number(image) for image in every] == list(range(FRAMES))
@@ -44,11 +44,11 @@ def test_exactly_the_right_frames(codec: str, form: str) -> None:
     assert index.rate == pytest.approx(25) and index.constant
 
 
-def test_little_is_decoded_between_wanted_frames(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a hundred groups of pictures with B-frames only those of the wanted frames are touched, and half of these."""
+def test_few_frames_are_decoded_between_chosen_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the groups of pictures that contain chosen frames are decoded, and only half of their frames."""
     import model.video.frame_seek as seek
 
-    data = numbered_clip("h264", "mp4", 600, gop=30)
+    data = make_numbered_clip("h264", "mp4", 600, gop=30)
     came: list[int] = []
     real = seek.SeekingDecoder.frames
 
