@@ -1,9 +1,10 @@
-"""Captions made from one template: hardly two are the same, but most of their words are, and their media are unlike.
+"""Captions made from one template: few are equal, but they share most of their words, and their media differ.
 
-"Portrait of Ann Lee, free stock photo", four thousand times with another name. Within each shard captions are near by
-MinHash of their pairs of neighbouring words, or by their embeddings; the one with the most near ones stands for its
-group. Where there are any, the groups of all shards are counted in a second reading of captions and their vectors; of
-media only those of a few members are read. So no more than one shard is in memory at once.
+Example: "Portrait of Ann Lee, free stock photo", four thousand times with different names. Within each shard, captions
+are near if the MinHashes of their word pairs or their embeddings agree; the caption with the most neighbors becomes the
+template of its group. If there are templates, a second pass over captions and text vectors counts their uses in all
+shards; media are read for a few members only. So at most one shard is in memory. The MinHashes are our own because
+datasketch takes nine times as long for 100,000 captions.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -14,50 +15,50 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditor.audit_folder.embeddings import file_name, matrix
+from auditor.audit_folder.embeddings import name_embeddings_file, read_vector_matrix
 from auditor.audit_folder.folder import Folder
-from auditor.faults.corpus_window import Passage, mean_media, samples_of, there, vectors_at
+from auditor.faults.corpus_window import ShardWindow, average_media, has_vector, number_samples, read_vectors
 from auditor.faults.repeated_captions import (
-    ALIKE_TEXT,
-    HASHES,
+    HASH_COUNT,
     MEMBERS,
+    SIMILAR_TEXT,
     SMALLEST,
     CaptionGroup,
     Hashes,
-    min_hashes,
-    signatures,
-    word_pairs,
+    compute_minhashes,
+    hash_word_pairs,
+    minhash_pairs,
 )
-from auditor.sweep.caption_facts import normalised_all
+from auditor.sweep.caption_facts import normalize_captions
 from auditor.vectors import Bools, Floats, Ints
 from auditor.workers.process_pool import SERIAL, Engine
 
-CORE, COUNTED = 0.5, 0.35  # share of equal MinHashes, about the Jaccard of the word pairs: to be a group, to be counted
-UNLIKE = 0.8  # spread of the media from which near captions are boilerplate: people say like things of like media
+CORE, COUNTED = 0.5, 0.35  # smallest share of equal MinHashes (about the Jaccard index) to form a group, to be counted
+UNLIKE = 0.8  # near captions are boilerplate from this spread of their media up: similar media have similar captions
 PER_SHARD = 500  # captions compared with each other
 MOST_TEMPLATES = 200
-SHOWN = 3  # spellings kept
-AT_ONCE = 1024  # captions compared with all templates
+SHOWN = 3  # spellings listed as examples
+AT_ONCE = 1024  # captions compared with all templates at once
 
 
 @dataclass(frozen=True, slots=True)
-class Captions:
+class DistinctCaptions:
     """The distinct captions of some rows, in alphabetical order."""
 
     texts: pa.Array
-    rows: Ints  # how many have it
-    first: Ints  # the first of those rows
+    rows: Ints  # number of rows with each caption
+    first: Ints  # first row with each caption
 
-    def take(self, chosen: Ints) -> "Captions":
-        return Captions(self.texts.take(pa.array(chosen)), self.rows[chosen], self.first[chosen])
+    def take(self, chosen: Ints) -> "DistinctCaptions":
+        return DistinctCaptions(self.texts.take(pa.array(chosen)), self.rows[chosen], self.first[chosen])
 
     def __len__(self) -> int:
         return len(self.texts)
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
-    """A caption that stands for those near it."""
+class CaptionTemplate:
+    """A caption that represents the captions near it."""
 
     caption: str
     rows: int
@@ -65,8 +66,8 @@ class Template:
 
 
 @dataclass(frozen=True, slots=True)
-class Uses:
-    """What one shard has of a template: rows; of the nearest captions how many there are, and where some stand."""
+class TemplateUses:
+    """The uses of a template in one shard: rows, distinct near captions, and the positions of some members."""
 
     rows: int
     spellings: int
@@ -74,223 +75,233 @@ class Uses:
     members: dict[str, int] = field(default_factory=dict)  # rows of the shard's file, by uid
 
 
-Places = dict[str, tuple[str, int]]  # shard and row of its file, by uid
+RowPositions = dict[str, tuple[str, int]]  # shard and row of its file, by uid
 
 
-def near_groups(
+def find_near_groups(
     folder: Folder,
     shards: Sequence[str],
-    templates: Sequence[Template],
+    templates: Sequence[CaptionTemplate],
     incomplete: Collection[str] = (),
     engine: Engine = SERIAL,
-) -> tuple[list[CaptionGroup], Places]:
-    """Groups of captions that are near each other, the largest first, and where their members stand."""
+) -> tuple[list[CaptionGroup], RowPositions]:
+    """Groups of captions near each template, the largest first, and the positions of their members."""
     if not templates:
         return [], {}
-    uses = list(engine.each(partial(uses_in, folder, tuple(templates), frozenset(incomplete)), shards))
-    groups = [as_group(template, [use[i] for use in uses]) for i, template in enumerate(templates)]
-    found = apart([group for group in groups if group is not None])
-    wanted = {uid for group in found for uid in group.members}
-    named = ((uid, (shard, row)) for shard, use in zip(shards, uses, strict=True) for uid, row in _members(use))
-    return found, {uid: place for uid, place in named if uid in wanted}
+    uses = list(engine.each(partial(count_template_uses, folder, tuple(templates), frozenset(incomplete)), shards))
+    groups = [build_group(template, [use[i] for use in uses]) for i, template in enumerate(templates)]
+    groups_apart = drop_overlapping_groups([group for group in groups if group is not None])
+    member_uids = {uid for group in groups_apart for uid in group.members}
+    positions = (
+        (uid, (shard, row)) for shard, use in zip(shards, uses, strict=True) for uid, row in _list_members(use)
+    )
+    return groups_apart, {uid: place for uid, place in positions if uid in member_uids}
 
 
-def _members(uses: Sequence[Uses]) -> Iterable[tuple[str, int]]:
+def _list_members(uses: Sequence[TemplateUses]) -> Iterable[tuple[str, int]]:
     return (member for use in uses for member in use.members.items())
 
 
-def media_at(folder: Folder, places: Mapping[str, tuple[str, int]], engine: Engine = SERIAL) -> dict[str, Floats]:
-    """The vectors of the media of some rows, by uid."""
+def read_media_vectors(
+    folder: Folder, places: Mapping[str, tuple[str, int]], engine: Engine = SERIAL
+) -> dict[str, Floats]:
+    """The media vectors of some rows, by uid."""
     by_shard: dict[str, dict[str, int]] = {}
     for uid, (shard, row) in places.items():
         by_shard.setdefault(shard, {})[uid] = row
-    found = engine.each(partial(_shard_media, folder), list(by_shard.items()))
-    return {uid: vector for some in found for uid, vector in some.items()}
+    shard_vectors = engine.each(partial(_read_shard_media, folder), list(by_shard.items()))
+    return {uid: vector for vectors in shard_vectors for uid, vector in vectors.items()}
 
 
-def _shard_media(folder: Folder, wanted: tuple[str, dict[str, int]]) -> dict[str, Floats]:
-    """Of the rows of one shard; only the row groups of their samples are read."""
-    name, rows = file_name(wanted[0]), np.array(list(wanted[1].values()), np.int64)
+def _read_shard_media(folder: Folder, shard_rows: tuple[str, dict[str, int]]) -> dict[str, Floats]:
+    """The media vectors of rows of one shard; reads only the row groups that hold them."""
+    name, rows = name_embeddings_file(shard_rows[0]), np.array(list(shard_rows[1].values()), np.int64)
     with folder.reading(name), folder.open_table(name) as file:
         index = file.read(["caption_index"]).column(0).to_numpy()
         sample = np.cumsum(index == 0) - 1
-        needed = np.isin(sample, sample[rows])  # a medium stands with the first caption of its sample
+        needed = np.isin(sample, sample[rows])  # a medium is stored with the first caption of its sample
         edges = np.cumsum([0, *(file.metadata.row_group(i).num_rows for i in range(file.num_row_groups))])
         parts, samples = [], []
         for group in np.unique(np.searchsorted(edges, np.flatnonzero(needed), "right") - 1).tolist():
             stretch = slice(edges[group], edges[group + 1])
             table = file.read_row_group(group, ["visual"]).filter(pa.array(needed[stretch]))
-            has = there(table, "visual")
-            parts.append(vectors_at(table, "visual", has))
+            has = has_vector(table, "visual")
+            parts.append(read_vectors(table, "visual", has))
             samples.append(sample[stretch][needed[stretch]][has])
-    known, number = np.unique(np.concatenate(samples), return_inverse=True)
-    media = mean_media(np.concatenate(parts), number, len(known))
-    return {uid: media[np.searchsorted(known, sample[row])] for uid, row in wanted[1].items()}
+    distinct_samples, number = np.unique(np.concatenate(samples), return_inverse=True)
+    media = average_media(np.concatenate(parts), number, len(distinct_samples))
+    return {uid: media[np.searchsorted(distinct_samples, sample[row])] for uid, row in shard_rows[1].items()}
 
 
-def apart(groups: Sequence[CaptionGroup]) -> list[CaptionGroup]:
-    """The largest first; a group that shares rows with a larger one is part of it."""
-    kept: list[CaptionGroup] = []
-    taken: set[str] = set()
+def drop_overlapping_groups(groups: Sequence[CaptionGroup]) -> list[CaptionGroup]:
+    """The groups from the largest down, without those that share members with a larger one."""
+    disjoint: list[CaptionGroup] = []
+    claimed: set[str] = set()
     for group in sorted(groups, key=lambda group: -group.rows):
-        if not taken & set(group.members):
-            kept.append(group)
-        taken |= set(group.members)
-    return kept
+        if not claimed & set(group.members):
+            disjoint.append(group)
+        claimed |= set(group.members)
+    return disjoint
 
 
-def distinct_captions(captions: pa.ChunkedArray) -> Captions:
+def count_distinct_captions(captions: pa.ChunkedArray) -> DistinctCaptions:
     coded = pc.fill_null(captions, "").cast(pa.large_string()).dictionary_encode().combine_chunks()
     number = coded.indices.to_numpy()
     _, first, counts = np.unique(number, return_index=True, return_counts=True)
     order = pc.sort_indices(coded.dictionary).to_numpy().astype(np.int64)
-    return Captions(coded.dictionary.take(pa.array(order)), counts[order], first[order])
+    return DistinctCaptions(coded.dictionary.take(pa.array(order)), counts[order], first[order])
 
 
-def shard_templates(passage: Passage) -> list[Template]:
-    """The captions of a shard that have at least one near them, other than themselves; the most frequent first."""
-    rows = np.flatnonzero(passage.scene.present[passage.sample])
-    found = distinct_captions(passage.captions.take(pa.array(rows)))
-    chosen = np.sort(np.random.default_rng(0).permutation(len(found))[:PER_SHARD])
-    picked = found.take(chosen)
-    return templates_of(picked, passage.text[rows[picked.first]]) if len(chosen) > 1 else []
+def find_shard_templates(window: ShardWindow) -> list[CaptionTemplate]:
+    """The captions of a shard with at least one other caption near them, the most frequent first."""
+    rows = np.flatnonzero(window.samples.present[window.sample])
+    captions = count_distinct_captions(window.captions.take(pa.array(rows)))
+    chosen = np.sort(np.random.default_rng(0).permutation(len(captions))[:PER_SHARD])
+    picked = captions.take(chosen)
+    return build_templates(picked, window.text[rows[picked.first]]) if len(chosen) > 1 else []
 
 
-def templates_of(found: Captions, text: Floats) -> list[Template]:
-    texts = found.texts.to_pylist()
-    near = near_each_other(signatures(texts), text)
-    rows = found.rows.astype(np.float32)
-    templates: list[Template] = []
+def build_templates(captions: DistinctCaptions, text: Floats) -> list[CaptionTemplate]:
+    texts = captions.texts.to_pylist()
+    is_near = mark_near_captions(compute_minhashes(texts), text)
+    rows = captions.rows.astype(np.float32)
+    templates: list[CaptionTemplate] = []
     while len(templates) < MOST_TEMPLATES:
-        weight = near.astype(np.float32) @ rows
-        weight[near.sum(axis=1) < 2] = 0
+        weight = is_near.astype(np.float32) @ rows
+        weight[is_near.sum(axis=1) < 2] = 0
         best = int(weight.argmax())
         if weight[best] == 0:
             break
-        templates.append(Template(texts[best], int(weight[best]), text[best].copy()))
-        taken = near[best].copy()
-        near[taken] = False
-        near[:, taken] = False
+        templates.append(CaptionTemplate(texts[best], int(weight[best]), text[best].copy()))
+        members = is_near[best].copy()
+        is_near[members] = False
+        is_near[:, members] = False
     return templates
 
 
-def near_each_other(signature: Hashes, text: Floats) -> Bools:
-    """(N, N): whether two captions share most of their word pairs, or nearly their vector."""
-    near = text @ text.T >= ALIKE_TEXT
-    return np.asarray(near | (agreement(signature, signature) >= CORE), bool)
+def mark_near_captions(signature: Hashes, text: Floats) -> Bools:
+    """(N, N): whether two captions share most of their word pairs or have nearly the same vector."""
+    is_near = text @ text.T >= SIMILAR_TEXT
+    return np.asarray(is_near | (estimate_jaccard(signature, signature) >= CORE), bool)
 
 
-def agreement(signature: Hashes, others: Hashes) -> Floats:
-    """(N, M): the share of equal hashes.
+def estimate_jaccard(signature: Hashes, other_signature: Hashes) -> Floats:
+    """(N, M): the share of equal hashes, an estimate of the Jaccard index.
 
-    The lower halves of two are equal only where the hashes are: they are odd multiples of numbers of 32 bits.
+    Comparing the lower 32 bits is enough: hashes are odd multiples of 32-bit numbers plus a constant.
     """
-    mine, theirs = (np.ascontiguousarray(some.T.astype(np.uint32)) for some in (signature, others))
-    same = np.zeros((len(signature), len(others)), np.uint8)
+    hashes, other_hashes = (
+        np.ascontiguousarray(matrix_of_hashes.T.astype(np.uint32)) for matrix_of_hashes in (signature, other_signature)
+    )
+    equal_hashes = np.zeros((len(signature), len(other_signature)), np.uint8)
     for start in range(0, len(signature), AT_ONCE):
-        block = same[start : start + AT_ONCE]
-        for one, other in zip(mine[:, start : start + AT_ONCE], theirs, strict=True):
-            block += one[:, None] == other
-    return same.astype(np.float32) / np.float32(HASHES)
+        block = equal_hashes[start : start + AT_ONCE]
+        for row, other_row in zip(hashes[:, start : start + AT_ONCE], other_hashes, strict=True):
+            block += row[:, None] == other_row
+    return equal_hashes.astype(np.float32) / np.float32(HASH_COUNT)
 
 
-def merged_templates(found: Iterable[Sequence[Template]]) -> list[Template]:
-    """The templates of all shards that may be a pattern, as they come: no more than the most frequent are kept."""
-    kept: list[Template] = []
-    for some in found:
-        kept = most_frequent([*kept, *some])
-    return [template for template in distinct(kept) if template.rows >= SMALLEST][:MOST_TEMPLATES]
+def merge_templates(templates_by_shard: Iterable[Sequence[CaptionTemplate]]) -> list[CaptionTemplate]:
+    """Merge the templates of all shards as they arrive, holding only the most frequent ones."""
+    frequent: list[CaptionTemplate] = []
+    for templates in templates_by_shard:
+        frequent = take_most_frequent([*frequent, *templates])
+    return [template for template in merge_near_templates(frequent) if template.rows >= SMALLEST][:MOST_TEMPLATES]
 
 
-def most_frequent(templates: Iterable[Template]) -> list[Template]:
+def take_most_frequent(templates: Iterable[CaptionTemplate]) -> list[CaptionTemplate]:
     return sorted(templates, key=lambda template: (-template.rows, template.caption))[: 10 * MOST_TEMPLATES]
 
 
-def distinct(templates: Sequence[Template]) -> list[Template]:
-    """Templates of all shards, near ones as one, the most frequent first."""
-    kept: list[Template] = []
-    found = most_frequent(templates)
-    if not found:
-        return kept
-    near = near_each_other(signatures([t.caption for t in found]), np.stack([t.text for t in found]))
-    taken = np.zeros(len(found), bool)
-    for i, template in enumerate(found):
-        if not taken[i]:
-            kept.append(
-                Template(template.caption, int(sum(found[j].rows for j in np.flatnonzero(near[i]))), template.text)
+def merge_near_templates(templates: Sequence[CaptionTemplate]) -> list[CaptionTemplate]:
+    """Merge templates that are near each other; returns the most frequent first."""
+    merged: list[CaptionTemplate] = []
+    frequent = take_most_frequent(templates)
+    if not frequent:
+        return merged
+    is_near = mark_near_captions(compute_minhashes([t.caption for t in frequent]), np.stack([t.text for t in frequent]))
+    is_merged = np.zeros(len(frequent), bool)
+    for i, template in enumerate(frequent):
+        if not is_merged[i]:
+            merged.append(
+                CaptionTemplate(
+                    template.caption, int(sum(frequent[j].rows for j in np.flatnonzero(is_near[i]))), template.text
+                )
             )
-            taken |= near[i]
-    return sorted(kept, key=lambda template: -template.rows)
+            is_merged |= is_near[i]
+    return sorted(merged, key=lambda template: -template.rows)
 
 
-def uses_in(folder: Folder, templates: Sequence[Template], incomplete: Collection[str], shard: str) -> list[Uses]:
-    """What a shard has of each template; `incomplete` are the shards with captions that have no medium."""
-    more = ["caption_index", "visual"] if shard in incomplete else []
-    table = folder.read_table(file_name(shard), ["uid", "caption", "text", *more])
-    rows = np.flatnonzero(with_medium(table) if more else there(table, "text"))
-    found = distinct_captions(table.column("caption").take(pa.array(rows)))
-    first = rows[found.first]
-    counted, core = nearness(found.texts.to_pylist(), table.column("text"), first, templates)
+def count_template_uses(
+    folder: Folder, templates: Sequence[CaptionTemplate], incomplete: Collection[str], shard: str
+) -> list[TemplateUses]:
+    """Count the uses of each template in a shard; `incomplete` are the shards in which captions lack a medium."""
+    medium_columns = ["caption_index", "visual"] if shard in incomplete else []
+    table = folder.read_table(name_embeddings_file(shard), ["uid", "caption", "text", *medium_columns])
+    rows = np.flatnonzero(mark_rows_with_medium(table) if medium_columns else has_vector(table, "text"))
+    captions = count_distinct_captions(table.column("caption").take(pa.array(rows)))
+    first = rows[captions.first]
+    counted, core = match_templates(captions.texts.to_pylist(), table.column("text"), first, templates)
     caption, template = np.nonzero(counted)
-    total = np.bincount(template, found.rows[caption], len(templates))
+    total = np.bincount(template, captions.rows[caption], len(templates))
     uses = []
     for i in range(len(templates)):
-        near = np.flatnonzero(core[:, i])
-        uids = table.column("uid").take(pa.array(first[near[:MEMBERS]])).to_pylist()
-        members = dict(zip(uids, first[near[:MEMBERS]].tolist(), strict=True))
-        shown = tuple(found.texts.take(pa.array(near[:SHOWN])).to_pylist())
-        uses.append(Uses(int(total[i]), len(near), shown, members))
+        core_captions = np.flatnonzero(core[:, i])
+        uids = table.column("uid").take(pa.array(first[core_captions[:MEMBERS]])).to_pylist()
+        members = dict(zip(uids, first[core_captions[:MEMBERS]].tolist(), strict=True))
+        examples = tuple(captions.texts.take(pa.array(core_captions[:SHOWN])).to_pylist())
+        uses.append(TemplateUses(int(total[i]), len(core_captions), examples, members))
     return uses
 
 
-def with_medium(table: pa.Table) -> Bools:
-    """The encoded captions whose sample has a medium."""
-    _, sample = samples_of(table)
-    return there(table, "text") & np.isin(sample, sample[there(table, "visual")])
+def mark_rows_with_medium(table: pa.Table) -> Bools:
+    """Mark the encoded captions whose sample has a medium."""
+    _, sample = number_samples(table)
+    return has_vector(table, "text") & np.isin(sample, sample[has_vector(table, "visual")])
 
 
-def nearness(
-    texts: Sequence[str], vectors: pa.ChunkedArray, rows: Ints, templates: Sequence[Template]
+def match_templates(
+    texts: Sequence[str], vectors: pa.ChunkedArray, rows: Ints, templates: Sequence[CaptionTemplate]
 ) -> tuple[Bools, Bools]:
-    """(N, T): the captions that count as uses of a template, and those that are near enough to be of its group."""
-    same = alike_vectors(vectors, rows, np.stack([template.text for template in templates]))
-    line, alike = alike_words(texts, [template.caption for template in templates])
-    counted, core = same, same.copy()
-    counted[line] |= alike >= COUNTED
-    core[line] |= alike >= CORE
+    """(N, T): the captions that count as uses of a template, and those near enough to belong to its group."""
+    is_similar = compare_vectors(vectors, rows, np.stack([template.text for template in templates]))
+    lines, jaccard = compare_words(texts, [template.caption for template in templates])
+    counted, core = is_similar, is_similar.copy()
+    counted[lines] |= jaccard >= COUNTED
+    core[lines] |= jaccard >= CORE
     return counted, core
 
 
-def alike_vectors(vectors: pa.ChunkedArray, rows: Ints, others: Floats) -> Bools:
-    """(N, T): whether the vectors of some rows are nearly those of others; a stretch of the column at a time."""
-    found = np.empty((len(vectors), len(others)), bool)
+def compare_vectors(vectors: pa.ChunkedArray, rows: Ints, template_vectors: Floats) -> Bools:
+    """(N, T): whether the vectors of rows are nearly equal to those of templates; reads AT_ONCE rows at a time."""
+    is_similar = np.empty((len(vectors), len(template_vectors)), bool)
     for start in range(0, len(vectors), AT_ONCE):
-        stretch = matrix(vectors.slice(start, AT_ONCE), others.shape[1])
-        found[start : start + AT_ONCE] = stretch @ others.T >= ALIKE_TEXT
-    return found[rows]
+        stretch = read_vector_matrix(vectors.slice(start, AT_ONCE), template_vectors.shape[1])
+        is_similar[start : start + AT_ONCE] = stretch @ template_vectors.T >= SIMILAR_TEXT
+    return is_similar[rows]
 
 
-def alike_words(texts: Sequence[str], others: Sequence[str]) -> tuple[Ints, Floats]:
-    """Those of `texts` that share a pair of words with any of `others`, (M,), and their agreement with each, (M, T).
+def compare_words(texts: Sequence[str], other_texts: Sequence[str]) -> tuple[Ints, Floats]:
+    """The `texts` that share a word pair with any of `other_texts`, (M,), and their Jaccard estimates, (M, T).
 
-    Two captions without a pair in common have no hash in common.
+    Captions without a common pair have no common hash.
     """
-    lines = pa.array(normalised_all(texts), pa.large_string()).dictionary_encode()
-    pairs, first = word_pairs(lines.dictionary.to_pylist())
-    theirs = word_pairs(normalised_all(others))
+    lines = pa.array(normalize_captions(texts), pa.large_string()).dictionary_encode()
+    pairs, first = hash_word_pairs(lines.dictionary.to_pylist())
+    other_pairs = hash_word_pairs(normalize_captions(other_texts))
     if not len(first):
-        return np.zeros(0, np.int64), np.zeros((0, len(others)), np.float32)
-    sharing = np.logical_or.reduceat(np.isin(pairs, theirs[0]), first)
+        return np.zeros(0, np.int64), np.zeros((0, len(other_texts)), np.float32)
+    sharing = np.logical_or.reduceat(np.isin(pairs, other_pairs[0]), first)
     sizes = np.diff(first, append=len(pairs))
-    kept = np.concatenate([[0], np.cumsum(sizes[sharing])[:-1]]).astype(np.int64)[: int(sharing.sum())]
-    found = agreement(min_hashes(pairs[np.repeat(sharing, sizes)], kept), min_hashes(*theirs))
+    starts = np.concatenate([[0], np.cumsum(sizes[sharing])[:-1]]).astype(np.int64)[: int(sharing.sum())]
+    jaccard = estimate_jaccard(minhash_pairs(pairs[np.repeat(sharing, sizes)], starts), minhash_pairs(*other_pairs))
     number = lines.indices.to_numpy()
     chosen = np.flatnonzero(sharing[number])
-    return chosen, found[(np.cumsum(sharing) - 1)[number[chosen]]]
+    return chosen, jaccard[(np.cumsum(sharing) - 1)[number[chosen]]]
 
 
-def as_group(template: Template, uses: Sequence[Uses]) -> CaptionGroup | None:
-    """The uses of a template in all shards; None where few captions are near it."""
+def build_group(template: CaptionTemplate, uses: Sequence[TemplateUses]) -> CaptionGroup | None:
+    """The group of a template's uses in all shards; None if few captions are near it."""
     rows, spellings = sum(use.rows for use in uses), sum(use.spellings for use in uses)
     if spellings < SMALLEST:
         return None

@@ -1,1 +1,1 @@
-"""What to keep of a corpus: rules and their effects, subsets, exports."""
+"""The part of a corpus to keep: rules and their effects, thresholds, subsets, weights and exports."""

@@ -1,7 +1,7 @@
-"""The kept rows of a corpus that is a table, as a table of the same columns: CSV, TSV, JSON lines or Parquet.
+"""Write the kept rows of a table corpus as a table with the same columns: CSV, TSV, JSON lines or Parquet.
 
-The table is read again and its cells are written as they are; of a cell that holds a list of captions the kept ones
-stay, and with them their spans. Paths in it are relative to the table that was audited.
+The table is read again and its cells are written unchanged, except that lists of captions, and their spans, are reduced
+to the kept ones. Relative paths stay relative to the audited table.
 """
 
 import csv
@@ -15,97 +15,99 @@ import pyarrow.parquet as pq
 
 from auditor.audit_folder.folder import Folder
 from auditor.corpus.open_corpus import CorpusError, open_corpus
-from auditor.corpus.read_medium import moved
-from auditor.corpus.tables.entry_shard import merged
+from auditor.corpus.read_medium import relocate_path
+from auditor.corpus.tables.entry_shard import merge_entries
 from auditor.corpus.tables.parquet_table import ParquetShard
 from auditor.corpus.tables.text_table import TextShard
-from auditor.corpus.timed_captions import listed
+from auditor.corpus.timed_captions import parse_list_cell
 from auditor.keep.export_target import ExportError
-from auditor.keep.kept_rows import KeptRows, reading_options
+from auditor.keep.kept_rows import KeptRows, load_corpus_options
 
 Row = dict[str, Any]
 TableShard = TextShard | ParquetShard
-Wanted = dict[int, list[int]]  # row of the table -> which of its captions
+KeptPlaces = dict[int, list[int]]  # row of the table -> indices of its kept captions
 
 
-def write_table(kept: KeptRows, folder: Folder, name: str) -> int:
-    """Write the rows; returns how many there are."""
+def export_input_table(subset: KeptRows, folder: Folder, name: str) -> int:
+    """Write the rows; returns their number."""
     form = name.rpartition(".")[2].lower()
-    shards = table_shards(kept)
+    shards = open_table_shards(subset)
     columns = list(dict.fromkeys(column for shard in shards for column in shard.column_names()))
     with folder.writing(name) as path:
         if form == "parquet":
-            return write_parquet(str(path), kept, shards)
+            return write_input_parquet(str(path), subset, shards)
         with path.open("w", encoding="utf-8", newline="") as file:
             if form == "jsonl":
-                return sum(file.write(line(row)) > 0 for row in kept_rows(kept, shards))
+                return sum(file.write(to_json_line(row)) > 0 for row in read_kept_rows(subset, shards))
             writer = csv.DictWriter(file, columns, delimiter="\t" if form == "tsv" else ",", lineterminator="\n")
             if not any(isinstance(shard, TextShard) and shard.dialect.numbered for shard in shards):
                 writer.writeheader()
-            return sum(writer.writerow(flat(row)) > 0 for row in kept_rows(kept, shards))
+            return sum(writer.writerow(flatten_cells(row)) > 0 for row in read_kept_rows(subset, shards))
 
 
-def table_shards(kept: KeptRows) -> list[TableShard]:
-    """The shards of the corpus as it is now; refuses one that is not a table."""
-    spec, place = kept.database.manifest.get("corpus", {}).get("spec") or "", kept.database.moved_to
+def open_table_shards(subset: KeptRows) -> list[TableShard]:
+    """The shards of the corpus as it is now; refuses a corpus that is not a table."""
+    spec, place = subset.database.manifest.get("corpus", {}).get("spec") or "", subset.database.moved_to
     if place:
-        spec = "::".join(moved(part, place, kept.database.old_root) for part in spec.split("::"))
+        spec = "::".join(relocate_path(part, place, subset.database.old_root) for part in spec.split("::"))
     try:
-        found = list(open_corpus(spec, reading_options(kept.database)).shards)
+        shards = list(open_corpus(spec, load_corpus_options(subset.database)).shards)
     except CorpusError as error:
-        raise ExportError(f"the table cannot be read again ({error}); say where it is with --corpus NEW_ROOT") from None
-    tables = [shard for shard in found if isinstance(shard, TextShard | ParquetShard)]
-    if len(tables) < len(found) or not tables:
+        raise ExportError(
+            f"the table cannot be read again ({error}); name its new root with --corpus NEW_ROOT"
+        ) from None
+    tables = [shard for shard in shards if isinstance(shard, TextShard | ParquetShard)]
+    if len(tables) < len(shards) or not tables:
         raise ExportError(f"{spec} is not a table, so it has no rows to write: choose .npy, .parquet, .txt or a folder")
     return tables
 
 
-def wanted_rows(kept: KeptRows, shard: TableShard) -> Wanted:
-    """The rows of a shard that a kept caption stands in."""
-    table = kept.shard(shard.name).table
+def find_kept_captions(subset: KeptRows, shard: TableShard) -> KeptPlaces:
+    """The rows of a shard with a kept caption, and which captions those are."""
+    table = subset.shard(shard.name).table
     numbers = dict(zip(table["key"].to_pylist(), table["numbers"].to_pylist(), strict=True))
-    wanted: Wanted = {}
-    for key, occurrence, entry in merged(shard.folder, shard.entries()) if numbers else ():
+    places_by_row: KeptPlaces = {}
+    for key, occurrence, entry in merge_entries(shard.folder, shard.entries()) if numbers else ():
         for number in numbers.get(key, ()) if occurrence == 0 else ():
             if number >= len(entry.places):
                 raise ExportError(f"{shard.path} has changed since it was audited; audit it again")
             row, place = entry.places[number]
-            wanted.setdefault(row, []).append(place)
-    return wanted
+            places_by_row.setdefault(row, []).append(place)
+    return places_by_row
 
 
-def kept_rows(kept: KeptRows, shards: list[TableShard]) -> Iterator[Row]:
+def read_kept_rows(subset: KeptRows, shards: list[TableShard]) -> Iterator[Row]:
     for shard in shards:
-        wanted = wanted_rows(kept, shard)
+        places_by_row = find_kept_captions(subset, shard)
         timed = shard.timed
-        for number, fields in shard.rows() if wanted else ():
-            if number in wanted:
-                yield with_some(fields, shard.caption_column, wanted[number], timed=timed)
+        for number, fields in shard.rows() if places_by_row else ():
+            if number in places_by_row:
+                yield select_captions(fields, shard.caption_column, places_by_row[number], timed=timed)
 
 
-def with_some(fields: Row, column: str, places: list[int], *, timed: bool) -> Row:
-    """A row with the captions at some places of their cell; a text is one caption.
+def select_captions(fields: Row, column: str, places: list[int], *, timed: bool) -> Row:
+    """Reduce a row to the captions at some places of their cell; a plain text is one caption.
 
-    Beside timed captions, cells that list as many values (spans, scores) keep those of the same places.
+    With timed captions, other cells that list as many values (spans, scores) are reduced alike.
     """
-    total = len(cell_list(fields[column], timed))
-    if len(places) == total or not is_list(fields[column], timed):
+    total = len(parse_cell(fields[column], timed))
+    if len(places) == total or not is_list_cell(fields[column], timed):
         return fields
-    names = [name for name in fields if timed and len(cell_list(fields[name], timed)) == total] if total > 1 else []
-    return {**fields, **{name: some(fields[name], places) for name in (column, *names)}}
+    names = [name for name in fields if timed and len(parse_cell(fields[name], timed)) == total] if total > 1 else []
+    return {**fields, **{name: select_items(fields[name], places) for name in (column, *names)}}
 
 
-def is_list(cell: Any, timed: bool) -> bool:
-    return isinstance(cell, list) or (timed and listed(cell) != [cell])
+def is_list_cell(cell: Any, timed: bool) -> bool:
+    return isinstance(cell, list) or (timed and parse_list_cell(cell) != [cell])
 
 
-def cell_list(cell: Any, timed: bool) -> list[Any]:
-    return listed(cell) if is_list(cell, timed) else [cell]
+def parse_cell(cell: Any, timed: bool) -> list[Any]:
+    return parse_list_cell(cell) if is_list_cell(cell, timed) else [cell]
 
 
-def some(cell: Any, places: list[int]) -> Any:
-    """What stands at some places of a list, written as it was: a list, or a text in JSON's or Python's notation."""
-    chosen = [listed(cell)[place] for place in places]
+def select_items(cell: Any, places: list[int]) -> Any:
+    """The items at some places of a list, in the notation of the cell: a list, or text in JSON or Python syntax."""
+    chosen = [parse_list_cell(cell)[place] for place in places]
     if not isinstance(cell, str):
         return chosen
     with suppress(ValueError):
@@ -114,36 +116,38 @@ def some(cell: Any, places: list[int]) -> Any:
     return repr(chosen)
 
 
-def line(row: Row) -> str:
-    return json.dumps(row, ensure_ascii=False, default=unwritable) + "\n"
+def to_json_line(row: Row) -> str:
+    return json.dumps(row, ensure_ascii=False, default=stringify_value) + "\n"
 
 
-def flat(row: Row) -> Row:
-    """Cells of a CSV: lists and records as JSON."""
+def flatten_cells(row: Row) -> Row:
+    """The cells of a CSV row: lists and records as JSON."""
     return {
-        name: json.dumps(value, ensure_ascii=False, default=unwritable)
+        name: json.dumps(value, ensure_ascii=False, default=stringify_value)
         if isinstance(value, list | dict)
-        else text(value)
+        else to_cell_text(value)
         for name, value in row.items()
     }
 
 
-def text(value: Any) -> Any:
-    return unwritable(value) if isinstance(value, bytes) else value
+def to_cell_text(value: Any) -> Any:
+    return stringify_value(value) if isinstance(value, bytes) else value
 
 
-def unwritable(value: Any) -> str:
+def stringify_value(value: Any) -> str:
     if isinstance(value, bytes):
-        raise ExportError("the table holds the bytes of its media, which a text cannot: write .parquet --input-columns")
+        raise ExportError(
+            "the table holds the bytes of its media, which text formats cannot hold: write .parquet --input-columns"
+        )
     return str(value)
 
 
-def write_parquet(path: str, kept: KeptRows, shards: list[TableShard]) -> int:
-    """With the types of the table, where it is Parquet."""
+def write_input_parquet(path: str, subset: KeptRows, shards: list[TableShard]) -> int:
+    """Write Parquet, with the types of the input table if that is Parquet too."""
     count, writer = 0, None
     try:
         for shard in shards:
-            rows = list(kept_rows(kept, [shard]))
+            rows = list(read_kept_rows(subset, [shard]))
             schema = shard.schema() if isinstance(shard, ParquetShard) else writer and writer.schema
             table = pa.Table.from_pylist(rows, schema=schema) if rows or schema else None
             if table is not None:

@@ -1,4 +1,4 @@
-"""What an export is written to: the form that a target's name asks for, and how rows get there."""
+"""Targets of an export: the form that the target's name selects, and the sandbox that writes rows."""
 
 import errno
 import os
@@ -10,7 +10,7 @@ from auditor.audit_folder.folder import Folder, describe_os_error
 from auditor.corpus.corpus_spec import find_corpus_folder, is_folder_spec
 from auditor.errors import AuditorError
 from auditor.keep.kept_rows import KeptRows
-from auditor.query.sandbox import QueryError, Sandbox, literal
+from auditor.query.sandbox import QueryError, Sandbox, quote_literal
 
 Progress = Callable[[int], None]
 
@@ -23,15 +23,15 @@ class ExportError(AuditorError):
 class ExportResult:
     target: str
     form: str  # npy, parquet, txt, csv, tsv, jsonl, webdataset
-    rows: int  # what was written: rows; for npy distinct uids, for txt keys, for a folder samples
+    rows: int  # rows written; distinct uids for npy, keys for txt, samples for a folder
     shards: int = 0
-    captions: int = 0  # pairs kept, of which what was written is made
+    captions: int = 0  # pairs kept
 
 
 @contextmanager
-def open_unlimited_sandbox(kept: KeptRows, writable: Sequence[str] = ()) -> Iterator[Sandbox]:
-    """A sandbox without a time limit: writing takes as long as it takes."""
-    sandbox = kept.database.open_sandbox(writable, replace(kept.database.limits, seconds=None), kept.condition)
+def open_unlimited_sandbox(subset: KeptRows, writable: Sequence[str] = ()) -> Iterator[Sandbox]:
+    """A sandbox without a time limit, for writing."""
+    sandbox = subset.database.open_sandbox(writable, replace(subset.database.limits, seconds=None), subset.condition)
     try:
         yield sandbox
     finally:
@@ -39,12 +39,12 @@ def open_unlimited_sandbox(kept: KeptRows, writable: Sequence[str] = ()) -> Iter
 
 
 FILES = ("npy", "parquet", "txt", "csv", "tsv", "jsonl")
-# what nobody calls a folder
+# extensions that are not folder names
 OTHER_FILES = frozenset(["json", "ndjson", "npz", "tar", "tgz", "gz", "zip", "zst", "pkl", "arrow", "feather", "xlsx"])
 
 
 def parse_target_form(target: str) -> str:
-    """npy, parquet, txt, csv, … by the extension; else a folder, unless the name looks like some other kind of file."""
+    """The form by extension (npy, parquet, txt, csv, ...), or webdataset for a folder; refuses other file types."""
     form = target.rsplit("/", 1)[-1].rpartition(".")[2].lower() if "." in target.rsplit("/", 1)[-1] else ""
     if form in OTHER_FILES:
         raise ExportError(
@@ -53,23 +53,23 @@ def parse_target_form(target: str) -> str:
     return form if form in FILES else "webdataset"
 
 
-def check_outside_corpus(kept: KeptRows, target: str) -> None:
-    """What is written into the folder of a corpus would be part of it when it is read next."""
-    database = kept.database
+def check_outside_corpus(subset: KeptRows, target: str) -> None:
+    """Refuse a target inside the corpus folder, where it would become part of the corpus."""
+    database = subset.database
     spec, root = str(database.manifest.get("corpus", {}).get("spec", "")), database.moved_to or database.old_root
     if root and is_folder_spec(spec) and find_corpus_folder(root, target):
-        raise ExportError(f"{target} lies in the corpus {root}, which would then hold it: choose a place outside of it")
+        raise ExportError(f"{target} lies in the corpus {root} and would become part of it: choose a place outside")
 
 
-def copy_to_parquet(kept: KeptRows, folder: Folder, name: str, sql: str) -> int:
-    """DuckDB writes the file itself, in a sandbox that may write this one path and no other.
+def copy_to_parquet(subset: KeptRows, folder: Folder, name: str, sql: str) -> int:
+    """Let DuckDB write the file, in a sandbox that may write only this path.
 
-    Bloom filters, which nobody asks who reads all rows, would cost a twentieth of the processor time.
+    Bloom filters do not help readers of all rows and would cost a twentieth of the processor time.
     """
-    with folder.writing(name) as path, open_unlimited_sandbox(kept, [str(path)]) as sandbox:
+    with folder.writing(name) as path, open_unlimited_sandbox(subset, [str(path)]) as sandbox:
         try:
-            return sandbox.rows_of(
-                f"COPY ({sql}) TO {literal(str(path))} "
+            return sandbox.run_copy(
+                f"COPY ({sql}) TO {quote_literal(str(path))} "
                 "(FORMAT parquet, COMPRESSION snappy, ROW_GROUP_SIZE 122880, WRITE_BLOOM_FILTER false, "
                 "USE_TMP_FILE false)"
             )

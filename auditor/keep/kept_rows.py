@@ -1,4 +1,4 @@
-"""The usable rows of an audit that meet all rules, as SQL: counted, by shard, and with the reason of those removed."""
+"""The usable rows of an audit that meet all rules: their SQL, counts, shards, and the reasons of removed rows."""
 
 from dataclasses import fields
 from functools import cached_property
@@ -10,22 +10,22 @@ from auditor.corpus.shard import CorpusOptions
 from auditor.errors import AuditorError
 from auditor.keep.rule_effects import RuleClause, build_clauses, build_reason_sql, conjoin_clauses
 from auditor.query.database import AuditDatabase
-from auditor.query.row_queries import count_media_that
+from auditor.query.row_queries import count_matching_media
 from auditor.query.rules import Rules
 
 MEDIUM = "shard, key, media_path, media_offset"
 
 
 class KeptRows:
-    """What rules keep of an audit."""
+    """The rows of an audit that rules keep."""
 
     def __init__(self, database: AuditDatabase, rules: Rules) -> None:
         self.database, self.rules = database, rules
         self.clauses: list[RuleClause] = build_clauses(database, rules)
         self.condition = conjoin_clauses(self.clauses)
 
-    def narrowed(self, clause: RuleClause) -> "KeptRows":
-        """Those of them that meet one more clause."""
+    def narrow(self, clause: RuleClause) -> "KeptRows":
+        """The kept rows that also meet another clause."""
         other = KeptRows(self.database, self.rules)
         other.clauses = [*self.clauses, clause]
         other.condition = conjoin_clauses(other.clauses)
@@ -33,31 +33,31 @@ class KeptRows:
 
     @property
     def source(self) -> str:
-        return self.database.stored_table(self.condition)  # an export reads it in a sandbox of its own
+        return self.database.stored_table(self.condition)  # exports read it in a sandbox of their own
 
     @cached_property
     def count(self) -> int:
-        """Rows kept: pairs of a medium and a caption."""
-        return self._counted(f"{self.source} WHERE {self.condition}")
+        """Number of rows kept: pairs of a medium and a caption."""
+        return self._count(f"{self.source} WHERE {self.condition}")
 
     @cached_property
     def media(self) -> int:
-        """Media kept, with at least one caption each."""
-        return count_media_that(self.database, self.condition)
+        """Number of media kept with at least one caption."""
+        return count_matching_media(self.database, self.condition)
 
     @cached_property
     def unscored(self) -> int:
-        """Rows kept although they have no p_mismatch."""
-        return self._counted(f"{self.source} WHERE {self.condition} AND p_mismatch IS NULL")
+        """Number of rows kept without p_mismatch."""
+        return self._count(f"{self.source} WHERE {self.condition} AND p_mismatch IS NULL")
 
     @cached_property
     def usable_unscored(self) -> int:
-        """Usable rows without p_mismatch, kept or not."""
-        return self._counted("measured WHERE status = 'ok' AND p_mismatch IS NULL")
+        """Number of usable rows without p_mismatch, kept or not."""
+        return self._count("measured WHERE status = 'ok' AND p_mismatch IS NULL")
 
-    def _counted(self, source: str) -> int:
-        found: int = self.database.rows(f"SELECT count(*) AS n FROM {source}")[0]["n"]
-        return found
+    def _count(self, source: str) -> int:
+        count: int = self.database.rows(f"SELECT count(*) AS n FROM {source}")[0]["n"]
+        return count
 
     def __len__(self) -> int:
         return self.count
@@ -77,34 +77,33 @@ class KeptRows:
 
     @property
     def reasons(self) -> str:
-        """SQL of why a row is not kept."""
+        """SQL expression of the reason why a row is not kept."""
         return build_reason_sql(self.clauses)
 
     def by_shard(self) -> list[tuple[str, int]]:
-        """Shards of the audit in order, with how many samples of each are kept (a sample: one key, any caption)."""
-        found = self.database.rows(
+        """The shards of the audit in order, with the number of samples kept in each."""
+        rows = self.database.rows(
             f"SELECT shard, count(*) AS n FROM (SELECT DISTINCT {MEDIUM} "
             f"FROM {self.source} WHERE {self.condition}) GROUP BY shard ORDER BY shard"
         )
-        return [(row["shard"], row["n"]) for row in found]
+        return [(row["shard"], row["n"]) for row in rows]
 
     def with_media(self) -> list[tuple[str, int]]:
-        """`by_shard`, where the medium of every kept row can be looked for; an error where the audit knows of none."""
-        without = self._counted(f"{self.source} WHERE {self.condition} AND media_path IS NULL")
+        """`by_shard`, or an error if kept rows have no media."""
+        without = self._count(f"{self.source} WHERE {self.condition} AND media_path IS NULL")
         if without:
             raise AuditorError(
-                f"{without:,} of the kept rows have embeddings and no media that could be read: "
-                "write .npy, .parquet or .txt instead"
+                f"{without:,} of the kept rows have embeddings but no media: write .npy, .parquet or .txt instead"
             )
         return self.by_shard()
 
     def shard(self, shard: str) -> KeptShard:
-        """The kept samples of one shard, in the order they stand in the corpus; reads one file of the audit."""
+        """The kept samples of one shard in corpus order; reads one file of the audit."""
         return fetch_kept_shard(self.database, self.condition, shard)
 
 
 def fetch_kept_shard(database: AuditDatabase, condition: str, shard: str) -> KeptShard:
-    """Rules on media look for their captions in `measured`, `extended` or `reviewed`: here the rows of the shard."""
+    """Fetch the kept samples of a shard; `measured`, `extended` and `reviewed` are limited to its rows."""
     captions = ", ".join(
         f"list({column} ORDER BY caption_index) FILTER (is_kept) AS {name}"
         for column, name in (
@@ -115,8 +114,9 @@ def fetch_kept_shard(database: AuditDatabase, condition: str, shard: str) -> Kep
             ('"end"', "ends"),
         )
     )
+    shard_view = database.view(database.files.shard(shard), extended=database.reads_extra_columns(condition))
     table = database.run(
-        f"WITH measured AS ({database.view(database.files.shard(shard), extended=database.extends(condition))}), "
+        f"WITH measured AS ({shard_view}), "
         "extended AS (SELECT * FROM measured), "
         "reviewed AS (SELECT * FROM measured LEFT JOIN verdicts USING (uid, caption_index)), "
         f"decided AS (SELECT *, coalesce({condition}, FALSE) AS is_kept FROM reviewed AS samples) "
@@ -128,7 +128,7 @@ def fetch_kept_shard(database: AuditDatabase, condition: str, shard: str) -> Kep
 
 
 def load_corpus_options(database: AuditDatabase) -> CorpusOptions:
-    """How the corpus was read when it was audited."""
-    given = database.manifest.get("corpus", {})
-    known = {field.name for field in fields(CorpusOptions)}
-    return CorpusOptions(**{name: value for name, value in given.items() if name in known and value is not None})
+    """The options with which the corpus was read when it was audited."""
+    saved = database.manifest.get("corpus", {})
+    names = {field.name for field in fields(CorpusOptions)}
+    return CorpusOptions(**{name: value for name, value in saved.items() if name in names and value is not None})

@@ -1,4 +1,4 @@
-"""The part of a corpus that rules keep: counted, listed, or read straight from the corpus while training.
+"""The part of a corpus that rules keep: count it, list it, export it, or read it from the corpus while training.
 
 Nothing has to be rewritten. In your own loader, with open_clip's data format (jpg and txt in WebDataset shards)::
 
@@ -9,8 +9,8 @@ Nothing has to be rewritten. In your own loader, with open_clip's data format (j
     data = wds.WebDataset("shards/{00000..00099}.tar", shardshuffle=100).map(keep)
     data = data.decode("pilrgb").rename(image="jpg;png;jpeg;webp", text="txt").to_tuple("image", "text")
 
-In open_clip's own training script `wds.map(keep)` goes before `wds.select(filter_no_caption_or_no_image)`. Where every
-sample has one caption, or is kept with all of them, `.predicate()` does the same for `select`.
+In open_clip's training script `wds.map(keep)` goes before `wds.select(filter_no_caption_or_no_image)`. If every sample
+has one caption, or is kept with all of them, `.predicate()` does the same for `select`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from auditor.corpus.raw_samples import read_kept
+from auditor.corpus.raw_samples import read_kept_samples
 from auditor.errors import AuditorError
-from auditor.keep.export import export
-from auditor.keep.export_datasets import to_datasets
-from auditor.keep.export_target import Exported
-from auditor.keep.kept_rows import KeptRows, kept_shard
+from auditor.keep.export import export_subset
+from auditor.keep.export_datasets import export_datasets
+from auditor.keep.export_target import ExportResult
+from auditor.keep.kept_rows import KeptRows, fetch_kept_shard
 from auditor.keep.predicate import CaptionFilter, Predicate, make_caption_filter, make_predicate
-from auditor.keep.rule_effects import Effects, rule_effects
-from auditor.keep.subset_drift import Drift, find_drift
-from auditor.keep.weights import Weighed, Weighing, weigh
+from auditor.keep.rule_effects import RuleEffects, measure_rule_effects
+from auditor.keep.subset_drift import Drift, measure_subset_drift
+from auditor.keep.weights import Weighed, Weighing, write_row_weights
 from auditor.query.database import AuditDatabase
 from auditor.query.rules import Threshold
 from auditor.query.sandbox import Limits, QueryError
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class Subset(KeptRows):
-    """The usable rows of an audit that meet all rules, to be written or read."""
+    """The usable rows of an audit that meet all rules, to write or read."""
 
     def __repr__(self) -> str:
         rules = ", ".join(f"{rule}={value!r}" for rule, value in self.rules.to_dict().items()) or "no rules"
@@ -50,12 +50,12 @@ class Subset(KeptRows):
         return self.count
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """The kept rows as an Arrow table, in corpus order, with all columns or those named."""
+        """The kept rows as an Arrow table in corpus order, with all columns or those named."""
         if isinstance(columns, str):
-            raise QueryError(f'columns is a list of names: ["{columns}"]')
-        wanted = ", ".join(self.database.column(column, "columns") for column in columns or self.database.columns)
+            raise QueryError(f'columns must be a list of names: ["{columns}"]')
+        selection = ", ".join(self.database.column(column, "columns") for column in columns or self.database.columns)
         order = "shard, media_path, media_offset, key, caption_index"
-        return self.database.run(f"SELECT {wanted} FROM reviewed AS samples WHERE {self.condition} ORDER BY {order}")
+        return self.database.run(f"SELECT {selection} FROM reviewed AS samples WHERE {self.condition} ORDER BY {order}")
 
     def to_pandas(self, columns: Sequence[str] | None = None) -> "pd.DataFrame":
         frame: pd.DataFrame = self.to_arrow(columns).to_pandas()
@@ -66,37 +66,37 @@ class Subset(KeptRows):
 
         return pl.DataFrame(self.to_arrow(columns))
 
-    def effects(self) -> Effects:
-        return rule_effects(self.database, self.rules)
+    def effects(self) -> RuleEffects:
+        return measure_rule_effects(self.database, self.rules)
 
     def drift(self) -> Drift:
-        return find_drift(self.database, self.rules)
+        return measure_subset_drift(self.database, self.rules)
 
     def samples(self) -> Iterator[dict[str, Any]]:
-        """Kept samples as WebDataset gives them: __key__, __url__ and the original bytes by extension."""
+        """The kept samples in WebDataset's form: __key__, __url__ and the original bytes by extension."""
         for shard, _ in self.with_media():
-            yield from read_kept(self.shard(shard))
+            yield from read_kept_samples(self.shard(shard))
 
     def write(
         self, target: str | Path, *, force: bool = False, shard_size: int = 10_000, input_columns: bool = False
-    ) -> Exported:
+    ) -> ExportResult:
         """Write kept.npy, .parquet, .txt, .csv, .tsv, .jsonl or a folder of shards: see auditor.keep.export."""
-        return export(self, target, force=force, shard_size=shard_size, input_columns=input_columns)
+        return export_subset(self, target, force=force, shard_size=shard_size, input_columns=input_columns)
 
     def weigh(
         self, target: str | Path, how: Weighing | None = None, *, spread: bool = False, force: bool = False
     ) -> Weighed:
         """Write weights.parquet or weights.npy: see auditor.keep.weights."""
-        return weigh(self, str(target), how or Weighing(), spread=spread, force=force)
+        return write_row_weights(self, str(target), how or Weighing(), spread=spread, force=force)
 
     def to_datasets(self, folder: str | Path | None = None) -> Any:
-        """A `datasets.Dataset` of the kept samples; kept in `folder`, or for as long as it is used."""
-        return to_datasets(self, folder)
+        """A `datasets.Dataset` of the kept samples, stored in `folder` or in a temporary folder."""
+        return export_datasets(self, folder)
 
     def webdataset(self) -> Any:
-        """Kept samples straight from the corpus: a WebDataset pipeline where that is installed, else a generator.
+        """The kept samples from the corpus: a WebDataset pipeline if that is installed, otherwise a generator.
 
-        The pipeline divides the shards between nodes and workers and takes .shuffle, .decode, .to_tuple and so on.
+        The pipeline splits the shards among nodes and workers and supports .shuffle, .decode, .to_tuple and so on.
         """
         try:
             import webdataset as wds
@@ -104,35 +104,35 @@ class Subset(KeptRows):
             return self.samples()
         shards = [shard for shard, _ in self.with_media()]
         if not shards:
-            raise AuditorError("no sample meets the rules; there is nothing to read")
-        of = self.database
-        reader = ShardReader(of.path, of.moved_to, of.thresholds, of.limits, self.condition)
-        # in a list of its own, a list of names is the first stage
+            raise AuditorError("no sample meets the rules: there is nothing to read")
+        database = self.database
+        reader = ShardReader(database.path, database.moved_to, database.thresholds, database.limits, self.condition)
+        # the nested list makes the shard names the first stage
         return wds.DataPipeline([shards], wds.split_by_node, wds.split_by_worker, reader)
 
     def predicate(self) -> Predicate:
-        """For `select()` of your own WebDataset pipeline: True for samples with a caption to keep, kept whole."""
+        """For `select()` of your own WebDataset pipeline: true for samples with at least one caption to keep."""
         return make_predicate(self)
 
     def captions(self) -> CaptionFilter:
-        """For `map()` of your own WebDataset pipeline: samples with the captions to keep, without the others."""
+        """For `map()` of your own WebDataset pipeline: reduces samples to the captions to keep."""
         return make_caption_filter(self)
 
 
 @dataclass(frozen=True)
 class ShardReader:
-    """The stage of a pipeline that turns names of shards into samples.
+    """A pipeline stage that turns shard names into samples.
 
-    Can be pickled: each worker opens the audit for itself, and holds the rows of one shard at a time.
+    It can be pickled: each worker opens the audit itself and holds the rows of one shard at a time.
     """
 
     path: str
     corpus: str | None
     thresholds: Mapping[str, Threshold]
     limits: Limits
-    condition: str  # as the rules meant it when the pipeline was made, with the cut of keep_top
+    condition: str  # the rules as SQL when the pipeline was made, including the cut of keep_top
 
     def __call__(self, shards: Iterator[str]) -> Iterator[dict[str, Any]]:
         with AuditDatabase(self.path, self.corpus, thresholds=self.thresholds, limits=self.limits) as database:
             for shard in shards:
-                yield from read_kept(kept_shard(database, self.condition, shard))
+                yield from read_kept_samples(fetch_kept_shard(database, self.condition, shard))

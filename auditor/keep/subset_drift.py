@@ -1,13 +1,13 @@
-"""How a kept set differs from the whole it was taken from: caption length, resolution, duration, kind and topic.
+"""How a kept subset differs from the whole corpus: caption length, resolution, duration, kind and topic.
 
-A filter that keeps 60% of a corpus and drops most of its videos, or one topic, should say so before it is used.
+It warns of filters that drop, for example, most videos or a whole topic.
 """
 
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from auditor.keep.rule_effects import all_of, clauses
+from auditor.keep.rule_effects import build_clauses, conjoin_clauses
 from auditor.query.database import AuditDatabase
 from auditor.query.rules import Rules
 
@@ -21,7 +21,7 @@ MEASURES = {
 
 @dataclass(frozen=True, slots=True)
 class MeanDrift:
-    """The mean of something over all usable rows and over the kept ones."""
+    """The mean of a measure over all usable rows and over the kept rows."""
 
     measure: str
     whole: float | None
@@ -47,36 +47,36 @@ class Drift:
 
     @property
     def topic_distance(self) -> float:
-        """Total variation: the share of the kept set that would have to change topic to look like the whole."""
+        """Total variation: the share of kept rows that would have to change topic to match the whole corpus."""
         if not any(topic.kept for topic in self.topics):
-            return 0.0  # nothing is kept that could have moved
+            return 0.0  # no kept row has a topic
         return sum(abs(topic.kept - topic.whole) for topic in self.topics) / 2
 
 
-def by_topic(groups: list[dict[str, Any]]) -> Counter[int | None]:
-    found: Counter[int | None] = Counter()
+def count_by_topic(groups: list[dict[str, Any]]) -> Counter[int | None]:
+    counts: Counter[int | None] = Counter()
     for group in groups:
-        found[group["topic"]] += group["n"]
-    return found
+        counts[group["topic"]] += group["n"]
+    return counts
 
 
-def find_drift(database: AuditDatabase, rules: Rules) -> Drift:
-    """One pass over the usable rows, summed by topic."""
-    found = clauses(database, rules)
-    table = database.table(all_of(found), *MEASURES.values())
+def measure_subset_drift(database: AuditDatabase, rules: Rules) -> Drift:
+    """Measure drift in one pass over the usable rows."""
+    clauses = build_clauses(database, rules)
+    table = database.table(conjoin_clauses(clauses), *MEASURES.values())
     sums = ", ".join(f"sum({sql}) AS s{i}, count({sql}) AS n{i}" for i, sql in enumerate(MEASURES.values()))
     groups = database.rows(
         f"SELECT topic, kept, count(*) AS n, {sums} "
-        f"FROM (SELECT *, {all_of(found)} AS kept FROM {table} WHERE status = 'ok') GROUP BY topic, kept"
+        f"FROM (SELECT *, {conjoin_clauses(clauses)} AS kept FROM {table} WHERE status = 'ok') GROUP BY topic, kept"
     )
-    kept = [group for group in groups if group["kept"]]
+    kept_groups = [group for group in groups if group["kept"]]
 
-    def mean(i: int, of: list[dict[str, Any]]) -> float | None:
-        count = sum(group[f"n{i}"] for group in of)
-        return float(sum(group[f"s{i}"] or 0 for group in of)) / count if count else None
+    def mean(i: int, some_groups: list[dict[str, Any]]) -> float | None:
+        count = sum(group[f"n{i}"] for group in some_groups)
+        return float(sum(group[f"s{i}"] or 0 for group in some_groups)) / count if count else None
 
-    measures = [MeanDrift(measure, mean(i, groups), mean(i, kept)) for i, measure in enumerate(MEASURES)]
-    rows, rows_kept = by_topic(groups), by_topic(kept)
+    measures = [MeanDrift(measure, mean(i, groups), mean(i, kept_groups)) for i, measure in enumerate(MEASURES)]
+    rows, rows_kept = count_by_topic(groups), count_by_topic(kept_groups)
     topics = [
         TopicDrift(topic, n / rows.total(), rows_kept[topic] / max(rows_kept.total(), 1), n)
         for topic, n in rows.items()

@@ -1,9 +1,9 @@
-"""What each cut-off of p_mismatch removes and what that costs, and the cut-off that keeps a limit on either.
+"""What each cut-off of p_mismatch removes, what that costs, and the cut-off that meets a limit on either.
 
-p_mismatch is a probability, so sums of it are expectations: the mean of p over the removed pairs is the precision, and
-the sum of 1 - p over them the good pairs lost. Intervals come from the resampled curves that the mismatch model keeps
-in the manifest, and from chance; how often they hold is measured by tests/bench/threshold_coverage.py. One aggregation
-of the audit is enough, so ten million rows take about a second.
+p_mismatch is a probability, so its sums are expectations: the mean of p over the removed pairs is the precision, and
+the sum of 1 - p over them is the number of good pairs lost. Intervals combine the resampled curves of the mismatch
+model in the manifest with chance; tests/bench/threshold_coverage.py measures their coverage. One aggregation of the
+audit is enough, so ten million rows take about a second.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,22 +20,22 @@ from auditor.score.statistics.mismatch import INTERVAL, MismatchModel
 Doubles = npt.NDArray[np.float64]
 
 NORMAL_95 = 1.645
-CURVE = 0.3  # deviation of the log odds of the whole curve: from simulated corpora, tests/bench/threshold_coverage.py
+CURVE = 0.3  # standard error of the curve's log odds, from simulated corpora: tests/bench/threshold_coverage.py
 STEPS = 1000  # cut-offs are multiples of 1/1000
 SHOWN = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
-NOTHING = (STEPS + 1) / STEPS  # the cut-off beyond 1, which removes nothing
-SCORE_STEPS = 200  # within a step of p pairs are told apart by their score, or 0 and 1 would lump too many together
+NOTHING = (STEPS + 1) / STEPS  # the cut-off above 1, which removes nothing
+SCORE_STEPS = 200  # pairs within a step of p are divided by score, because very many have p near 0 or 1
 
 
 class ThresholdError(AuditorError):
-    """A limit that makes no sense, or an audit without p_mismatch."""
+    """An invalid limit, or an audit without p_mismatch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Pairs with p_mismatch of at least `p` are removed; `low` and `high` are the 90% interval of an estimate.
+    """The effect of removing pairs with p_mismatch of at least `p`; `low` and `high` are 90% intervals.
 
-    `precision` is None where nothing is removed, `left` where nothing is kept.
+    `precision` is None if nothing is removed, `left` if nothing is kept.
     """
 
     p: float
@@ -47,7 +47,7 @@ class Cut:
     caught: float  # expected share of the mismatched pairs that are removed
     caught_low: float
     caught_high: float
-    lost: float  # expected share of the good pairs that go with them
+    lost: float  # expected share of the good pairs that are removed
     lost_low: float
     lost_high: float
     left: float | None  # expected share of mismatched pairs among the kept
@@ -56,7 +56,7 @@ class Cut:
 
     @property
     def max_p_mismatch(self) -> float:
-        """The same cut as the largest p that is kept, which is how filters say it."""
+        """The largest p that is kept, as filters express the same cut."""
         return float(np.nextafter(np.float32(self.p), np.float32(0)))
 
     def __float__(self) -> float:
@@ -68,18 +68,18 @@ class Cut:
 
 @dataclass(frozen=True)
 class PairCounts:
-    """Pairs aggregated by p and score: all that cut-offs need to know of an audit."""
+    """Pairs aggregated by p and score: everything that cut-offs need of an audit."""
 
     step: npt.NDArray[np.int64]  # (T,) floor(p * STEPS)
     pairs: Doubles  # (T,)
     p: Doubles  # (T,) mean p of these pairs
-    resampled: Doubles  # (B, T) the same by the resampled curves; B may be 0
+    resampled: Doubles  # (B, T) mean p by the resampled curves; B may be 0
     unscored: int = 0  # usable pairs without p_mismatch, which no cut-off removes
 
 
 def count_pairs(database: AuditDatabase, where: str | None = None) -> PairCounts:
     """Aggregate an audit's usable pairs."""
-    models = models_of(database.manifest.get("statistics") or {})
+    models = load_mismatch_models(database.manifest.get("statistics") or {})
     width = min((float(np.ptp(model.score)) for model in models.values()), default=1.0) / SCORE_STEPS or 1.0
     condition = database.where(where)
     rows = database.rows(
@@ -91,8 +91,8 @@ def count_pairs(database: AuditDatabase, where: str | None = None) -> PairCounts
     unscored = sum(row["pairs"] for row in rows if row["p"] is None)
     rows = [row for row in rows if row["p"] is not None]
     if not rows:
-        raise ThresholdError("no row of this audit has p_mismatch: too few pairs to tell, or not scored yet")
-    counted = pair_counts(
+        raise ThresholdError("no row of this audit has p_mismatch: it has too few pairs, or it is not scored yet")
+    counted = build_pair_counts(
         [row["kind"] for row in rows],
         np.array([row["step"] for row in rows], np.int64),
         np.array([row["pairs"] for row in rows], np.float64),
@@ -103,15 +103,7 @@ def count_pairs(database: AuditDatabase, where: str | None = None) -> PairCounts
     return replace(counted, unscored=unscored)
 
 
-def count_scores(score: npt.ArrayLike, model: MismatchModel) -> PairCounts:
-    """The same from the scores of pairs of one kind, without an audit."""
-    given = np.asarray(score, np.float64)
-    p = model.p(given).astype(np.float64)
-    step = np.floor(p * STEPS).astype(np.int64)
-    return pair_counts(["image"] * len(given), step, np.ones(len(given)), p, given, {"image": model})
-
-
-def models_of(statistics: Mapping[str, Any]) -> dict[str, MismatchModel]:
+def load_mismatch_models(statistics: Mapping[str, Any]) -> dict[str, MismatchModel]:
     """The mismatch models of a manifest, by kind."""
     return {
         kind: MismatchModel.from_dict(saved)
@@ -120,7 +112,7 @@ def models_of(statistics: Mapping[str, Any]) -> dict[str, MismatchModel]:
     }
 
 
-def pair_counts(
+def build_pair_counts(
     kinds: Sequence[str],
     step: npt.NDArray[np.int64],
     pairs: Doubles,
@@ -130,17 +122,17 @@ def pair_counts(
 ) -> PairCounts:
     rounds = min((len(models[kind].bootstrap) for kind in set(kinds) if kind in models), default=0)
     resampled = np.tile(p, (rounds, 1))
-    of = np.asarray(kinds)
+    kind_array = np.asarray(kinds)
     for kind, model in models.items():
-        at = np.flatnonzero((of == kind) & np.isfinite(score))
+        rows = np.flatnonzero((kind_array == kind) & np.isfinite(score))
         for index in range(rounds):
-            resampled[index, at] = np.interp(score[at], model.score, model.bootstrap[index])
+            resampled[index, rows] = np.interp(score[rows], model.score, model.bootstrap[index])
     return PairCounts(step, pairs, p, resampled)
 
 
 @dataclass(frozen=True)
-class Sums:
-    """Expected pairs at each cut-off, (C,) each: mismatched and good ones, removed and kept."""
+class ExpectedPairs:
+    """The expected number of mismatched and good pairs removed and kept at each cut-off, (C,) each."""
 
     bad_removed: Doubles
     good_removed: Doubles
@@ -148,25 +140,27 @@ class Sums:
     good_kept: Doubles
 
     @staticmethod
-    def of(found: PairCounts, p: Doubles, steps: npt.NDArray[np.int64]) -> "Sums":
-        bad, pairs = above(found.step, found.pairs * p), above(found.step, found.pairs)
-        return Sums(bad[steps], (pairs - bad)[steps], bad[0] - bad[steps], (pairs[0] - bad[0]) - (pairs - bad)[steps])
+    def of(counts: PairCounts, p: Doubles, steps: npt.NDArray[np.int64]) -> "ExpectedPairs":
+        bad, pairs = cumulate_from_top(counts.step, counts.pairs * p), cumulate_from_top(counts.step, counts.pairs)
+        return ExpectedPairs(
+            bad[steps], (pairs - bad)[steps], bad[0] - bad[steps], (pairs[0] - bad[0]) - (pairs - bad)[steps]
+        )
 
     def shares(self) -> dict[str, Doubles]:
-        """Every estimate by its name: a part of the pairs over that part and its counterpart."""
+        """Each estimate by name: a part of the pairs divided by the sum of that part and its counterpart."""
         return {
-            "precision": share(self.bad_removed, self.bad_removed + self.good_removed),
-            "caught": share(self.bad_removed, self.bad_removed + self.bad_kept),
-            "lost": share(self.good_removed, self.good_removed + self.good_kept),
-            "left": share(self.bad_kept, self.bad_kept + self.good_kept),
+            "precision": divide_or_nan(self.bad_removed, self.bad_removed + self.good_removed),
+            "caught": divide_or_nan(self.bad_removed, self.bad_removed + self.bad_kept),
+            "lost": divide_or_nan(self.good_removed, self.good_removed + self.good_kept),
+            "left": divide_or_nan(self.bad_kept, self.bad_kept + self.good_kept),
         }
 
-    def margins(self, removed: Doubles, kept: Doubles) -> dict[str, Doubles]:
-        """Half a 90% interval of each share, from what resampling does not show; given are the sums of p (1 - p).
+    def margins(self, removed_variance: Doubles, kept_variance: Doubles) -> dict[str, Doubles]:
+        """Half-widths of the 90% interval of each share that resampling does not cover, from the sums of p (1 - p).
 
-        Which of the pairs are mismatched is chance, as p says: little in a large corpus, not in a small one, where
-        half a pair counts as well, for there are no parts of pairs. And the curve may be off as a whole, by CURVE in
-        its log odds, which moves every p by CURVE p (1 - p).
+        Which pairs are mismatched is random with probability p, which matters in a small corpus; there half a pair is
+        added as a continuity correction. The whole curve may also be off by CURVE in its log odds, which moves every
+        p by CURVE p (1 - p).
         """
         wholes = {
             "precision": self.bad_removed + self.good_removed,
@@ -176,63 +170,67 @@ class Sums:
         }
         parts: dict[str, tuple[Doubles | float, Doubles | float]] = {"precision": (1.0, 0.0), "left": (0.0, 1.0)}
         parts |= {name: (1 - value, -value) for name, value in self.shares().items() if name in ("caught", "lost")}
-        found = {}
+        margins = {}
         for name, (a, b) in parts.items():
-            deviation = np.sqrt(a**2 * removed + b**2 * kept + (CURVE * (a * removed + b * kept)) ** 2)
-            found[name] = share(NORMAL_95 * deviation + 0.5, wholes[name])
-        certain = (wholes["precision"] == 0) | (wholes["left"] == 0)  # nothing is removed, or everything
-        return {name: np.where(certain & (name in ("caught", "lost")), 0, margin) for name, margin in found.items()}
+            deviation = np.sqrt(
+                a**2 * removed_variance
+                + b**2 * kept_variance
+                + (CURVE * (a * removed_variance + b * kept_variance)) ** 2
+            )
+            margins[name] = divide_or_nan(NORMAL_95 * deviation + 0.5, wholes[name])
+        certain = (wholes["precision"] == 0) | (wholes["left"] == 0)  # nothing or everything is removed
+        return {name: np.where(certain & (name in ("caught", "lost")), 0, margin) for name, margin in margins.items()}
 
 
-def cuts(found: PairCounts, at: Sequence[float] | None = None) -> list[Cut]:
-    """Every cut-off asked for, or all multiples of 1/1000 and one beyond 1 that removes nothing."""
-    steps = np.arange(STEPS + 2) if at is None else np.array([step_of(p) for p in at], np.int64)
-    removed, total = above(found.step, found.pairs)[steps], found.pairs.sum()
-    sums = Sums.of(found, found.p, steps)
-    resampled = [Sums.of(found, curve, steps).shares() for curve in found.resampled]
-    variance = above(found.step, found.pairs * found.p * (1 - found.p))
+def compute_cuts(counts: PairCounts, cutoffs: Sequence[float] | None = None) -> list[Cut]:
+    """The cuts at `cutoffs`, or at all multiples of 1/1000 and one above 1 that removes nothing."""
+    steps = np.arange(STEPS + 2) if cutoffs is None else np.array([parse_cutoff(p) for p in cutoffs], np.int64)
+    removed, total = cumulate_from_top(counts.step, counts.pairs)[steps], counts.pairs.sum()
+    sums = ExpectedPairs.of(counts, counts.p, steps)
+    resampled = [ExpectedPairs.of(counts, curve, steps).shares() for curve in counts.resampled]
+    variance = cumulate_from_top(counts.step, counts.pairs * counts.p * (1 - counts.p))
     margins = sums.margins(variance[steps], variance[0] - variance[steps])
     columns: dict[str, Doubles] = {}
     for name, point in sums.shares().items():
-        low, high = interval([shares[name] for shares in resampled], point, margins[name])
+        low, high = widen_interval([shares[name] for shares in resampled], point, margins[name])
         columns |= {name: point, f"{name}_low": low, f"{name}_high": high}
     return [
         Cut(
             p=int(step) / STEPS,
             removed=int(removed[i]),
             removed_share=float(removed[i] / total) if total else 0.0,
-            **{name: known(values[i], name) for name, values in columns.items()},  # type: ignore[arg-type]
+            **{name: replace_nan(values[i], name) for name, values in columns.items()},  # type: ignore[arg-type]
         )
         for i, step in enumerate(steps)
     ]
 
 
-def step_of(p: float) -> int:
-    """The number of a cut-off; NOTHING is the last."""
+def parse_cutoff(p: float) -> int:
+    """The number of a cut-off; NOTHING has the last."""
     try:
-        given = float(p)
+        value = float(p)
     except (TypeError, ValueError):
-        given = -1.0
-    if not 0 <= given <= NOTHING:
-        raise ThresholdError(f"at lists cut-offs between 0 and 1, not {p!r}")
-    return round(given * STEPS)
+        value = -1.0
+    if not 0 <= value <= NOTHING:
+        raise ThresholdError(f"cut-offs in `at` must be between 0 and 1, not {p!r}")
+    return round(value * STEPS)
 
 
 def choose_cut(
-    found: PairCounts | AuditDatabase, *, lose_at_most: float | None = None, expect_precision: float | None = None
+    source: PairCounts | AuditDatabase, *, lose_at_most: float | None = None, expect_precision: float | None = None
 ) -> Cut:
-    """The cut-off that removes the most within the limits; where none does, the one that removes nothing.
+    """The cut-off that removes the most within the limits, or the one that removes nothing.
 
-    `lose_at_most` is kept with 95% confidence: the upper end of the interval of the share of good pairs lost stays
-    below it. `expect_precision` is an expectation, as it says: among the removed pairs that share is mismatched.
+    `lose_at_most` holds with 95% confidence: the upper end of the interval of the share of good pairs lost stays below
+    it. `expect_precision` is an expectation: the expected share of mismatched pairs among the removed.
     """
     for name, limit in (("lose_at_most", lose_at_most), ("expect_precision", expect_precision)):
         if limit is not None and not 0 <= limit <= 1:
-            raise ThresholdError(f"{name} is a share between 0 and 1 (2% is 0.02), not {limit:g}")
+            raise ThresholdError(f"{name} must be a share between 0 and 1 (2% is 0.02), not {limit:g}")
     if lose_at_most is None and expect_precision is None:
-        raise ThresholdError("say what the cut must keep: lose_at_most or expect_precision")
+        raise ThresholdError("set a limit for the cut: lose_at_most or expect_precision")
     chosen = None
-    for cut in reversed(cuts(found if isinstance(found, PairCounts) else count_pairs(found))):
+    for cut in reversed(compute_cuts(source if isinstance(source, PairCounts) else count_pairs(source))):
         loses = lose_at_most is not None and cut.lost_high > lose_at_most
         imprecise = expect_precision is not None and cut.precision is not None and cut.precision < expect_precision
         if loses or imprecise:
@@ -242,28 +240,28 @@ def choose_cut(
     return chosen
 
 
-def above(step: npt.NDArray[np.int64], weight: Doubles) -> Doubles:
-    """Sum of the weights at each step and all above, (STEPS + 2,)."""
+def cumulate_from_top(step: npt.NDArray[np.int64], weight: Doubles) -> Doubles:
+    """The sum of the weights at each step and above, (STEPS + 2,)."""
     counted = np.bincount(step, weights=weight, minlength=STEPS + 2)
     return np.asarray(counted[::-1].cumsum()[::-1], np.float64)
 
 
-def share(part: Doubles, whole: Doubles | float) -> Doubles:
-    of = np.broadcast_to(np.asarray(whole, np.float64), part.shape)
-    found: Doubles = np.divide(part, of, out=np.full(part.shape, np.nan), where=of > 0)
-    return found
+def divide_or_nan(part: Doubles, whole: Doubles | float) -> Doubles:
+    denominator = np.broadcast_to(np.asarray(whole, np.float64), part.shape)
+    quotient: Doubles = np.divide(part, denominator, out=np.full(part.shape, np.nan), where=denominator > 0)
+    return quotient
 
 
-def interval(resampled: Sequence[Doubles], point: Doubles, margin: Doubles) -> tuple[Doubles, Doubles]:
-    """Ends of the 90% interval, which always holds the point itself; `margin` comes on top of what was resampled."""
+def widen_interval(resampled: Sequence[Doubles], point: Doubles, margin: Doubles) -> tuple[Doubles, Doubles]:
+    """The 90% interval, which always includes the point estimate; combines `margin` with the resampled values."""
     low, high = np.quantile(np.stack(resampled), INTERVAL, axis=0) if resampled else (point, point)
-    more = np.nan_to_num(margin)
-    below, beyond = np.hypot(np.fmin(low - point, 0), more), np.hypot(np.fmax(high - point, 0), more)
+    extra = np.nan_to_num(margin)
+    below, beyond = np.hypot(np.fmin(low - point, 0), extra), np.hypot(np.fmax(high - point, 0), extra)
     return np.maximum(point - below, 0), np.minimum(point + beyond, 1)
 
 
-def known(value: float, name: str) -> float | None:
-    """None where there is nothing to take a share of; of no bad or good pairs at all, none is caught or lost."""
+def replace_nan(value: float, name: str) -> float | None:
+    """Replace NaN, a share of nothing, by None; or by 0 for pairs caught or lost."""
     if not np.isnan(value):
         return float(value)
     return 0.0 if name.startswith(("caught", "lost")) else None

@@ -1,1 +1,1 @@
-"""Guarantees from labels: which rows to judge, what the judgements prove, and a correction of p_mismatch."""
+"""Reviews and labels: queues of rows to review, label samples, certificates, and the correction of p_mismatch."""

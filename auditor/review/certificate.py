@@ -1,10 +1,11 @@
-"""Intervals for what depends on the mismatched shares of several strata, from few labels in each; NumPy only.
+"""Certificates: what labels prove about a corpus, a flag and a filter, with intervals from few labels per stratum.
 
 In one stratum the interval is Clopper and Pearson's, which always covers: its ends are quantiles of two Beta
-distributions, one with a bad pair more, one with a good pair more. Over several strata the quantity is drawn from the
-product of such distributions. Adding a pair to every stratum would be safe and far too wide, so it is added to one
-stratum only, the one where it moves the end most, while the others keep the mean that was seen (as Fay and Feuer do for
-weighted sums of Poisson counts). The coverage of this is measured in tests/certify and tests/bench/certify_coverage.py.
+distributions, one with an extra bad pair and one with an extra good pair. Over several strata the quantity is drawn
+from the product of such distributions. An extra pair in every stratum would be safe but far too wide, so only one
+stratum gets it, the one where it moves the end most, while the others keep their observed mean (as Fay and Feuer do for
+weighted sums of Poisson counts). tests/review/test_certificate.py and tests/bench/certify_coverage.py measure the
+coverage. NumPy only.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,12 +23,12 @@ SEED = 20_231_117
 
 @dataclass(frozen=True, slots=True)
 class Stratum:
-    """Rows of one kind, and what people said of those drawn from it."""
+    """Rows that are treated alike, and the labels of those drawn from it."""
 
     rows: int
     bad: int
     good: int
-    unsure: int = 0  # judged, but not decided: counted as bad for an upper end and as good for a lower one
+    unsure: int = 0  # judged but undecided: counted as bad for an upper end and as good for a lower one
     flagged: bool = False
     removed: bool = False  # by the rules of the filter
 
@@ -37,8 +38,8 @@ class Stratum:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
-    """An estimate with its two-sided interval; `estimate` is None where nothing was judged that tells."""
+class LabelInterval:
+    """An estimate with its two-sided interval; `estimate` is None if no label informs it."""
 
     estimate: float | None
     low: float
@@ -49,27 +50,27 @@ class Interval:
         return self.high - self.low
 
 
-# What is asked: a function of the mismatched share of each stratum, (draws, strata) -> (draws,), monotone in each.
+# A function of the mismatched share of each stratum, (draws, strata) -> (draws,), monotone in each.
 Quantity = Callable[[Doubles], Doubles]
 
 
-def interval(
+def compute_interval(
     strata: Sequence[Stratum], quantity: Quantity, rising: Sequence[bool], confidence: float = CONFIDENCE
-) -> Interval:
+) -> LabelInterval:
     """The interval of a quantity that grows (`rising`) or falls with the mismatched share of each stratum."""
     up = np.asarray(rising, bool)
     tail = (1 - confidence) / 2
-    # pairs nobody could decide are given to whichever side makes the interval wider
-    high = worst_end(strata, quantity, unsure_bad=up, extra_bad=up, tail=tail, upper=True)
-    low = worst_end(strata, quantity, unsure_bad=~up, extra_bad=~up, tail=tail, upper=False)
-    seen = np.array([[s.bad / (s.bad + s.good) if s.bad + s.good else np.nan for s in strata]])
-    estimate = float(quantity(seen)[0])
+    # undecided pairs count for whichever side makes the interval wider
+    high = compute_end(strata, quantity, unsure_bad=up, extra_bad=up, tail=tail, upper=True)
+    low = compute_end(strata, quantity, unsure_bad=~up, extra_bad=~up, tail=tail, upper=False)
+    observed = np.array([[s.bad / (s.bad + s.good) if s.bad + s.good else np.nan for s in strata]])
+    estimate = float(quantity(observed)[0])
     if not np.isfinite(estimate):
-        return Interval(None, low, high)
-    return Interval(estimate, min(low, estimate), max(high, estimate))
+        return LabelInterval(None, low, high)
+    return LabelInterval(estimate, min(low, estimate), max(high, estimate))
 
 
-def worst_end(
+def compute_end(
     strata: Sequence[Stratum],
     quantity: Quantity,
     *,
@@ -78,80 +79,82 @@ def worst_end(
     tail: float,
     upper: bool,
 ) -> float:
-    """One end: the extra pair goes in turn to each stratum, and the widest answer is taken."""
+    """One end of the interval: the widest over the strata that may get the extra pair."""
     generator = np.random.default_rng(SEED)
     middle = np.empty((DRAWS, len(strata)))
     extreme = np.empty_like(middle)
     for h, stratum in enumerate(strata):
         bad = stratum.bad + (stratum.unsure if unsure_bad[h] else 0)
         good = stratum.labels - bad
-        if not stratum.labels:  # nothing is known: it may be as bad, or as good, as makes the end worst
+        if not stratum.labels:  # without labels, assume the share that makes the end worst
             middle[:, h] = extreme[:, h] = float(extra_bad[h])
             continue
-        middle[:, h] = confined(middle_shares(generator, bad, good), stratum, bad, good)
-        extreme[:, h] = confined(beta(generator, bad + extra_bad[h], good + (not extra_bad[h])), stratum, bad, good)
+        middle[:, h] = clip_shares(draw_shares(generator, bad, good), stratum, bad, good)
+        extreme[:, h] = clip_shares(
+            draw_beta(generator, bad + extra_bad[h], good + (not extra_bad[h])), stratum, bad, good
+        )
     ends = []
-    for h in farthest(quantity, middle.mean(axis=0), extreme.mean(axis=0), upper):
-        kept = middle[:, h].copy()
+    for h in rank_strata(quantity, middle.mean(axis=0), extreme.mean(axis=0), upper):
+        saved_draws = middle[:, h].copy()
         middle[:, h] = extreme[:, h]
         ends.append(float(np.quantile(quantity(middle), 1 - tail if upper else tail)))
-        middle[:, h] = kept
+        middle[:, h] = saved_draws
     return max(ends) if upper else min(ends)
 
 
-def farthest(quantity: Quantity, middle: Doubles, extreme: Doubles, upper: bool, tried: int = 3) -> list[int]:
-    """The strata where one pair more moves the quantity most, on average; the widest end is among them."""
+def rank_strata(quantity: Quantity, middle: Doubles, extreme: Doubles, upper: bool, tried: int = 3) -> list[int]:
+    """The strata in which an extra pair moves the quantity most on average; the widest end is among them."""
     changed = np.where(np.eye(len(middle), dtype=bool), extreme, middle)
     value = quantity(changed)
     return [int(h) for h in np.argsort(-value if upper else value, kind="stable")[:tried]]
 
 
-def middle_shares(generator: np.random.Generator, bad: int, good: int) -> Doubles:
-    """Shares around the one that was seen."""
+def draw_shares(generator: np.random.Generator, bad: int, good: int) -> Doubles:
+    """Draw shares around the observed one."""
     labels = bad + good
-    certainty = max(labels - 2, 1) / labels  # so that the variance is that of a share, without bias
-    return beta(generator, bad * certainty, good * certainty)
+    certainty = max(labels - 2, 1) / labels  # makes the variance that of an observed share
+    return draw_beta(generator, bad * certainty, good * certainty)
 
 
-def beta(generator: np.random.Generator, bad: float, good: float) -> Doubles:
-    """Beta(bad, good); a point at its end where one of them is zero."""
+def draw_beta(generator: np.random.Generator, bad: float, good: float) -> Doubles:
+    """Draw from Beta(bad, good), which is a point at 0 or 1 if one of them is zero."""
     if bad <= 0 or good <= 0:
         return np.full(DRAWS, 1.0 if bad > 0 else 0.0)
     return np.asarray(generator.beta(bad, good, DRAWS))
 
 
-def confined(shares: Doubles, stratum: Stratum, bad: int, good: int) -> Doubles:
-    """What was seen is known for sure: a stratum judged to its last row has no uncertainty left."""
+def clip_shares(shares: Doubles, stratum: Stratum, bad: int, good: int) -> Doubles:
+    """Clip shares to what the labeled rows allow: a fully judged stratum has no uncertainty left."""
     return np.clip(shares, bad / stratum.rows, 1 - good / stratum.rows)
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """Everything is a share; the last two are None without a filter."""
+    """Intervals of shares; the last two are None without a filter."""
 
     labels: int
     unsure: int
     confidence: float
-    mismatched: Interval  # of the usable pairs
-    precision: Interval | None  # mismatched among the flagged; None where nothing is flagged
-    lost: Interval | None  # of the good pairs, those the filter removes
-    left: Interval | None  # mismatched among the pairs the filter keeps
+    mismatched: LabelInterval  # of the usable pairs
+    precision: LabelInterval | None  # mismatched among the flagged; None if nothing is flagged
+    lost: LabelInterval | None  # good pairs that the filter removes, among all good pairs
+    left: LabelInterval | None  # mismatched among the pairs the filter keeps
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def certify(strata: Sequence[Stratum], *, filtered: bool, confidence: float = CONFIDENCE) -> Certificate:
-    """The four quantities from the judged strata."""
+    """Compute the certificate from the labeled strata."""
     rows = np.array([stratum.rows for stratum in strata], np.float64)
     flagged = np.array([stratum.flagged for stratum in strata])
     removed = np.array([stratum.removed for stratum in strata])
 
-    def share(of: "np.typing.NDArray[np.bool_]") -> Interval | None:
-        if not of.any():
+    def share(is_member: "np.typing.NDArray[np.bool_]") -> LabelInterval | None:
+        if not is_member.any():
             return None
-        inside = [stratum for stratum, member in zip(strata, of, strict=True) if member]
-        return interval(inside, weighted(rows[of]), [True] * len(inside), confidence)
+        inside = [stratum for stratum, member in zip(strata, is_member, strict=True) if member]
+        return compute_interval(inside, build_mean_share(rows[is_member]), [True] * len(inside), confidence)
 
     everything = share(np.ones(len(rows), bool))
     assert everything is not None
@@ -161,19 +164,24 @@ def certify(strata: Sequence[Stratum], *, filtered: bool, confidence: float = CO
         confidence=confidence,
         mismatched=everything,
         precision=share(flagged),
-        lost=interval(strata, lost(rows, removed), (~removed).tolist(), confidence) if filtered else None,
+        lost=compute_interval(strata, build_lost_share(rows, removed), (~removed).tolist(), confidence)
+        if filtered
+        else None,
         left=share(~removed) if filtered else None,
     )
 
 
-def weighted(rows: Doubles) -> Quantity:
-    """The mismatched share of all rows."""
+def build_mean_share(rows: Doubles) -> Quantity:
+    """A function that computes the mismatched share of all rows."""
     weight = rows / rows.sum()
     return lambda shares: np.asarray(shares @ weight, np.float64)
 
 
-def lost(rows: Doubles, removed: "np.typing.NDArray[np.bool_]") -> Quantity:
-    """Good pairs removed, as a share of all good pairs; falls where a removed stratum is worse, rises elsewhere."""
+def build_lost_share(rows: Doubles, removed: "np.typing.NDArray[np.bool_]") -> Quantity:
+    """A function that computes the share of good pairs removed.
+
+    It falls with the mismatched share of removed strata and rises with that of the others.
+    """
 
     def quantity(shares: Doubles) -> Doubles:
         good = (1 - shares) * rows

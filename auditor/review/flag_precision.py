@@ -1,4 +1,4 @@
-"""How often people agreed with the flag `mismatch`, beside what its probabilities expect."""
+"""The precision of the flag `mismatch`: as reviewers judged it, and as its probabilities predict it."""
 
 import math
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from auditor.query.sample_tables import UID_ORDER
 
 @dataclass(frozen=True, slots=True)
 class FlagPrecision:
-    """Of the flagged rows that people judged, the share that they too called bad; with a 95% interval."""
+    """The share of judged flagged rows that reviewers called bad, with its 95% interval."""
 
     judged: int
     bad: int
@@ -20,26 +20,26 @@ class FlagPrecision:
 
 
 def measure_flag_precision(database: AuditDatabase) -> FlagPrecision:
-    """Of the rows that are flagged now and that people have judged."""
+    """Precision over the rows that are flagged now and have been judged."""
 
     def compute() -> float | None:
-        found = database.rows(f"SELECT avg(p_mismatch) AS p FROM {database.table()} WHERE mismatch")
-        mean: float | None = found[0]["p"]
+        rows = database.rows(f"SELECT avg(p_mismatch) AS p FROM {database.table()} WHERE mismatch")
+        mean: float | None = rows[0]["p"]
         return mean
 
     expected = database.cached("expected precision", compute)
     if not database.rows("SELECT 1 FROM verdicts LIMIT 1"):
         return compute_flag_precision(0, 0, expected)
-    judged = database.rows(
+    counts = database.rows(
         "SELECT count(*) FILTER (review = 'bad') AS bad, count(*) FILTER (review = 'good') AS good "
         f"FROM {database.table()} JOIN (SELECT *, {UID_ORDER} AS uid_order FROM verdicts) "
         "USING (uid_order, caption_index) WHERE mismatch"
     )[0]
-    return compute_flag_precision(judged["bad"], judged["good"], expected)
+    return compute_flag_precision(counts["bad"], counts["good"], expected)
 
 
 def wilson_interval(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
-    """Wilson's interval for a share: honest at small counts and near 0 and 1."""
+    """Wilson's interval for a share, accurate for small counts and near 0 and 1."""
     if not trials:
         return 0.0, 1.0
     share = successes / trials
@@ -50,9 +50,9 @@ def wilson_interval(successes: int, trials: int, z: float = 1.959964) -> tuple[f
 
 
 def compute_flag_precision(bad: int, good: int, expected: float | None) -> FlagPrecision:
-    """Precision among judged flagged rows; marks of 'unsure' decide nothing."""
-    judged = bad + good
-    if not judged:
+    """Precision among judged flagged rows; 'unsure' marks are not counted."""
+    label_count = bad + good
+    if not label_count:
         return FlagPrecision(0, 0, None, None, None, expected)
-    low, high = wilson_interval(bad, judged)
-    return FlagPrecision(judged, bad, bad / judged, low, high, expected)
+    low, high = wilson_interval(bad, label_count)
+    return FlagPrecision(label_count, bad, bad / label_count, low, high, expected)

@@ -1,7 +1,7 @@
-"""The rows of an audit to judge for a certificate: drawn once for a set of rules, kept in certify/NAME.json.
+"""Label samples: the rows to judge for a certificate, drawn once for a set of rules and saved in certify/NAME.json.
 
-The same rules, number of labels and seed find the same sample again, so that judging may stop and go on. Marks are
-those of the audit's reviews, wherever they were made.
+The same rules, number of labels and seed give the same sample, so that judging can be resumed. The labels are the marks
+of the audit's reviews, wherever they were made.
 """
 
 import hashlib
@@ -13,28 +13,28 @@ from typing import Any
 import numpy as np
 
 from auditor.audit_folder.folder import Folder
-from auditor.audit_folder.json_validation import Whole, read_shaped
+from auditor.audit_folder.json_validation import CompleteShape, read_valid_json
 from auditor.errors import AuditorError
-from auditor.keep.rule_effects import all_of, clauses
+from auditor.keep.rule_effects import build_clauses, conjoin_clauses
 from auditor.query.database import AuditDatabase
 from auditor.query.rules import Rules
-from auditor.query.sandbox import literal
+from auditor.query.sandbox import quote_literal
 from auditor.review.certificate import Stratum
-from auditor.review.strata import Doubles, divide, draw
+from auditor.review.strata import Doubles, draw_rows, stratify_rows
 
 FOLDER = "certify"
-JUDGED = 0.9  # share of a beginning that must be judged
-ROW = Whole(uid=str, caption_index=int, shard=str, key=str, stratum=int)
-STRATUM = Whole(rows=int, flagged=bool, removed=bool)
-SHAPE = Whole(name=str, rules={}, labels=int, seed=int, strata=[STRATUM], rows=[ROW])
+JUDGED = 0.9  # share of the leading rows that must be judged
+ROW = CompleteShape(uid=str, caption_index=int, shard=str, key=str, stratum=int)
+STRATUM = CompleteShape(rows=int, flagged=bool, removed=bool)
+SHAPE = CompleteShape(name=str, rules={}, labels=int, seed=int, strata=[STRATUM], rows=[ROW])
 
 
 class CertifyError(AuditorError):
-    """A sample that cannot be drawn, or one that nobody has judged."""
+    """A sample that cannot be drawn or has not been judged."""
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class LabelRow:
     """A row to judge."""
 
     uid: str
@@ -45,135 +45,135 @@ class Drawn:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """Rows to judge in the order to judge them, and the strata they stand for."""
+class LabelSample:
+    """The rows to judge, in order, and the strata they represent."""
 
     name: str
-    rules: dict[str, Any]  # of the filter; empty where there is none
+    rules: dict[str, Any]  # of the filter; empty if there is none
     labels: int
     seed: int
     strata: tuple[Stratum, ...]  # without labels yet
-    rows: tuple[Drawn, ...]
+    rows: tuple[LabelRow, ...]
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, saved: Mapping[str, Any]) -> "Sample":
+    def from_dict(cls, saved: Mapping[str, Any]) -> "LabelSample":
         strata = tuple(Stratum(**stratum) for stratum in saved["strata"])
-        return cls(**{**saved, "strata": strata, "rows": tuple(Drawn(**row) for row in saved["rows"])})
+        return cls(**{**saved, "strata": strata, "rows": tuple(LabelRow(**row) for row in saved["rows"])})
 
 
-def find_sample(database: AuditDatabase, rules: Rules, labels: int, seed: int = 0) -> Sample:
-    """The sample of these rules, drawn and kept where there is none yet."""
-    folder, name = database.files.folder, name_of(database, rules, labels, seed)
+def find_label_sample(database: AuditDatabase, rules: Rules, labels: int, seed: int = 0) -> LabelSample:
+    """The sample of these rules; drawn and saved if it does not exist yet."""
+    folder, name = database.files.folder, name_label_sample(database, rules, labels, seed)
     if folder.exists(f"{FOLDER}/{name}.json"):
-        return read_sample(folder, name)
-    sample = draw_sample(database, rules, labels, seed, name)
+        return read_label_sample(folder, name)
+    sample = draw_label_sample(database, rules, labels, seed, name)
     folder.write_json(f"{FOLDER}/{name}.json", sample.to_dict())
     return sample
 
 
-def name_of(database: AuditDatabase, rules: Rules, labels: int, seed: int) -> str:
-    """Short, and another one as soon as anything changes that the division into strata reads."""
-    shares = {kind: found.get("pi0") for kind, found in (database.manifest.get("statistics") or {}).items()}
+def name_label_sample(database: AuditDatabase, rules: Rules, labels: int, seed: int) -> str:
+    """A short hash of everything that the strata depend on."""
+    shares = {kind: statistic.get("pi0") for kind, statistic in (database.manifest.get("statistics") or {}).items()}
     parts = [rules.to_dict(), labels, seed, database.thresholds.get("mismatch"), shares, database.counts["rows"]]
     return hashlib.blake2b(json.dumps(parts, sort_keys=True, default=str).encode(), digest_size=4).hexdigest()
 
 
-def read_sample(folder: Folder, name: str) -> Sample:
+def read_label_sample(folder: Folder, name: str) -> LabelSample:
     file = f"{FOLDER}/{name}.json"
     try:
-        return Sample.from_dict(read_shaped(folder, file, SHAPE, "remove it, and it is drawn again"))
+        return LabelSample.from_dict(read_valid_json(folder, file, SHAPE, "remove it to draw it again"))
     except (TypeError, ValueError):
-        raise CertifyError(f"{folder.path(file)} is damaged; remove it, and it is drawn again") from None
+        raise CertifyError(f"{folder.path(file)} is damaged; remove it to draw it again") from None
 
 
-def list_samples(folder: Folder) -> list[Sample]:
-    """All that were drawn, the newest name last."""
-    return [read_sample(folder, name) for name in folder.names(FOLDER, ".json")]
+def list_label_samples(folder: Folder) -> list[LabelSample]:
+    """All samples that were drawn, by name."""
+    return [read_label_sample(folder, name) for name in folder.names(FOLDER, ".json")]
 
 
-def draw_sample(database: AuditDatabase, rules: Rules, labels: int, seed: int, name: str) -> Sample:
-    found = usable_rows(database, rules)
-    p = found["p"].astype(np.float64)
+def draw_label_sample(database: AuditDatabase, rules: Rules, labels: int, seed: int, name: str) -> LabelSample:
+    usable = fetch_usable_rows(database, rules)
+    p = usable["p"].astype(np.float64)
     if not len(p):
         raise CertifyError(f"{database.path} has no usable row to judge")
-    flagged, removed = found["flagged"].astype(bool), found["removed"].astype(bool)
-    division = divide(p, suspicion(p, found["z"].astype(np.float64)), flagged, removed, labels)
-    rows, strata = draw(division, seed)
-    drawn = name_rows(database, found["file"][rows], found["number"][rows], strata.tolist())
-    described = zip(division.rows.tolist(), division.flagged.tolist(), division.removed.tolist(), strict=True)
-    parts = tuple(Stratum(count, 0, 0, flagged=flag, removed=gone) for count, flag, gone in described)
-    return Sample(name, rules.to_dict(), labels, seed, parts, drawn)
+    flagged, removed = usable["flagged"].astype(bool), usable["removed"].astype(bool)
+    division = stratify_rows(p, rank_suspicion(p, usable["z"].astype(np.float64)), flagged, removed, labels)
+    rows, strata = draw_rows(division, seed)
+    drawn = fetch_label_rows(database, usable["file"][rows], usable["number"][rows], strata.tolist())
+    stratum_facts = zip(division.rows.tolist(), division.flagged.tolist(), division.removed.tolist(), strict=True)
+    parts = tuple(Stratum(count, 0, 0, flagged=flag, removed=gone) for count, flag, gone in stratum_facts)
+    return LabelSample(name, rules.to_dict(), labels, seed, parts, drawn)
 
 
-def usable_rows(database: AuditDatabase, rules: Rules) -> dict[str, Any]:
-    """What the division reads of every usable row, as arrays; z is the score against others of its kind."""
-    kept = all_of(clauses(database, rules))
-    source = f"({database.view(located=True, extended=database.extends(kept))})"
-    if "review" in kept.lower():
+def fetch_usable_rows(database: AuditDatabase, rules: Rules) -> dict[str, Any]:
+    """What stratification needs of every usable row, as arrays; z is the score standardized within its kind."""
+    condition = conjoin_clauses(build_clauses(database, rules))
+    source = f"({database.view(with_places=True, extended=database.reads_extra_columns(condition))})"
+    if "review" in condition.lower():
         source = f"(SELECT * FROM {source} LEFT JOIN verdicts USING (uid, caption_index))"
     table = database.run(
         "SELECT file, file_row_number AS number, coalesce(p_mismatch, 0.5) AS p, "
         "coalesce((mismatch_score - avg(mismatch_score) OVER (PARTITION BY kind)) "
         "/ nullif(stddev_pop(mismatch_score) OVER (PARTITION BY kind), 0), 0) AS z, "
-        f"mismatch AS flagged, NOT ({kept}) AS removed FROM {source} AS samples WHERE status = 'ok' "
+        f"mismatch AS flagged, NOT ({condition}) AS removed FROM {source} AS samples WHERE status = 'ok' "
         "ORDER BY file, file_row_number"
     )
     return {name: table[name].to_numpy() for name in table.column_names}
 
 
-def suspicion(p: Doubles, z: Doubles) -> Doubles:
-    """Ranks: by p, and where p cannot tell rows apart by their score."""
+def rank_suspicion(p: Doubles, z: Doubles) -> Doubles:
+    """Ranks by p; ties are broken by the score."""
     order = np.lexsort((-z, p))
     rank = np.empty(len(p))
     rank[order] = np.arange(len(p))
     return rank
 
 
-def name_rows(database: AuditDatabase, file: Any, number: Any, strata: list[int]) -> tuple[Drawn, ...]:
-    """Rows by their places, in the order given."""
+def fetch_label_rows(database: AuditDatabase, file: Any, number: Any, strata: list[int]) -> tuple[LabelRow, ...]:
+    """The rows at these places, in the same order."""
     places = list(zip(file.tolist(), number.tolist(), strict=True))
     numbers = sorted({place[0] for place in places})
-    listed = ", ".join(f"({numbers.index(f)}, {n}, {i})" for i, (f, n) in enumerate(places))
-    found = database.rows(
-        f"SELECT uid, caption_index, shard, key FROM ({database.view(database.files.only(numbers), located=True)}) "
-        f"JOIN (VALUES {listed}) place(file, file_row_number, position) USING (file, file_row_number) ORDER BY position"
+    values = ", ".join(f"({numbers.index(f)}, {n}, {i})" for i, (f, n) in enumerate(places))
+    rows = database.rows(
+        f"SELECT uid, caption_index, shard, key FROM ({database.view(database.files.only(numbers), with_places=True)}) "
+        f"JOIN (VALUES {values}) place(file, file_row_number, position) USING (file, file_row_number) ORDER BY position"
     )
-    return tuple(Drawn(**row, stratum=stratum) for row, stratum in zip(found, strata, strict=True))
+    return tuple(LabelRow(**row, stratum=stratum) for row, stratum in zip(rows, strata, strict=True))
 
 
-def marks_of_sample(database: AuditDatabase, sample: Sample) -> list[str | None]:
-    """What reviewers say of each row of the sample; None where nobody has judged it."""
-    uids = ", ".join(sorted({literal(row.uid) for row in sample.rows}))
-    found = database.rows(f"SELECT uid, caption_index, review FROM verdicts WHERE uid IN ({uids})")
-    known = {(row["uid"], row["caption_index"]): row["review"] for row in found}
-    return [known.get((row.uid, row.caption_index)) for row in sample.rows]
+def fetch_sample_marks(database: AuditDatabase, sample: LabelSample) -> list[str | None]:
+    """The verdict of reviewers on each row of the sample; None if nobody has judged it."""
+    uids = ", ".join(sorted({quote_literal(row.uid) for row in sample.rows}))
+    verdicts = database.rows(f"SELECT uid, caption_index, review FROM verdicts WHERE uid IN ({uids})")
+    reviews = {(row["uid"], row["caption_index"]): row["review"] for row in verdicts}
+    return [reviews.get((row.uid, row.caption_index)) for row in sample.rows]
 
 
-def fair_marks(marks: Sequence[str | None]) -> list[str | None]:
-    """The marks of the longest beginning of which nine rows in ten are judged; in it the others count as unsure.
+def select_fair_marks(marks: Sequence[str | None]) -> list[str | None]:
+    """The marks of the longest prefix of which 90% is judged; its unjudged rows count as unsure.
 
-    Only a beginning was drawn at random: rows that somebody judged for another reason, as the most suspicious ones or
-    for another sample, would say more of suspicious rows than of the corpus.
+    Only a prefix is a random sample: rows judged for another reason, for instance as the most suspicious ones or for
+    another sample, would bias the estimate.
     """
-    judged = np.array([mark is not None for mark in marks], bool)
-    share = np.cumsum(judged) / np.arange(1, len(judged) + 1)
-    ends = np.flatnonzero(judged & (share >= JUDGED))
+    is_judged = np.array([mark is not None for mark in marks], bool)
+    share = np.cumsum(is_judged) / np.arange(1, len(is_judged) + 1)
+    ends = np.flatnonzero(is_judged & (share >= JUDGED))
     end = int(ends[-1]) + 1 if len(ends) else 0
     return [(mark or "unsure") if place < end else None for place, mark in enumerate(marks)]
 
 
-def judged_strata(sample: Sample, marks: list[str | None]) -> list[Stratum]:
-    """The strata with what was said of the rows of the fair beginning."""
-    seen: dict[int, list[str]] = {}
-    for row, mark in zip(sample.rows, fair_marks(marks), strict=True):
+def count_labels(sample: LabelSample, marks: list[str | None]) -> list[Stratum]:
+    """The strata with the labels of the fair prefix."""
+    marks_by_stratum: dict[int, list[str]] = {}
+    for row, mark in zip(sample.rows, select_fair_marks(marks), strict=True):
         if mark is not None:
-            seen.setdefault(row.stratum, []).append(mark)
-    counted = []
+            marks_by_stratum.setdefault(row.stratum, []).append(mark)
+    labeled = []
     for number, stratum in enumerate(sample.strata):
-        said = seen.get(number, [])
-        counts = (said.count("bad"), said.count("good"), said.count("unsure"))
-        counted.append(Stratum(stratum.rows, *counts, stratum.flagged, stratum.removed))
-    return counted
+        stratum_marks = marks_by_stratum.get(number, [])
+        counts = (stratum_marks.count("bad"), stratum_marks.count("good"), stratum_marks.count("unsure"))
+        labeled.append(Stratum(stratum.rows, *counts, stratum.flagged, stratum.removed))
+    return labeled

@@ -1,8 +1,8 @@
-"""Queues: which rows to review next, and in which order.
+"""Review queues: which rows to review next, and in which order.
 
-    queue(database, "most suspicious", most=200)
+    fetch_queue(database, "most suspicious", limit=200)
 
-Certification samples (auditor.review) are queues too, in the order in which they were drawn.
+Label samples are queues too, in the order in which they were drawn.
 """
 
 from collections.abc import Callable
@@ -11,9 +11,9 @@ from typing import Any
 
 from auditor.errors import AuditorError
 from auditor.query.database import AuditDatabase
-from auditor.query.row_queries import fetch
-from auditor.query.sandbox import literal
-from auditor.review.label_sample import list_samples
+from auditor.query.row_queries import fetch_rows
+from auditor.query.sandbox import quote_literal
+from auditor.review.label_sample import list_label_samples
 from auditor.schema import build_order_clause
 
 MOST = 200  # rows of a queue
@@ -21,11 +21,11 @@ CERTIFICATION = "certification "
 
 
 class QueueError(AuditorError):
-    """A queue that there is not."""
+    """A queue that does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class QueueRow:
     """A row of a queue."""
 
     uid: str
@@ -33,32 +33,32 @@ class Place:
     shard: str
 
 
-def suspicious(_: AuditDatabase) -> str:
+def order_by_suspicion(_: AuditDatabase) -> str:
     return build_order_clause("p_mismatch", suspicious_first=True)
 
 
-def undecided(database: AuditDatabase) -> str:
-    """Nearest to where the flag is cut."""
+def order_by_doubt(database: AuditDatabase) -> str:
+    """Order by distance from the threshold of the flag."""
     cut = database.thresholds.get("mismatch")
-    return f"abs(p_mismatch - {literal(float(cut) if isinstance(cut, (int, float)) else 0.5)}), uid_order"
+    return f"abs(p_mismatch - {quote_literal(float(cut) if isinstance(cut, (int, float)) else 0.5)}), uid_order"
 
 
-def random(_: AuditDatabase) -> str:
+def order_randomly(_: AuditDatabase) -> str:
     return "hash(uid_order), uid_order"
 
 
-def disagreement(database: AuditDatabase) -> str:
-    """Where similarity and the score behind p_mismatch differ by most deviations of their kind of medium."""
+def order_by_disagreement(database: AuditDatabase) -> str:
+    """Order by the difference of similarity and mismatch_score, each standardized within its kind of medium."""
     cases = [
-        f"WHEN kind = {literal(row['kind'])} THEN abs((similarity - {row['s']!r}) / {row['ss'] or 1.0!r} - "
+        f"WHEN kind = {quote_literal(row['kind'])} THEN abs((similarity - {row['s']!r}) / {row['ss'] or 1.0!r} - "
         f"(mismatch_score - {row['m']!r}) / {row['ms'] or 1.0!r})"
-        for row in moments(database)
+        for row in fetch_moments(database)
     ]
     return f"CASE {' '.join(cases)} END DESC NULLS LAST, uid_order" if cases else "uid_order"
 
 
-def moments(database: AuditDatabase) -> list[dict[str, Any]]:
-    """Mean and deviation of similarity and score, by kind."""
+def fetch_moments(database: AuditDatabase) -> list[dict[str, Any]]:
+    """Mean and standard deviation of similarity and mismatch_score, by kind."""
     return database.cached(
         "moments of scores",
         lambda: database.rows(
@@ -70,34 +70,34 @@ def moments(database: AuditDatabase) -> list[dict[str, Any]]:
 
 
 ORDERS: dict[str, Callable[[AuditDatabase], str]] = {
-    "most suspicious": suspicious,
-    "nearest the decision": undecided,
-    "random": random,
-    "p_mismatch and similarity disagree": disagreement,
+    "most suspicious": order_by_suspicion,
+    "nearest the decision": order_by_doubt,
+    "random": order_randomly,
+    "p_mismatch and similarity disagree": order_by_disagreement,
 }
 
 
-def queue_names(database: AuditDatabase) -> list[str]:
-    """All that can be asked for: the orders, and the certification samples that were drawn."""
-    drawn = [CERTIFICATION + sample.name for sample in list_samples(database.files.folder)]
+def list_queues(database: AuditDatabase) -> list[str]:
+    """The names of all queues: the orders and the label samples that were drawn."""
+    drawn = [CERTIFICATION + sample.name for sample in list_label_samples(database.files.folder)]
     return [*ORDERS, *drawn]
 
 
-def queue(database: AuditDatabase, name: str, where: str | None = None, most: int = MOST) -> list[Place]:
-    """The rows of a queue in order; `where` narrows all but certification samples, which must stay as drawn."""
+def fetch_queue(database: AuditDatabase, name: str, where: str | None = None, limit: int = MOST) -> list[QueueRow]:
+    """The rows of a queue in order; `where` does not apply to label samples, which must stay as drawn."""
     if name.startswith(CERTIFICATION):
-        wanted = name.removeprefix(CERTIFICATION)
-        for sample in list_samples(database.files.folder):
-            if sample.name == wanted:
-                return [Place(row.uid, row.caption_index, row.shard) for row in sample.rows]
+        sample_name = name.removeprefix(CERTIFICATION)
+        for sample in list_label_samples(database.files.folder):
+            if sample.name == sample_name:
+                return [QueueRow(row.uid, row.caption_index, row.shard) for row in sample.rows]
     if name not in ORDERS:
-        raise QueueError(f"there is no queue {name!r}; queues are {', '.join(queue_names(database))}")
+        raise QueueError(f"there is no queue {name!r}; queues are {', '.join(list_queues(database))}")
     condition = f"({database.where(where)}) AND status = 'ok' AND p_mismatch IS NOT NULL"
-    rows = fetch(database, condition, ORDERS[name](database), most).to_pylist()
-    return [Place(row["uid"], row["caption_index"] or 0, row["shard"]) for row in rows]
+    rows = fetch_rows(database, condition, ORDERS[name](database), limit).to_pylist()
+    return [QueueRow(row["uid"], row["caption_index"] or 0, row["shard"]) for row in rows]
 
 
-def marks_by(database: AuditDatabase, reviewer: str) -> dict[tuple[str, int], str]:
-    """What one reviewer has said so far."""
-    found = database.rows(f"SELECT uid, caption_index, mark FROM reviews WHERE reviewer = {literal(reviewer)}")
-    return {(row["uid"], row["caption_index"]): row["mark"] for row in found}
+def fetch_reviewer_marks(database: AuditDatabase, reviewer: str) -> dict[tuple[str, int], str]:
+    """The marks of one reviewer so far."""
+    rows = database.rows(f"SELECT uid, caption_index, mark FROM reviews WHERE reviewer = {quote_literal(reviewer)}")
+    return {(row["uid"], row["caption_index"]): row["mark"] for row in rows}

@@ -1,4 +1,4 @@
-"""How well reviewers agree: Cohen's kappa of each two, over the rows that both have marked. Pure."""
+"""Agreement of reviewers: Cohen's kappa of each pair over the rows that both marked."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,10 +10,10 @@ from auditor.query.database import AuditDatabase
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
-    """Two reviewers: rows that both marked, the share on which they said the same, and kappa, which takes chance off.
+class ReviewerAgreement:
+    """Two reviewers: rows that both marked, the share with equal marks, and kappa, which corrects for chance.
 
-    Kappa is None where both always said one and the same word: chance alone would agree then.
+    Kappa is None if both always used the same single mark, because chance alone would agree then.
     """
 
     first: str
@@ -23,7 +23,7 @@ class Agreement:
     kappa: float | None
 
 
-def cohens_kappa(first: Sequence[str], second: Sequence[str]) -> float | None:
+def compute_kappa(first: Sequence[str], second: Sequence[str]) -> float | None:
     """(observed - expected) / (1 - expected) agreement of two lists of marks (Cohen 1960)."""
     if not first:
         return None
@@ -34,21 +34,21 @@ def cohens_kappa(first: Sequence[str], second: Sequence[str]) -> float | None:
     return None if expected == 1 else (observed - expected) / (1 - expected)
 
 
-def agreements(marks: Iterable[Mapping[str, Any]]) -> list[Agreement]:
-    """Of each two reviewers with rows in common, most rows first."""
-    said: dict[str, dict[tuple[str, int], str]] = {}
+def compare_reviewers(marks: Iterable[Mapping[str, Any]]) -> list[ReviewerAgreement]:
+    """The agreement of each two reviewers with common rows, the most rows first."""
+    marks_by_reviewer: dict[str, dict[tuple[str, int], str]] = {}
     for mark in marks:
-        said.setdefault(mark["reviewer"], {})[mark["uid"], mark["caption_index"]] = mark["mark"]
-    found = []
-    for first, second in combinations(sorted(said), 2):
-        both = sorted(said[first].keys() & said[second].keys())
-        pairs = [(said[first][row], said[second][row]) for row in both]
+        marks_by_reviewer.setdefault(mark["reviewer"], {})[mark["uid"], mark["caption_index"]] = mark["mark"]
+    agreements = []
+    for first, second in combinations(sorted(marks_by_reviewer), 2):
+        common_rows = sorted(marks_by_reviewer[first].keys() & marks_by_reviewer[second].keys())
+        pairs = [(marks_by_reviewer[first][row], marks_by_reviewer[second][row]) for row in common_rows]
         if pairs:
-            same = sum(a == b for a, b in pairs) / len(pairs)
-            kappa = cohens_kappa([a for a, _ in pairs], [b for _, b in pairs])
-            found.append(Agreement(first, second, len(pairs), same, kappa))
-    return sorted(found, key=lambda one: -one.rows)
+            equal_share = sum(a == b for a, b in pairs) / len(pairs)
+            kappa = compute_kappa([a for a, _ in pairs], [b for _, b in pairs])
+            agreements.append(ReviewerAgreement(first, second, len(pairs), equal_share, kappa))
+    return sorted(agreements, key=lambda agreement: -agreement.rows)
 
 
-def reviewers_agreement(database: AuditDatabase) -> list[Agreement]:
-    return agreements(database.rows("SELECT reviewer, uid, caption_index, mark FROM reviews"))
+def measure_agreement(database: AuditDatabase) -> list[ReviewerAgreement]:
+    return compare_reviewers(database.rows("SELECT reviewer, uid, caption_index, mark FROM reviews"))

@@ -1,9 +1,9 @@
-"""Which rows to judge: strata of an audit and how many labels each gets. NumPy only.
+"""Divide the rows of an audit into strata and allocate labels to them. NumPy only.
 
-Rows that a flag or a filter treats alike form a group. Within a group rows are ordered by suspicion and cut so that
-each stratum holds the same expected spread sqrt(p (1 - p)), and each stratum gets the same number of labels: where
-p_mismatch is right this is the best division there is (Neyman's), and where it is wrong only the width suffers, never
-the coverage, because the interval reads nothing but the labels.
+Rows that the flag and the filter treat alike form a group. Within a group, rows are ordered by suspicion and cut so
+that each stratum has the same expected spread sqrt(p (1 - p)) and gets the same number of labels. If p_mismatch is
+right, this is Neyman's optimal allocation; if it is wrong, intervals get wider but still cover, because they depend
+on the labels only.
 """
 
 from dataclasses import dataclass
@@ -15,15 +15,15 @@ Doubles = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
-DOUBT = 0.05  # no p is taken for surer than this when labels are divided
+DOUBT = 0.05  # bounds p away from 0 and 1 when labels are allocated
 PER_STRATUM = 8  # labels
-MOST = 16  # strata of a group: more gain nothing
+MOST = 16  # strata per group; more do not help
 PRECISION = 0.25  # the flag's precision may have an interval four times as wide as the corpus's share
 
 
 @dataclass(frozen=True, slots=True)
-class Division:
-    """Rows divided into strata; a stratum's members share flag and filter decision."""
+class Stratification:
+    """Rows divided into strata; the rows of a stratum share the flag and the filter's decision."""
 
     stratum: Ints  # (N,) of each row
     labels: Ints  # (H,) to draw from each
@@ -35,56 +35,58 @@ class Division:
         return np.bincount(self.stratum, minlength=len(self.labels))
 
 
-def divide(p: Doubles, suspicion: Doubles, flagged: Bools, removed: Bools, labels: int) -> Division:
-    """Divide rows for a number of labels. `suspicion` orders rows (any scale); p may be wrong, but not NaN."""
-    spread = np.sqrt(doubtful(p) * (1 - doubtful(p)))
+def stratify_rows(p: Doubles, suspicion: Doubles, flagged: Bools, removed: Bools, labels: int) -> Stratification:
+    """Divide rows for a number of labels. `suspicion` orders rows (on any scale); p may be wrong but not NaN."""
+    spread = np.sqrt(add_doubt(p) * (1 - add_doubt(p)))
     group = 2 * flagged.astype(np.int64) + removed
     present = np.unique(group)
     share = max(int(flagged.sum()), 1) / len(p)
     boost = np.where(flagged, np.sqrt(1 + (PRECISION / share) ** 2), 1.0)
-    mass = np.array([(spread * boost)[group == one].sum() for one in present])
-    given = allotted(mass, np.array([(group == one).sum() for one in present]), labels)
+    mass = np.array([(spread * boost)[group == group_number].sum() for group_number in present])
+    label_counts = allocate_labels(mass, np.array([(group == group_number).sum() for group_number in present]), labels)
     stratum = np.zeros(len(p), np.int64)
     parts: list[tuple[int, int]] = []  # group, labels
-    for one, count in zip(present.tolist(), given.tolist(), strict=True):
-        at = np.flatnonzero(group == one)
-        for rows, few in cut(at, suspicion[at], spread[at], count):
+    for group_number, count in zip(present.tolist(), label_counts.tolist(), strict=True):
+        members = np.flatnonzero(group == group_number)
+        for rows, label_count in split_group(members, suspicion[members], spread[members], count):
             stratum[rows] = len(parts)
-            parts.append((one, few))
-    groups = np.array([one for one, _ in parts])
-    return Division(stratum, np.array([few for _, few in parts], np.int64), groups >= 2, groups % 2 == 1)
+            parts.append((group_number, label_count))
+    groups = np.array([group_number for group_number, _ in parts])
+    return Stratification(
+        stratum, np.array([label_count for _, label_count in parts], np.int64), groups >= 2, groups % 2 == 1
+    )
 
 
-def doubtful(p: Doubles) -> Doubles:
+def add_doubt(p: Doubles) -> Doubles:
     return (p + DOUBT) / (1 + 2 * DOUBT)
 
 
-def allotted(mass: Doubles, rows: Ints, labels: int) -> Ints:
-    """Whole labels in proportion to mass, at least one for each part, none beyond its rows."""
-    found: Ints = np.minimum(rows, 1)
+def allocate_labels(mass: Doubles, rows: Ints, labels: int) -> Ints:
+    """Allocate labels in proportion to mass, at least one for each part and at most its rows."""
+    allocation: Ints = np.minimum(rows, 1)
     target = mass / mass.sum() * labels
-    while (left := min(labels, int(rows.sum())) - int(found.sum())) > 0:
-        room = found < rows
-        given = np.floor(left * np.where(room, mass, 0) / mass[room].sum()).astype(np.int64)
-        if not given.any():
-            given[np.where(room, target - found, -np.inf).argmax()] = 1
-        found = np.minimum(found + given, rows)
-    return found
+    while (remaining := min(labels, int(rows.sum())) - int(allocation.sum())) > 0:
+        room = allocation < rows
+        added = np.floor(remaining * np.where(room, mass, 0) / mass[room].sum()).astype(np.int64)
+        if not added.any():
+            added[np.where(room, target - allocation, -np.inf).argmax()] = 1
+        allocation = np.minimum(allocation + added, rows)
+    return allocation
 
 
-def cut(at: Ints, suspicion: Doubles, spread: Doubles, labels: int) -> list[tuple[Ints, int]]:
-    """A group cut into strata of equal spread, from the least to the most suspicious, with their labels."""
-    parts = max(1, min(labels // PER_STRATUM, MOST, len(at)))
+def split_group(members: Ints, suspicion: Doubles, spread: Doubles, labels: int) -> list[tuple[Ints, int]]:
+    """Split a group into strata of equal spread, from the least to the most suspicious, with their label counts."""
+    parts = max(1, min(labels // PER_STRATUM, MOST, len(members)))
     order = np.argsort(suspicion, kind="stable")
     reached = np.cumsum(spread[order]) / spread.sum()
     edges = np.searchsorted(reached, np.arange(1, parts) / parts, "right")
-    pieces = [piece for piece in np.split(at[order], edges) if len(piece)]
-    few = allotted(np.ones(len(pieces)), np.array([len(piece) for piece in pieces]), labels)
-    return list(zip(pieces, few.tolist(), strict=True))
+    pieces = [piece for piece in np.split(members[order], edges) if len(piece)]
+    label_counts = allocate_labels(np.ones(len(pieces)), np.array([len(piece) for piece in pieces]), labels)
+    return list(zip(pieces, label_counts.tolist(), strict=True))
 
 
-def draw(division: Division, seed: int) -> tuple[Ints, Ints]:
-    """Rows to judge, and their strata, in an order in which every beginning is itself a fair sample."""
+def draw_rows(division: Stratification, seed: int) -> tuple[Ints, Ints]:
+    """Draw rows to judge, and their strata, in an order in which every prefix is a fair sample."""
     generator = np.random.default_rng(seed)
     picked, place = [], []
     for h, count in enumerate(division.labels.tolist()):

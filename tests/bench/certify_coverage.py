@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from auditor.console import print_table
-from auditor.review import label_bounds
+from auditor.review import certificate
 from auditor.review.certificate import Certificate, Stratum, certify
 from auditor.review.strata import draw_rows, stratify_rows
 
@@ -80,7 +80,7 @@ def run(kind: str, share: float, corpora: int) -> dict[str, Any]:
 
 def main() -> None:
     corpora = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
-    label_bounds.DRAWS = 2000  # a quantile of 2,000 draws is accurate enough
+    certificate.DRAWS = 2000  # a quantile of 2,000 draws is accurate enough
     rows = [run(kind, share, corpora) for share in SHARES for kind in KINDS]
     print_table(rows)
     RESULTS.mkdir(exist_ok=True)

@@ -17,10 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from auditor.console import print_table
-from auditor.keep.thresholds import NOTHING, Cut, PairCounts, compute_cuts, count_scores
+from auditor.keep.thresholds import NOTHING, Cut, PairCounts, compute_cuts
 from auditor.score.statistics import mismatch_statistic
 from auditor.score.statistics.mismatch import fit_mismatch
 from auditor.score.statistics.rivals import measure_pairs
+from tests.support.pair_counts import count_scores
 from tests.support.pairs import make_planted_pairs
 
 Bools = npt.NDArray[np.bool_]

@@ -14,18 +14,24 @@ import pytest
 
 from auditor import Audit
 from auditor.audit_folder.folder import Folder
-from auditor.audit_folder.lock import LockedError, exclusive
+from auditor.audit_folder.lock import LockedError, hold_folder_lock
 from auditor.cli import run_command_line
 from auditor.corpus.raw_samples import KeptShard
 from auditor.corpus.shard_writer import write_shard
-from auditor.faults.apply_repair import Moves, apply_repairs, describe, refuse_target, with_captions
+from auditor.faults.apply_repair import (
+    CaptionMoves,
+    apply_repairs,
+    check_repair_target,
+    describe_repairs,
+    replace_captions,
+)
 from auditor.faults.corpus_window import FaultsError
 from auditor.faults.repair import Repair
-from auditor.keep.export_plan import prepare
+from auditor.keep.export_plan import prepare_export
 from auditor.keep.export_target import ExportError
 from tests.support.kill_points import kill_everywhere
-from tests.support.planted import invented, words, write_planted
-from tests.support.stored import vector_table
+from tests.support.planted import make_captions, make_embeddings, write_planted
+from tests.support.stored import make_vector_table
 
 
 @pytest.fixture
@@ -39,7 +45,7 @@ def corpus(tmp_path: Path) -> Path:
         rows = range(shard * 100, shard * 100 + 100)
         samples = [(f"s{i:06d}", {"jpg": b"medium %d" % i, "txt": texts[source[i]].encode()}) for i in rows]
         write_shard(folder / f"{shard:05d}.tar", samples)
-    write_planted(tmp_path / "audit", *invented(200, 1), shards=2, source=source, captions=texts, corpus=folder)
+    write_planted(tmp_path / "audit", *make_embeddings(200, 1), shards=2, source=source, captions=texts, corpus=folder)
     return tmp_path
 
 
@@ -67,21 +73,21 @@ def test_the_corpus_itself_is_refused(corpus: Path, capsys: pytest.CaptureFixtur
     for target in (corpus / "corpus", corpus / "corpus" / "repaired", corpus / "audit"):
         assert run_command_line(["repair", str(corpus / "audit"), "--out", str(target), "--apply"]) == 1
         said = capsys.readouterr().err
-        assert ("is the corpus or a folder of it" in said) or ("is not empty" in said)
+        assert ("is the corpus or a folder in it" in said) or ("is not empty" in said)
         assert said.count("\n") == 1
 
 
 def test_embeddings_without_media_are_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    visual, text = invented(200, 1)
+    visual, text = make_embeddings(200, 1)
     text[20:50] = text[21:51]
     place, audit = tmp_path / "vectors" / "v.parquet", str(tmp_path / "audit")
     place.parent.mkdir()
-    pq.write_table(vector_table(visual, text, words(200)), place)
+    pq.write_table(make_vector_table(visual, text, make_captions(200)), place)
     sides = ["--visual-column", "image_embedding", "--text-column", "text_embedding"]
     assert run_command_line(["audit", str(place), *sides, "--out", audit, "--quiet"]) == 0
     capsys.readouterr()
     assert run_command_line(["repair", audit, "--out", str(tmp_path / "out"), "--apply"]) == 1
-    assert "no media that could be read: write the list of repairs instead" in capsys.readouterr().err
+    assert "but no media: write only the list of repairs" in capsys.readouterr().err
     assert run_command_line(["repair", audit, "--out", str(tmp_path / "list")]) == 0
     assert pq.read_metadata(tmp_path / "list" / "repairs.parquet").num_rows >= 28
 
@@ -106,18 +112,18 @@ def test_of_several_captions_those_that_do_not_move_stay() -> None:
     rows = [{"key": "a", **listed}, {"key": "b", **{name: values[:1] for name, values in listed.items()}}]
     kept = KeptShard("s", pa.Table.from_pylist(rows))
     moved = Repair("x", "s", "a", 0, "s", "c", "z", "permuted", 0.95)
-    found = Moves.of([moved], {("x", 0): {"caption": "one", "uid": "x", "start": None, "end": None}})
+    found = CaptionMoves.from_repairs([moved], {("x", 0): {"caption": "one", "uid": "x", "start": None, "end": None}})
     assert {key: [one["caption"] for one in captions] for key, captions in found.captions(kept).items()} == {
         "a": ["two"]
     }
-    both = Moves.of([moved, replace(moved, uid="y", caption_index=1)], {("x", 0): {}, ("y", 1): {}})
+    both = CaptionMoves.from_repairs([moved, replace(moved, uid="y", caption_index=1)], {("x", 0): {}, ("y", 1): {}})
     assert both.captions(kept) == {"a": []}
 
 
 def test_captions_in_json_change_too() -> None:
     given = {"jpg": b"x", "json": json.dumps({"caption": "old", "width": 3}).encode(), "txt": b"old"}
     moved = {"uid": "0" * 32, "caption": "new", "start": None, "end": None}
-    found = with_captions(given, [moved])
+    found = replace_captions(given, [moved])
     assert json.loads(found["json"]) == {"caption": "new", "width": 3}
     assert found["txt"] == b"new" and found["jpg"] == b"x"
 
@@ -126,7 +132,7 @@ def test_timed_captions_take_their_spans_with_them() -> None:
     old = {"segments": [{"start": 5, "end": 6, "caption": "old"}], "url": "u"}
     given = {"mp4": b"x", "json": json.dumps(old).encode(), "vtt": b"WEBVTT"}
     timed = {"uid": "1" * 32, "caption": "new", "start": 1.0, "end": 2.5}
-    found = with_captions(given, [timed, {**timed, "caption": "of all", "start": None, "end": None}])
+    found = replace_captions(given, [timed, {**timed, "caption": "of all", "start": None, "end": None}])
     assert json.loads(found["json"]) == {"captions": ["of all"], "segments": [timed], "url": "u"}
     assert set(found) == {"mp4", "json"}
 
@@ -135,12 +141,12 @@ def test_beside_shards_that_are_listed_is_outside_the_corpus(corpus: Path) -> No
     """Of `corpus/00000.tar` a folder beside it is no part; of all that is in `corpus/` it would be."""
     database = Audit(corpus / "audit").database
     beside = str(corpus / "corpus" / "repaired")
-    with pytest.raises(FaultsError, match="a folder of it"):
-        refuse_target(database, beside)
+    with pytest.raises(FaultsError, match="a folder in it"):
+        check_repair_target(database, beside)
     database.manifest["corpus"] = {"spec": f"{corpus}/corpus/00000.tar"}
-    refuse_target(database, beside)
+    check_repair_target(database, beside)
     with pytest.raises(FaultsError, match="is the corpus"):
-        refuse_target(database, str(corpus / "corpus"))
+        check_repair_target(database, str(corpus / "corpus"))
 
 
 def test_a_moved_corpus_must_be_named(corpus: Path) -> None:
@@ -163,15 +169,15 @@ def test_killed_at_any_file_operation_it_goes_on_next_time(
     for one in killed:
         assert members(one.folder / "out" / "00000.tar") == whole, one
         assert (one.folder / "out" / "repairs.parquet").exists(), one
-        assert one.again == 0 or "holds a finished export" in one.said, one  # killed when all was done
+        assert one.next_exit == 0 or "holds a finished export" in one.stderr, one  # killed when all was done
         assert not [*(one.folder / "out").glob(".part-*")], one
-    assert sum(one.again for one in killed) <= 3
+    assert sum(one.next_exit for one in killed) <= 3
 
 
 def test_two_repairs_into_one_folder(corpus: Path) -> None:
     audit = Audit(corpus / "audit")
     repairs = audit.repairs()
-    with exclusive(Folder(corpus / "out")), pytest.raises(LockedError):
+    with hold_folder_lock(Folder(corpus / "out")), pytest.raises(LockedError):
         apply_repairs(audit.database, repairs, str(corpus / "out"))
     apply_repairs(audit.database, repairs, str(corpus / "out"))
 
@@ -180,7 +186,7 @@ def test_repairs_of_a_corpus_that_changes_in_between_are_not_mixed(corpus: Path)
     audit = Audit(corpus / "audit")
     repairs = audit.repairs()
     folder = Folder(corpus / "out")
-    prepare(folder, describe(audit.database, repairs, ["00000"]), force=False)
+    prepare_export(folder, describe_repairs(audit.database, repairs, ["00000"]), force=False)
     os.utime(corpus / "corpus" / "00000.tar", ns=(1, 1))
     with pytest.raises(ExportError, match="has changed"):
         apply_repairs(audit.database, repairs, str(corpus / "out"))

@@ -8,13 +8,13 @@ import pytest
 from click.testing import CliRunner
 
 from auditor import Audit
-from auditor.audit_folder.fault_records import FILE, Fault, read_faults, to_table
+from auditor.audit_folder.fault_records import FILE, Fault, build_fault_table, read_faults
 from auditor.audit_folder.folder import Folder
 from auditor.cli import cli, run_command_line
 from auditor.faults import corpus_window
-from auditor.faults.find_faults import find_patterns, shard_band
-from auditor.faults.shifted_stretches import band
-from tests.support.planted import invented, words, write_planted
+from auditor.faults.find_faults import compute_shard_band, find_patterns
+from auditor.faults.shifted_stretches import compute_band
+from tests.support.planted import make_captions, make_embeddings, write_planted
 
 
 @pytest.fixture(scope="module")
@@ -27,9 +27,9 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source[500:530] = source[500:530][::-1]
     noisy = generator.choice(np.arange(1200, 1600), 160, replace=False)
     source[noisy] = np.roll(noisy, 1)
-    captions = words(1600)
+    captions = make_captions(1600)
     captions[900:940] = ["Click HERE, no. 1!", "click here, no 23"] * 20
-    write_planted(folder, *invented(1600), shards=4, source=source, captions=captions, broken=[7, 395])
+    write_planted(folder, *make_embeddings(1600), shards=4, source=source, captions=captions, broken=[7, 395])
     return folder
 
 
@@ -79,7 +79,7 @@ def test_what_is_known_of_shards_and_captions_is_told_in_numbers(planted: Path) 
 
 
 def test_faults_of_an_earlier_version_are_read(tmp_path: Path) -> None:
-    old = to_table([Fault("shift", "shift", "a", "x", "y", 1, 8, 0.001, "words")]).select(list(range(9)))
+    old = build_fault_table([Fault("shift", "shift", "a", "x", "y", 1, 8, 0.001, "words")]).select(list(range(9)))
     Folder(tmp_path).write_table(FILE, old)
     (found,) = read_faults(Folder(tmp_path)) or []
     assert found.sentence == "words" and found.share is None
@@ -90,29 +90,33 @@ def test_a_shard_is_looked_at_with_its_neighbours(planted: Path) -> None:
     database = Audit(planted).database
     patterns = find_patterns(database)
     folder = Folder(planted)
-    scenes = [corpus_window.read_passage(folder, shard).scene for shard in patterns.shards]
-    whole = band(corpus_window.joined_scenes(scenes), patterns.calibration.reference, patterns.calibration.evidence)
-    parts = [shard_band(folder, patterns.shards, i, patterns.calibration, scene) for i, scene in enumerate(scenes)]
+    scenes = [corpus_window.read_window(folder, shard).samples for shard in patterns.shards]
+    whole = compute_band(
+        corpus_window.concatenate_samples(scenes), patterns.calibration.reference, patterns.calibration.evidence
+    )
+    parts = [
+        compute_shard_band(folder, patterns.shards, i, patterns.calibration, scene) for i, scene in enumerate(scenes)
+    ]
     assert np.allclose(np.concatenate(parts), whole, atol=1e-4)
 
 
 def test_shards_shorter_than_the_reach_are_looked_at_with_both_neighbours(tmp_path: Path) -> None:
-    write_planted(tmp_path, *invented(400, 8), shards=7, broken=[60, 61, 200])
+    write_planted(tmp_path, *make_embeddings(400, 8), shards=7, broken=[60, 61, 200])
     folder = Folder(tmp_path)
     patterns = find_patterns(Audit(tmp_path).database)
-    scenes = [corpus_window.read_passage(folder, shard).scene for shard in patterns.shards]
+    scenes = [corpus_window.read_window(folder, shard).samples for shard in patterns.shards]
     assert {len(scene) for scene in scenes} == {57, 58}
     learned = patterns.calibration.reference, patterns.calibration.evidence
     for i, scene in enumerate(scenes):
-        near = corpus_window.joined_scenes(scenes[max(0, i - 1) : i + 2])
+        near = corpus_window.concatenate_samples(scenes[max(0, i - 1) : i + 2])
         lead = len(scenes[i - 1]) if i else 0
-        expected = band(near, *learned)[lead : lead + len(scene)]
-        found = shard_band(folder, patterns.shards, i, patterns.calibration, scene)
+        expected = compute_band(near, *learned)[lead : lead + len(scene)]
+        found = compute_shard_band(folder, patterns.shards, i, patterns.calibration, scene)
         assert np.allclose(found, expected, atol=1e-4)
 
 
 def test_a_sound_corpus_has_no_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_planted(tmp_path / "audit", *invented(600, 3), shards=3)
+    write_planted(tmp_path / "audit", *make_embeddings(600, 3), shards=3)
     assert run_command_line(["faults", str(tmp_path / "audit")]) == 0
     assert "no faults found" in capsys.readouterr().out
     assert (tmp_path / "audit" / FILE).exists()
@@ -121,7 +125,7 @@ def test_a_sound_corpus_has_no_fault(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_a_shard_with_the_captions_of_another_is_named(tmp_path: Path) -> None:
     source = np.arange(1000)
     source[200:400] = source[600:800]
-    write_planted(tmp_path / "audit", *invented(1000, 4), shards=5, source=source)
+    write_planted(tmp_path / "audit", *make_embeddings(1000, 4), shards=5, source=source)
     found = [fault for fault in Audit(tmp_path / "audit").faults() if fault.kind == "block"]
     assert [(fault.pattern, fault.shard) for fault in found] == [("elsewhere", "00001")]
     assert "media of shard 00003" in found[0].sentence
@@ -131,13 +135,13 @@ def test_captions_in_no_order_are_scattered_not_nowhere(tmp_path: Path) -> None:
     """Most captions of every shard belong to media of all shards: no shard is the usual one to tell more."""
     generator = np.random.default_rng(3)
     source = np.where(generator.random(600) < 0.8, generator.permutation(600), np.arange(600))
-    write_planted(tmp_path / "audit", *invented(600, 9), shards=3, source=source)
+    write_planted(tmp_path / "audit", *make_embeddings(600, 9), shards=3, source=source)
     found = [fault for fault in Audit(tmp_path / "audit").faults() if fault.kind == "block"]
     assert {fault.pattern for fault in found} == {"scattered"} and {fault.p_value for fault in found} == {None}
 
 
 def test_captions_of_another_corpus_belong_nowhere(tmp_path: Path) -> None:
-    visual, text = invented(1000, 77)
+    visual, text = make_embeddings(1000, 77)
     source = np.arange(900)
     source[400:500] = np.arange(900, 1000)
     write_planted(tmp_path / "audit", visual[:900], text[source], shards=9)
@@ -146,11 +150,11 @@ def test_captions_of_another_corpus_belong_nowhere(tmp_path: Path) -> None:
 
 
 def test_sorted_captions_are_told_from_mixed_up_ones(tmp_path: Path) -> None:
-    captions = [f"{name} there" for name in words(600)]
+    captions = [f"{name} there" for name in make_captions(600)]
     mixed = np.random.default_rng(1).permutation(600)
     source = np.arange(600)
     source[200:400] = 200 + np.argsort([captions[i] for i in mixed[200:400]])
-    visual, text = invented(600, 13)
+    visual, text = make_embeddings(600, 13)
     write_planted(tmp_path / "audit", visual, text, shards=3, source=source, captions=[captions[i] for i in mixed])
     (found,) = [fault for fault in Audit(tmp_path / "audit").faults() if fault.kind == "block"]
     assert (found.pattern, found.shard) == ("sorted", "00001") and "alphabetical order" in found.sentence
@@ -158,8 +162,8 @@ def test_sorted_captions_are_told_from_mixed_up_ones(tmp_path: Path) -> None:
 
 def test_bad_input_is_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     few, bare = tmp_path / "few", tmp_path / "bare"
-    write_planted(few, *invented(19, 5))
-    write_planted(bare, *invented(60, 6))
+    write_planted(few, *make_embeddings(19, 5))
+    write_planted(bare, *make_embeddings(60, 6))
     for file in (bare / "embeddings").iterdir():
         file.unlink()
     for audit, expected in ((few, "fewer than 20"), (bare, "has no embeddings"), (tmp_path / "none", "not an audit")):

@@ -2,20 +2,22 @@
 
 import numpy as np
 
-from auditor.faults.misplaced_shards import best_fits, origins, some_captions
-from auditor.faults.pairing_evidence import Scene
+from auditor.faults.misplaced_shards import find_best_fits, find_origins, sample_captions
+from auditor.faults.pairing_evidence import SampleVectors
 from tests.faults.test_shifted_stretches import scene_of
-from tests.support.planted import invented
+from tests.support.planted import make_embeddings
 
 
 def test_the_shard_that_captions_come_from_is_named() -> None:
     scene, _ = scene_of(1000, noise=2.0)
     shards = [scene.take(slice(i, i + 100)) for i in range(0, 1000, 100)]
     scattered = scene.text[np.random.default_rng(0).permutation(1000)[:100]]
-    captions = [some_captions(text) for text in (shards[7].text[::-1], invented(100, 99)[1], scattered, shards[0].text)]
+    captions = [
+        sample_captions(text) for text in (shards[7].text[::-1], make_embeddings(100, 99)[1], scattered, shards[0].text)
+    ]
     names = [str(i) for i in range(10)]
-    fits = [best_fits(captions, shard) for shard in shards]
-    found = origins(["3", "5", "6"], captions, names, [100] * 10, fits)
+    fits = [find_best_fits(captions, shard) for shard in shards]
+    found = find_origins(["3", "5", "6"], captions, names, [100] * 10, fits)
     assert [(one.shard, one.source, one.nowhere) for one in found] == [
         ("3", "7", False),
         ("5", None, True),
@@ -26,17 +28,17 @@ def test_the_shard_that_captions_come_from_is_named() -> None:
 
 def test_without_sound_shards_nothing_is_said_to_belong_nowhere() -> None:
     scene, _ = scene_of(300)
-    captions = [invented(100, 99)[1], scene.text[:0]]
-    (found,) = origins(["0"], captions, ["0"], [300], [best_fits(captions, scene)])
+    captions = [make_embeddings(100, 99)[1], scene.text[:0]]
+    (found,) = find_origins(["0"], captions, ["0"], [300], [find_best_fits(captions, scene)])
     assert not found.nowhere
 
 
 def test_a_caption_is_heard_once() -> None:
-    text = np.repeat(invented(5)[1], 10, axis=0)
-    assert len(some_captions(text)) == 5
+    text = np.repeat(make_embeddings(5)[1], 10, axis=0)
+    assert len(sample_captions(text)) == 5
 
 
 def test_a_shard_without_media_fits_nothing() -> None:
     scene, _ = scene_of(50)
-    empty = Scene(scene.visual, scene.text, np.zeros(50, bool))
-    assert np.isneginf(best_fits([scene.text], empty)[0]).all()
+    empty = SampleVectors(scene.visual, scene.text, np.zeros(50, bool))
+    assert np.isneginf(find_best_fits([scene.text], empty)[0]).all()

@@ -4,27 +4,27 @@ import numpy as np
 
 from auditor.faults.mixed_blocks import (
     ENOUGH,
-    Block,
-    dense_stretches,
-    distinct,
-    exchanged_pairs,
+    CaptionBlock,
+    draw_random_media,
     find_blocks,
-    mutual_best,
-    strangers,
+    find_dense_stretches,
+    find_distinct_vectors,
+    find_exchanged_pairs,
+    find_mutual_best,
 )
-from auditor.faults.pairing_evidence import Evidence, Reference
-from auditor.faults.shifted_stretches import REACH, band
+from auditor.faults.pairing_evidence import PairingEvidence, ReferencePairs
+from auditor.faults.shifted_stretches import REACH, compute_band
 from auditor.vectors import Ints
 from tests.faults.test_shifted_stretches import learned, scene_of
-from tests.support.planted import invented
+from tests.support.planted import make_embeddings
 
 
-def blocks_of(source: Ints, seed: int = 0, strange: slice | None = None) -> list[Block]:
+def blocks_of(source: Ints, seed: int = 0, strange: slice | None = None) -> list[CaptionBlock]:
     scene, reference = scene_of(len(source), seed, source=source)
     if strange is not None:
-        scene.text[strange] = invented(len(source), seed + 1000)[1][strange]
+        scene.text[strange] = make_embeddings(len(source), seed + 1000)[1][strange]
     evidence, chance = learned(scene, reference)
-    ratios = band(scene, reference, evidence)
+    ratios = compute_band(scene, reference, evidence)
     return find_blocks(scene, ratios, np.zeros(len(scene), bool), reference, evidence, chance)
 
 
@@ -67,19 +67,19 @@ def test_dense_stretches_are_the_best_of_all() -> None:
     lost[20:40] = True
     lost[30] = False
     lost[70] = True
-    assert list(dense_stretches(lost, np.ones(100, bool))) == [(20, 39)]
+    assert list(find_dense_stretches(lost, np.ones(100, bool))) == [(20, 39)]
 
 
 def test_one_lost_caption_alone_is_no_pair() -> None:
     scene, reference = scene_of(100)
     evidence, _ = learned(scene, reference)
-    assert exchanged_pairs(scene, np.array([5]), reference, evidence) == []
+    assert find_exchanged_pairs(scene, np.array([5]), reference, evidence) == []
 
 
 def test_strangers_need_a_reference_that_is_large_enough() -> None:
     _, reference = scene_of(100)
-    assert [len(group) for group in strangers(reference, 40)] == [40] * 4
-    assert list(strangers(reference, 4000)) == []
+    assert [len(group) for group in draw_random_media(reference, 40)] == [40] * 4
+    assert list(draw_random_media(reference, 4000)) == []
     assert REACH == 50
 
 
@@ -91,30 +91,30 @@ def test_one_caption_on_many_media_is_no_mixed_up_stretch() -> None:
         chosen[100:130] = True
         chosen[115] = False
         scene.text[chosen] = scene.text[np.flatnonzero(chosen)[0]]
-        reference = Reference(reference.visual, scene.text, reference.scale)
+        reference = ReferencePairs(reference.visual, scene.text, reference.scale)
         evidence, chance = learned(scene, reference)
-        ratios = band(scene, reference, evidence)
+        ratios = compute_band(scene, reference, evidence)
         blocks = find_blocks(scene, ratios, np.zeros(400, bool), reference, evidence, chance)
         assert not [block for block in blocks if block.pattern != "lost"]
 
 
 def test_distinct_vectors_are_the_first_of_their_kind() -> None:
-    _, text = invented(6)
-    assert distinct(text[[3, 1, 3, 2, 1]]).tolist() == [0, 1, 3]
+    _, text = make_embeddings(6)
+    assert find_distinct_vectors(text[[3, 1, 3, 2, 1]]).tolist() == [0, 1, 3]
 
 
 def test_partners_are_those_of_the_whole_matrix() -> None:
     """Also where several are equally good: the evidence is bounded, so many are."""
-    evidence = Evidence(np.linspace(-1, 1, 9).astype(np.float32), np.linspace(-4, 4, 9).astype(np.float32))
+    evidence = PairingEvidence(np.linspace(-1, 1, 9).astype(np.float32), np.linspace(-4, 4, 9).astype(np.float32))
     pairs = 0
     for seed in range(20):
         score = np.random.default_rng(seed).normal(-0.8, 0.8, (80, 80)).astype(np.float32)
-        crosswise = evidence.of(score)
+        crosswise = evidence.log_ratio(score)
         own = np.maximum(np.diagonal(crosswise), 0)
         nats = crosswise + crosswise.T - own[:, None] - own[None, :]
         np.fill_diagonal(nats, -np.inf)
         best = nats.argmax(axis=1)
         expected = [(i, b, nats[i, b]) for i, b in enumerate(best) if i < b and best[b] == i and nats[i, b] >= ENOUGH]
-        assert list(mutual_best(score, evidence)) == expected
+        assert list(find_mutual_best(score, evidence)) == expected
         pairs += len(expected)
     assert pairs > 50

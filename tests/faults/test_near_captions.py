@@ -9,31 +9,31 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditor import Audit
-from auditor.audit_folder.embeddings import vectors
+from auditor.audit_folder.embeddings import build_nullable_vectors
 from auditor.audit_folder.folder import Folder
 from auditor.faults import near_captions
-from auditor.faults.corpus_window import read_passage
+from auditor.faults.corpus_window import read_window
 from auditor.faults.near_captions import (
-    ALIKE_TEXT,
     CORE,
     COUNTED,
     MEMBERS,
     MOST_TEMPLATES,
-    Places,
-    Template,
-    agreement,
-    alike_vectors,
-    distinct_captions,
-    media_at,
-    merged_templates,
-    most_frequent,
-    near_groups,
-    shard_templates,
-    uses_in,
+    SIMILAR_TEXT,
+    CaptionTemplate,
+    RowPositions,
+    compare_vectors,
+    count_distinct_captions,
+    count_template_uses,
+    estimate_jaccard,
+    find_near_groups,
+    find_shard_templates,
+    merge_templates,
+    read_media_vectors,
+    take_most_frequent,
 )
-from auditor.faults.repeated_captions import CaptionGroup, signatures
+from auditor.faults.repeated_captions import CaptionGroup, compute_minhashes
 from tests.faults.test_corpus_window import write_shard
-from tests.support.planted import invented, write_planted
+from tests.support.planted import make_embeddings, write_planted
 
 NAMES = ("ann", "bob", "cleo", "dan", "eve", "finn", "gus", "hal", "ida", "jo")
 SHARDS = ["00000", "00001", "00002"]
@@ -49,20 +49,20 @@ def templates(path: Path, each: int = 10) -> Path:
     for number in range(3 * each):
         place = number % 3 * 100 + 5 + number // 3  # the same number in every shard
         texts[place] = f"portrait of {NAMES[number % 10]} {NAMES[number // 10]} free stock photo on white background"
-    write_planted(path, *invented(300, 9), shards=3, captions=texts)
+    write_planted(path, *make_embeddings(300, 9), shards=3, captions=texts)
     return path
 
 
-def found_groups(path: Path) -> tuple[list[CaptionGroup], Places]:
+def found_groups(path: Path) -> tuple[list[CaptionGroup], RowPositions]:
     folder = Folder(path)
-    found = merged_templates(shard_templates(read_passage(folder, shard)) for shard in SHARDS)
-    return near_groups(folder, SHARDS, found)
+    found = merge_templates(find_shard_templates(read_window(folder, shard)) for shard in SHARDS)
+    return find_near_groups(folder, SHARDS, found)
 
 
 def test_a_template_is_one_fault_of_all_shards(tmp_path: Path) -> None:
     found = [fault for fault in Audit(templates(tmp_path)).faults() if fault.kind == "caption"]
     assert [(fault.pattern, fault.rows) for fault in found] == [("boilerplate", 30)]
-    assert "nearly the same caption on unlike media" in found[0].sentence and "free stock photo" in found[0].sentence
+    assert "nearly the same caption on different media" in found[0].sentence and "free stock photo" in found[0].sentence
 
 
 def test_few_uses_are_no_pattern(tmp_path: Path) -> None:
@@ -70,24 +70,24 @@ def test_few_uses_are_no_pattern(tmp_path: Path) -> None:
 
 
 def test_near_captions_of_like_media_are_plain_descriptions(tmp_path: Path) -> None:
-    visual, text = invented(300, 10)
+    visual, text = make_embeddings(300, 10)
     texts = captions(300)
     for place in range(0, 300, 15):
         texts[place], visual[place] = f"a {NAMES[place % 10]} dog runs on the green grass of the park", visual[0]
     write_planted(tmp_path, visual, text, shards=3, captions=texts)
     groups, places = found_groups(tmp_path)
     assert [group.rows for group in groups] == [20] and set(groups[0].members) == set(places)
-    media = media_at(Folder(tmp_path), places)
+    media = read_media_vectors(Folder(tmp_path), places)
     assert set(media) == set(places)
     assert all(np.allclose(vector, visual[0], atol=1e-3) for vector in media.values())
     assert not [fault for fault in Audit(tmp_path).faults() if fault.pattern == "boilerplate"]
 
 
 def test_captions_with_nearly_the_same_vector_are_near(tmp_path: Path) -> None:
-    visual, text = invented(300, 11)
+    visual, text = make_embeddings(300, 11)
     text[20:30] = text[20]
     write_planted(tmp_path, visual, text, shards=3, captions=captions(300))
-    (template,) = shard_templates(read_passage(Folder(tmp_path), "00000"))
+    (template,) = find_shard_templates(read_window(Folder(tmp_path), "00000"))
     assert template.rows == 10
     (group,), _ = found_groups(tmp_path)
     assert group.rows == 10
@@ -95,8 +95,8 @@ def test_captions_with_nearly_the_same_vector_are_near(tmp_path: Path) -> None:
 
 def test_equal_captions_are_read_once(tmp_path: Path) -> None:
     texts = ["one thing"] * 40 + captions(60)
-    write_planted(tmp_path, *invented(100, 12), captions=texts, broken=[3])
-    found = distinct_captions(read_passage(Folder(tmp_path), "00000").captions)
+    write_planted(tmp_path, *make_embeddings(100, 12), captions=texts, broken=[3])
+    found = count_distinct_captions(read_window(Folder(tmp_path), "00000").captions)
     assert len(found) == 61 and found.rows.sum() == 99 and found.rows.max() == 39
 
 
@@ -104,10 +104,10 @@ def test_distinct_captions_are_those_that_numpy_finds() -> None:
     given = [*"bab", "ba", "", "straße", "Ω", "ba", "\U0001f600", "\uffee", "b"]
     column = pa.chunked_array([given[:4], given[4:]], pa.string())
     texts, first, counts = np.unique(np.array(given, object), return_index=True, return_counts=True)
-    found = distinct_captions(column)
+    found = count_distinct_captions(column)
     assert found.texts.to_pylist() == texts.tolist()
     assert found.first.tolist() == first.tolist() and found.rows.tolist() == counts.tolist()
-    assert len(distinct_captions(pa.chunked_array([], pa.string()))) == 0
+    assert len(count_distinct_captions(pa.chunked_array([], pa.string()))) == 0
 
 
 def test_uses_are_those_of_every_caption_compared_with_every_template(tmp_path: Path) -> None:
@@ -117,34 +117,34 @@ def test_uses_are_those_of_every_caption_compared_with_every_template(tmp_path: 
     table = folder.read_table("embeddings/a.parquet")
     named = table.set_column(2, "caption", pa.array(texts[: table.num_rows]))
     pq.write_table(named, tmp_path / "embeddings" / "a.parquet", row_group_size=50)
-    passage = read_passage(Folder(tmp_path), "a")
-    assert not passage.scene.present[passage.sample].all()
-    chosen = shard_templates(passage)
+    passage = read_window(Folder(tmp_path), "a")
+    assert not passage.samples.present[passage.sample].all()
+    chosen = find_shard_templates(passage)
     assert len(chosen) > 2
-    rows = [i for i in range(len(passage.sample)) if passage.scene.present[passage.sample[i]]]
+    rows = [i for i in range(len(passage.sample)) if passage.samples.present[passage.sample[i]]]
     captions = sorted({passage.captions[i].as_py() for i in rows})
-    for template, found in zip(chosen, uses_in(folder, chosen, {"a"}, "a"), strict=True):
-        alike = agreement(signatures(captions), signatures([template.caption]))[:, 0]
+    for template, found in zip(chosen, count_template_uses(folder, chosen, {"a"}, "a"), strict=True):
+        alike = estimate_jaccard(compute_minhashes(captions), compute_minhashes([template.caption]))[:, 0]
         first = [next(i for i in rows if passage.captions[i].as_py() == caption) for caption in captions]
-        same = passage.text[first] @ template.text >= ALIKE_TEXT
+        same = passage.text[first] @ template.text >= SIMILAR_TEXT
         used = {caption for caption, near in zip(captions, same | (alike >= COUNTED), strict=True) if near}
         core = np.flatnonzero(same | (alike >= CORE))
         assert found.rows == sum(passage.captions[i].as_py() in used for i in rows)
         assert found.spellings == len(core) and list(found.captions) == [captions[i] for i in core[:3]]
         assert list(found.members) == [passage.uid(first[i]) for i in core[:MEMBERS]]
-        for uid, vector in media_at(folder, {uid: ("a", row) for uid, row in found.members.items()}).items():
+        for uid, vector in read_media_vectors(folder, {uid: ("a", row) for uid, row in found.members.items()}).items():
             row = passage.uids.to_pylist().index(uid)
-            assert np.array_equal(vector, passage.scene.visual[passage.sample[row]])
+            assert np.array_equal(vector, passage.samples.visual[passage.sample[row]])
 
 
 def test_vectors_are_compared_in_any_order_and_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(near_captions, "AT_ONCE", 7)
-    given, _ = invented(50)
+    given, _ = make_embeddings(50)
     present = np.arange(50) % 9 > 0
-    whole = vectors(given[present], present)
+    whole = build_nullable_vectors(given[present], present)
     column = pa.chunked_array([whole.slice(0, 20), whole.slice(20)])
     rows = np.random.default_rng(0).permutation(np.flatnonzero(present))[:30]
-    same = alike_vectors(column, rows, given[[13, 40]])
+    same = compare_vectors(column, rows, given[[13, 40]])
     assert np.array_equal(same, rows[:, None] == [13, 40])
 
 
@@ -153,27 +153,27 @@ def test_templates_are_kept_as_they_come(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     text = np.eye(4, dtype=np.float32)
     shards = [
-        [Template(f"w{i % 40} x{i} y{i % 11}", int(generator.integers(1, 50)), text[i % 4]) for i in range(300)]
+        [CaptionTemplate(f"w{i % 40} x{i} y{i % 11}", int(generator.integers(1, 50)), text[i % 4]) for i in range(300)]
         for _ in range(12)
     ]
     every = [template for some in shards for template in some]
-    kept = most_frequent(every)
+    kept = take_most_frequent(every)
     assert len(kept) == 10 * MOST_TEMPLATES < len(every)
-    assert [t.caption for t in merged_templates(shards)] == [t.caption for t in merged_templates([kept])]
+    assert [t.caption for t in merge_templates(shards)] == [t.caption for t in merge_templates([kept])]
 
 
 def test_agreement_is_the_share_of_equal_hashes() -> None:
-    found = signatures(["a b c d", "a b c e", "x y z"])
+    found = compute_minhashes(["a b c d", "a b c e", "x y z"])
     expected = [[(one == other).mean() for other in found] for one in found]
-    assert np.allclose(agreement(found, found), expected)
+    assert np.allclose(estimate_jaccard(found, found), expected)
 
 
 def test_one_long_caption_does_not_lengthen_the_others(tmp_path: Path) -> None:
     texts = captions(300)
     texts[7] = "word " * 100_000
-    write_planted(tmp_path, *invented(300, 9), shards=1, captions=texts)
+    write_planted(tmp_path, *make_embeddings(300, 9), shards=1, captions=texts)
     tracemalloc.start()
-    found = distinct_captions(read_passage(Folder(tmp_path), "00000").captions).texts.to_pylist()
+    found = count_distinct_captions(read_window(Folder(tmp_path), "00000").captions).texts.to_pylist()
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert texts[7].strip() in {text.strip() for text in found} and len(found) == 300

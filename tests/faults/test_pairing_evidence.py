@@ -4,14 +4,23 @@ import pickle
 
 import numpy as np
 
-from auditor.faults.pairing_evidence import CELLS, Evidence, Reference, Scene, cross_scores, level, own_scores, scores
-from tests.support.planted import SCALE, invented
+from auditor.faults.pairing_evidence import (
+    CELLS,
+    PairingEvidence,
+    ReferencePairs,
+    SampleVectors,
+    compute_level,
+    score_all_pairs,
+    score_cross_pairs,
+    score_own_pairs,
+)
+from tests.support.planted import SCALE, make_embeddings
 
 
-def knots(seed: int, count: int = 60) -> Evidence:
+def knots(seed: int, count: int = 60) -> PairingEvidence:
     generator = np.random.default_rng(seed)
     score = np.cumsum(generator.exponential(0.01, count) + 1e-4).astype(np.float32) - np.float32(0.3)
-    return Evidence(score, np.sort(generator.normal(0, 4, count)).astype(np.float32))
+    return PairingEvidence(score, np.sort(generator.normal(0, 4, count)).astype(np.float32))
 
 
 def test_the_grid_gives_what_interpolation_gives() -> None:
@@ -22,37 +31,42 @@ def test_the_grid_gives_what_interpolation_gives() -> None:
         expected = np.interp(score, evidence.score, evidence.ratio)
         for known in (evidence, pickle.loads(pickle.dumps(evidence))):
             assert known._segments is not None
-            np.testing.assert_allclose(known.of(score), expected, atol=2e-5)
-            np.testing.assert_allclose(known.of(score[:36].reshape(6, 6)), expected[:36].reshape(6, 6), atol=2e-5)
+            np.testing.assert_allclose(known.log_ratio(score), expected, atol=2e-5)
+            np.testing.assert_allclose(
+                known.log_ratio(score[:36].reshape(6, 6)), expected[:36].reshape(6, 6), atol=2e-5
+            )
 
 
 def test_knots_that_nearly_coincide_are_interpolated_without_a_grid() -> None:
     score = np.array([0, 1e-7 / CELLS[-1], 0.5, 1], np.float32)
-    evidence = Evidence(score, np.array([-1, 0, 1, 2], np.float32))
+    evidence = PairingEvidence(score, np.array([-1, 0, 1, 2], np.float32))
     assert evidence._segments is None
-    np.testing.assert_allclose(evidence.of(np.array([0.25, 0.75], np.float32)), [0.5, 1.5], atol=1e-6)
+    np.testing.assert_allclose(evidence.log_ratio(np.array([0.25, 0.75], np.float32)), [0.5, 1.5], atol=1e-6)
 
 
 def test_below_the_least_statistic_there_is_less_evidence() -> None:
     evidence = knots(3)
     score = np.linspace(-0.4, 0.4, 2001).astype(np.float32)
     for ratio in (-5.0, 0.0, 2.6, float(evidence.ratio[-1])):
-        assert (evidence.of(score[score < evidence.least(ratio)]) < ratio).all()
-    assert evidence.least(float(evidence.ratio[0]) - 1) == -np.inf and evidence.least(99) == np.inf
+        assert (evidence.log_ratio(score[score < evidence.lowest_score(ratio)]) < ratio).all()
+    assert evidence.lowest_score(float(evidence.ratio[0]) - 1) == -np.inf and evidence.lowest_score(99) == np.inf
 
 
 def test_levels_are_the_log_of_the_mean_of_exponentials() -> None:
-    visual, text = invented(1500)  # more than are computed at once
+    visual, text = make_embeddings(1500)  # more than are computed at once
     cosine = visual.astype(np.float64) @ text[:70].T.astype(np.float64)
     expected = np.log(np.exp(SCALE * cosine).mean(axis=1)) / SCALE
-    np.testing.assert_allclose(level(visual, text[:70], SCALE), expected, atol=1e-5)
+    np.testing.assert_allclose(compute_level(visual, text[:70], SCALE), expected, atol=1e-5)
 
 
 def test_known_levels_change_nothing() -> None:
-    visual, text = invented(300)
-    scene, reference = Scene(visual, text, np.arange(300) % 7 > 0), Reference(visual[:90], text[:90], SCALE)
-    known = scene.levelled(reference)
-    assert np.array_equal(own_scores(known, reference), own_scores(scene, reference))
+    visual, text = make_embeddings(300)
+    scene, reference = (
+        SampleVectors(visual, text, np.arange(300) % 7 > 0),
+        ReferencePairs(visual[:90], text[:90], SCALE),
+    )
+    known = scene.with_levels(reference)
+    assert np.array_equal(score_own_pairs(known, reference), score_own_pairs(scene, reference))
     rows = np.array([5, 2, 250])
-    expected = scores(visual[rows], text[rows], reference)
-    np.testing.assert_allclose(cross_scores(known.take(rows), reference), expected, atol=1e-6)
+    expected = score_all_pairs(visual[rows], text[rows], reference)
+    np.testing.assert_allclose(score_cross_pairs(known.take(rows), reference), expected, atol=1e-6)

@@ -8,9 +8,9 @@ import pytest
 
 from auditor import Audit
 from auditor.cli import run_command_line
-from auditor.faults.repair import Move, Repair, _one_each, posterior
+from auditor.faults.repair import CaptionMove, Repair, _resolve_conflicts, compute_posterior
 from auditor.vectors import Ints
-from tests.support.planted import invented, write_planted
+from tests.support.planted import make_embeddings, write_planted
 
 
 def mixed_up(folder: Path, noise: float) -> Ints:
@@ -19,7 +19,7 @@ def mixed_up(folder: Path, noise: float) -> Ints:
     source[500:] = np.random.default_rng(0).permutation(source[500:])
     source[100:120] += 4
     source[[300, 301]] = [301, 300]
-    write_planted(folder, *invented(1000, 7, noise=noise), shards=2, source=source)
+    write_planted(folder, *make_embeddings(1000, 7, noise=noise), shards=2, source=source)
     return source
 
 
@@ -59,18 +59,18 @@ def test_the_command_writes_the_list(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_a_sound_corpus_is_left_alone(tmp_path: Path) -> None:
-    write_planted(tmp_path / "audit", *invented(600, 8), shards=2)
+    write_planted(tmp_path / "audit", *make_embeddings(600, 8), shards=2)
     assert Audit(tmp_path / "audit").repairs() == []
 
 
 def test_no_medium_gets_the_captions_of_two() -> None:
-    moves = [Move(1, 5, "shift", 0.9), Move(2, 5, "permuted", 0.95), Move(3, 6, "shift", 0.9)]
-    assert _one_each(moves) == [moves[1], moves[2]]
+    moves = [CaptionMove(1, 5, "shift", 0.9), CaptionMove(2, 5, "permuted", 0.95), CaptionMove(3, 6, "shift", 0.9)]
+    assert _resolve_conflicts(moves) == [moves[1], moves[2]]
 
 
 def test_posterior_is_bayes() -> None:
-    assert posterior(0.5, 0.0) == pytest.approx(0.5)
-    assert posterior(0.9, np.log(2)) == pytest.approx(0.9 * 2 / (0.9 * 2 + 0.1))
+    assert compute_posterior(0.5, 0.0) == pytest.approx(0.5)
+    assert compute_posterior(0.9, np.log(2)) == pytest.approx(0.9 * 2 / (0.9 * 2 + 0.1))
 
 
 def test_a_confidence_that_is_none_is_refused(tmp_path: Path) -> None:

@@ -14,12 +14,13 @@ from auditor.audit_folder.embeddings import read_embeddings
 from auditor.audit_folder.folder import Folder
 from auditor.cli import run_command_line
 from auditor.corpus.raw_samples import KeptShard
-from auditor.faults.corpus_window import read_passage
+from auditor.faults.corpus_window import read_window
 from auditor.faults.repair import Repair
-from auditor.faults.shifted_spans import PATTERN, confidences, propose_spans, with_spans
-from auditor.run.run_audit import AuditConfig, run_audit
+from auditor.faults.shifted_spans import PATTERN, apply_spans, compute_confidences, propose_span_repairs
+from auditor.run.audit_config import AuditConfig
+from auditor.run.run_audit import run_audit
 from auditor.sweep.sweep_config import SweepConfig
-from tests.support.timed import SCENE, SCENES, timed_corpus
+from tests.support.timed import SCENE_SECONDS, SCENES, write_timed_corpus
 
 SHIFTS = (6.0, 0.0)
 
@@ -32,19 +33,19 @@ def audited(corpus: Path, out: Path, model: str) -> Path:
 def test_shifted_spans_are_proposed_and_written(
     tmp_path: Path, random_model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    corpus = timed_corpus(tmp_path / "corpus", monkeypatch, SHIFTS)
+    corpus = write_timed_corpus(tmp_path / "corpus", monkeypatch, SHIFTS)
     out = audited(corpus, tmp_path / "audit", random_model)
     with Audit(out) as audit:
         found, shifts = audit.repairs(), audit.summary().time_shifts
     assert shifts is not None and (shifts.videos, shifts.shifted, sum(shifts.counts)) == (2, 1, 1)
     assert {repair.key for repair in found} == {"v0"} and {repair.pattern for repair in found} == {"time_shift"}
     for repair in found:
-        scene = repair.caption_index * SCENE
-        assert (repair.new_start, repair.new_end) == pytest.approx((scene, scene + SCENE), abs=0.6)
+        scene = repair.caption_index * SCENE_SECONDS
+        assert (repair.new_start, repair.new_end) == pytest.approx((scene, scene + SCENE_SECONDS), abs=0.6)
     assert len(found) == SCENES  # also those that were outside the video
-    of_spans, passage = read_embeddings(Folder(out), "s").media.visual, read_passage(Folder(out), "s")
+    of_spans, passage = read_embeddings(Folder(out), "s").media.visual, read_window(Folder(out), "s")
     middle = of_spans[-SCENES:].astype(np.float32).mean(axis=0)  # a video, among others, is all of its spans
-    np.testing.assert_allclose(passage.scene.visual[1], middle / np.linalg.norm(middle), atol=1e-5)
+    np.testing.assert_allclose(passage.samples.visual[1], middle / np.linalg.norm(middle), atol=1e-5)
     assert (
         run_command_line(["worst", str(out), "-n", "3", "--by", "similarity"]) == 0
         and "start" in capsys.readouterr().out
@@ -58,10 +59,10 @@ def test_shifted_spans_are_proposed_and_written(
     with tarfile.open(tmp_path / "repaired" / "s.tar") as tar:
         records = {name: json.load(tar.extractfile(name)) for name in tar.getnames() if name.endswith("json")}  # type: ignore[arg-type]
     assert len(records["v0.json"]["segments"]) == SCENES
-    assert records["v1.json"]["segments"][3]["start"] == 3 * SCENE
+    assert records["v1.json"]["segments"][3]["start"] == 3 * SCENE_SECONDS
     again = audited(tmp_path / "repaired" / "s.tar", tmp_path / "again", random_model)
     with Audit(again) as audit:
-        assert propose_spans(audit.database) == []
+        assert propose_span_repairs(audit.database) == []
         settled = audit.summary().time_shifts
     assert settled is not None and settled.shifted == 0
     assert "none of 2 videos" in settled.words()
@@ -72,7 +73,7 @@ def test_a_caption_that_has_no_place_any_more_is_left_out() -> None:
     rows = [{"key": key, **timed, "starts": [None, 1.0, 8.0], "ends": [None, 2.0, 9.0]} for key in ("v", "w")]
     moved = Repair("b", "s", "v", 1, "s", "v", "b", PATTERN, 0.99, 1.0, 2.0, 3.0, 4.0)
     other = replace(moved, shard="elsewhere", key="w", caption_index=2)
-    first, second = with_spans(KeptShard("s", pa.Table.from_pylist(rows)), [moved, other]).table.to_pylist()
+    first, second = apply_spans(KeptShard("s", pa.Table.from_pylist(rows)), [moved, other]).table.to_pylist()
     assert (first["captions"], first["starts"], first["ends"]) == (["all", "one"], [None, 3.0], [None, 4.0])
     assert second == rows[1]
 
@@ -81,7 +82,7 @@ def test_confidence_is_one_less_the_share_of_chance() -> None:
     """Among 900 videos in step and 100 out of step: of those kept at 0.9 at most a tenth is chance."""
     generator = np.random.default_rng(0)
     p = np.concatenate([generator.uniform(size=900), np.full(100, 0.001)])
-    kept = confidences(p) >= 0.9
+    kept = compute_confidences(p) >= 0.9
     assert kept[900:].all() and kept[:900].sum() <= 0.15 * kept.sum()
-    assert not (confidences(generator.uniform(size=500)) >= 0.9).any()
-    assert len(confidences(np.array([]))) == 0
+    assert not (compute_confidences(generator.uniform(size=500)) >= 0.9).any()
+    assert len(compute_confidences(np.array([]))) == 0

@@ -5,50 +5,60 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from auditor.faults.pairing_evidence import Evidence, Reference, Scene, fit_evidence, own_scores, random_scores, scores
+from auditor.faults.pairing_evidence import (
+    PairingEvidence,
+    ReferencePairs,
+    SampleVectors,
+    fit_evidence,
+    score_all_pairs,
+    score_own_pairs,
+    score_random_pairs,
+)
 from auditor.faults.shifted_stretches import (
     REACH,
-    Chance,
-    Run,
-    band,
-    chance_of,
-    climb,
-    increments,
-    joined,
-    shard_runs,
-    significant,
-    strongest,
+    ChanceDistribution,
+    ShiftedStretch,
+    compute_band,
+    compute_cusum,
+    compute_increments,
+    estimate_chance,
+    find_shard_stretches,
+    join_stretches,
+    select_significant,
+    select_strongest,
 )
 from auditor.vectors import Ints
-from tests.support.planted import SCALE, invented
+from tests.support.planted import SCALE, make_embeddings
 
 
-def scene_of(samples: int, seed: int = 0, noise: float = 1.2, source: Ints | None = None) -> tuple[Scene, Reference]:
-    visual, text = invented(samples, seed, noise=noise)
+def scene_of(
+    samples: int, seed: int = 0, noise: float = 1.2, source: Ints | None = None
+) -> tuple[SampleVectors, ReferencePairs]:
+    visual, text = make_embeddings(samples, seed, noise=noise)
     moved = text if source is None else text[source]
-    return Scene(visual, moved, np.ones(samples, bool)), Reference(visual[:400], moved[:400], SCALE)
+    return SampleVectors(visual, moved, np.ones(samples, bool)), ReferencePairs(visual[:400], moved[:400], SCALE)
 
 
-def learned(scene: Scene, reference: Reference) -> tuple[Evidence, Chance]:
-    evidence = fit_evidence(own_scores(scene, reference), random_scores(scene, reference))
-    return evidence, chance_of(scene, reference, evidence, times=4)
+def learned(scene: SampleVectors, reference: ReferencePairs) -> tuple[PairingEvidence, ChanceDistribution]:
+    evidence = fit_evidence(score_own_pairs(scene, reference), score_random_pairs(scene, reference))
+    return evidence, estimate_chance(scene, reference, evidence, times=4)
 
 
-def found_runs(scene: Scene, reference: Reference, cuts: list[int]) -> list[Run]:
+def found_runs(scene: SampleVectors, reference: ReferencePairs, cuts: list[int]) -> list[ShiftedStretch]:
     """The runs of a corpus that is cut into shards at these positions."""
     evidence, chance = learned(scene, reference)
-    ratios = band(scene, reference, evidence)
+    ratios = compute_band(scene, reference, evidence)
     edges = [0, *cuts, len(scene)]
-    shards = [shard_runs(ratios[a:b], a) for a, b in pairwise(edges)]
-    return significant(joined(shards), chance, len(scene))
+    shards = [find_shard_stretches(ratios[a:b]).shift_by(a) for a, b in pairwise(edges)]
+    return select_significant(join_stretches(shards), chance, len(scene))
 
 
 def test_the_band_is_what_each_pair_gives() -> None:
     scene, reference = scene_of(180)
     scene.present[[3, 77]] = False
     evidence, _ = learned(scene, reference)
-    ratios = band(scene, reference, evidence)
-    pairs = evidence.of(scores(scene.visual, scene.text, reference))
+    ratios = compute_band(scene, reference, evidence)
+    pairs = evidence.log_ratio(score_all_pairs(scene.visual, scene.text, reference))
     for sample in range(len(scene)):
         for offset in range(-REACH, REACH + 1):
             medium = sample + offset
@@ -61,13 +71,13 @@ def test_the_band_of_permuted_samples_needs_no_new_levels() -> None:
     scene, reference = scene_of(300)
     evidence, _ = learned(scene, reference)
     order = np.random.default_rng(0).permutation(300)
-    known = band(scene.levelled(reference).take(order), reference, evidence)
-    np.testing.assert_allclose(known, band(scene.take(order), reference, evidence), atol=1e-4)
+    known = compute_band(scene.with_levels(reference).take(order), reference, evidence)
+    np.testing.assert_allclose(known, compute_band(scene.take(order), reference, evidence), atol=1e-4)
 
 
 def test_climb_is_the_best_sum_that_ends_at_each_row() -> None:
     added = np.random.default_rng(0).normal(-0.3, 1, (60, 3)).astype(np.float32)
-    height = climb(added)
+    height = compute_cusum(added)
     for row in range(60):
         best = [max(0.0, *(float(added[a : row + 1, c].sum()) for a in range(row + 1))) for c in range(3)]
         assert height[row] == pytest.approx(best, abs=1e-4)
@@ -121,12 +131,12 @@ def test_captions_that_are_mixed_up_are_no_run() -> None:
 
 def test_neighbours_that_are_alike_are_no_run() -> None:
     """Frames of a film: every caption fits the next medium nearly as well as its own."""
-    visual, text = invented(600, 8)
+    visual, text = make_embeddings(600, 8)
     content = np.repeat(visual[::20], 20, axis=0) + 0.1 * visual
     words = np.repeat(text[::20], 20, axis=0) + 0.1 * text
     unit = [side / np.linalg.norm(side, axis=1, keepdims=True) for side in (content, words)]
-    scene = Scene(unit[0].astype(np.float32), unit[1].astype(np.float32), np.ones(600, bool))
-    assert found_runs(scene, Reference(scene.visual[::2], scene.text[::2], SCALE), cuts=[]) == []
+    scene = SampleVectors(unit[0].astype(np.float32), unit[1].astype(np.float32), np.ones(600, bool))
+    assert found_runs(scene, ReferencePairs(scene.visual[::2], scene.text[::2], SCALE), cuts=[]) == []
 
 
 def test_samples_that_are_not_there_do_not_break_a_run() -> None:
@@ -139,8 +149,8 @@ def test_samples_that_are_not_there_do_not_break_a_run() -> None:
 
 
 def test_of_runs_that_overlap_the_strongest_stays() -> None:
-    runs = [Run(0, 10, 1, 20.0, 5), Run(5, 20, 2, 30.0, 5), Run(21, 30, 1, 10.0, 5)]
-    assert strongest(runs) == [runs[1], runs[2]]
+    runs = [ShiftedStretch(0, 10, 1, 20.0, 5), ShiftedStretch(5, 20, 2, 30.0, 5), ShiftedStretch(21, 30, 1, 10.0, 5)]
+    assert select_strongest(runs) == [runs[1], runs[2]]
 
 
 def test_p_values_hold_for_permuted_corpora() -> None:
@@ -149,6 +159,6 @@ def test_p_values_hold_for_permuted_corpora() -> None:
     for seed in range(40):
         scene, reference = scene_of(300, 300 + seed, noise=2.0)
         evidence, chance = learned(scene, reference)
-        top = climb(increments(band(scene, reference, evidence))).max()
+        top = compute_cusum(compute_increments(compute_band(scene, reference, evidence))).max()
         low += chance.p_value(float(top), len(scene)) <= 0.05
     assert low <= 6  # binomial(40, 0.05): more than 6 once in 100

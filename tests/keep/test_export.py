@@ -24,16 +24,16 @@ import torch
 import webdataset as wds
 
 from auditor.audit import Audit, QueryError
-from auditor.corpus.file_names import portable_key
+from auditor.corpus.file_names import make_portable_key
 from auditor.corpus.rewrite_captions import CorpusChangedError
-from auditor.keep.export import export, export_csv, sort_uids, uid_numbers
-from auditor.keep.export_shards import Plan, stretches
+from auditor.keep.export import export_csv, export_subset, parse_uids, sort_uids
+from auditor.keep.export_shards import ShardPlan, find_ranges
 from auditor.keep.export_target import ExportError
 from auditor.keep.kept_rows import KeptRows
-from auditor.keep.predicate import Predicate, UnknownShardError, key_number
+from auditor.keep.predicate import Predicate, UnknownShardError, hash_key
 from auditor.keep.tiers import export_tiers
 from auditor.query.sandbox import Sandbox
-from tests.support.synthetic import add_member, picture, write_audit, write_corpus_audit
+from tests.support.synthetic import add_member, make_photo, write_audit, write_corpus_audit
 
 Members = dict[str, bytes]
 
@@ -67,7 +67,7 @@ def expected_members(corpus: Path, keys: set[str]) -> dict[str, bytes]:
 def test_npy_is_datacomps_subset_file(tmp_path: Path) -> None:
     audit = Audit(write_audit(tmp_path / "audit", 3000, 500))
     kept = audit.keep(max_p_mismatch=0.1)
-    done = export(kept, tmp_path / "kept.npy")
+    done = export_subset(kept, tmp_path / "kept.npy")
     found = np.load(tmp_path / "kept.npy")
     uids = kept.uids.to_pylist()
     naive = np.array([(int(uid[:16], 16), int(uid[16:32], 16)) for uid in uids], np.dtype("u8,u8"))
@@ -83,8 +83,8 @@ def test_uids_with_equal_halves_sort_right() -> None:
     expected = sorted({(int(a), int(b)) for a, b in pairs})
     assert [(int(a), int(b)) for a, b in sort_uids(pairs)] == expected
     octets = pa.array([int(a).to_bytes(8) + int(b).to_bytes(8) for a, b in pairs])
-    np.testing.assert_array_equal(uid_numbers(octets), pairs)
-    np.testing.assert_array_equal(uid_numbers(octets.slice(7, 50)), pairs[7:57])
+    np.testing.assert_array_equal(parse_uids(octets), pairs)
+    np.testing.assert_array_equal(parse_uids(octets.slice(7, 50)), pairs[7:57])
 
 
 @pytest.mark.parametrize(
@@ -97,13 +97,13 @@ def test_uids_that_are_none(uid: str, told: str, tmp_path: Path) -> None:
     table = pq.read_table(file)
     pq.write_table(table.set_column(0, "uid", pa.array([uid, *table["uid"].to_pylist()[1:]])), file)
     with pytest.raises(QueryError, match=told):
-        export(Audit(audit).keep(where="TRUE"), tmp_path / "kept.npy")
+        export_subset(Audit(audit).keep(where="TRUE"), tmp_path / "kept.npy")
     assert not (tmp_path / "kept.npy").exists()
 
 
 def test_parquet_has_all_columns_in_order(audit: Audit, tmp_path: Path) -> None:
     kept = audit.keep(min_similarity=0.25)
-    export(kept, tmp_path / "kept.parquet")
+    export_subset(kept, tmp_path / "kept.parquet")
     found = pq.read_table(tmp_path / "kept.parquet")
     assert found.column_names == audit.columns
     assert found.equals(
@@ -137,14 +137,14 @@ def test_a_parquet_that_duckdb_cannot_write_is_named(
 
 def test_txt_lists_each_key_once(audit: Audit, tmp_path: Path) -> None:
     kept = audit.keep(max_p_mismatch=0.3)
-    export(kept, tmp_path / "kept.txt")
+    export_subset(kept, tmp_path / "kept.txt")
     found = (tmp_path / "kept.txt").read_text().splitlines()
     assert found == sorted(set(kept.keys.to_pylist())) and len(found) < kept.count
 
 
 def test_shards_hold_the_original_bytes(audit: Audit, made: tuple[Path, Path], tmp_path: Path) -> None:
     kept = audit.keep(max_p_mismatch=0.3, per_medium="any")
-    done = export(kept, tmp_path / "out", shard_size=7)
+    done = export_subset(kept, tmp_path / "out", shard_size=7)
     assert members(tmp_path / "out") == expected_members(made[1], set(kept.keys.to_pylist()))
     sizes = []
     for path in sorted((tmp_path / "out").glob("*.tar")):
@@ -155,7 +155,7 @@ def test_shards_hold_the_original_bytes(audit: Audit, made: tuple[Path, Path], t
 
 def test_removed_rows_have_reasons(audit: Audit, tmp_path: Path) -> None:
     kept = audit.keep(max_p_mismatch=0.3, min_similarity=0.25)
-    export(kept, tmp_path / "out", shard_size=100)
+    export_subset(kept, tmp_path / "out", shard_size=100)
     removed = pq.read_table(tmp_path / "out" / "removed.parquet").to_pylist()
     assert len(removed) == audit.count() - kept.count
     assert {row["uid"] for row in removed}.isdisjoint(kept.uids.to_pylist())
@@ -185,32 +185,32 @@ def test_a_sample_is_kept_with_its_kept_captions(audit: Audit) -> None:
 def test_existing_outputs_are_refused(audit: Audit, tmp_path: Path) -> None:
     kept = audit.keep(max_p_mismatch=0.3)
     for name in ("kept.npy", "kept.parquet", "kept.txt", "folder"):
-        export(kept, tmp_path / name)
+        export_subset(kept, tmp_path / name)
         with pytest.raises(ExportError, match="--force"):
-            export(kept, tmp_path / name)
-        export(kept, tmp_path / name, force=True)
+            export_subset(kept, tmp_path / name)
+        export_subset(kept, tmp_path / name, force=True)
     for form in ("json", "zip"):
         with pytest.raises(ExportError, match=rf"cannot write \.{form}"):
-            export(audit.keep(), tmp_path / f"kept.{form}")
+            export_subset(audit.keep(), tmp_path / f"kept.{form}")
 
 
 def test_force_never_clears_a_folder_that_is_no_export(audit: Audit, tmp_path: Path) -> None:
     (tmp_path / "00000.tar").write_bytes(b"precious")
     for force in (False, True):
         with pytest.raises(ExportError, match="choose another folder"):
-            export(audit.keep(), tmp_path, force=force)
+            export_subset(audit.keep(), tmp_path, force=force)
     assert (tmp_path / "00000.tar").read_bytes() == b"precious"
 
 
 def test_other_rules_are_not_mixed_in(audit: Audit, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(RuntimeError):
-        export(audit.keep(max_p_mismatch=0.3), out, shard_size=5, progress=stop_after(8))
+        export_subset(audit.keep(max_p_mismatch=0.3), out, shard_size=5, progress=stop_after(8))
     with pytest.raises(ExportError, match="other rules"):
-        export(audit.keep(max_p_mismatch=0.2), out, shard_size=5)
+        export_subset(audit.keep(max_p_mismatch=0.2), out, shard_size=5)
     with pytest.raises(ExportError, match="other rules"):
-        export(audit.keep(max_p_mismatch=0.3), out, shard_size=6)
-    export(audit.keep(max_p_mismatch=0.2), out, shard_size=5, force=True)
+        export_subset(audit.keep(max_p_mismatch=0.3), out, shard_size=6)
+    export_subset(audit.keep(max_p_mismatch=0.2), out, shard_size=5, force=True)
 
 
 def stop_after(samples: int) -> Any:
@@ -225,18 +225,18 @@ def stop_after(samples: int) -> Any:
 
 def test_resumes_where_it_stopped(audit: Audit, made: tuple[Path, Path], tmp_path: Path) -> None:
     kept = audit.keep(max_p_mismatch=0.3)
-    export(kept, tmp_path / "whole", shard_size=5)
+    export_subset(kept, tmp_path / "whole", shard_size=5)
     with pytest.raises(RuntimeError):
-        export(kept, tmp_path / "out", shard_size=5, progress=stop_after(17))
+        export_subset(kept, tmp_path / "out", shard_size=5, progress=stop_after(17))
     done = sorted((tmp_path / "out").glob("*.tar"))
     assert len(done) == 3 and not (tmp_path / "out" / "removed.parquet").exists()
     before = {path: path.stat().st_mtime_ns for path in done}
     written: list[int] = []
     total = sum(count for _, count in kept.by_shard())
-    export(kept, tmp_path / "out", shard_size=5, progress=written.append)
+    export_subset(kept, tmp_path / "out", shard_size=5, progress=written.append)
     assert {path: path.stat().st_mtime_ns for path in done} == before
     assert digests(tmp_path / "out") == digests(tmp_path / "whole")
-    assert sum(written) == total - sum(Plan(total, -(-total // 5)).shard_of(i) < 3 for i in range(total))
+    assert sum(written) == total - sum(ShardPlan(total, -(-total // 5)).shard_of(i) < 3 for i in range(total))
     assert not list((tmp_path / "out").glob(".*"))
 
 
@@ -260,7 +260,7 @@ def test_resumes_after_a_kill(made: tuple[Path, Path], tmp_path: Path) -> None:
     child.wait()
     assert 3 <= len(list(out.glob("*.tar"))) < 15
     kept = Audit(made[0]).keep()
-    export(kept, out, shard_size=4)
+    export_subset(kept, out, shard_size=4)
     assert members(out) == expected_members(made[1], set(kept.keys.to_pylist()))
     assert json.loads((out / "export.json").read_text())["state"] == "complete"
     assert not list(out.glob(".*"))
@@ -277,18 +277,18 @@ def test_moved_corpus(made: tuple[Path, Path], tmp_path: Path) -> None:
     manifest["corpus"]["root"] = "/gone"
     (tmp_path / "audit" / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(CorpusChangedError, match="--corpus NEW_ROOT"):
-        export(Audit(tmp_path / "audit").keep(), tmp_path / "out")
+        export_subset(Audit(tmp_path / "audit").keep(), tmp_path / "out")
     kept = Audit(tmp_path / "audit", corpus=made[1]).keep()
-    export(kept, tmp_path / "out2")
+    export_subset(kept, tmp_path / "out2")
     assert members(tmp_path / "out2") == expected_members(made[1], set(kept.keys.to_pylist()))
 
 
 def test_changed_corpus_is_noticed(tmp_path: Path) -> None:
     path, corpus = write_corpus_audit(tmp_path, shards=1)
     with tarfile.open(corpus / "00000.tar", "w") as tar:
-        add_member(tar, "other.jpg", picture(1))
+        add_member(tar, "other.jpg", make_photo(1))
     with pytest.raises(CorpusChangedError, match="audit it again"):
-        export(Audit(path).keep(), tmp_path / "out")
+        export_subset(Audit(path).keep(), tmp_path / "out")
 
 
 def test_repeated_key_gives_the_occurrence_that_was_kept(tmp_path: Path) -> None:
@@ -297,7 +297,7 @@ def test_repeated_key_gives_the_occurrence_that_was_kept(tmp_path: Path) -> None
         add_member(tar, "000003.jpg", b"another picture by the same name")
         add_member(tar, "000003.txt", b"another caption")
     sample = next(iter(Audit(path).keep(where="key = '000003'").samples()))
-    assert sample["jpg"] == picture(3) and sample["txt"] != b"another caption"
+    assert sample["jpg"] == make_photo(3) and sample["txt"] != b"another caption"
 
 
 def test_compressed_shards(tmp_path: Path) -> None:
@@ -310,7 +310,7 @@ def test_compressed_shards(tmp_path: Path) -> None:
     packed = pa.array([f"{one}.gz#compression=gzip" for one in table["media_path"].to_pylist()])
     pq.write_table(table.set_column(table.schema.get_field_index("media_path"), "media_path", packed), shard)
     kept = Audit(path).keep()
-    export(kept, tmp_path / "out")
+    export_subset(kept, tmp_path / "out")
     assert members(tmp_path / "out") == expected_members(corpus, set(kept.keys.to_pylist()))
 
 
@@ -322,46 +322,46 @@ def test_folder_corpora_give_medium_and_captions(tmp_path: Path) -> None:
     table = pq.read_table(shard)
     files = [str(tmp_path / "pictures" / f"{key}.jpg") for key in table["key"].to_pylist()]
     for file, key in zip(files, table["key"].to_pylist(), strict=True):
-        Path(file).write_bytes(picture(int(key)))
+        Path(file).write_bytes(make_photo(int(key)))
     for column, new in (("media_path", pa.array(files)), ("media_offset", pa.array([0] * len(files), pa.int64()))):
         table = table.set_column(table.schema.get_field_index(column), column, new)
     sizes = pa.array([os.path.getsize(file) for file in files], pa.int64())
     table = table.set_column(table.schema.get_field_index("media_size"), "media_size", sizes)
     pq.write_table(table, shard)
     kept = Audit(path).keep()
-    export(kept, tmp_path / "out")
+    export_subset(kept, tmp_path / "out")
     found = members(tmp_path / "out")
-    assert found["000001.jpg"] == picture(1)
+    assert found["000001.jpg"] == make_photo(1)
     captions = [row["caption"] for row in table.to_pylist() if row["key"] == "000000"]
     assert found["000000.txt"].decode().split("\n") == captions and len(captions) == 2
 
 
 def test_remote_targets(audit: Audit) -> None:
     kept = audit.keep(max_p_mismatch=0.3)
-    export(kept, "memory://export/kept.npy")
-    export(kept, "memory://export/shards", shard_size=20)
+    export_subset(kept, "memory://export/kept.npy")
+    export_subset(kept, "memory://export/shards", shard_size=20)
     memory = fsspec.filesystem("memory")
     with memory.open("/export/kept.npy") as file:
         assert len(np.load(file)) == kept.count
     assert memory.exists("/export/shards/00000.tar") and memory.exists("/export/shards/removed.parquet")
     with pytest.raises(ExportError, match="--force"):
-        export(kept, "memory://export/shards", shard_size=20)
+        export_subset(kept, "memory://export/shards", shard_size=20)
 
 
 def test_nothing_kept(audit: Audit, tmp_path: Path) -> None:
     kept = audit.keep(where="FALSE")
-    assert export(kept, tmp_path / "kept.npy").rows == 0 and len(np.load(tmp_path / "kept.npy")) == 0
-    assert export(kept, tmp_path / "out").shards == 0
+    assert export_subset(kept, tmp_path / "kept.npy").rows == 0 and len(np.load(tmp_path / "kept.npy")) == 0
+    assert export_subset(kept, tmp_path / "out").shards == 0
     assert pq.read_table(tmp_path / "out" / "removed.parquet").num_rows == audit.count()
 
 
 def test_plan_is_balanced() -> None:
     for total, shards in ((10, 3), (1, 1), (100, 7), (7, 7)):
-        plan = Plan(total, shards)
+        plan = ShardPlan(total, shards)
         sizes = np.bincount([plan.shard_of(i) for i in range(total)], minlength=shards)
         assert sizes.max() - sizes.min() <= 1
         assert [plan.first(j) for j in range(shards)] == np.cumsum([0, *sizes[:-1]]).tolist()
-    assert list(stretches([1, 2, 3, 7, 8, 10])) == [(1, 3), (7, 8), (10, 10)]
+    assert list(find_ranges([1, 2, 3, 7, 8, 10])) == [(1, 3), (7, 8), (10, 10)]
 
 
 def test_webdataset_reads_the_corpus_itself(audit: Audit, made: tuple[Path, Path]) -> None:
@@ -374,7 +374,7 @@ def test_webdataset_reads_the_corpus_itself(audit: Audit, made: tuple[Path, Path
 
 
 def test_predicate_knows_a_shard_in_a_folder_with_a_space() -> None:
-    predicate = Predicate({"my shards/00001.tar": np.array([key_number("a")])})
+    predicate = Predicate({"my shards/00001.tar": np.array([hash_key("a")])})
     assert predicate({"__key__": "a", "__url__": "/mnt/my shards/00001.tar"})
 
 
@@ -447,22 +447,23 @@ def empty_memory() -> Iterator[None]:
     ],
 )
 def test_keys_become_portable_names(key: str, portable: str) -> None:
-    assert portable_key(key) == portable == portable_key(portable)
+    assert make_portable_key(key) == portable == make_portable_key(portable)
 
 
 def test_members_of_an_exported_table_are_portable(tmp_path: Path, random_model: str) -> None:
     """Absolute paths, dots and a key that two shards share: names that any system unpacks, each of them once."""
-    from auditor.run.run_audit import AuditConfig, run_audit
+    from auditor.run.audit_config import AuditConfig
+    from auditor.run.run_audit import run_audit
 
     for name in ("a.v1.jpg", "a.v2.jpg", "sub/a_v1.jpg"):
         (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "photos" / name).write_bytes(picture(len(name)))
+        (tmp_path / "photos" / name).write_bytes(make_photo(len(name)))
     table = tmp_path / "table.csv"
     rows = [(tmp_path / "photos" / "a.v1.jpg", "k.1"), (tmp_path / "photos" / "a.v2.jpg", "k_1")]
     lines = [f"{path},{key},words for {key}" for path, key in [*rows, (tmp_path / "photos/sub/a_v1.jpg", "/k.1")]]
     table.write_text("\n".join(["image,key,caption", *lines]))
     run_audit(AuditConfig(str(table), str(tmp_path / "audit"), random_model, allow_random_weights=True, quiet=True))
-    export(Audit(tmp_path / "audit").keep(), tmp_path / "out")
+    export_subset(Audit(tmp_path / "audit").keep(), tmp_path / "out")
     names = set(members(tmp_path / "out"))
     assert names == {f"{key}.{end}" for key in ("k_1", "k_1-1", "k_1-2") for end in ("jpg", "txt", "json")}
 

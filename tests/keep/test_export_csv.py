@@ -32,5 +32,5 @@ def test_every_kept_row_with_all_columns_and_no_formula(tmp_path: Path, capsys: 
     assert any(caption in {r["caption"] for r in found} for caption in ("'=1+1", captions[1]))
     assert run_command_line(["export", str(audit), "--csv", str(target)]) == 1
     assert run_command_line(["export", str(audit), "--csv", str(tmp_path / "rows.xlsx")]) == 1
-    assert "rows.xlsx is no .csv" in capsys.readouterr().err
+    assert "rows.xlsx is not a .csv file" in capsys.readouterr().err
     assert run_command_line(["export", str(audit)]) == 2

@@ -8,8 +8,9 @@ import pytest
 
 from auditor.audit import Audit
 from auditor.cli import run_command_line
-from auditor.keep.export_fiftyone import batches_of, fields_of, samples_for, to_fiftyone
-from auditor.run.run_audit import AuditConfig, run_audit
+from auditor.keep.export_fiftyone import build_fields, build_samples, export_fiftyone, split_batches
+from auditor.run.audit_config import AuditConfig
+from auditor.run.run_audit import run_audit
 from tests.support.corpora import write_corpus
 from tests.support.synthetic import write_corpus_audit
 
@@ -31,16 +32,16 @@ def test_without_the_package_it_is_one_line(
 
 
 def test_samples_come_in_batches() -> None:
-    assert list(batches_of(iter(range(5)), 2)) == [[0, 1], [2, 3], [4]]
+    assert list(split_batches(iter(range(5)), 2)) == [[0, 1], [2, 3], [4]]
 
 
 def test_every_kept_row_is_a_sample_with_fields_tags_and_file(tmp_path: Path, fiftyone: Any) -> None:
     audit, _ = write_corpus_audit(tmp_path)
     with Audit(audit) as opened:
         kept = opened.keep()
-        found = list(samples_for(kept, "image", tmp_path / "media", fiftyone))
+        found = list(build_samples(kept, "image", tmp_path / "media", fiftyone))
         rows = {row["uid"]: row for row in opened.sql("SELECT * FROM samples WHERE status = 'ok'").to_pylist()}
-        assert set(fields_of(kept, fiftyone)) >= {"caption", "p_mismatch", "frames_encoded", "embedding"}
+        assert set(build_fields(kept, fiftyone)) >= {"caption", "p_mismatch", "frames_encoded", "embedding"}
         assert len(found) == len(rows)
         for sample in found:
             row = rows[sample["uid"]]
@@ -54,7 +55,7 @@ def test_embeddings_are_those_of_the_audit(tmp_path: Path, fiftyone: Any, random
     write_corpus(tmp_path / "corpus", shards=1, size=12, captions=2)
     run_audit(AuditConfig(str(tmp_path / "corpus"), str(tmp_path / "audit"), random_model, quiet=True))
     with Audit(tmp_path / "audit") as opened:
-        found = list(samples_for(opened.keep(), "image", tmp_path / "media", fiftyone))
+        found = list(build_samples(opened.keep(), "image", tmp_path / "media", fiftyone))
     assert len(found) == 24 and all(len(sample["embedding"]) == 16 for sample in found)
 
 
@@ -65,6 +66,6 @@ def test_a_dataset_is_made(tmp_path: Path, fiftyone: Any) -> None:
         pytest.skip(f"FiftyOne has no database here: {error}")
     audit, _ = write_corpus_audit(tmp_path)
     with Audit(audit) as opened:
-        made = to_fiftyone(opened.keep(), "auditor-test", str(tmp_path / "media"), force=True)
+        made = export_fiftyone(opened.keep(), "auditor-test", str(tmp_path / "media"), force=True)
         assert made == {"auditor-test": opened.count("status = 'ok'")}
     fiftyone.delete_dataset("auditor-test")

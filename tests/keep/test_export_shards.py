@@ -9,12 +9,13 @@ import pytest
 
 from auditor.audit import Audit
 from auditor.audit_folder.folder import Folder
-from auditor.audit_folder.lock import LockedError, exclusive
+from auditor.audit_folder.lock import LockedError, hold_folder_lock
 from auditor.cli import run_command_line
 from auditor.keep.export_target import ExportError
-from auditor.run.run_audit import AuditConfig, run_audit
+from auditor.run.audit_config import AuditConfig
+from auditor.run.run_audit import run_audit
 from auditor.sweep.sweep_config import SweepConfig
-from tests.support.corpora import sample, write_tar
+from tests.support.corpora import make_sample, write_tar
 from tests.support.kill_points import kill_everywhere
 
 
@@ -22,8 +23,8 @@ from tests.support.kill_points import kill_everywhere
 def made(random_model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with an audit; its corpus is beside it and has a sample with members of odd names."""
     place = tmp_path_factory.mktemp("made")
-    odd = {**sample(0), "__key__": b"renamed", "cls.__meta": b"kept", "__note": b"kept too"}
-    write_tar(place.parent / "corpus" / "00000.tar", [("odd", odd), *((f"k{i}", sample(i)) for i in range(1, 12))])
+    odd = {**make_sample(0), "__key__": b"renamed", "cls.__meta": b"kept", "__note": b"kept too"}
+    write_tar(place.parent / "corpus" / "00000.tar", [("odd", odd), *((f"k{i}", make_sample(i)) for i in range(1, 12))])
     sweep = SweepConfig(frames=4, batch_size=8, decoders=1)
     run_audit(AuditConfig(str(place.parent / "corpus"), str(place / "audit"), random_model, quiet=True, sweep=sweep))
     return place
@@ -58,9 +59,9 @@ def test_killed_at_any_file_operation_it_goes_on_next_time(made: Path, tmp_path:
     assert len(killed) > 8 and len(whole) > 20
     for one in killed:
         assert members(one.folder / "clean") == whole, one
-        assert one.again == 0 or "clean exists; --force replaces it" in one.said, one  # killed when all was done
-    assert sum(one.again for one in killed) <= 3
-    assert all(not [*one.folder.rglob(".part-*")] for one in killed if one.again == 0)
+        assert one.next_exit == 0 or "clean exists; --force replaces it" in one.stderr, one  # killed when all was done
+    assert sum(one.next_exit for one in killed) <= 3
+    assert all(not [*one.folder.rglob(".part-*")] for one in killed if one.next_exit == 0)
 
 
 def test_a_corpus_that_changes_in_the_middle_is_not_mixed(made: Path, tmp_path: Path) -> None:
@@ -69,7 +70,7 @@ def test_a_corpus_that_changes_in_the_middle_is_not_mixed(made: Path, tmp_path: 
 
     target = Folder(tmp_path / "clean")
     sources = kept.by_shard()
-    export_plan.prepare(target, export_shards.describe(kept, sources, 6), force=False)
+    export_plan.prepare_export(target, export_shards.describe_export(kept, sources, 6), force=False)
     tar = made.parent / "corpus" / "00000.tar"
     os.utime(tar, ns=(1, 1))
     with pytest.raises(ExportError, match="a corpus that has changed"):
@@ -83,10 +84,10 @@ def test_a_corpus_that_has_moved_is_covered_by_the_plan_too(made: Path, tmp_path
     shutil.copytree(made.parent / "corpus", here)
     with Audit(made / "audit", corpus=here) as audit:
         kept = audit.keep()
-        before = export_shards.stamps(kept)
+        before = export_shards.stamp_corpus_files(kept)
         os.utime(here / "00000.tar", ns=(2, 2))
         assert [path for path, size, _ in before if size > 0] == [str(here / "00000.tar")]
-        assert export_shards.stamps(kept) != before
+        assert export_shards.stamp_corpus_files(kept) != before
 
 
 def test_a_corpus_that_changes_while_it_is_read_is_no_finished_export(
@@ -94,14 +95,14 @@ def test_a_corpus_that_changes_while_it_is_read_is_no_finished_export(
 ) -> None:
     from auditor.keep import export_shards
 
-    here, written = tmp_path / "moved", export_shards.write_missing
+    here, written = tmp_path / "moved", export_shards.write_missing_shards
     shutil.copytree(made.parent / "corpus", here)
 
     def change(*given: object) -> None:
         written(*given)  # type: ignore[arg-type]
         os.utime(here / "00000.tar", ns=(2, 2))
 
-    monkeypatch.setattr(export_shards, "write_missing", change)
+    monkeypatch.setattr(export_shards, "write_missing_shards", change)
     with Audit(made / "audit", corpus=here) as audit:
         for match in ("changed while it was read", "a corpus that has changed"):  # and the next run sees it, too
             with pytest.raises(ExportError, match=match):
@@ -110,11 +111,11 @@ def test_a_corpus_that_changes_while_it_is_read_is_no_finished_export(
 
 def test_two_exports_into_one_folder(made: Path, tmp_path: Path) -> None:
     kept = Audit(made / "audit").keep()
-    from auditor.keep.export import export
+    from auditor.keep.export import export_subset
 
-    with exclusive(Folder(tmp_path / "clean")), pytest.raises(LockedError):
-        export(kept, tmp_path / "clean")
-    export(kept, tmp_path / "clean")
+    with hold_folder_lock(Folder(tmp_path / "clean")), pytest.raises(LockedError):
+        export_subset(kept, tmp_path / "clean")
+    export_subset(kept, tmp_path / "clean")
 
 
 def test_a_folder_of_something_else_stays_as_it_is(made: Path, tmp_path: Path) -> None:

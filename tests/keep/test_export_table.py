@@ -12,12 +12,13 @@ import pytest
 from auditor.audit import Audit
 from auditor.cli import run_command_line
 from auditor.corpus.shard import CorpusOptions
-from auditor.corpus.timed_captions import listed
+from auditor.corpus.timed_captions import parse_list_cell
 from auditor.errors import AuditError
 from auditor.keep.export_target import ExportError
-from auditor.run.run_audit import AuditConfig, run_audit
-from tests.support.clips import numbered_clip
-from tests.support.synthetic import picture, write_corpus_audit
+from auditor.run.audit_config import AuditConfig
+from auditor.run.run_audit import run_audit
+from tests.support.clips import make_numbered_clip
+from tests.support.synthetic import make_photo, write_corpus_audit
 
 COLUMNS = ["file", "caption", "license", "width"]
 
@@ -34,7 +35,7 @@ def rows() -> list[dict[str, Any]]:
 def write_input(folder: Path, form: str, listed: bool = False) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(6):
-        (folder / f"{number}.jpg").write_bytes(picture(number))
+        (folder / f"{number}.jpg").write_bytes(make_photo(number))
     given = rows()
     if listed:
         given = [
@@ -103,7 +104,7 @@ def test_lists_of_captions_lose_those_removed(tmp_path: Path, form: str, random_
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
 def test_spans_go_with_their_captions(tmp_path: Path, form: str, random_model: str) -> None:
     """Rows as Panda-70M has them: what is kept of their lists, audited again, is the rows that were kept."""
-    (tmp_path / "v1.mp4").write_bytes(numbered_clip("h264", "mp4", 75))
+    (tmp_path / "v1.mp4").write_bytes(make_numbered_clip("h264", "mp4", 75))
     spans, score = [["0:00:00.0", "0:00:01.0"], ["0:00:01.0", "0:00:02.0"], ["0:00:01.5", "0:00:03.0"]], [0.1, 0.2, 0.3]
     row = {"videoID": "v1", "timestamp": spans, "caption": ["it's one", "two", "three"], "matching_score": score}
     table = tmp_path / f"t.{form}"
@@ -116,7 +117,7 @@ def test_spans_go_with_their_captions(tmp_path: Path, form: str, random_model: s
     audit.keep(where="caption_index <> 1").write(tmp_path / f"kept.{form}", input_columns=True)
     (found,) = read(tmp_path / f"kept.{form}")
     wanted = {"caption": ["it's one", "three"], "timestamp": [spans[0], spans[2]], "matching_score": [0.1, 0.3]}
-    assert {name: listed(found[name]) for name in wanted} == wanted and found["videoID"] == "v1"
+    assert {name: parse_list_cell(found[name]) for name in wanted} == wanted and found["videoID"] == "v1"
     columns = 'SELECT caption, "start", "end", similarity FROM samples ORDER BY caption_index'
     again = audited(tmp_path / f"kept.{form}", random_model).sql(columns).to_pylist()
     assert again == [audit.sql(columns).to_pylist()[place] for place in (0, 2)]
@@ -138,7 +139,7 @@ def test_carried_columns_can_be_sliced_by(tmp_path: Path, random_model: str) -> 
 def test_fields_of_json_files_are_carried(tmp_path: Path, random_model: str) -> None:
     (tmp_path / "photos").mkdir()
     for number in range(3):
-        (tmp_path / "photos" / f"{number}.jpg").write_bytes(picture(number))
+        (tmp_path / "photos" / f"{number}.jpg").write_bytes(make_photo(number))
         record = {"caption": f"photo {number}", "url": f"http://x/{number}"} if number else {"caption": "none"}
         (tmp_path / "photos" / f"{number}.json").write_text(json.dumps(record))
     audit = audited(tmp_path / "photos", random_model, carry=("url",))

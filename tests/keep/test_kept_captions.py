@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from auditor.audit import Audit
 from auditor.cli import cli
 from auditor.corpus.rewrite_captions import CorpusChangedError, keep_captions
-from auditor.corpus.shard import DEFAULTS
+from auditor.corpus.shard import DEFAULT_OPTIONS
 from tests.support.synthetic import write_corpus_audit
 
 # WebDataset leaves the last tar to the collector
@@ -92,13 +92,13 @@ def test_decoded_samples_lose_captions_too(made: tuple[Path, Path]) -> None:
 def test_records_keep_their_other_fields() -> None:
     record = {"caption": "a", "captions": ["a", "b"], "url": "http://x", "width": 3}
     members = {"jpg": b"...", "TXT": "ä\n\n b \r\nc".encode(), "json": json.dumps(record).encode(), "cls": b"7"}
-    found = keep_captions(members, [1, 2], DEFAULTS)
+    found = keep_captions(members, [1, 2], DEFAULT_OPTIONS)
     assert found["TXT"] == b"b\nc" and (found["jpg"], found["cls"]) == (b"...", b"7")
     assert json.loads(found["json"]) == {**record, "caption": "b", "captions": ["b", "c"]}
-    only_json = keep_captions({"png": b"", "txt": b" \n", "json": members["json"]}, [0], DEFAULTS)
+    only_json = keep_captions({"png": b"", "txt": b" \n", "json": members["json"]}, [0], DEFAULT_OPTIONS)
     assert only_json["txt"] == b" \n" and json.loads(only_json["json"]) == {**record, "captions": ["a"]}
     with pytest.raises(CorpusChangedError, match="3 captions, fewer than"):
-        keep_captions(members, [3], DEFAULTS)
+        keep_captions(members, [3], DEFAULT_OPTIONS)
 
 
 def test_pairs_without_an_estimate_are_counted_everywhere(made: tuple[Path, Path], tmp_path: Path) -> None:

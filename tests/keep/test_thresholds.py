@@ -11,27 +11,37 @@ from click.testing import CliRunner
 
 from auditor.audit import Audit
 from auditor.cli import cli
-from auditor.keep.thresholds import NOTHING, PairCounts, ThresholdError, choose_cut, count_pairs, count_scores, cuts
+from auditor.keep.thresholds import (
+    NOTHING,
+    PairCounts,
+    ThresholdError,
+    choose_cut,
+    compute_cuts,
+    count_pairs,
+)
 from auditor.score.statistics import mismatch_statistic
 from auditor.score.statistics.mismatch import fit_mismatch
 from auditor.score.statistics.rivals import measure_pairs
-from tests.support.pairs import planted
+from tests.support.pair_counts import count_scores
+from tests.support.pairs import make_planted_pairs
 from tests.support.synthetic import write_audit
 
 
 @lru_cache(maxsize=64)
 def judged(rate: float, seed: int, media: int = 600) -> tuple[PairCounts, np.ndarray, np.ndarray]:
-    corpus = planted(media, rate, seed=seed)
+    corpus = make_planted_pairs(media, rate, seed=seed)
     ref = corpus.reference
     model = fit_mismatch(ref, seed=seed)
-    assert model is not None and model.judge is not None
-    score = mismatch_statistic.compute_statistic(model.judge, ref, measure_pairs(ref.media, ref.text, ref.group, ref))
+    assert model is not None and model.statistic is not None
+    score = mismatch_statistic.compute_statistic(
+        model.statistic, ref, measure_pairs(ref.media, ref.text, ref.group, ref)
+    )
     return count_scores(score, model), model.p(score), corpus.spoiled
 
 
 def test_sums_equal_naive_ones() -> None:
     found, p, _ = judged(0.2, 0)
-    for cut in cuts(found, [0.1, 0.5, 0.9]):
+    for cut in compute_cuts(found, [0.1, 0.5, 0.9]):
         gone = p >= np.float32(cut.p)
         assert cut.removed == gone.sum()
         assert cut.precision == pytest.approx(p[gone].mean(), abs=1e-5)
@@ -73,7 +83,7 @@ def test_every_interval_holds_the_truth_most_of_the_time() -> None:
     held: dict[str, list[bool]] = {name: [] for name in ("precision", "caught", "lost", "left", "mismatched")}
     for seed in range(30):
         found, p, spoiled = judged((0.05, 0.2, 0.4)[seed % 3], seed)
-        for cut in cuts(found, [0.2, 0.5, 0.8]):
+        for cut in compute_cuts(found, [0.2, 0.5, 0.8]):
             gone = p >= np.float32(cut.p)
             truth = {
                 "precision": spoiled[gone].mean(),
@@ -83,7 +93,7 @@ def test_every_interval_holds_the_truth_most_of_the_time() -> None:
             }
             for name, value in truth.items():
                 held[name].append(getattr(cut, f"{name}_low") <= value <= getattr(cut, f"{name}_high"))
-        [whole] = cuts(found, [NOTHING])
+        [whole] = compute_cuts(found, [NOTHING])
         assert whole.left_low is not None and whole.left_high is not None
         held["mismatched"].append(whole.left_low <= spoiled.mean() <= whole.left_high)
     assert all(np.mean(hits) > 0.8 for hits in held.values()), {name: np.mean(hits) for name, hits in held.items()}
@@ -91,7 +101,7 @@ def test_every_interval_holds_the_truth_most_of_the_time() -> None:
 
 def test_nothing_removed_and_nothing_kept_have_no_share() -> None:
     found, _, _ = judged(0.2, 0)
-    nothing, everything = cuts(found, [NOTHING, 0.0])
+    nothing, everything = compute_cuts(found, [NOTHING, 0.0])
     assert nothing.removed == 0 and nothing.precision is None and nothing.precision_high is None
     assert (nothing.caught, nothing.lost) == (0, 0)
     assert everything.left is None and everything.left_low is None
@@ -120,8 +130,8 @@ def audit(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_audit_gives_the_sums_of_its_rows(audit: Path) -> None:
     with Audit(audit) as opened:
         p = opened.sql("SELECT p_mismatch FROM samples WHERE status = 'ok'").column(0).to_numpy()
-        cut = cuts(count_pairs(opened.database), [0.5])[0]
-        videos = cuts(count_pairs(opened.database, "kind = 'video'"), [0.5])[0]
+        cut = compute_cuts(count_pairs(opened.database), [0.5])[0]
+        videos = compute_cuts(count_pairs(opened.database, "kind = 'video'"), [0.5])[0]
     assert cut.removed == (p >= 0.5).sum()
     assert cut.precision == pytest.approx(p[p >= 0.5].mean(), abs=1e-4)
     assert 0 < videos.removed < cut.removed

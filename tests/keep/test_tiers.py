@@ -76,7 +76,7 @@ def test_a_tier_of_one_shard_is_named_without_braces(audit: Path, tmp_path: Path
 
 
 def test_a_run_that_was_stopped_goes_on(audit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out, write = tmp_path / "out", export_shards.ShardWriter.write
+    out, write = tmp_path / "out", export_shards.ShardSequenceWriter.write
     left = [30]
 
     def stopping(self: Any, shard: int, sample: dict[str, Any]) -> None:
@@ -85,12 +85,12 @@ def test_a_run_that_was_stopped_goes_on(audit: Path, tmp_path: Path, monkeypatch
             raise KeyboardInterrupt
         write(self, shard, sample)
 
-    monkeypatch.setattr(export_shards.ShardWriter, "write", stopping)
+    monkeypatch.setattr(export_shards.ShardSequenceWriter, "write", stopping)
     with pytest.raises(KeyboardInterrupt):
         tiered(audit, out)
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*.tar")}
     assert 2 <= len(before) < 9 and not (out / "tiers.json").exists()
-    monkeypatch.setattr(export_shards.ShardWriter, "write", write)
+    monkeypatch.setattr(export_shards.ShardSequenceWriter, "write", write)
     tiered(audit, out)
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert len(list(out.rglob("*.tar"))) == 9
@@ -104,7 +104,7 @@ def test_what_is_there_is_replaced_by_force_only(audit: Path, tmp_path: Path) ->
     assert sorted(path.name for path in (tmp_path / "out").glob("tier-*")) == ["tier-1", "tier-2"]
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.tex").write_text("mine")
-    with pytest.raises(AuditorError, match=r"holds something else \(thesis.tex\)"):
+    with pytest.raises(AuditorError, match=r"holds other files \(thesis.tex\)"):
         tiered(audit, tmp_path / "other", force=True)
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["thesis.tex"]
 

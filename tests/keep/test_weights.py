@@ -11,7 +11,7 @@ import pytest
 from auditor.audit import Audit
 from auditor.cli import run_command_line
 from auditor.errors import AuditorError
-from auditor.keep.weights import Weighing, find_scale, repeated, soft_cap, whole_copies
+from auditor.keep.weights import Weighing, apply_soft_cap, find_scale, repeat_uids, round_to_copies
 from tests.support.synthetic import write_audit
 
 
@@ -93,7 +93,7 @@ def test_spread_copies_never_follow_each_other(audit: Path, tmp_path: Path) -> N
 
 def test_copies_are_right_on_average_and_exact_in_sum() -> None:
     weights = np.random.default_rng(0).gamma(1.0, 1.0, 500)
-    drawn = np.stack([whole_copies(weights, seed) for seed in range(400)])
+    drawn = np.stack([round_to_copies(weights, seed) for seed in range(400)])
     assert np.abs(drawn.sum(1) - weights.sum()).max() <= 1
     assert np.abs(drawn.mean(0) - weights).max() < 0.12  # deviation of a mean of 400 is at most 0.025
     assert ((drawn - weights) < 1).all() and ((weights - drawn) < 1).all()
@@ -102,7 +102,7 @@ def test_copies_are_right_on_average_and_exact_in_sum() -> None:
 def test_repeats_of_the_most_frequent_are_told_apart_by_the_others() -> None:
     uids = np.arange(6, dtype=np.uint64).repeat(2).reshape(-1, 2)
     for seed in range(20):
-        found = repeated(uids, np.array([5, 5, 2, 1, 0, 3]), seed)[:, 0].tolist()
+        found = repeat_uids(uids, np.array([5, 5, 2, 1, 0, 3]), seed)[:, 0].tolist()
         assert sorted(found) == [0] * 5 + [1] * 5 + [2] * 2 + [3] + [5] * 3
         assert all(a != b for a, b in pairwise(found))
 
@@ -110,17 +110,17 @@ def test_repeats_of_the_most_frequent_are_told_apart_by_the_others() -> None:
 def test_a_size_is_reached_under_a_cap_or_refused() -> None:
     weights = np.random.default_rng(1).random(1000)
     scale = find_scale(weights, 2500, 3.0)
-    assert soft_cap(scale * weights, 3.0).sum() == pytest.approx(2500)
-    assert soft_cap(scale * weights, 3.0).max() < 3.0
-    with pytest.raises(AuditorError, match=r"more than a cap of 3 leaves room for \(3,000\)"):
+    assert apply_soft_cap(scale * weights, 3.0).sum() == pytest.approx(2500)
+    assert apply_soft_cap(scale * weights, 3.0).max() < 3.0
+    with pytest.raises(AuditorError, match=r"more than a cap of 3 allows \(3,000\)"):
         find_scale(weights, 3000, 3.0)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--by", "similarity_normalised"], "no weight can be below zero"),
-        (["--by", "matches_text"], "as 1 - x of matches_text is in"),
+        (["--by", "similarity_normalised"], "weights must be finite and not negative"),
+        (["--by", "matches_text"], "1 - x of matches_text violates this in"),
         (["--by", "caption"], "weigh by a column of numbers"),
         (["--by", "no_such"], "there is no column 'no_such'"),
         (["--temperature", "0"], "temperature must be above 0"),

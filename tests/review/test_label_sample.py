@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from auditor.audit import Audit
 from auditor.cli import cli
-from auditor.review.label_sample import CertifyError, fair_marks, judged_strata, list_samples
+from auditor.review.label_sample import CertifyError, count_labels, list_label_samples, select_fair_marks
 from tests.support.synthetic import write_audit
 
 
@@ -28,7 +28,7 @@ def test_the_same_rules_find_the_same_sample_and_others_another(audit: Audit) ->
     first = audit.certification_sample(50, max_p_mismatch=0.3)
     assert audit.certification_sample(50, max_p_mismatch=0.3) == first
     assert audit.certification_sample(50).name != first.name
-    assert {sample.name for sample in list_samples(audit.database.files.folder)} >= {first.name}
+    assert {sample.name for sample in list_label_samples(audit.database.files.folder)} >= {first.name}
 
 
 def test_strata_hold_every_usable_row_once_and_follow_flag_and_rules(audit: Audit) -> None:
@@ -59,7 +59,7 @@ def test_marks_become_intervals_that_hold_the_truth(audit: Audit) -> None:
 def test_rows_nobody_has_judged_do_not_count(audit: Audit) -> None:
     sample = audit.certification_sample(40)
     audit.mark(sample.rows[0].uid, "unsure", caption_index=sample.rows[0].caption_index)
-    strata = judged_strata(sample, audit.marks_of(sample))
+    strata = count_labels(sample, audit.marks_of(sample))
     assert sum(stratum.labels for stratum in strata) == sum(stratum.unsure for stratum in strata) == 1
 
 
@@ -93,7 +93,7 @@ def test_the_command_takes_every_rule_of_filter(audit: Audit) -> None:
     done = CliRunner().invoke(cli, [*words, "--per-medium", "worst", "--unscored", "drop", "--no-duplicates"])
     assert done.exit_code == 0, done.output
     sample = next(
-        one for one in list_samples(audit.database.files.folder) if one.name == json.loads(done.stdout)["sample"]
+        one for one in list_label_samples(audit.database.files.folder) if one.name == json.loads(done.stdout)["sample"]
     )
     assert set(sample.rules) == {"max_p_mismatch", "max_similarity", "per_medium", "unscored", "no_duplicates"}
     kept = len(audit.keep(
@@ -157,4 +157,4 @@ def test_marks_made_for_another_reason_prove_nothing(audit: Audit) -> None:
     ],
 )
 def test_only_beginnings_count(marks: list[str | None], fair: list[str | None]) -> None:
-    assert fair_marks(marks) == fair
+    assert select_fair_marks(marks) == fair

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from auditor import Audit
-from auditor.review.review_queues import QueueError, marks_by, queue, queue_names
-from tests.support.planted import invented, write_planted
+from auditor.review.review_queues import QueueError, fetch_queue, fetch_reviewer_marks, list_queues
+from tests.support.planted import make_embeddings, write_planted
 from tests.support.synthetic import write_audit
 
 
@@ -18,7 +18,7 @@ def audit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Audit]:
 
 
 def values(audit: Audit, name: str, column: str, **given: object) -> list[float]:
-    found = queue(audit.database, name, **given)  # type: ignore[arg-type]
+    found = fetch_queue(audit.database, name, **given)  # type: ignore[arg-type]
     return [audit.row(place.uid, place.caption_index, place.shard)[column] for place in found]  # type: ignore[index]
 
 
@@ -30,29 +30,31 @@ def test_orders(audit: Audit, in_memory: bool) -> None:
     assert values(audit, "most suspicious", "p_mismatch", most=20) == worst
     near = [abs(p - 0.5) for p in values(audit, "nearest the decision", "p_mismatch", most=20)]
     assert near == sorted(near) and near[-1] < 0.5
-    drawn = queue(audit.database, "random", most=100)
-    assert drawn == queue(audit.database, "random", most=100)
+    drawn = fetch_queue(audit.database, "random", limit=100)
+    assert drawn == fetch_queue(audit.database, "random", limit=100)
     assert drawn != sorted(drawn, key=lambda place: place.uid)
     assert set(values(audit, "random", "kind", where="kind = 'video'", most=30)) == {"video"}
 
 
 def test_disagreement_is_largest_first(tmp_path: Path) -> None:
-    write_planted(tmp_path / "audit", *invented(200), shards=2)
+    write_planted(tmp_path / "audit", *make_embeddings(200), shards=2)
     audit = Audit(tmp_path / "audit")
     rows = audit.sql("SELECT uid, similarity, mismatch_score FROM samples WHERE p_mismatch IS NOT NULL").to_pandas()
     similarity, score = rows["similarity"].to_numpy(float), rows["mismatch_score"].to_numpy(float)
     apart = abs((similarity - similarity.mean()) / similarity.std() - (score - score.mean()) / score.std())
     expected = rows["uid"][apart.argsort()[::-1][:10]].tolist()
     assert apart.max() > 0.5
-    assert [place.uid for place in queue(audit.database, "p_mismatch and similarity disagree", most=10)] == expected
+    assert [
+        place.uid for place in fetch_queue(audit.database, "p_mismatch and similarity disagree", limit=10)
+    ] == expected
 
 
 def test_a_certification_sample_is_a_queue(audit: Audit) -> None:
     sample = audit.certification_sample(30)
-    assert f"certification {sample.name}" in queue_names(audit.database)
-    found = queue(audit.database, f"certification {sample.name}", where="FALSE")
+    assert f"certification {sample.name}" in list_queues(audit.database)
+    found = fetch_queue(audit.database, f"certification {sample.name}", where="FALSE")
     assert [(place.uid, place.caption_index) for place in found] == [(r.uid, r.caption_index) for r in sample.rows]
     with pytest.raises(QueueError, match="there is no queue 'x'"):
-        queue(audit.database, "x")
+        fetch_queue(audit.database, "x")
     audit.mark(found[0].uid, "bad", caption_index=found[0].caption_index, reviewer="o'neil")
-    assert marks_by(audit.database, "o'neil") == {(found[0].uid, found[0].caption_index): "bad"}
+    assert fetch_reviewer_marks(audit.database, "o'neil") == {(found[0].uid, found[0].caption_index): "bad"}

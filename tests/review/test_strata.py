@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 
-from auditor.review.strata import Division, divide, draw
+from auditor.review.strata import Stratification, draw_rows, stratify_rows
 
 
-def division(labels: int = 100, rows: int = 5000) -> tuple[Division, np.ndarray]:
+def division(labels: int = 100, rows: int = 5000) -> tuple[Stratification, np.ndarray]:
     generator = np.random.default_rng(3)
     p = np.where(generator.random(rows) < 0.1, generator.beta(8, 2, rows), generator.beta(1, 30, rows))
-    return divide(p, p, p >= 0.5, p >= 0.2, labels), p
+    return stratify_rows(p, p, p >= 0.5, p >= 0.2, labels), p
 
 
 @pytest.mark.parametrize("labels", [1, 4, 37, 100, 4999, 5000, 9000])
@@ -36,9 +36,9 @@ def test_uncertain_rows_get_more_labels_each_than_sure_ones() -> None:
 
 def test_a_draw_has_no_row_twice_and_its_beginning_is_spread_over_the_strata() -> None:
     found, _ = division()
-    rows, strata = draw(found, seed=1)
+    rows, strata = draw_rows(found, seed=1)
     assert len(set(rows.tolist())) == len(rows) == 100
     assert (np.bincount(strata, minlength=len(found.labels)) == found.labels).all()
     half = np.bincount(strata[:50], minlength=len(found.labels))
     assert np.abs(half - found.labels / 2).max() <= 1
-    assert (draw(found, seed=1)[0] == rows).all() and (draw(found, seed=2)[0] != rows).any()
+    assert (draw_rows(found, seed=1)[0] == rows).all() and (draw_rows(found, seed=2)[0] != rows).any()

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from auditor.review.recalibration import Correction, fit_correction
+from auditor.review.correction_map import Correction, fit_correction
 
 
 def corpus(seed: int, rows: int = 5000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from auditor.audit import Audit
-from auditor.review.fit_correction import recalibrate, undo
+from auditor.review.correction_map import Correction
 from auditor.review.label_sample import CertifyError
-from auditor.review.recalibration import Correction
+from auditor.review.recalibrate import recalibrate, remove_correction
 from tests.support.synthetic import write_audit
 
 
@@ -59,9 +59,9 @@ def test_sql_computes_what_the_map_says(audit: Audit) -> None:
 def test_it_can_be_taken_back_and_is_not_done_twice(audit: Audit) -> None:
     again, _ = corrected(audit)
     sample = again.certification_sample(80)
-    with pytest.raises(CertifyError, match="corrected already"):
+    with pytest.raises(CertifyError, match="already corrected"):
         recalibrate(again.database, sample, again.marks_of(sample))
-    undo(again.path)
+    remove_correction(again.path)
     assert Audit(audit.path).count("p_mismatch_without_labels IS NOT NULL") == 0
 
 

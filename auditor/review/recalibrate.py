@@ -1,0 +1,112 @@
+"""`auditor certify --recalibrate`: fit a correction of p_mismatch to the labels of a sample and save it in the audit.
+
+The correction is one small file, corrected.json. The view computes the corrected column from it, so nothing is
+rewritten, and deleting the file undoes it. Scoring the audit again invalidates it.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from auditor.audit_folder.correction import FILE, fingerprint_statistics
+from auditor.audit_folder.folder import Folder
+from auditor.keep.thresholds import load_mismatch_models
+from auditor.query.database import AuditDatabase
+from auditor.query.sandbox import quote_literal
+from auditor.review.correction_map import Correction, build_features, fit_correction, predict_mismatch
+from auditor.review.label_sample import CertifyError, LabelSample, select_fair_marks
+from auditor.score.statistics.mismatch import INTERVAL, MismatchModel
+
+
+def recalibrate(database: AuditDatabase, sample: LabelSample, marks: list[str | None]) -> Correction | None:
+    """Fit and save a correction; None, and no change, if the labels agree with p_mismatch."""
+    if database.files.correction is not None:
+        raise CertifyError(f"{database.path} is already corrected; undo that first with --undo")
+    label_rows = fetch_judged_rows(database, sample, marks)
+    moments = fetch_score_moments(database)
+    mean = {kind: pair[0] for kind, pair in moments.items()}
+    spread = {kind: pair[1] for kind, pair in moments.items()}
+    z = np.array([(row["score"] - mean[row["kind"]]) / spread[row["kind"]] for row in label_rows])
+    correction = fit_correction(
+        np.array([row["p"] for row in label_rows], np.float64),
+        z,
+        np.array([row["bad"] for row in label_rows], bool),
+        np.array([row["weight"] for row in label_rows], np.float64),
+        mean,
+        spread,
+    )
+    if correction is not None:
+        save_correction(database, sample, correction)
+    return correction
+
+
+def remove_correction(audit: str) -> None:
+    """Remove the correction, even if it cannot be read."""
+    Folder(audit).remove(FILE)
+
+
+def fetch_judged_rows(database: AuditDatabase, sample: LabelSample, marks: list[str | None]) -> list[dict[str, Any]]:
+    """p, score and label of the decided rows, and the number of rows of the corpus that each represents."""
+    decided = {
+        (row.uid, row.caption_index): (row.stratum, mark)
+        for row, mark in zip(sample.rows, select_fair_marks(marks), strict=True)
+        if mark in ("good", "bad")
+    }
+    count = np.bincount([stratum for stratum, _ in decided.values()], minlength=len(sample.strata))
+    uids = ", ".join(sorted({quote_literal(uid) for uid, _ in decided})) or "''"
+    stored_rows = database.rows(
+        "SELECT uid, caption_index, kind, p_mismatch AS p, mismatch_score AS score FROM measured "
+        f"WHERE uid IN ({uids}) AND p_mismatch IS NOT NULL"
+    )
+    rows = []
+    for row in stored_rows:
+        stratum, mark = decided.get((row["uid"], row["caption_index"]), (0, None))
+        if mark is not None:
+            rows.append({**row, "bad": mark == "bad", "weight": sample.strata[stratum].rows / count[stratum]})
+    return rows
+
+
+def fetch_score_moments(database: AuditDatabase) -> dict[str, tuple[float, float]]:
+    """Mean and standard deviation of mismatch_score by kind."""
+    rows = database.rows(
+        f"SELECT kind, avg(mismatch_score) AS mean, stddev_pop(mismatch_score) AS spread FROM {database.table()} "
+        "WHERE status = 'ok' AND mismatch_score IS NOT NULL GROUP BY kind ORDER BY kind"
+    )
+    return {row["kind"]: (row["mean"], row["spread"] or 1.0) for row in rows}
+
+
+def save_correction(database: AuditDatabase, sample: LabelSample, correction: Correction) -> None:
+    """Write the correction map and the corrected shares and cut-off curves."""
+    models = load_mismatch_models(database.manifest.get("statistics") or {})
+    database.files.folder.write_json(
+        FILE,
+        {
+            "sample": sample.name,
+            "of": fingerprint_statistics(database.manifest),
+            "map": correction.to_dict(),
+            "statistics": {kind: correct_statistics(model, kind, correction) for kind, model in models.items()},
+        },
+    )
+
+
+def correct_statistics(model: MismatchModel, kind: str, correction: Correction) -> dict[str, Any]:
+    """The statistics of a kind's mismatch model after the correction; intervals include the labels' uncertainty."""
+    z = correction.z(kind, model.score)
+    curve = correction.p(model.curve, z)
+    rounds = max(len(model.bootstrap), 1)
+    bootstrap = model.bootstrap if len(model.bootstrap) else model.curve[None]
+    drawn = zip(correction.resample(rounds), bootstrap, strict=True)
+    curves = np.array(
+        [predict_mismatch(weights, build_features(resampled_curve, z)) for weights, resampled_curve in drawn]
+    )
+    middle = (model.edges[1:] + model.edges[:-1]) / 2
+    shares = [float(model.observed @ np.interp(middle, model.score, resampled_curve)) for resampled_curve in curves]
+    share = float(model.observed @ np.interp(middle, model.score, curve))
+    low, high = np.quantile(shares, INTERVAL)
+    return {
+        "pi0": share,
+        "pi0_low": float(min(low, share)),
+        "pi0_high": float(max(high, share)),
+        "curve": {"score": model.score.tolist(), "p": curve.tolist()},
+        "bootstrap": np.round(curves, 5).tolist(),
+    }
