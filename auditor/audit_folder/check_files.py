@@ -42,7 +42,10 @@ def _compare_with_manifest(names_by_part: dict[str, list[str]], listed: dict[str
     shards = set(listed)
     for part, names in names_by_part.items():
         yield from (FileProblem(f"{part}/{name}.parquet", "missing") for name in sorted(shards - set(names)))
-        yield from (FileProblem(f"{part}/{name}.parquet", "not of this audit") for name in sorted(set(names) - shards))
+        yield from (
+            FileProblem(f"{part}/{name}.parquet", "does not belong to this audit")
+            for name in sorted(set(names) - shards)
+        )
 
 
 def list_optional_files(folder: Folder) -> list[str]:

@@ -26,7 +26,7 @@ def read_manifest(folder: Folder) -> dict[str, Any]:
     except OSError as error:
         raise AuditError(f"cannot read {folder.url}: {' '.join(str(error).split())}") from None
     if not isinstance(stored, dict) or "format" not in stored:
-        raise AuditError(f"{folder.url} is not an audit: its {MANIFEST_NAME} is another file")
+        raise AuditError(f"{folder.url} is not an audit: its {MANIFEST_NAME} does not describe one")
     if isinstance(stored["format"], int) and stored["format"] < FORMAT:
         raise AuditError(f"{folder.url} was made by an earlier version of the auditor: audit again")
     if stored["format"] != FORMAT:

@@ -30,6 +30,15 @@ class ShardError(CorpusError):
     def __reduce__(self) -> tuple[type["ShardError"], tuple[str, str]]:  # Ray workers send it back
         return ShardError, (self.shard, self.reason)
 
+    @classmethod
+    def convert(cls, shard: str, path: str, error: Exception) -> "ShardError":
+        """Return the error of reading `path` as a ShardError."""
+        if isinstance(error, ShardError):
+            return error
+        if isinstance(error, FileNotFoundError):
+            return cls(shard, f"{path} does not exist")
+        return cls(shard, str(error) if isinstance(error, CorpusError) else f"{path}: {error}")
+
 
 @dataclass(frozen=True, slots=True)
 class CorpusOptions:

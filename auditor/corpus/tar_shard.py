@@ -35,7 +35,7 @@ class TarShard:
                 return digest
             return hashlib.blake2b(f"{digest} {hash_file(table)}".encode(), digest_size=16).hexdigest()
         except (OSError, CorpusError) as error:
-            raise self.unreadable(error) from error
+            raise ShardError.convert(self.name, self.path, error) from error
 
     @contextmanager
     def open(self) -> Iterator[OpenShard]:
@@ -44,7 +44,7 @@ class TarShard:
                 tar = stack.enter_context(open_tar(self.path))
                 shard = self.index(tar)
             except (OSError, CorpusError) as error:
-                raise self.unreadable(error) from error
+                raise ShardError.convert(self.name, self.path, error) from error
             yield shard
 
     def index(self, tar: OpenTar) -> OpenShard:
@@ -70,13 +70,6 @@ class TarShard:
             tar.problems + index.problems + _describe_unnamed_members(index) + describe_text_problems(samples) + notes
         )
         return OpenShard(samples + missing, problems, read)
-
-    def unreadable(self, error: OSError | CorpusError) -> ShardError:
-        if isinstance(error, ShardError):
-            return error
-        if isinstance(error, FileNotFoundError):
-            return ShardError(self.name, f"{self.path} does not exist")
-        return ShardError(self.name, str(error) if isinstance(error, CorpusError) else f"{self.path}: {error}")
 
 
 def hash_file(path: str) -> str:

@@ -1,4 +1,4 @@
-"""How Parquet stores embeddings: vectors as they are, whatever would only slow their reading left out."""
+"""Parquet stores vectors of embeddings plain, without dictionaries and statistics."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from auditor.audit_folder import arrow_schema
 from auditor.audit_folder.embeddings import build_nullable_vectors
 
 
-def test_vectors_are_stored_as_they_are(tmp_path: Path) -> None:
+def test_vectors_are_stored_plain(tmp_path: Path) -> None:
     schema = arrow_schema.build_embeddings_schema(4)
     column = build_nullable_vectors(np.ones((3, 4), np.float32), np.ones(3, bool))
     there = {"visual": column, "text": column, "caption": pa.array(["a", "a", "b"])}

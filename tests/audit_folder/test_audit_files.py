@@ -1,4 +1,4 @@
-"""The one reader of an audit folder: what there is, local or remote, and what is not an audit."""
+"""Find the files of a local or remote audit, and refuse other folders."""
 
 import json
 from pathlib import Path
@@ -17,14 +17,14 @@ from tests.support.synthetic import write_audit
 WRONG = {
     "it has no manifest.json": None,
     "is not JSON": "{",
-    "is another file": "[1]",
+    "does not describe one": "[1]",
     "has format 99": json.dumps({"format": 99}),
     "was made by an earlier version of the auditor: audit again": json.dumps({"format": 1}),
 }
 
 
 @pytest.mark.parametrize("message", WRONG)
-def test_everybody_says_the_same_of_what_is_not_an_audit(tmp_path: Path, message: str) -> None:
+def test_all_readers_give_the_same_error_for_a_folder_that_is_not_an_audit(tmp_path: Path, message: str) -> None:
     content = WRONG[message]
     if content is not None:
         (tmp_path / "manifest.json").write_text(content)

@@ -1,4 +1,4 @@
-"""A changed byte anywhere in a file shows, and nothing else does."""
+"""The checksum detects a changed byte anywhere in a file."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def written(tmp_path: Path) -> Path:
     return tmp_path / "some/file.parquet"
 
 
-def test_any_changed_byte_shows(written: Path, tmp_path: Path) -> None:
+def test_any_changed_byte_is_detected(written: Path, tmp_path: Path) -> None:
     folder, data = Folder(tmp_path), written.read_bytes()
     assert folder.is_sound("some/file.parquet") is True
     places = {0, 4, len(data) // 2, len(data) - 1, *np.random.default_rng(1).integers(0, len(data), 300).tolist()}
@@ -30,7 +30,7 @@ def test_any_changed_byte_shows(written: Path, tmp_path: Path) -> None:
         assert folder.is_sound("some/file.parquet") is False
 
 
-def test_the_checksum_disturbs_no_reader(written: Path, tmp_path: Path) -> None:
+def test_other_readers_can_read_a_file_with_a_checksum(written: Path, tmp_path: Path) -> None:
     assert pq.read_table(written).num_rows == 500
     stored = Folder(tmp_path).table_metadata("some/file.parquet")
     assert stored["note"] == "kept" and stored["checksum"] != "blake2b:" + "0" * 32

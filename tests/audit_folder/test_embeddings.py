@@ -1,4 +1,4 @@
-"""Columns of vectors as matrices: whatever chunks, offsets and gaps they have."""
+"""Columns of vectors become matrices for all chunks, offsets and gaps."""
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ def test_chunks_and_slices_are_one_matrix() -> None:
     assert read_vector_matrix(pa.chunked_array([], first.type), 4).shape == (0, 4)
 
 
-def test_numbers_that_are_not_finite_are_none() -> None:
+def test_values_that_are_not_finite_become_zero() -> None:
     given = np.zeros((3, 4), np.float16)
     given[0, 1], given[1, 2], given[2, 3] = np.nan, np.inf, -np.inf
     found = read_vector_matrix(build_nullable_vectors(given, np.ones(3, bool)), 4)

@@ -1,4 +1,4 @@
-"""Files appear whole or not at all, on disk and on object stores; one writer per audit."""
+"""Files are written atomically on disk and on object stores; an audit has one writer."""
 
 import json
 import os
@@ -54,19 +54,19 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
     assert leftovers(tmp_path) == []
 
 
-def test_numbers_that_json_does_not_know_are_refused(tmp_path: Path) -> None:
+def test_numbers_that_json_cannot_hold_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError):
         Folder(tmp_path).write_json("manifest.json", {"x": float("nan")})
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_gives_a_one_line_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(StorageError, match="cannot write"):
         Folder(tmp_path / "file").write_json("manifest.json", {})
 
 
-def test_what_a_killed_run_left_is_swept_away(tmp_path: Path) -> None:
+def test_temporary_files_of_a_killed_run_are_removed(tmp_path: Path) -> None:
     (tmp_path / "embeddings").mkdir()
     (tmp_path / "embeddings" / f"{TEMPORARY}abc").write_text("half a table")
     folder = Folder(tmp_path)
@@ -104,7 +104,7 @@ def test_the_lock_dies_with_its_process(tmp_path: Path) -> None:
         pass
 
 
-def test_a_lock_nobody_renews_is_taken_over() -> None:
+def test_a_lock_that_is_not_renewed_is_taken_over() -> None:
     fsspec.filesystem("memory").store.clear()
     folder = Folder("memory://bucket/stale")
     folder.write_json("lock.json", {"host": "gone", "pid": 1, "time": time.time() - 3600})
@@ -123,5 +123,5 @@ def test_a_file_is_named_by_a_path_or_a_url(tmp_path: Path, monkeypatch: pytest.
     assert json.loads((tmp_path / "deep" / "r.json").read_text()) == {"a": 1}
     assert not list(tmp_path.glob("memory:*"))
     for out in ("s3://r.json", "s3://bucket/"):
-        with pytest.raises(StorageError, match="names no file"):
+        with pytest.raises(StorageError, match="is not a file"):
             split_target(out)

@@ -1,4 +1,4 @@
-"""Who may write: two at once, on disk and on S3; locks of processes that died here, elsewhere, or by a wrong clock."""
+"""Folder locks on disk and on S3: concurrent writers, dead owners, wrong clocks."""
 
 import errno
 import json
@@ -36,7 +36,7 @@ def left_behind(folder: Folder, **fields: Any) -> None:
     folder.write_json("lock.json", {**owner, **fields})
 
 
-def test_of_many_that_begin_at_once_on_s3_one_writes(bucket: Bucket) -> None:  # noqa: F811
+def test_one_of_many_concurrent_writers_gets_the_lock_on_s3(bucket: Bucket) -> None:  # noqa: F811
     together, outcomes = threading.Barrier(5), []
 
     def begin() -> None:
@@ -58,14 +58,14 @@ def test_of_many_that_begin_at_once_on_s3_one_writes(bucket: Bucket) -> None:  #
     assert not Folder(f"{bucket.url}/audit").exists("lock.json")
 
 
-def test_a_lock_file_of_a_dead_process_of_another_machine_is_no_lock(tmp_path: Path) -> None:
+def test_the_lock_file_of_a_dead_process_does_not_lock(tmp_path: Path) -> None:
     (tmp_path / ".lock").write_text("pid 4711 on another-machine\n")
     with hold_folder_lock(Folder(tmp_path)):
         assert f"pid {os.getpid()} on {socket.gethostname()}" in (tmp_path / ".lock").read_text()
     assert not (tmp_path / ".lock").exists()
 
 
-def test_a_full_disk_does_not_keep_anybody_from_a_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_does_not_prevent_a_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -79,9 +79,7 @@ def test_a_full_disk_does_not_keep_anybody_from_a_lock(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("age", [120.0, -3600.0, 1e6])
-def test_a_remote_lock_that_nobody_renews_is_taken_over_whatever_its_clock_says(
-    memory: Folder, quick: None, age: float
-) -> None:
+def test_a_remote_lock_that_is_not_renewed_is_taken_over_for_any_clock(memory: Folder, quick: None, age: float) -> None:
     left_behind(memory, time=time.time() - age)
     with hold_folder_lock(memory):
         assert memory.read_json("lock.json")["pid"] == os.getpid()
@@ -113,8 +111,8 @@ def test_a_damaged_lock_is_watched_then_taken_over(memory: Folder, quick: None, 
 
 
 @pytest.mark.parametrize("before", [signal.default_int_handler, signal.SIG_IGN], ids=["heard", "ignored"])
-def test_whoever_lost_its_lock_stops_and_leaves_that_of_the_other(memory: Folder, quick: None, before: Any) -> None:
-    """Also where nohup, or a script that started it in its background, has SIGINT ignored."""
+def test_a_run_that_lost_its_lock_stops_and_leaves_the_new_lock(memory: Folder, quick: None, before: Any) -> None:
+    """Also if nohup, or a script that started the run in its background, ignores SIGINT."""
     usual = signal.signal(signal.SIGINT, before)
     try:
         lose_the_lock(memory)

@@ -1,4 +1,4 @@
-"""Parquet out of Python files: no thread but the one that asks may ever hold the file."""
+"""Parquet in Python file objects: only the calling thread may hold the file."""
 
 import io
 import threading
@@ -19,7 +19,7 @@ ROWS, COLUMNS = 2000, 12
 
 
 class Watched(io.BytesIO):
-    """Notes the threads that read it and let go of it."""
+    """Records the threads that read and release it."""
 
     def __init__(self, data: bytes, threads: set[int]) -> None:
         super().__init__(data)
@@ -49,7 +49,7 @@ def table() -> pa.Table:
     ],
     ids=["columns", "all", "one group", "groups", "batches"],
 )
-def test_only_the_thread_that_asks_reads(table: pa.Table, read: Callable[[Any], Any]) -> None:
+def test_only_the_calling_thread_reads(table: pa.Table, read: Callable[[Any], Any]) -> None:
     sink = io.BytesIO()
     pq.write_table(table, sink, row_group_size=500)
     threads: set[int] = set()

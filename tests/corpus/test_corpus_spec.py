@@ -1,4 +1,4 @@
-"""What people type for a corpus: lists, braces, globs, folders, URLs; and the lines they get when it is wrong."""
+"""Corpus specs: lists, braces, globs, folders and URLs, and one-line errors for wrong ones."""
 
 import pickle
 from pathlib import Path
@@ -43,7 +43,7 @@ def test_forms_of_a_spec(shards: Path, spec: str, names: list[str]) -> None:
     assert [shard.name for shard in open_corpus(f"{shards}{spec}").shards] == names
 
 
-def test_lists_join_and_say_nothing_twice(shards: Path) -> None:
+def test_lists_are_joined_without_duplicates(shards: Path) -> None:
     corpus = open_corpus(f"{shards}/s-2.tar::{shards}/s-{{0..1}}.tar::{shards}/s-2.tar")
     assert [shard.name for shard in corpus.shards] == ["s-0", "s-1", "s-2"]
     assert corpus.root == str(shards)
@@ -90,14 +90,14 @@ def test_relative_paths_and_file_urls(shards: Path, monkeypatch: pytest.MonkeyPa
         ("nosuchprotocol://x/y.tar", "nosuchprotocol"),
     ],
 )
-def test_wrong_specs_are_told_in_one_line(shards: Path, spec: str, said: str) -> None:
+def test_wrong_specs_give_a_one_line_error(shards: Path, spec: str, said: str) -> None:
     (shards / "empty").mkdir()
     with pytest.raises(CorpusError, match=said) as caught:
         open_corpus(spec.format(tmp=shards))
     assert "\n" not in str(caught.value)
 
 
-def test_wrong_options_are_told() -> None:
+def test_wrong_options_raise() -> None:
     with pytest.raises(CorpusError, match="shard_size"):
         CorpusOptions(shard_size=0)
     with pytest.raises(CorpusError, match="captions"):

@@ -1,4 +1,4 @@
-"""Text in any encoding: read right, or as the user says, and told where it had to be guessed."""
+"""Text in any encoding is read correctly or as the user specifies; guesses are reported."""
 
 import csv
 import io
@@ -39,12 +39,12 @@ def opened(spec: Path, **options: object) -> tuple[list[Sample], list[str]]:
 
 
 @pytest.mark.parametrize("encoding", TEXTS)
-def test_encodings_are_found(encoding: str) -> None:
+def test_encodings_are_detected(encoding: str) -> None:
     data = TEXTS[encoding].encode(encoding)
     assert data.decode(find_encoding(data)).removeprefix("\ufeff") == TEXTS[encoding]
 
 
-def test_what_is_given_holds_where_nothing_says_otherwise() -> None:
+def test_the_encoding_option_applies_unless_a_mark_contradicts_it() -> None:
     polish = "Mała dziewczynka jeździ na łyżwach"
     assert polish.encode("cp1250").decode(find_encoding(polish.encode("cp1250"), "cp1250")) == polish
     assert find_encoding(b"\xef\xbb\xbfabc", "cp1250") == "utf-8-sig"
@@ -53,7 +53,7 @@ def test_what_is_given_holds_where_nothing_says_otherwise() -> None:
 
 
 @pytest.mark.parametrize("form", ["tar", "folder"])
-def test_sidecars_are_read_and_told(tmp_path: Path, form: str) -> None:
+def test_legacy_encodings_of_sidecars_are_read_and_reported(tmp_path: Path, form: str) -> None:
     german, record = TEXTS["cp1252"], {"caption": TEXTS["latin-1"]}
     files = {
         "a": {"jpg": b"A", "txt": german.encode("cp1252")},
@@ -102,7 +102,7 @@ def test_tables_in_any_encoding_with_any_delimiter(tmp_path: Path, encoding: str
     assert not problems or f"read as {encoding}" in problems[0]
 
 
-def test_rows_may_end_as_old_macs_end_them(tmp_path: Path) -> None:
+def test_rows_may_end_with_carriage_returns(tmp_path: Path) -> None:
     text = 'image;caption\ra.jpg;schön, "so"\rb.jpg;"two\rlines"\rc.jpg;three'
     (tmp_path / "t.csv").write_bytes(text.encode("cp1252"))
     samples, problems = opened(tmp_path / "t.csv", shard_size=2)
@@ -110,7 +110,7 @@ def test_rows_may_end_as_old_macs_end_them(tmp_path: Path) -> None:
     assert [sample.captions for sample in samples] == [('schön, "so"',), ("two\nlines",), ("three",)]
 
 
-def test_a_table_is_read_as_the_user_says(tmp_path: Path) -> None:
+def test_options_override_the_detected_dialect(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes("image^caption\na.jpg^Łódź\n".encode("cp1250"))
     samples, problems = opened(tmp_path / "t.csv", delimiter="^", encoding="cp1250")
     assert samples[0].captions == ("Łódź",) and "read as cp1250" in problems[0]

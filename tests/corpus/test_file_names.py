@@ -1,4 +1,4 @@
-"""Keys and paths of any bytes: two that differ stay two, each finds its file again, and the shard says what changed."""
+"""Keys and paths of any bytes: different names stay different, each leads to its file, and shards report escapes."""
 
 import io
 import os
@@ -19,7 +19,7 @@ NAMES = (b"caf\xe9", b"caf\xe8", rb"caf\xe9", b"caf\xc3\xa9", b"nul\\x00", b"a\x
 
 
 @given(st.binary(max_size=12), st.binary(max_size=12))
-def test_names_come_back_and_never_meet(one: bytes, other: bytes) -> None:
+def test_escaping_is_reversible_and_unique(one: bytes, other: bytes) -> None:
     names = [data.decode("utf-8", "surrogateescape") for data in (one, other, one + rb"\xe9", one + b"\xe9")]
     texts = [escape_name(name) for name in names]
     assert [unescape_name(text) for text in texts] == names
@@ -50,12 +50,12 @@ def test_members_that_differ_in_bytes_only_are_samples_of_their_own(tmp_path: Pa
         assert all(opened.read(sample.media) == make_picture(1) for sample in samples if sample.media)
     assert [unescape_name(sample.key).encode("utf-8", "surrogateescape") for sample in samples] == list(NAMES)
     assert all(sample.problem is None for sample in samples)
-    assert any("5 keys hold bytes that are no text" in problem and r"caf\xe9" in problem for problem in problems)
+    assert any("5 keys contain bytes that are not text" in problem and r"caf\xe9" in problem for problem in problems)
     with open_tar(str(tar)) as again:  # as an export finds them
         assert [key for key, _ in group_sound_members(again, str(tar))] == [sample.key for sample in samples]
 
 
-def test_a_nul_in_a_pax_name_is_no_other_character(tmp_path: Path) -> None:
+def test_a_nul_in_a_pax_name_stays_distinct(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "00000.tar", "w", format=tarfile.PAX_FORMAT) as tar:
         for key in ("a\0b", "a\ufffdb", r"a\x00b"):
             for extension, data in (("jpg", make_picture(1)), ("txt", b"a red dog")):
@@ -78,7 +78,7 @@ def test_files_with_latin_1_names_are_found_again(tmp_path: Path) -> None:
     assert all(path.encode() and os.path.exists(resolve_stored_path(path)) for path in paths)
 
 
-def test_paths_of_earlier_versions_are_still_found(tmp_path: Path) -> None:
+def test_a_path_that_only_looks_escaped_is_found(tmp_path: Path) -> None:
     old = tmp_path / r"was\xe9.jpg"
     old.write_bytes(b"x")
     assert resolve_stored_path(str(old)) == str(old)

@@ -1,4 +1,4 @@
-"""img2dataset's table and statistics beside a tar: what it could not download is a row with its reason."""
+"""img2dataset's table and statistics beside a tar: each failed download is a row with its reason."""
 
 import json
 from pathlib import Path
@@ -44,7 +44,7 @@ def entry(number: int, status: str = "success", message: str | None = None) -> d
 
 
 def write_download(folder: Path, count: int = 30, failed: int = 10, shard: str = "00000") -> Path:
-    """A tar of the successes, the table of all and their statistics."""
+    """Write a tar of the successes, the table of all samples and their statistics."""
     rows = [entry(number) for number in range(count)]
     rows += [entry(count, "failed_to_resize", "Image decoding error")]
     rows += [entry(count + i, "failed_to_download", "HTTP Error 404:\n Not Found") for i in range(1, failed)]
@@ -62,7 +62,7 @@ def opened(folder: Path, **options: Any) -> Any:
         return found
 
 
-def test_what_was_not_downloaded_is_a_sample_with_the_reason(tmp_path: Path) -> None:
+def test_a_failed_download_is_a_sample_with_the_reason(tmp_path: Path) -> None:
     found = opened(write_download(tmp_path), carry=("url",))
     assert len(found.samples) == 40 and found.problems == []
     lost = {sample.key: sample for sample in found.samples if sample.media is None}
@@ -75,7 +75,7 @@ def test_what_was_not_downloaded_is_a_sample_with_the_reason(tmp_path: Path) -> 
     assert json.loads(missing.carried[0]) == {"url": "https://example.org/35.jpg"}
 
 
-def test_an_audit_accounts_for_all_that_was_tried(tmp_path: Path, random_model: str) -> None:
+def test_an_audit_has_rows_for_all_tried_samples(tmp_path: Path, random_model: str) -> None:
     write_download(tmp_path / "corpus", count=20, failed=60)
     manifest = run_audit(
         AuditConfig(
@@ -109,7 +109,7 @@ def test_video2dataset_counts_videos_and_not_the_clips_of_them(tmp_path: Path) -
         assert found.samples[-1].problem is not None and found.samples[-1].problem.status == "not_downloaded"
 
 
-def test_counts_that_do_not_agree_are_told(tmp_path: Path) -> None:
+def test_counts_that_disagree_are_reported(tmp_path: Path) -> None:
     write_download(tmp_path)
     rows = [entry(number) for number in range(31)]
     pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), tmp_path / "00000.parquet")
@@ -117,10 +117,10 @@ def test_counts_that_do_not_agree_are_told(tmp_path: Path) -> None:
     found = opened(tmp_path)
     assert found.problems == ["00000_stats.json counts 31 successes, the tar has 30 samples"]
     (lost,) = [sample for sample in found.samples if sample.media is None]
-    assert lost.problem.status == "missing_media" and "calls it a success" in lost.problem.message
+    assert lost.problem.status == "missing_media" and "reports a success" in lost.problem.message
     (tmp_path / "00000.parquet").unlink()
     assert opened(tmp_path).problems[1] == (
-        "00000_stats.json counts 9 samples that failed; the .parquet that names them is not here"
+        "00000_stats.json counts 9 samples that failed; the .parquet file that lists them is missing"
     )
 
 

@@ -171,7 +171,7 @@ def test_coco(tmp_path: Path) -> None:
     ("record", "said"),
     [([], "not in COCO's form"), ({"images": []}, "lists no images"), ({"images": [{"id": 1}]}, "no file_name")],
 )
-def test_wrong_coco_is_told(tmp_path: Path, record: object, said: str) -> None:
+def test_wrong_coco_raises(tmp_path: Path, record: object, said: str) -> None:
     with pytest.raises(CorpusError, match=said):
         open_corpus(coco(tmp_path, record))
     for spec in (

@@ -1,4 +1,4 @@
-"""One medium for a browser: files, stretches, corpora that moved, and lines that say what is missing."""
+"""Read one medium: files, byte ranges, moved corpora, and errors that name what is missing."""
 
 from pathlib import Path
 
@@ -9,14 +9,14 @@ import pytest
 from auditor.corpus.read_medium import MediaError, format_cell_path, parse_cell_path, read_media, relocate_path
 
 
-def test_files_and_stretches(tmp_path: Path) -> None:
+def test_files_and_byte_ranges(tmp_path: Path) -> None:
     (tmp_path / "a#1.bin").write_bytes(bytes(range(100)))
     path = str(tmp_path / "a#1.bin")
     assert read_media(path, 10, 5) == bytes(range(10, 15))
     assert read_media(path, 0, -1) == bytes(range(100))
 
 
-def test_what_is_missing_is_told(tmp_path: Path) -> None:
+def test_missing_media_are_named(tmp_path: Path) -> None:
     (tmp_path / "short").write_bytes(b"12345")
     for path, offset, size, said in (
         (str(tmp_path / "none"), 0, 1, "none does not exist"),

@@ -32,7 +32,7 @@ def tars(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where temporary files go, watched."""
+    """Return the watched folder of temporary files."""
     (tmp_path / "scratch").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
     yield tmp_path / "scratch"
@@ -111,7 +111,7 @@ def test_shards_that_are_gone_or_bad_are_named(bucket: Bucket, tars: Path, scrat
     assert list(scratch.iterdir()) == []
 
 
-def test_wrong_urls_are_told(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_wrong_urls_raise(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     with pytest.raises(CorpusError, match=r"nothing.tar does not exist"):
         open_corpus(f"{bucket.url}/nothing.tar")
     with pytest.raises(CorpusError, match=r"s3://no-such-bucket-here/x does not exist"):

@@ -1,4 +1,4 @@
-"""Folders and Parquet files that Hugging Face's own package writes, and datasets made of what is kept."""
+"""Folders and Parquet files written by Hugging Face's `datasets`, and datasets of kept samples."""
 
 import gc
 import io
@@ -74,7 +74,7 @@ def test_parquet_of_the_hub(tmp_path: Path) -> None:
     assert samples_of(tmp_path / "train-00000-of-00001.parquet") == expected(30)
 
 
-def test_an_arrow_file_is_audited_and_what_is_kept_comes_back(tmp_path: Path, random_model: str) -> None:
+def test_an_arrow_file_is_audited_and_its_kept_samples_are_exported(tmp_path: Path, random_model: str) -> None:
     make_dataset(40).save_to_disk(tmp_path / "data")
     options = CorpusOptions(carry=("license",))
     run_audit(AuditConfig(str(tmp_path / "data"), str(tmp_path / "audit"), random_model, options=options, quiet=True))
@@ -89,7 +89,7 @@ def test_an_arrow_file_is_audited_and_what_is_kept_comes_back(tmp_path: Path, ra
 
 
 @pytest.mark.parametrize("data", [b"", b"no arrow at all", None])
-def test_a_damaged_arrow_file_is_one_line(tmp_path: Path, data: bytes | None) -> None:
+def test_a_damaged_arrow_file_gives_a_one_line_error(tmp_path: Path, data: bytes | None) -> None:
     make_dataset(5).save_to_disk(tmp_path / "data")
     path = tmp_path / "data" / "data-00000-of-00001.arrow"
     if data is None:
@@ -100,7 +100,7 @@ def test_a_damaged_arrow_file_is_one_line(tmp_path: Path, data: bytes | None) ->
         open_corpus(str(tmp_path / "data"))
 
 
-def test_a_dataset_of_what_is_kept(tmp_path: Path) -> None:
+def test_a_dataset_of_kept_samples(tmp_path: Path) -> None:
     audit, _ = write_corpus_audit(tmp_path)
     with Audit(audit) as opened:
         kept = opened.keep(max_p_mismatch=0.5)

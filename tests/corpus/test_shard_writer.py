@@ -1,4 +1,4 @@
-"""Shards that are written: the same bytes for the same samples, whole or not at all, and read back as they were."""
+"""Written shards: equal samples give equal bytes, a shard is complete or absent, and it reads back unchanged."""
 
 import tarfile
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def test_the_same_samples_give_the_same_bytes_from_memory_and_from_files(tmp_pat
             assert content is not None and content.read() == ours.read(member.offset, member.size)
 
 
-def test_a_shard_is_whole_or_not_there(tmp_path: Path) -> None:
+def test_a_shard_is_complete_or_absent(tmp_path: Path) -> None:
     def samples() -> Iterator[tuple[str, Members]]:
         yield "a", {"txt": b"one"}
         raise OSError("disk full")

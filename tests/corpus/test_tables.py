@@ -165,20 +165,20 @@ def test_columns_can_be_named(tmp_path: Path) -> None:
         ("", CorpusOptions(), "is empty"),
     ],
 )
-def test_wrong_tables_are_told(tmp_path: Path, content: str, options: CorpusOptions, said: str) -> None:
+def test_wrong_tables_raise(tmp_path: Path, content: str, options: CorpusOptions, said: str) -> None:
     (tmp_path / "t.csv").write_text(content)
     with pytest.raises(CorpusError, match=said):
         open_corpus(str(tmp_path / "t.csv"), options)
 
 
-def test_a_broken_parquet_is_told(tmp_path: Path) -> None:
+def test_a_broken_parquet_raises(tmp_path: Path) -> None:
     (tmp_path / "t.parquet").write_bytes(b"PAR1 no")
     for name, said in (("t.parquet", "not a readable Parquet"),):
         with pytest.raises(CorpusError, match=said):
             open_corpus(str(tmp_path / name))
 
 
-def test_a_line_that_is_no_json_is_a_row(tmp_path: Path) -> None:
+def test_a_line_that_is_not_json_is_a_row(tmp_path: Path) -> None:
     images(tmp_path, "a.png")
     (tmp_path / "t.jsonl").write_text('{"image": "a.png", "captions": ["one", "two"]}\n{broken\n\n[1]\n')
     samples = samples_of(open_corpus(str(tmp_path / "t.jsonl")))
@@ -269,7 +269,7 @@ def test_cuts_cover_every_row_once(groups: list[int], size: int) -> None:
 
 
 def test_a_large_row_group_is_cut_into_few_pieces() -> None:
-    """Each piece has to skip what comes before it, so a thousand of them would read the group a thousand times."""
+    """Each piece skips the rows before it, so a thousand pieces would read the group a thousand times."""
     assert cut_row_groups([1_000_000], 1000) == [(start, start + 62_500) for start in range(0, 1_000_000, 62_500)]
 
 

@@ -121,7 +121,7 @@ def test_flipped_bytes_never_crash_the_walk(draw: st.DataObject) -> None:
         assert member.offset % BLOCK == 0
 
 
-def test_a_good_extension_header_before_a_bad_header_is_no_way_back() -> None:
+def test_the_walk_does_not_loop_between_good_and_bad_headers() -> None:
     data = bytearray(pack([FILE_A, ("ü.txt", b"t"), FILE_C]))
     with tarfile.open(fileobj=io.BytesIO(bytes(data))) as tar:
         for member in tar.getmembers()[1:]:  # their own headers, not the pax header before the first of them
@@ -131,7 +131,7 @@ def test_a_good_extension_header_before_a_bad_header_is_no_way_back() -> None:
     assert any("no good one" in problem for problem in found.problems)
 
 
-def test_lost_bytes_shift_the_grid_and_the_walk_finds_it_again() -> None:
+def test_the_walk_continues_after_lost_bytes() -> None:
     data = pack([FILE_A, FILE_B, FILE_C])
     shifted = data[:600] + data[637:]  # 37 bytes of a.jpg are lost
     found = index(shifted)
@@ -140,15 +140,15 @@ def test_lost_bytes_shift_the_grid_and_the_walk_finds_it_again() -> None:
     assert "bad header" in found.problems[0]
 
 
-def test_a_hole_of_zeros_is_told_and_jumped() -> None:
+def test_a_hole_of_zeros_is_reported_and_skipped() -> None:
     data = bytearray(pack([FILE_A, FILE_B, FILE_C]))
     start = 1536  # the header and the data of b.jpg
     data[start : start + 1024] = bytes(1024)
     found = index(bytes(data))
     assert contents(bytes(data), found.members) == [FILE_A, FILE_C]
     assert found.problems == [
-        "1024 zero bytes at offset 1536 and more after them: "
-        "readers that stop at the end-of-archive mark see nothing of what follows"
+        "1024 zero bytes at offset 1536 and more data after them: "
+        "readers that stop at the end-of-archive mark miss that data"
     ]
 
 
@@ -183,7 +183,7 @@ def test_ustar_prefixes_and_huge_sizes() -> None:
         assert found.problems == [f"the shard ends inside big.mp4: {2**40 - 14} of its {2**40} bytes are missing"]
 
 
-def test_folders_are_no_members_and_links_have_no_bytes() -> None:
+def test_folders_are_not_members_and_links_have_no_bytes() -> None:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         for name, type_ in (("d", tarfile.DIRTYPE), ("d/soft.jpg", tarfile.SYMTYPE), ("d/hard.jpg", tarfile.LNKTYPE)):
@@ -204,7 +204,7 @@ def test_checksums_over_signed_bytes_are_good_too() -> None:
     assert [member.name for member in index(bytes(header) + bytes(1024)).members] == ["é.jpg"]
 
 
-def test_a_global_pax_header_speaks_for_all_that_follow() -> None:
+def test_a_global_pax_header_applies_to_all_later_members() -> None:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT, pax_headers={"path": "said.jpg"}) as tar:
         tar.addfile(tarfile.TarInfo("a.jpg"))
@@ -214,7 +214,7 @@ def test_a_global_pax_header_speaks_for_all_that_follow() -> None:
     assert [member.name for member in index(packed.getvalue()).members] == expected == ["said.jpg", "ü.jpg"]
 
 
-def test_names_that_are_no_utf8_stay_apart() -> None:
+def test_names_that_are_not_utf8_stay_distinct() -> None:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT, encoding="latin-1") as tar:
         for name in ("é.jpg", "è.jpg"):
@@ -254,7 +254,7 @@ def test_an_archive_without_its_mark_may_be_cut() -> None:
 @pytest.mark.parametrize(
     "form", [["--format=gnu"], *(["--format=posix", f"--sparse-version={v}"] for v in ("0.0", "0.1", "1.0"))]
 )
-def test_sparse_members_are_told_and_cost_no_other(tmp_path: Path, form: list[str]) -> None:
+def test_sparse_members_are_reported_and_cost_no_other(tmp_path: Path, form: list[str]) -> None:
     if shutil.which("tar") is None:
         pytest.skip("no GNU tar here")
     with (tmp_path / "b.jpg").open("wb") as file:  # thirty islands: the map of an old GNU member needs extra blocks

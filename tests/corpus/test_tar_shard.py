@@ -50,7 +50,7 @@ def test_a_shard_round_trips_and_browsers_read_the_same_bytes(tmp_path: Path) ->
     assert [path.name for path in tmp_path.iterdir()] == ["s.tar"]  # nothing unfinished is left
 
 
-def test_members_of_a_sample_need_not_be_neighbours(tmp_path: Path) -> None:
+def test_members_of_a_sample_need_not_be_adjacent(tmp_path: Path) -> None:
     members = [(f"{key}.{ext}", f"{key}{ext}".encode()) for key in "abcde" for ext in ("png", "txt")]
     random.Random(0).shuffle(members)
     samples = samples_of(write_members(tmp_path / "s.tar", members))
@@ -178,7 +178,7 @@ def test_links_are_never_followed(tmp_path: Path) -> None:
     assert sample.problem is not None and "link" in sample.problem.message
 
 
-def test_a_cut_member_is_corrupt_and_the_others_live(tmp_path: Path) -> None:
+def test_a_cut_member_is_corrupt_and_the_others_are_not(tmp_path: Path) -> None:
     write_shard(tmp_path / "s.tar", [(key, {"txt": b"fine", "jpg": b"x" * 5000}) for key in "abc"])
     whole = (tmp_path / "s.tar").read_bytes()
     with tarfile.open(tmp_path / "s.tar") as tar:
@@ -188,7 +188,7 @@ def test_a_cut_member_is_corrupt_and_the_others_live(tmp_path: Path) -> None:
         assert [sample.problem is None for sample in shard.samples] == [True, True, False]
         assert shard.samples[2].problem is not None
         assert shard.samples[2].problem.status == "corrupt"
-        assert shard.samples[2].problem.message == "c.jpg is cut off: 1000 of 5000 bytes are there"
+        assert shard.samples[2].problem.message == "c.jpg is cut off: it has 1000 of 5000 bytes"
         assert "ends inside c.jpg" in shard.problems[0]
 
 
@@ -264,7 +264,7 @@ def test_fingerprints_follow_the_content(tmp_path: Path) -> None:
     assert a == b != c
 
 
-def test_shards_travel(tmp_path: Path) -> None:
+def test_shards_can_be_pickled(tmp_path: Path) -> None:
     write_shard(tmp_path / "a.tar", [("k", {"jpg": b"x", "txt": b"1"})])
     shard = pickle.loads(pickle.dumps(only(tmp_path / "a.tar")))
     assert isinstance(shard, TarShard) and isinstance(shard, Shard)
@@ -277,7 +277,7 @@ def test_a_shard_that_shrinks_while_it_is_read(tmp_path: Path) -> None:
     write_shard(tmp_path / "a.tar", [("k", {"jpg": b"x" * 2000, "txt": b"1"})])
     with only(tmp_path / "a.tar").open() as shard:
         os.truncate(tmp_path / "a.tar", 1000)
-        with pytest.raises(MediaError, match="was cut while it was read"):
+        with pytest.raises(MediaError, match="became shorter while it was read"):
             found(shard.samples[0], shard)
 
 

@@ -63,7 +63,7 @@ def test_times(value: object, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("value", [None, True, "", "soon", "1:2:3:4", [1], 10**400, "nan"])
-def test_what_is_no_time(value: object) -> None:
+def test_unreadable_times_are_nan(value: object) -> None:
     assert math.isnan(parse_time(value))
 
 
@@ -88,7 +88,7 @@ def test_subtitles_as_people_write_them() -> None:
     assert [span for _, span in parse_subtitles("-00:00:01,500 --> 00:00:02,000\nearly\n")] == [Span(-1.5, 2.0)]
 
 
-def test_what_is_said_again_is_a_caption_and_what_rolls_on_is_not() -> None:
+def test_a_repeated_line_is_a_caption_and_a_rolling_line_is_not() -> None:
     again = "0:01.000 --> 0:02.000\nyes\n\n0:02.000 --> 0:04.000\nyes\n\n0:09.000 --> 0:10.000\nyes\nno\n"
     assert parse_subtitles(again) == [("yes", Span(1, 2)), ("yes", Span(2, 4)), ("yes no", Span(9, 10))]
     rolling = "0:00.000 --> 0:02.000\n \none\n\n0:02.000 --> 0:02.010\none\n\n0:02.010 --> 0:04.000\none\ntwo\n"
@@ -166,8 +166,7 @@ def in_tar(folder: Path, record: dict[str, object]) -> Sample:
 
 
 def test_video2dataset_by_language(tmp_path: Path) -> None:
-    """As its later versions write them: subtitles by language, and of a clip the lines of each; those at its ends
-    reach beyond it."""
+    """Later versions write subtitles by language; the lines at the ends of a clip reach beyond it."""
     said = {"start": "00:00:07.000", "end": "00:00:09.000"}
     whole = {"en": [{**said, "lines": ["a word"]}], "de": [{**said, "lines": ["ein Wort"]}]}
     sample = in_tar(tmp_path, {"caption": None, "yt_meta_dict": {"info": {}, "subtitles": whole}})
@@ -182,7 +181,7 @@ def test_video2dataset_by_language(tmp_path: Path) -> None:
 
 
 def test_marks_of_automatic_captions_in_video2dataset(tmp_path: Path) -> None:
-    """Lines whose cue of 10 ms says when they are complete, as a real shard has them, were said before it."""
+    """In a real shard, a cue of 10 ms marks the end of a line that was spoken before it."""
     marks = [("00:00:08.670", "00:00:08.680"), ("00:00:15.270", "00:00:15.280"), ("00:00:15.280", "00:00:16.000")]
     cues = [{"start": a, "end": b, "lines": [f"line {number}"]} for number, (a, b) in enumerate(marks)]
     sample = in_tar(tmp_path, {"clips": [[8.5, 48.5]], "clip_subtitles": cues})
@@ -230,7 +229,7 @@ def test_columns_named_by_hand(tmp_path: Path) -> None:
 
 
 def test_columns_that_list_spans_and_captions(tmp_path: Path) -> None:
-    """As Panda-70M has them, in Python's notation."""
+    """Panda-70M writes lists in Python syntax."""
     (tmp_path / "videos").mkdir()
     (tmp_path / "videos" / "v1.mp4").write_bytes(make_clip(frames=3))
     rows: list[list[object]] = [["videoID", "url", "timestamp", "caption", "matching_score"]]
@@ -252,8 +251,8 @@ def test_an_empty_caption_of_a_list_takes_its_span_with_it(tmp_path: Path) -> No
     assert (sample.captions, sample.spans) == (("one", "three"), (Span(0, 1), Span(2, 3)))
 
 
-def test_a_column_called_timestamp_may_be_none(tmp_path: Path) -> None:
-    """A date beside a video is no span; where the column was named it has to be one."""
+def test_a_column_called_timestamp_may_hold_dates(tmp_path: Path) -> None:
+    """A date is not a span, unless the option names the column."""
     (tmp_path / "v1.mp4").write_bytes(make_clip(frames=3))
     path = write_table(tmp_path / "t.csv", [["video", "caption", "timestamp"], ["v1.mp4", "[one]", "2021-05-01"]])
     (sample,) = only(path)
@@ -280,7 +279,7 @@ def test_rows_of_a_table_keep_their_uids(tmp_path: Path) -> None:
 
 
 def test_rows_of_a_video_are_not_cut_apart(tmp_path: Path) -> None:
-    """Where shards of a Parquet table begin: in the middle of a video's rows it would be opened twice."""
+    """A shard that begins in the middle of a video's rows would open the video twice."""
     videos = ["a"] * 3 + ["b"] * 4 + ["c"] + ["d"] * 5
     fields = {"video_id": videos, "start": list(range(13)), "end": list(range(1, 14)), "text": ["x"] * 13}
     pq.write_table(pa.table(fields), tmp_path / "t.parquet", row_group_size=2)
@@ -292,7 +291,7 @@ def test_rows_of_a_video_are_not_cut_apart(tmp_path: Path) -> None:
     assert found == [[("a", 3), ("b", 4)], [("c", 1)], [("d", 5)]]
 
 
-def test_a_video_that_is_there_later_changes_the_fingerprint(tmp_path: Path) -> None:
+def test_a_video_that_appears_later_changes_the_fingerprint(tmp_path: Path) -> None:
     path = write_table(tmp_path / "t.csv", [["video_id", "start", "end", "text"], ["v1", 0, 1, "one"]])
     (before,) = open_corpus(path, CorpusOptions()).shards
     mark = before.fingerprint()
@@ -302,7 +301,7 @@ def test_a_video_that_is_there_later_changes_the_fingerprint(tmp_path: Path) -> 
 
 
 def test_timed_captions_by_video(tmp_path: Path) -> None:
-    """As ActivityNet and HowTo100M are published; a video that is not there and one that is no object are rows, too."""
+    """The published forms of ActivityNet and HowTo100M; a missing video and a wrong entry are rows, too."""
     (tmp_path / "videos").mkdir()
     for name in ("v_a.mp4", "b.webm", "d.mp4"):
         (tmp_path / "videos" / name).write_bytes(make_clip(frames=3))

@@ -1,4 +1,4 @@
-"""Corpora that are embeddings already: where their files are, and how the files become shards.
+"""Open corpora of stored embeddings: find their files and cut them into shards.
 
 `datacomp:FOLDER` holds NAME.parquet with the rows and NAME.npz with their CLIP features. `clip-retrieval:FOLDER` holds
 img_emb/, text_emb/ and metadata/, with one file of each per part. Any other Parquet file needs --visual-column and

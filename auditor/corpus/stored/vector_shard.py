@@ -114,10 +114,8 @@ class VectorShard:
         try:
             for path in sorted(self.files):
                 digest.update(_stamp_path(path).encode())
-        except FileNotFoundError:
-            raise ShardError(self.name, f"{path} does not exist") from None
         except (OSError, CorpusError) as error:
-            raise ShardError(self.name, f"{path}: {error}") from error
+            raise ShardError.convert(self.name, path, error) from error
         return digest.hexdigest()
 
     def open(self) -> AbstractContextManager[OpenShard]:

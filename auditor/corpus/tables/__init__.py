@@ -1,1 +1,1 @@
-"""Corpora that are tables: CSV, TSV, JSONL, Parquet, COCO's JSON."""
+"""Corpora in tables: CSV, TSV, JSON lines, Parquet and JSON files of captions."""

@@ -18,9 +18,8 @@ from auditor.corpus.read_medium import read_medium_bytes
 from auditor.corpus.sample import Kind, Media, Problem, Sample, Span
 from auditor.corpus.shard import OpenShard
 
-VIDEO_ENDINGS = tuple(
-    f".{extension}" for extension in ("mp4", *sorted(VIDEOS - {"mp4"}))
-)  # tried if a list has only ids
+# Tried in this order if a list has only the ids of videos.
+VIDEO_ENDINGS = tuple(f".{extension}" for extension in ("mp4", *sorted(VIDEOS - {"mp4"})))
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ class ParquetShard:
                 entries = [] if table.in_cells else table.entries(self.start, self.stop)
                 digest.update(fingerprint_entries(os.path.dirname(self.path), entries).encode())
         except (OSError, CorpusError, pa.ArrowException) as error:
-            raise self.unreadable(error) from error
+            raise ShardError.convert(self.name, self.path, error) from error
         return digest.hexdigest()
 
     @contextmanager
@@ -64,7 +64,7 @@ class ParquetShard:
                 entries = table.entries(self.start, self.stop)
                 samples = build_entry_samples(self.name, os.path.dirname(self.path), entries, table.default)
             except (OSError, CorpusError, pa.ArrowException) as error:
-                raise self.unreadable(error) from error
+                raise ShardError.convert(self.name, self.path, error) from error
             yield OpenShard(samples, [], table.read)
 
     @property
@@ -110,12 +110,6 @@ class ParquetShard:
             else:
                 file = stack.enter_context(open_parquet(self.path))
             yield OpenTable(self.path, file, choose_columns(self.path, file.schema_arrow.names, self.options))
-
-    def unreadable(self, error: Exception) -> ShardError:
-        if isinstance(error, ShardError):
-            return error
-        missing = isinstance(error, FileNotFoundError)
-        return ShardError(self.name, f"{self.path} does not exist" if missing else f"{self.path}: {error}")
 
 
 def list_parquet_shards(paths: Sequence[str], names: Sequence[str], options: CorpusOptions) -> list[ParquetShard]:

@@ -104,10 +104,8 @@ class TextShard:
                 with open(self.path, "rb") as file:
                     file.seek(self.start)
                     data = file.read(self.end - self.start)
-        except FileNotFoundError:
-            raise ShardError(self.name, f"{self.path} does not exist") from None
         except (OSError, CorpusError) as error:
-            raise ShardError(self.name, str(error)) from error
+            raise ShardError.convert(self.name, self.path, error) from error
         if len(data) != self.end - self.start:
             raise ShardError(self.name, f"{self.path} is shorter than when the corpus was opened")
         return data

@@ -1,4 +1,4 @@
-"""Matrices by stretches: the same numbers as np.load gives, and nothing that is not one."""
+"""Matrices read by ranges of rows equal np.load; other content is refused."""
 
 import pickle
 from pathlib import Path
@@ -23,7 +23,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> MatrixFile:
 
 
 @pytest.mark.parametrize("cuts", [[(0, 100)], [(0, 30), (30, 77), (77, 100)], [(50, 60), (90, 91)], [(40, 50), (0, 9)]])
-def test_stretches_are_those_of_the_whole(place: MatrixFile, cuts: list[tuple[int, int]]) -> None:
+def test_ranges_of_rows_equal_the_whole_matrix(place: MatrixFile, cuts: list[tuple[int, int]]) -> None:
     with place.open() as matrix:
         assert (matrix.rows, matrix.width) == MATRIX.shape
         for start, stop in cuts:
@@ -44,9 +44,9 @@ def test_nothing_is_unpickled(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", [np.zeros(4, np.float32), np.zeros((4, 4), np.int64), np.asfortranarray(MATRIX)])
-def test_only_matrices_of_floats_by_rows(tmp_path: Path, wrong: np.ndarray) -> None:  # type: ignore[type-arg]
+def test_only_row_major_matrices_of_floats_are_read(tmp_path: Path, wrong: np.ndarray) -> None:  # type: ignore[type-arg]
     np.save(tmp_path / "a.npy", wrong)
-    with pytest.raises(NpyError, match="not a matrix of floats"), MatrixFile(str(tmp_path / "a.npy")).open():
+    with pytest.raises(NpyError, match="not a row-major matrix of floats"), MatrixFile(str(tmp_path / "a.npy")).open():
         pass
 
 
@@ -58,7 +58,7 @@ def test_a_file_that_was_cut_off(tmp_path: Path) -> None:
         matrix.read(90, 100)
 
 
-def test_what_an_archive_has_is_told(tmp_path: Path) -> None:
+def test_a_missing_member_error_lists_the_members(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", b32_img=MATRIX)
     place = MatrixFile(str(tmp_path / "a.npz"), "l14_img")
     with pytest.raises(NpyError, match="has no l14_img; it has b32_img"), place.open():
