@@ -1,16 +1,16 @@
-"""The record of media and their frames against loops: pooling, padding, joining, similarity."""
+"""Media vectors compared with loops: pooling, padding, concatenation, similarity."""
 
 import numpy as np
 import pytest
 
-from auditor.vectors import MediaVectors, concatenate, from_frames, mean_over_frames
-from tests.support.pairs import unit
+from auditor.vectors import MediaVectors, average_frames, build_media_vectors, concatenate_media
+from tests.support.pairs import normalize_rows
 
 DIM = 8
 
 
 def frames_of(counts: list[int], seed: int = 0) -> np.ndarray:
-    return unit(np.random.default_rng(seed).normal(size=(sum(counts), DIM)))
+    return normalize_rows(np.random.default_rng(seed).normal(size=(sum(counts), DIM)))
 
 
 def naive(media: MediaVectors, medium: int, caption: np.ndarray) -> float:
@@ -20,33 +20,33 @@ def naive(media: MediaVectors, medium: int, caption: np.ndarray) -> float:
     return (whole + max(float(frame @ caption) for frame in media.frames[medium][media.mask[medium]])) / 2
 
 
-def test_a_mediums_vector_is_the_normalised_mean_of_its_frames() -> None:
+def test_a_mediums_vector_is_the_normalized_mean_of_its_frames() -> None:
     counts = [3, 1, 5]
     flat = frames_of(counts)
-    media = from_frames(flat, np.array(counts), keep=True)
+    media = build_media_vectors(flat, np.array(counts), keep=True)
     assert media.frames is not None and media.mask is not None and media.frames.shape == (3, 5, DIM)
     for medium, own in enumerate(np.split(flat, np.cumsum(counts)[:-1])):
         mean = own.mean(axis=0)
         assert media.visual[medium] == pytest.approx(mean / np.linalg.norm(mean), abs=1e-6)
         assert np.array_equal(media.frames[medium][media.mask[medium]], own)
-        assert mean_over_frames(flat, np.array(counts))[medium] == pytest.approx(mean, abs=1e-6)
-    assert from_frames(flat, np.array(counts), keep=False).frames is None
-    assert len(from_frames(flat[:0], np.zeros(0, np.int64), keep=True)) == 0
+        assert average_frames(flat, np.array(counts))[medium] == pytest.approx(mean, abs=1e-6)
+    assert build_media_vectors(flat, np.array(counts), keep=False).frames is None
+    assert len(build_media_vectors(flat[:0], np.zeros(0, np.int64), keep=True)) == 0
 
 
-def test_images_and_videos_of_different_lengths_are_joined() -> None:
-    clips = from_frames(frames_of([2, 4]), np.array([2, 4]), keep=True)
-    longer = from_frames(frames_of([6], 1), np.array([6]), keep=True)
-    photos = from_frames(frames_of([1, 1], 2), np.array([1, 1]), keep=False)
+def test_images_and_videos_of_different_lengths_are_concatenated() -> None:
+    clips = build_media_vectors(frames_of([2, 4]), np.array([2, 4]), keep=True)
+    longer = build_media_vectors(frames_of([6], 1), np.array([6]), keep=True)
+    photos = build_media_vectors(frames_of([1, 1], 2), np.array([1, 1]), keep=False)
     parts = [clips, photos, longer]
-    together = concatenate(parts)
+    together = concatenate_media(parts)
     captions = frames_of([7], 3)
     expected = [[naive(part, medium, c) for c in captions] for part in parts for medium in range(len(part))]
     assert together.similarity(captions) == pytest.approx(np.array(expected), abs=1e-6)
     assert together.own_similarity(captions[:5]) == pytest.approx(np.diag(np.array(expected)[:, :5]), abs=1e-6)
     chosen = np.array([4, 0])
     assert together.take(chosen).similarity(captions) == pytest.approx(np.array(expected)[chosen], abs=1e-6)
-    assert concatenate([photos, photos]).frames is None
+    assert concatenate_media([photos, photos]).frames is None
 
 
 def test_frames_come_with_their_mask() -> None:

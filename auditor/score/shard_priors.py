@@ -48,7 +48,7 @@ def compute_priors(names: Sequence[str], counts: npt.NDArray[np.int64]) -> dict[
         return {}
     counts, rows = counts[filled], rows[filled]
     events = counts @ logistic(odds)
-    shares, typical = estimate_group_shares([names[shard] for shard in filled], events, rows)
+    shares, typical = estimate_group_shares([names[shard] for shard in filled.tolist()], events, rows)
     corpus_odds = compute_log_odds(np.array([float(events.sum() / rows.sum())]))
     shifts = (compute_log_odds(estimate_shard_shares(counts, odds, rows)) - corpus_odds).tolist()
     outliers = [(share.group, shift) for share, shift in zip(shares, shifts, strict=True) if share.stands_out(typical)]

@@ -1,4 +1,4 @@
-"""Timed captions from corpus to columns: a row for each, frames of its span, bad spans told, shifts found."""
+"""Timed captions from corpus to columns: a row and frames for each span, bad spans are reported, shifts are found."""
 
 import dataclasses
 import json
@@ -14,14 +14,12 @@ from auditor import Audit
 from auditor.audit_folder.embeddings import find_medium_starts, read_embeddings
 from auditor.audit_folder.folder import Folder
 from auditor.run.audit_config import AuditConfig
-from auditor.run.rescore import rescore
 from auditor.run.run_audit import run_audit
-from auditor.run.verify import verify
-from auditor.score.score_config import ScoreConfig
+from auditor.run.verify import verify_audit
 from auditor.sweep.sweep_config import SweepConfig
 from tests.support.clips import make_numbered_clip
-from tests.support.corpora import caption, write_tar
-from tests.support.timed import LATE, SCENE, timed_corpus
+from tests.support.corpora import make_caption, write_tar
+from tests.support.timed import SCENE_SECONDS, SHIFT_SECONDS, write_timed_corpus
 
 SPANS = [(0.0, 1.0), (0.0, 1.0), (1.0, 3.0), (2.0, 4.0), (3.0, 3.0), (9.0, 12.0), (2.5, 1.0)]
 
@@ -35,14 +33,14 @@ def audited(corpus: Path, out: Path, model: str, **sweep: object) -> pa.Table:
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Video a has seven timed captions, four of them good; b a caption of the whole and one of a part; c none timed."""
+    """Video a has seven timed captions, four of them valid; b has an untimed and a timed caption; c has none timed."""
     made = tmp_path_factory.mktemp("timed") / "s.tar"
-    timed = [{"start": a, "end": b, "caption": caption(i)} for i, (a, b) in enumerate(SPANS)]
-    vtt = f"WEBVTT\n\n00:01.000 --> 00:02.000\n{caption(21)}\n"
+    timed = [{"start": a, "end": b, "caption": make_caption(i)} for i, (a, b) in enumerate(SPANS)]
+    vtt = f"WEBVTT\n\n00:01.000 --> 00:02.000\n{make_caption(21)}\n"
     members = {
         "a": {"mp4": make_numbered_clip("h264", "mp4", 100), "json": json.dumps({"segments": timed}).encode()},
-        "b": {"mp4": make_numbered_clip("h264", "mp4", 90), "txt": caption(20).encode(), "vtt": vtt.encode()},
-        "c": {"mp4": make_numbered_clip("h264", "mp4", 80), "txt": caption(30).encode()},
+        "b": {"mp4": make_numbered_clip("h264", "mp4", 90), "txt": make_caption(20).encode(), "vtt": vtt.encode()},
+        "c": {"mp4": make_numbered_clip("h264", "mp4", 80), "txt": make_caption(30).encode()},
         "d": {"mp4": b"not a video", "vtt": vtt.encode()},
     }
     return write_tar(made, members.items())
@@ -58,18 +56,18 @@ def test_a_row_for_each_caption_with_the_frames_of_its_span(corpus: Path, tmp_pa
     assert all(row["frames"] is None for row in found if row["status"] == "bad_span")
     assert all(row["frames"] == 4 and row["similarity"] is not None for row in found if row["status"] == "ok")
     stored = read_embeddings(Folder(tmp_path / "out"), "s")
-    assert stored.media_index.tolist() == [0, 0, 1, 2, 3, 4, 5]  # equal spans one after another share a medium
+    assert stored.media_index.tolist() == [0, 0, 1, 2, 3, 4, 5]  # consecutive equal spans share a medium
     assert find_medium_starts(stored.facts).sum() == len(stored.media)
     for when, (start, end) in zip(stored.times, SPANS[1:4], strict=False):
         assert all(start - 0.04 <= time <= end for time in when)
     with Audit(tmp_path / "out") as audit:
         assert audit.summary().rows == 11
-    assert {check.differs for check in verify(str(tmp_path / "out"), 20)} == {""}
+    assert {check.differs for check in verify_audit(str(tmp_path / "out"), 20)} == {""}
 
 
 def test_a_span_is_encoded_as_a_clip_cut_from_it(corpus: Path, tmp_path: Path, random_model: str) -> None:
     audited(corpus, tmp_path / "out", random_model, context=0.0)
-    alone = {"key": {"mp4": make_numbered_clip("h264", "mp4", 80), "txt": caption(30).encode()}}
+    alone = {"key": {"mp4": make_numbered_clip("h264", "mp4", 80), "txt": make_caption(30).encode()}}
     segments = [{"start": 0, "end": 3.2, "caption": "all of it again"}]
     whole = {"key": {**alone["key"], "json": json.dumps({"segments": segments}).encode()}}
     for name, members in (("alone", alone), ("whole", whole)):
@@ -80,9 +78,9 @@ def test_a_span_is_encoded_as_a_clip_cut_from_it(corpus: Path, tmp_path: Path, r
 
 
 def test_a_shift_is_found_end_to_end(tmp_path: Path, random_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    corpus = timed_corpus(tmp_path, monkeypatch, shifts=[LATE])
+    corpus = write_timed_corpus(tmp_path, monkeypatch, shifts=[SHIFT_SECONDS])
     found = audited(corpus, tmp_path / "out", random_model).to_pylist()
-    length, late = SCENE, LATE
+    length, late = SCENE_SECONDS, SHIFT_SECONDS
     usable = [row for row in found if row["status"] == "ok"]
     assert len(usable) == 10 and [row["status"] for row in found[:2]] == ["bad_span"] * 2  # they begin before the video
     assert [row["time_shift"] for row in usable] == [pytest.approx(late, abs=0.5)] * 10
@@ -97,23 +95,8 @@ def test_a_shift_is_found_end_to_end(tmp_path: Path, random_model: str, monkeypa
     assert np.mean(np.array(overlap) >= 0.5) >= 0.8, overlap
 
 
-def test_an_audit_from_before_spans_is_scored_again(corpus: Path, tmp_path: Path, random_model: str) -> None:
-    import pyarrow.parquet as pq
-
-    audited(corpus, tmp_path / "out", random_model)
-    file = tmp_path / "out" / "embeddings" / "s.parquet"
-    table = pq.read_table(file)
-    old = table.filter(pa.array([key == "c" for key in table["key"].to_pylist()]))
-    added = ["start", "end", "decoder", "frame_rate", "audio", "context_embeddings", "context_times"]
-    pq.write_table(old.drop_columns(added), file)
-    rescore(str(tmp_path / "out"), None, ScoreConfig(), quiet=True)
-    with Audit(tmp_path / "out") as audit:
-        (row,) = audit.sql("SELECT * FROM samples").to_pylist()
-    assert row["similarity"] is not None and row["start"] is None
-
-
 def test_kept_segments_are_exported_with_their_spans(corpus: Path, tmp_path: Path, random_model: str) -> None:
-    """The shards that come out, audited again, have the kept rows and no others, with the same frames."""
+    """An audit of the exported shards has exactly the kept rows, with the same frames."""
     table = audited(corpus, tmp_path / "out", random_model)
     with Audit(tmp_path / "out") as audit:
         kept = audit.keep(where="caption_index <> 1 OR key <> 'a'")
@@ -126,8 +109,8 @@ def test_kept_segments_are_exported_with_their_spans(corpus: Path, tmp_path: Pat
     assert [[row[name] for name in columns] for row in again] == [[row[name] for name in columns] for row in wanted]
 
 
-def test_a_dataset_of_what_is_kept_has_its_spans(corpus: Path, tmp_path: Path, random_model: str) -> None:
-    """`to_datasets`, audited again, gives the kept rows: captions of spans, and of whole videos."""
+def test_a_dataset_of_kept_rows_has_their_spans(corpus: Path, tmp_path: Path, random_model: str) -> None:
+    """An audit of the output of `to_datasets` has the kept rows: captions of spans and of whole videos."""
     table = audited(corpus, tmp_path / "out", random_model)
     with Audit(tmp_path / "out") as audit:
         audit.keep(where="caption_index <> 1 OR key <> 'a'").to_datasets(tmp_path / "data")
@@ -138,13 +121,13 @@ def test_a_dataset_of_what_is_kept_has_its_spans(corpus: Path, tmp_path: Path, r
 
 
 def test_a_pipeline_of_ones_own_gets_the_kept_spans(corpus: Path, tmp_path: Path, random_model: str) -> None:
-    """`captions`, from a .json and from subtitles, decoded or not, gives what an export holds."""
+    """`captions`, from .json files and subtitles, decoded or not, gives the captions of an export."""
     audited(corpus, tmp_path / "out", random_model)
     with Audit(tmp_path / "out") as audit:
         kept = audit.keep(where="caption_index IN (0, 2) AND key = 'a' OR key = 'b' AND caption_index = 1")
         keep, exported = kept.captions(), {one["__key__"]: one for one in kept.samples()}
         (whole,) = audit.keep(where="key = 'b' AND caption_index = 0").samples()
-    assert json.loads(whole["json"]) == {"captions": [caption(20)], "segments": []} and "vtt" not in whole
+    assert json.loads(whole["json"]) == {"captions": [make_caption(20)], "segments": []} and "vtt" not in whole
     raw: dict[str, dict[str, Any]] = {}
     with tarfile.open(corpus) as tar:
         for member in tar.getmembers():

@@ -1,4 +1,4 @@
-"""The map: every usable row has its place among the sample, and what is kept is used again."""
+"""The map: every usable row is placed among the sample, and a stored layout is reused."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.side_files import read_topics
 from auditor.score import corpus_map
 from auditor.score.statistics import map_layout
-from tests.support.planted import invented, words, write_planted
+from tests.support.planted import make_captions, make_embeddings, write_planted
 
 PLACES = ("map_x", "map_y", "map_text_x", "map_text_y")
 
@@ -18,14 +18,14 @@ PLACES = ("map_x", "map_y", "map_text_x", "map_text_y")
 @pytest.fixture(scope="module")
 def audit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("map") / "audit"
-    write_planted(folder, *invented(90), shards=2, captions=words(90), broken=[5])
+    write_planted(folder, *make_embeddings(90), shards=2, captions=make_captions(90), broken=[5])
     return folder
 
 
 def test_usable_rows_lie_where_the_layout_places_them(audit: Path) -> None:
     rows = Audit(audit).sql(f"SELECT key, status, {', '.join(PLACES)} FROM samples ORDER BY key").to_pylist()
     assert [row["key"] for row in rows if row["map_x"] is None] == [row["key"] for row in rows if row["status"] != "ok"]
-    media, _ = invented(90)
+    media, _ = make_embeddings(90)
     usable = [i for i in range(90) if rows[i]["status"] == "ok"]
     fitted = map_layout.fit_layout(media[usable].astype(np.float16).astype(np.float32))
     naive = fitted.place(media[usable].astype(np.float16).astype(np.float32))
@@ -39,7 +39,7 @@ def distances(position: np.ndarray) -> np.ndarray:
     return np.linalg.norm(position[:, None] - position[None], axis=-1)
 
 
-def test_a_map_that_is_kept_is_used_again(audit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stored_map_is_reused(audit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Folder(audit)
     pairs = [one for kind in ("image",) if (one := draw(folder, kind))]
     kept = corpus_map.fit_map(folder, pairs, 0, keep=False)

@@ -1,4 +1,4 @@
-"""The search on disk: equal to the one in memory, in any order of work, with many cells, and the best one kept."""
+"""The search on disk: equal to the one in memory, in any order of work, with many cells; the best medium is kept."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -36,6 +36,8 @@ def write_shards(folder: Folder, visual: Floats, digests: Sequence[str]) -> list
             "media_digest": pa.array(digest),
             "status": ["ok" if ok else "corrupt" for ok in present],
             "caption_index": pa.array(np.zeros(rows, np.int32)),
+            "start": pa.nulls(rows, pa.float64()),
+            "end": pa.nulls(rows, pa.float64()),
             "width": pa.array(np.arange(rows, dtype=np.int32)),
             "height": pa.array(np.ones(rows, np.int32)),
             "media_size": pa.array(-np.arange(rows, dtype=np.int64)),
@@ -49,15 +51,15 @@ def write_shards(folder: Folder, visual: Floats, digests: Sequence[str]) -> list
 def uids(folder: Folder) -> list[str]:
     tables = [folder.read_table(name_embeddings_file(str(number)), ["uid", "status"]) for number in range(SHARDS)]
     pairs = [zip(t["uid"].to_pylist(), t["status"].to_pylist(), strict=True) for t in tables]
-    return [uid for some in pairs for uid, status in some if status == "ok"]
+    return [uid for shard in pairs for uid, status in shard if status == "ok"]
 
 
-def found(folder: Folder) -> dict[str, str]:
+def read_all_duplicates(folder: Folder) -> dict[str, str]:
     return {k: v for number in range(SHARDS) for k, v in read_duplicates(folder, str(number)).items()}
 
 
 class ReversedEngine:
-    """Like a cluster: runs the items in another order and returns the results in theirs."""
+    """Like a cluster: processes the items in another order and returns the results in the given order."""
 
     def each(self, work: Callable[[Any], Any], items: Sequence[Any], /) -> Iterator[Any]:
         results = {index: work(item) for index, item in reversed(list(enumerate(items)))}
@@ -72,7 +74,7 @@ def media(count: int = SHARDS * MEDIA) -> tuple[Floats, list[str]]:
 
 
 @pytest.mark.parametrize("cells", [1, 12])
-def test_the_search_on_disk_is_the_one_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cells: int) -> None:
+def test_the_search_on_disk_equals_that_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cells: int) -> None:
     monkeypatch.setattr(duplicate_search, "choose_cell_count", lambda media: cells)
     monkeypatch.setattr(duplicate_search, "MEDIA_TOGETHER", 150)
     monkeypatch.setattr(duplicate_search, "GROUP_BYTES", 20_000)
@@ -82,8 +84,8 @@ def test_the_search_on_disk_is_the_one_in_memory(tmp_path: Path, monkeypatch: py
     count = search_duplicates(folder, counts, engine=ReversedEngine())
     first = group_duplicates(visual, number_digests(digests))
     names = uids(folder)
-    assert found(folder) == {names[i]: names[j] for i, j in enumerate(first.tolist()) if i != j}
-    assert count == len(found(folder)) >= 90
+    assert read_all_duplicates(folder) == {names[i]: names[j] for i, j in enumerate(first.tolist()) if i != j}
+    assert count == len(read_all_duplicates(folder)) >= 90
     assert folder.names("duplicates/sorted", ".parquet") == []
 
 
@@ -92,33 +94,33 @@ def test_the_best_of_a_group_stays(tmp_path: Path) -> None:
     visual, digests = media()
     counts = write_shards(folder, visual, digests)
     search_duplicates(folder, counts, best="first")
-    plain = found(folder)
+    plain = read_all_duplicates(folder)
     search_duplicates(folder, counts, best="pixels")
-    largest = found(folder)
+    largest = read_all_duplicates(folder)
     search_duplicates(folder, counts, best="media_size")
-    smallest_row = found(folder)
+    smallest_row = read_all_duplicates(folder)
     row = {uid: int(uid.split("-")[1]) for uid in uids(folder)}
     assert all(row[kept] >= row[uid] for uid, kept in largest.items())  # the wider picture
     assert all(row[kept] <= row[uid] for uid, kept in smallest_row.items())  # the larger file
     assert {frozenset(pair) for pair in plain.items()} == {frozenset(pair) for pair in largest.items()}
 
 
-def test_the_best_by_any_column_stays_and_what_has_no_value_is_the_worst(tmp_path: Path) -> None:
+def test_the_best_by_any_column_is_kept_and_a_missing_value_is_worst(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     visual, digests = media()
     search_duplicates(folder, write_shards(folder, visual, digests), best="sharpness")
     worth = {uid: -1 if row % 2 else row for uid in uids(folder) for row in [int(uid.split("-")[1])]}
-    assert all(worth[kept] >= worth[uid] for uid, kept in found(folder).items())
-    assert any(worth[uid] < 0 < worth[kept] for uid, kept in found(folder).items())
+    assert all(worth[kept] >= worth[uid] for uid, kept in read_all_duplicates(folder).items())
+    assert any(worth[uid] < 0 < worth[kept] for uid, kept in read_all_duplicates(folder).items())
 
 
-def test_a_column_that_nobody_can_choose_by_is_one_line() -> None:
+def test_an_unsuitable_column_is_an_error_of_one_line() -> None:
     for column in ("p_mismatch", "key", "nonsense"):
-        with pytest.raises(AuditorError, match=f"not by '{column}'"):
+        with pytest.raises(AuditorError, match=f"takes one of .*, not '{column}'"):
             ScoreConfig(keep_duplicate=column)
 
 
-def test_a_shard_without_duplicates_has_no_file_and_old_ones_go(tmp_path: Path) -> None:
+def test_a_shard_without_duplicates_has_no_file_and_old_files_are_removed(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     visual, digests = media()
     counts = write_shards(folder, visual, digests)

@@ -1,4 +1,4 @@
-"""Shares of groups: shrunk, with intervals; bad ones stand out and no others do."""
+"""Shares of groups: shrunk, with intervals; only bad groups are outliers."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def test_bad_shards_stand_out_and_no_others() -> None:
         assert [share.group for share in found if share.stands_out(usual)] == ["3", "17"]
 
 
-def test_small_groups_are_shrunk_towards_the_whole() -> None:
+def test_small_groups_are_shrunk_toward_the_overall_share() -> None:
     events, rows = np.array([2.0, 20.0, 30.0, 25.0]), np.array([2.0, 1000.0, 1000.0, 1000.0])
     found, _ = estimate_group_shares(list("abcd"), events, rows)
     assert found[0].share < 0.5 and found[1].share == pytest.approx(0.02, abs=0.01)
@@ -33,7 +33,7 @@ def test_intervals_cover_the_truth() -> None:
     assert 0.85 <= inside <= 0.95
 
 
-def test_the_prior_is_strong_where_groups_are_alike() -> None:
+def test_the_prior_is_strong_if_groups_are_alike() -> None:
     rows = np.full(100, 200.0)
     generator = np.random.default_rng(2)
     alike = generator.binomial(200, 0.1, 100).astype(float)

@@ -1,4 +1,4 @@
-"""Shards full of mismatches make their pairs likelier mismatched; where noise is spread evenly nothing changes."""
+"""Shard priors: pairs of shards with many mismatches are more likely mismatched; evenly spread noise has no effect."""
 
 from pathlib import Path
 
@@ -19,14 +19,14 @@ from auditor.score.shard_priors import (
     shift_log_odds,
 )
 from auditor.score.statistics.mismatch import compute_log_odds
-from tests.support.planted import CONFIG, invented, write_planted
+from tests.support.planted import CONFIG, make_embeddings, write_planted
 
 SHARDS, ROWS = 20, 100
 NAMES = [f"{i:05d}" for i in range(SHARDS)]
 
 
 def drawn(rates: npt.NDArray[np.float64], seed: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """p of the pairs of shards with these shares of mismatches, by the share of the whole, and which are mismatched."""
+    """p of the pairs of shards with these shares of mismatches, under the overall share, and which are mismatched."""
     generator = np.random.default_rng(seed)
     bad = generator.random((SHARDS, ROWS)) < rates[:, None]
     score = generator.normal(size=bad.shape) + np.where(bad, 0, 2.5)
@@ -37,7 +37,7 @@ def counted(p: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
     return np.stack([np.histogram(np.clip(compute_log_odds(row), EDGES[0], EDGES[-1]), EDGES)[0] for row in p])
 
 
-def test_fewer_decisions_are_wrong_where_noise_sits_in_few_shards() -> None:
+def test_fewer_decisions_are_wrong_if_few_shards_have_the_noise() -> None:
     rates = np.where(np.arange(SHARDS) < 3, 0.4, 0.02)
     before = after = named = 0
     for seed in range(10):
@@ -51,7 +51,7 @@ def test_fewer_decisions_are_wrong_where_noise_sits_in_few_shards() -> None:
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.02, 0.2])
-def test_nothing_changes_where_noise_is_spread_evenly(rate: float) -> None:
+def test_nothing_changes_if_noise_is_spread_evenly(rate: float) -> None:
     assert all(compute_priors(NAMES, counted(drawn(np.full(SHARDS, rate), seed)[0])) == {} for seed in range(10))
 
 
@@ -64,21 +64,21 @@ def test_the_share_of_a_shard_is_close_to_the_truth() -> None:
     assert np.abs(found - bad.mean(axis=1)).sum() < np.abs(p.mean(axis=1) - bad.mean(axis=1)).sum()
 
 
-def test_what_is_certain_stays_so() -> None:
+def test_certain_probabilities_do_not_change() -> None:
     assert shift_log_odds(np.array([0, 0.5, 1], np.float32), 2.0).tolist() == [0, pytest.approx(0.8808, abs=1e-4), 1]
 
 
-def test_too_few_shards_have_no_usual_one() -> None:
+def test_too_few_shards_have_no_priors() -> None:
     assert compute_priors(NAMES[:2], counted(drawn(np.full(SHARDS, 0.2), 0)[0])[:2]) == {}
 
 
 def test_scoring_takes_the_shard_into_account(tmp_path: Path) -> None:
-    """Through the whole pass: the manifest says so, p rises in the bad shard only and stays a function of the score."""
+    """End to end: the manifest lists the shard, p rises only in that shard and remains a function of the score."""
     generator = np.random.default_rng(0)
     source = np.arange(1200)
     noisy = generator.choice(np.arange(200, 400), 80, replace=False)
     source[noisy] = np.roll(noisy, 1)
-    write_planted(tmp_path, *invented(1200, 8, noise=2.2), shards=6, source=source)
+    write_planted(tmp_path, *make_embeddings(1200, 8, noise=2.2), shards=6, source=source)
     sql = "SELECT shard, p_mismatch, mismatch_score FROM samples ORDER BY uid"
     before = Audit(tmp_path).sql(sql)
     rescore(str(tmp_path), None, CONFIG, quiet=True)

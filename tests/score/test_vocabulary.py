@@ -1,4 +1,4 @@
-"""Words of a corpus: encoded once for a model, kept with the audit, and left out where there is no tower."""
+"""Vocabulary of a corpus: encoded once per model, stored with the audit, and omitted without an encoder."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,18 +8,18 @@ import numpy as np
 from auditor.audit_folder.folder import Folder
 from auditor.score.vocabulary import FILE, load_vocabulary
 from auditor.vectors import Floats
-from tests.support.pairs import unit
+from tests.support.pairs import normalize_rows
 
 
 class Tower:
-    """Encodes texts by their letters, and remembers which."""
+    """Encodes texts by their letters and records them."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
 
     def __call__(self, texts: Sequence[str]) -> Floats:
         self.asked += texts
-        return unit(np.array([[text.count(letter) + 0.1 for letter in "abcdefgo"] for text in texts]))
+        return normalize_rows(np.array([[text.count(letter) + 0.1 for letter in "abcdefgo"] for text in texts]))
 
 
 def test_words_are_encoded_once_for_a_model(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_words_are_encoded_once_for_a_model(tmp_path: Path) -> None:
     assert tower.asked[3:] == ["a dog"]
 
 
-def test_without_a_tower_only_what_was_kept_for_the_model_is_used(tmp_path: Path) -> None:
+def test_without_an_encoder_only_stored_words_of_the_model_are_used(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     assert load_vocabulary(folder, ["dog"], "model-1", None) is None
     load_vocabulary(folder, ["dog"], "model-1", Tower(), keep=False)

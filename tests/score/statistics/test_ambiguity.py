@@ -1,4 +1,4 @@
-"""Ambiguity is not mismatch: vague captions fit more of the corpus, swapped ones do not; default thresholds."""
+"""Ambiguity is not mismatch: vague captions fit more of the corpus, swapped captions do not; default thresholds."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from auditor.score.statistics.mismatch import fit_mismatch
 from auditor.score.statistics.mismatch_statistic import compute_statistic
 from auditor.score.statistics.rivals import PairMeasures, ReferenceSample, measure_pairs
 from auditor.vectors import MediaVectors
-from tests.support.pairs import planted, unit
+from tests.support.pairs import make_planted_pairs, normalize_rows
 
 
 def measures_of(ref: ReferenceSample, text: np.ndarray | None = None) -> PairMeasures:
@@ -30,36 +30,36 @@ def p_mismatch(ref: ReferenceSample) -> np.ndarray:
 
 
 def sorts(vague: int = 0) -> ReferenceSample:
-    """200 media of 20 sorts, each caption naming its sort and something of its own; some captions name four sorts."""
+    """200 media of 20 classes; each caption names its class and a detail; vague captions name four classes."""
     generator = np.random.default_rng(0)
     of = np.repeat(np.eye(20), 10, axis=0)
-    visual = unit(of + 0.06 * generator.normal(size=of.shape))
-    text = unit(visual + 0.05 * generator.normal(size=of.shape))
-    text[:vague] = unit(np.eye(20)[:4].sum(axis=0))
+    visual = normalize_rows(of + 0.06 * generator.normal(size=of.shape))
+    text = normalize_rows(visual + 0.05 * generator.normal(size=of.shape))
+    text[:vague] = normalize_rows(np.eye(20)[:4].sum(axis=0))
     return ReferenceSample(MediaVectors(visual), text, np.arange(200), 20.0)
 
 
 def test_a_caption_of_several_sorts_fits_more_of_the_corpus() -> None:
     clear, vague = measures_of(sorts()).matches_text[:20], measures_of(sorts(20)).matches_text[:20]
     assert (vague > clear).all()
-    assert 10 < np.median(vague) < 60  # four sorts are 40 media
+    assert 10 < np.median(vague) < 60  # four classes are 40 media
 
 
 def test_swapping_captions_leaves_ambiguity_and_raises_p_mismatch() -> None:
-    ref = planted(400, 0.0, seed=2).reference
+    ref = make_planted_pairs(400, 0.0, seed=2).reference
     swapped = np.arange(400)
     swapped[:80] = np.roll(swapped[:80], 1)
     mixed = ReferenceSample(ref.media, ref.text[swapped], ref.group, ref.scale)
     before, after = measures_of(ref), measures_of(mixed)
     assert np.allclose(before.matches_text[swapped], after.matches_text, rtol=1e-3)
     assert np.allclose(before.matches_visual, after.matches_visual, rtol=1e-3)
-    # what is a hub depends a little on who is paired with whom
+    # the hubs depend slightly on the pairing
     assert np.corrcoef(before.entropy_text[swapped], after.entropy_text)[0, 1] > 0.95
     p = p_mismatch(mixed)
     assert p[:80].mean() > 0.8 and p[80:].mean() < 0.1
 
 
-def test_a_share_that_is_asked_for_is_flagged() -> None:
+def test_the_requested_share_is_flagged() -> None:
     found = measures_of(sorts(vague=8))
     bits = np.full(200, 20.0, np.float32)
     scale = AmbiguityScale.fit(found, bits)
@@ -76,8 +76,8 @@ def test_no_pairs_give_no_thresholds() -> None:
     assert compute_absolute_thresholds({}, {})["ambiguous_text"] is None
 
 
-def test_a_caption_that_says_little_is_ambiguous_whatever_the_encoder_thinks() -> None:
-    found = measures_of(planted(200, 0.0).reference)
+def test_an_uninformative_caption_is_ambiguous_whatever_its_embedding() -> None:
+    found = measures_of(make_planted_pairs(200, 0.0).reference)
     captions = [f"a brown dog number{i % 40} catches the frisbee in park{i % 25}" for i in range(200)]
     captions[:10] = ["A dog"] * 10
     frequencies = WordFrequencies.count(captions)
@@ -96,8 +96,8 @@ SIGHTS = [
 ]
 
 
-def test_words_that_most_captions_hold_say_little_however_many_they_are() -> None:
-    """Once such words counted as unknown ones, which say most."""
+def test_frequent_words_carry_little_information_however_many_they_are() -> None:
+    """Regression test: such words used to count as unknown words, which are the most informative."""
     captions = ["a photo of something"] * 96 + SIGHTS[:32]
     frequencies = WordFrequencies.count(captions)
     share = frequencies.share(captions)
@@ -122,14 +122,14 @@ def test_a_caption_without_words_says_nothing_but_other_scripts_have_no_share() 
     assert np.isnan(shares[2]) and shares[3] < 0.01
 
 
-def test_cuts_grow_with_the_corpus_and_are_never_a_handful() -> None:
+def test_thresholds_grow_with_the_corpus_and_have_a_minimum() -> None:
     cuts = compute_absolute_thresholds({"image": 1000, "video": 20}, {"image": 5000, "video": 20})
     assert cuts["ambiguous_text"] == {"image": 200, "video": 10} and cuts["ambiguous_visual"]["image"] == 1000
     assert cuts["caption_share"] == 0.01 and compute_absolute_thresholds({}, {"image": 100})["caption_share"] == 0.1
 
 
 def test_captions_without_words_change_nothing() -> None:
-    found = measures_of(planted(50, 0.0).reference)
+    found = measures_of(make_planted_pairs(50, 0.0).reference)
     for captions in (["一只狗在公园里接飞盘"] * 50, [""] * 50, ["123 !?"] * 50):
         bits = WordFrequencies.count(captions).bits(captions)
         scale = AmbiguityScale.fit(found, bits)
@@ -137,7 +137,7 @@ def test_captions_without_words_change_nothing() -> None:
 
 
 def test_real_captions_that_fit_much_of_the_corpus_find_their_photo_less_often(shared: Path) -> None:
-    """What the flag is for. (Cutting captions to 'A man' moves neither u nor this count: see the benchmark.)"""
+    """The purpose of the flag. (Shortening captions to 'A man' changes neither u nor this count: see the benchmark.)"""
     pytest.importorskip("torch")
     from tests.bench.flickr8k import load_photos
 
@@ -150,7 +150,7 @@ def test_real_captions_that_fit_much_of_the_corpus_find_their_photo_less_often(s
 
 
 def test_on_real_photos_swapping_captions_moves_p_mismatch_and_no_uncertainty(shared: Path) -> None:
-    """u looks at one side at a time: a swapped caption keeps its u, its photo keeps its own, only the pair changes."""
+    """u depends on one side only: a swapped caption and its photo keep their u; only the pair changes."""
     torch = pytest.importorskip("torch")
     from model.fit_prototypes import fit_prototypes
     from model.prototypes import HeadConfig
@@ -172,4 +172,4 @@ def test_on_real_photos_swapping_captions_moves_p_mismatch_and_no_uncertainty(sh
     strayed = photos.media[swapped] != photos.media
     assert p[strayed].mean() > 0.6
     assert p[~strayed].mean() < 0.15
-    assert abs(np.corrcoef(after, strayed)[0, 1]) < 0.1  # u knows nothing of the swap
+    assert abs(np.corrcoef(after, strayed)[0, 1]) < 0.1  # u is independent of the swap

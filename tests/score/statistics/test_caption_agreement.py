@@ -1,4 +1,4 @@
-"""The nearest media of a pool, by hand and as `NeighborPool.find_nearest` finds them."""
+"""`NeighborPool.find_nearest` compared with a naive search."""
 
 import numpy as np
 import pytest
@@ -33,6 +33,6 @@ def test_the_nearest_of_other_groups(rows: int, groups: int) -> None:
         assert found == pytest.approx({at: w for at, w in expected.items() if w}, rel=1e-4)
 
 
-def test_nobody_has_no_neighbours() -> None:
+def test_no_media_have_no_neighbors() -> None:
     near = pool(5, 5).find_nearest(np.zeros((0, 24), np.float32), np.zeros(0, np.int64))
     assert near.rows.shape == (0, 5)

@@ -1,4 +1,4 @@
-"""Shifts in time and true spans, planted in similarities that are as noisy as an encoder's."""
+"""Time shifts and true spans, planted in similarities as noisy as an encoder's."""
 
 import itertools
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ Video = tuple[Floats, list[float], list[tuple[float, float]], list[tuple[float, 
 
 
 def video(seed: int, shift: float, captions: int = 20, signal: float = 1.0) -> Video:
-    """Similarities, times, given spans and true ones: scenes of 3 to 8 s, captions `shift` seconds too early.
+    """Similarities, times, given spans and true spans: scenes of 3 to 8 s, captions `shift` seconds too early.
 
     The similarity of a right frame is one standard deviation of the others above them.
     """
@@ -48,18 +48,18 @@ def test_planted_shifts_are_found_within_half_a_step() -> None:
     assert np.mean(hits) >= 0.95, hits
 
 
-def test_no_shift_is_reported_where_there_is_none() -> None:
+def test_no_shift_is_reported_for_videos_in_sync() -> None:
     aligned = [find_shift(*video(seed, 0.0)[:3]) for seed in range(100)]
     assert np.mean([one is not None and one.p <= 0.01 and abs(one.shift) > 0.25 for one in aligned]) < 0.02
 
 
-def test_chance_is_called_chance() -> None:
-    """Captions that have nothing to do with the frames: p is uniform."""
+def test_p_is_uniform_under_the_null() -> None:
+    """Captions that are independent of the frames."""
     p = [one.p for seed in range(100) if (one := find_shift(*video(seed, 0.0, signal=0.0)[:3])) is not None]
     assert 0.35 < np.mean(p) < 0.65 and np.mean(np.array(p) <= 0.05) <= 0.11
 
 
-def test_the_chance_is_found_with_as_few_permutations_as_it_takes() -> None:
+def test_the_p_value_takes_only_as_many_permutations_as_needed() -> None:
     drawn: list[float] = []
 
     def permuted() -> Iterator[float]:
@@ -74,7 +74,7 @@ def test_the_chance_is_found_with_as_few_permutations_as_it_takes() -> None:
     assert compute_sequential_p(1.0, permuted()) == 1 / (PERMUTATIONS + 1)
 
 
-def test_too_little_is_not_judged() -> None:
+def test_videos_with_few_captions_or_frames_have_no_shift() -> None:
     similarity, times, given, _ = video(0, 5.0)
     few = ENOUGH - 1
     assert find_shift(similarity[:few], times, given[:few]) is None

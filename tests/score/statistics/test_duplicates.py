@@ -1,4 +1,4 @@
-"""Groups of duplicates: by bytes, by embedding, in any order, and in cells as by brute force."""
+"""Groups of duplicates: by bytes and by embedding, in any order; cells give the same groups as brute force."""
 
 import numpy as np
 
@@ -11,16 +11,16 @@ from auditor.score.statistics.duplicates import (
 )
 from auditor.vectors import Floats, Ints
 from tests.support.duplicates import group_duplicates
-from tests.support.pairs import unit
+from tests.support.pairs import normalize_rows
 
 
 def corpus(count: int, copies: int, seed: int = 0, dim: int = 48) -> tuple[Floats, np.ndarray]:
-    """Clustered vectors, the last of them near copies of others; returns the sources of the copies too."""
+    """Clustered vectors, of which the last are near copies of others, and the sources of the copies."""
     generator = np.random.default_rng(seed)
     centres = generator.normal(size=(20, dim))
-    vectors = unit(centres[generator.integers(20, size=count)] + 1.2 * generator.normal(size=(count, dim)))
+    vectors = normalize_rows(centres[generator.integers(20, size=count)] + 1.2 * generator.normal(size=(count, dim)))
     source = generator.choice(count - copies, copies, replace=False)
-    vectors[-copies:] = unit(vectors[source] + 0.1 * unit(generator.normal(size=(copies, dim))))
+    vectors[-copies:] = normalize_rows(vectors[source] + 0.1 * normalize_rows(generator.normal(size=(copies, dim))))
     return vectors, source
 
 
@@ -32,7 +32,7 @@ def partition(first: np.ndarray) -> set[frozenset[int]]:
     return {frozenset(np.flatnonzero(first == group).tolist()) for group in np.unique(first)}
 
 
-def test_equal_bytes_are_one_whatever_their_vectors() -> None:
+def test_equal_bytes_are_one_group_whatever_their_vectors() -> None:
     marks = np.array([7, 8, 7, 1, 2, 8])
     assert group_duplicates(np.eye(6, dtype=np.float32), marks).tolist() == [0, 1, 0, 3, 4, 1]
 
@@ -77,12 +77,12 @@ def test_a_medium_is_at_home_once_and_a_guest_only_near_a_border() -> None:
     assert (cell[home] == (vectors @ cells.T).argmax(axis=1)).all()
     assert 0 < (~home).sum() < 3 * 2000
     tight = assign_cells(vectors, cells, 1.0)[2]
-    assert tight.sum() == len(tight)  # copies as near as can be lie in one cell
+    assert tight.sum() == len(tight)  # identical copies are in one cell
 
 
 def test_guests_meet_residents_but_not_each_other() -> None:
-    vectors = np.repeat(unit(np.ones((1, 8))), 4, axis=0) + np.eye(4, 8, dtype=np.float32) * 0.01
-    vectors = unit(vectors)
+    vectors = np.repeat(normalize_rows(np.ones((1, 8))), 4, axis=0) + np.eye(4, 8, dtype=np.float32) * 0.01
+    vectors = normalize_rows(vectors)
     home = np.array([True, False, False, False])
     assert group_cell(vectors, different(4), home, 0.99).tolist() == [0, 0, 0, 0]
     assert group_cell(vectors, different(4), np.zeros(4, bool), 0.99).tolist() == [0, 1, 2, 3]
@@ -94,13 +94,13 @@ def test_few_media_are_one_cell_and_many_are_many() -> None:
 
 
 def test_thousands_of_blank_images_are_one_group() -> None:
-    blank = np.repeat(unit(np.ones((1, 16))), 5000, axis=0)
+    blank = np.repeat(normalize_rows(np.ones((1, 16))), 5000, axis=0)
     assert not group_duplicates(blank, different(5000)).any()
 
 
 def test_a_model_with_a_narrow_cone_does_not_make_everything_a_copy() -> None:
     generator = np.random.default_rng(0)
-    cone = unit(10 * np.ones(32) + generator.normal(size=(200, 32)))  # all cosines near 0.99
+    cone = normalize_rows(10 * np.ones(32) + generator.normal(size=(200, 32)))  # all cosines near 0.99
     assert (cone @ cone.T).min() > 0.96
     assert estimate_copy_threshold(cone) > 0.999
     assert (group_duplicates(cone, different(200)) == np.arange(200)).all()

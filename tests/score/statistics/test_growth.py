@@ -1,4 +1,4 @@
-"""Drift of new rows: intervals hold what they promise, topics that only differ by chance do not count as changed."""
+"""Drift of new rows: intervals have their coverage, and random differences of topics do not count as changes."""
 
 import numpy as np
 
@@ -20,13 +20,13 @@ def test_a_difference_of_means_lies_in_its_interval_in_about_95_of_100_runs() ->
     assert clear / 400 <= 0.09
 
 
-def test_values_that_are_not_there_do_not_count() -> None:
+def test_missing_values_do_not_count() -> None:
     old = np.array([1, np.nan, 3], np.float32)
     found = compare_means("x", old, old + 1)
     assert (found.old, found.new, found.difference) == (2.0, 3.0, 1.0)
 
 
-def test_topics_differ_only_where_their_spread_does() -> None:
+def test_topics_differ_only_if_their_distribution_does() -> None:
     chance = np.random.default_rng(1)
     shares = np.array([0.4, 0.3, 0.2, 0.1])
     same = [

@@ -18,7 +18,7 @@ def purity(position: np.ndarray, cluster: np.ndarray, among: np.ndarray, among_c
     return float((among_cluster[near] == cluster[:, None]).mean())
 
 
-def test_what_is_alike_lies_together_and_new_vectors_join_their_like() -> None:
+def test_similar_vectors_lie_together_and_new_vectors_join_them() -> None:
     vectors, cluster = clustered()
     layout = fit_layout(vectors)
     assert purity(layout.position, cluster, layout.position, cluster) > 0.95
@@ -26,8 +26,8 @@ def test_what_is_alike_lies_together_and_new_vectors_join_their_like() -> None:
     assert purity(layout.place(others), of, layout.position, cluster) > 0.95
 
 
-def test_long_vectors_join_their_like_and_themselves() -> None:
-    """Beyond 128 numbers a vector is placed by its main ones."""
+def test_wide_vectors_join_similar_ones_and_themselves() -> None:
+    """Vectors of more than 128 dimensions are placed by their principal components."""
     turned = np.linalg.qr(np.random.default_rng(2).normal(size=(300, 300)))[0].astype(np.float32)
 
     def long(seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -58,7 +58,7 @@ def test_few_vectors_and_equal_ones_have_a_place(rows: int) -> None:
     assert np.isfinite(fit_layout(clustered(20)[0][:rows]).position).all()
 
 
-def test_neighbours_are_the_nearest_and_never_oneself() -> None:
+def test_neighbors_are_the_nearest_and_never_the_vector_itself() -> None:
     vectors, _ = clustered(300)
     near, _ = find_nearest_others(vectors, 7)
     similarity = vectors @ vectors.T

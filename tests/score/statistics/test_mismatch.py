@@ -1,4 +1,4 @@
-"""p_mismatch means what it says: calibrated, monotone, silent on clean corpora, honest on small ones."""
+"""p_mismatch is calibrated and monotone, near zero on clean corpora, and uncertain on small ones."""
 
 import json
 from pathlib import Path
@@ -10,11 +10,11 @@ from auditor.score.statistics.mismatch import MismatchModel, fit_isotonic, fit_m
 from auditor.score.statistics.mismatch_statistic import compute_statistic, draw_repairings
 from auditor.score.statistics.rivals import measure_pairs
 from tests.bench.mismatch_flickr8k import auroc, average_precision, calibration_error, mixture
-from tests.support.pairs import Planted, gap_pairs, planted
+from tests.support.pairs import PlantedPairs, make_gap_pairs, make_planted_pairs
 
 
-def fitted(corpus: Planted, **options: int) -> tuple[MismatchModel, np.ndarray, np.ndarray]:
-    """The model, and score and p of every pair."""
+def fitted(corpus: PlantedPairs, **options: int) -> tuple[MismatchModel, np.ndarray, np.ndarray]:
+    """The model, and the score and p of every pair."""
     ref = corpus.reference
     model = fit_mismatch(ref, **options)
     assert model is not None
@@ -26,7 +26,7 @@ def fitted(corpus: Planted, **options: int) -> tuple[MismatchModel, np.ndarray, 
 @pytest.mark.parametrize("rate", [0.05, 0.2, 0.4])
 @pytest.mark.parametrize("captions", [1, 5])
 def test_share_and_probabilities_are_right_for_planted_noise(rate: float, captions: int) -> None:
-    corpus = planted(2000 // captions, rate, seed=3, captions=captions)
+    corpus = make_planted_pairs(2000 // captions, rate, seed=3, captions=captions)
     model, score, p = fitted(corpus)
     assert abs(model.pi0 - rate) < 0.03
     assert model.pi0_low <= rate + 0.01 and model.pi0_high >= rate - 0.01
@@ -34,14 +34,14 @@ def test_share_and_probabilities_are_right_for_planted_noise(rate: float, captio
     assert auroc(score.astype(float), corpus.spoiled) > 0.99
 
 
-def test_a_clean_corpus_is_left_alone() -> None:
-    model, _, p = fitted(planted(2000, 0.0, seed=1))
+def test_a_clean_corpus_has_no_mismatches() -> None:
+    model, _, p = fitted(make_planted_pairs(2000, 0.0, seed=1))
     assert (p >= 0.5).mean() <= 0.005
     assert model.pi0 < 0.01 and 0 < model.pi0_high < 0.02
 
 
 def test_a_wholly_shuffled_corpus_is_wholly_mismatched() -> None:
-    model, _, p = fitted(planted(1000, 1.0, seed=2))
+    model, _, p = fitted(make_planted_pairs(1000, 1.0, seed=2))
     assert model.pi0 > 0.9
     assert p.mean() > 0.9
 
@@ -50,29 +50,29 @@ def test_the_interval_holds_the_truth_most_of_the_time_at_200_pairs() -> None:
     """A 90% interval over 40 corpora: fewer than 28 hits would happen once in ten thousand."""
     hits = 0
     for seed in range(40):
-        model, _, _ = fitted(planted(200, 0.2, seed=seed))
+        model, _, _ = fitted(make_planted_pairs(200, 0.2, seed=seed))
         hits += model.pi0_low <= 0.2 <= model.pi0_high
     assert hits >= 28
 
 
 def test_twenty_pairs_give_a_wide_interval_and_nineteen_none() -> None:
-    model, _, p = fitted(planted(20, 0.2, seed=4))
+    model, _, p = fitted(make_planted_pairs(20, 0.2, seed=4))
     assert 0 <= p.min() <= p.max() <= 1
     assert model.pi0_high - model.pi0_low > 0.1
-    assert fit_mismatch(planted(19, 0.2).reference) is None
-    assert fit_mismatch(planted(4, 0.0, captions=10).reference) is None  # many captions, too few media
+    assert fit_mismatch(make_planted_pairs(19, 0.2).reference) is None
+    assert fit_mismatch(make_planted_pairs(4, 0.0, captions=10).reference) is None  # many captions, too few media
 
 
 def test_p_falls_with_the_score() -> None:
-    model, _, _ = fitted(planted(500, 0.3))
+    model, _, _ = fitted(make_planted_pairs(500, 0.3))
     assert (np.diff(model.curve) <= 1e-12).all()
     assert (np.diff(model.score) > 0).all()
     assert model.p([-9.0])[0] == pytest.approx(1, abs=0.05) and model.p([9.0])[0] == pytest.approx(0, abs=0.01)
 
 
-def test_p_is_smooth_enough_to_choose_a_cut_by() -> None:
-    """Between any two cut-offs of the list there is another that removes other pairs, and no step is large."""
-    _, _, p = fitted(planted(2000, 0.1, noise=2.0))
+def test_p_is_smooth_enough_to_choose_a_threshold() -> None:
+    """Every threshold of the list removes a different set of pairs, and no step is large."""
+    _, _, p = fitted(make_planted_pairs(2000, 0.1, noise=2.0))
     removed = np.array([(p >= cut).mean() for cut in np.arange(0.1, 0.91, 0.05)])
     assert (np.diff(removed) < 0).all()
     assert -np.diff(removed).min() < 0.06
@@ -80,7 +80,7 @@ def test_p_is_smooth_enough_to_choose_a_cut_by() -> None:
 
 @pytest.mark.parametrize("noise", [1.0, 3.0])
 def test_never_below_the_cosine_across_a_modality_gap(noise: float) -> None:
-    corpus = gap_pairs(500, 0.2, seed=1, noise=noise)
+    corpus = make_gap_pairs(500, 0.2, seed=1, noise=noise)
     cosine = np.einsum("nd,nd->n", corpus.reference.visual, corpus.reference.text).astype(float)
     assert auroc(fitted(corpus)[1].astype(float), corpus.spoiled) > auroc(cosine, corpus.spoiled) + 0.02
 
@@ -92,11 +92,11 @@ def test_repairings_never_hit_the_own_group() -> None:
 
 
 def test_many_captions_of_each_medium_do_not_bias_the_share() -> None:
-    assert abs(fitted(planted(150, 0.3, seed=5, captions=10))[0].pi0 - 0.3) < 0.06
+    assert abs(fitted(make_planted_pairs(150, 0.3, seed=5, captions=10))[0].pi0 - 0.3) < 0.06
 
 
-def test_a_sample_of_a_larger_corpus_judges_the_rest() -> None:
-    corpus = planted(4000, 0.2, seed=6)
+def test_a_model_of_a_sample_holds_for_the_rest_of_the_corpus() -> None:
+    corpus = make_planted_pairs(4000, 0.2, seed=6)
     ref = corpus.reference
     rows = np.sort(np.random.default_rng(0).choice(4000, 800, replace=False))
     sample = ref.take(rows)
@@ -110,7 +110,7 @@ def test_a_sample_of_a_larger_corpus_judges_the_rest() -> None:
 
 
 def test_the_same_seed_gives_the_same_model_and_json_keeps_it() -> None:
-    corpus = planted(300, 0.2)
+    corpus = make_planted_pairs(300, 0.2)
     one, score, _ = fitted(corpus, seed=7)
     assert one.to_dict() == fitted(corpus, seed=7)[0].to_dict()
     again = MismatchModel.from_dict(json.loads(json.dumps(one.to_dict(), allow_nan=False)))
@@ -156,10 +156,10 @@ def test_real_photos(shared: Path) -> None:
     photos = load_photos(shared, limit=200)
     found = spoil(photos, "random", 0.2, 0)
     ref, spoiled = reference_of(found.photos), found.wrong
-    model, score, p = fitted(Planted(ref, spoiled))
+    model, score, p = fitted(PlantedPairs(ref, spoiled))
     cosine = np.einsum("nd,nd->n", ref.visual, ref.text).astype(float)
     assert auroc(score.astype(float), spoiled) > auroc(cosine, spoiled)
     assert abs(model.pi0 - 0.2) < 0.04
     assert calibration_error(p, spoiled) < 0.03
-    clean, _, untouched = fitted(Planted(reference_of(photos), spoiled))
+    clean, _, untouched = fitted(PlantedPairs(reference_of(photos), spoiled))
     assert clean.pi0 < 0.02 and (untouched >= 0.5).mean() <= 0.005

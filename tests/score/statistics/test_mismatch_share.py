@@ -16,7 +16,7 @@ from auditor.score.statistics.mismatch_share import (
 
 
 def draw_scores(share: float, count: int = 4000, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Counts of pairs, density of re-pairings and bins, of two overlapping normal densities."""
+    """Counts of pairs, null density and bin centers, for two overlapping normal densities."""
     generator = np.random.default_rng(seed)
     bad = round(share * count)
     scores = np.concatenate([generator.normal(0, 1, bad), generator.normal(3.5, 1.1, count - bad)])
@@ -41,7 +41,7 @@ def test_no_share_is_not_above_zero_and_a_share_is() -> None:
 
 
 def test_pairs_like_re_pairings_are_all_random_and_others_are_not() -> None:
-    """At the usual level one corpus in a hundred that is all random would not be called so."""
+    """The test has a level of 1%: one random corpus in a hundred is not recognized."""
     generator = np.random.default_rng(0)
     hits = 0
     for _ in range(20):
@@ -52,7 +52,7 @@ def test_pairs_like_re_pairings_are_all_random_and_others_are_not() -> None:
 
 
 def test_a_lumpy_density_of_good_pairs_is_corrected_by_the_scores_without_siblings() -> None:
-    """Six in ten wrong: good pairs with right siblings score high, those without hardly above chance."""
+    """60% are wrong: matched pairs with right siblings score high, the others hardly above the null."""
     generator = np.random.default_rng(0)
     lumpy = np.concatenate([generator.normal(0, 1, 1200), generator.normal(1.5, 1, 400), generator.normal(8, 2, 400)])
     null = generator.normal(0, 1, 40_000)
@@ -65,14 +65,14 @@ def test_a_lumpy_density_of_good_pairs_is_corrected_by_the_scores_without_siblin
     assert correct_share(uncorrected, None, counts, density, centers) is uncorrected
 
 
-def test_the_deviation_of_good_pairs_is_theirs() -> None:
+def test_the_deviation_of_matched_pairs_is_recovered() -> None:
     generator = np.random.default_rng(0)
     seen = np.concatenate([generator.normal(0, 1, 400), generator.normal(4, 0.3, 1600)])
     found = fit_score_mixture(seen, generator.normal(0, 1, 40_000))
     assert found is not None and abs(found.deviation - 0.3) < 0.05
 
 
-def test_derivatives_of_the_skew_normal_are_those_of_differences() -> None:
+def test_derivatives_of_the_skew_normal_equal_finite_differences() -> None:
     at, numbers = np.linspace(-3, 6, 100), np.array([1.0, 0.2, -1.5])
     density, slopes = skew_normal_probabilities(numbers, at)
     assert abs(density.sum() - 1) < 1e-9

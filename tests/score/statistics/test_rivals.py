@@ -1,4 +1,4 @@
-"""Measures of pairs against naive versions, their exclusions, and videos."""
+"""Measures of pairs compared with naive versions, the exclusion of the own group, and videos."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from auditor import vectors
 from auditor.score.statistics import rivals
 from auditor.score.statistics.rivals import ReferenceSample, estimate_frame_threshold, measure_pairs
 from auditor.vectors import MediaVectors
-from tests.support.pairs import as_video, planted
+from tests.support.pairs import convert_to_video, make_planted_pairs
 
 
 def naive_measures(ref: ReferenceSample, row: int) -> dict[str, float]:
@@ -47,7 +47,7 @@ def naive_measures(ref: ReferenceSample, row: int) -> dict[str, float]:
         [level(np.array([similarity(i, j) for i in others(j)]), 2 * ref.scale) for j in range(len(ref))]
     )
     own = similarity(row, row)
-    everyone = range(len(ref))  # the reference is the whole corpus: the own partner counts among what fits
+    everyone = range(len(ref))  # the reference is the whole corpus: the own partner is a match
     return {
         "similarity": own,
         "similarity_normalised": own - (level(of_visual, ref.scale) + level(of_text, ref.scale)) / 2,
@@ -66,8 +66,8 @@ def naive_measures(ref: ReferenceSample, row: int) -> dict[str, float]:
 def test_measures_equal_naive_ones(video: bool, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rivals, "BLOCK_ELEMENTS", block)
     monkeypatch.setattr(vectors, "BLOCK_ELEMENTS", block)
-    ref = planted(20, 0.2, captions=2).reference
-    ref = as_video(ref) if video else ref
+    ref = make_planted_pairs(20, 0.2, captions=2).reference
+    ref = convert_to_video(ref) if video else ref
     found = measure_pairs(ref.media, ref.text, ref.group, ref)
     for row in (0, 7, 39):
         for name, expected in naive_measures(ref, row).items():
@@ -75,14 +75,14 @@ def test_measures_equal_naive_ones(video: bool, block: int, monkeypatch: pytest.
 
 
 def test_a_pair_is_measured_alike_alone_and_among_others() -> None:
-    ref = planted(60, 0.2).reference
+    ref = make_planted_pairs(60, 0.2).reference
     together = measure_pairs(ref.media, ref.text, ref.group, ref)
     alone = measure_pairs(MediaVectors(ref.visual[5:6]), ref.text[5:6], ref.group[5:6], ref)
     assert alone.rival_margin[0] == pytest.approx(together.rival_margin[5], abs=1e-5)
 
 
 def test_the_own_group_never_counts() -> None:
-    ref = planted(40, 0.0, captions=3).reference
+    ref = make_planted_pairs(40, 0.0, captions=3).reference
     base = measure_pairs(MediaVectors(ref.visual[:1]), ref.text[:1], ref.group[:1], ref)
     crowded = ReferenceSample(
         MediaVectors(np.concatenate([ref.visual, np.repeat(ref.visual[:1], 50, 0)])),
@@ -96,7 +96,7 @@ def test_the_own_group_never_counts() -> None:
 
 
 def test_what_fits_a_caption_does_not_depend_on_its_partner() -> None:
-    ref = planted(80, 0.0).reference
+    ref = make_planted_pairs(80, 0.0).reference
     swapped = np.roll(np.arange(80), 1)
     before = measure_pairs(ref.media, ref.text, ref.group, ref)
     mixed = replace(ref, text=ref.text[swapped])
@@ -106,8 +106,8 @@ def test_what_fits_a_caption_does_not_depend_on_its_partner() -> None:
 
 
 def test_rows_inside_and_outside_the_reference_are_counted_alike() -> None:
-    """Of a large corpus: a row in the reference must not look clearer only because its partner is there too."""
-    ref = planted(3000, 0.0, noise=0.8).reference
+    """In a large corpus, a row in the reference must not look less ambiguous because its partner is there too."""
+    ref = make_planted_pairs(3000, 0.0, noise=0.8).reference
     sample = ref.take(np.arange(150))
     found = measure_pairs(ref.media, ref.text, ref.group, sample, media=3000, captions=3000)
     inside, outside = np.median(found.matches_text[:150]), np.median(found.matches_text[150:])
@@ -117,7 +117,7 @@ def test_rows_inside_and_outside_the_reference_are_counted_alike() -> None:
 def test_matches_scale_to_the_corpus_and_count_what_fits() -> None:
     """A caption that fits a quarter of the media equally well and nothing else matches a quarter of the corpus."""
     eye = np.eye(8, dtype=np.float32)
-    visual = np.repeat(eye[:4], 25, axis=0)  # 100 media of 4 sorts
+    visual = np.repeat(eye[:4], 25, axis=0)  # 100 media of 4 classes
     ref = ReferenceSample(MediaVectors(visual), visual, np.arange(100), 100.0)
     found = measure_pairs(MediaVectors(visual[:1]), eye[:1], np.array([-1]), ref, media=1_000_000)
     assert found.matches_text[0] == pytest.approx(250_000, rel=1e-3)
@@ -128,14 +128,14 @@ def test_matches_scale_to_the_corpus_and_count_what_fits() -> None:
 
 
 def test_large_scales_do_not_overflow() -> None:
-    ref = replace(planted(50, 0.1).reference, scale=1000.0)
+    ref = replace(make_planted_pairs(50, 0.1).reference, scale=1000.0)
     found = measure_pairs(ref.media, ref.text, ref.group, ref)
     for name in ("similarity_normalised", "rival_margin", "matches_text", "matches_visual"):
         assert np.isfinite(getattr(found, name)).all(), name
 
 
 def test_padding_frames_are_never_the_best() -> None:
-    ref = as_video(planted(30, 0.0).reference)
+    ref = convert_to_video(make_planted_pairs(30, 0.0).reference)
     assert ref.media.frames is not None and ref.media.mask is not None
     against = replace(ref, text=-ref.text)  # now a zero frame would be the best of all
     found = measure_pairs(against.media, against.text, against.group, against)
@@ -146,7 +146,7 @@ def test_padding_frames_are_never_the_best() -> None:
 
 
 def test_frame_columns_are_those_of_the_frames() -> None:
-    ref = as_video(planted(200, 0.0, noise=0.3).reference)
+    ref = convert_to_video(make_planted_pairs(200, 0.0, noise=0.3).reference)
     assert ref.media.frames is not None and ref.media.mask is not None
     threshold = estimate_frame_threshold(ref)
     assert threshold is not None
@@ -162,12 +162,12 @@ def test_frame_columns_are_those_of_the_frames() -> None:
 
 
 def test_images_have_no_frame_columns() -> None:
-    ref = planted(30, 0.0).reference
+    ref = make_planted_pairs(30, 0.0).reference
     found = measure_pairs(ref.media, ref.text, ref.group, ref)
     assert found.best_frame is None and estimate_frame_threshold(ref) is None
 
 
 def test_no_pairs_give_empty_measures() -> None:
-    ref = planted(30, 0.0).reference
+    ref = make_planted_pairs(30, 0.0).reference
     found = measure_pairs(MediaVectors(ref.visual[:0]), ref.text[:0], ref.group[:0], ref)
     assert len(found.rival_margin) == 0

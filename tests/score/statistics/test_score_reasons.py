@@ -15,7 +15,7 @@ def test_votes_of_other_captions_in_words() -> None:
     assert SiblingVotes.count(caption, others, 0.5) == SiblingVotes(2, 3)
 
 
-def test_neighbours_and_words_speak_only_where_they_are_clear() -> None:
+def test_neighbors_and_words_are_reasons_only_if_they_are_clear() -> None:
     assert describe_neighbors(2.0) == "the captions of similar media agree"
     assert describe_neighbors(0.0) == "the captions of similar media say something else"
     assert describe_neighbors(1.0) == describe_neighbors(None) == describe_neighbors(math.nan) == ""
@@ -23,7 +23,7 @@ def test_neighbours_and_words_speak_only_where_they_are_clear() -> None:
     assert describe_word("guitar", 0.0) == describe_word(None, None) == describe_word("guitar", math.nan) == ""
 
 
-def test_reasons_of_a_row_and_of_one_of_an_older_audit() -> None:
+def test_reasons_of_a_row_with_and_without_evidence() -> None:
     row = {"neighbour_agreement": 0.1, "weakest_word": "guitar", "word_support": -1.2}
     assert list_reasons(row, SiblingVotes(1, 4)) == [
         "three of its four other captions disagree",

@@ -1,4 +1,4 @@
-"""Other captions of a medium: found as a naive search finds them, kept when rows are taken, joined between shards."""
+"""Siblings: equal to those of a naive search, selected with their rows, concatenated across shards."""
 
 import numpy as np
 
@@ -17,7 +17,7 @@ def test_siblings_are_those_of_a_naive_search() -> None:
     group = np.random.default_rng(0).integers(0, 12, 40)
     owner, row = pair_sibling_rows(group)
     assert set(zip(owner.tolist(), row.tolist(), strict=True)) == naive(group) and (np.diff(owner) >= 0).all()
-    owner, row = pair_sibling_rows(np.zeros(30, np.int64))  # of very many only some are asked
+    owner, row = pair_sibling_rows(np.zeros(30, np.int64))  # limited for media with very many captions
     assert np.bincount(owner).tolist() == [8] * 30 and (owner != row).all()
 
 

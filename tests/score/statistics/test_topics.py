@@ -1,17 +1,17 @@
-"""Topics are the clusters that are there, the same for the same seed, and fewer where there are few media."""
+"""Topics are the clusters of the media, the same for the same seed, and fewer if there are few media."""
 
 import numpy as np
 import pytest
 
 from auditor.score.statistics.topics import assign_topics, fit_topics, select_typical_captions
-from tests.support.pairs import unit
+from tests.support.pairs import normalize_rows
 
 
 def clusters(each: int, count: int = 4, dim: int = 16) -> tuple[np.ndarray, np.ndarray]:
     generator = np.random.default_rng(0)
     label = np.repeat(np.arange(count), each)
     centres = 4 * np.eye(dim)[:count]
-    return unit(centres[label] + 0.3 * generator.normal(size=(len(label), dim))), label
+    return normalize_rows(centres[label] + 0.3 * generator.normal(size=(len(label), dim))), label
 
 
 def test_clusters_are_found_and_media_assigned_to_them() -> None:
@@ -36,11 +36,11 @@ def test_few_media_have_few_topics(media: int, topics: int) -> None:
     assert fit_topics(visual[:media], 16, seed=0).shape == (topics, 16)
 
 
-def test_equal_media_give_finite_centres() -> None:
+def test_equal_media_give_finite_centroids() -> None:
     assert np.isfinite(fit_topics(np.repeat(clusters(1)[0][:1], 60, axis=0), 4, seed=0)).all()
 
 
-def test_a_topic_is_named_by_captions_that_tell_it_from_the_others() -> None:
+def test_typical_captions_distinguish_a_topic_from_the_others() -> None:
     text, label = clusters(20)
     captions = [f"{'abcd'[one]} {number % 5}" for number, one in enumerate(label.tolist())]
     found = select_typical_captions(text, label.astype(np.int16), captions, 5)

@@ -18,7 +18,7 @@ from auditor.score.statistics.word_evidence import (
     look_up_words,
     select_informative_words,
 )
-from tests.support.pairs import planted, unit
+from tests.support.pairs import make_planted_pairs, normalize_rows
 
 
 def test_content_words_name_something_and_come_once() -> None:
@@ -26,7 +26,7 @@ def test_content_words_name_something_and_come_once() -> None:
     assert content_words("") == [] and content_words("of the and 12 !?") == []
 
 
-def test_words_that_are_everywhere_say_nothing() -> None:
+def test_very_frequent_words_are_not_informative() -> None:
     captions = [f"photo of {word}" for word in ("cat", "dog", "bird", "fish", "dog")]
     informative = select_informative_words(*count_words(captions))
     assert informative == {"cat": 1, "bird": 1, "fish": 1}  # not "photo", and not "dog", which two of five contain
@@ -36,7 +36,7 @@ def test_the_word_least_like_the_medium_is_the_weakest() -> None:
     dim = 16
     generator = np.random.default_rng(0)
     vectors = np.eye(3, dim, dtype=np.float32)  # dog, beach, guitar
-    media = unit(np.stack([vectors[0] + vectors[1], vectors[2], *generator.normal(size=(60, dim))]))
+    media = normalize_rows(np.stack([vectors[0] + vectors[1], vectors[2], *generator.normal(size=(60, dim))]))
     words = CorpusWords.fit(Vocabulary(("dog", "beach", "guitar"), vectors), media, None)
     rows = look_up_words(["a dog with a guitar on the beach", "a guitar", "nothing known"], words.index)
     found = words.find_weakest(rows, media, words.media_scale, np.zeros(3, np.int64))
@@ -47,7 +47,7 @@ def test_the_word_least_like_the_medium_is_the_weakest() -> None:
 
 
 def test_scales_in_blocks_are_those_of_the_whole() -> None:
-    words, media = unit(np.random.default_rng(0).normal(size=(2, 50, 8)))
+    words, media = normalize_rows(np.random.default_rng(0).normal(size=(2, 50, 8)))
     whole = fit_word_scale(words, media)
     parts = fit_word_scale(words, media, step=7)
     assert np.allclose(whole.mean, parts.mean) and np.allclose(whole.deviation, parts.deviation)
@@ -55,12 +55,13 @@ def test_scales_in_blocks_are_those_of_the_whole() -> None:
 
 @pytest.mark.parametrize("caption", ["一只狗在公园里接飞盘", "собака", "", "犬 が 走る", "12 !?"])
 def test_captions_without_separate_words_are_scored_as_without_a_vocabulary(caption: str) -> None:
-    """Scripts without spaces, one word, no letters: the evidence of words vanishes and nothing breaks."""
-    corpus = planted(60, 0.2).reference
+    """Scripts without spaces, one word, no letters: there is no word evidence and nothing fails."""
+    corpus = make_planted_pairs(60, 0.2).reference
     strange = replace(corpus, captions=[caption] * len(corpus))
     generator = np.random.default_rng(0)
     vocabulary = encode_words(
-        dict.fromkeys(content_words(caption) or ["dog"]), lambda texts: unit(generator.normal(size=(len(texts), 24)))
+        dict.fromkeys(content_words(caption) or ["dog"]),
+        lambda texts: normalize_rows(generator.normal(size=(len(texts), 24))),
     )
     found = measure_pairs(strange.media, strange.text, strange.group, strange)
     with_words, without = fit_mismatch(strange, words=vocabulary), fit_mismatch(corpus)
