@@ -33,12 +33,6 @@ from model.text_tower import can_trim, encode_trimmed_tokens, find_causal_tower,
 
 LOCAL_PREFIX = "local-dir:"
 HUB_PREFIX = "hf-hub:"
-PROBE_CAPTIONS = (
-    "a dog",
-    "two children run across a wet field while an old man watches them from a wooden bench",
-    "!",
-    "",
-)
 # Settings about where weights come from, not about the model: excluded from fingerprints and saved configurations.
 DOWNLOAD_SETTINGS = ("timm_model_pretrained", "hf_model_pretrained")
 HF_NAME_SETTINGS = ("hf_tokenizer_name", "hf_model_name")  # in text_cfg: names on the hub, or folders
@@ -228,16 +222,7 @@ def load_backbone(spec: str, device: str = "cpu", seed: int = 0) -> Backbone:
     config = {"model_cfg": drop_download_settings(model_cfg), "preprocess_cfg": dict(model.visual.preprocess_cfg)}
     pixels = PixelSpec.from_open_clip(config["preprocess_cfg"])
     model.eval().to(device)
-    backbone = Backbone(spec, model, tokenizer, pixels, config, pretrained)
-    backbone.trims = can_trim_captions(backbone)
-    return backbone
-
-
-def can_trim_captions(backbone: Backbone) -> bool:
-    """Whether padding can be cut from batches of captions: only if that leaves probe embeddings unchanged."""
-    if not isinstance(backbone.tokenizer, open_clip.SimpleTokenizer):
-        return False  # other tokenizers have other padding tokens
-    return can_trim(backbone.model, backbone.tokenizer(list(PROBE_CAPTIONS)).to(backbone.device))
+    return Backbone(spec, model, tokenizer, pixels, config, pretrained, trims=can_trim(model, tokenizer))
 
 
 def parse_spec(spec: str) -> tuple[str, str | None]:

@@ -1,1 +1,1 @@
-"""A whole audit: sweep and score, here or on Ray; score again; verify."""
+"""Runs whole audits: sweep and score, on this machine or on Ray; extend; score again; verify."""

@@ -1,44 +1,37 @@
-"""A sweep by several encoders of one machine, without Ray: a process for each device, shards handed out as they go.
+"""Sweeps on several devices of one machine, without Ray: a process for each device, shards assigned as they finish.
 
-`--devices all` is every GPU; `cuda:0,cuda:0` two processes that feed one. What a process runs is the Sweeper of every
-other engine; scoring stays in the process that asked. Shards whose process died are tried again, each alone, and then
+`--devices all` uses every GPU; `cuda:0,cuda:0` runs two processes on one GPU. A process runs the same Sweeper as every
+other engine; scoring stays in the calling process. If a process dies, its shards are tried again, each alone, and then
 reported as failed, so that each shard ends in exactly one report.
 """
 
-import multiprocessing
 import os
 import threading
-from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from multiprocessing.connection import wait
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from auditor.audit_folder.folder import Folder
 from auditor.corpus.shard import Shard
 from auditor.errors import AuditError, AuditorError
-from auditor.run.engine import Engine, LocalEngine, Watch
-from auditor.run.run_audit import DEFAULT_MODEL, AuditConfig, local_engine
-from auditor.sweep.embeddings_writer import ShardReport
-from auditor.sweep.sweep import Sweeper, earlier, settings
-from auditor.sweep.vector_sweep import StoredModel
-from auditor.workers.decode_worker import die_with
-from model.backbone import Backbone
+from auditor.run.audit_config import AuditConfig
+from auditor.run.engine import AuditEngine, LocalEngine
+from auditor.run.run_audit import DEFAULT_MODEL, make_local_engine
+from auditor.sweep.corpus_model import CorpusModel
+from auditor.sweep.sweep import Sweeper
+from auditor.sweep.sweep_events import ShardReport, Watch
+from auditor.workers.process_pool import ProcessPool
 from model.checkpoint import load_model
 from model.model_errors import ModelError
 
 TOGETHER = 2  # shards that a process has at once: one is opened while the other is encoded
-START = "spawn"  # of processes: CUDA does not survive a fork
-TRIES = 3  # of a shard whose process died: the first with a neighbour, the others alone
-Message = tuple[Literal["rows", "done", "broken", "died"], Any]
+TRIES = 3  # of a shard whose process died: the first beside another shard, the others alone
 
 
-def devices_named(text: str) -> list[str]:
-    """`all`, or devices with commas between them, as torch calls them."""
+def parse_devices(text: str) -> list[str]:
+    """Parse `all`, or torch device names separated by commas."""
     count = torch.cuda.device_count()
     if text == "all":
         if not count:
@@ -46,165 +39,75 @@ def devices_named(text: str) -> list[str]:
         return [f"cuda:{number}" for number in range(count)]
     names = [name.strip() for name in text.split(",") if name.strip()]
     try:
-        known = [torch.device(name) for name in names]
+        devices = [torch.device(name) for name in names]
     except RuntimeError:
-        known = []
-    if not known or any(one.type == "cuda" and (one.index or 0) >= count for one in known):
+        devices = []
+    if not devices or any(device.type == "cuda" and (device.index or 0) >= count for device in devices):
         raise AuditError(f"--devices {text}: there are {count} GPUs; write all, or names such as cuda:0,cuda:1")
     return names
 
 
-@dataclass(frozen=True)
-class Job:
-    """What a process is made with."""
+class DeviceSweep:
+    """The work of a device's process: loads the model with the first shard, then sweeps shards."""
 
-    device: str
-    threads: int
-    config: AuditConfig
-    fingerprint: str  # of the model that it must find
+    def __init__(self, device: str, threads: int, config: AuditConfig, fingerprint: str) -> None:
+        self.device, self.threads, self.config, self.fingerprint = device, threads, config, fingerprint
+        self.sweeper: Sweeper | None = None
 
-
-@dataclass(frozen=True)
-class DevicesEngine(LocalEngine):
-    """Sweeps in a process for each device; all else as LocalEngine does it."""
-
-    jobs: tuple[Job, ...] = ()
-
-    def sweep(self, shards: Sequence[Shard], watch: Watch) -> Iterator[ShardReport]:
-        assert isinstance(self.backbone, Backbone)
-        wanted = settings(self.backbone, self.config)
-        todo: list[Shard] = []
-        for shard in shards:
-            done = earlier(self.folder, shard, wanted)
-            if done is None:
-                todo.append(shard)
-            else:
-                yield done
-        yield from hand_out(self.jobs[: len(todo)], todo, watch)
-
-
-def devices_engine(
-    devices: Sequence[str], folder: Folder, backbone: Backbone | StoredModel, config: AuditConfig
-) -> Engine:
-    """The engine of an audit; decoders and threads are shared out among the devices."""
-    if isinstance(backbone, StoredModel):  # nothing to encode
-        return local_engine(folder, backbone, config)
-    share = max(1, len(os.sched_getaffinity(0)) // len(devices))
-    mine = replace(config, sweep=replace(config.sweep, decoders=max(1, config.sweep.decoders // len(devices))))
-    jobs = tuple(Job(device, share, mine, backbone.fingerprint) for device in devices)
-    return DevicesEngine(folder, backbone, config.sweep, jobs=jobs)
-
-
-class Worker:
-    """One process, the pipe to it, and the shards it has."""
-
-    def __init__(self, job: Job) -> None:
-        self.job = job
-        self.has: dict[str, Shard] = {}
-        processes: Any = multiprocessing.get_context(START)
-        self.pipe, its = processes.Pipe()
-        self.process = processes.Process(target=work, args=(its, job, os.getpid()))
-        self.process.start()
-        its.close()
-
-    def give(self, shard: Shard) -> None:
-        self.has[shard.name] = shard
-        with suppress(OSError):  # it has died: the next that is heard of it
-            self.pipe.send(shard)
-
-    def hear(self) -> Message:
+    def __call__(self, shard: Shard, notify: Callable[[int, int], None]) -> ShardReport:
+        """Sweep a shard; `notify` gets rows and errors. Only an error that concerns every shard is raised."""
         try:
-            message: Message = self.pipe.recv()
-            return message
-        except (EOFError, OSError):
-            return "died", None
+            return next(iter(self._open_sweeper().sweep([shard], notify)))
+        except (DeviceError, ModelError) as error:
+            raise AuditError(f"{self.device}: {error}") from error
+        except Exception as error:  # any other failure costs this shard only, and is reported
+            return ShardReport(shard.name, failure=f"{type(error).__name__}: {error}")
 
-    def end(self) -> None:
-        self.pipe.close()
-        self.process.kill()
-        self.process.join()
-
-
-def hand_out(jobs: Sequence[Job], shards: Sequence[Shard], watch: Watch) -> Iterator[ShardReport]:
-    """Every shard swept by some process and reported once."""
-    waiting, deaths = deque(shards), Counter[str]()
-    workers = [Worker(job) for job in jobs]
-    try:
-        while True:
-            feed(workers, waiting, deaths)
-            busy = [worker for worker in workers if worker.has]
-            if not busy:
-                return
-            ready = wait([worker.pipe for worker in busy])
-            for worker in (one for one in busy if one.pipe in ready):
-                kind, content = worker.hear()
-                if kind == "rows":
-                    watch(*content)
-                elif kind == "done":
-                    del worker.has[content.shard]
-                    yield content
-                elif kind == "broken":
-                    raise AuditError(f"{worker.job.device}: {content}")
-                else:
-                    worker.end()
-                    workers[workers.index(worker)] = Worker(worker.job)
-                    deaths.update(worker.has.keys())
-                    waiting.extend(shard for shard in worker.has.values() if deaths[shard.name] < TRIES)
-                    yield from (died(name) for name in worker.has if deaths[name] >= TRIES)
-    finally:
-        for worker in workers:
-            worker.end()
+    def _open_sweeper(self) -> Sweeper:
+        with LOAD_LOCK:
+            if self.sweeper is None:
+                torch.set_num_threads(self.threads)
+                try:
+                    backbone = load_model(self.config.model or DEFAULT_MODEL, self.device).backbone
+                    if backbone.fingerprint != self.fingerprint:
+                        raise DeviceError(f"{self.config.model} is another model than when the audit began")
+                    self.sweeper = Sweeper(backbone, Folder(self.config.out), self.config.sweep).__enter__()
+                except AuditorError as error:
+                    raise DeviceError(str(error)) from error
+            return self.sweeper
 
 
-def feed(workers: Sequence[Worker], waiting: "deque[Shard]", deaths: "Counter[str]") -> None:
-    """Give each process what it has room for; a shard that a process died with gets one to itself."""
-    for worker in workers:
-        while waiting and len(worker.has) < TOGETHER:
-            alone = deaths[waiting[0].name] > 0
-            if worker.has and (alone or any(deaths[name] for name in worker.has)):
-                break
-            worker.give(waiting.popleft())
+class DeviceError(AuditorError):
+    """A device whose process cannot sweep any shard."""
 
 
-def died(shard: str) -> ShardReport:
-    return ShardReport(shard, failure=f"the process that swept it died {TRIES} times (out of memory, or a crash)")
+LOAD_LOCK = threading.Lock()  # of a device's process, whose threads share the model
 
 
-def work(pipe: Any, job: Job, parent: int) -> None:
-    """The life of a process: sweep the shards that come until nobody sends any more."""
-    die_with(parent)
-    torch.set_num_threads(job.threads)
-    lock = threading.Lock()
+@dataclass(frozen=True)
+class DeviceEngine(LocalEngine):
+    """Sweeps in a process for each device; everything else as LocalEngine does it."""
 
-    def say(message: Message) -> None:
-        with lock, suppress(OSError):  # nobody listens any more
-            pipe.send(message)
+    works: tuple[DeviceSweep, ...] = ()
 
-    try:
-        backbone = load_model(job.config.model or DEFAULT_MODEL, job.device).backbone
-        if backbone.fingerprint != job.fingerprint:
-            raise AuditError(f"{job.config.model} is another model than when the audit began")
-        with (
-            Sweeper(backbone, Folder(job.config.out), job.config.sweep) as sweeper,
-            ThreadPoolExecutor(TOGETHER) as threads,
-        ):
-            for shard in received(pipe):
-                threads.submit(sweep_one, sweeper, shard, say)
-    except (AuditorError, ModelError) as error:
-        say(("broken", str(error)))
+    def sweep_pending(self, model: CorpusModel, shards: Sequence[Shard], watch: Watch) -> Iterator[ShardReport]:
+        works = self.works[: len(shards)]
+        pool = ProcessPool(max(1, len(works)), concurrency=TOGETHER, tries=TRIES, environment={})
+        for _, report in pool.run(works, shards, watch, report_death):
+            yield report
 
 
-def sweep_one(sweeper: Sweeper, shard: Shard, say: Callable[[Message], None]) -> None:
-    try:
-        for report in sweeper.sweep([shard], lambda rows, errors: say(("rows", (rows, errors)))):
-            say(("done", report))
-    except ModelError as error:  # the same for every shard
-        say(("broken", str(error)))
-    except Exception as error:  # whatever it is, it must cost this shard alone and be told
-        say(("done", ShardReport(shard.name, failure=f"{type(error).__name__}: {error}")))
+def make_device_engine(devices: Sequence[str], folder: Folder, model: CorpusModel, config: AuditConfig) -> AuditEngine:
+    """Return the engine of an audit; decoders and threads are divided among the devices."""
+    if not model.encodes_media:
+        return make_local_engine(folder, model, config)
+    threads = max(1, len(os.sched_getaffinity(0)) // len(devices))
+    decoders = max(1, config.sweep.decoders // len(devices))
+    device_config = replace(config, sweep=replace(config.sweep, decoders=decoders))
+    works = tuple(DeviceSweep(device, threads, device_config, model.fingerprint) for device in devices)
+    return DeviceEngine(folder, model, config.sweep, works=works)
 
 
-def received(pipe: Any) -> Iterator[Shard]:
-    with suppress(EOFError, OSError):
-        while True:
-            yield pipe.recv()
+def report_death(shard: Any) -> ShardReport:
+    message = f"the process that swept it died {TRIES} times (out of memory, or a crash)"
+    return ShardReport(shard.name, failure=message)

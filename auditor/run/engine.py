@@ -1,7 +1,7 @@
-"""What places the work on shards: the protocol of every engine, and the one of a single machine.
+"""Engines decide which process works on a shard: the interface of all engines, and the engine for one machine.
 
-A machine sweeps media in this process and its decoders, and does all else here too while that is little; of an audit
-with LARGE embeddings the shards are spread over a crew of processes, one for each core.
+One machine sweeps media in this process with its decoder processes. Everything else runs in this process too if there
+is little of it; for an audit with LARGE embeddings, a pool of processes works on the shards, one for each core.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -11,88 +11,93 @@ from typing import Protocol, TypeVar
 
 from auditor.audit_folder.folder import Folder
 from auditor.corpus.open_corpus import Shard
-from auditor.score.corpus_statistics import Context
+from auditor.score.corpus_statistics import ScoreContext
 from auditor.score.score import is_scored, score_shard
-from auditor.sweep.embeddings_writer import ShardReport, errors_in
-from auditor.sweep.sweep import SweepConfig, Sweeper, earlier
-from auditor.sweep.vector_sweep import StoredModel, VectorSweeper, stored_bytes
-from auditor.workers.process_pool import Crew
+from auditor.sweep.corpus_model import CorpusModel, fingerprint_sweep
+from auditor.sweep.sweep import Sweeper, find_finished_report
+from auditor.sweep.sweep_config import SweepConfig
+from auditor.sweep.sweep_events import ShardReport, Watch, count_errors
+from auditor.sweep.vector_sweep import StoredModel, VectorSweeper, count_stored_bytes
+from auditor.workers.process_pool import Engine, ProcessPool
 from model.backbone import Backbone
 
-Watch = Callable[[int, int], None]
-LARGE = 64 * 2**20  # bytes of vectors: below, a crew would hardly have begun when all is done
+LARGE = 64 * 2**20  # bytes of vectors; with fewer, starting a pool takes longer than the work
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Engine(Protocol):
-    """Places the work on shards; the work itself is the same everywhere.
+class AuditEngine(Engine, Protocol):
+    """Decides which process works on a shard; the work itself is the same everywhere.
 
-    Whether a shard is done already is looked up by the engine too: for many shards that alone is work to be spread.
+    The engine also skips finished shards: with many shards, that check alone is worth distributing.
     """
 
     def sweep(self, shards: Sequence[Shard], watch: Watch) -> Iterator[ShardReport]:
-        """Sweep the shards that are not swept yet; reports every one, in any order."""
+        """Sweep the shards that are not swept yet; yield a report for every shard, in any order."""
 
-    def each(self, work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
-        """What `work` makes of each item, in the order of the items."""
-
-    def score(self, shards: Sequence[str], context: Context) -> Iterator[tuple[str, int, str]]:
-        """Score the shards that are not scored yet; yields every one's name, its new rows, and why it could not be."""
+    def score(self, shards: Sequence[str], context: ScoreContext) -> Iterator[tuple[str, int, str]]:
+        """Score the shards that are not scored yet; yield the name, the new rows and the failure of every shard."""
 
 
 @dataclass(frozen=True)
 class LocalEngine:
-    """Everything on this machine."""
+    """Does everything on this machine."""
 
     folder: Folder
-    backbone: Backbone | StoredModel | None  # None where only scoring is wanted
+    model: CorpusModel | None  # None if the engine only scores
     config: SweepConfig
-    crew: Crew = field(default_factory=Crew, repr=False, compare=False)
+    pool: ProcessPool = field(default_factory=ProcessPool, repr=False, compare=False)
 
     def sweep(self, shards: Sequence[Shard], watch: Watch) -> Iterator[ShardReport]:
-        if self.backbone is None:
+        if self.model is None:
             raise ValueError("this engine has no encoder")
-        sweeper = make_sweeper(self.backbone, self.folder, self.config)
-        todo: list[Shard] = []
+        settings = fingerprint_sweep(self.model, self.config)
+        pending: list[Shard] = []
         for shard in shards:
-            done = earlier(self.folder, shard, sweeper.settings)
-            if done is None:
-                todo.append(shard)
+            report = find_finished_report(self.folder, shard, settings)
+            if report is None:
+                pending.append(shard)
             else:
-                yield done
-        if isinstance(self.backbone, StoredModel) and self._is_worth_it(len(todo)) and stored_bytes(todo) >= LARGE:
-            for report in self.crew.run(partial(sweep_stored, self.backbone, self.folder), todo):
-                watch(report.rows, errors_in(report.status))
+                yield report
+        yield from self.sweep_pending(self.model, pending, watch)
+
+    def sweep_pending(self, model: CorpusModel, shards: Sequence[Shard], watch: Watch) -> Iterator[ShardReport]:
+        """Sweep shards without checking whether they are swept."""
+        if not model.encodes_media and self._fills_pool(len(shards)) and count_stored_bytes(shards) >= LARGE:
+            for report in self.pool.each(partial(sweep_alone, model, self.folder, self.config), shards):
+                watch(report.rows, count_errors(report.status))
                 yield report
             return
-        with sweeper:
-            yield from sweeper.sweep(todo, watch)
+        with make_sweeper(model, self.folder, self.config) as sweeper:
+            yield from sweeper.sweep(shards, watch)
 
-    def each(self, work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
-        if self._is_worth_it(len(items)) and self.folder.bytes_in("embeddings") >= LARGE:
-            return self.crew.run(work, items)
+    def each(self, work: Callable[[T], R], items: Sequence[T], /) -> Iterator[R]:
+        if self._fills_pool(len(items)) and self.folder.bytes_in("embeddings") >= LARGE:
+            return self.pool.each(work, items)
         return map(work, items)
 
-    def score(self, shards: Sequence[str], context: Context) -> Iterator[tuple[str, int, str]]:
-        return self.each(partial(score_once, self.folder, context), shards)
+    def score(self, shards: Sequence[str], context: ScoreContext) -> Iterator[tuple[str, int, str]]:
+        return self.each(partial(score_if_needed, self.folder, context), shards)
 
-    def _is_worth_it(self, items: int) -> bool:
-        """Whether every process of a crew would have something to do, and would not be alone."""
-        return self.crew.size > 1 and items >= 2 * self.crew.size
-
-
-def sweep_stored(model: StoredModel, folder: Folder, shard: Shard) -> ShardReport:
-    return next(VectorSweeper(model, folder).sweep([shard]))
+    def _fills_pool(self, items: int) -> bool:
+        """Whether there are several processes, and work for each of them."""
+        return self.pool.size > 1 and items >= 2 * self.pool.size
 
 
-def score_once(folder: Folder, context: Context, shard: str) -> tuple[str, int, str]:
-    """Score a shard where that is not done yet; its name, its new rows, and why it could not be (never, here)."""
+def make_sweeper(model: CorpusModel, folder: Folder, config: SweepConfig) -> Sweeper | VectorSweeper:
+    """Return the object that sweeps shards, in this process or in a worker."""
+    if isinstance(model, StoredModel):
+        return VectorSweeper(model, folder)
+    assert isinstance(model, Backbone)
+    return Sweeper(model, folder, config)
+
+
+def sweep_alone(model: CorpusModel, folder: Folder, config: SweepConfig, shard: Shard) -> ShardReport:
+    """Sweep one shard in a process of a pool."""
+    with make_sweeper(model, folder, config) as sweeper:
+        return next(iter(sweeper.sweep([shard])))
+
+
+def score_if_needed(folder: Folder, context: ScoreContext, shard: str) -> tuple[str, int, str]:
+    """Score a shard if it is not scored yet; return its name, its new rows and an empty failure."""
     return shard, 0 if is_scored(folder, shard, context) else score_shard(folder, shard, context), ""
-
-
-def make_sweeper(backbone: Backbone | StoredModel, folder: Folder, config: SweepConfig) -> Sweeper | VectorSweeper:
-    """What sweeps a shard, in this process or in a worker."""
-    if isinstance(backbone, StoredModel):
-        return VectorSweeper(backbone, folder)
-    return Sweeper(backbone, folder, config)

@@ -1,8 +1,8 @@
-"""A finished audit of a corpus that has grown: new shards are swept and scored against what the old ones gave.
+"""Extends a finished audit to a corpus that has grown: new shards are swept, and scored against the old ones.
 
-The files of old shards stay as they are. The reference, the prototypes and the mismatch model are those of the shards
-that were there at the last full scoring; how far the new ones are from them is measured and said. `auditor score
---refit` fits everything again.
+The files of old shards do not change. The reference, the prototypes and the mismatch model stay those of the last full
+scoring. The drift of the new shards from the old ones is measured and shown. `auditor score --refit` fits everything
+again.
 """
 
 from collections.abc import Sequence
@@ -13,83 +13,88 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditor.audit_folder.folder import Folder
-from auditor.audit_folder.lock import exclusive
-from auditor.audit_folder.manifest import NAME, Manifest
+from auditor.audit_folder.lock import hold_folder_lock
+from auditor.audit_folder.manifest import MANIFEST_NAME, Manifest
 from auditor.corpus.open_corpus import Corpus, open_corpus
-from auditor.errors import AuditError, resumable
-from auditor.run.output_folder import check_place, how_to_resume
-from auditor.run.rescore import stored_head
+from auditor.errors import AuditError, explain_interrupt
+from auditor.run.audit_config import AuditConfig
+from auditor.run.rescore import load_audit_head
 from auditor.run.run_audit import (
-    AuditConfig,
     MakeEngine,
-    account,
-    distinct,
-    find_model,
-    local_engine,
-    model_facts,
+    account_for_shards,
+    check_output_folder,
+    describe_audit_model,
+    describe_progress,
+    load_audit_model,
+    make_local_engine,
     refuse_other_model,
+    separate_uids,
     sweep_corpus,
 )
-from auditor.run.scoring import finish, score_with
-from auditor.score.corpus_statistics import ScoreConfig, prepare
-from auditor.score.duplicate_search import find_duplicates
-from auditor.score.pair_sample import count_pairs
-from auditor.score.score import samples_name
-from auditor.score.statistics.growth import Drift, mean_drift, topic_drift
-from auditor.sweep.sweep import earlier, settings
-from auditor.sweep.vector_sweep import StoredModel
+from auditor.run.scoring import finish_manifest, score_shards
+from auditor.score.corpus_statistics import prepare_context
+from auditor.score.duplicate_search import search_duplicates
+from auditor.score.pair_sample import count_encoded
+from auditor.score.score import samples_file
+from auditor.score.score_config import ScoreConfig
+from auditor.score.statistics.growth import CorpusDrift, compare_means, compare_topics
+from auditor.sweep.corpus_model import fingerprint_sweep
+from auditor.sweep.sweep import find_finished_report
 
 COMPARED = {"p_mismatch": "mismatched", "matches_text": "matches of a caption", "matches_visual": "matches of a medium"}
-OLD_SHARDS = 64  # at most, that new rows are compared with
+OLD_SHARDS = 64  # number of old shards that new rows are compared with
 
 
-def extend_audit(config: AuditConfig, make_engine: MakeEngine = local_engine, device: str | None = None) -> Manifest:
+def extend_audit(
+    config: AuditConfig, make_engine: MakeEngine = make_local_engine, device: str | None = None
+) -> Manifest:
     """Sweep and score the shards that a finished audit does not have yet."""
     folder = Folder(config.out)
-    if not folder.exists(NAME):
+    if not folder.exists(MANIFEST_NAME):
         raise AuditError(f"{config.out} is not an audit yet: run the command without --extend first")
-    check_place(folder, config.corpus)
+    check_output_folder(folder, config.corpus)
     corpus = open_corpus(config.corpus, config.options)
-    backbone, _ = find_model(config, corpus, device or config.device)
-    swept_as = backbone.fingerprint if isinstance(backbone, StoredModel) else settings(backbone, config.sweep)
-    with exclusive(folder), resumable(lambda: how_to_resume(folder, len(corpus.shards))):
+    model = load_audit_model(config, corpus, device or config.device).model
+    settings = fingerprint_sweep(model, config.sweep)
+    with hold_folder_lock(folder), explain_interrupt(lambda: describe_progress(folder, len(corpus.shards))):
         manifest = Manifest.load(folder)
-        refuse_other_model(folder, manifest, model_facts(backbone, config))
-        old = fitted_shards(folder, manifest)
-        # of a finished extension its shards too; those of one that was stopped may have changed since
-        unchanged(folder, corpus, sorted({*old, *manifest.shards}) if manifest.state == "complete" else old, swept_as)
-        manifest.fitted_on, manifest.state = old, "sweeping"  # until all shards are listed, files of new ones are ours
+        refuse_other_model(folder, manifest, describe_audit_model(model, config))
+        old = list_fitted_shards(folder, manifest)
+        # A finished extension includes its shards; those of an interrupted extension may have changed since.
+        audited = sorted({*old, *manifest.shards}) if manifest.state == "complete" else old
+        refuse_changed_shards(folder, corpus, audited, settings)
+        manifest.fitted_on, manifest.state = old, "sweeping"  # readers then ignore the files of new shards
         manifest.corpus |= {"spec": corpus.spec, "root": corpus.root, "shards": len(corpus.shards)}
         manifest.save(folder)
-        engine = make_engine(folder, backbone, config)
-        reports = distinct(folder, sweep_corpus(folder, corpus, engine, config, manifest), engine, first=old)
-        account(corpus, reports, manifest)
+        engine = make_engine(folder, model, config)
+        reports = separate_uids(folder, sweep_corpus(folder, corpus, engine, config, manifest), engine, first=old)
+        account_for_shards(corpus, reports, manifest)
         manifest.state = "scoring"
         manifest.save(folder)
-        score = ScoreConfig.of(manifest.settings.get("score") or {})
-        context = prepare(
+        score = ScoreConfig.from_manifest(manifest.settings)
+        context = prepare_context(
             folder,
             old,
-            stored_head(folder),
+            load_audit_head(folder),
             manifest.model["logit_scale"],
             score,
             model=manifest.model["fingerprint"],
             keep=False,
-            each=engine.each,
+            engine=engine,
         )
         swept = [report.shard for report in reports if report.failure is None]
         new = sorted(set(swept) - set(old))
-        counts = count_pairs(folder, [*old, *new], engine.each)
-        near, best = score.near_duplicate, score.keep_duplicate
-        find_duplicates(folder, counts, near, best, only=new, seed=score.seed, each=engine.each)
-        score_with(context, new, engine, manifest, config.quiet)
-        manifest.drift = [asdict(one) for one in measure_drift(folder, old, new)]
-        finish(manifest, folder)
+        counts = count_encoded(folder, [*old, *new], engine)
+        threshold, best = score.near_duplicate, score.keep_duplicate
+        search_duplicates(folder, counts, threshold, best, only=new, seed=score.seed, engine=engine)
+        score_shards(context, new, engine, manifest, config.quiet)
+        manifest.drift = [asdict(drift) for drift in measure_drift(folder, old, new)]
+        finish_manifest(manifest, folder)
     return manifest
 
 
-def fitted_shards(folder: Folder, manifest: Manifest) -> list[str]:
-    """The shards that the corpus-wide numbers of an audit were computed from."""
+def list_fitted_shards(folder: Folder, manifest: Manifest) -> list[str]:
+    """List the shards from which the corpus-wide numbers of an audit were computed."""
     if manifest.fitted_on is not None:
         return manifest.fitted_on
     if manifest.state != "complete":
@@ -97,39 +102,46 @@ def fitted_shards(folder: Folder, manifest: Manifest) -> list[str]:
     return [name for name in folder.names("samples", ".parquet") if not manifest.shards or name in manifest.shards]
 
 
-def unchanged(folder: Folder, corpus: Corpus, old: Sequence[str], wanted: str) -> None:
-    """Refuse to add to an audit of shards that are no longer what they were."""
-    now = {shard.name: shard for shard in corpus.shards}
-    gone = [name for name in old if name not in now]
-    changed = [name for name in old if name in now and earlier(folder, now[name], wanted) is None]
+def refuse_changed_shards(folder: Folder, corpus: Corpus, old: Sequence[str], settings: str) -> None:
+    """Refuse to extend an audit if some of its shards are gone or have changed."""
+    present = {shard.name: shard for shard in corpus.shards}
+    gone = [name for name in old if name not in present]
+    changed = [
+        name for name in old if name in present and find_finished_report(folder, present[name], settings) is None
+    ]
     if gone or changed:
-        named = ", ".join([*(f"{name} is gone" for name in gone[:3]), *(f"{name} has changed" for name in changed[:3])])
+        examples = ", ".join(
+            [*(f"{name} is gone" for name in gone[:3]), *(f"{name} has changed" for name in changed[:3])]
+        )
         raise AuditError(
-            f"{len(gone)} shards are gone and {len(changed)} have changed ({named}), so there is nothing to compare "
+            f"{len(gone)} shards are gone and {len(changed)} have changed ({examples}), so there is nothing to compare "
             "new ones with: run the command without --extend"
         )
 
 
-def measure_drift(folder: Folder, old: Sequence[str], new: Sequence[str]) -> list[Drift]:
-    """New rows against old ones: shares and means, and topics; empty where there is nothing new."""
-    some = np.random.default_rng(0).choice(len(old), min(OLD_SHARDS, len(old)), replace=False)
-    before, after = _rows(folder, [old[i] for i in np.sort(some)]), _rows(folder, new)
-    if not before.num_rows or not after.num_rows:
+def measure_drift(folder: Folder, old: Sequence[str], new: Sequence[str]) -> list[CorpusDrift]:
+    """Compare new rows with old ones by shares, means and topics; empty if there are no new rows."""
+    sample = np.random.default_rng(0).choice(len(old), min(OLD_SHARDS, len(old)), replace=False)
+    old_rows, new_rows = (
+        _read_compared_rows(folder, [old[i] for i in np.sort(sample)]),
+        _read_compared_rows(folder, new),
+    )
+    if not old_rows.num_rows or not new_rows.num_rows:
         return []
-    found = []
-    for column, words in COMPARED.items():
-        values = [part[column].to_numpy(zero_copy_only=False).astype(np.float32) for part in (before, after)]
+    drifts = []
+    for column, label in COMPARED.items():
+        values = [part[column].to_numpy(zero_copy_only=False).astype(np.float32) for part in (old_rows, new_rows)]
         if all(np.isfinite(side).any() for side in values):
-            found.append(mean_drift(words, *values))
-    topics = [part["topic"].to_numpy(zero_copy_only=False).astype(np.int64) for part in (before, after)]
+            drifts.append(compare_means(label, *values))
+    topics = [part["topic"].to_numpy(zero_copy_only=False).astype(np.int64) for part in (old_rows, new_rows)]
     count = int(max(side.max() for side in topics)) + 1
-    spread = [np.bincount(side, minlength=count).astype(np.int64) for side in topics]
-    return [*found, topic_drift(spread[0], spread[1])]
+    histograms = [np.bincount(side, minlength=count).astype(np.int64) for side in topics]
+    return [*drifts, compare_topics(histograms[0], histograms[1])]
 
 
-def _rows(folder: Folder, shards: Sequence[str]) -> pa.Table:
+def _read_compared_rows(folder: Folder, shards: Sequence[str]) -> pa.Table:
     columns = [*COMPARED, "topic", "status"]
-    tables = [folder.read_table(samples_name(shard), columns) for shard in shards]
+    tables = [folder.read_table(samples_file(shard), columns) for shard in shards]
     if not tables:
         return pa.table({name: pa.array([], pa.float32()) for name in columns})
     table = pa.concat_tables(tables)

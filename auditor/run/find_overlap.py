@@ -1,7 +1,7 @@
-"""An audit's corpus against another corpus, such as a benchmark's test set: which media and captions are in both.
+"""Finds the media and captions of an audit that are also in another corpus, such as a benchmark's test set.
 
-The other one is an audit made by the same model, or a corpus, which is then swept into a temporary folder. The audit's
-own media are not read again: their embeddings are compared, shard by shard.
+The other corpus is an audit made by the same model, or a corpus, which is then swept into a temporary folder. The
+audit's own media are not read again: their embeddings are compared, shard by shard.
 """
 
 import tempfile
@@ -13,18 +13,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from auditor.audit_folder.audit_files import swept_shards
+from auditor.audit_folder.audit_files import find_swept_shards
 from auditor.audit_folder.embeddings import read_embeddings
 from auditor.audit_folder.folder import Folder
-from auditor.audit_folder.manifest import NAME, Manifest
-from auditor.audit_folder.overlap_file import SCHEMA, overlap_name
+from auditor.audit_folder.manifest import MANIFEST_NAME, Manifest
+from auditor.audit_folder.side_files import OVERLAP_SCHEMA, overlap_name
 from auditor.corpus.open_corpus import CorpusOptions, open_corpus
 from auditor.errors import AuditError
 from auditor.run.engine import LocalEngine
-from auditor.score.duplicate_search import media_of
-from auditor.score.pair_sample import Each, groups, in_turn
-from auditor.score.statistics.corpus_overlap import Other, matches, plain
-from auditor.sweep.sweep import SweepConfig
+from auditor.score.duplicate_search import read_first_rows
+from auditor.score.pair_sample import number_digests
+from auditor.score.statistics.corpus_overlap import OtherCorpus, match_vectors, normalize_words
+from auditor.sweep.sweep_config import SweepConfig
+from auditor.workers.process_pool import SERIAL, Engine
 from model.checkpoint import load_model
 
 
@@ -36,41 +37,40 @@ def find_overlap(
     caption_cosine: float | None = None,
     model: str | None = None,
     device: str = "cpu",
-    each: Each = in_turn,
+    engine: Engine = SERIAL,
 ) -> pa.Table:
-    """Compare, write overlap/<other>.parquet into the audit, and return its rows."""
+    """Compare the corpora, write overlap/<other>.parquet into the audit, and return its rows."""
     folder = Folder(audit)
     manifest = Manifest.load(folder)
-    with swept(other, manifest, model, device) as place:
-        known, keys, captions = read_other(place)
-    least = (
-        known.media_cosine() if media_cosine is None else media_cosine,
-        known.caption_cosine() if caption_cosine is None else caption_cosine,
+    with open_other_corpus(other, manifest, model, device) as other_folder:
+        corpus, keys, captions = read_other_corpus(other_folder)
+    cosines = (
+        corpus.media_cosine() if media_cosine is None else media_cosine,
+        corpus.caption_cosine() if caption_cosine is None else caption_cosine,
     )
-    shards = swept_shards(folder)
-    parts = list(each(partial(_compare, folder, known, keys, captions, least), shards))
-    table = pa.concat_tables([SCHEMA.empty_table(), *parts])
-    notes = {"other": other, "media_cosine": str(least[0]), "caption_cosine": str(least[1])}
+    shards = find_swept_shards(folder)
+    parts = list(engine.each(partial(_compare_shard, folder, corpus, keys, captions, cosines), shards))
+    table = pa.concat_tables([OVERLAP_SCHEMA.empty_table(), *parts])
+    notes = {"other": other, "media_cosine": str(cosines[0]), "caption_cosine": str(cosines[1])}
     folder.write_table(overlap_name(other), table, notes)
     return table.replace_schema_metadata(notes)
 
 
 @contextmanager
-def swept(other: str, manifest: Manifest, model: str | None, device: str) -> Iterator[Folder]:
-    """A folder with the embeddings of the other corpus, by the model of the audit."""
-    place = Folder(other)
-    if place.exists(NAME):
-        theirs = Manifest.load(place)
-        if theirs.model["fingerprint"] != manifest.model["fingerprint"]:
+def open_other_corpus(other: str, manifest: Manifest, model: str | None, device: str) -> Iterator[Folder]:
+    """Yield a folder with the embeddings of the other corpus, made by the model of the audit."""
+    other_folder = Folder(other)
+    if other_folder.exists(MANIFEST_NAME):
+        if Manifest.load(other_folder).model["fingerprint"] != manifest.model["fingerprint"]:
             raise AuditError(f"{other} was made by another model; name the corpus instead, or audit it with this model")
-        yield place
+        yield other_folder
         return
     backbone = load_model(model or manifest.model["spec"], device).backbone
     if backbone.fingerprint != manifest.model["fingerprint"]:
         raise AuditError(f"{backbone.spec} is not the model that made the audit; pass that one with --model")
     names = CorpusOptions.__dataclass_fields__
     corpus = open_corpus(other, CorpusOptions(**{k: v for k, v in manifest.corpus.items() if k in names}))
-    config = SweepConfig(manifest.model["frames"], manifest.model.get("exact_pixels", True))
+    config = SweepConfig(manifest.model["frames"], manifest.model["exact_pixels"])
     with tempfile.TemporaryDirectory() as scratch:
         engine = LocalEngine(Folder(scratch), backbone, config)
         failed = [r for r in engine.sweep(corpus.shards, lambda rows, errors: None) if r.failure is not None]
@@ -79,49 +79,54 @@ def swept(other: str, manifest: Manifest, model: str | None, device: str) -> Ite
         yield Folder(scratch)
 
 
-def read_other(folder: Folder) -> tuple[Other, list[str], list[str]]:
-    """The other corpus in memory: vectors and marks, the keys of its media, and its captions as they are."""
-    # a corpus that was swept for this alone has embeddings and no manifest
-    shards = swept_shards(folder) if folder.exists(NAME) else folder.names("embeddings", ".parquet")
-    media = [media_of(folder, shard, ["key", "media_digest", "visual"]) for shard in shards]
+def read_other_corpus(folder: Folder) -> tuple[OtherCorpus, list[str], list[str]]:
+    """Read the other corpus: its vectors and hashes, the keys of its media, and its captions."""
+    # A corpus that was swept only for this comparison has embeddings but no manifest.
+    shards = find_swept_shards(folder) if folder.exists(MANIFEST_NAME) else folder.names("embeddings", ".parquet")
+    media = [read_first_rows(folder, shard, ["key", "media_digest", "visual"]) for shard in shards]
     pairs = [read_embeddings(folder, shard) for shard in shards]
-    captions = [c for one in pairs for c in one.facts["caption"].take(pa.array(one.rows)).to_pylist()]
+    captions = [c for shard in pairs for c in shard.facts["caption"].take(pa.array(shard.rows)).to_pylist()]
     if not captions:
-        raise AuditError(f"{folder.url} has nothing that could be encoded, so there is nothing to compare with")
-    marks = np.concatenate([groups(table["media_digest"].to_pylist()) for table, _ in media])
-    other = Other(
+        raise AuditError(f"{folder.url} has no encoded rows, so there is nothing to compare with")
+    hashes = np.concatenate([number_digests(table["media_digest"].to_pylist()) for table, _ in media])
+    other = OtherCorpus(
         np.concatenate([visual for _, visual in media]),
-        marks,
-        np.concatenate([one.text for one in pairs]),
-        tuple(plain(caption) for caption in captions),
+        hashes,
+        np.concatenate([shard.text for shard in pairs]),
+        tuple(normalize_words(caption) for caption in captions),
     )
     return other, [key for table, _ in media for key in table["key"].to_pylist()], captions
 
 
-def _compare(
-    folder: Folder, other: Other, keys: Sequence[str], captions: Sequence[str], least: tuple[float, float], shard: str
+def _compare_shard(
+    folder: Folder,
+    other: OtherCorpus,
+    keys: Sequence[str],
+    captions: Sequence[str],
+    cosines: tuple[float, float],
+    shard: str,
 ) -> pa.Table:
-    """The rows of one shard that are also in the other corpus."""
+    """Return the rows of one shard that are also in the other corpus."""
     columns = ["uid", "key", "shard", "media_digest", "visual"]
-    media, visual = media_of(folder, shard, columns)
-    marks = groups(media["media_digest"].to_pylist()).tolist()
-    found = matches(visual, other.visual, marks, other.marks.tolist(), least[0])
-    of_media = _rows(media, found, "media", other_key=keys)
+    media, visual = read_first_rows(folder, shard, columns)
+    hashes = number_digests(media["media_digest"].to_pylist()).tolist()
+    media_matches = match_vectors(visual, other.visual, hashes, other.marks.tolist(), cosines[0])
+    media_rows = _build_overlap_rows(media, media_matches, "media", other_key=keys)
     pairs = read_embeddings(folder, shard)
     facts = pairs.facts.take(pa.array(pairs.rows))
-    texts = [plain(caption) for caption in facts["caption"].to_pylist()]
-    found = matches(pairs.text, other.text, texts, other.captions, least[1])
-    return pa.concat_tables([of_media, _rows(facts, found, "caption", other_caption=captions)])
+    texts = [normalize_words(caption) for caption in facts["caption"].to_pylist()]
+    text_matches = match_vectors(pairs.text, other.text, texts, other.captions, cosines[1])
+    return pa.concat_tables([media_rows, _build_overlap_rows(facts, text_matches, "caption", other_caption=captions)])
 
 
-def _rows(facts: pa.Table, found: tuple[Any, Any, Any], what: str, **names: Sequence[str]) -> pa.Table:
-    place, exact, cosine = found
-    chosen = np.flatnonzero(place >= 0)
-    rows = facts.take(pa.array(chosen))
+def _build_overlap_rows(facts: pa.Table, matches: tuple[Any, Any, Any], side: str, **names: Sequence[str]) -> pa.Table:
+    position, exact, cosine = matches
+    matched = np.flatnonzero(position >= 0)
+    rows = facts.take(pa.array(matched))
     columns = {name: rows[name] for name in ("uid", "key", "shard", "media_digest")}
-    columns |= {"what": pa.array([what] * len(chosen)), "how": pa.array(np.where(exact[chosen], "exact", "near"))}
-    columns |= {"cosine": pa.array(cosine[chosen].astype(np.float32))}
+    columns |= {"what": pa.array([side] * len(matched)), "how": pa.array(np.where(exact[matched], "exact", "near"))}
+    columns |= {"cosine": pa.array(cosine[matched].astype(np.float32))}
     for name in ("other_key", "other_caption"):
-        values = [names[name][place[i]] for i in chosen] if name in names else [None] * len(chosen)
+        values = [names[name][position[i]] for i in matched] if name in names else [None] * len(matched)
         columns[name] = pa.array(values, pa.string())
-    return pa.table(columns).cast(SCHEMA)
+    return pa.table(columns).cast(OVERLAP_SCHEMA)

@@ -1,106 +1,112 @@
-"""An audit from corpus to summary: sweep what is not swept yet, score everything, account for every key.
+"""Runs an audit from corpus to manifest: sweeps the shards that are not swept yet, scores them, accounts for every key.
 
-`run_audit` is the whole of `auditor audit` and of jobs/audit.py; they differ only in the engine that places the work.
+`auditor audit` and jobs/audit.py both call `run_audit`; they differ only in the engine.
 """
 
+import json
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from auditor.audit_folder.extra_columns import remove_shard
+from auditor.audit_folder.extra_columns import remove_shard_columns
 from auditor.audit_folder.folder import Folder
-from auditor.audit_folder.lock import exclusive
-from auditor.audit_folder.manifest import NAME, Manifest
+from auditor.audit_folder.lock import REMOTE_LOCK, hold_folder_lock
+from auditor.audit_folder.manifest import MANIFEST_NAME, Manifest
 from auditor.console import Progress
-from auditor.corpus.open_corpus import Corpus, CorpusOptions, open_corpus
-from auditor.errors import AuditError, resumable
-from auditor.run.distinct_shard_uids import separate_shards
-from auditor.run.engine import Engine, LocalEngine
-from auditor.run.output_folder import check_place, how_to_resume
-from auditor.run.scoring import encode_captions, finish, keep_head, look_for_faults, score_corpus
-from auditor.score.corpus_statistics import ScoreConfig
-from auditor.sweep.embeddings_writer import ShardReport
-from auditor.sweep.sweep import SweepConfig
-from auditor.sweep.vector_sweep import (
-    LOGIT_SCALE,
-    StoredModel,
-    publish_carried,
-    stored_model,
-)
-from model.backbone import Backbone, BackboneError
-from model.checkpoint import Loaded, load_head, load_model
+from auditor.corpus.corpus_spec import find_corpus_folder
+from auditor.corpus.open_corpus import Corpus, open_corpus
+from auditor.errors import AuditError, explain_interrupt
+from auditor.run.audit_config import AuditConfig
+from auditor.run.engine import AuditEngine, LocalEngine
+from auditor.run.scoring import encode_captions, finish_manifest, save_audit_head, score_corpus, write_found_faults
+from auditor.score.vocabulary import EncodeText
+from auditor.sweep.corpus_model import CorpusModel
+from auditor.sweep.distinct_uids import separate_shards
+from auditor.sweep.sweep_events import ShardReport
+from auditor.sweep.vector_sweep import find_stored_model, publish_carried_columns
+from model.backbone import BackboneError
+from model.checkpoint import LoadedModel, load_model, load_prototype_head
 from model.prototypes import PrototypeHead
 
 DEFAULT_MODEL = "ViT-B-32@laion2b_s34b_b79k"
-ENOUGH = 200  # rows before an error rate means anything
+MIN_ROWS = 200  # before the error rate can stop a run
+
+MakeEngine = Callable[[Folder, CorpusModel, AuditConfig], AuditEngine]
 
 
 @dataclass(frozen=True)
-class AuditConfig:
-    """What `auditor audit` was asked to do."""
+class AuditModel:
+    """The model of an audit, the PAU head that the user passed, and the text encoder if there is one."""
 
-    corpus: str
-    out: str
-    model: str | None = None
-    options: CorpusOptions = field(default_factory=CorpusOptions)
-    sweep: SweepConfig = field(default_factory=SweepConfig)
-    score: ScoreConfig = field(default_factory=ScoreConfig)
-    logit_scale: float = LOGIT_SCALE  # of stored embeddings, whose files do not tell
-    device: str = "cpu"
-    max_error_rate: float = 0.5
-    allow_random_weights: bool = False
-    force: bool = False  # write into a folder that others have files in
-    quiet: bool = False
+    model: CorpusModel
+    head: PrototypeHead | None
+    encode: EncodeText | None = None
 
 
-MakeEngine = Callable[[Folder, Backbone | StoredModel, AuditConfig], Engine]
+def make_local_engine(folder: Folder, model: CorpusModel, config: AuditConfig) -> AuditEngine:
+    return LocalEngine(folder, model, config.sweep)
 
 
-def local_engine(folder: Folder, backbone: Backbone | StoredModel, config: AuditConfig) -> Engine:
-    return LocalEngine(folder, backbone, config.sweep)
+def run_audit(config: AuditConfig, make_engine: MakeEngine = make_local_engine, device: str | None = None) -> Manifest:
+    """Audit a corpus, or finish an interrupted audit, and return its manifest.
 
-
-def run_audit(config: AuditConfig, make_engine: MakeEngine = local_engine, device: str | None = None) -> Manifest:
-    """Audit a corpus, or finish an audit that was interrupted. The manifest says what became of it.
-
-    `device` is where this process itself loads the model, where that differs from where the engine encodes.
+    `device` is the device on which this process loads the model, if it differs from the engine's device.
     """
     folder = Folder(config.out)
-    check_place(folder, config.corpus, force=config.force)
+    check_output_folder(folder, config.corpus, force=config.force)
     corpus = open_corpus(config.corpus, config.options)
-    backbone, head = find_model(config, corpus, device or config.device)
-    with exclusive(folder), resumable(lambda: how_to_resume(folder, len(corpus.shards))):
-        manifest = begin(folder, corpus, backbone, config)
-        engine = make_engine(folder, backbone, config)
-        reports = distinct(folder, sweep_corpus(folder, corpus, engine, config, manifest), engine)
-        account(corpus, reports, manifest)
+    loaded = load_audit_model(config, corpus, device or config.device)
+    with hold_folder_lock(folder), explain_interrupt(lambda: describe_progress(folder, len(corpus.shards))):
+        manifest = begin_manifest(folder, corpus, loaded.model, config)
+        engine = make_engine(folder, loaded.model, config)
+        reports = separate_uids(folder, sweep_corpus(folder, corpus, engine, config, manifest), engine)
+        account_for_shards(corpus, reports, manifest)
         manifest.state = "scoring"
         manifest.save(folder)
-        swept = [report.shard for report in reports if report.failure is None]
-        encode = None if isinstance(backbone, StoredModel) else partial(encode_captions, backbone)
-        context = score_corpus(folder, swept, engine, head, manifest, config.score, config.quiet, encode)
-        keep_head(folder, context.head, manifest)
-        finish(manifest, folder)
-        look_for_faults(folder, engine)
+        shards = [report.shard for report in reports if report.failure is None]
+        context = score_corpus(folder, shards, engine, loaded.head, manifest, config.score, config.quiet, loaded.encode)
+        save_audit_head(folder, context.head, manifest)
+        finish_manifest(manifest, folder)
+        write_found_faults(folder, engine)
     return manifest
 
 
-def find_model(config: AuditConfig, corpus: Corpus, device: str) -> tuple[Backbone | StoredModel, PrototypeHead | None]:
-    """What encodes the corpus, or stands for what did; and the PAU head that was given, if any."""
-    stored = stored_model(corpus, config.logit_scale)
+def check_output_folder(folder: Folder, corpus: str, *, force: bool = False) -> None:
+    """Refuse a folder inside the corpus, which the next audit would read as data, and a folder with other files."""
+    if corpus_folder := find_corpus_folder(corpus, folder.url):
+        raise AuditError(f"--out {folder.url} lies in the corpus {corpus_folder}, which would then hold its own audit: "
+                         "choose a folder outside of it")  # fmt: skip
+    if force or folder.exists(MANIFEST_NAME):
+        return
+    if other_files := sorted(name for name in folder.entries() if not name.startswith((".", REMOTE_LOCK))):
+        raise AuditError(
+            f"{folder.url} is not an audit and has other files in it, such as {other_files[0]}: choose a folder of its "
+            "own, or write beside them with --force"
+        )
+
+
+def describe_progress(folder: Folder, shards: int) -> str:
+    """After Ctrl-C: say how many shards are swept, and that the same command continues."""
+    swept = len(folder.names("embeddings", ".parquet"))
+    return f"{swept:,} of {shards:,} shards are swept and stay so: the same command again goes on from there"
+
+
+def load_audit_model(config: AuditConfig, corpus: Corpus, device: str) -> AuditModel:
+    """Load the model that encodes the corpus; a corpus of stored embeddings needs only its record."""
+    stored = find_stored_model(corpus, config.logit_scale)
     if stored is None:
-        loaded = load_for_audit(config, device)
-        return loaded.backbone, loaded.head
-    head = load_head(config.model) if config.model else None
+        loaded = load_trained_model(config, device)
+        return AuditModel(loaded.backbone, loaded.head, partial(encode_captions, loaded.backbone))
+    head = load_prototype_head(config.model) if config.model else None
     if head is not None and head.config.dim != stored.dim:
         raise AuditError(f"{config.model} is a head for vectors of {head.config.dim} numbers, these have {stored.dim}")
-    return stored, head
+    return AuditModel(stored, head)
 
 
-def load_for_audit(config: AuditConfig, device: str) -> Loaded:
-    """The model that was asked for; refuses one whose weights are random, which can measure nothing."""
+def load_trained_model(config: AuditConfig, device: str) -> LoadedModel:
+    """Load the requested model; refuse random weights, with which nothing can be measured."""
     try:
         loaded = load_model(config.model or DEFAULT_MODEL, device)
     except BackboneError as error:
@@ -118,98 +124,80 @@ def load_for_audit(config: AuditConfig, device: str) -> Loaded:
     return loaded
 
 
-def model_facts(backbone: Backbone | StoredModel, config: AuditConfig) -> dict[str, Any]:
-    """What the manifest says of the model; `spec` is empty where only its vectors are known."""
-    if isinstance(backbone, StoredModel):
-        facts = {"spec": "", "origin": backbone.origin, "pixels": None, "frames": 1, "exact_pixels": True}
-        facts |= {"precision": "float32"}
-        same = {"fingerprint": backbone.fingerprint, "dim": backbone.dim, "logit_scale": backbone.logit_scale}
-        return {**facts, **same}
-    return {
-        "spec": backbone.spec,
-        "fingerprint": backbone.fingerprint,
-        "dim": backbone.dim,
-        "logit_scale": backbone.logit_scale,
-        "pixels": backbone.pixels.to_dict(),
-        "frames": config.sweep.frames,
-        "exact_pixels": config.sweep.exact_pixels,
-        "precision": config.sweep.precision,
-    }
+def describe_audit_model(model: CorpusModel, config: AuditConfig) -> dict[str, Any]:
+    """Return the model's part of the manifest; `spec` is empty for stored embeddings."""
+    sweep = config.sweep
+    settings = {"frames": sweep.frames, "exact_pixels": sweep.exact_pixels, "precision": sweep.precision}
+    return {**settings, **model.describe()}
 
 
-def begin(folder: Folder, corpus: Corpus, backbone: Backbone | StoredModel, config: AuditConfig) -> Manifest:
-    """The manifest of a new audit, or of the one to go on with; refuses to mix what must not be mixed."""
+def begin_manifest(folder: Folder, corpus: Corpus, model: CorpusModel, config: AuditConfig) -> Manifest:
+    """Write the manifest of a new or resumed audit; refuse a folder with the audit of another corpus or model."""
     fresh = Manifest(
         corpus={"spec": corpus.spec, "root": corpus.root, "shards": len(corpus.shards), **asdict(config.options)},
-        model=model_facts(backbone, config),
+        model=describe_audit_model(model, config),
         settings={"sweep": asdict(config.sweep), "score": asdict(config.score), "device": config.device},
     )
-    if folder.exists(NAME):
+    if folder.exists(MANIFEST_NAME):
         old = Manifest.load(folder)
-        refuse_other(folder, old, fresh)
+        refuse_other_audit(folder, old, fresh)
         fresh.created = old.created
     folder.sweep_temporary("", "embeddings", "samples", "head")
     fresh.save(folder)
-    publish_carried(folder, corpus)
+    publish_carried_columns(folder, corpus)
     return fresh
 
 
-def refuse_other(folder: Folder, old: Manifest, new: Manifest) -> None:
-    """An audit is of one corpus by one model; anything else belongs into another folder."""
+def refuse_other_audit(folder: Folder, old: Manifest, new: Manifest) -> None:
+    """Refuse another corpus or another model than that of the audit in the folder."""
     for name in ("spec", "captions", "shard_size", "encoding", "delimiter", "header", "carry"):
-        _refuse(folder, f"corpus {name}", old.corpus.get(name) or None, new.corpus[name] or None)
+        _refuse_difference(folder, f"corpus {name}", old.corpus.get(name) or None, new.corpus[name] or None)
     refuse_other_model(folder, old, new.model)
 
 
 def refuse_other_model(folder: Folder, old: Manifest, new: dict[str, Any]) -> None:
-    """Embeddings of two models, or of other pixels or frames, must not meet in one audit."""
+    """Refuse to mix embeddings of two models, or of different pixels, frames or precision, in one audit."""
     for name in ("fingerprint", "pixels", "frames"):
-        before, after = old.model.get(name), new[name]
-        if name == "fingerprint" and before != after:
-            before, after = (f"{of['spec'] or of.get('origin', '')} ({of[name]:.8})" for of in (old.model, new))
-        _refuse(folder, "model" if name == "fingerprint" else name, before, after)
-    exact = old.model.get("exact_pixels", True)  # audits older than this setting have exact pixels
+        old_value, new_value = old.model.get(name), new[name]
+        if name == "fingerprint" and old_value != new_value:
+            old_value, new_value = (
+                f"{model['spec'] or model.get('origin', '')} ({model[name]:.8})" for model in (old.model, new)
+            )
+        _refuse_difference(folder, "model" if name == "fingerprint" else name, old_value, new_value)
+    exact, precision = old.model["exact_pixels"], old.model["precision"]
     if exact != new["exact_pixels"]:
         raise AuditError(
             f"{folder.url} was made {'with' if exact else 'without'} --exact-pixels: "
             f"{'add' if exact else 'leave out'} that option, or use another --out"
         )
-    precision = old.model.get("precision", "float32")
     if precision != new["precision"]:
         raise AuditError(f"{folder.url} was encoded in {precision}: pass --precision {precision}, or use another --out")
 
 
-def _refuse(folder: Folder, what: str, old: object, new: object) -> None:
-    if plain_json(old) != plain_json(new):
-        raise AuditError(f"{folder.url} was made with {what} {old}, not {new}: use another --out, or remove it")
-
-
-def plain_json(value: Any) -> Any:
-    """A value as it comes back from JSON: tuples are lists."""
-    if isinstance(value, dict):
-        return {key: plain_json(item) for key, item in value.items()}
-    return [plain_json(item) for item in value] if isinstance(value, list | tuple) else value
+def _refuse_difference(folder: Folder, name: str, old: object, new: object) -> None:
+    if json.dumps(old, sort_keys=True) != json.dumps(new, sort_keys=True):  # in JSON, tuples equal lists
+        raise AuditError(f"{folder.url} was made with {name} {old}, not {new}: use another --out, or remove it")
 
 
 def sweep_corpus(
-    folder: Folder, corpus: Corpus, engine: Engine, config: AuditConfig, manifest: Manifest
+    folder: Folder, corpus: Corpus, engine: AuditEngine, config: AuditConfig, manifest: Manifest
 ) -> list[ShardReport]:
-    """Sweep every shard that has no finished file yet; returns a report for each shard of the corpus."""
-    remove_strangers(folder, corpus)
+    """Sweep every shard that has no finished file yet; return a report for each shard of the corpus."""
+    remove_obsolete_shards(folder, corpus)
     reports: list[ShardReport] = []
     rows = 0
-    gauge = ErrorGauge(config.max_error_rate)
+    error_rate = ErrorRateLimit(config.max_error_rate)
     with Progress("sweep", None, quiet=config.quiet) as progress:
 
         def watch(rows: int, errors: int) -> None:
-            gauge.add(rows, errors)
-            progress.advance(rows, errors=gauge.errors)
+            error_rate.add(rows, errors)
+            progress.advance(rows, errors=error_rate.errors)
 
         try:
             for report in engine.sweep(corpus.shards, watch):
                 reports.append(report)
                 rows += report.rows
-                progress.total = round(rows / len(reports) * len(corpus.shards))  # guessed from what is done
+                progress.total = round(rows / len(reports) * len(corpus.shards))  # estimated from the finished shards
                 progress.advance(0, shards=f"{len(reports)}/{len(corpus.shards)}")
         except TooManyErrorsError:
             manifest.state = "failed"
@@ -218,22 +206,22 @@ def sweep_corpus(
     return sorted(reports, key=lambda report: report.shard)
 
 
-def distinct(
-    folder: Folder, reports: Sequence[ShardReport], engine: Engine, first: Sequence[str] = ()
+def separate_uids(
+    folder: Folder, reports: Sequence[ShardReport], engine: AuditEngine, first: Sequence[str] = ()
 ) -> list[ShardReport]:
-    """The reports after every uid that stands in two shards was left to one; those of `first` keep theirs."""
-    named = [report.shard for report in reports if report.own_uids]
-    changed = separate_shards(folder, sorted(named, key=lambda shard: (shard not in first, shard)), engine.each)
+    """Make uids that occur in several shards distinct and return the new reports; the shards of `first` keep theirs."""
+    shards = [report.shard for report in reports if report.own_uids]
+    changed = separate_shards(folder, sorted(shards, key=lambda shard: (shard not in first, shard)), engine)
     return [changed.get(report.shard, report) for report in reports]
 
 
 class TooManyErrorsError(AuditError):
-    """The run goes wrong: most likely a wrong corpus or a broken decoder, not bad data."""
+    """Too many rows fail: most likely the corpus is wrong or a decoder is broken."""
 
 
 @dataclass
-class ErrorGauge:
-    """Stops a run in which too large a share of the rows fails."""
+class ErrorRateLimit:
+    """Stops a run if too large a share of the rows fails."""
 
     limit: float
     rows: int = 0
@@ -242,25 +230,25 @@ class ErrorGauge:
     def add(self, rows: int, errors: int) -> None:
         self.rows += rows
         self.errors += errors
-        if self.rows >= ENOUGH and self.errors > self.limit * self.rows:
+        if self.rows >= MIN_ROWS and self.errors > self.limit * self.rows:
             raise TooManyErrorsError(
                 f"{self.errors:,} of the first {self.rows:,} rows failed, more than --max-error-rate {self.limit:g}: "
                 "look at what is wrong, or raise the limit and run the same command to go on"
             )
 
 
-def remove_strangers(folder: Folder, corpus: Corpus) -> None:
-    """Drop files of shards that the corpus no longer has: their rows would count as its own."""
+def remove_obsolete_shards(folder: Folder, corpus: Corpus) -> None:
+    """Remove the files of shards that the corpus no longer has; their rows would be counted."""
     names = {shard.name for shard in corpus.shards}
     for part in ("embeddings", "samples", "duplicates"):
         for name in folder.names(part, ".parquet"):
             if name not in names:
                 folder.remove(f"{part}/{name}.parquet")
-                remove_shard(folder, name)
+                remove_shard_columns(folder, name)
 
 
-def account(corpus: Corpus, reports: Sequence[ShardReport], manifest: Manifest) -> None:
-    """Every shard of the corpus has exactly one report; their sums go into the manifest."""
+def account_for_shards(corpus: Corpus, reports: Sequence[ShardReport], manifest: Manifest) -> None:
+    """Check that every shard of the corpus has exactly one report, and write their totals into the manifest."""
     expected, reported = {shard.name for shard in corpus.shards}, Counter(report.shard for report in reports)
     if set(reported) != expected or max(reported.values()) > 1:
         missing = sorted(expected - set(reported))[:3]

@@ -1,4 +1,4 @@
-"""The cheap half of an audit: score every shard, look for faults, write the manifest that says it is complete."""
+"""The cheap pass of an audit: scores every shard, finds faults, and writes the complete manifest."""
 
 import contextlib
 import tempfile
@@ -11,17 +11,18 @@ import numpy as np
 from auditor.audit_folder.fault_records import FILE as FAULTS
 from auditor.audit_folder.fault_records import write_faults
 from auditor.audit_folder.folder import Folder
-from auditor.audit_folder.manifest import Manifest, now, versions
+from auditor.audit_folder.manifest import Manifest, format_current_time, read_versions
 from auditor.console import Progress
 from auditor.errors import AuditError
 from auditor.query.database import AuditDatabase
 from auditor.query.sandbox import Limits
-from auditor.run.engine import Engine
-from auditor.score.corpus_statistics import Context, ScoreConfig, prepare
+from auditor.run.engine import AuditEngine
+from auditor.score.corpus_statistics import ScoreContext, prepare_context
 from auditor.score.pair_sample import NothingEncodedError
-from auditor.score.score import samples_name
+from auditor.score.score import samples_file
+from auditor.score.score_config import ScoreConfig
 from auditor.score.shard_priors import find_priors
-from auditor.score.vocabulary import Encode
+from auditor.score.vocabulary import EncodeText
 from auditor.vectors import Floats
 from model.backbone import Backbone
 from model.checkpoint import save_checkpoint
@@ -31,16 +32,16 @@ from model.prototypes import PrototypeHead
 def score_corpus(
     folder: Folder,
     shards: Sequence[str],
-    engine: Engine,
+    engine: AuditEngine,
     head: PrototypeHead | None,
     manifest: Manifest,
     config: ScoreConfig,
     quiet: bool,
-    encode: Encode | None = None,
-) -> Context:
-    """Score all shards; the manifest gets the corpus-wide numbers. `encode` is the text tower, where it is at hand."""
+    encode: EncodeText | None = None,
+) -> ScoreContext:
+    """Score all shards and write the corpus-wide numbers into the manifest. `encode` is the text tower, if loaded."""
     try:
-        context = prepare(
+        context = prepare_context(
             folder,
             shards,
             head,
@@ -48,28 +49,30 @@ def score_corpus(
             config,
             model=manifest.model["fingerprint"],
             encode=encode,
-            each=engine.each,
+            engine=engine,
         )
     except NothingEncodedError as error:
         manifest.state = "failed"
         manifest.save(folder)
-        raise AuditError(f"{error} ({describe_status(manifest)})") from error
+        raise AuditError(f"{error} ({describe_row_status(manifest)})") from error
     manifest.statistics, manifest.thresholds = context.statistics, context.thresholds
     manifest.fitted_on, manifest.drift = None, []
     manifest.model["head"] = "given" if head else "fitted"
     manifest.model["head_fingerprint"] = context.head.fingerprint
     manifest.settings["words"] = context.words
-    score_with(context, shards, engine, manifest, quiet)
-    files = {shard: samples_name(shard) for shard in shards}
-    manifest.shard_priors = find_priors(folder, files, engine.each)
+    score_shards(context, shards, engine, manifest, quiet)
+    files = {shard: samples_file(shard) for shard in shards}
+    manifest.shard_priors = find_priors(folder, files, engine)
     if manifest.shard_priors:
         context = replace(context, priors=manifest.shard_priors)
-        score_with(context, sorted(manifest.shard_priors), engine, manifest, quiet=True)
+        score_shards(context, sorted(manifest.shard_priors), engine, manifest, quiet=True)
     return context
 
 
-def score_with(context: Context, shards: Sequence[str], engine: Engine, manifest: Manifest, quiet: bool) -> None:
-    """Score shards against corpus-wide numbers that are there already."""
+def score_shards(
+    context: ScoreContext, shards: Sequence[str], engine: AuditEngine, manifest: Manifest, quiet: bool
+) -> None:
+    """Score shards against known corpus-wide numbers."""
     with Progress("score", manifest.counts["rows"], quiet=quiet) as progress:
         for shard, count, failure in engine.score(shards, context):
             progress.advance(count)
@@ -78,25 +81,26 @@ def score_with(context: Context, shards: Sequence[str], engine: Engine, manifest
 
 
 def encode_captions(backbone: Backbone, captions: Sequence[str], batch: int = 256) -> Floats:
-    """The vectors of captions by the text tower."""
+    """Encode captions with the text tower."""
     parts = [
-        backbone.encode_texts(captions[at : at + batch]).float().cpu().numpy() for at in range(0, len(captions), batch)
+        backbone.encode_texts(captions[start : start + batch]).float().cpu().numpy()
+        for start in range(0, len(captions), batch)
     ]
     return np.concatenate(parts) if parts else np.zeros((0, backbone.dim), np.float32)
 
 
-def describe_status(manifest: Manifest) -> str:
+def describe_row_status(manifest: Manifest) -> str:
     if manifest.failed_shards and not manifest.counts["rows"]:
         first = manifest.failed_shards[0]
         return f"{len(manifest.failed_shards)} shards failed, such as {first['shard']}: {first['message']}"
     return ", ".join(f"{count:,} {status}" for status, count in manifest.counts["status"].items()) or "no rows"
 
 
-def keep_head(folder: Folder, head: PrototypeHead, manifest: Manifest) -> None:
-    """head/: the PAU head that scored the audit, so that it can be explained and used elsewhere."""
-    with tempfile.TemporaryDirectory() as place:
+def save_audit_head(folder: Folder, head: PrototypeHead, manifest: Manifest) -> None:
+    """Write head/: the PAU head that scored the audit, to explain scores and to use elsewhere."""
+    with tempfile.TemporaryDirectory() as scratch:
         saved = save_checkpoint(
-            Path(place) / "head",
+            Path(scratch) / "head",
             head,
             backbone_spec=manifest.model["spec"],
             backbone_print=manifest.model["fingerprint"],
@@ -106,18 +110,18 @@ def keep_head(folder: Folder, head: PrototypeHead, manifest: Manifest) -> None:
                 local.write_bytes(file.read_bytes())
 
 
-def look_for_faults(folder: Folder, engine: Engine) -> None:
-    """faults.parquet: the patterns of a finished audit, where there is enough of it to tell any."""
+def write_found_faults(folder: Folder, engine: AuditEngine) -> None:
+    """Write faults.parquet: the patterns in a finished audit, if it has enough rows."""
     from auditor.faults.corpus_window import FaultsError
     from auditor.faults.find_faults import find_faults
 
     folder.remove(FAULTS)
     with contextlib.suppress(FaultsError), AuditDatabase(folder.url, limits=Limits(seconds=None)) as database:
-        write_faults(folder, find_faults(database, each=engine.each))
+        write_faults(folder, find_faults(database, engine=engine))
 
 
-def finish(manifest: Manifest, folder: Folder) -> None:
-    folder.sweep_temporary("", "embeddings", "samples", "head")  # of workers that died in the middle
-    manifest.state, manifest.finished, manifest.versions = "complete", now(), versions()
+def finish_manifest(manifest: Manifest, folder: Folder) -> None:
+    folder.sweep_temporary("", "embeddings", "samples", "head")  # left by workers that died
+    manifest.state, manifest.finished, manifest.versions = "complete", format_current_time(), read_versions()
     manifest.scoring = None
     manifest.save(folder)

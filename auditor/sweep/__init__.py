@@ -1,1 +1,1 @@
-"""The expensive pass: decode and encode a shard, write embeddings/<shard>.parquet."""
+"""The expensive pass: decodes and encodes a shard and writes embeddings/<shard>.parquet."""

@@ -1,7 +1,7 @@
-"""Facts of a caption that its text alone tells: length, repetition, what it looks like, its language.
+"""Describes captions by their text alone: length, repetition, language, and whether they are URLs, file names, ...
 
-Plain functions over one string, a few microseconds each; `facts_by_column` takes many captions and finds their
-languages together. Most captions are ASCII, and for those bytes take the place of regular expressions.
+Plain functions of one string, a few microseconds each; `describe_captions` takes many captions and detects their
+languages together. Most captions are ASCII; for them, byte operations replace regular expressions.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
-from auditor.sweep.languages import language, languages
+from auditor.sweep.languages import detect_language, detect_languages
 
 Likeness = Literal["file name", "url", "html", "mojibake"]
 
@@ -30,27 +30,27 @@ _MOJIBAKE = re.compile(r"[ÃÂ][\u0080-\u00bf‚ƒ„…†‡ˆ‰Š‹ŒŽ‘�
 
 _ASCII = [chr(code) for code in range(128)]
 _BLANKS = "".join(filter(str.isspace, _ASCII)).encode()
-_NO_SIGNS = "".join(one for one in _ASCII if one.isspace() or one.isalpha()).encode()
-_END = "\xff"  # of an ASCII text among others
-_PLAIN = [one.lower() if one.isalpha() else "0" if one.isdigit() else " " for one in _ASCII]
+_LETTERS_AND_BLANKS = "".join(char for char in _ASCII if char.isspace() or char.isalpha()).encode()
+_END = "\xff"  # separates ASCII texts
+_PLAIN = [char.lower() if char.isalpha() else "0" if char.isdigit() else " " for char in _ASCII]
 _TO_PLAIN = "".join(_PLAIN).encode().ljust(256, _END.encode("latin-1"))
 
 
-def normalised(caption: str) -> str:
-    """Without case, punctuation and the values of numbers: captions that are equal then are the same caption."""
+def normalize_caption(caption: str) -> str:
+    """Remove case, punctuation and the values of numbers; captions that are then equal count as the same caption."""
     text = unicodedata.normalize("NFKC", caption).casefold()
     return _APART.sub(" ", _DIGITS.sub("0", text)).strip()
 
 
-def normalised_all(captions: Sequence[str]) -> list[str]:
-    """`normalised` of each; those in ASCII all at once."""
+def normalize_captions(captions: Sequence[str]) -> list[str]:
+    """Normalize each caption; ASCII captions are processed together."""
     plain = list(filter(str.isascii, captions))
-    texts = dict(zip(plain, normalised_ascii(plain), strict=True)) if plain else {}
-    return [texts[caption] if caption in texts else normalised(caption) for caption in captions]
+    texts = dict(zip(plain, normalize_ascii(plain), strict=True)) if plain else {}
+    return [texts[caption] if caption in texts else normalize_caption(caption) for caption in captions]
 
 
-def normalised_ascii(captions: Sequence[str]) -> list[str]:
-    """`normalised` of each of them, if all are ASCII."""
+def normalize_ascii(captions: Sequence[str]) -> list[str]:
+    """Normalize captions that are all ASCII."""
     text = _END.join(captions).encode("latin-1").translate(_TO_PLAIN).decode("latin-1")
     for run in ("00", "  "):
         while run in text:
@@ -58,43 +58,40 @@ def normalised_ascii(captions: Sequence[str]) -> list[str]:
     return text.strip(" ").replace(f" {_END}", _END).replace(f"{_END} ", _END).split(_END)
 
 
-def caption_hash(caption: str) -> int:
-    """64 bits that equal normalised captions share."""
-    return _hash(normalised(caption))
+def hash_caption(caption: str) -> int:
+    """Return 64 bits that are equal for captions with the same normalized text."""
+    return _hash_text(normalize_caption(caption))
 
 
-def _hash(text: str) -> int:
+def _hash_text(text: str) -> int:
     digest = hashlib.blake2b(text.encode(errors="replace"), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)
 
 
-def word_count(caption: str) -> int:
+def count_caption_words(caption: str) -> int:
     return len(_WORD.findall(caption))
 
 
-def repeated_share(caption: str) -> float:
-    """Share of the pairs of neighbouring words that occurred before: "dog dog dog dog" has 0.67."""
-    return _repeated(normalised(caption).split())
-
-
-def _repeated(words: list[str]) -> float:
+def measure_repetition(words: list[str]) -> float:
+    """Return the share of pairs of neighboring words that occurred before: "dog dog dog dog" has 0.67."""
     if len(words) < 2 or len(set(words)) == len(words):
         return 0.0
     return 1 - len(set(pairwise(words))) / (len(words) - 1)
 
 
-def non_letter_share(caption: str) -> float:
-    """Share of the characters, blanks aside, that are no letters of any script (nor marks on them)."""
+def measure_non_letters(caption: str) -> float:
+    """Return the share of the characters, without blanks, that are not letters of any script nor marks on them."""
     if caption.isascii():
         data = caption.encode()
-        seen = len(data.translate(None, _BLANKS))
-        return len(data.translate(None, _NO_SIGNS)) / seen if seen else 0.0
+        count = len(data.translate(None, _BLANKS))
+        return len(data.translate(None, _LETTERS_AND_BLANKS)) / count if count else 0.0
     characters = "".join(caption.split())
-    return sum(unicodedata.category(one)[0] not in "LM" for one in characters) / len(characters) if characters else 0.0
+    non_letters = sum(unicodedata.category(char)[0] not in "LM" for char in characters)
+    return non_letters / len(characters) if characters else 0.0
 
 
-def looks_like(caption: str) -> Likeness | None:
-    """What a caption looks like that is none; None for the usual ones."""
+def classify_caption(caption: str) -> Likeness | None:
+    """Return the kind of non-caption this is (URL, file name, ...), or None."""
     text = caption.strip()
     if ("<" in text or "&" in text) and _HTML.search(text):
         return "html"
@@ -106,7 +103,7 @@ def looks_like(caption: str) -> Likeness | None:
 
 
 class TextFacts(NamedTuple):
-    """By the names of their columns, but for the language."""
+    """The facts of a caption, named like their columns, without the language."""
 
     caption_hash: int
     words: int
@@ -115,27 +112,28 @@ class TextFacts(NamedTuple):
     looks_like: Likeness | None
 
 
-def text_facts(caption: str, text: str) -> TextFacts:
-    """Of a caption whose normalised text is given."""
-    words = text.split()
-    same = caption.isascii() and "_" not in caption  # then they are the words of the caption itself
-    count = len(words) if same else word_count(caption)
-    return TextFacts(_hash(text), count, _repeated(words), non_letter_share(caption), looks_like(caption))
+def describe_text(caption: str, normalized: str) -> TextFacts:
+    """Describe a caption whose normalized text is `normalized`."""
+    words = normalized.split()
+    same_words = caption.isascii() and "_" not in caption  # then the caption itself has these words
+    count = len(words) if same_words else count_caption_words(caption)
+    repetition, non_letters = measure_repetition(words), measure_non_letters(caption)
+    return TextFacts(_hash_text(normalized), count, repetition, non_letters, classify_caption(caption))
 
 
-def caption_facts(caption: str) -> dict[str, Any]:
-    """By the names of their columns; tokens are the encoder's business."""
-    return {**text_facts(caption, normalised(caption))._asdict(), "language": language(caption)}
+def describe_caption(caption: str) -> dict[str, Any]:
+    """Return the facts of a caption by column; the encoder adds the number of tokens."""
+    return {**describe_text(caption, normalize_caption(caption))._asdict(), "language": detect_language(caption)}
 
 
 CAPTION_FACTS = (*TextFacts._fields, "language")
 
 
-def facts_by_column(captions: Sequence[str | None]) -> dict[str, list[Any]]:
-    """`caption_facts` of many: a list for each column, None where there is no caption."""
+def describe_captions(captions: Sequence[str | None]) -> dict[str, list[Any]]:
+    """Return `describe_caption` of many captions as a list for each column, with None for a missing caption."""
     distinct = [caption for caption in dict.fromkeys(captions) if caption is not None]
-    known: dict[str | None, tuple[Any, ...]] = {None: (None,) * len(CAPTION_FACTS)}
-    for caption, text, code in zip(distinct, normalised_all(distinct), languages(distinct), strict=True):
-        known[caption] = *text_facts(caption, text), code
-    rows = [known[caption] for caption in captions]
-    return {name: [row[place] for row in rows] for place, name in enumerate(CAPTION_FACTS)}
+    facts: dict[str | None, tuple[Any, ...]] = {None: (None,) * len(CAPTION_FACTS)}
+    for caption, text, code in zip(distinct, normalize_captions(distinct), detect_languages(distinct), strict=True):
+        facts[caption] = *describe_text(caption, text), code
+    rows = [facts[caption] for caption in captions]
+    return {name: [row[index] for row in rows] for index, name in enumerate(CAPTION_FACTS)}

@@ -1,44 +1,104 @@
-"""No two rows of a shard share a uid, though a corpus that names its rows itself may give a name twice.
+"""Makes the uids of an audit distinct, although a corpus with uids of its own may repeat one.
 
-The first row keeps the name; the others get one of where they stand, and the shard's problems say how many they are.
+The first row keeps its uid. Each other row gets a uid computed from its position, and the shard's report counts them.
 """
 
+import json
 from collections.abc import Sequence
+from dataclasses import asdict, replace
+from functools import partial
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from auditor.audit_folder.arrow_schema import EMBEDDINGS_STORAGE
+from auditor.audit_folder.checksum import CHECKSUM_KEY
+from auditor.audit_folder.embeddings import name_embeddings_file
+from auditor.audit_folder.folder import Folder
 from auditor.sweep.sample_rows import digest
+from auditor.sweep.sweep_events import ShardReport
+from auditor.workers.process_pool import Engine
+
+UidHashes = npt.NDArray[np.uint64]
 
 
 class DistinctUids:
-    """The uids of a shard as its rows come, piece by piece."""
+    """Replaces repeated uids in the tables of one shard, which come one after another."""
 
-    def __init__(self, shard: str, taken: Sequence[str] = ()) -> None:
+    def __init__(self, shard: str, used_uids: Sequence[str] = ()) -> None:
         self.shard = shard
-        self.seen = set(taken)
+        self.used_uids = set(used_uids)
         self.rows = 0
         self.changed = 0
 
     def separate(self, table: pa.Table) -> pa.Table:
-        """The rows with other uids where theirs were seen before."""
-        place = table.schema.get_field_index("uid")
-        uids: list[str] = table.column(place).to_pylist()
-        before = self.changed
-        distinct = [self.own(uid, self.rows + number) for number, uid in enumerate(uids)]
+        """Return the table with new uids in the rows whose uids were used before."""
+        column = table.schema.get_field_index("uid")
+        uids: list[str] = table.column(column).to_pylist()
+        changed_before = self.changed
+        distinct = [self.make_distinct(uid, self.rows + number) for number, uid in enumerate(uids)]
         self.rows += len(uids)
-        if self.changed == before:
+        if self.changed == changed_before:
             return table
-        return table.set_column(place, table.schema.field(place), pa.array(distinct, pa.string()))
+        return table.set_column(column, table.schema.field(column), pa.array(distinct, pa.string()))
 
-    def own(self, uid: str, row: int) -> str:
-        if uid in self.seen:
+    def make_distinct(self, uid: str, row: int) -> str:
+        if uid in self.used_uids:
             self.changed += 1
             uid = digest(f"{uid} {self.shard} {row}".encode())
-        self.seen.add(uid)
+        self.used_uids.add(uid)
         return uid
 
-    def problems(self, of: str) -> tuple[str, ...]:
-        """`of`: whose uid they had."""
+    def describe_changes(self, owner: str) -> tuple[str, ...]:
+        """Return the notes for the shard's report; `owner` names the rows that had the uids first."""
         if not self.changed:
             return ()
-        return (f"{self.changed:,} of its rows had the uid of {of}, and have another one here",)
+        return (f"{self.changed:,} of its rows had the uid of {owner}, and have another one here",)
+
+
+def separate_shards(folder: Folder, shards: Sequence[str], engine: Engine) -> dict[str, ShardReport]:
+    """Rewrite the files of shards that repeat uids of shards before them; return their new reports by shard."""
+    if len(shards) < 2:
+        return {}
+    hashes = list(engine.each(partial(read_uid_hashes, folder), shards))
+    values, counts = np.unique(np.concatenate(hashes), return_counts=True)
+    repeated = values[counts > 1]
+    if not len(repeated):
+        return {}
+    used_uids: set[str] = set()
+    reports = {}
+    for shard, shard_hashes in zip(shards, hashes, strict=True):
+        if np.isin(shard_hashes, repeated).any():
+            uids, report = separate_shard(folder, shard, used_uids)
+            used_uids |= uids
+            if report is not None:
+                reports[shard] = report
+    return reports
+
+
+def read_uid_hashes(folder: Folder, shard: str) -> UidHashes:
+    return hash_uids(folder.read_table(name_embeddings_file(shard), ["uid"]).column(0).to_pylist())
+
+
+def hash_uids(uids: Sequence[str]) -> UidHashes:
+    """Return 64 bits of each uid."""
+    halves = np.frombuffer(bytes.fromhex("".join(uids)), np.uint64).reshape(-1, 2)
+    return np.asarray(halves[:, 0] ^ halves[:, 1])
+
+
+def separate_shard(folder: Folder, shard: str, used_uids: set[str]) -> tuple[set[str], ShardReport | None]:
+    """Return the old uids of a shard and, if some of them had to change, its new report."""
+    name = name_embeddings_file(shard)
+    uids = set(folder.read_table(name, ["uid"]).column(0).to_pylist())
+    if uids.isdisjoint(used_uids):
+        return uids, None
+    table, metadata = folder.read_table(name), folder.table_metadata(name)
+    distinct = DistinctUids(shard, sorted(used_uids & uids))
+    table = distinct.separate(table)
+    report = ShardReport(**json.loads(metadata["report"]))
+    report = replace(report, problems=(*report.problems, *distinct.describe_changes("a row of an earlier shard")))
+    metadata = {**metadata, "report": json.dumps(asdict(report))}
+    metadata.pop(CHECKSUM_KEY, None)
+    folder.write_table(name, table, metadata, EMBEDDINGS_STORAGE)
+    return uids, report

@@ -1,8 +1,10 @@
-"""The language of captions by py3langid's model, one at a time or many at once with the same result.
+"""Detects the language of captions with py3langid's model, one at a time or many at once with the same result.
 
-py3langid walks an automaton over the bytes of a text, counts the features it passes and adds up their weights for each
-language. For many captions the automaton is stepped for all of them together, and the sums are one sparse product.
-Adding in another order changes the last digits of a probability: where it is close to `SURE`, py3langid has the word.
+py3langid steps an automaton over the bytes of a text, counts the features it passes and adds up their weights for each
+language. For many captions, this module steps the automaton for all of them together and adds up with one sparse
+product. Another order of addition changes the last digits of a probability, so py3langid itself decides if one is close
+to `SURE`. The model's arrays are private fields: py3langid's public API classifies one text at a time, several times
+slower, and its `rank` and `classify` give no access to them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,45 +18,45 @@ import numpy.typing as npt
 
 from auditor.vectors import Floats
 
-SHORTEST = 12  # characters; what is shorter has no language
-SURE = 0.9  # probability of a language; below it there is none
-CLOSE = 0.005  # to SURE: far more than rounding can change
-TOGETHER = 2**20  # bytes of the captions that are walked together
-FEW = 32  # captions; to walk fewer together takes longer than one after another
-STEPS = 256  # that are walked together in any case
+SHORTEST = 12  # characters; a shorter text has no language
+SURE = 0.9  # smallest probability of a detected language
+CLOSE = 0.005  # distance from SURE, far more than rounding can change
+BATCH_BYTES = 2**20  # of the captions that are processed together
+FEW = 32  # captions; processing fewer together takes longer than one after another
+STEPS = 256  # texts up to this length are always processed together
 
 Ints = npt.NDArray[np.integer[Any]]
 
 
-def language(caption: str) -> str | None:
-    """ISO 639-1 code; None where the text is too short or too mixed to tell, or there is no detector."""
-    if len(caption) < SHORTEST or (identifier := _identifier()) is None:
+def detect_language(caption: str) -> str | None:
+    """Return an ISO 639-1 code, or None if the text is too short or too mixed, or py3langid is not installed."""
+    if len(caption) < SHORTEST or (identifier := _load_identifier()) is None:
         return None
     code, probability = identifier.classify(caption)
     return str(code) if probability >= SURE else None
 
 
-def languages(captions: Sequence[str]) -> list[str | None]:
-    """What `language` says of each."""
-    found: list[str | None] = [None] * len(captions)
-    if (walker := _walker()) is None:
-        return found
-    for places, texts in _by_length(captions, walker):
-        alone = _alone(texts)
-        for place in places[:alone]:
-            found[place] = language(captions[place])
-        codes, probabilities = walker.classify(texts[alone:])
-        for place, code, probability in zip(places[alone:], codes, probabilities.tolist(), strict=True):
+def detect_languages(captions: Sequence[str]) -> list[str | None]:
+    """Return `detect_language` of each caption."""
+    detected: list[str | None] = [None] * len(captions)
+    if (model := _load_model()) is None:
+        return detected
+    for indices, texts in _batch_by_length(captions, model):
+        alone = _count_long(texts)
+        for index in indices[:alone]:
+            detected[index] = detect_language(captions[index])
+        codes, probabilities = model.classify(texts[alone:])
+        for index, code, probability in zip(indices[alone:], codes, probabilities.tolist(), strict=True):
             if abs(probability - SURE) < CLOSE:
-                found[place] = language(captions[place])
+                detected[index] = detect_language(captions[index])
             elif probability > SURE:
-                found[place] = code
-    return found
+                detected[index] = code
+    return detected
 
 
 @lru_cache(maxsize=1)
-def _identifier() -> Any:
-    """None where the detector is not installed."""
+def _load_identifier() -> Any:
+    """Return py3langid's classifier, or None if it is not installed."""
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError:
@@ -63,91 +65,92 @@ def _identifier() -> Any:
 
 
 @lru_cache(maxsize=1)
-def _walker() -> "Walker | None":
-    identifier = _identifier()
+def _load_model() -> "LanguageModel | None":
+    identifier = _load_identifier()
     if identifier is None:
         return None
     bases = np.asarray(identifier.tk_row).astype(np.int64) << 8
-    return Walker(identifier, np.asarray(identifier.tk_nextmove), bases, np.array(identifier.tk_output, np.int32))
+    outputs = np.array(identifier.tk_output, np.int32)
+    return LanguageModel(identifier, np.asarray(identifier.tk_nextmove), bases, outputs)
 
 
-def _by_length(captions: Sequence[str], walker: "Walker") -> Iterator[tuple[list[int], list[bytes]]]:
-    """Places and bytes of the captions that are long enough, the longest first, some at a time."""
-    texts = [(place, walker.encode(text)) for place, text in enumerate(captions) if len(text) >= SHORTEST]
-    texts.sort(key=lambda one: len(one[1]), reverse=True)
-    ends = np.cumsum([len(text) for _, text in texts]) // TOGETHER
+def _batch_by_length(captions: Sequence[str], model: "LanguageModel") -> Iterator[tuple[list[int], list[bytes]]]:
+    """Yield the indices and bytes of the captions that are long enough, longest first, in batches."""
+    texts = [(index, model.encode(text)) for index, text in enumerate(captions) if len(text) >= SHORTEST]
+    texts.sort(key=lambda indexed: len(indexed[1]), reverse=True)
+    ends = np.cumsum([len(text) for _, text in texts]) // BATCH_BYTES
     cuts = [0, *(np.flatnonzero(np.diff(ends)) + 1).tolist(), len(texts)]
     for start, stop in pairwise(cuts):
         if start < stop:
-            places, some = zip(*texts[start:stop], strict=True)
-            yield list(places), list(some)
+            indices, batch = zip(*texts[start:stop], strict=True)
+            yield list(indices), list(batch)
 
 
-def _alone(texts: Sequence[bytes]) -> int:
-    """How many of the longest had better be walked one by one."""
+def _count_long(texts: Sequence[bytes]) -> int:
+    """Count the texts that are faster to process one by one; they are the first."""
     limit = max(STEPS, len(texts[FEW - 1]) if len(texts) >= FEW else 0)
     return sum(len(text) > limit for text in texts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Walker:
+class LanguageModel:
     """The arrays of py3langid's model. From a state with base b, byte c leads to the state moves[b + c]."""
 
     identifier: Any
     moves: Ints
     bases: Ints  # of each state
-    features: Ints  # what a state shows to have been seen, -1 where nothing
+    features: Ints  # the feature that a state completes, or -1
 
     def encode(self, caption: str) -> bytes:
         return bytes(self.identifier._encode(caption))
 
     def classify(self, texts: Sequence[bytes]) -> tuple[list[str | None], Floats]:
-        """The likeliest language of each text and its probability; the texts come with the longest first."""
+        """Return the most probable language of each text and its probability; the texts are sorted, longest first."""
         if not texts:
             return [], np.zeros(0, np.float32)
         lengths = np.array([len(text) for text in texts])
-        scores, known = self._scores(*self._walk(b"".join(texts), lengths), len(texts))
+        scores, has_features = self._compute_scores(*self._find_features(b"".join(texts), lengths), len(texts))
         scores *= (1 / np.sqrt(lengths, dtype=np.float64)).astype(np.float32)[:, None]
         scores -= scores.max(1, keepdims=True)
         np.exp(scores, out=scores)
         scores /= scores.sum(1, keepdims=True)
-        for first, again in self.identifier._alias_pairs:  # two columns of one language
-            scores[:, first] += scores[:, again]
-            scores[:, again] = 0
+        for first, second in self.identifier._alias_pairs:  # two columns of one language
+            scores[:, first] += scores[:, second]
+            scores[:, second] = 0
         best = scores.argmax(1)
         classes = [str(code) for code in self.identifier.nb_classes]
-        return [classes[i] for i in best.tolist()], np.where(known, scores[np.arange(len(texts)), best], 0)
+        return [classes[i] for i in best.tolist()], np.where(has_features, scores[np.arange(len(texts)), best], 0)
 
-    def _walk(self, text: bytes, lengths: Ints) -> tuple[Ints, Ints]:
-        """The features that the texts pass, and which text each is of."""
+    def _find_features(self, text: bytes, lengths: Ints) -> tuple[Ints, Ints]:
+        """Return the features in the texts, and for each the number of its text."""
         letters = np.frombuffer(text, np.uint8)
-        here = np.cumsum(lengths) - lengths  # the next letter of each text
+        positions = np.cumsum(lengths) - lengths  # of the next letter of each text
         state: Ints = np.zeros(len(lengths), np.int64)
         longer = len(lengths) - np.searchsorted(lengths[::-1], np.arange(lengths[0]), side="right")
-        passed = []
-        for count in longer.tolist():  # texts that have a letter at this place
-            state = self.moves.take(self.bases.take(state[:count]) + letters.take(here[:count]))
-            here += 1
-            passed.append(state)
-        seen = self.features.take(np.concatenate(passed))
-        rows = np.arange(len(seen)) - np.repeat(np.cumsum(longer) - longer, longer)
-        return seen[seen >= 0], rows[seen >= 0]
+        states = []
+        for count in longer.tolist():  # texts that have a letter at this position
+            state = self.moves.take(self.bases.take(state[:count]) + letters.take(positions[:count]))
+            positions += 1
+            states.append(state)
+        features = self.features.take(np.concatenate(states))
+        rows = np.arange(len(features)) - np.repeat(np.cumsum(longer) - longer, longer)
+        return features[features >= 0], rows[features >= 0]
 
-    def _scores(self, seen: Ints, rows: Ints, count: int) -> tuple[Floats, npt.NDArray[np.bool_]]:
-        """Log-posterior (N, languages) of each text, and whether it had any feature."""
+    def _compute_scores(self, features: Ints, rows: Ints, count: int) -> tuple[Floats, npt.NDArray[np.bool_]]:
+        """Return the log-posterior (N, languages) of each text, and whether it has any feature."""
         from scipy.sparse import csr_array
 
-        used, columns = _compact(seen, len(self.identifier.nb_ptc))
+        used, columns = _compact(features, len(self.identifier.nb_ptc))
         shape = (count, len(used))
         visits = csr_array((np.ones(len(rows), np.float32), (rows, columns)), shape=shape)
         visits.sum_duplicates()
         np.log1p(visits.data, out=visits.data)
-        found: Floats = visits @ self.identifier.nb_ptc[used].astype(np.float32)
-        return found + self.identifier.nb_pc, np.diff(visits.indptr) > 0
+        weights: Floats = visits @ self.identifier.nb_ptc[used].astype(np.float32)
+        return weights + self.identifier.nb_pc, np.diff(visits.indptr) > 0
 
 
-def _compact(values: Ints, largest: int) -> tuple[Ints, Ints]:
-    """The distinct values and where each value is among them."""
-    there = np.zeros(largest, bool)
-    there[values] = True
-    return np.flatnonzero(there), (np.cumsum(there) - 1)[values]
+def _compact(values: Ints, limit: int) -> tuple[Ints, Ints]:
+    """Return the distinct values below `limit`, and the index of each value among them."""
+    present = np.zeros(limit, bool)
+    present[values] = True
+    return np.flatnonzero(present), (np.cumsum(present) - 1)[values]

@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Prefetch(Generic[T]):
-    """Iterate over `source` while a thread produces what comes next. Close it to stop the thread and the source."""
+    """Iterates over `source` while a thread produces the next items. `close` stops the thread and the source."""
 
     def __init__(self, source: Generator[T, None, None], weigh: Callable[[T], int], budget: int):
         self.source, self.weigh, self.budget = source, weigh, budget
@@ -26,7 +26,7 @@ class Prefetch(Generic[T]):
             for item in self.source:
                 if not self._put(item):
                     break
-        except BaseException as error:  # handed to the consumer, who raises it
+        except BaseException as error:  # raised again in the consumer's thread
             self.error = error
         finally:
             self.source.close()
@@ -37,7 +37,7 @@ class Prefetch(Generic[T]):
     def _put(self, item: T) -> bool:
         weight = self.weigh(item)
         with self.changed:
-            # One item always fits, however large, or nothing would ever move.
+            # One item always fits, however large, or the consumer would wait forever.
             while not self.closed and self.items and self.held + weight > self.budget:
                 self.changed.wait()
             if self.closed:
@@ -62,7 +62,7 @@ class Prefetch(Generic[T]):
             raise self.error
 
     def close(self) -> list[T]:
-        """Stop producing and wait for the thread; returns what was produced but never consumed."""
+        """Stop producing and wait for the thread; return the items that were produced but never consumed."""
         with self.changed:
             self.closed = True
             unused = [item for item, _ in self.items]

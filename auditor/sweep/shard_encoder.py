@@ -1,154 +1,201 @@
-"""A shard's embeddings file as it grows: samples come in decoded, are encoded in batches and written piece by piece.
+"""A shard's embeddings file while it grows: decoded samples come in, are encoded in batches and written in pieces.
 
-Memory is bounded by a piece, not by the shard. Pieces and batches are cut by position alone, so the same shard always
-gives the same file.
+A piece bounds the memory, not the shard. Pieces and batches are cut by position alone, so the same shard always gives
+the same file.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
-from auditor.audit_folder.embeddings import begins_medium, vectors
+from auditor.audit_folder.embeddings import build_nullable_vectors, find_medium_starts
 from auditor.audit_folder.folder import Folder
-from auditor.corpus.sample import Problem, Sample
-from auditor.sweep.caption_views import View, around_spans, views_of
-from auditor.sweep.embeddings_writer import Begin, EmbeddingsFile, Watch
-from auditor.sweep.frame_batches import FrameBatches
-from auditor.sweep.sample_rows import Shape, Swept, Tokens, facts, row_counts
-from auditor.vectors import Bools, Floats, from_frames
-from auditor.workers.decoder_pool import Decoded
+from auditor.corpus.sample import Problem
+from auditor.sweep.embeddings_writer import EmbeddingsFile
+from auditor.sweep.sample_rows import build_fact_table, count_rows
+from auditor.sweep.sweep_events import DecodedSample, FramePart, ShardStart, Watch
+from auditor.vectors import Bools, Floats, build_media_vectors
 from model.backbone import Backbone
 from model.pixels import Pixels
 
 PIECE = 1024  # samples encoded and written together
-PIECE_FRAMES = 50_000  # fewer of them where they have more frames than this
+PIECE_FRAMES = 50_000  # a piece with more frames than this has fewer samples
+Frames = list[int]  # positions of frames in a piece
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """A sample was decoded, or could not be."""
+class FrameBatches:
+    """Collects frames in order and encodes full batches; `finish` returns the vectors since the last call.
 
-    sample: Sample
-    digest: str | None
-    result: Decoded | Problem
-    tokens: Tensor | None = None  # (captions, L) of what was decoded
-    counts: Sequence[Tokens] = ()  # of each of its captions
+    Nothing waits for the device before `finish`: while a GPU encodes a batch, the next one is assembled.
+    """
 
+    def __init__(self, backbone: Backbone, size: int):
+        self.backbone, self.size = backbone, size
+        self.waiting: list[Pixels] = []
+        self.batches: list[Tensor] = []
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Part:
-    """Some frames of the sample whose outcome comes next."""
+    def add(self, pixels: Iterable[Pixels]) -> None:
+        self.waiting.extend(pixels)
+        while len(self.waiting) >= self.size:
+            self._encode()
 
-    pixels: Pixels
+    def _encode(self) -> None:
+        frames = self.waiting[: self.size]
+        # The only copy on the way from a decoder: into memory that a GPU can read by itself.
+        batch = torch.empty(len(frames), *frames[0].shape, dtype=torch.uint8, pin_memory=self.backbone.on_gpu)
+        np.stack(frames, out=batch.numpy())
+        del self.waiting[: self.size], frames
+        self.batches.append(self.backbone.encode_images(batch))
+
+    def finish(self) -> Floats:  # (frames, D)
+        while self.waiting:
+            self._encode()
+        batches, self.batches = self.batches, []
+        if not batches:
+            return np.zeros((0, self.backbone.dim), np.float32)
+        return torch.cat(batches).float().cpu().numpy()
 
 
 class ShardFile(EmbeddingsFile):
-    """Collects the outcomes of one shard and turns them into its embeddings file."""
+    """Collects the decoded samples of one shard and turns them into its embeddings file."""
 
-    def __init__(self, folder: Folder, backbone: Backbone, batch_size: int, begin: Begin, settings: str):
-        super().__init__(folder, begin, backbone.dim, settings)
+    def __init__(self, folder: Folder, backbone: Backbone, batch_size: int, start: ShardStart, settings: str):
+        super().__init__(folder, start, backbone.dim, settings)
         self.backbone = backbone
-        self.piece: list[Swept] = []
-        self.tokens: list[Tensor | None] = []  # of each sample of the piece
-        self.received = 0  # frames of the sample whose outcome is to come
-        self.held = 0  # frames of the piece
-        self.frames = FrameBatches(backbone, batch_size)
+        self.piece: list[DecodedSample] = []  # without pixels
+        self.part_frames = 0  # frames that arrived of the sample that comes next
+        self.piece_frames = 0
+        self.batches = FrameBatches(backbone, batch_size)
 
-    def add_part(self, part: Part) -> None:
-        self.frames.add(part.pixels)
-        self.received += len(part.pixels)
+    def add_part(self, part: FramePart) -> None:
+        self.batches.add(part.pixels)
+        self.part_frames += len(part.pixels)
 
-    def add(self, outcome: Outcome, watch: Watch) -> None:
-        result = outcome.result
-        if isinstance(result, Decoded) and len(result.pixels):
-            self.add_part(Part(result.pixels))
-        shape = _shape(result, self.received)
-        self.piece.append(Swept(outcome.sample, outcome.digest, shape, self.received, tuple(outcome.counts)))
-        self.tokens.append(outcome.tokens)
-        self.held += self.received
-        self.received = 0
-        if len(self.piece) == PIECE or self.held >= PIECE_FRAMES:
+    def add(self, decoded: DecodedSample, watch: Watch) -> None:
+        medium = decoded.medium
+        if not isinstance(medium, Problem):
+            self.add_part(FramePart(medium.pixels))
+            medium = replace(medium, pixels=medium.pixels[:0].copy())  # frees the memory of the decoder
+        self.piece.append(replace(decoded, medium=medium, frames=self.part_frames))
+        self.piece_frames += self.part_frames
+        self.part_frames = 0
+        if len(self.piece) == PIECE or self.piece_frames >= PIECE_FRAMES:
             self.flush(watch)
 
     def flush(self, watch: Watch) -> None:
-        """Encode and write what is waiting."""
+        """Encode and write the samples that are waiting."""
         if not self.piece:
             return
-        table, keys = self._table(self.frames.finish()), len(self.piece)
+        table, keys = self._build_table(self.batches.finish()), len(self.piece)
         self.piece.clear()
-        self.tokens.clear()
-        self.held = 0
+        self.piece_frames = 0
         self.write(table, keys, watch)
 
-    def _table(self, frames: Floats) -> pa.Table:
-        """The rows of the piece with their vectors; `frames` are the encoded frames of its media, one after another."""
-        mine = split(frames, self.piece)
-        swept = [_finite(one, some) for one, some in zip(self.piece, mine, strict=True)]
-        table = facts(swept)
+    def _build_table(self, vectors: Floats) -> pa.Table:
+        """Return the rows of the piece; `vectors` belong to the frames of its media, one medium after another."""
+        frames = np.array([decoded.frames for decoded in self.piece])
+        starts: list[int] = (np.cumsum(frames) - frames).tolist()
+        samples = [
+            _check_vectors(d, vectors[start : start + d.frames]) for d, start in zip(self.piece, starts, strict=True)
+        ]
+        table = build_fact_table(samples)
         usable = pc.equal(table["status"], "ok").to_numpy()
-        encoded = begins_medium(table)
-        views = [view for one, some in zip(swept, mine, strict=True) for view in views_of(one, some)]
-        around = [around_spans(one, some) for one, some in zip(swept, mine, strict=True)]
-        kept = np.concatenate([frames[:0], *(view.vectors for view in views)])
-        media = from_frames(kept, np.array([len(view.vectors) for view in views], np.int64), keep=False)
-        counts = np.array(row_counts(swept))
-        first = np.zeros(table.num_rows, dtype=bool)
-        first[np.cumsum(counts) - counts] = True  # the row of each sample's first caption
-        each = zip(self.tokens, np.split(usable, np.cumsum(counts)[:-1]), strict=True)
-        tokens = [made[torch.from_numpy(fine)] for made, fine in each if made is not None and fine.any()]
+        media_rows = find_medium_starts(table)
+        media = [medium for d, start in zip(samples, starts, strict=True) for medium in list_media(d, start)]
+        context = [list_context_frames(d, start) for d, start in zip(samples, starts, strict=True)]
+        sizes = np.array([len(medium) for medium in media], np.int64)
+        whole = build_media_vectors(vectors[join_positions(media)], sizes, keep=False)
+        counts = np.array(count_rows(samples))
+        first_rows = np.zeros(table.num_rows, dtype=bool)
+        first_rows[np.cumsum(counts) - counts] = True  # the row of each sample's first caption
+        times = collect_times(self.piece)
         columns = [
-            vectors(media.visual, encoded),
-            vectors(self._texts(tokens), usable),
-            *list_columns(views, encoded, self.backbone.dim),
-            *list_columns(around, first, self.backbone.dim),
+            build_nullable_vectors(whole.visual, media_rows),
+            build_nullable_vectors(self._encode_captions(np.split(usable, np.cumsum(counts)[:-1])), usable),
+            *build_frame_columns(vectors, times, media, media_rows),
+            *build_frame_columns(vectors, times, context, first_rows),
         ]
         return pa.Table.from_arrays([*table.columns, *columns], schema=self.schema)
 
-    def _texts(self, tokens: list[Tensor]) -> Floats:
+    def _encode_captions(self, usable: Sequence[Bools]) -> Floats:
+        """Encode the usable captions of each sample of the piece."""
+        tokens = [
+            decoded.tokens[torch.from_numpy(rows)]
+            for decoded, rows in zip(self.piece, usable, strict=True)
+            if decoded.tokens is not None and rows.any()
+        ]
         if not tokens:
             return np.zeros((0, self.backbone.dim), np.float32)
         return self.backbone.encode_tokens(torch.cat(tokens)).cpu().numpy()
 
 
-def _shape(result: Decoded | Problem, frames: int) -> Shape | Problem:
-    if isinstance(result, Problem):
-        return result
-    times = None if result.times is None else tuple(result.times)
-    about = result.decoder, result.facts, result.seen, result.measured, result.note
-    return Shape(result.width, result.height, result.duration, frames, times, *about)
+def _check_vectors(decoded: DecodedSample, vectors: Floats) -> DecodedSample:
+    if np.isfinite(vectors).all():
+        return decoded
+    return replace(decoded, medium=Problem("corrupt", "the encoder gave numbers that are not finite"))
 
 
-def split(frames: Floats, piece: Sequence[Swept]) -> list[Floats]:
-    """The encoded frames of each sample."""
-    return np.split(frames, np.cumsum([one.frames for one in piece])[:-1])
+def list_media(decoded: DecodedSample, start: int) -> list[Frames]:
+    """List the frames of each medium of a sample: the whole, or each span for which a row starts a medium.
+
+    The order is that of auditor.audit_folder.embeddings.find_medium_starts. `start` is the sample's first frame.
+    """
+    if isinstance(decoded.medium, Problem):
+        return []
+    if decoded.medium.span_frames is None:
+        return [list(range(start, start + decoded.frames))]
+    media: list[Frames] = []
+    previous: object = ()
+    for index, span in enumerate(decoded.sample.spans):
+        positions = decoded.frames_of_caption(index)
+        if not isinstance(positions, Problem):
+            if span != previous:
+                media.append([start + position for position in positions])
+            previous = span
+    return media
 
 
-def _finite(one: Swept, frames: Floats) -> Swept:
-    if np.isfinite(frames).all():
-        return one
-    return replace(one, outcome=Problem("corrupt", "the encoder gave numbers that are not finite"))
+def list_context_frames(decoded: DecodedSample, start: int) -> Frames:
+    """List the frames that belong to no span; empty if the captions have no spans."""
+    if isinstance(decoded.medium, Problem) or decoded.medium.span_frames is None:
+        return []
+    span_frames = decoded.medium.span_frames
+    used = {position for frames in span_frames.by_span if not isinstance(frames, str) for position in frames}
+    return [start + position for position in span_frames.context if position not in used]
 
 
-def _captions(table: pa.Table, usable: Bools) -> list[str]:
-    return [caption for caption, good in zip(table["caption"].to_pylist(), usable, strict=True) if good]
+def collect_times(samples: Sequence[DecodedSample]) -> list[float | None]:
+    """Return the time of each frame of the samples; None for the frame of an image."""
+    times: list[float | None] = []
+    for decoded in samples:
+        frame_times = None if isinstance(decoded.medium, Problem) else decoded.medium.times
+        times += frame_times or [None] * decoded.frames
+    return times
 
 
-def list_columns(views: Sequence[View], present: Bools, dim: int) -> tuple[pa.Array, pa.Array]:
-    """The frames of views and their times as columns of lists: at the rows that are `present`, null where none is."""
+def join_positions(media: Sequence[Frames]) -> npt.NDArray[np.int64]:
+    return np.array([position for frames in media for position in frames], np.int64)
+
+
+def build_frame_columns(
+    vectors: Floats, times: Sequence[float | None], media: Sequence[Frames], present: Bools
+) -> tuple[pa.Array, pa.Array]:
+    """Return the vectors and the times of media's frames as list columns, null for images and rows not `present`."""
+    timed = [[position for position in frames if times[position] is not None] for frames in media]
     lengths = np.zeros(len(present), dtype=np.int32)
-    lengths[present] = [len(view.times) for view in views]
-    videos = [view.vectors for view in views if view.times]
-    values = np.concatenate(videos) if videos else np.zeros((0, dim), np.float32)
-    times = [time for view in views for time in view.times]
+    lengths[present] = [len(frames) for frames in timed]
+    positions = join_positions(timed)
     offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
     absent = pa.array(lengths == 0)
-    inner = vectors(values, np.ones(len(values), dtype=bool))
+    inner = build_nullable_vectors(vectors[positions], np.ones(len(positions), dtype=bool))
+    seconds = pa.array([times[position] for position in positions], pa.float32())
     return (
         pa.ListArray.from_arrays(offsets, inner, mask=absent),
-        pa.ListArray.from_arrays(offsets, pa.array(times, pa.float32()), mask=absent),
+        pa.ListArray.from_arrays(offsets, seconds, mask=absent),
     )

@@ -1,30 +1,32 @@
-"""The sweep of a corpus whose embeddings are stored already: no decoder, no encoder, the same files and reports."""
+"""Sweeps a corpus of stored embeddings: no decoder, no encoder, but the same files and reports as any sweep."""
 
 import json
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
-from auditor.audit_folder.extra_columns import CARRIED, Source, cast_columns, publish
+from auditor.audit_folder.extra_columns import CARRIED, ColumnSource, cast_columns, publish_source
 from auditor.audit_folder.folder import Folder
 from auditor.corpus.shard import Corpus, Shard, ShardError
-from auditor.corpus.stored.npy_matrix import MatrixPlace
-from auditor.corpus.stored.vector_shard import OpenVectors, Stretch, VectorShard
+from auditor.corpus.stored.npy_matrix import MatrixFile
+from auditor.corpus.stored.vector_shard import OpenVectors, VectorShard, VectorStretch
 from auditor.errors import AuditorError
-from auditor.sweep.embeddings_writer import CHANGED, READINGS, Begin, EmbeddingsFile, ShardReport, Watch
+from auditor.sweep.corpus_model import fingerprint_sweep
+from auditor.sweep.embeddings_writer import CHANGED, READINGS, EmbeddingsFile
 from auditor.sweep.sample_rows import digest
-from auditor.sweep.vector_rows import Named, check_vectors, name_rows, piece_table, usable_vectors
-
-LOGIT_SCALE = 100.0  # CLIP's, at the end of its training
+from auditor.sweep.sweep_config import SweepConfig
+from auditor.sweep.sweep_events import ShardReport, ShardStart, Watch
+from auditor.sweep.vector_rows import RowTexts, build_stretch_facts, build_usable_column, check_vectors, read_row_texts
 
 
 @dataclass(frozen=True, slots=True)
 class StoredModel:
-    """What stands in for a backbone where the embeddings came from elsewhere: their name, width and scale."""
+    """The record of the model that made stored embeddings: name, width and logit scale."""
 
-    origin: str  # what the vectors are called where they were found
+    origin: str  # the names of the vectors in their files
     dim: int
     logit_scale: float
 
@@ -32,30 +34,39 @@ class StoredModel:
     def fingerprint(self) -> str:
         return digest(json.dumps(["stored", self.origin, self.dim]).encode())
 
+    @property
+    def encodes_media(self) -> bool:
+        return False
 
-def stored_model(corpus: Corpus, logit_scale: float) -> StoredModel | None:
-    """Of a corpus of stored embeddings; None where the corpus has media."""
+    def describe(self) -> dict[str, Any]:
+        """Return the model's entries in the manifest; `spec` is empty because only the vectors are available."""
+        identity = {"spec": "", "origin": self.origin, "fingerprint": self.fingerprint, "dim": self.dim}
+        settings = {"pixels": None, "frames": 1, "exact_pixels": True, "precision": "float32"}
+        return {**identity, "logit_scale": self.logit_scale, **settings}
+
+
+def find_stored_model(corpus: Corpus, logit_scale: float) -> StoredModel | None:
+    """Return the model of a corpus of stored embeddings; None if the corpus has media."""
     shard = next(iter(corpus.shards), None)
     if not isinstance(shard, VectorShard):
         return None
     names = [
-        place.member or "npy" if isinstance(place, MatrixPlace) else place.column
-        for place in (shard.visual, shard.text)
+        place.member or "npy" if isinstance(place, MatrixFile) else place.column for place in (shard.visual, shard.text)
     ]
     return StoredModel("/".join(names), shard.dim, logit_scale)
 
 
-def stored_bytes(shards: Iterable[Shard]) -> int:
-    """How much there is to read of shards of stored embeddings on this machine; what lies elsewhere is not counted."""
+def count_stored_bytes(shards: Iterable[Shard]) -> int:
+    """Return the bytes of the shards' files on this machine; remote files count as zero."""
     files = {path for shard in shards if isinstance(shard, VectorShard) for path in shard.files}
     return sum(os.path.getsize(path) for path in files if os.path.isfile(path))
 
 
-def publish_carried(folder: Folder, corpus: Corpus) -> None:
-    """Make the columns that the shards carry visible."""
+def publish_carried_columns(folder: Folder, corpus: Corpus) -> None:
+    """Make the columns that the shards carry visible to queries."""
     shard = next(iter(corpus.shards), None)
     if isinstance(shard, VectorShard) and shard.carried:
-        publish(folder, Source(CARRIED, dict(shard.carried), {"from": corpus.spec}))
+        publish_source(folder, ColumnSource(CARRIED, dict(shard.carried), {"from": corpus.spec}))
 
 
 class VectorSweeper:
@@ -63,7 +74,7 @@ class VectorSweeper:
 
     def __init__(self, model: StoredModel, folder: Folder):
         self.model, self.folder = model, folder
-        self.settings = model.fingerprint
+        self.settings = fingerprint_sweep(model, SweepConfig())
 
     def __enter__(self) -> "VectorSweeper":
         return self
@@ -72,7 +83,7 @@ class VectorSweeper:
         pass
 
     def sweep(self, shards: Iterable[Shard], watch: Watch = lambda rows, errors: None) -> Iterator[ShardReport]:
-        """Shard by shard, reporting each when its file is in place."""
+        """Sweep shards in order and report each when its file is in place."""
         for shard in shards:
             try:
                 yield self._sweep(shard, watch)
@@ -80,7 +91,7 @@ class VectorSweeper:
                 yield ShardReport(shard.name, failure=error.reason if isinstance(error, ShardError) else str(error))
 
     def _sweep(self, shard: Shard, watch: Watch) -> ShardReport:
-        """Read again where the files are no longer what they were when it began; in the end that is a failure."""
+        """Sweep a shard, again if its files change meanwhile; a shard that keeps changing fails."""
         assert isinstance(shard, VectorShard)  # a corpus is of one kind
         for _ in range(READINGS):
             report = self._sweep_once(shard, watch)
@@ -89,11 +100,11 @@ class VectorSweeper:
         return ShardReport(shard.name, failure=CHANGED)
 
     def _sweep_once(self, shard: VectorShard, watch: Watch) -> ShardReport | None:
-        """None where the files have changed in the meantime: what was read of them is thrown away."""
+        """Return None if the files have changed meanwhile; then nothing is published."""
         fingerprint = shard.fingerprint()
         with shard.open_vectors() as opened:
-            begin = Begin(shard.name, fingerprint, opened.table.num_rows, (), own_uids=shard.roles.uid is not None)
-            file = EmbeddingsFile(self.folder, begin, shard.dim, self.settings)
+            start = ShardStart(shard.name, fingerprint, opened.table.num_rows, (), own_uids=shard.roles.uid is not None)
+            file = EmbeddingsFile(self.folder, start, shard.dim, self.settings)
             try:
                 self._fill(file, shard, opened, watch)
                 if shard.fingerprint() == fingerprint:
@@ -105,20 +116,22 @@ class VectorSweeper:
             return None
 
     def _fill(self, file: EmbeddingsFile, shard: VectorShard, opened: OpenVectors, watch: Watch) -> None:
-        named = name_rows(opened.table, shard.roles, shard.start)
+        texts = read_row_texts(opened.table, shard.roles, shard.start)
         for stretch in opened.stretches:
-            table = stretch_table(file.schema, shard, opened.table, named, stretch)
+            table = build_stretch_table(file.schema, shard, opened.table, texts, stretch)
             file.write(table, table.num_rows, watch)
         if shard.carried:
             file.carried = cast_columns(opened.table, shard.carried)
 
 
-def stretch_table(schema: pa.Schema, shard: VectorShard, table: pa.Table, named: Named, stretch: Stretch) -> pa.Table:
-    """Rows of the embeddings file."""
+def build_stretch_table(
+    schema: pa.Schema, shard: VectorShard, table: pa.Table, texts: RowTexts, stretch: VectorStretch
+) -> pa.Table:
+    """Return the rows of the embeddings file for a stretch of the shard."""
     visual, text = check_vectors(stretch.visual, shard.dim), check_vectors(stretch.text, shard.dim)
     rows = slice(stretch.first, stretch.first + len(visual.wrong))
-    facts, ok = piece_table(shard, table, named, rows, visual, text)
-    there = dict(zip(facts.column_names, facts.columns, strict=True))
-    there |= {"visual": usable_vectors(visual.vectors, ok), "text": usable_vectors(text.vectors, ok)}
-    columns = [there.get(field.name, pa.nulls(len(ok), field.type)) for field in schema]
-    return pa.Table.from_arrays(columns, schema=schema)
+    facts, ok = build_stretch_facts(shard, table, texts, rows, visual, text)
+    columns = dict(zip(facts.column_names, facts.columns, strict=True))
+    columns |= {"visual": build_usable_column(visual.vectors, ok), "text": build_usable_column(text.vectors, ok)}
+    arrays = [columns.get(field.name, pa.nulls(len(ok), field.type)) for field in schema]
+    return pa.Table.from_arrays(arrays, schema=schema)

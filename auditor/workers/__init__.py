@@ -1,1 +1,1 @@
-"""Bytes to pixels in processes that can be killed."""
+"""Processes that can be killed: decoders, process pools, the encoder process."""

@@ -1,19 +1,17 @@
-"""One decoder process: takes files over a socket, one at a time, and gives back pixels or a reason.
+"""One decoder process: receives files over a socket, one at a time, and answers with pixels or a reason.
 
-Forked by auditor.workers.fork_server_process; nothing else runs it. It may crash, hang or be killed at any time. With exact
-pixels it has numpy and Pillow, else torch too; video libraries are imported with the first video.
+auditor.workers.fork_server forks it; nothing else runs it. It may crash, hang or be killed at any time. For exact
+pixels it needs numpy and Pillow, else torch too; the first video imports the video libraries.
 
-A request is `REQUEST` (attempt, bytes of JSON, bytes of the file, slot), what is asked as JSON, and the file. An answer
-is `ANSWER` (bytes of JSON), the JSON, then the pixels, unless they are in the slot (auditor.workers.pixel_slots). Frames of
-spans come in several answers: all but the last say `more`. After one that says `spent` the process ends.
+A request is `REQUEST` (attempt, bytes of JSON, bytes of the file, slot), a JSON object, and the file. An answer is
+`ANSWER` (bytes of JSON), the JSON, then the pixels, unless they are in the slot (auditor.workers.pixel_slots). Frames
+of spans come in several answers: all but the last have the key `more`. After an answer with `spent`, the process ends.
 """
 
 import contextlib
-import ctypes
 import json
 import os
 import resource
-import signal
 import socket
 import struct
 import sys
@@ -22,21 +20,12 @@ from typing import Any
 
 REQUEST = struct.Struct("<BIQi")
 ANSWER = struct.Struct("<I")
-PR_SET_PDEATHSIG = 1
 PART = 64  # frames sent at once
-KEPT_BYTES = 512 << 20  # a process that holds on to more than this after a file makes way for a fresh one
+LEAK_BYTES = 512 << 20  # a process that still holds more than this after a file is replaced
 
 
-def die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent goes, however that goes."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it went before the line above
-        os._exit(0)
-
-
-def memory() -> tuple[int, int]:
-    """Bytes of address space and of real memory this process has; zeros where the system does not say."""
+def measure_memory() -> tuple[int, int]:
+    """Return the bytes of address space and of resident memory of this process; zeros if the system has no /proc."""
     if sys.platform != "linux":
         return 0, 0
     with open("/proc/self/statm") as statm:
@@ -45,15 +34,15 @@ def memory() -> tuple[int, int]:
 
 
 def allow_memory(extra: int) -> None:
-    """Let this process grow by `extra` bytes of address space: beyond, an allocation fails and one file pays."""
+    """Limit this process to `extra` more bytes of address space; beyond it an allocation fails, for one file only."""
     if sys.platform == "linux":
         hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-        soft = memory()[0] + extra
+        soft = measure_memory()[0] + extra
         resource.setrlimit(resource.RLIMIT_AS, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
 
 
-def receive(connection: socket.socket, size: int) -> bytearray | None:
-    """Exactly `size` bytes, or None where the other side has gone."""
+def receive_exactly(connection: socket.socket, size: int) -> bytearray | None:
+    """Return exactly `size` bytes, or None if the other side has closed the connection."""
     data = bytearray(size)
     view = memoryview(data)
     while view:
@@ -64,43 +53,46 @@ def receive(connection: socket.socket, size: int) -> bytearray | None:
     return data
 
 
-def answer(connection: socket.socket, header: dict[str, Any], pixels: memoryview | bytes = b"") -> None:
+def send_answer(connection: socket.socket, header: dict[str, Any], pixels: memoryview | bytes = b"") -> None:
     text = json.dumps(header).encode()
     connection.sendall(ANSWER.pack(len(text)) + text)
     if len(pixels):
         connection.sendall(pixels)
 
 
-def serve(connection: socket.socket, settings: dict[str, Any], slots: Any) -> None:
+def serve_files(connection: socket.socket, settings: dict[str, Any], slots: Any) -> None:
+    """Answer requests until the other side closes the connection or the process is spent."""
     from PIL import Image
 
-    from model.pixels import Limits, PixelSpec
+    from model.pixels import DecodeLimits, PixelSpec
 
-    limits = Limits(**settings["limits"])
+    limits = DecodeLimits(**settings["limits"])
     spec = PixelSpec.from_dict(settings["pixels"])
     Image.MAX_IMAGE_PIXELS = limits.max_pixels
-    idle = memory()[1]
-    answer(connection, {"ready": os.getpid()})
-    while (request := receive(connection, REQUEST.size)) is not None:
-        attempt, asked_size, size, slot = REQUEST.unpack(request)
+    idle = measure_memory()[1]
+    send_answer(connection, {"ready": os.getpid()})
+    while (request := receive_exactly(connection, REQUEST.size)) is not None:
+        attempt, options_size, size, slot = REQUEST.unpack(request)
         allow_memory(limits.memory)
         try:
-            asked, data = receive(connection, asked_size), receive(connection, size)
-            if asked is None or data is None:
+            options, data = receive_exactly(connection, options_size), receive_exactly(connection, size)
+            if options is None or data is None:
                 return
-            header, stack = Job(bytes(data), json.loads(asked), attempt, settings, spec, limits).decode(connection)
-            pixels = hand_over(header, stack, slots, slot)
-            spent = memory()[1] - idle > KEPT_BYTES
+            header, stack = FileDecoding(bytes(data), json.loads(options), attempt, settings, spec, limits).decode(
+                connection
+            )
+            pixels = place_pixels(header, stack, slots, slot)
+            spent = measure_memory()[1] - idle > LEAK_BYTES
         except MemoryError:
             header, pixels, spent = {"status": "too_large", "message": "the file does not fit in memory"}, b"", True
-        asked = data = stack = None
-        answer(connection, {**header, "spent": spent}, pixels)
+        options = data = stack = None
+        send_answer(connection, {**header, "spent": spent}, pixels)
         if spent:
             return
 
 
-def hand_over(header: dict[str, Any], stack: Any, slots: Any, slot: int) -> memoryview | bytes:
-    """Put an image where the reader looks for it; returns what has to go through the socket."""
+def place_pixels(header: dict[str, Any], stack: Any, slots: Any, slot: int) -> memoryview | bytes:
+    """Write an image into its slot, if there is one; return the bytes that go through the socket."""
     import numpy as np
 
     if stack is None:
@@ -113,43 +105,43 @@ def hand_over(header: dict[str, Any], stack: Any, slots: Any, slot: int) -> memo
 
 
 @dataclass
-class Job:
-    """One file and what is asked of it: `spans` with their `context`, of which `skip` frames were given before."""
+class FileDecoding:
+    """The decoding of one file. `options` may have `spans` with their `context`; the first `skip` frames were sent."""
 
     data: bytes
-    asked: dict[str, Any]
+    options: dict[str, Any]
     attempt: int
     settings: dict[str, Any]
     spec: Any
     limits: Any
 
     def decode(self, connection: socket.socket) -> tuple[dict[str, Any], Any]:
-        """The facts about the file and its frames (F, H, W, 3). What it is, its content says: extensions lie."""
-        from auditor.workers.pixel_facts import pixel_facts
+        """Return the facts about the file and its frames (F, H, W, 3). The content decides its kind, not its name."""
+        from auditor.workers.pixel_facts import measure_pixels
         from model.pixels import DecodeError
         from model.video.video_formats import is_video
 
         try:
             if not is_video(self.data):
                 stack, facts = decode_picture(self.data, self.spec, self.settings["exact"], self.limits)
-            elif "spans" in self.asked:
+            elif "spans" in self.options:
                 return self.decode_spans(connection), None
             else:
                 stack, facts = self.decode_whole()
         except DecodeError as error:
             return {"status": error.status, "message": str(error)}, None
         if self.settings["measure"]:
-            facts["measured"] = asdict(pixel_facts(stack))
+            facts["measured"] = asdict(measure_pixels(stack))
         return {**facts, "shape": stack.shape}, stack
 
     def decode_whole(self) -> tuple[Any, dict[str, Any]]:
         import numpy as np
 
-        from model.video.truncation import truncation
         from model.video.video_decode import decode_frames
+        from model.video.video_formats import describe_truncation
 
         load_video_libraries(self.limits)
-        found = decode_frames(
+        video = decode_frames(
             self.data,
             self.settings["frames"],
             self.limits,
@@ -157,31 +149,33 @@ class Job:
             distrust_pyav=self.attempt > 0,
             motion=self.settings["motion"],
         )
-        facts = {name: getattr(found, name) for name in ("width", "height", "duration", "times", "decoder")}
-        facts |= {"facts": found.facts and asdict(found.facts), "note": truncation(self.data)}
-        return np.stack(found.images), facts
+        facts = {name: getattr(video, name) for name in ("width", "height", "duration", "times", "decoder")}
+        facts |= {"facts": video.facts and asdict(video.facts), "note": describe_truncation(self.data)}
+        return np.stack(video.images), facts
 
     def decode_spans(self, connection: socket.socket) -> dict[str, Any]:
-        """Sends the frames in parts as they are decoded; the last answer says which frames are of which span."""
-        from model.video.truncation import truncation
-        from model.video.video_decode import Wanted, span_video
+        """Send the frames in parts as they are decoded; return the last answer, which assigns frames to spans."""
+        from model.video.video_decode import SpanRequest, open_span_video
+        from model.video.video_formats import describe_truncation
 
         load_video_libraries(self.limits)
-        wanted = Wanted(self.asked["spans"], self.settings["frames"], self.asked["context"], self.asked["skip"])
-        with span_video(self.data, wanted, self.limits, self.spec, motion=self.settings["motion"]) as video:
+        request = SpanRequest(
+            self.options["spans"], self.settings["frames"], self.options["context"], self.options["skip"]
+        )
+        with open_span_video(self.data, request, self.limits, self.spec, motion=self.settings["motion"]) as video:
             send_parts(connection, video)
             facts = {"duration": video.index.duration, "decoder": "pyav", "facts": asdict(video.facts())}
-            plan = {"times": video.times(), "of_span": video.plan.of_span, "around": video.plan.around}
-            note = {"note": truncation(self.data)}
+            plan = {"times": video.times(), "of_span": video.plan.span_positions, "around": video.plan.grid_positions}
+            note = {"note": describe_truncation(self.data)}
             return {"width": video.size[0], "height": video.size[1], **facts, **plan, **note}
 
 
 def send_parts(connection: socket.socket, video: Any) -> None:
     """Send frames as they are decoded, `PART` at a time, with their places in the plan."""
-    place = {number: position for position, number in enumerate(video.plan.frames)}
+    places = {number: position for position, number in enumerate(video.plan.frames)}
     waiting: list[tuple[int, Any]] = []
-    for number, image in video.pictures():
-        waiting.append((place[number], image))
+    for number, image in video.decode_images():
+        waiting.append((places[number], image))
         if len(waiting) == PART:
             send_part(connection, waiting)
     if waiting:
@@ -192,7 +186,7 @@ def send_part(connection: socket.socket, waiting: list[tuple[int, Any]]) -> None
     import numpy as np
 
     stack = np.stack([image for _, image in waiting])
-    answer(connection, {"more": [at for at, _ in waiting], "shape": stack.shape}, stack.data.cast("B"))
+    send_answer(connection, {"more": [place for place, _ in waiting], "shape": stack.shape}, stack.data.cast("B"))
     waiting.clear()
 
 
@@ -206,21 +200,21 @@ def decode_picture(data: bytes, spec: Any, exact: bool, limits: Any) -> tuple[An
 
 
 def load_video_libraries(limits: Any) -> None:
-    """With the first video; the libraries themselves are no fault of the file."""
+    """Import the video libraries; the memory that they take does not count against the file."""
     if "av" in sys.modules:
         return
     import av  # noqa: F401
 
-    with contextlib.suppress(ImportError):  # no wheel on some systems; PyAV then decodes all
+    with contextlib.suppress(ImportError):  # some systems have no wheel; PyAV then decodes everything
         import decord  # noqa: F401
     allow_memory(limits.memory)
 
 
-def run(settings: dict[str, Any], handle: int, shared: int | None = None) -> None:
-    """The life of a decoder: `handle` is its socket, `shared` the memory for pixels."""
+def run_decoder(settings: dict[str, Any], handle: int, slots_handle: int | None = None) -> None:
+    """Run a decoder process until its socket closes; `slots_handle` is the shared memory for pixels."""
     from auditor.workers.pixel_slots import open_slots
 
     connection = socket.socket(fileno=handle)
-    slots = None if shared is None else open_slots(shared, (*settings["pixels"]["size"], 3))
+    slots = None if slots_handle is None else open_slots(slots_handle, (*settings["pixels"]["size"], 3))
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        serve(connection, settings, slots)
+        serve_files(connection, settings, slots)

@@ -1,8 +1,8 @@
-"""A pool of decoder processes: untrusted bytes in, pixels or a reason out, in the order they came.
+"""A pool of decoder processes: untrusted bytes in, pixels or a reason out, in the order of the input.
 
-Whatever a file does to its decoder costs that one file: a hang is killed at the deadline (`timeout`), a crash is
-retried once in a fresh process and then blamed on the file (`corrupt`), too much memory is refused (`too_large`).
-Each process (auditor.workers.decode_worker) has one file at a time, so nobody else's work is ever lost with it.
+Whatever a file does to its decoder costs that file only. A process that hangs is killed at the deadline (`timeout`). A
+crash is retried once in a new process and then blamed on the file (`corrupt`). Too much memory is refused
+(`too_large`). Each process (auditor.workers.decode_worker) has one file at a time, so no other file is lost with it.
 
     with DecoderPool(PixelSpec(), workers=2) as pool:
         for key, result in pool.map([("a", jpeg_bytes, "image")]):
@@ -22,33 +22,33 @@ import numpy as np
 
 from auditor.corpus.sample import Kind, Problem, Span
 from auditor.workers.decode_worker import PART
-from auditor.workers.decoder_process import Decoded, Decoder, Task
+from auditor.workers.decoder_process import Decoded, Decoder, DecodeTask
 from auditor.workers.fork_server import DecoderError
-from model.pixels import Limits, Pixels, PixelSpec
+from model.pixels import DecodeLimits, Pixels, PixelSpec
 
-__all__ = ["Decoded", "DecoderError", "DecoderPool", "Limits", "PixelSpec", "Problem", "Stream"]
+__all__ = ["DecodeLimits", "Decoded", "DecoderError", "DecoderPool", "PixelSpec", "Problem", "SpanStream"]
 
 T = TypeVar("T")
-N = TypeVar("N", bound="Stream | None")  # None where tasks without a file are among them
+S = TypeVar("S", bound="SpanStream | None")  # None if some tasks have no file
 HELD_BYTES = 256 << 20  # of files and pixels that a `map` holds ahead of its reader
-PARTS = 2  # of a stream that wait for its reader
+WAITING_PARTS = 2  # parts of a stream that wait for its reader
 
 
-class Stream:
-    """A video whose frames of spans come in parts, as its reader takes them: iterate, then ask for the `result`.
+class SpanStream:
+    """The frames of a video's spans, which arrive in parts: iterate over the parts, then read the `result`.
 
-    However many spans it has, only a few parts are in memory.
+    Only a few parts are in memory at a time, however many spans there are.
     """
 
     def __init__(self, data: bytes, spans: Sequence[Span | None], context: float = 0.0) -> None:
-        asked = [None if span is None else (span.start, span.end) for span in spans]
-        self.task = Task(data, asked, context, self.deliver)
+        times = [None if span is None else (span.start, span.end) for span in spans]
+        self.task = DecodeTask(data, times, context, self.deliver)
         self.future: Future[Decoded | Problem] = Future()
-        self.parts: queue.Queue[Pixels | None] = queue.Queue(PARTS)
+        self.parts: queue.Queue[Pixels | None] = queue.Queue(WAITING_PARTS)
         self.closed = threading.Event()
 
     def deliver(self, pixels: Pixels | None) -> None:
-        """From the thread of a decoder; None after the last part."""
+        """Queue a part, or None after the last one. Runs in the thread of a decoder."""
         while not self.closed.is_set():
             with contextlib.suppress(queue.Full):
                 self.parts.put(pixels, timeout=0.2)
@@ -62,54 +62,48 @@ class Stream:
             yield pixels
 
     def result(self) -> Decoded | Problem:
-        """What became of the file; its pixels were in the parts."""
+        """Return the result without pixels, which were in the parts."""
         return self.future.result()
 
-    def collected(self) -> Decoded | Problem:
-        """All frames at once, of a stream of one span."""
+    def collect(self) -> Decoded | Problem:
+        """Return the result of a stream of one span, with all its frames."""
         parts = list(self)
         result = self.result()
-        if isinstance(result, Problem) or result.seen is None:
+        if isinstance(result, Problem) or result.span_frames is None:
             return result
-        reason = result.seen.of_span[0]
+        reason = result.span_frames.by_span[0]
         return Problem("bad_span", reason) if isinstance(reason, str) else replace(result, pixels=np.concatenate(parts))
 
     def close(self) -> None:
-        """Nobody reads on."""
+        """Stop the stream; its remaining parts are dropped."""
         self.closed.set()
         self.future.cancel()
 
 
-def abandon(result: object) -> None:
-    if isinstance(result, Stream):
-        result.close()
-
-
 class DecoderPool:
-    """Threads of this process, each with one decoder process; `close` leaves neither."""
+    """Threads of this process, each with one decoder process; `close` ends all of them."""
 
     def __init__(
         self,
         pixels: PixelSpec,
         frames: int = 12,
         workers: int = 2,
-        limits: Limits = Limits(),  # noqa: B008 (frozen)
+        limits: DecodeLimits = DecodeLimits(),  # noqa: B008 (frozen)
         exact: bool = True,  # the pixels of open_clip's own transform, or those of model.fast_pixels
-        motion: bool = False,  # whether to look at videos densely
-        measure: bool = False,  # whether to find the facts of auditor.workers.pixel_facts
+        motion: bool = False,  # whether to decode videos densely
+        measure: bool = False,  # whether to measure the pixels (auditor.workers.pixel_facts)
     ) -> None:
         if frames < 1 or workers < 1:
             raise DecoderError(f"a decoder pool needs frames and workers, not {frames} and {workers}")
         self.limits = limits
-        asked = {"frames": frames, "exact": exact, "motion": motion, "measure": measure}
-        settings = {"pixels": pixels.to_dict(), "limits": asdict(limits), **asked}
-        self._most = (frames, *pixels.size, 3)
-        self._jobs: queue.SimpleQueue[tuple[Future[Decoded | Problem], Task] | None] = queue.SimpleQueue()
+        options = {"frames": frames, "exact": exact, "motion": motion, "measure": measure}
+        settings = {"pixels": pixels.to_dict(), "limits": asdict(limits), **options}
+        self._max_shape = (frames, *pixels.size, 3)
+        self._tasks: queue.SimpleQueue[tuple[Future[Decoded | Problem], DecodeTask] | None] = queue.SimpleQueue()
         self._closed = False
-        self._streams: set[Stream] = set()
-        self._decoders = [Decoder(settings, self._most, limits.seconds) for _ in range(workers)]
-        # The processes are started by their threads: the kernel kills them with the thread that started them.
-        self._threads = [threading.Thread(target=self._work, args=(d,), daemon=True) for d in self._decoders]
+        self._streams: set[SpanStream] = set()
+        self._decoders = [Decoder(settings, self._max_shape, limits.seconds) for _ in range(workers)]
+        self._threads = [threading.Thread(target=self._serve, args=(d,), daemon=True) for d in self._decoders]
         for thread in self._threads:
             thread.start()
 
@@ -121,16 +115,16 @@ class DecoderPool:
 
     @property
     def pids(self) -> list[int]:
-        """Of the decoder processes that run now."""
+        """The pids of the decoder processes that run now."""
         return [process.pid for decoder in self._decoders if (process := decoder.process)]
 
     def map(
-        self, tasks: Iterable[tuple[T, bytes | Problem | N, Kind]], lookahead: int = 64
-    ) -> Iterator[tuple[T, Decoded | Problem | N]]:
-        """Results in the order of `tasks`, which is read at most `lookahead` tasks ahead of what was taken.
+        self, tasks: Iterable[tuple[T, bytes | Problem | S, Kind]], lookahead: int = 64
+    ) -> Iterator[tuple[T, Decoded | Problem | S]]:
+        """Yield results in the order of `tasks`, reading at most `lookahead` tasks ahead.
 
-        The kind is only a guess at the size of the result: what a file is, its content says. A task that has a problem,
-        or None, instead of a file gets it back in its turn; so does a `Stream`, whose decoding has begun by then.
+        The kind is only a guess at the size of the result: the content decides. A task with a problem or None instead
+        of a file gets it back in its turn. So does a `SpanStream`, whose decoding has started by then.
         """
         pending: deque[tuple[T, int, Future[Any]]] = deque()
         held = 0
@@ -139,9 +133,9 @@ class DecoderPool:
                 future: Future[Any] = self.submit(data) if isinstance(data, bytes) else Future()
                 cost = 0
                 if isinstance(data, bytes):
-                    cost = len(data) + int(np.prod(self._most[1:] if kind == "image" else self._most))
+                    cost = len(data) + int(np.prod(self._max_shape[1:] if kind == "image" else self._max_shape))
                 else:
-                    cost = self._begin(data) if isinstance(data, Stream) else 0
+                    cost = self._start_stream(data) if isinstance(data, SpanStream) else 0
                     future.set_result(data)
                 pending.append((tag, cost, future))
                 held += cost
@@ -152,60 +146,82 @@ class DecoderPool:
             while pending:
                 tag, _, future = pending.popleft()
                 yield tag, future.result()
-        finally:  # also where the reader stops half-way
+        finally:  # also if the reader stops early
             for _, _, future in pending:
                 if not future.cancel() and future.done() and not future.exception():
-                    abandon(future.result())
+                    close_stream(future.result())
 
-    def _begin(self, stream: Stream) -> int:
-        """Start a stream; returns the bytes it holds."""
-        self._streams.add(stream)
-        stream.future.add_done_callback(stream.finish)
-        stream.future.add_done_callback(lambda _: self._streams.discard(stream))
-        self._start(stream.future, stream.task)
-        return len(stream.task.data) + PARTS * PART * int(np.prod(self._most[1:]))
+    def map_spans(
+        self, tasks: Iterable[tuple[T, bytes | Problem | None, Kind, Sequence[Span | None]]], lookahead: int = 64
+    ) -> Iterator[tuple[T, Decoded | Problem | None]]:
+        """Like `map`, for tasks that end with the span to decode, in a list, or with an empty list."""
+        files = (
+            (tag, SpanStream(data, spans) if spans and isinstance(data, bytes) else data, kind)
+            for tag, data, kind, spans in tasks
+        )
+        for tag, result in self.map(files, lookahead):
+            yield tag, result.collect() if isinstance(result, SpanStream) else result
+
+    def decode(self, data: bytes, kind: Kind, span: Span | None = None) -> Decoded | Problem:
+        """Decode one file, or one span of a video."""
+        ((_, result),) = self.map_spans([(None, data, kind, [span] if span else [])])
+        assert result is not None
+        return result
 
     def submit(self, data: bytes) -> "Future[Decoded | Problem]":
         """Decode one file in the background."""
         future: Future[Decoded | Problem] = Future()
-        self._start(future, Task(data))
+        self._enqueue(future, DecodeTask(data))
         return future
 
-    def _start(self, future: "Future[Decoded | Problem]", task: Task) -> None:
+    def _start_stream(self, stream: SpanStream) -> int:
+        """Start a stream; return the bytes it holds."""
+        self._streams.add(stream)
+        stream.future.add_done_callback(stream.finish)
+        stream.future.add_done_callback(lambda _: self._streams.discard(stream))
+        self._enqueue(stream.future, stream.task)
+        return len(stream.task.data) + WAITING_PARTS * PART * int(np.prod(self._max_shape[1:]))
+
+    def _enqueue(self, future: "Future[Decoded | Problem]", task: DecodeTask) -> None:
         if self._closed:
             raise DecoderError("the decoder pool is closed")
         if len(task.data) > self.limits.max_bytes:
             message = f"{len(task.data):,} bytes, above the limit of {self.limits.max_bytes:,}"
             future.set_result(Problem("too_large", message))
         else:
-            self._jobs.put((future, task))
+            self._tasks.put((future, task))
 
     def close(self) -> None:
-        """End every process and thread now; what was not yet decoded is given up."""
+        """End every process and thread now; files that are not decoded yet are dropped."""
         self._closed = True
         for stream in list(self._streams):
             stream.closed.set()
         for decoder in self._decoders:
             decoder.stop()
         for _ in self._threads:
-            self._jobs.put(None)
+            self._tasks.put(None)
         for thread in self._threads:
             thread.join()
-        while not self._jobs.empty():
-            job = self._jobs.get()
-            if job is not None:
-                job[0].cancel()
+        while not self._tasks.empty():
+            pending = self._tasks.get()
+            if pending is not None:
+                pending[0].cancel()
 
-    def _work(self, decoder: Decoder) -> None:
-        """Body of a thread."""
-        with contextlib.suppress(DecoderError):  # said again with the first file, where somebody listens
+    def _serve(self, decoder: Decoder) -> None:
+        """Run in a thread: decode files until the pool closes."""
+        with contextlib.suppress(DecoderError):  # the first file raises it again, to a caller who can handle it
             decoder.start()
-        while (job := self._jobs.get()) is not None:
-            future, task = job
+        while (pending := self._tasks.get()) is not None:
+            future, task = pending
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(decoder.decode(task))
                 except Exception as error:
                     future.set_exception(error)
-            del future, task, job  # not held while waiting
+            del future, task, pending  # not held while waiting
         decoder.close()
+
+
+def close_stream(result: object) -> None:
+    if isinstance(result, SpanStream):
+        result.close()

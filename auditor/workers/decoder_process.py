@@ -1,7 +1,7 @@
-"""One decoder process seen from the parent: starting it, talking to it with a deadline, replacing it when it dies.
+"""A decoder process as its parent sees it: start it, exchange messages with a deadline, replace it when it dies.
 
-`DecoderProcess` is a child that runs auditor.workers.decode_worker and the socket to it; `Decoder` always has a working
-one and turns whatever becomes of a file into a result. The pool in auditor.workers.decoder_pool runs several side by side.
+`DecoderProcess` is a process that runs auditor.workers.decode_worker, with the socket to it. `Decoder` always has a
+working process and returns a result for every file. auditor.workers.decoder_pool runs several decoders side by side.
 """
 
 import json
@@ -16,105 +16,107 @@ import numpy as np
 
 from auditor.corpus.sample import Kind, Problem
 from auditor.workers.decode_worker import ANSWER, PART, REQUEST
-from auditor.workers.fork_server import DecoderError, Nursery, shared_nursery
+from auditor.workers.fork_server import DecoderError, ForkServer, get_fork_server
 from auditor.workers.pixel_facts import PixelFacts
-from auditor.workers.pixel_slots import Slots
+from auditor.workers.pixel_slots import PixelSlots
 from model.pixels import Pixels
 from model.video.video_facts import VideoFacts
 
-START_SECONDS = 120.0  # to say that it is there, on a machine that is very busy
-GRACE = 0.2  # seconds: it may be on its way out, and its own reason is the better one
+START_SECONDS = 120.0  # for a process to start on a very busy machine
+GRACE_SECONDS = 0.2  # for a process to end by itself, since its own reason is more useful than our kill
 LONGEST_ANSWER = 1 << 24  # bytes of JSON: the plan of a long video
-LOST = "no frame of the span could be decoded"
+LOST_SPAN = "no frame of the span could be decoded"
+FrameShape = tuple[int, int, int, int]  # (F, H, W, 3)
 
 
 class DeadDecoderError(Exception):
-    """The process ended in the middle of a file."""
+    """The process ended while it decoded a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpanFrames:
+    """The positions of the decoded frames by span, or why a span has none; and of the frames around the spans."""
+
+    by_span: list[list[int] | str]
+    context: list[int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decoded:
-    """What a medium gave: one frame for an image, at most as many as asked for a video."""
+    """A decoded medium: one frame of an image, at most the requested number of frames of a video."""
 
-    pixels: Pixels  # (F, H, W, 3)
+    pixels: Pixels  # (F, H, W, 3); empty if the frames came in parts or are encoded already
     width: int  # as displayed, before fitting
     height: int
     duration: float | None = None  # seconds; None for an image
-    times: list[float] | None = None  # seconds of each frame
-    decoder: str | None = None  # of a video: the library that gave the frames
-    facts: VideoFacts | None = None  # of a video
-    seen: "Seen | None" = None  # where spans were asked for
-    measured: PixelFacts | None = None  # where they were asked for; not of spans
-    note: str | None = None  # what is not whole about it, though it gave frames
+    times: list[float] | None = None  # seconds of each frame; None for an image
+    decoder: str | None = None  # the library that decoded a video
+    video_facts: VideoFacts | None = None
+    span_frames: SpanFrames | None = None  # if spans were requested
+    pixel_facts: PixelFacts | None = None  # if they were requested; None for spans
+    note: str | None = None  # what is damaged, although frames were decoded
 
     @property
     def kind(self) -> Kind:
-        """What the content is; the name of the file may say otherwise."""
+        """The kind of the content, which the file name may contradict."""
         return "image" if self.times is None else "video"
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """Which of the frames that were given are of which span, or why there is none; and which stand around spans."""
-
-    of_span: list[list[int] | str]
-    around: list[int]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class Task:
-    """A file and what is asked of it. Frames of spans are handed to `deliver` in parts as they come."""
+class DecodeTask:
+    """A file to decode, whole or by spans. `deliver` gets the frames of spans in parts as they arrive."""
 
     data: bytes
     spans: Sequence[tuple[float, float] | None] | None = None
     context: float = 0.0
     deliver: Callable[[Pixels], None] = lambda pixels: None
-    given: list[int] = field(default_factory=list)  # places in the plan of the frames that came
+    received: list[int] = field(default_factory=list)  # places in the plan of the frames that arrived
 
-    def asked(self) -> bytes:
+    def pack_request(self) -> bytes:
         if self.spans is None:
             return b"{}"
-        skip = self.given[-1] + 1 if self.given else 0
+        skip = self.received[-1] + 1 if self.received else 0
         return json.dumps({"spans": self.spans, "context": self.context, "skip": skip}).encode()
 
-    def take(self, places: list[int], pixels: Pixels) -> None:
-        self.given.extend(places)
+    def take_part(self, places: list[int], pixels: Pixels) -> None:
+        self.received.extend(places)
         self.deliver(pixels)
 
-    def seen(self, facts: dict[str, Any]) -> Seen | None:
-        """With positions among the frames that came, of which some may be lost."""
+    def assign_frames(self, facts: dict[str, Any]) -> SpanFrames | None:
+        """Assign the frames that arrived to the spans; some frames of the plan may be lost."""
         if self.spans is None or "of_span" not in facts:
             return None
-        position = {place: number for number, place in enumerate(self.given)}
+        position = {place: number for number, place in enumerate(self.received)}
 
-        def there(places: list[int]) -> list[int]:
+        def find_positions(places: list[int]) -> list[int]:
             return [position[place] for place in places if place in position]
 
-        spans = [one if isinstance(one, str) else there(one) or LOST for one in facts["of_span"]]
-        return Seen(spans, there(facts["around"]))
+        spans = [span if isinstance(span, str) else find_positions(span) or LOST_SPAN for span in facts["of_span"]]
+        return SpanFrames(spans, find_positions(facts["around"]))
 
 
 class DecoderProcess:
     """One decoder process and the socket to it."""
 
     def __init__(
-        self, settings: dict[str, Any], most: tuple[int, int, int, int], slots: Slots, nursery: Nursery
+        self, settings: dict[str, Any], max_shape: FrameShape, slots: PixelSlots, fork_server: ForkServer
     ) -> None:
-        self.most, self.slots, self.nursery = most, slots, nursery
-        self.ready = False
-        self.spent = False
-        self.connection, its = socket.socketpair()
+        self.max_shape, self.slots, self.fork_server = max_shape, slots, fork_server
+        self.is_ready = False
+        self.is_spent = False
+        self.connection, child_socket = socket.socketpair()
         try:
-            with its:
-                self.pid = nursery.fork(settings, [its.fileno(), *([] if slots.handle is None else [slots.handle])])
+            with child_socket:
+                handles = [child_socket.fileno(), *([] if slots.handle is None else [slots.handle])]
+                self.pid = fork_server.fork(settings, handles)
         except BaseException:
             self.connection.close()
             raise
 
     @property
-    def usable(self) -> bool:
-        """Whether it waits for a file; one that has died has closed its end."""
-        if self.spent:
+    def is_usable(self) -> bool:
+        """Whether the process waits for a file; a dead process has closed its socket."""
+        if self.is_spent:
             return False
         try:
             self.connection.settimeout(0)
@@ -125,53 +127,55 @@ class DecoderProcess:
             return False
 
     def wait_until_ready(self) -> None:
-        if not self.ready:
-            self._answer(time.monotonic() + START_SECONDS)
-            self.ready = True
+        if not self.is_ready:
+            self._receive_answer(time.monotonic() + START_SECONDS)
+            self.is_ready = True
 
-    def decode(self, task: Task, attempt: int, seconds: float) -> Decoded | Problem:
-        """Raises TimeoutError at the deadline and DeadDecoderError where the process ended; both leave it unusable.
+    def decode(self, task: DecodeTask, attempt: int, seconds: float) -> Decoded | Problem:
+        """Decode a file. Raises TimeoutError at the deadline, DeadDecoderError if the process ended.
 
-        A part of the frames of spans has as much time as a whole file.
+        Both errors leave the process unusable. Each part of the frames of spans may take as long as a whole file.
         """
         slot = self.slots.take()
         try:
-            facts, pixels = self._ask(task, attempt, slot, time.monotonic() + seconds)
+            facts, pixels = self._request(task, attempt, slot, time.monotonic() + seconds)
             while "more" in facts:
-                task.take([int(place) for place in facts["more"]], pixels)
-                facts, pixels = self._answer(time.monotonic() + seconds)
+                task.take_part([int(place) for place in facts["more"]], pixels)
+                facts, pixels = self._receive_answer(time.monotonic() + seconds)
             if "in_slot" in facts:
                 if slot is None:
-                    raise DeadDecoderError  # none was offered
-                pixels, slot = self.slots.pixels(slot), None
-            self.spent = bool(facts["spent"])
-            return result_of(task, facts, pixels)
-        # A decoder that a file has taken over may say anything; nothing here may depend on its good will.
+                    raise DeadDecoderError  # no slot was offered
+                pixels, slot = self.slots.read(slot), None
+            self.is_spent = bool(facts["spent"])
+            return build_result(task, facts, pixels)
+        # A file may have taken control of the decoder, so any answer is possible.
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise DeadDecoderError from error
         finally:
             if slot is not None:
                 self.slots.give_back(slot)
 
-    def _ask(self, task: Task, attempt: int, slot: int | None, deadline: float) -> tuple[dict[str, Any], Pixels]:
-        asked = task.asked()
+    def _request(
+        self, task: DecodeTask, attempt: int, slot: int | None, deadline: float
+    ) -> tuple[dict[str, Any], Pixels]:
+        request = task.pack_request()
         try:
             self.connection.settimeout(max(0.001, deadline - time.monotonic()))
-            self.connection.sendall(REQUEST.pack(attempt, len(asked), len(task.data), -1 if slot is None else slot))
-            self.connection.sendall(asked)
+            self.connection.sendall(REQUEST.pack(attempt, len(request), len(task.data), -1 if slot is None else slot))
+            self.connection.sendall(request)
             self.connection.sendall(task.data)
         except (BrokenPipeError, ConnectionResetError) as error:
             raise DeadDecoderError from error
-        return self._answer(deadline)
+        return self._receive_answer(deadline)
 
-    def _answer(self, deadline: float) -> tuple[dict[str, Any], Pixels]:
+    def _receive_answer(self, deadline: float) -> tuple[dict[str, Any], Pixels]:
         (size,) = ANSWER.unpack(self._receive(ANSWER.size, deadline))
         facts: dict[str, Any] = json.loads(bytes(self._receive(min(size, LONGEST_ANSWER), deadline)))
-        shape = tuple(facts.get("shape", (0, *self.most[1:])))
-        if shape[0] > max(self.most[0], PART) or shape[1:] != self.most[1:]:
+        shape = tuple(facts.get("shape", (0, *self.max_shape[1:])))
+        if shape[0] > max(self.max_shape[0], PART) or shape[1:] != self.max_shape[1:]:
             raise DeadDecoderError
         if "in_slot" in facts:
-            return facts, np.empty((0, *self.most[1:]), np.uint8)
+            return facts, np.empty((0, *self.max_shape[1:]), np.uint8)
         pixels: Pixels = np.empty(shape, dtype=np.uint8)
         if pixels.size:
             self._receive_into(pixels.data.cast("B"), deadline)
@@ -194,25 +198,31 @@ class DecoderProcess:
             view = view[count:]
 
     def kill(self, grace: float = 0.0) -> str:
-        """End the process, wait for it, and say what it had died of: its own reason, if it ends within `grace`."""
-        cause = self.nursery.end(self.pid, grace)
+        """Kill the process and return why it died: its own reason if it ends within `grace` seconds."""
+        cause = self.fork_server.end(self.pid, grace)
         self.connection.close()
         return cause
 
 
-def result_of(task: Task, facts: dict[str, Any], pixels: Pixels) -> Decoded | Problem:
-    """The last answer of a decoder, checked as it is read."""
+def build_result(task: DecodeTask, facts: dict[str, Any], pixels: Pixels) -> Decoded | Problem:
+    """Build the result from the decoder's last answer, checking each value."""
     if "status" in facts:
         return Problem("too_large" if facts["status"] == "too_large" else "corrupt", str(facts["message"]))
     times = [float(t) for t in facts["times"]] if "times" in facts else None
-    seen = task.seen(facts)
-    if seen is not None and times is not None:
-        times = [times[place] for place in task.given]
-    size = int(facts["width"]), int(facts["height"])
-    about = VideoFacts.from_dict(facts["facts"]) if facts.get("facts") else None
-    measured = PixelFacts(**facts["measured"]) if "measured" in facts else None
+    span_frames = task.assign_frames(facts)
+    if span_frames is not None and times is not None:
+        times = [times[place] for place in task.received]
     return Decoded(
-        pixels, *size, facts.get("duration"), times, facts.get("decoder"), about, seen, measured, facts.get("note")
+        pixels,
+        int(facts["width"]),
+        int(facts["height"]),
+        duration=facts.get("duration"),
+        times=times,
+        decoder=facts.get("decoder"),
+        video_facts=VideoFacts.from_dict(facts["facts"]) if facts.get("facts") else None,
+        span_frames=span_frames,
+        pixel_facts=PixelFacts(**facts["measured"]) if "measured" in facts else None,
+        note=facts.get("note"),
     )
 
 
@@ -220,24 +230,20 @@ class Decoder:
     """A decoder process that is replaced when it dies. One thread decodes; any thread may `stop` it."""
 
     def __init__(
-        self,
-        settings: dict[str, Any],
-        most: tuple[int, int, int, int],
-        seconds: float,
-        nursery: Nursery | None = None,
+        self, settings: dict[str, Any], max_shape: FrameShape, seconds: float, fork_server: ForkServer | None = None
     ) -> None:
-        self.settings, self.most, self.seconds = settings, most, seconds
-        self.nursery = nursery or shared_nursery()
-        self.slots = Slots(most[1:])
+        self.settings, self.max_shape, self.seconds = settings, max_shape, seconds
+        self.fork_server = fork_server or get_fork_server()
+        self.slots = PixelSlots(max_shape[1:])
         self.process: DecoderProcess | None = None
         self._stopped = False
         self._lock = threading.Lock()  # between starting a process and stopping for good
 
-    def decode(self, task: Task) -> Decoded | Problem:
-        """A result for every file; DecoderError only where decoders cannot run at all."""
+    def decode(self, task: DecodeTask) -> Decoded | Problem:
+        """Return a result for any file. Raises DecoderError only if decoders cannot run at all."""
         cause = ""
-        for attempt in range(2):  # the first death may be nobody's fault: a kill from outside
-            process = self._ready()
+        for attempt in range(2):  # the first death may have another cause, such as a kill from outside
+            process = self._get_ready_process()
             try:
                 return process.decode(task, attempt, self.seconds)
             except TimeoutError:
@@ -245,40 +251,40 @@ class Decoder:
                 return Problem("timeout", f"not decoded within {self.seconds:g} seconds")
             except DeadDecoderError:
                 cause = self.end()
-        hint = " (out of memory, or killed by somebody)" if cause == "SIGKILL" else ""
+        hint = " (out of memory, or killed from outside)" if cause == "SIGKILL" else ""
         return Problem("corrupt", f"decoder died of {cause}{hint}")
 
     def start(self) -> DecoderProcess:
-        """Start a process, without waiting for it to be ready."""
+        """Start a process without waiting until it is ready."""
         with self._lock:
             if self._stopped:
                 raise DecoderError("the decoder pool is closed")
-            self.process = DecoderProcess(self.settings, self.most, self.slots, self.nursery)
+            self.process = DecoderProcess(self.settings, self.max_shape, self.slots, self.fork_server)
             return self.process
 
     def stop(self) -> None:
-        """Kill the process and start no other; the decoding thread, if any, is left to `end`."""
+        """Kill the process and start no other; the decoding thread is left to `end`."""
         with self._lock:
             self._stopped = True
             if self.process is not None:
-                self.nursery.kill(self.process.pid)
+                self.fork_server.kill(self.process.pid)
 
     def close(self) -> None:
-        """After `stop`: wait for the process and let go of the shared memory."""
+        """After `stop`: wait for the process and release the shared memory."""
         self.end()
         self.slots.close()
 
     def end(self) -> str:
-        """Be rid of the process; returns what it had died of."""
-        with self._lock:  # `stop` must not kill a number that is somebody else's by now
+        """Kill the process and return why it died."""
+        with self._lock:  # `stop` must not kill another process that has got the same pid
             process, self.process = self.process, None
-            return process.kill(GRACE) or "a broken answer" if process else ""
+            return process.kill(GRACE_SECONDS) or "a broken answer" if process else ""
 
-    def _ready(self) -> DecoderProcess:
-        """A process that waits for a file: a fresh one where the last is spent or was killed in between."""
+    def _get_ready_process(self) -> DecoderProcess:
+        """Return a process that waits for a file: a new one if the last is spent or was killed."""
         for _ in range(3):
             process = self.process or self.start()
-            if process.usable:
+            if process.is_usable:
                 try:
                     process.wait_until_ready()
                     return process

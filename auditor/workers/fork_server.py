@@ -1,41 +1,53 @@
-"""Where decoder processes come from: one process, started with the first decoder, that has imported all and forks them.
+"""The fork server: one child process that has imported everything a decoder needs and forks decoder processes.
 
-A fresh decoder takes milliseconds instead of the seconds that importing torch takes, and a few megabytes instead of
-300. There is one nursery for all pools of this process; it ends with it, however it ends, and its decoders with it.
+A new decoder takes milliseconds instead of the seconds that importing torch takes, and a few megabytes instead of 300.
+All decoder pools of this process share one fork server. It ends with this process, for any reason, and its decoders end
+with it. It never sees a file. A request is a JSON object, `fork` (followed by the file descriptors of the decoder's
+socket and pixel slots), `kill` or `end`; each request is answered before the next one comes.
 """
 
+import gc
 import json
 import os
-import socket
+import signal
 import subprocess
-import sys
 import threading
-from pathlib import Path
+import time
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle, send_handle
 from typing import Any
 
 from auditor.errors import AuditorError
+from auditor.workers.child_process import ChildProcess, DeadChildError, die_with_parent
+from auditor.workers.decode_worker import run_decoder
 
-LONGEST_ANSWER = 1 << 16  # bytes
-START_SECONDS = 300.0  # to import torch, on a machine that is very busy
+START_SECONDS = 300.0  # to import torch on a very busy machine
+GRACE_STEP = 0.005
+ENVIRONMENT = {
+    "MALLOC_ARENA_MAX": "2",  # an arena for each thread would reserve address space that counts against the file
+    "OMP_NUM_THREADS": "1",  # threads do not survive a fork, and a decoder has one core
+    "CUDA_VISIBLE_DEVICES": "",
+    "PYTHONWARNINGS": "ignore",
+}
 
 
 class DecoderError(AuditorError):
     """Decoder processes cannot run at all: a fault of the installation, not of a file."""
 
 
-class Nursery:
-    """The process and the socket to it; any thread may ask."""
+class ForkServer:
+    """The child process and its channel; several threads may share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._connection: socket.socket | None = None
-        self._owner = 0  # a fork of this process must not talk to the same nursery
+        self._child: ChildProcess | None = None
+        self._owner = 0  # a fork of this process must not use the same child
 
     def fork(self, settings: dict[str, Any], handles: list[int]) -> int:
-        """The number of a new decoder process that talks through the first handle."""
-        for attempt in range(2):  # the nursery itself may have been killed
+        """Fork a decoder process that uses the first handle as its socket; return its pid."""
+        for attempt in range(2):  # the fork server itself may have been killed
             try:
-                answer = self._ask({"fork": settings}, handles)
+                answer = self._request({"fork": settings, "handles": len(handles)}, handles)
                 break
             except (OSError, ValueError) as error:
                 if attempt:
@@ -45,96 +57,125 @@ class Nursery:
         return int(answer["pid"])
 
     def kill(self, pid: int) -> None:
-        self._try({"kill": pid})
+        self._request_if_alive({"kill": pid})
 
     def end(self, pid: int, grace: float) -> str:
-        """Be rid of a decoder; what it had died of, empty where it had to be killed."""
-        return str(self._try({"end": pid, "grace": grace}).get("cause", ""))
+        """Wait for a decoder, or kill it after `grace` seconds; return why it died, empty if it had to be killed."""
+        return str(self._request_if_alive({"end": pid, "grace": grace}).get("cause", ""))
 
     def close(self) -> None:
-        """End the process and every decoder of it; another is started when it is asked for."""
+        """Kill the child and all its decoders; the next `fork` starts another child."""
         with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+            if self._child is not None and self._owner == os.getpid():
+                self._child.kill()
+            self._child = None
 
-    def _try(self, request: dict[str, Any]) -> dict[str, Any]:
+    def _request_if_alive(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
-            return self._ask(request, [])
+            return self._request(request, [])
         except (OSError, ValueError):
-            return {"cause": "SIGKILL"}  # the nursery was killed, and its decoders with it
+            return {"cause": "SIGKILL"}  # the fork server was killed, and its decoders with it
 
-    def _ask(self, request: dict[str, Any], handles: list[int]) -> dict[str, Any]:
+    def _request(self, request: dict[str, Any], handles: list[int]) -> dict[str, Any]:
         with self._lock:
-            if self._connection is None or self._owner != os.getpid():
+            if self._child is None or self._owner != os.getpid():
                 if "fork" not in request:
-                    raise ConnectionResetError("it has ended")
-                self._connection, self._owner = start(), os.getpid()
+                    raise ConnectionResetError("the fork server has ended")
+                self._owner = os.getpid()
+                self._child = ChildProcess(
+                    serve_fork_requests,
+                    environment=ENVIRONMENT,
+                    stderr=subprocess.DEVNULL,  # libtiff and ffmpeg print into it
+                )
             try:
-                socket.send_fds(self._connection, [json.dumps(request).encode()], handles)
-                text = self._connection.recv(LONGEST_ANSWER)
-                if not text:
-                    raise ConnectionResetError("the process that starts them ends at once")
-            except OSError:
-                self._connection.close()
-                self._connection = None
-                raise
-        answer: dict[str, Any] = json.loads(text)
+                self._child.send(json.dumps(request).encode())
+                for handle in handles:
+                    send_handle(self._child.channel, handle, self._child.pid)
+                answer: dict[str, Any] = json.loads(self._child.receive(START_SECONDS))
+            except (DeadChildError, OSError) as error:
+                self._child.kill()
+                self._child = None
+                raise ConnectionResetError("the process that starts them ends at once") from error
         return answer
 
 
-def start() -> socket.socket:
-    """Start a nursery; returns the socket to it."""
-    mine, its = socket.socketpair()
-    mine.settimeout(START_SECONDS)
-    # -P: a model.py in the current folder is not ours.
-    command = [sys.executable, "-P", "-W", "ignore", "-m", "auditor.workers.fork_server_process"]
-    failure: list[OSError] = []
-    started = threading.Event()
+_fork_server = ForkServer()
 
-    def live() -> None:
-        """The kernel kills a process with the thread that started it, so this one stays."""
+
+def get_fork_server() -> ForkServer:
+    """Return the fork server of this process."""
+    return _fork_server
+
+
+def serve_fork_requests(channel: Connection) -> None:
+    """Run in the child: answer requests until the parent closes the channel."""
+    decoders: set[int] = set()
+    while True:
+        request = json.loads(channel.recv_bytes())
+        if "fork" in request:
+            handles = [recv_handle(channel) for _ in range(request["handles"])]
+            answer = fork_decoder(request["fork"], channel, handles)
+            for handle in handles:
+                os.close(handle)
+            decoders.update(answer.values() if "pid" in answer else ())
+        elif "kill" in request and request["kill"] in decoders:
+            os.kill(request["kill"], signal.SIGKILL)  # it is not reaped yet, so the pid is still its own
+            answer = {}
+        elif "end" in request and request["end"] in decoders:
+            answer = end_decoder(request["end"], request["grace"])
+            decoders.remove(request["end"])
+        else:  # a decoder of an earlier fork server, which was killed with it
+            answer = {"cause": "SIGKILL"}
+        channel.send_bytes(json.dumps(answer).encode())
+
+
+def fork_decoder(settings: dict[str, Any], channel: Connection, handles: list[int]) -> dict[str, Any]:
+    """Fork a decoder with its socket in the first handle and the pixel slots, if any, in the second."""
+    try:
+        import_decoder_modules(settings)
+        parent = os.getpid()
+        pid = os.fork()
+    except (ImportError, OSError) as error:
+        return {"broken": str(error)}
+    if pid == 0:
+        code = 1
         try:
-            child = subprocess.Popen(
-                [*command, str(its.fileno()), str(os.getpid())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,  # libtiff and ffmpeg write where they like
-                stderr=subprocess.DEVNULL,
-                pass_fds=[its.fileno()],
-                env=environment(),
-                start_new_session=True,  # a Ctrl-C in the terminal is the parent's to handle
-            )
-        except OSError as error:
-            failure.append(error)
-            return
+            channel.close()
+            die_with_parent(parent)
+            run_decoder(settings, *handles)
+            code = 0
         finally:
-            its.close()
-            started.set()
-        child.wait()
-
-    threading.Thread(target=live, daemon=True, name="nursery").start()
-    started.wait()
-    if failure:
-        mine.close()
-        raise failure[0]
-    return mine
+            os._exit(code)
+    return {"pid": pid}
 
 
-def environment() -> dict[str, str]:
-    root = str(Path(__file__).resolve().parents[2])  # found even where this project is not installed
-    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(paths),
-        "MALLOC_ARENA_MAX": "2",  # each thread's own arena would reserve address space that counts against the file
-        "OMP_NUM_THREADS": "1",  # threads do not survive a fork, and a decoder has one core
-        "CUDA_VISIBLE_DEVICES": "",
-    }
+def import_decoder_modules(settings: dict[str, Any]) -> None:
+    """Import what the decoders need, and exempt it from garbage collection so that all decoders share its memory."""
+    import numpy as np  # noqa: F401
+
+    import model.pixels
+    import model.video.video_formats
+
+    if not settings["exact"]:
+        import torch
+
+        import model.fast_pixels  # noqa: F401
+
+        torch.set_num_threads(1)
+    gc.collect()
+    gc.freeze()
 
 
-_shared = Nursery()
-
-
-def shared_nursery() -> Nursery:
-    """The one of this process."""
-    return _shared
+def end_decoder(pid: int, grace: float) -> dict[str, Any]:
+    """Wait for a decoder, or kill it after `grace` seconds; return why it died."""
+    deadline = time.monotonic() + grace
+    ended, status = os.waitpid(pid, os.WNOHANG)
+    while not ended and time.monotonic() < deadline:
+        time.sleep(GRACE_STEP)
+        ended, status = os.waitpid(pid, os.WNOHANG)
+    if not ended:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        return {"cause": ""}
+    code = os.waitstatus_to_exitcode(status)
+    return {"cause": signal.Signals(-code).name if code < 0 else f"exit code {code}"}

@@ -1,7 +1,7 @@
-"""Shared memory between one decoder process and its reader: pixels are written there once and copied only into a batch.
+"""Shared memory between a decoder process and its parent: pixels are written once and copied only into a batch.
 
-A slot holds one fitted image. It is free again when nobody refers to the array any more. The decoder can change what is
-in the slots, but neither shrink nor grow the memory, so that nothing a hostile file does to it crashes the reader.
+A slot holds one fitted image. It is free again when nothing refers to its array any more. The decoder can change the
+content of the slots, but can neither shrink nor grow the memory, so no hostile file can crash the parent through it.
 """
 
 import contextlib
@@ -15,18 +15,18 @@ import numpy as np
 
 from model.pixels import Pixels
 
-TOTAL_BYTES = 64 << 20  # of one decoder; beyond it pixels go through the socket
+TOTAL_BYTES = 64 << 20  # for one decoder; more pixels go through the socket
 
 
-class Slots:
-    """The reader's side."""
+class PixelSlots:
+    """The parent's side."""
 
     def __init__(self, frame: tuple[int, int, int], total: int = TOTAL_BYTES) -> None:
         self.frame = frame
         self.size = int(np.prod(frame))
         self.handle: int | None = None
         self._free: deque[int] = deque()
-        if hasattr(os, "memfd_create"):  # Linux; elsewhere everything goes through the socket
+        if hasattr(os, "memfd_create"):  # Linux; on other systems all pixels go through the socket
             count = max(1, total // self.size)
             self.handle = os.memfd_create("pixels", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             os.ftruncate(self.handle, count * self.size)
@@ -35,7 +35,7 @@ class Slots:
             self._free.extend(reversed(range(count)))
 
     def take(self) -> int | None:
-        """A free slot, the one used last first: memory that was never needed is never touched."""
+        """Return a free slot, the most recently used first, so that unneeded memory is never touched."""
         with contextlib.suppress(IndexError):
             return self._free.pop()
         return None
@@ -43,21 +43,21 @@ class Slots:
     def give_back(self, slot: int) -> None:
         self._free.append(slot)
 
-    def pixels(self, slot: int) -> Pixels:
-        """What is in a slot, (1, H, W, 3); the slot is given back with the last reference to it."""
-        found: Pixels = np.ndarray((1, *self.frame), np.uint8, self._memory, slot * self.size)
-        weakref.finalize(found, self._free.append, slot).atexit = False
-        return found
+    def read(self, slot: int) -> Pixels:
+        """Return the content of a slot, (1, H, W, 3); the slot is free again when the array is garbage-collected."""
+        pixels: Pixels = np.ndarray((1, *self.frame), np.uint8, self._memory, slot * self.size)
+        weakref.finalize(pixels, self._free.append, slot).atexit = False
+        return pixels
 
     def close(self) -> None:
-        """Let go of the file; the memory goes with the last array."""
+        """Close the file; the memory is freed with the last array."""
         if self.handle is not None:
             os.close(self.handle)
             self.handle = None
 
 
 def open_slots(handle: int, frame: tuple[int, int, int]) -> Pixels:
-    """The decoder's side: all slots, (N, H, W, 3)."""
+    """Return all slots, (N, H, W, 3): the decoder's side."""
     memory = mmap.mmap(handle, 0)
     size = int(np.prod(frame))
     return np.ndarray((len(memory) // size, *frame), np.uint8, memory)

@@ -1,171 +1,242 @@
-"""A crew: some processes of this machine that do a function's work on many items, each on one core.
+"""A pool of child processes that run a function on many items, and the engine interface that callers see.
 
-    python -m auditor.workers.process_pool DESCRIPTOR
-
-Scoring and reading vectors keep one core busy, however many threads the matrix product has; of large audits the crew
-takes a shard per process. A process is started by its own command, so that whatever script or notebook asked is not run
-a second time, with one thread for matrix products; it ends with the process that started it.
+Scoring and reading vectors keep one core busy, however many threads the matrix product has. For large audits the pool
+gives each process a shard at a time. Sweeping on several devices uses the same pool, with a process for each device.
 """
 
 import os
 import pickle
-import signal
-import socket
-import subprocess
-import sys
+import threading
 import weakref
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from multiprocessing.connection import Connection, wait
-from typing import Any, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import Any, Protocol, TypeVar
 
 from auditor.errors import AuditError, AuditorError
-from auditor.workers.decode_worker import die_with
+from auditor.workers.child_process import ChildProcess, DeadChildError, wait_for_messages
 
 T = TypeVar("T")
 R = TypeVar("R")
-MOST = 32  # processes
-MEMORY = 3 * 2**30  # bytes of the machine's for each: it holds a shard, and what shards are compared with
-AHEAD = 4  # items a process that may be done before the one that is waited for
+MAX_PROCESSES = 32
+MEMORY = 3 * 2**30  # bytes of the machine's memory for each process: a shard and what shards are compared with
+AHEAD = 4  # items for each process that may be finished before the oldest unfinished item
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+Notify = Callable[..., None]
 
 
-class Crew:
-    """Processes that start when they are first needed, and end with this object."""
+class Engine(Protocol):
+    """Runs a function on many items: in this process, in several, or on a cluster."""
 
-    def __init__(self, size: int | None = None) -> None:
-        self.size = size or usual_size()
-        self.members: list[Member] = []
-        self.is_at_work = False
-        weakref.finalize(self, end_all, self.members)
+    def each(self, work: Callable[[T], R], items: Sequence[T], /) -> Iterator[R]:
+        """Yield the result of `work` for each item, in the order of the items."""
 
-    def run(self, work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
-        """What `work` makes of each item, in the order of the items; as many wait as the crew can be ahead."""
-        if self.is_at_work:
-            raise RuntimeError("the crew has work whose results are still being taken")
-        self.is_at_work = True
+
+class SerialEngine:
+    """Runs everything in this process."""
+
+    def each(self, work: Callable[[T], R], items: Sequence[T], /) -> Iterator[R]:
+        return map(work, items)
+
+
+SERIAL = SerialEngine()
+
+
+def refuse_death(item: object) -> Any:
+    raise AuditError("a process that worked on a shard died (out of memory, or a crash)")
+
+
+@dataclass
+class PoolWorker:
+    """A process of a pool, its pickled work and the numbers of the items it has. It starts with its first item."""
+
+    work: bytes
+    concurrency: int
+    environment: dict[str, str]
+    child: ChildProcess | None = None
+    numbers: set[int] = field(default_factory=set)
+
+    def give(self, number: int, item: object) -> None:
+        if self.child is None:
+            self.child = ChildProcess(serve_work, self.concurrency, environment=self.environment)
+            self.child.send(self.work)
+        self.numbers.add(number)
+        self.child.send(pickle.dumps((number, item), pickle.HIGHEST_PROTOCOL))
+
+    def set_work(self, work: bytes) -> None:
+        self.work = work
+        if self.child is not None:
+            self.child.send(work)
+
+    def kill(self) -> None:
+        if self.child is not None:
+            self.child.kill()
+            self.child = None
+        self.numbers.clear()
+
+
+@dataclass
+class Tasks:
+    """The items of one call: which wait for a process, and how often the process of each died."""
+
+    items: Sequence[Any]
+    waiting: deque[int]
+    deaths: Counter[int] = field(default_factory=Counter)
+
+
+class ProcessPool:
+    """Processes that start when they are first needed and end with this object.
+
+    A process works on `concurrency` items at once. If it dies, its items are tried again, each alone, up to `tries`
+    times in all.
+    """
+
+    def __init__(
+        self,
+        size: int | None = None,
+        *,
+        concurrency: int = 1,
+        tries: int = 1,
+        environment: dict[str, str] | None = None,  # extra variables; the default limits a process to one thread
+    ) -> None:
+        self.size = size or default_size()
+        self.concurrency, self.tries = concurrency, tries
+        self.environment = ONE_THREAD if environment is None else environment
+        self.workers: list[PoolWorker] = []
+        self.is_busy = False
+        weakref.finalize(self, kill_workers, self.workers)
+
+    def each(self, work: Callable[[T], R], items: Sequence[T], /) -> Iterator[R]:
+        """Yield the result of `work` for each item, in the order of the items."""
+        results: dict[int, R] = {}
+        position = 0
+        for number, result in self.run([work] * self.size, items):
+            results[number] = result
+            while position in results:
+                yield results.pop(position)
+                position += 1
+
+    def run(
+        self,
+        works: Sequence[Callable[..., R]],
+        items: Sequence[T],
+        notify: Notify = lambda *_: None,
+        on_death: Callable[[T], R] = refuse_death,
+    ) -> Iterator[tuple[int, R]]:
+        """Yield (number of the item, result) as items finish. Each process runs its own of the `works`.
+
+        Raises what a work raises. `on_death` makes the result of an item whose processes died `tries` times. With
+        `concurrency` above 1, a work also gets a keyword `notify`, which calls `notify` in this process.
+        """
+        if self.is_busy:
+            raise RuntimeError("the results of the pool's last call are still being read")
+        self.is_busy = True
         try:
-            yield from self._run(pickle.dumps(work, pickle.HIGHEST_PROTOCOL), items)  # once, whatever it carries
+            distinct = {id(work): work for work in works}  # a work may carry much: it is pickled once
+            pickles = {key: pickle.dumps(work, pickle.HIGHEST_PROTOCOL) for key, work in distinct.items()}
+            self._prepare([pickles[id(work)] for work in works])
+            yield from self._run(Tasks(items, deque(range(len(items)))), notify, on_death)
         finally:
-            self.is_at_work = False
-            if any(member.item is not None for member in self.members):
-                end_all(self.members)  # or they would answer what is no longer asked
+            self.is_busy = False
+            if any(worker.numbers for worker in self.workers):
+                kill_workers(self.workers)  # or they would send results that nobody reads
 
-    def _run(self, packed: bytes, items: Sequence[Any]) -> Iterator[Any]:
-        if not self.members:
-            self.members += [Member() for _ in range(self.size)]
-        members, done, given = self.members, dict[int, Any](), 0
-        for member in members:
-            member.learn(packed)
-        for wanted in range(len(items)):
-            while wanted not in done:
-                for member in members:
-                    if member.item is None and given < min(len(items), wanted + AHEAD * len(members)):
-                        member.give(given, items[given])
-                        given += 1
-                done |= self._results()
-            yield done.pop(wanted)
+    def _prepare(self, works: Sequence[bytes]) -> None:
+        for worker, work in zip(self.workers, works, strict=False):
+            worker.set_work(work)
+        new = works[len(self.workers) :]
+        self.workers += [PoolWorker(work, self.concurrency, self.environment) for work in new]
 
-    def _results(self) -> dict[int, Any]:
-        """Of the next that are done, at least one, by the numbers of their items."""
-        busy = {member.pipe: member for member in self.members if member.item is not None}
-        ready = wait(list(busy))
-        return dict(member.result() for pipe, member in busy.items() if pipe in ready)
-
-
-def usual_size() -> int:
-    """A process for each core, as far as there is memory for them."""
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return max(1, min(MOST, len(os.sched_getaffinity(0)), memory // MEMORY))
-
-
-class Member:
-    """One process and the item it has."""
-
-    def __init__(self) -> None:
-        ours, its = socket.socketpair()
-        with ours, its:
-            command = [sys.executable, "-m", "auditor.workers.process_pool", str(its.fileno())]
-            self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,  # what a library prints must not stand between the answers of a command
-                pass_fds=[its.fileno()],
-                env={**os.environ, **ONE_THREAD},
-            )
-            self.pipe = Connection(ours.detach())
-        self.item: int | None = None
-        self.pipe.send((sys.path, os.getcwd(), os.getpid()))
-
-    def learn(self, packed: bytes) -> None:
-        self._send(packed)
-
-    def give(self, number: int, item: Any) -> None:
-        self.item = number
-        self._send(pickle.dumps((item,), pickle.HIGHEST_PROTOCOL))
-
-    def _send(self, message: bytes) -> None:
-        with suppress(OSError):  # it has died: said when its answer is waited for
-            self.pipe.send_bytes(message)
-
-    def result(self) -> tuple[int, Any]:
-        """The number of its item, and what became of it."""
-        item = self.item
-        assert item is not None
-        try:
-            failure, found = pickle.loads(self.pipe.recv_bytes())
-        except (EOFError, OSError):
-            raise AuditError("a process that worked on a shard died (out of memory, or a crash)") from None
-        if failure is not None:
-            raise failure
-        self.item = None
-        return item, found
-
-    def end(self) -> None:
-        self.pipe.close()
-        self.process.kill()
-        self.process.wait()
-
-
-def end_all(members: list[Member]) -> None:
-    while members:
-        members.pop().end()
-
-
-def serve(pipe: Connection) -> None:
-    """The life of a process: a message is work to learn or, in a tuple, an item to do it with."""
-    work: Callable[[Any], Any] | None = None
-    with suppress(EOFError, OSError):
+    def _run(self, tasks: Tasks, notify: Notify, on_death: Callable[[Any], R]) -> Iterator[tuple[int, R]]:
         while True:
-            message = pickle.loads(pipe.recv_bytes())
-            if not isinstance(message, tuple):
+            self._assign(tasks)
+            busy = {worker.child: worker for worker in self.workers if worker.child is not None and worker.numbers}
+            if not busy:
+                return
+            for child in wait_for_messages(list(busy)):
+                worker = busy[child]
+                try:
+                    number, failure, content = pickle.loads(child.receive())
+                except DeadChildError:
+                    yield from self._bury(worker, tasks, on_death)
+                    continue
+                if failure is not None:
+                    worker.numbers.discard(number)
+                    raise failure
+                if number is None:
+                    notify(*content)
+                else:
+                    worker.numbers.remove(number)
+                    yield number, content
+
+    def _assign(self, tasks: Tasks) -> None:
+        """Give each process the items it has room for; an item whose process died gets a process to itself."""
+        for worker in self.workers:
+            while tasks.waiting and len(worker.numbers) < self.concurrency:
+                number = tasks.waiting[0]
+                oldest = min((n for other in self.workers for n in other.numbers), default=number)
+                if number >= oldest + AHEAD * self.size * self.concurrency:
+                    return
+                if worker.numbers and any(tasks.deaths[n] for n in (number, *worker.numbers)):
+                    break
+                worker.give(tasks.waiting.popleft(), tasks.items[number])
+
+    def _bury(self, worker: PoolWorker, tasks: Tasks, on_death: Callable[[Any], R]) -> Iterator[tuple[int, R]]:
+        """Put the items of a dead process back, or settle those that were tried often enough."""
+        numbers = sorted(worker.numbers)
+        worker.kill()
+        tasks.deaths.update(numbers)
+        tasks.waiting.extend(number for number in numbers if tasks.deaths[number] < self.tries)
+        yield from ((n, on_death(tasks.items[n])) for n in numbers if tasks.deaths[n] >= self.tries)
+
+
+def default_size() -> int:
+    """Return a process for each core, as far as the memory suffices."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(1, min(MAX_PROCESSES, len(os.sched_getaffinity(0)), memory // MEMORY))
+
+
+def kill_workers(workers: list[PoolWorker]) -> None:
+    while workers:
+        workers.pop().kill()
+
+
+def serve_work(channel: Connection, concurrency: int) -> None:
+    """Run in the child: a message is a function or, in a tuple, the number and the item to call it with."""
+    lock = threading.Lock()
+
+    def send(message: bytes) -> None:
+        with lock:
+            channel.send_bytes(message)
+
+    def notify(*content: object) -> None:
+        send(pickle.dumps((None, None, content)))
+
+    def answer(number: int, item: object) -> None:
+        assert work is not None
+        send(run_item(work if concurrency == 1 else partial(work, notify=notify), number, item))
+
+    work: Callable[..., Any] | None = None
+    with ThreadPoolExecutor(concurrency) as threads:
+        while True:
+            message = pickle.loads(channel.recv_bytes())
+            if isinstance(message, tuple):
+                threads.submit(answer, *message)
+            else:
                 work = message
-                continue
-            assert work is not None
-            pipe.send_bytes(answer(work, message[0]))
 
 
-def answer(work: Callable[[Any], Any], item: Any) -> bytes:
+def run_item(work: Callable[[Any], Any], number: int, item: Any) -> bytes:
+    """Return the pickled (number, error, result)."""
     try:
-        return pickle.dumps((None, work(item)), pickle.HIGHEST_PROTOCOL)
+        return pickle.dumps((number, None, work(item)), pickle.HIGHEST_PROTOCOL)
     except Exception as error:
         try:
-            packed = pickle.dumps((error, None))
-            pickle.loads(packed)
+            message = pickle.dumps((number, error, None))
+            pickle.loads(message)
         except Exception:
-            packed = pickle.dumps((AuditorError(f"{type(error).__name__}: {error}"), None))
-        return packed
-
-
-def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asked says what happens
-    pipe = Connection(int(sys.argv[1]))
-    path, folder, parent = pipe.recv()
-    sys.path[:] = path
-    os.chdir(folder)
-    die_with(parent)
-    serve(pipe)
-
-
-if __name__ == "__main__":
-    main()
+            message = pickle.dumps((number, AuditorError(f"{type(error).__name__}: {error}"), None))
+        return message

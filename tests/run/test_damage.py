@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 
 from auditor.audit_folder.folder import Folder
-from auditor.cli import run
+from auditor.cli import run_command_line
 from auditor.errors import AuditError
 from auditor.query.database import AuditDatabase
+from auditor.run.audit_config import AuditConfig
 from auditor.run.rescore import rescore
-from auditor.run.run_audit import AuditConfig, run_audit
-from auditor.score.corpus_statistics import ScoreConfig
-from auditor.sweep.sweep import SweepConfig
+from auditor.run.run_audit import run_audit
+from auditor.score.score_config import ScoreConfig
+from auditor.sweep.sweep_config import SweepConfig
 from tests.support.corpora import write_corpus
 
 
@@ -51,10 +52,10 @@ def test_damage_behind_an_intact_footer_is_found_and_repaired(
 ) -> None:
     file = f"{part}/00001.parquet"
     zero_bytes(copy / file)
-    assert run(["verify", str(copy), "--files"]) == 1
+    assert run_command_line(["verify", str(copy), "--files"]) == 1
     assert file in capsys.readouterr().out
     audit(corpus, copy, random_model)
-    assert run(["verify", str(copy), "--files"]) == 0
+    assert run_command_line(["verify", str(copy), "--files"]) == 0
     assert Folder(copy).read_table(file).equals(Folder(sound).read_table(file))
 
 
@@ -76,15 +77,15 @@ def test_files_from_elsewhere_are_left_out_and_named(
         *(["summary"], ["query", "SELECT 1"], ["worst"]),
         *(["verify", "-n", "1"], ["fit", "--out", head], ["overlap", str(copy)]),
     ):
-        assert run([command[0], str(copy), *command[1:]]) == 0
-        assert "not of this audit" in capsys.readouterr().err
-    assert run(["verify", str(copy), "--files"]) == 1
+        assert run_command_line([command[0], str(copy), *command[1:]]) == 0
+        assert "do not belong to this audit" in capsys.readouterr().err
+    assert run_command_line(["verify", str(copy), "--files"]) == 1
 
 
 def test_a_shard_that_is_gone_is_named(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for part in ("samples", "embeddings"):
         (copy / part / "00002.parquet").unlink()
-    assert run(["summary", str(copy)]) == 0
+    assert run_command_line(["summary", str(copy)]) == 0
     said = capsys.readouterr().err
     assert "1 shards of this audit are missing with their 12 rows, such as 00002" in said
-    assert run(["verify", str(copy), "--files"]) == 1
+    assert run_command_line(["verify", str(copy), "--files"]) == 1

@@ -8,17 +8,18 @@ import pytest
 from auditor import Audit
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.manifest import Manifest
-from auditor.cli import run
+from auditor.cli import run_command_line
 from auditor.errors import AuditError
+from auditor.run.audit_config import AuditConfig
 from auditor.run.extend import extend_audit
-from auditor.run.rescore import rescore, settings_of
-from auditor.run.run_audit import AuditConfig, run_audit
-from auditor.score.corpus_statistics import prepare
-from tests.support.corpora import sample, write_tar
+from auditor.run.rescore import read_score_settings, rescore
+from auditor.run.run_audit import run_audit
+from auditor.score.corpus_statistics import prepare_context
+from tests.support.corpora import make_sample, write_tar
 
 
 def write(folder: Path, number: int, start: int, count: int = 30) -> None:
-    write_tar(folder / f"{number}.tar", [(f"{i}", sample(i)) for i in range(start, start + count)])
+    write_tar(folder / f"{number}.tar", [(f"{i}", make_sample(i)) for i in range(start, start + count)])
 
 
 @pytest.fixture
@@ -69,7 +70,12 @@ def test_new_rows_score_as_if_they_had_been_scored_with_the_old_reference(grown:
 
 
 def test_drift_is_measured_and_told(grown: AuditConfig, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["audit", grown.corpus, "--out", grown.out, "--model", str(grown.model), "--extend", "--quiet"]) == 0
+    assert (
+        run_command_line(
+            ["audit", grown.corpus, "--out", grown.out, "--model", str(grown.model), "--extend", "--quiet"]
+        )
+        == 0
+    )
     assert "against the old ones" in capsys.readouterr().out
     drift = {one["what"]: one for one in Manifest.load(Folder(grown.out)).drift}
     assert {"matches of a caption", "topics that differ"} <= set(drift)
@@ -82,8 +88,8 @@ def test_it_can_be_done_again_and_refitted(grown: AuditConfig, tmp_path: Path) -
     again = extend_audit(grown)
     assert again.fitted_on == ["0", "1", "2"] and again.counts["rows"] == 180
     with pytest.raises(AuditError, match="--refit"):
-        rescore(grown.out, None, settings_of(grown.out), quiet=True)
-    rescore(grown.out, None, settings_of(grown.out), refit=True, quiet=True)
+        rescore(grown.out, None, read_score_settings(grown.out), quiet=True)
+    rescore(grown.out, None, read_score_settings(grown.out), refit=True, quiet=True)
     fresh = AuditConfig(grown.corpus, str(tmp_path / "fresh"), grown.model, quiet=True)
     run_audit(fresh)
     refitted = Manifest.load(Folder(grown.out))
@@ -122,10 +128,10 @@ def test_rows_of_an_extended_audit_are_verified_against_what_it_was_fitted_on(
 
     def spy(folder: Folder, shards: list[str], *given: Any, **named: Any) -> Any:
         fitted.append(list(shards))
-        return prepare(folder, shards, *given, **named)
+        return prepare_context(folder, shards, *given, **named)
 
     monkeypatch.setattr("auditor.run.verify.prepare", spy)
-    assert run(["verify", grown.out, "-n", "20"]) == 0
+    assert run_command_line(["verify", grown.out, "-n", "20"]) == 0
     assert fitted == [["0", "1", "2"]]
 
 

@@ -8,13 +8,14 @@ import pytest
 from PIL import Image, ImageOps
 
 from auditor import Audit
-from auditor.audit_folder.overlap_file import overlap_name
-from auditor.cli import run
+from auditor.audit_folder.side_files import overlap_name
+from auditor.cli import run_command_line
 from auditor.errors import AuditError
 from auditor.query.rules import Rules
+from auditor.run.audit_config import AuditConfig
 from auditor.run.find_overlap import find_overlap
-from auditor.run.run_audit import AuditConfig, run_audit
-from tests.support.corpora import caption, picture, sample, write_tar
+from auditor.run.run_audit import run_audit
+from tests.support.corpora import make_caption, make_picture, make_sample, write_tar
 
 COUNT = 24
 
@@ -23,10 +24,13 @@ COUNT = 24
 def audited(tmp_path_factory: pytest.TempPathFactory, random_model: str) -> tuple[str, str, str]:
     """An audit, a test set as a corpus that shares three media and two captions with it, and the model."""
     place = tmp_path_factory.mktemp("overlap")
-    write_tar(place / "corpus/0.tar", [(f"{i}", sample(i)) for i in range(COUNT)])
-    shared = [(f"t{i}", {"jpg": picture(i), "txt": f"nothing like it {i}".encode()}) for i in (3, 7, 11)]
-    text = caption(50).upper().encode() + b" !"
-    other = [("u0", {"jpg": picture(900), "txt": text}), ("u1", {"jpg": picture(901), "txt": caption(80).encode()})]
+    write_tar(place / "corpus/0.tar", [(f"{i}", make_sample(i)) for i in range(COUNT)])
+    shared = [(f"t{i}", {"jpg": make_picture(i), "txt": f"nothing like it {i}".encode()}) for i in (3, 7, 11)]
+    text = make_caption(50).upper().encode() + b" !"
+    other = [
+        ("u0", {"jpg": make_picture(900), "txt": text}),
+        ("u1", {"jpg": make_picture(901), "txt": make_caption(80).encode()}),
+    ]
     write_tar(place / "test/0.tar", [*shared, *other])
     run_audit(AuditConfig(str(place / "corpus"), str(place / "audit"), random_model, quiet=True))
     return str(place / "audit"), str(place / "test"), random_model
@@ -47,9 +51,9 @@ def test_a_filter_leaves_them_out(audited: tuple[str, str, str], capsys: pytest.
     kept = Audit(audit).keep(no_overlap=other)
     assert kept.count == COUNT - 3
     assert Rules.of(no_overlap=other).command_line() == ["--no-overlap", other]
-    assert run(["filter", audit, "--no-overlap", other, "--dry-run"]) == 0
+    assert run_command_line(["filter", audit, "--no-overlap", other, "--dry-run"]) == 0
     assert "no_overlap" in capsys.readouterr().out
-    assert run(["filter", audit, "--no-overlap", "elsewhere", "--dry-run"]) == 1
+    assert run_command_line(["filter", audit, "--no-overlap", "elsewhere", "--dry-run"]) == 1
     assert "auditor overlap" in capsys.readouterr().err
 
 
@@ -58,10 +62,10 @@ def test_the_command_and_an_audit_as_the_other(
 ) -> None:
     audit, other, model = audited
     run_audit(AuditConfig(other, f"{other}-audit", model, quiet=True))
-    assert run(["overlap", audit, f"{other}-audit", "--media-cosine", "2", "--caption-cosine", "2"]) == 0
+    assert run_command_line(["overlap", audit, f"{other}-audit", "--media-cosine", "2", "--caption-cosine", "2"]) == 0
     assert "media" in capsys.readouterr().out
     assert Path(audit, overlap_name(f"{other}-audit")).exists()
-    assert run(["overlap", audit, "nowhere.tar"]) == 1
+    assert run_command_line(["overlap", audit, "nowhere.tar"]) == 1
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from auditor.audit import Audit
-from auditor.cli import run
-from tests.support.clips import clip
-from tests.support.synthetic import picture, write_audit
+from auditor.cli import run_command_line
+from tests.support.clips import make_clip
+from tests.support.synthetic import make_photo, write_audit
 
 
 @pytest.fixture(scope="module")
@@ -16,17 +16,17 @@ def said(tmp_path_factory: pytest.TempPathFactory, random_model: str) -> tuple[P
     root = tmp_path_factory.mktemp("first")
     (root / "mine").mkdir()
     for number in range(6):
-        (root / "mine" / f"photo{number}.jpg").write_bytes(picture(number))
+        (root / "mine" / f"photo{number}.jpg").write_bytes(make_photo(number))
         (root / "mine" / f"photo{number}.txt").write_text("a dog\na cat\na dog" if number == 0 else f"words {number}")
     for number in range(3):
-        (root / "mine" / f"clip{number}.mp4").write_bytes(clip(frames=12 + number, size=(64, 48)))
+        (root / "mine" / f"clip{number}.mp4").write_bytes(make_clip(frames=12 + number, size=(64, 48)))
         (root / "mine" / f"clip{number}.txt").write_text(f"a clip {number}")
     arguments = ["audit", str(root / "mine"), "--out", str(root / "audit"), "--model", random_model, "--frames", "4"]
     with pytest.MonkeyPatch.context() as patch:
         lines: list[str] = []
         patch.setattr("auditor.run.outcome.say_lines", lines.append)
         patch.setattr("auditor.run.outcome.table", lambda rows, title, *_: lines.append(title))
-        assert run([*arguments, "--allow-random-weights", "--quiet"]) == 0
+        assert run_command_line([*arguments, "--allow-random-weights", "--quiet"]) == 0
     return root / "audit", "\n".join(lines)
 
 
@@ -50,7 +50,7 @@ def test_frames_add_up_to_their_share(said: tuple[Path, str], capsys: pytest.Cap
     assert all(frame.fits is not None for frame in found.frames)
     share = sum(bool(frame.fits) for frame in found.frames) / len(found.frames)
     assert found.row["frame_match_share"] == pytest.approx(share)
-    assert run(["explain", str(said[0]), "clip1"]) == 0
+    assert run_command_line(["explain", str(said[0]), "clip1"]) == 0
     words = capsys.readouterr().out
     assert "of the 3 captions of videos in the corpus" in words and "of the 3 videos in the corpus" in words
     assert "the medium nearest to it" in words
@@ -59,9 +59,9 @@ def test_frames_add_up_to_their_share(said: tuple[Path, str], capsys: pytest.Cap
 def test_nothing_suspicious_is_said(said: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "no pair has an estimate" in said[1]
     audit = str(write_audit(tmp_path / "audit", 200))
-    assert run(["worst", audit, "--where", "p_mismatch < 0.01"]) == 0
+    assert run_command_line(["worst", audit, "--where", "p_mismatch < 0.01"]) == 0
     assert "nothing is suspicious" in capsys.readouterr().err
-    assert run(["worst", audit]) == 0
+    assert run_command_line(["worst", audit]) == 0
     assert "nothing is suspicious" not in capsys.readouterr().err
 
 
@@ -69,7 +69,7 @@ def test_ties_are_ordered_by_the_score_behind_them(tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from auditor.query.by_medium import media_page
+    from auditor.query.row_queries import read_media_page
 
     folder = write_audit(tmp_path / "audit", 300, 100)
     for path in (folder / "samples").glob("*.parquet"):
@@ -84,17 +84,17 @@ def test_ties_are_ordered_by_the_score_behind_them(tmp_path: Path) -> None:
     assert audit.worst(n=60)["uid"].to_pylist() == expected[:60]
     assert audit.page("status = 'ok'", "p_mismatch", True, 60)["uid"].to_pylist() == expected[:60]
     assert audit.page("status = 'ok'", "p_mismatch", False, 60)["uid"].to_pylist() == expected[::-1][:60]
-    pages = media_page(audit.database, "status = 'ok'", "p_mismatch", True, 60)
+    pages = read_media_page(audit.database, "status = 'ok'", "p_mismatch", True, 60)
     assert [rows[0]["uid"] for rows in pages] == expected[:60]
     for top in (20, 100):
         assert set(audit.keep(keep_top=top, by="p_mismatch").uids.to_pylist()) == set(expected[::-1][:top])
 
 
 def test_larger_files_are_allowed_together_with_the_memory_they_take() -> None:
-    from auditor.commands.audit import limits_of
+    from auditor.commands.audit import build_limits
 
-    usual = limits_of({"max_pixels": 10, "max_bytes": 1 << 30, "timeout": 5.0})
-    larger = limits_of({"max_pixels": 10, "max_bytes": 5 << 30, "timeout": 5.0})
+    usual = build_limits({"max_pixels": 10, "max_bytes": 1 << 30, "timeout": 5.0})
+    larger = build_limits({"max_pixels": 10, "max_bytes": 5 << 30, "timeout": 5.0})
     assert (usual.max_pixels, usual.max_bytes, usual.seconds) == (10, 1 << 30, 5.0)
     assert larger.max_bytes == 5 << 30 and larger.memory - usual.memory == 4 << 30
-    assert limits_of({"max_pixels": 10, "max_bytes": 1000, "timeout": 5.0}).memory == usual.memory
+    assert build_limits({"max_pixels": 10, "max_bytes": 1000, "timeout": 5.0}).memory == usual.memory

@@ -17,13 +17,14 @@ from pathlib import Path
 import pytest
 
 from auditor.audit_folder.folder import Folder
-from auditor.audit_folder.repair_marks import mark_repair
-from auditor.cli import run
+from auditor.audit_folder.side_files import mark_repair
+from auditor.cli import run_command_line
 from auditor.query.database import AuditDatabase
-from auditor.run.run_audit import AuditConfig, run_audit
-from auditor.sweep.sweep import SweepConfig
+from auditor.run.audit_config import AuditConfig
+from auditor.run.run_audit import run_audit
+from auditor.sweep.sweep_config import SweepConfig
 from tests.support.corpora import write_corpus, write_random_model
-from tests.support.damage import cut, dangle, empty, to_folder, zero
+from tests.support.damage import cut_in_half, empty_file, replace_by_broken_link, replace_by_folder, zero_bytes
 
 CORPUS_OPTIONS = ["--frames", "4", "--batch-size", "8", "--decoders", "1", "--quiet"]
 COMMANDS = [
@@ -81,7 +82,7 @@ class Place:
             ["overlap", "{audit}", "{other}"],
             ["certify", "{audit}", "--labels", "10", "--marks", "{here}/marks.csv"],
         ):
-            assert run(self.command(words)) == 0
+            assert run_command_line(self.command(words)) == 0
         mark_repair(Folder(self.audit), rows[0]["uid"], 0, "accepted")
         return self
 
@@ -96,7 +97,15 @@ def other_json(file: Path) -> None:
     file.write_text('["\\u001b[31mred", {"columns": 1}, null]')
 
 
-DAMAGES: list[Callable[[Path], None]] = [cut, zero, empty, other_json, to_folder, dangle, Path.unlink]
+DAMAGES: list[Callable[[Path], None]] = [
+    cut_in_half,
+    zero_bytes,
+    empty_file,
+    other_json,
+    replace_by_folder,
+    replace_by_broken_link,
+    Path.unlink,
+]
 
 
 def outcome(place: Place, words: list[str]) -> str:
@@ -104,7 +113,7 @@ def outcome(place: Place, words: list[str]) -> str:
     out, err = io.StringIO(), io.StringIO()
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = run(place.command(words))
+            code = run_command_line(place.command(words))
     except BaseException as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         return f"{error!r} in {where.filename}:{where.lineno}"

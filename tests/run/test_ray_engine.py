@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 import ray
 
-from auditor.audit_folder.embeddings import file_name
+from auditor.audit_folder.embeddings import name_embeddings_file
 from auditor.audit_folder.folder import Folder
 from auditor.corpus.open_corpus import Shard, open_corpus
 from auditor.run import ray_engine
-from auditor.run.ray_engine import Placement, RayEngine, SweepWorker, WorkerError, one_line
-from auditor.sweep.embeddings_writer import ShardReport
-from auditor.sweep.sweep import SweepConfig
+from auditor.run.ray_engine import Placement, RayEngine, SweepWorker, WorkerError, summarize_error
+from auditor.sweep.sweep_config import SweepConfig
+from auditor.sweep.sweep_events import ShardReport
 from auditor.sweep.vector_sweep import StoredModel
 from jobs import cluster
 from model.checkpoint import load_model
 from tests.support.corpora import write_corpus
-from tests.support.stored import pairs, write_datacomp
+from tests.support.stored import make_pairs, write_datacomp
 
 Row = dict[str, Any]
 
@@ -58,7 +58,7 @@ def test_a_worker_skips_what_is_done_and_survives_what_cannot_be_read(
 
 
 def test_a_worker_sweeps_stored_embeddings(tmp_path: Path) -> None:
-    shards = list(open_corpus(f"datacomp:{write_datacomp(tmp_path / 'corpus', l14_txt=pairs(299)[1])}").shards)
+    shards = list(open_corpus(f"datacomp:{write_datacomp(tmp_path / 'corpus', l14_txt=make_pairs(299)[1])}").shards)
     model = StoredModel("l14_img/l14_txt", 16, 100.0)
     worker = SweepWorker(Folder(tmp_path / "out"), model, model.fingerprint, "cpu", SweepConfig(), 1)
     (bad, _), (good, fresh) = ask(worker, shards)
@@ -95,7 +95,7 @@ def answer(report: ShardReport, fresh: bool = True, node: str = "n1") -> Row:
 def engine(tmp_path: Path) -> RayEngine:
     folder = Folder(tmp_path / "out")
     for name in ("00000", "00001", "00002"):
-        folder.write_json(file_name(name), {})
+        folder.write_json(name_embeddings_file(name), {})
     return RayEngine(folder, {}, Placement(2))
 
 
@@ -112,7 +112,7 @@ def test_every_shard_ends_in_one_report(corpus: Path, engine: RayEngine, monkeyp
         ],
         [answer(good("00001"))],
     )
-    monkeypatch.setattr(ray_engine, "stream", script)
+    monkeypatch.setattr(ray_engine, "stream_worker_rows", script)
     watched: list[tuple[int, int]] = []
     shards = open_corpus(str(corpus)).shards
     reports = list(engine.sweep(shards, lambda rows, errors: watched.append((rows, errors))))
@@ -133,7 +133,7 @@ def test_a_failure_that_stays_is_told_in_its_own_words(
 ) -> None:
     lost = answer(ShardReport("00002", failure="00002: not a tar"))
     script = Script([answer(good("00000")), answer(good("00001")), lost], [lost])
-    monkeypatch.setattr(ray_engine, "stream", script)
+    monkeypatch.setattr(ray_engine, "stream_worker_rows", script)
     reports = list(engine.sweep(open_corpus(str(corpus)).shards, lambda *_: None))
     assert len(script.asked) == 2  # the same answer twice is enough
     assert reports[2] == ShardReport("00002", failure="00002: not a tar")
@@ -143,9 +143,9 @@ def test_a_node_that_writes_elsewhere_is_found_out_at_once(
     corpus: Path, engine: RayEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        ray_engine, "stream", Script([answer(good("00000"), node="n1"), answer(good("00001"), node="n2")])
+        ray_engine, "stream_worker_rows", Script([answer(good("00000"), node="n1"), answer(good("00001"), node="n2")])
     )
-    engine.folder.remove(file_name("00001"))
+    engine.folder.remove(name_embeddings_file("00001"))
     reports = engine.sweep(open_corpus(str(corpus)).shards, lambda *_: None)
     assert next(reports).shard == "00000"
     with pytest.raises(WorkerError, match="storage that all nodes share"):
@@ -156,7 +156,7 @@ def test_scoring_finishes_the_rest_and_names_what_failed(engine: RayEngine, monk
     monkeypatch.setattr(ray, "put", lambda value: value)
     answers = [{"shard": "a", "rows": 5, "failure": ""}, {"shard": "b", "rows": 0, "failure": "the disk is full"}]
     script = Script(answers, *[[answers[1]]] * 3)
-    monkeypatch.setattr(ray_engine, "stream", script)
+    monkeypatch.setattr(ray_engine, "stream_worker_rows", script)
     scored = list(engine.score(["a", "b"], None))  # type: ignore[arg-type]
     assert scored == [("a", 5, ""), ("b", 0, "the disk is full")]
     assert script.asked == [(["a", "b"], False), (["b"], False), (["b"], True), (["b"], True)]
@@ -174,12 +174,12 @@ def test_room_is_counted_by_node(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Placement(cpus=4, gpus=0.5).room() == 4 + 1
     assert Placement(cpus=4).room() == 4 + 1 + 16
     assert Placement(cpus=128).room() == 0
-    assert cluster.share_of_node(1) == 6  # of the node with the fewest CPUs per GPU
-    assert cluster.share_of_node(0.5) == 3
-    assert cluster.share_of_node(0) == 4
+    assert cluster.choose_worker_cpus(1) == 6  # of the node with the fewest CPUs per GPU
+    assert cluster.choose_worker_cpus(0.5) == 3
+    assert cluster.choose_worker_cpus(0) == 4
 
 
 def test_errors_of_workers_fit_into_one_line() -> None:
-    assert one_line(WorkerError("no room")) == "no room"
-    assert one_line(ValueError("first\nsecond")) == "ValueError: first"
-    assert one_line(ray.exceptions.RayError("trace\n  more\nKeyError: 'x'\n")) == "KeyError: 'x'"
+    assert summarize_error(WorkerError("no room")) == "no room"
+    assert summarize_error(ValueError("first\nsecond")) == "ValueError: first"
+    assert summarize_error(ray.exceptions.RayError("trace\n  more\nKeyError: 'x'\n")) == "KeyError: 'x'"

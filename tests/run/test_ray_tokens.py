@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from auditor.doctor import ray_token
-from auditor.run.ray_tokens import MODE, TOKEN, TOKEN_PATH, token_state
+from auditor.commands.doctor import check_ray_token
+from auditor.run.ray_tokens import MODE, TOKEN, TOKEN_PATH, find_token
 
 
 @pytest.fixture(autouse=True)
@@ -23,34 +23,34 @@ def write_token(home: Path) -> Path:
 
 
 def test_sources_are_looked_at_in_the_order_of_ray(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert token_state().source is None
-    assert token_state().source is None and "set RAY_AUTH_MODE=token" in token_state().hint
+    assert find_token().source is None
+    assert find_token().source is None and "set RAY_AUTH_MODE=token" in find_token().hint
     default = write_token(home)
-    assert token_state().source == str(default)
+    assert find_token().source == str(default)
     (home / "empty").touch()
     monkeypatch.setenv(TOKEN_PATH, str(home / "empty"))
-    assert token_state().source is None  # Ray does not fall back either
+    assert find_token().source is None  # Ray does not fall back either
     monkeypatch.setenv(TOKEN, "b" * 64)
-    assert token_state().source == TOKEN
+    assert find_token().source == TOKEN
 
 
 def test_a_token_is_sent_only_in_token_mode(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_token(home)
-    assert not token_state().sent and "is not sent without it" in token_state().hint
+    assert not find_token().sent and "is not sent without it" in find_token().hint
     monkeypatch.setenv(MODE, "token")
-    assert token_state().sent and "is not the cluster's" in token_state().hint
-    assert "a" * 64 not in token_state().hint
+    assert find_token().sent and "is not the cluster's" in find_token().hint
+    assert "a" * 64 not in find_token().hint
 
 
 def test_the_doctor_says_what_a_cluster_would_be_shown(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    [none] = ray_token()
+    [none] = check_ray_token()
     assert none.status == "ok" and "none yet" in none.detail
     write_token(home)
-    [unsent] = ray_token()
+    [unsent] = check_ray_token()
     assert unsent.status == "note" and "set RAY_AUTH_MODE=token" in unsent.detail
     monkeypatch.setenv(MODE, "token")
-    [sent] = ray_token()
+    [sent] = check_ray_token()
     assert sent.status == "ok" and "auth_token" in sent.detail
     (home / ".ray" / "auth_token").unlink()
-    [missing] = ray_token()
+    [missing] = check_ray_token()
     assert missing.status == "note" and "ray get-auth-token" in missing.detail

@@ -5,13 +5,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from auditor.audit_folder.audit_files import find_files, notes
+from auditor.audit_folder.audit_files import find_audit_files, list_audit_notes
 from auditor.audit_folder.folder import Folder
-from auditor.cli import run
-from auditor.run.run_audit import AuditConfig, run_audit
-from auditor.sweep.sweep import SweepConfig
+from auditor.cli import run_command_line
+from auditor.run.audit_config import AuditConfig
+from auditor.run.run_audit import run_audit
+from auditor.sweep.sweep_config import SweepConfig
 from tests.support.corpora import write_corpus
-from tests.support.kill_points import kill_everywhere, left_by_kill
+from tests.support.kill_points import folder_after_kill, kill_everywhere
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +22,7 @@ def made(random_model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     corpus = write_corpus(tmp_path_factory.mktemp("corpus"), shards=2, size=6)
     sweep = SweepConfig(frames=4, batch_size=8, decoders=1)
     run_audit(AuditConfig(str(corpus), str(place / "audit"), random_model, quiet=True, sweep=sweep))
-    assert run(["fit", str(place / "audit"), "--out", str(place / "head"), "--prototypes", "5"]) == 0
+    assert run_command_line(["fit", str(place / "audit"), "--out", str(place / "head"), "--prototypes", "5"]) == 0
     return place
 
 
@@ -40,10 +41,10 @@ def test_killed_at_any_file_operation_it_says_so_and_finishes_next_time(made: Pa
     after = scores(killed[-1].folder / "audit")
     assert len(killed) > 10 and not after.equals(before)
     for one in killed:
-        left = left_by_kill(one.folder) / "audit"
+        left = folder_after_kill(one.folder) / "audit"
         whole = [scores(left).equals(state) for state in (before, after)]
-        assert any(whole) or notes(find_files(left)), one
-        assert (one.again, scores(one.folder / "audit").equals(after)) == (0, True), one
+        assert any(whole) or list_audit_notes(find_audit_files(left)), one
+        assert (one.next_exit, scores(one.folder / "audit").equals(after)) == (0, True), one
         assert not [*one.folder.rglob(".part-*")], one
 
 
@@ -51,16 +52,16 @@ def test_a_reader_of_a_half_scored_audit_is_told(
     made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from auditor.audit_folder.manifest import Manifest
-    from auditor.run.rescore import state_intent
-    from auditor.score.corpus_statistics import ScoreConfig
+    from auditor.run.rescore import record_intent
+    from auditor.score.score_config import ScoreConfig
 
     folder = Folder(made / "audit")
     kept = Manifest.load(folder)
     try:
-        state_intent(folder, Manifest.load(folder), "other/head", ScoreConfig())
-        (note,) = notes(find_files(made / "audit"))
+        record_intent(folder, Manifest.load(folder), "other/head", ScoreConfig())
+        (note,) = list_audit_notes(find_audit_files(made / "audit"))
         assert "scored again with" in note and "other/head" in note
-        assert run(["summary", str(made / "audit")]) == 0
+        assert run_command_line(["summary", str(made / "audit")]) == 0
         assert "scored again" in capsys.readouterr().err
     finally:
         kept.save(folder)
@@ -73,7 +74,7 @@ def test_what_is_not_given_stays_as_it_was(made: Path, tmp_path: Path) -> None:
 
     audit = tmp_path / "audit"
     shutil.copytree(made / "audit", audit)
-    assert run(["score", str(audit), "--near-duplicate", "0.9999", "--prototypes", "3", "--quiet"]) == 0
-    assert run(["score", str(audit), "--prototypes", "4", "--quiet"]) == 0
+    assert run_command_line(["score", str(audit), "--near-duplicate", "0.9999", "--prototypes", "3", "--quiet"]) == 0
+    assert run_command_line(["score", str(audit), "--prototypes", "4", "--quiet"]) == 0
     settings = Manifest.load(Folder(audit)).settings["score"]
     assert (settings["near_duplicate"], settings["prototypes"]) == (0.9999, 4)

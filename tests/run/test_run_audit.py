@@ -22,18 +22,20 @@ import pytest
 
 from auditor.audit_folder.embeddings import read_embeddings
 from auditor.audit_folder.folder import Folder, StorageError
-from auditor.audit_folder.lock import LockedError, exclusive
+from auditor.audit_folder.lock import LockedError, hold_folder_lock
 from auditor.audit_folder.manifest import Manifest
-from auditor.cli import run
+from auditor.cli import run_command_line
 from auditor.corpus.open_corpus import CorpusOptions
 from auditor.errors import AuditError
+from auditor.run.audit_config import AuditConfig
 from auditor.run.engine import LocalEngine
 from auditor.run.rescore import rescore
-from auditor.run.run_audit import AuditConfig, TooManyErrorsError, run_audit
-from auditor.run.verify import verify
-from auditor.score.corpus_statistics import Context, ScoreConfig
-from auditor.sweep.sweep import SweepConfig
-from tests.support.corpora import caption, picture, sample, write_corpus, write_tar
+from auditor.run.run_audit import TooManyErrorsError, run_audit
+from auditor.run.verify import verify_audit
+from auditor.score.corpus_statistics import ScoreContext
+from auditor.score.score_config import ScoreConfig
+from auditor.sweep.sweep_config import SweepConfig
+from tests.support.corpora import make_caption, make_picture, make_sample, write_corpus, write_tar
 from tests.support.s3 import Bucket, bucket, s3_endpoint  # noqa: F401
 
 
@@ -73,10 +75,12 @@ def test_embeddings_are_those_of_a_bare_loop(corpus: Path, undisturbed: Path, ra
     stored = read_embeddings(Folder(undisturbed), "00001")
     with torch.inference_mode():
         for position, index in enumerate(range(24, 48)):
-            image = preprocess(Image.open(io.BytesIO(picture(index))).convert("RGB"))
+            image = preprocess(Image.open(io.BytesIO(make_picture(index))).convert("RGB"))
             visual = torch.nn.functional.normalize(model.encode_image(image[None]), dim=-1)[0]
             assert np.allclose(stored.media.visual[position], visual.numpy(), atol=2e-3)
-            text = torch.nn.functional.normalize(model.encode_text(tokenizer([caption(index * 10 + 1)])), dim=-1)[0]
+            text = torch.nn.functional.normalize(model.encode_text(tokenizer([make_caption(index * 10 + 1)])), dim=-1)[
+                0
+            ]
             assert np.allclose(stored.text[2 * position + 1], text.numpy(), atol=2e-3)
     assert stored.media_index.tolist() == [i // 2 for i in range(48)]
 
@@ -152,12 +156,12 @@ def test_resume_trusts_only_content_that_is_unchanged(own_corpus: Path, random_m
     run_audit(config(own_corpus, out, random_model))
     before = rows(out).column("caption").to_pylist()
     stamp = (own_corpus / "00002.tar").stat()
-    write_tar(own_corpus / "00002.tar", [(f"{i:06d}", sample(i + 500, 2)) for i in range(48, 72)])
+    write_tar(own_corpus / "00002.tar", [(f"{i:06d}", make_sample(i + 500, 2)) for i in range(48, 72)])
     os.utime(own_corpus / "00002.tar", ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
     run_audit(config(own_corpus, out, random_model))
     after = rows(out).column("caption").to_pylist()
     assert after[:96] == before[:96]
-    assert after[96:144] == [caption((i + 500) * 10 + j) for i in range(48, 72) for j in range(2)]
+    assert after[96:144] == [make_caption((i + 500) * 10 + j) for i in range(48, 72) for j in range(2)]
 
 
 def test_rows_of_a_shard_that_left_the_corpus_leave_the_audit(
@@ -171,20 +175,20 @@ def test_rows_of_a_shard_that_left_the_corpus_leave_the_audit(
 
 
 def test_every_kind_of_bad_sample_is_one_row_with_a_reason(random_model: str, tmp_path: Path) -> None:
-    good = {f"good{i}": sample(i) for i in range(30)}
+    good = {f"good{i}": make_sample(i) for i in range(30)}
     bad: dict[str, dict[str, bytes]] = {
-        "nocaption": {"jpg": picture(1)},
+        "nocaption": {"jpg": make_picture(1)},
         "nomedium": {"txt": b"a dog"},
-        "broken": {"jpg": picture(2)[:200], "txt": b"cut off"},
+        "broken": {"jpg": make_picture(2)[:200], "txt": b"cut off"},
         "noimage": {"png": b"this is no picture", "txt": b"a lie"},
         "empty": {"jpg": b"", "txt": b"nothing"},
-        "huge": {"png": picture(3, (3000, 3000), "PNG"), "txt": b"too large"},
+        "huge": {"png": make_picture(3, (3000, 3000), "PNG"), "txt": b"too large"},
     }
-    samples = [*good.items(), *bad.items(), ("good3", sample(77))]
+    samples = [*good.items(), *bad.items(), ("good3", make_sample(77))]
     write_tar(tmp_path / "c" / "0.tar", samples)
-    from model.pixels import Limits
+    from model.pixels import DecodeLimits
 
-    small = SweepConfig(frames=4, batch_size=8, limits=Limits(max_pixels=1_000_000))
+    small = SweepConfig(frames=4, batch_size=8, limits=DecodeLimits(max_pixels=1_000_000))
     manifest = run_audit(config(tmp_path / "c", tmp_path / "out", random_model, sweep=small))
     found = {(r["key"], r["status"]) for r in rows(tmp_path / "out").to_pylist()}
     assert found - {(key, "ok") for key in good} == {
@@ -225,7 +229,9 @@ def test_a_failed_shard_makes_the_command_fail_and_is_named(
     own_corpus: Path, random_model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (own_corpus / "00001.tar").write_bytes(b"no tar at all" * 100)
-    code = run(["audit", str(own_corpus), "--out", str(tmp_path / "a"), "--model", random_model, "--quiet", "--json"])
+    code = run_command_line(
+        ["audit", str(own_corpus), "--out", str(tmp_path / "a"), "--model", random_model, "--quiet", "--json"]
+    )
     printed = capsys.readouterr()
     assert code == 1
     assert "1 of 4 shards could not be read: 00001" in printed.err
@@ -236,7 +242,7 @@ def test_a_failed_shard_makes_the_command_fail_and_is_named(
 class Forgetful(LocalEngine):
     """Cannot score one shard, as a worker that dies of it."""
 
-    def score(self, shards: Sequence[str], context: Context) -> Iterator[tuple[str, int, str]]:
+    def score(self, shards: Sequence[str], context: ScoreContext) -> Iterator[tuple[str, int, str]]:
         yield from super().score([shard for shard in shards if shard != "00001"], context)
         yield "00001", 0, "its worker died"
 
@@ -274,7 +280,9 @@ def test_a_corpus_of_which_nothing_decodes_fails(random_model: str, tmp_path: Pa
 def test_a_run_that_goes_wrong_stops_early_and_can_go_on(random_model: str, tmp_path: Path) -> None:
     for shard in range(4):
         members = [(f"{shard}-{i}", {"jpg": b"junk", "txt": b"words"}) for i in range(150)]
-        write_tar(tmp_path / "c" / f"{shard}.tar", [*members, *((f"{shard}-good{i}", sample(i)) for i in range(10))])
+        write_tar(
+            tmp_path / "c" / f"{shard}.tar", [*members, *((f"{shard}-good{i}", make_sample(i)) for i in range(10))]
+        )
     with pytest.raises(TooManyErrorsError, match=r"--max-error-rate 0\.5"):
         run_audit(config(tmp_path / "c", tmp_path / "audit", random_model))
     assert Manifest.load(Folder(tmp_path / "audit")).state == "failed"
@@ -297,7 +305,7 @@ def test_other_settings_on_an_existing_audit_are_refused(
 
 
 def test_two_runs_on_one_audit_at_once(corpus: Path, undisturbed: Path, random_model: str) -> None:
-    with exclusive(Folder(undisturbed)), pytest.raises(LockedError, match="another run"):
+    with hold_folder_lock(Folder(undisturbed)), pytest.raises(LockedError, match="another run"):
         run_audit(config(corpus, undisturbed, random_model))
 
 
@@ -349,7 +357,7 @@ def test_verify_finds_nothing_on_a_sound_audit_and_says_what_changed(
 ) -> None:
     out = tmp_path / "audit"
     run_audit(config(own_corpus, out, random_model))
-    checks = verify(str(out), 30)
+    checks = verify_audit(str(out), 30)
     assert len(checks) == 30
     assert {check.differs for check in checks} == {""}
     with tarfile.open(own_corpus / "00000.tar") as tar:
@@ -357,7 +365,7 @@ def test_verify_finds_nothing_on_a_sound_audit_and_says_what_changed(
     damaged = bytearray((own_corpus / "00000.tar").read_bytes())
     damaged[member.offset_data + 300] ^= 0xFF
     (own_corpus / "00000.tar").write_bytes(bytes(damaged))
-    found = {check.key: check.differs for check in verify(str(out), 10_000)}
+    found = {check.key: check.differs for check in verify_audit(str(out), 10_000)}
     assert [key for key, differs in found.items() if differs] == ["000003"]
     assert "bytes have changed" in found["000003"]
     table = pq.read_table(out / "samples/00001.parquet")
@@ -365,7 +373,7 @@ def test_verify_finds_nothing_on_a_sound_audit_and_says_what_changed(
         table.schema.get_field_index("similarity"), "similarity", pa.array(np.full(48, 0.9), pa.float32())
     )
     pq.write_table(wrong, out / "samples/00001.parquet")
-    assert any("similarity" in check.differs for check in verify(str(out), 40) if check.shard == "00001")
+    assert any("similarity" in check.differs for check in verify_audit(str(out), 40) if check.shard == "00001")
 
 
 def test_hostile_files_each_end_in_a_row(shared: Path, random_model: str, tmp_path: Path) -> None:
@@ -414,7 +422,7 @@ def test_a_model_without_weights_is_refused(corpus: Path, tmp_path: Path) -> Non
 def test_without_a_model_and_a_network_the_command_says_what_to_pass(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["audit", str(corpus), "--out", str(tmp_path / "audit"), "--quiet"]) == 1
+    assert run_command_line(["audit", str(corpus), "--out", str(tmp_path / "audit"), "--quiet"]) == 1
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) == 1
     assert "no --model was given" in lines[0] and "local-dir:PATH" in lines[0]
@@ -436,5 +444,5 @@ def test_from_s3_to_s3_equals_from_disk_to_disk(
     assert set(rows(out).column("media_path").to_pylist()) == {f"{bucket.url}/corpus/{i:05d}.tar" for i in range(4)}
     again = run_audit(config(f"{bucket.url}/corpus", out, random_model))
     assert again.counts == manifest.counts
-    with exclusive(Folder(out)), pytest.raises(LockedError, match="another run"):
+    with hold_folder_lock(Folder(out)), pytest.raises(LockedError, match="another run"):
         run_audit(config(f"{bucket.url}/corpus", out, random_model))

@@ -13,14 +13,22 @@ from auditor.audit import Audit
 from auditor.audit_folder.embeddings import read_embeddings
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.manifest import Manifest
-from auditor.cli import run
+from auditor.cli import run_command_line
 from auditor.corpus.open_corpus import CorpusError, CorpusOptions
 from auditor.corpus.stored import vector_shard, vector_shards
 from auditor.errors import AuditError, AuditorError
+from auditor.run.audit_config import AuditConfig
 from auditor.run.outcome import report_outcome
-from auditor.run.run_audit import AuditConfig, run_audit
-from auditor.run.verify import verify
-from tests.support.stored import datacomp_table, pairs, unit, vector_table, write_clip_retrieval, write_datacomp
+from auditor.run.run_audit import run_audit
+from auditor.run.verify import verify_audit
+from tests.support.stored import (
+    make_datacomp_table,
+    make_pairs,
+    make_vector_table,
+    normalize_rows,
+    write_clip_retrieval,
+    write_datacomp,
+)
 
 
 def audit(corpus: object, out: Path, **options: Any) -> Manifest:
@@ -43,7 +51,7 @@ def audited(datacomp: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_datacomp_rows_are_those_of_the_files(audited: Path) -> None:
     with Audit(audited) as opened:
         found = opened.sql("SELECT * FROM samples ORDER BY shard, key").to_pylist()
-    expected = [(f"part-{part}", row) for part in (0, 1) for row in datacomp_table(300, part).to_pylist()]
+    expected = [(f"part-{part}", row) for part in (0, 1) for row in make_datacomp_table(300, part).to_pylist()]
     assert len(found) == len(expected)
     by_uid = {row["uid"]: row for row in found}
     for name, row in expected:
@@ -57,9 +65,9 @@ def test_datacomp_rows_are_those_of_the_files(audited: Path) -> None:
 
 
 def test_facts_of_captions_are_columns_of_stored_embeddings_too(tmp_path: Path) -> None:
-    visual, text = pairs(200, 16)
+    visual, text = make_pairs(200, 16)
     captions = [f"a dog in the park, number {row}" if row % 2 else "click HERE now: www.shop.com" for row in range(200)]
-    pq.write_table(vector_table(visual, text, [*captions[:-1], None]), tmp_path / "v.parquet")
+    pq.write_table(make_vector_table(visual, text, [*captions[:-1], None]), tmp_path / "v.parquet")
     options = CorpusOptions(visual_column="image_embedding", text_column="text_embedding")
     run_audit(AuditConfig(str(tmp_path / "v.parquet"), str(tmp_path / "audit"), options=options, quiet=True))
     with Audit(tmp_path / "audit") as audit:
@@ -75,10 +83,10 @@ def test_facts_of_captions_are_columns_of_stored_embeddings_too(tmp_path: Path) 
 def test_similarity_is_the_cosine_of_the_stored_vectors(datacomp: Path, tmp_path: Path, features: str) -> None:
     manifest = audit(f"datacomp:{datacomp}", tmp_path / "out", features=features)
     with np.load(datacomp / "part-1.npz") as arrays:
-        visual, text = (unit(arrays[f"{features}_{side}"].astype(np.float32)) for side in ("img", "txt"))
+        visual, text = (normalize_rows(arrays[f"{features}_{side}"].astype(np.float32)) for side in ("img", "txt"))
     with Audit(tmp_path / "out") as opened:
         found = opened.sql("SELECT similarity, uid FROM samples WHERE shard = 'part-1'").to_pylist()
-    similarity = dict(zip(datacomp_table(300, 1)["uid"].to_pylist(), (visual * text).sum(1).tolist(), strict=True))
+    similarity = dict(zip(make_datacomp_table(300, 1)["uid"].to_pylist(), (visual * text).sum(1).tolist(), strict=True))
     assert manifest.model["dim"] == visual.shape[1]
     for row in found:
         assert row["similarity"] == pytest.approx(similarity[row["uid"]], abs=2e-3)
@@ -88,24 +96,24 @@ def test_planted_mismatches_are_found(audited: Path) -> None:
     swapped = np.concatenate([planted(part) for part in (0, 1)])
     with Audit(audited) as opened:
         p = {row["uid"]: row["p_mismatch"] for row in opened.sql("SELECT uid, p_mismatch FROM samples").to_pylist()}
-    order = [uid for part in (0, 1) for uid in datacomp_table(300, part)["uid"].to_pylist()]
+    order = [uid for part in (0, 1) for uid in make_datacomp_table(300, part)["uid"].to_pylist()]
     values = np.array([p[uid] for uid in order])
     assert values[swapped].min() > values[~swapped].mean() + 0.1
 
 
 def planted(part: int) -> Any:
-    visual, text = pairs(300, seed=part)
+    visual, text = make_pairs(300, seed=part)
     return (visual * text).sum(1) < 0.5
 
 
 def test_everything_after_the_sweep_is_the_same_code(audited: Path, tmp_path: Path) -> None:
     out = str(audited)
-    assert run(["summary", out]) == 0
-    assert run(["worst", out, "--by", "clip_l14_similarity_score", "-n", "3"]) == 0
-    assert run(["filter", out, "--max-p-mismatch", "0.5", "--out", str(tmp_path / "kept.npy")]) == 0
-    assert run(["filter", out, "--where", "clip_b32_similarity_score > 0.5", "--dry-run"]) == 0
-    assert run(["report", out, "--out", str(tmp_path / "report.html")]) == 0
-    assert run(["search", out, "--like", datacomp_table(300, 0)["uid"][0].as_py()]) == 0
+    assert run_command_line(["summary", out]) == 0
+    assert run_command_line(["worst", out, "--by", "clip_l14_similarity_score", "-n", "3"]) == 0
+    assert run_command_line(["filter", out, "--max-p-mismatch", "0.5", "--out", str(tmp_path / "kept.npy")]) == 0
+    assert run_command_line(["filter", out, "--where", "clip_b32_similarity_score > 0.5", "--dry-run"]) == 0
+    assert run_command_line(["report", out, "--out", str(tmp_path / "report.html")]) == 0
+    assert run_command_line(["search", out, "--like", make_datacomp_table(300, 0)["uid"][0].as_py()]) == 0
     kept = np.load(tmp_path / "kept.npy")
     with Audit(audited) as opened:
         wanted = opened.sql("SELECT uid FROM samples WHERE p_mismatch <= 0.5")["uid"].to_pylist()
@@ -114,18 +122,18 @@ def test_everything_after_the_sweep_is_the_same_code(audited: Path, tmp_path: Pa
 
 def test_there_are_no_media_to_write(audited: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for options in (["--out", str(tmp_path / "shards")], ["--tiers", "2", "--out", str(tmp_path / "tiers")]):
-        assert run(["filter", str(audited), *options]) == 1
+        assert run_command_line(["filter", str(audited), *options]) == 1
         assert "600 of the kept rows have embeddings and no media" in capsys.readouterr().err
     with Audit(audited) as opened:
         for read in (lambda: list(opened.keep().samples()), opened.keep().webdataset, opened.keep().to_datasets):
-            with pytest.raises(AuditorError, match="no media that could be read"):
+            with pytest.raises(AuditorError, match="but no media"):
                 read()
     assert not (tmp_path / "shards").exists() and not list(tmp_path.rglob("*.tar"))
 
 
 def test_no_model_is_there_to_verify_or_search_texts_with(audited: Path) -> None:
     with pytest.raises(AuditorError, match="stored embeddings"):
-        verify(str(audited), 3)
+        verify_audit(str(audited), 3)
     with Audit(audited) as opened, pytest.raises(AuditorError, match="search it by example"):
         opened.search("a dog")
 
@@ -135,7 +143,7 @@ def test_the_same_command_sweeps_only_what_changed(datacomp: Path, tmp_path: Pat
     out = tmp_path / "out"
     audit(f"datacomp:{corpus}", out)
     before = {path.name: path.stat().st_mtime_ns for path in (out / "embeddings").iterdir()}
-    visual, _ = pairs(300, seed=5)
+    visual, _ = make_pairs(300, seed=5)
     write_datacomp(corpus, files=1, l14_img=visual)
     audit(f"datacomp:{corpus}", out)
     after = {path.name: path.stat().st_mtime_ns for path in (out / "embeddings").iterdir()}
@@ -176,8 +184,8 @@ def test_clip_retrieval(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fixed", [True, False])
 def test_parquet_with_two_columns_of_vectors(tmp_path: Path, fixed: bool) -> None:
-    visual, text = pairs(250)
-    pq.write_table(vector_table(visual, text, [f"c {i}" for i in range(250)], fixed=fixed), tmp_path / "a.parquet")
+    visual, text = make_pairs(250)
+    pq.write_table(make_vector_table(visual, text, [f"c {i}" for i in range(250)], fixed=fixed), tmp_path / "a.parquet")
     columns = {"visual_column": "image_embedding", "text_column": "text_embedding"}
     manifest = audit(tmp_path / "a.parquet", tmp_path / "out", **columns)
     assert manifest.counts["status"] == {"ok": 250}
@@ -186,13 +194,13 @@ def test_parquet_with_two_columns_of_vectors(tmp_path: Path, fixed: bool) -> Non
 
 
 def test_bad_vectors_get_a_status_that_says_why(tmp_path: Path) -> None:
-    visual, text = pairs(250)
+    visual, text = make_pairs(250)
     visual[1], visual[2, 3], text[3, 0] = 0, np.nan, np.inf
     rows: list[Any] = [row.tolist() for row in visual]
     rows[4], rows[5] = None, [1.0, 2.0]
     captions: list[str | None] = [f"c {i}" for i in range(250)]
     captions[6], captions[7] = None, "  "
-    table = vector_table(visual, text, captions, fixed=False)
+    table = make_vector_table(visual, text, captions, fixed=False)
     table = table.set_column(0, "image_embedding", pa.array(rows, pa.list_(pa.float32())))
     pq.write_table(table, tmp_path / "a.parquet")
     columns = {"visual_column": "image_embedding", "text_column": "text_embedding"}
@@ -212,9 +220,9 @@ def test_bad_vectors_get_a_status_that_says_why(tmp_path: Path) -> None:
 
 
 def test_a_width_is_found_however_late_the_first_vector_comes(tmp_path: Path) -> None:
-    visual, text = pairs(1300)
+    visual, text = make_pairs(1300)
     rows: list[Any] = [None if row < 1050 else values.tolist() for row, values in enumerate(visual)]
-    table = vector_table(visual, text, [f"c {i}" for i in range(1300)])
+    table = make_vector_table(visual, text, [f"c {i}" for i in range(1300)])
     pq.write_table(
         table.set_column(0, "image_embedding", pa.array(rows, pa.list_(pa.float32()))), tmp_path / "a.parquet"
     )
@@ -224,7 +232,7 @@ def test_a_width_is_found_however_late_the_first_vector_comes(tmp_path: Path) ->
 
 
 def test_an_npz_with_another_number_of_rows_is_a_failed_shard(tmp_path: Path) -> None:
-    corpus = write_datacomp(tmp_path / "corpus", l14_img=pairs(299)[0])
+    corpus = write_datacomp(tmp_path / "corpus", l14_img=make_pairs(299)[0])
     manifest = audit(f"datacomp:{corpus}", tmp_path / "out")
     assert manifest.failed_shards == [
         {"shard": "part-0", "message": "l14_img of part-0.npz has 299 rows, part-0.parquet 300"}
@@ -236,9 +244,9 @@ def test_an_npz_with_another_number_of_rows_is_a_failed_shard(tmp_path: Path) ->
 
 def test_a_file_without_uid_without_npz_or_of_another_width_is_a_failed_shard(tmp_path: Path) -> None:
     corpus = write_datacomp(tmp_path / "corpus", files=5)
-    pq.write_table(datacomp_table(300, 1).drop_columns("uid"), corpus / "part-1.parquet")
+    pq.write_table(make_datacomp_table(300, 1).drop_columns("uid"), corpus / "part-1.parquet")
     (corpus / "part-2.npz").unlink()
-    visual, text = pairs(300, 24)
+    visual, text = make_pairs(300, 24)
     np.savez(corpus / "part-3.npz", l14_img=visual, l14_txt=text)
     (corpus / "part-4.parquet").write_bytes(b"nothing")
     failed = {f["shard"]: f["message"] for f in audit(f"datacomp:{corpus}", tmp_path / "out").failed_shards}
@@ -249,16 +257,16 @@ def test_a_file_without_uid_without_npz_or_of_another_width_is_a_failed_shard(tm
 
 
 def test_two_widths_in_one_file_are_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    corpus = write_datacomp(tmp_path / "corpus", files=1, l14_txt=pairs(300, 24)[1])
-    assert run(["audit", f"datacomp:{corpus}", "--out", str(tmp_path / "out")]) == 1
+    corpus = write_datacomp(tmp_path / "corpus", files=1, l14_txt=make_pairs(300, 24)[1])
+    assert run_command_line(["audit", f"datacomp:{corpus}", "--out", str(tmp_path / "out")]) == 1
     assert "visual vectors of 16 numbers and text vectors of 24 numbers" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
 def test_uids_of_two_files_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     corpus = write_datacomp(tmp_path / "corpus")
-    table = datacomp_table(300, 1)
-    again = datacomp_table(300, 0)["uid"].to_pylist()[:7] + table["uid"].to_pylist()[7:]
+    table = make_datacomp_table(300, 1)
+    again = make_datacomp_table(300, 0)["uid"].to_pylist()[:7] + table["uid"].to_pylist()[7:]
     pq.write_table(table.set_column(0, "uid", pa.array(again)), corpus / "part-1.parquet")
     manifest = audit(f"datacomp:{corpus}", tmp_path / "out")
     assert manifest.shard_problems == [
@@ -273,7 +281,7 @@ def test_uids_of_two_files_are_told(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_a_uid_twice_in_a_file_is_a_duplicate_key(tmp_path: Path) -> None:
     corpus = write_datacomp(tmp_path / "corpus", files=1)
-    table = datacomp_table(300, 0)
+    table = make_datacomp_table(300, 0)
     twice = table["uid"].to_pylist()
     twice[9] = twice[8]
     pq.write_table(table.set_column(0, "uid", pa.array(twice)), corpus / "part-0.parquet")
@@ -286,7 +294,7 @@ def test_large_files_are_cut_and_give_the_same_rows(
 ) -> None:
     monkeypatch.setattr(vector_shards, "LARGE", 10)
     monkeypatch.setattr(vector_shards, "ROWS", 70)
-    monkeypatch.setattr(vector_shard, "STRETCH", 32)
+    monkeypatch.setattr(vector_shard, "STRETCH_ROWS", 32)
     manifest = audit(f"datacomp:{datacomp}", tmp_path / "out")
     assert manifest.corpus["shards"] == 10 and manifest.counts["rows"] == 600
     shown = "SELECT uid, caption, status, round(similarity, 4) AS s, url FROM samples ORDER BY uid"
@@ -295,8 +303,8 @@ def test_large_files_are_cut_and_give_the_same_rows(
 
 
 def test_cut_parquet_with_vectors_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    visual, text = pairs(250)
-    table = vector_table(visual, text, [f"c {i}" for i in range(250)], fixed=False)
+    visual, text = make_pairs(250)
+    table = make_vector_table(visual, text, [f"c {i}" for i in range(250)], fixed=False)
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=33)
     for module, name, value in (
         (vector_shards, "LARGE", 10),
@@ -330,7 +338,7 @@ def test_what_cannot_be_opened_is_one_line(tmp_path: Path) -> None:
     corpus = write_datacomp(tmp_path / "corpus", files=1)
     with pytest.raises(CorpusError, match="has no h14_img; it has b32_img"):
         audit(f"datacomp:{corpus}", tmp_path / "out", features="h14")
-    with pytest.raises(CorpusError, match="go together"):
+    with pytest.raises(CorpusError, match="give both"):
         audit(corpus, tmp_path / "out", visual_column="a")
     with pytest.raises(CorpusError, match="no column 'a'"):
         audit(corpus, tmp_path / "out", visual_column="a", text_column="b")

@@ -4,25 +4,25 @@ import pytest
 
 from auditor.schema import FACTS
 from auditor.sweep.caption_facts import (
-    caption_facts,
-    caption_hash,
-    facts_by_column,
-    looks_like,
-    non_letter_share,
-    normalised,
-    normalised_ascii,
-    repeated_share,
-    word_count,
+    classify_caption,
+    count_caption_words,
+    describe_caption,
+    describe_captions,
+    hash_caption,
+    measure_non_letters,
+    measure_repetition,
+    normalize_ascii,
+    normalize_caption,
 )
-from auditor.sweep.languages import language
+from auditor.sweep.languages import detect_language
 
 
 def test_the_same_but_for_case_punctuation_and_digits() -> None:
-    assert normalised("  A Dog, no. 12!") == normalised("a dog no 345")
-    assert caption_hash("A Dog, no. 12!") == caption_hash("a dog no 345")
-    assert caption_hash("a dog") != caption_hash("a cat")
-    assert normalised("ＣＡＦÉ") == normalised("café")
-    assert -(2**63) <= caption_hash("x") < 2**63
+    assert normalize_caption("  A Dog, no. 12!") == normalize_caption("a dog no 345")
+    assert hash_caption("A Dog, no. 12!") == hash_caption("a dog no 345")
+    assert hash_caption("a dog") != hash_caption("a cat")
+    assert normalize_caption("ＣＡＦÉ") == normalize_caption("café")
+    assert -(2**63) <= hash_caption("x") < 2**63
 
 
 @pytest.mark.parametrize(
@@ -47,39 +47,39 @@ def test_the_same_but_for_case_punctuation_and_digits() -> None:
     ],
 )
 def test_what_a_caption_looks_like(caption: str, seen: str | None) -> None:
-    assert looks_like(caption) == seen
+    assert classify_caption(caption) == seen
 
 
 def test_repetition_is_the_share_of_word_pairs_seen_before() -> None:
-    assert repeated_share("dog dog dog dog") == pytest.approx(2 / 3)
-    assert repeated_share("a dog runs over the grass") == 0
-    assert repeated_share("") == repeated_share("dog") == 0
+    assert measure_repetition(normalize_caption("dog dog dog dog").split()) == pytest.approx(2 / 3)
+    assert measure_repetition(normalize_caption("a dog runs over the grass").split()) == 0
+    assert measure_repetition([]) == measure_repetition(["dog"]) == 0
 
 
 def test_letters_of_all_scripts_are_letters() -> None:
-    assert non_letter_share("犬が走る") == non_letter_share("собака бежит") == non_letter_share("é") == 0
-    assert non_letter_share("a1 !?") == pytest.approx(3 / 4)
-    assert non_letter_share("   ") == 0
+    assert measure_non_letters("犬が走る") == measure_non_letters("собака бежит") == measure_non_letters("é") == 0
+    assert measure_non_letters("a1 !?") == pytest.approx(3 / 4)
+    assert measure_non_letters("   ") == 0
 
 
 def test_the_short_way_for_ascii_counts_as_characters_are_counted() -> None:
     for first in range(128):
         text = f"a{chr(first)} b"
         seen = [character for character in text if not character.isspace()]
-        assert non_letter_share(text) == sum(not character.isalpha() for character in seen) / len(seen)
-    assert word_count("Two dogs, one cat") == 4
+        assert measure_non_letters(text) == sum(not character.isalpha() for character in seen) / len(seen)
+    assert count_caption_words("Two dogs, one cat") == 4
 
 
 def test_languages_are_told_where_there_is_enough_text() -> None:
     pytest.importorskip("py3langid", reason="the language detector is not installed")
-    assert language("A brown dog runs over the green grass") == "en"
-    assert language("Ein brauner Hund läuft über die grüne Wiese") == "de"
-    assert language("Un chien brun court dans l'herbe verte") == "fr"
-    assert language("a man") is None
+    assert detect_language("A brown dog runs over the green grass") == "en"
+    assert detect_language("Ein brauner Hund läuft über die grüne Wiese") == "de"
+    assert detect_language("Un chien brun court dans l'herbe verte") == "fr"
+    assert detect_language("a man") is None
 
 
 def test_every_fact_is_a_column() -> None:
-    assert set(caption_facts("A dog")) <= set(FACTS)
+    assert set(describe_caption("A dog")) <= set(FACTS)
 
 
 ODD = (
@@ -101,24 +101,24 @@ ODD = (
 
 def test_facts_of_many_are_the_facts_of_each() -> None:
     captions = [*ODD, None, *ODD[::-1], *(f"{chr(a)}a{chr(a)}{chr(a)}1{chr(a)}" for a in range(256))]
-    found = facts_by_column(captions)
-    nothing = dict.fromkeys(caption_facts(""))
+    found = describe_captions(captions)
+    nothing = dict.fromkeys(describe_caption(""))
     for place, caption in enumerate(captions):
-        wanted = nothing if caption is None else caption_facts(caption)
+        wanted = nothing if caption is None else describe_caption(caption)
         assert {name: column[place] for name, column in found.items()} == wanted, caption
-    assert facts_by_column([]) == {name: [] for name in nothing}
-    assert facts_by_column([None]) == {name: [None] for name in nothing}
+    assert describe_captions([]) == {name: [] for name in nothing}
+    assert describe_captions([None]) == {name: [None] for name in nothing}
 
 
 def test_normalised_captions_of_ascii_together() -> None:
     captions = [caption for caption in ODD if caption.isascii()]
     pairs = [chr(first) + chr(second) + "1" + chr(first) for first in range(128) for second in range(128)]
-    assert normalised_ascii([*captions, *pairs]) == [normalised(caption) for caption in (*captions, *pairs)]
-    assert normalised_ascii([""]) == normalised_ascii([" "]) == [""]
+    assert normalize_ascii([*captions, *pairs]) == [normalize_caption(caption) for caption in (*captions, *pairs)]
+    assert normalize_ascii([""]) == normalize_ascii([" "]) == [""]
 
 
 @pytest.mark.parametrize("caption", ODD)
 def test_words_are_counted_in_the_caption_itself(caption: str) -> None:
-    facts = caption_facts(caption)
-    assert facts["words"] == word_count(caption)
-    assert facts["repeated_words"] == repeated_share(caption)
+    facts = describe_caption(caption)
+    assert facts["words"] == count_caption_words(caption)
+    assert facts["repeated_words"] == measure_repetition(normalize_caption(caption).split())

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from auditor.sweep import languages as module
-from auditor.sweep.languages import CLOSE, SHORTEST, SURE, language, languages
+from auditor.sweep.languages import CLOSE, SHORTEST, SURE, detect_language, detect_languages
 
 SENTENCES = (
     "A brown dog runs over the green grass",
@@ -54,38 +54,38 @@ def test_many_at_once_have_the_languages_of_one_at_a_time() -> None:
     dice = random.Random(0)
     captions = [*SENTENCES, *cuts(dice), *scripts(dice), *ODD]
     dice.shuffle(captions)
-    one_by_one = [language(caption) for caption in captions]
-    assert languages(captions) == one_by_one
+    one_by_one = [detect_language(caption) for caption in captions]
+    assert detect_languages(captions) == one_by_one
     assert len(set(one_by_one)) > 8 and one_by_one.count(None) > 200
 
 
 def test_what_is_close_to_the_bound_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     captions = [caption for caption in cuts(random.Random(1)) if len(caption) >= SHORTEST]
-    exact = [module._identifier().classify(caption)[1] for caption in captions]
+    exact = [module._load_identifier().classify(caption)[1] for caption in captions]
     asked: list[str] = []
-    monkeypatch.setattr(module, "language", asked.append)
-    languages(captions)
+    monkeypatch.setattr(module, "detect_language", asked.append)
+    detect_languages(captions)
     close = {caption for caption, p in zip(captions, exact, strict=True) if abs(p - SURE) < CLOSE / 2}
     assert close and close <= set(asked) and len(asked) < len(captions) / 10
 
 
 @pytest.mark.parametrize(("together", "few"), [(64, 1), (2**20, 1), (500, 3), (2**20, 32)])
 def test_however_captions_are_taken_together(monkeypatch: pytest.MonkeyPatch, together: int, few: int) -> None:
-    monkeypatch.setattr(module, "TOGETHER", together)
+    monkeypatch.setattr(module, "BATCH_BYTES", together)
     monkeypatch.setattr(module, "FEW", few)
     monkeypatch.setattr(module, "STEPS", 20)
     captions = [*SENTENCES, *ODD[:9], *SENTENCES[::-1], "Ein Satz, der viel länger ist als jeder andere. " * 9]
-    assert languages(captions) == [language(caption) for caption in captions]
+    assert detect_languages(captions) == [detect_language(caption) for caption in captions]
 
 
 def test_none_or_none_long_enough() -> None:
-    assert languages([]) == []
-    assert languages(["a dog", ""]) == [None, None]
+    assert detect_languages([]) == []
+    assert detect_languages(["a dog", ""]) == [None, None]
 
 
 def test_without_a_detector_there_are_no_languages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_identifier", lambda: None)
-    module._walker.cache_clear()
-    assert languages(SENTENCES) == [None] * len(SENTENCES)
-    assert language(SENTENCES[0]) is None
-    module._walker.cache_clear()
+    monkeypatch.setattr(module, "_load_identifier", lambda: None)
+    module._load_model.cache_clear()
+    assert detect_languages(SENTENCES) == [None] * len(SENTENCES)
+    assert detect_language(SENTENCES[0]) is None
+    module._load_model.cache_clear()

@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from auditor.audit_folder.embeddings import file_name
+from auditor.audit_folder.embeddings import name_embeddings_file
 from auditor.audit_folder.folder import Folder
 from auditor.corpus.shard import OpenShard
 from auditor.corpus.tar_shard import TarShard
 from auditor.errors import AuditorError
-from auditor.sweep.embeddings_writer import ShardReport
-from auditor.sweep.sweep import SweepConfig, Sweeper, earlier
+from auditor.sweep.sweep import Sweeper, find_finished_report
+from auditor.sweep.sweep_config import SweepConfig
+from auditor.sweep.sweep_events import ShardReport
 from model.backbone import Backbone
 from model.checkpoint import load_model
-from tests.support.corpora import sample, write_tar
+from tests.support.corpora import make_sample, write_tar
 
 
 @dataclass
@@ -47,13 +48,13 @@ def backbone(random_model: str) -> Backbone:
 
 
 def keys(count: int) -> list[tuple[str, dict[str, bytes]]]:
-    return [(f"{i:04d}", sample(i)) for i in range(count)]
+    return [(f"{i:04d}", make_sample(i)) for i in range(count)]
 
 
 def sweep(shard: Disturbed, backbone: Backbone, folder: Folder) -> ShardReport:
     with Sweeper(backbone, folder, SweepConfig(decoders=1, batch_size=8)) as sweeper:
         (report,) = sweeper.sweep([shard])
-        again = earlier(folder, shard, sweeper.settings)
+        again = find_finished_report(folder, shard, sweeper.settings)
     assert (again is None) == (report.failure is not None)
     return report
 
@@ -63,7 +64,7 @@ def test_a_shard_that_changes_while_it_is_open_is_swept_again(after: int, backbo
     path, folder = write_tar(tmp_path / "00000.tar", keys(6)), Folder(tmp_path / "audit")
     shard = Disturbed(TarShard("00000", str(path)), [lambda: write_tar(path, keys(after))])
     report = sweep(shard, backbone, folder)
-    stored = folder.read_table(file_name("00000"), ["key", "status"]).to_pylist()
+    stored = folder.read_table(name_embeddings_file("00000"), ["key", "status"]).to_pylist()
     assert report.keys == after
     assert stored == [{"key": key, "status": "ok"} for key, _ in keys(after)]
 
@@ -74,7 +75,7 @@ def test_a_shard_that_never_rests_fails_with_a_reason(backbone: Backbone, tmp_pa
     report = sweep(Disturbed(TarShard("00000", str(path)), writes), backbone, folder)
     assert "changed each time while it was read" in (report.failure or "")
     assert len(writes) == 1  # three readings, not for ever
-    assert not folder.exists(file_name("00000"))
+    assert not folder.exists(name_embeddings_file("00000"))
 
 
 def test_a_shard_that_goes_while_it_is_read_fails(backbone: Backbone, tmp_path: Path) -> None:

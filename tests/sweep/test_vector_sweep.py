@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from auditor.audit_folder.embeddings import file_name
+from auditor.audit_folder.embeddings import name_embeddings_file
 from auditor.audit_folder.folder import Folder
 from auditor.corpus.open_corpus import open_corpus
 from auditor.corpus.stored.vector_shard import VectorShard
-from auditor.sweep.embeddings_writer import ShardReport
-from auditor.sweep.sweep import earlier
-from auditor.sweep.vector_sweep import VectorSweeper, stored_model
+from auditor.sweep.sweep import find_finished_report
+from auditor.sweep.sweep_events import ShardReport
+from auditor.sweep.vector_sweep import VectorSweeper, find_stored_model
 from tests.support.stored import write_datacomp
 
 
@@ -28,12 +28,12 @@ def sweep(
 
     monkeypatch.setattr(VectorSweeper, "_fill", filled)
     opened = open_corpus(f"datacomp:{corpus}")
-    model = stored_model(opened, 100.0)
+    model = find_stored_model(opened, 100.0)
     assert model is not None
     (report,) = VectorSweeper(model, folder).sweep(opened.shards)
     (shard,) = open_corpus(f"datacomp:{corpus}").shards
     assert isinstance(shard, VectorShard)
-    assert (earlier(folder, shard, model.fingerprint) is None) == (report.failure is not None)
+    assert (find_finished_report(folder, shard, model.fingerprint) is None) == (report.failure is not None)
     return report
 
 
@@ -42,7 +42,7 @@ def test_files_that_change_while_they_are_read_are_read_again(tmp_path: Path, mo
     changes = [lambda: write_datacomp(corpus, files=1, count=30)]
     report = sweep(corpus, folder, monkeypatch, changes)
     assert not changes and report.keys == 30
-    assert folder.read_table(file_name("part-0"), ["key"]).num_rows == 30
+    assert folder.read_table(name_embeddings_file("part-0"), ["key"]).num_rows == 30
 
 
 def test_files_that_never_rest_are_a_failed_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

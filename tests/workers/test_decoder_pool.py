@@ -18,13 +18,21 @@ import pytest
 from PIL import Image
 
 from auditor.corpus.sample import Kind, Span
-from auditor.workers.decoder_pool import Decoded, DecoderError, DecoderPool, Limits, PixelSpec, Problem, Stream
-from auditor.workers.decoder_process import Decoder, DecoderProcess, Task
-from auditor.workers.fork_server import Nursery
+from auditor.workers.decoder_pool import (
+    Decoded,
+    DecodeLimits,
+    DecoderError,
+    DecoderPool,
+    PixelSpec,
+    Problem,
+    SpanStream,
+)
+from auditor.workers.decoder_process import Decoder, DecoderProcess, DecodeTask
+from auditor.workers.fork_server import ForkServer
 from model import fast_pixels, pixels
 from model.video.video_decode import decode_frames
-from tests.support.clips import clip, numbered_clip, photo, read_number
-from tests.support.decoders import strike
+from tests.support.clips import make_clip, make_numbered_clip, make_photo, read_number
+from tests.support.decoders import signal_decoder_at
 
 SPEC = PixelSpec(size=(32, 32))
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,10 +71,10 @@ def pool() -> Iterator[DecoderPool]:
 
 
 @pytest.fixture
-def nursery(monkeypatch: pytest.MonkeyPatch) -> Iterator[Nursery]:
+def fork_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ForkServer]:
     """One of its own for a test that breaks it."""
-    fresh = Nursery()
-    monkeypatch.setattr("auditor.workers.decoder_process.shared_nursery", lambda: fresh)
+    fresh = ForkServer()
+    monkeypatch.setattr("auditor.workers.decoder_process.get_fork_server", lambda: fresh)
     yield fresh
     fresh.close()
 
@@ -93,13 +101,13 @@ def check_order(
     assert [tag for tag, _ in results] == list(range(len(files)))
     for data, (_, result) in zip(files, results, strict=True):
         assert isinstance(result, Decoded) and result.kind == "image" and result.times is None
-        expected, size = decode(data, SPEC, Limits())
+        expected, size = decode(data, SPEC, DecodeLimits())
         assert (result.width, result.height) == size
         np.testing.assert_array_equal(result.pixels, expected[None])
 
 
 def test_videos(pool: DecoderPool) -> None:
-    data = clip(frames=48)
+    data = make_clip(frames=48)
     result = only(pool, data)
     expected = decode_frames(data, 4, spec=SPEC)
     assert isinstance(result, Decoded) and result.kind == "video"
@@ -109,7 +117,7 @@ def test_videos(pool: DecoderPool) -> None:
 
 
 def test_content_decides_not_the_name(pool: DecoderPool) -> None:
-    files: list[tuple[str, bytes, Kind]] = [("image", photo(), "video"), ("video", clip(frames=8), "image")]
+    files: list[tuple[str, bytes, Kind]] = [("image", make_photo(), "video"), ("video", make_clip(frames=8), "image")]
     for kind, result in pool.map(files):
         assert isinstance(result, Decoded) and result.kind == kind
 
@@ -117,10 +125,10 @@ def test_content_decides_not_the_name(pool: DecoderPool) -> None:
 def test_what_has_no_file_comes_back_in_its_turn(pool: DecoderPool) -> None:
     gone = Problem("missing_media", "gone")
     files: list[tuple[int, bytes | Problem | None, Kind]] = [
-        (0, photo(), "image"),
+        (0, make_photo(), "image"),
         (1, None, "image"),
         (2, gone, "video"),
-        (3, photo(), "image"),
+        (3, make_photo(), "image"),
     ]
     found = list(pool.map(files, lookahead=1))
     assert [tag for tag, _ in found] == [0, 1, 2, 3]
@@ -134,14 +142,14 @@ def test_reading_ahead_is_bounded(pool: DecoderPool) -> None:
     def endless() -> Iterator[tuple[int, bytes, Kind]]:
         for number in range(1_000_000):
             taken.append(number)
-            yield number, photo(8, 8), "image"
+            yield number, make_photo(8, 8), "image"
 
     results = pool.map(endless(), lookahead=6)
     for number in range(10):
         assert next(results)[0] == number
         assert len(taken) <= number + 1 + 6
     results.close()  # type: ignore[attr-defined]
-    assert isinstance(only(pool, photo()), Decoded)
+    assert isinstance(only(pool, make_photo()), Decoded)
 
 
 def test_reading_ahead_is_bounded_in_bytes(pool: DecoderPool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +169,7 @@ def test_two_maps_share_a_pool(pool: DecoderPool) -> None:
     counts: dict[str, int] = {}
 
     def run(name: str, colour: int) -> None:
-        files = tasks(*[photo(16, 16, "PNG", (colour, 0, 0))] * 20)
+        files = tasks(*[make_photo(16, 16, "PNG", (colour, 0, 0))] * 20)
         counts[name] = sum(isinstance(r, Decoded) and r.pixels[0, 0, 0, 0] == colour for _, r in pool.map(files))
 
     threads = [threading.Thread(target=run, args=(str(c), c)) for c in (50, 150)]
@@ -178,17 +186,17 @@ def test_two_maps_share_a_pool(pool: DecoderPool) -> None:
 def test_bad_files_cost_only_themselves(pool: DecoderPool) -> None:
     bomb = io.BytesIO()
     Image.new("1", (13_000, 13_000)).save(bomb, "PNG")
-    files = [photo(), b"", b"junk", photo()[:-300], bomb.getvalue(), clip()[:900], photo()]
+    files = [make_photo(), b"", b"junk", make_photo()[:-300], bomb.getvalue(), make_clip()[:900], make_photo()]
     statuses = [r.status if isinstance(r, Problem) else "ok" for _, r in pool.map(tasks(*files))]
     assert statuses == ["ok", "corrupt", "corrupt", "corrupt", "too_large", "corrupt", "ok"]
 
 
 def test_a_hang_is_a_timeout_and_the_pool_heals() -> None:
-    with DecoderPool(SPEC, workers=1, limits=Limits(seconds=1.0)) as pool:
-        assert isinstance(only(pool, photo()), Decoded)
+    with DecoderPool(SPEC, workers=1, limits=DecodeLimits(seconds=1.0)) as pool:
+        assert isinstance(only(pool, make_photo()), Decoded)
         (first,) = pool.pids
         os.kill(first, signal.SIGSTOP)  # as a decoder that loops for ever
-        results = dict(pool.map(tasks(photo(), photo())))
+        results = dict(pool.map(tasks(make_photo(), make_photo())))
         assert results[0] == Problem("timeout", "not decoded within 1 seconds")
         assert isinstance(results[1], Decoded)
         assert not running(first) and pool.pids != [first]
@@ -197,10 +205,10 @@ def test_a_hang_is_a_timeout_and_the_pool_heals() -> None:
 @pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSEGV])
 def test_one_kill_from_outside_blames_nobody(blow: signal.Signals) -> None:
     with DecoderPool(SPEC, workers=1) as pool:
-        assert isinstance(only(pool, photo()), Decoded)
+        assert isinstance(only(pool, make_photo()), Decoded)
         (pid,) = pool.pids
         os.kill(pid, signal.SIGSTOP)
-        future = pool.submit(photo())
+        future = pool.submit(make_photo())
         wait_for(future.running)
         os.kill(pid, blow)
         os.kill(pid, signal.SIGCONT)
@@ -211,23 +219,23 @@ def test_one_kill_from_outside_blames_nobody(blow: signal.Signals) -> None:
 def test_a_kill_between_files_is_not_noticed() -> None:
     with DecoderPool(SPEC, workers=1) as pool:
         for _ in range(3):
-            assert isinstance(only(pool, photo()), Decoded)
+            assert isinstance(only(pool, make_photo()), Decoded)
             (pid,) = pool.pids
             os.kill(pid, signal.SIGKILL)
             wait_for(lambda pid=pid: not running(pid))  # type: ignore[misc]
 
 
 def test_a_file_that_crashes_twice_is_corrupt(monkeypatch: pytest.MonkeyPatch) -> None:
-    strike(monkeypatch, {b"crasher": signal.SIGSEGV})
+    signal_decoder_at(monkeypatch, {b"crasher": signal.SIGSEGV})
     with DecoderPool(SPEC, workers=2) as pool:
-        found = dict(pool.map(tasks(photo(), b"crasher", photo(), b"crasher", photo())))
+        found = dict(pool.map(tasks(make_photo(), b"crasher", make_photo(), b"crasher", make_photo())))
         assert found[1] == found[3] == Problem("corrupt", "decoder died of SIGSEGV")
         assert all(isinstance(found[i], Decoded) for i in (0, 2, 4))
 
 
 def test_memory_is_limited_and_given_back() -> None:
-    with DecoderPool(SPEC, workers=1, limits=Limits(memory=40 << 20)) as pool:
-        large, small = photo(4000, 4000, "PNG"), noise(60, 60)
+    with DecoderPool(SPEC, workers=1, limits=DecodeLimits(memory=40 << 20)) as pool:
+        large, small = make_photo(4000, 4000, "PNG"), noise(60, 60)
         found = [r for _, r in pool.map(tasks(small, large, small, large, small))]
         assert [isinstance(r, Decoded) for r in found] == [True, False, True, False, True]
         assert isinstance(found[1], Problem) and found[1].status == "too_large" and "memory" in found[1].message
@@ -236,8 +244,8 @@ def test_memory_is_limited_and_given_back() -> None:
 
 
 def test_files_above_the_limit_are_never_sent() -> None:
-    with DecoderPool(SPEC, workers=1, limits=Limits(max_bytes=100)) as pool:
-        result = only(pool, photo())
+    with DecoderPool(SPEC, workers=1, limits=DecodeLimits(max_bytes=100)) as pool:
+        result = only(pool, make_photo())
         assert isinstance(result, Problem) and result.status == "too_large"
 
 
@@ -254,7 +262,7 @@ def test_a_decoder_that_talks_nonsense_is_replaced(lie: bytes, monkeypatch: pyte
         return true if size == 4 or b"ready" in true else bytearray(lie)
 
     monkeypatch.setattr(DecoderProcess, "_receive", corrupted)
-    result = decoder.decode(Task(photo()))
+    result = decoder.decode(DecodeTask(make_photo()))
     decoder.close()
     assert isinstance(result, Problem) and result.status == "corrupt"
 
@@ -277,20 +285,20 @@ def test_hostile_files(shared: Path) -> None:
 
 def test_close_leaves_nothing_even_in_the_middle_of_work() -> None:
     pool = DecoderPool(SPEC, workers=2)
-    assert isinstance(only(pool, photo()), Decoded)
+    assert isinstance(only(pool, make_photo()), Decoded)
     wait_for(lambda: len(pool.pids) == 2)
     threads = threading.active_count()
     pids = pool.pids
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
-    futures = [pool.submit(photo()) for _ in range(6)]
+    futures = [pool.submit(make_photo()) for _ in range(6)]
     wait_for(lambda: sum(future.running() for future in futures) == 2)
     pool.close()
     assert not any(running(pid) for pid in pids) and pool.pids == []
     assert threading.active_count() == threads - 2
     assert all(future.done() for future in futures)
     with pytest.raises(DecoderError, match="closed"):
-        pool.submit(photo())
+        pool.submit(make_photo())
     pool.close()
 
 
@@ -334,12 +342,12 @@ def test_a_script_without_main_guard_and_with_its_own_model_works(tmp_path: Path
 
 
 def test_exact_decoders_never_import_torch_and_none_says_anything(
-    nursery: Nursery, shared: Path, capfd: pytest.CaptureFixture[str]
+    fork_server: ForkServer, shared: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     chatty = [file.read_bytes() for file in sorted((shared / "data" / "hostile").glob("bad__pillow__crash*.tif"))]
     for exact in (True, False):
         with DecoderPool(SPEC, workers=1, exact=exact) as pool:
-            list(pool.map(tasks(*chatty, clip()[:900], clip(frames=5))))
+            list(pool.map(tasks(*chatty, make_clip()[:900], make_clip(frames=5))))
             maps = Path(f"/proc/{pool.pids[0]}/maps").read_text()
         assert "decord" in maps and ("torch" in maps) is not exact
     assert capfd.readouterr() == ("", "")
@@ -347,20 +355,20 @@ def test_exact_decoders_never_import_torch_and_none_says_anything(
 
 @pytest.mark.parametrize(("executable", "reason"), [("/bin/false", "doctor"), ("/nowhere/python", "started")])
 def test_a_broken_installation_is_an_error_not_a_row(
-    nursery: Nursery, monkeypatch: pytest.MonkeyPatch, executable: str, reason: str
+    fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch, executable: str, reason: str
 ) -> None:
     monkeypatch.setattr(sys, "executable", executable)
     with DecoderPool(SPEC, workers=1) as pool, pytest.raises(DecoderError, match=reason):
-        only(pool, photo())
+        only(pool, make_photo())
 
 
-def test_a_killed_nursery_is_replaced(nursery: Nursery) -> None:
+def test_a_killed_fork_server_is_replaced(fork_server: ForkServer) -> None:
     with DecoderPool(SPEC, workers=2, exact=True) as pool:
-        assert isinstance(only(pool, photo()), Decoded)
+        assert isinstance(only(pool, make_photo()), Decoded)
         wait_for(lambda: len(pool.pids) == 2)
         stat = Path(f"/proc/{pool.pids[0]}/stat").read_text()
         os.kill(int(stat.rsplit(")", 1)[1].split()[1]), signal.SIGKILL)  # the parent of a decoder
-        found = [r for _, r in pool.map(tasks(*[photo()] * 6))]
+        found = [r for _, r in pool.map(tasks(*[make_photo()] * 6))]
         assert all(isinstance(result, Decoded) for result in found)
 
 
@@ -375,47 +383,47 @@ def test_a_decoder_adds_little_memory_of_its_own(pool: DecoderPool) -> None:
 # ------------------------------------------------------------------------------------------------------------ spans
 
 
-def stream_of(pool: DecoderPool, data: bytes, spans: list[Span | None], context: float = 0.0) -> Stream:
-    ((_, found),) = pool.map([(0, Stream(data, spans, context), "video")])
-    assert isinstance(found, Stream)
+def stream_of(pool: DecoderPool, data: bytes, spans: list[Span | None], context: float = 0.0) -> SpanStream:
+    ((_, found),) = pool.map([(0, SpanStream(data, spans, context), "video")])
+    assert isinstance(found, SpanStream)
     return found
 
 
 def test_frames_of_spans_come_in_parts() -> None:
-    data = numbered_clip("h264", "mp4", 250)
+    data = make_numbered_clip("h264", "mp4", 250)
     spans = [Span(k / 10, k / 10 + 1.0) for k in range(90)] + [None, Span(5, 4), Span(math.nan, 1)]
     with DecoderPool(PixelSpec(size=(64, 96), resize_mode="squash"), frames=8, workers=2) as pool:
         stream = stream_of(pool, data, spans, context=4.0)
         parts = list(stream)
         result = stream.result()
-    assert isinstance(result, Decoded) and result.seen is not None and result.times is not None
+    assert isinstance(result, Decoded) and result.span_frames is not None and result.times is not None
     assert len(parts) > 1 and all(len(part) <= 64 for part in parts)
     pixels = np.concatenate(parts)
     assert [read_number(image) for image in pixels] == [round(time * 25) % 128 for time in result.times]
     assert len(set(result.times)) == len(result.times) == len(pixels)  # each once, however many spans share it
-    for span, places in zip(spans[:90], result.seen.of_span[:90], strict=True):
+    for span, places in zip(spans[:90], result.span_frames.by_span[:90], strict=True):
         assert span is not None and not isinstance(places, str)
         assert all(span.start - 0.04 <= result.times[place] <= span.end for place in places) and len(places) == 8
-    assert len(result.seen.of_span[90]) == 8 and "reversed" in result.seen.of_span[91]
-    assert "not a time" in result.seen.of_span[92] and len(result.seen.around) == 5
+    assert len(result.span_frames.by_span[90]) == 8 and "reversed" in result.span_frames.by_span[91]
+    assert "not a time" in result.span_frames.by_span[92] and len(result.span_frames.context) == 5
 
 
 def test_one_span_at_once_and_reasons_instead() -> None:
-    data = numbered_clip("h264", "mp4", 100)
+    data = make_numbered_clip("h264", "mp4", 100)
     with DecoderPool(SPEC, frames=3, workers=1) as pool:
-        found = stream_of(pool, data, [Span(1.0, 2.0)]).collected()
+        found = stream_of(pool, data, [Span(1.0, 2.0)]).collect()
         assert isinstance(found, Decoded) and found.pixels.shape == (3, 32, 32, 3)
-        assert stream_of(pool, data, [Span(9.0, 12.0)]).collected() == Problem(
+        assert stream_of(pool, data, [Span(9.0, 12.0)]).collect() == Problem(
             "bad_span", "the span 9 to 12 s is outside the video of 4.00 s"
         )
-        broken = stream_of(pool, b"junk", [Span(1.0, 2.0)]).collected()
+        broken = stream_of(pool, b"junk", [Span(1.0, 2.0)]).collect()
         assert isinstance(broken, Problem) and broken.status == "corrupt"
-        image = stream_of(pool, photo(), [Span(1.0, 2.0)]).collected()
+        image = stream_of(pool, make_photo(), [Span(1.0, 2.0)]).collect()
         assert isinstance(image, Decoded) and image.kind == "image" and len(image.pixels) == 1
 
 
 def test_a_stream_goes_on_after_its_decoder_was_killed() -> None:
-    data = numbered_clip("h264", "mp4", 250)
+    data = make_numbered_clip("h264", "mp4", 250)
     with DecoderPool(PixelSpec(size=(64, 96), resize_mode="squash"), frames=250, workers=1) as pool:
         stream = stream_of(pool, data, [None])
         parts = [next(iter(stream))]
@@ -427,9 +435,9 @@ def test_a_stream_goes_on_after_its_decoder_was_killed() -> None:
 
 
 def test_a_stream_nobody_reads_does_not_hold_the_pool() -> None:
-    data = numbered_clip("h264", "mp4", 250)
+    data = make_numbered_clip("h264", "mp4", 250)
     with DecoderPool(SPEC, frames=250, workers=1) as pool:
         left = stream_of(pool, data, [None])
         left.close()
-        assert isinstance(only(pool, photo()), Decoded)
+        assert isinstance(only(pool, make_photo()), Decoded)
         stream_of(pool, data, [None])  # closing the pool does not wait for it either

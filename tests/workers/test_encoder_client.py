@@ -8,35 +8,35 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from auditor.workers.encoder_client import SearchError, Tower
+from auditor.workers.encoder_client import EncoderClient, SearchError
 
 
 def test_texts_and_pictures_are_encoded_as_the_audit_does(random_model: str, tmp_path: Path) -> None:
     from model.backbone import load_backbone
-    from model.pixels import decode_image, fit_to
+    from model.pixels import decode_image, fit_image
 
     backbone = load_backbone(random_model)
-    tower = Tower(random_model, backbone.fingerprint)
+    client = EncoderClient(random_model, backbone.fingerprint)
     try:
         texts = ["a dog", "two cats on a red sofa"]
-        assert np.allclose(tower.texts(texts), backbone.encode_texts(texts).numpy(), atol=1e-5)
+        assert np.allclose(client.encode_texts(texts), backbone.encode_texts(texts).numpy(), atol=1e-5)
         Image.new("RGB", (50, 40), "red").save(tmp_path / "red.png")
-        pixels = fit_to(backbone.pixels, decode_image((tmp_path / "red.png").read_bytes()))
+        pixels = fit_image(backbone.pixels, decode_image((tmp_path / "red.png").read_bytes()))
         assert np.allclose(
-            tower.image(tmp_path / "red.png"), backbone.encode_images(np.stack([pixels])).numpy(), atol=1e-5
+            client.encode_image(tmp_path / "red.png"), backbone.encode_images(np.stack([pixels])).numpy(), atol=1e-5
         )
         with pytest.raises(SearchError):
-            tower.image(tmp_path / "nothing.png")
-        assert tower.texts(["still there"]).shape == (1, backbone.dim)
+            client.encode_image(tmp_path / "nothing.png")
+        assert client.encode_texts(["still there"]).shape == (1, backbone.dim)
     finally:
-        tower.close()
+        client.close()
 
 
 def test_another_model_is_refused(random_model: str) -> None:
-    tower = Tower(random_model, "0" * 32)
+    client = EncoderClient(random_model, "0" * 32)
     with pytest.raises(SearchError, match="not the one that made the audit"):
-        tower.texts(["a dog"])
-    tower.close()
+        client.encode_texts(["a dog"])
+    client.close()
 
 
 def test_asking_imports_no_torch() -> None:

@@ -8,7 +8,13 @@ import pytest
 from PIL import Image, ImageFilter
 
 from auditor.schema import FACTS
-from auditor.workers.pixel_facts import PixelFacts, border_share, colourfulness, pixel_facts, to_luma
+from auditor.workers.pixel_facts import (
+    PixelFacts,
+    compute_luma,
+    measure_border_share,
+    measure_colorfulness,
+    measure_pixels,
+)
 
 
 def picture(seed: int = 0, side: int = 96) -> Image.Image:
@@ -20,7 +26,7 @@ def picture(seed: int = 0, side: int = 96) -> Image.Image:
 
 
 def facts_of(image: Image.Image) -> PixelFacts:
-    return pixel_facts(np.asarray(image)[None])
+    return measure_pixels(np.asarray(image)[None])
 
 
 def test_facts_are_what_their_definitions_say() -> None:
@@ -33,7 +39,7 @@ def test_facts_are_what_their_definitions_say() -> None:
     steps = np.concatenate([np.abs(np.diff(luma, axis=axis)).ravel() for axis in (0, 1)])
     spread = np.quantile(luma, 0.99) - np.quantile(luma, 0.01)
     assert found.sharpness == pytest.approx(np.quantile(steps, 0.995) / spread, abs=0.03)
-    counts = np.histogram(to_luma(pixels[None]), np.arange(257))[0] / luma.size
+    counts = np.histogram(compute_luma(pixels[None]), np.arange(257))[0] / luma.size
     assert found.entropy == pytest.approx(-sum(share * np.log2(share) for share in counts if share), abs=1e-6)
 
 
@@ -52,22 +58,22 @@ def test_blank_dark_and_grey_pictures_are_seen() -> None:
     dark = facts_of(Image.fromarray((np.asarray(picture()) * 0.05).astype(np.uint8)))
     assert dark.dark_share == 1 and dark.brightness < 0.05
     grey = np.repeat(np.asarray(picture().convert("L"))[..., None], 3, axis=2)
-    assert colourfulness(grey) == 0 < colourfulness(np.asarray(picture()))
+    assert measure_colorfulness(grey) == 0 < measure_colorfulness(np.asarray(picture()))
 
 
 def test_borders_are_measured_on_all_sides() -> None:
     pixels = np.asarray(picture()).copy()
-    assert border_share(to_luma(pixels)) == 0
+    assert measure_border_share(compute_luma(pixels)) == 0
     pixels[:12] = pixels[-12:] = 0
-    assert border_share(to_luma(pixels)) == pytest.approx(0.25)
+    assert measure_border_share(compute_luma(pixels)) == pytest.approx(0.25)
     pixels[:, :24] = 0
-    assert border_share(to_luma(pixels)) == pytest.approx(1 - 0.75 * 0.75)
+    assert measure_border_share(compute_luma(pixels)) == pytest.approx(1 - 0.75 * 0.75)
 
 
 def test_a_video_has_the_median_of_its_frames() -> None:
     frames = np.stack([np.asarray(picture(seed)) for seed in (0, 1, 2)])
-    alone = [pixel_facts(frame[None]).brightness for frame in frames]
-    assert pixel_facts(frames).brightness == pytest.approx(sorted(alone)[1])
+    alone = [measure_pixels(frame[None]).brightness for frame in frames]
+    assert measure_pixels(frames).brightness == pytest.approx(sorted(alone)[1])
 
 
 def test_every_fact_is_a_column() -> None:

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 from auditor.workers.decoder_pool import Decoded, DecoderPool, PixelSpec
-from auditor.workers.pixel_slots import Slots, open_slots
-from tests.support.clips import photo
+from auditor.workers.pixel_slots import PixelSlots, open_slots
+from tests.support.clips import make_photo
 
 FRAME = (4, 5, 3)
 
 
 def test_a_slot_is_free_again_with_the_last_reference() -> None:
-    slots = Slots(FRAME, total=2 * 60)
+    slots = PixelSlots(FRAME, total=2 * 60)
     first, second = slots.take(), slots.take()
     assert first is not None and second is not None and slots.take() is None
-    pixels = slots.pixels(first)
+    pixels = slots.read(first)
     row = pixels[0][1]  # a view holds the slot as well
     del pixels
     gc.collect()
@@ -31,18 +31,18 @@ def test_a_slot_is_free_again_with_the_last_reference() -> None:
 
 
 def test_both_sides_see_the_same_bytes() -> None:
-    slots = Slots(FRAME)
+    slots = PixelSlots(FRAME)
     assert slots.handle is not None
     theirs = open_slots(slots.handle, FRAME)
     slot = slots.take()
     assert slot is not None
     theirs[slot] = np.arange(60, dtype=np.uint8).reshape(FRAME)
-    np.testing.assert_array_equal(slots.pixels(slot)[0], theirs[slot])
+    np.testing.assert_array_equal(slots.read(slot)[0], theirs[slot])
     slots.close()
 
 
 def test_a_decoder_cannot_take_the_memory_away() -> None:
-    slots = Slots(FRAME)
+    slots = PixelSlots(FRAME)
     assert slots.handle is not None
     for size in (0, 1 << 30):
         with pytest.raises(PermissionError):
@@ -52,10 +52,12 @@ def test_a_decoder_cannot_take_the_memory_away() -> None:
 
 def test_results_that_are_kept_are_never_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
     """More results than slots: what has no slot goes through the socket."""
-    monkeypatch.setattr("auditor.workers.decoder_process.Slots", lambda frame: Slots(frame, total=4 * 32 * 32 * 3))
+    monkeypatch.setattr(
+        "auditor.workers.decoder_process.PixelSlots", lambda frame: PixelSlots(frame, total=4 * 32 * 32 * 3)
+    )
     with DecoderPool(PixelSpec(size=(32, 32)), workers=1) as pool:
         colours = range(0, 250, 10)
-        files = [(level, photo(40, 40, "PNG", (level, 0, 0)), "image") for level in colours]
+        files = [(level, make_photo(40, 40, "PNG", (level, 0, 0)), "image") for level in colours]
         kept = list(pool.map(files))  # type: ignore[arg-type]
         for level, result in kept:
             assert isinstance(result, Decoded) and (result.pixels[..., 0] == level).all()

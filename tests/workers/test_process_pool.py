@@ -1,4 +1,4 @@
-"""A crew of processes: the same results in the same order, errors as they are, and nobody left behind."""
+"""A pool of processes: the same results in the same order, errors as they are, and no process left behind."""
 
 import math
 import os
@@ -14,67 +14,69 @@ import pytest
 from auditor.audit_folder.folder import Folder
 from auditor.errors import AuditError
 from auditor.run import engine
+from auditor.run.audit_config import AuditConfig
 from auditor.run.engine import LocalEngine
-from auditor.run.run_audit import AuditConfig, run_audit
-from auditor.workers.process_pool import Crew
-from tests.support.chores import be_awkward, threads_and_process
+from auditor.run.run_audit import run_audit
+from auditor.workers.process_pool import ProcessPool
+from tests.support.chores import raise_unpicklable_error, report_threads_and_pid
 from tests.support.stored import write_datacomp
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def crew() -> Crew:
-    return Crew(2)
+def pool() -> ProcessPool:
+    return ProcessPool(2)
 
 
-def test_results_come_in_the_order_of_the_items(crew: Crew) -> None:
-    assert list(crew.run(math.sqrt, list(range(50)))) == [math.sqrt(number) for number in range(50)]
-    assert list(crew.run(math.sqrt, [])) == []
+def test_results_come_in_the_order_of_the_items(pool: ProcessPool) -> None:
+    assert list(pool.each(math.sqrt, list(range(50)))) == [math.sqrt(number) for number in range(50)]
+    assert list(pool.each(math.sqrt, [])) == []
 
 
-def test_every_process_works_with_one_thread(crew: Crew) -> None:
-    found = list(crew.run(threads_and_process, list(range(20))))
+def test_every_process_works_with_one_thread(pool: ProcessPool) -> None:
+    found = list(pool.each(report_threads_and_pid, list(range(20))))
     assert {threads for threads, _ in found} == {"1"}
-    assert {process for _, process in found} == {member.process.pid for member in crew.members}
+    assert {process for _, process in found} == {worker.child.pid for worker in pool.workers if worker.child}
 
 
-def test_an_error_is_what_it_was_and_the_crew_goes_on(crew: Crew) -> None:
+def test_an_error_is_what_it_was_and_the_pool_goes_on(pool: ProcessPool) -> None:
     with pytest.raises(ValueError, match="math domain error"):
-        list(crew.run(math.sqrt, [1, -1, 2]))
-    with pytest.raises(Exception, match="Awkward"):
-        list(crew.run(be_awkward, [1]))
-    assert list(crew.run(math.sqrt, [4, 9])) == [2, 3]
+        list(pool.each(math.sqrt, [1, -1, 2]))
+    with pytest.raises(Exception, match="UnpicklableError"):
+        list(pool.each(raise_unpicklable_error, [1]))
+    assert list(pool.each(math.sqrt, [4, 9])) == [2, 3]
 
 
-def test_a_process_that_dies_is_an_error_in_words(crew: Crew) -> None:
+def test_a_process_that_dies_is_an_error_in_words(pool: ProcessPool) -> None:
     with pytest.raises(AuditError, match="died"):
-        list(crew.run(os._exit, [3, 3, 3]))
-    assert list(crew.run(math.sqrt, [4, 9])) == [2, 3]
+        list(pool.each(os._exit, [3, 3, 3]))
+    assert list(pool.each(math.sqrt, [4, 9])) == [2, 3]
 
 
-def test_one_work_at_a_time(crew: Crew) -> None:
-    some = crew.run(math.sqrt, list(range(100)))
+def test_one_work_at_a_time(pool: ProcessPool) -> None:
+    some = pool.each(math.sqrt, list(range(100)))
     next(some)
-    with pytest.raises(RuntimeError, match="still being taken"):
-        next(crew.run(math.cos, [0.0]))
+    with pytest.raises(RuntimeError, match="still being read"):
+        next(pool.each(math.cos, [0.0]))
     assert list(some) == [math.sqrt(number) for number in range(1, 100)]
 
 
-def test_what_is_no_longer_asked_for_is_never_answered(crew: Crew) -> None:
-    some = crew.run(math.sqrt, list(range(100)))
+def test_what_is_no_longer_asked_for_is_never_answered(pool: ProcessPool) -> None:
+    some = pool.each(math.sqrt, list(range(100)))
     next(some)
     some.close()  # type: ignore[attr-defined]
-    assert list(crew.run(math.cos, [0.0, 0.0])) == [1, 1]
+    assert list(pool.each(math.cos, [0.0, 0.0])) == [1, 1]
 
 
-def test_processes_end_with_their_crew_and_with_whoever_asked() -> None:
+def test_processes_end_with_their_pool_and_with_whoever_asked() -> None:
     """The script has no `if __name__ == "__main__"`, and is not run again by its processes."""
     script = (
-        "import math, os, sys; from auditor.workers.process_pool import Crew\n"
-        "crew = Crew(2); print(*crew.run(math.sqrt, [4, 9]), *(m.process.pid for m in crew.members), flush=True)\n"
-        "first = crew.members[0].process; del crew; print(first.poll() is not None, flush=True)\n"
-        "crew = Crew(1); list(crew.run(math.sqrt, [1])); print(crew.members[0].process.pid, flush=True)\n"
+        "import math, os, sys; from auditor.workers.process_pool import ProcessPool\n"
+        "pool = ProcessPool(2)\n"
+        "print(*pool.each(math.sqrt, [4, 9]), *(w.child.pid for w in pool.workers), flush=True)\n"
+        "first = pool.workers[0].child; del pool; print(not first.is_alive, flush=True)\n"
+        "pool = ProcessPool(1); list(pool.each(math.sqrt, [1])); print(pool.workers[0].child.pid, flush=True)\n"
         "os.kill(os.getpid(), 9)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, timeout=120)
@@ -98,18 +100,18 @@ def tables(place: Path) -> dict[str, pa.Table]:
     return {name: folder.read_table(name) for name in [*names, "faults.parquet", "reference.parquet"]}
 
 
-def test_a_large_audit_by_a_crew_has_the_rows_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_audit_by_a_pool_has_the_rows_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus = write_datacomp(tmp_path / "corpus", files=5, count=60)
     run_audit(AuditConfig(f"datacomp:{corpus}", str(tmp_path / "one"), quiet=True))
     monkeypatch.setattr(engine, "LARGE", 0)
     made: list[LocalEngine] = []
 
-    def by_crew(folder: Folder, backbone: object, config: AuditConfig) -> LocalEngine:
-        made.append(LocalEngine(folder, backbone, config.sweep, Crew(2)))  # type: ignore[arg-type]
+    def by_pool(folder: Folder, backbone: object, config: AuditConfig) -> LocalEngine:
+        made.append(LocalEngine(folder, backbone, config.sweep, ProcessPool(2)))  # type: ignore[arg-type]
         return made[-1]
 
-    run_audit(AuditConfig(f"datacomp:{corpus}", str(tmp_path / "two"), quiet=True), by_crew)
-    assert len(made[0].crew.members) == 2  # it was asked
+    run_audit(AuditConfig(f"datacomp:{corpus}", str(tmp_path / "two"), quiet=True), by_pool)
+    assert len(made[0].pool.workers) == 2  # it was asked
     one, two = tables(tmp_path / "one"), tables(tmp_path / "two")
     assert list(one) == list(two)
     for name, table in one.items():

@@ -1,0 +1,31 @@
+"""The model behind the vectors of an audit, as the rest of the auditor sees it: a Backbone or a StoredModel."""
+
+import json
+from typing import Any, Protocol
+
+from auditor.sweep.sample_rows import digest
+from auditor.sweep.sweep_config import SweepConfig
+
+
+class CorpusModel(Protocol):
+    """A model that encodes media, or the record of a model whose stored vectors are audited."""
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    @property
+    def dim(self) -> int: ...
+
+    @property
+    def encodes_media(self) -> bool:
+        """False for stored vectors: there is nothing to decode or encode."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return the model's entries in the manifest; they replace sweep settings of the same name."""
+
+
+def fingerprint_sweep(model: CorpusModel, config: SweepConfig) -> str:
+    """Return a fingerprint of everything that determines a shard's embeddings, apart from the shard itself."""
+    settings = config.measured_settings() if model.encodes_media else {}
+    meaning = {"model": model.fingerprint, "pixels": model.describe()["pixels"], **settings}
+    return digest(json.dumps(meaning, sort_keys=True).encode())

@@ -1,0 +1,106 @@
+"""The records of a sweep: the events between its threads, the sample after decoding, and the report on a shard."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from auditor.corpus.sample import Problem, Sample
+from auditor.corpus.shard import OpenShard, Shard
+from auditor.workers.decoder_process import LOST_SPAN, Decoded
+from model.pixels import Pixels
+
+TokenCount = tuple[int, bool]  # how many tokens the text tower reads, and whether the caption has more
+Watch = Callable[[int, int], None]  # called with the numbers of new rows and new errors
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedShard:
+    """A shard whose samples can be read."""
+
+    source: Shard
+    fingerprint: str  # taken before the first byte was read
+    contents: OpenShard
+    closing: ExitStack
+
+
+@dataclass(frozen=True, slots=True)
+class ShardStart:
+    """A shard was opened; `keys` samples must come out of it."""
+
+    shard: str
+    fingerprint: str
+    keys: int
+    problems: tuple[str, ...]
+    own_uids: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FramePart:
+    """Some frames of the sample that comes next."""
+
+    pixels: Pixels
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedSample:
+    """A sample after decoding: its medium, or the problem that prevents encoding it."""
+
+    sample: Sample
+    digest: str | None
+    medium: Decoded | Problem
+    frames: int = 0  # decoded frames, whether or not the medium is usable in the end
+    tokens: Tensor | None = None  # (captions, L), if the medium was decoded
+    token_counts: Sequence[TokenCount] = ()  # one for each caption
+
+    def frames_of_caption(self, caption_index: int) -> Sequence[int] | Problem:
+        """Return the positions of the frames that a caption describes."""
+        if isinstance(self.medium, Problem):
+            return self.medium
+        if self.medium.span_frames is None:
+            return range(self.frames)
+        frames = self.medium.span_frames.by_span[caption_index]
+        if isinstance(frames, str):
+            return Problem("corrupt" if frames == LOST_SPAN else "bad_span", frames)
+        return frames
+
+
+@dataclass(frozen=True, slots=True)
+class ShardEnd:
+    """All samples of the shard were decoded."""
+
+    shard: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFailure:
+    """The shard cannot be read, or cannot be read to its end."""
+
+    shard: str
+    message: str
+
+
+SweepEvent = ShardStart | FramePart | DecodedSample | ShardEnd | ShardFailure
+
+
+@dataclass(frozen=True, slots=True)
+class ShardReport:
+    """The result of sweeping a shard. If `failure` is set, the shard could not be read and nothing was written."""
+
+    shard: str
+    keys: int = 0
+    status: dict[str, int] = field(default_factory=dict)  # rows by status
+    problems: tuple[str, ...] = ()
+    seconds: float = 0.0
+    failure: str | None = None
+    own_uids: bool = False  # whether the corpus has uids of its own, which may repeat
+
+    @property
+    def rows(self) -> int:
+        return sum(self.status.values())
+
+
+def count_errors(status: Mapping[str, int]) -> int:
+    """Count the failed rows; a file that was never downloaded is no sign of a wrong corpus or a broken decoder."""
+    return sum(count for name, count in status.items() if name not in ("ok", "not_downloaded"))
