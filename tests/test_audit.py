@@ -145,7 +145,7 @@ def test_no_audit(tmp_path: Path) -> None:
     with pytest.raises(AuditError, match="not JSON"):
         Audit(tmp_path)
     (tmp_path / "manifest.json").write_text("[1]")
-    with pytest.raises(AuditError, match="something else"):
+    with pytest.raises(AuditError, match="does not describe one"):
         Audit(tmp_path)
     (tmp_path / "manifest.json").write_text('{"format": 99}')
     with pytest.raises(AuditError, match="format 99"):
@@ -175,7 +175,7 @@ def test_unfinished_audit_shows_what_is_there(folder: Path, tmp_path: Path) -> N
 
 
 def test_audit_that_has_only_begun(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "manifest.json").write_text(json.dumps({"format": 1, "state": "sweeping"}))
+    (tmp_path / "manifest.json").write_text(json.dumps({"format": 2, "state": "sweeping"}))
     empty = Audit(tmp_path)
     assert empty.count() == 0 and empty.summary().rows == 0
     assert empty.histogram("similarity").total == 0
@@ -332,8 +332,8 @@ def test_results_go_to_arrow_pandas_and_polars(audit: Audit) -> None:
         (lambda audit: audit.keep(no_duplicates="no"), "no_duplicates is True or False, not 'no'"),
         (lambda audit: audit.keep(keep_top="some", by="similarity"), "keep_top: 'some' is neither a share"),
         (lambda audit: audit.keep().to_arrow("key"), r'columns is a list of names: \["key"\]'),
-        (lambda audit: audit.cut_offs([3]), "at lists cut-offs between 0 and 1, not 3"),
-        (lambda audit: audit.cut_offs(["x"]), "at lists cut-offs between 0 and 1, not 'x'"),
+        (lambda audit: audit.cut_offs([3]), "cut-offs in `at` must be between 0 and 1, not 3"),
+        (lambda audit: audit.cut_offs(["x"]), "cut-offs in `at` must be between 0 and 1, not 'x'"),
         (lambda audit: audit.errors("all"), "limit is a whole number"),
         (lambda audit: audit.row(3), "uid is text, not 3"),
         (lambda audit: audit.explain(3), "key is text, not 3"),

@@ -12,7 +12,9 @@ SHOWN = 100
 @click.command(cls=GroupedCommand)
 @click.argument("audit")
 @click.argument("sql")
-@click.option("--limit", type=click.IntRange(min=1), help="Largest number of rows [default: 100 on a terminal, else all].")
+@click.option(
+    "--limit", type=click.IntRange(min=1), help="Largest number of rows [default: 100 on a terminal, else all]."
+)
 @advanced_option("--timeout", type=float, default=60.0, show_default=True, help="Time limit in seconds.")
 @advanced_option("--memory", default="1500MB", show_default=True, help="Memory limit.")
 @output_options
@@ -36,8 +38,8 @@ def command(
 
     machine = as_json or as_csv or parquet is not None
     opened = open_audit(audit, limits=Limits(memory, timeout))
-    most = limit or (None if machine else SHOWN + 1)
-    rows = opened.sql(sql, limit=most)
+    row_limit = limit or (None if machine else SHOWN + 1)
+    rows = opened.sql(sql, limit=row_limit)
     cut = not machine and limit is None and len(rows) > SHOWN
     show_rows(rows.slice(0, SHOWN) if cut else rows, as_json=as_json, as_csv=as_csv, parquet=parquet)
     if cut:

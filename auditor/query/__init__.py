@@ -1,1 +1,1 @@
-"""Questions to an audit, answered by DuckDB in a sandbox; no torch, no Ray."""
+"""Queries on an audit, run by DuckDB in a sandbox; no torch, no Ray."""

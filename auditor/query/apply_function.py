@@ -1,15 +1,15 @@
-"""`audit.apply(function, columns=["caption"])`: a user's function over the rows of an audit, its results as columns.
+"""`audit.apply(function, columns=["caption"])`: call a user's function with the rows of an audit and store the results.
 
-    def shouting(caption):                     # called with batches, by name
+    def shouting(caption):                     # called with batches, by keyword
         return [text.isupper() for text in caption]
 
     audit.apply(shouting, columns=["caption"])                     # the column `shouting`
-    audit.apply(Aesthetics, columns=["image"], prefix="my_")       # a class is made once, then called with batches
+    audit.apply(Aesthetics, columns=["image"], prefix="my_")       # an instance is made once, then called with batches
 
-The function gives one value for each row, or a mapping of several such lists: numbers, truth values or texts, None
-where there is none. What it may ask for is in auditor/query/function_inputs.py. Each shard is written when it is done and all
-become visible together in the end; the same call after a kill goes on with the first shard that is missing, unless the
-function has changed.
+The function returns one value for each row, or a mapping of several such lists: numbers, booleans, texts or None. Its
+possible arguments are listed in auditor/query/function_inputs.py. Each shard is written as soon as it is finished, and
+the columns of all shards become visible together at the end. After an interruption the same call continues with the
+first missing shard, unless the function has changed.
 """
 
 import hashlib
@@ -27,8 +27,8 @@ from auditor.audit_folder.audit_files import get_shard_name
 from auditor.audit_folder.extra_columns import (
     ColumnSource,
     cast_columns,
-    name_column_file,
     find_plain_type,
+    name_column_file,
     publish_source,
     remove_source,
     write_columns,
@@ -36,23 +36,23 @@ from auditor.audit_folder.extra_columns import (
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.lock import hold_folder_lock
 from auditor.query.database import AuditDatabase
-from auditor.query.function_inputs import PIXELS, Given, batches, check_inputs, shard_rows
-from auditor.query.join_columns import ColumnError, check_new, source_name
+from auditor.query.function_inputs import PIXELS, FunctionBatch, check_input_columns, iterate_batches, read_shard_rows
+from auditor.query.join_columns import ColumnError, check_new_columns, make_source_name
 
-MARK = "applied"  # in the metadata of a shard's file: what made it
-MISSED = "missed"  # how many usable rows the function was not asked about
+MARK = "applied"  # metadata of a shard's file: fingerprint of the function
+MISSED = "missed"  # metadata: number of usable rows that the function was not called with
 
 Function = Callable[..., Any]
 Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """What is to be done with each shard; can be sent to a worker."""
+class ApplyTask:
+    """The settings of one apply; can be sent to a worker."""
 
-    name: str  # of the source, and of the column where the function gives only one
+    name: str  # of the source, and of the column if the function returns only one
     columns: tuple[str, ...]
-    mark: str  # of the function and all that decides its results
+    mark: str  # fingerprint of the function and all settings that affect its results
     prefix: str = ""
     batch_size: int = 256
     image_size: int = 224
@@ -60,37 +60,37 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
-    """What an apply did."""
+class ApplyResult:
+    """The outcome of an apply."""
 
     name: str
     columns: tuple[str, ...]
     rows: int
     shards: int
-    resumed: int  # shards that were done before
+    resumed: int  # shards that an earlier call finished
     missed: int  # usable rows whose medium could not be read or decoded
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def make_work(function: Function, columns: Sequence[str], **options: Any) -> Work:
-    """The work of a function; `name` is its own unless another is given."""
+def make_apply_task(function: Function, columns: Sequence[str], **options: Any) -> ApplyTask:
+    """Make the task of a function; its name is `name`, or that of the function."""
     if not callable(function):
-        raise ColumnError(f"function is one to be called, or a class, not {function!r}")
+        raise ColumnError(f"function must be a function or a class, not {function!r}")
     if not columns or isinstance(columns, str):
-        raise ColumnError('say what the function is given: columns=["caption"], ["visual", "text"] or ["image"]')
-    name = source_name(options.pop("name", None) or getattr(function, "__name__", "") or type(function).__name__)
-    work = Work(name, tuple(columns), "", **options)
+        raise ColumnError('name the arguments of the function: columns=["caption"], ["visual", "text"] or ["image"]')
+    name = make_source_name(options.pop("name", None) or getattr(function, "__name__", "") or type(function).__name__)
+    work = ApplyTask(name, tuple(columns), "", **options)
     if work.batch_size < 1 or work.image_size < 1:
-        raise ColumnError("batch_size and image_size are at least 1")
-    decides = (name, work.columns, work.prefix, work.image_size, source_of(function))
-    digest = hashlib.blake2b(json.dumps(decides).encode(), digest_size=16).hexdigest()
-    return Work(name, work.columns, digest, work.prefix, work.batch_size, work.image_size, work.decoders)
+        raise ColumnError("batch_size and image_size must be at least 1")
+    inputs = (name, work.columns, work.prefix, work.image_size, read_source_text(function))
+    digest = hashlib.blake2b(json.dumps(inputs).encode(), digest_size=16).hexdigest()
+    return ApplyTask(name, work.columns, digest, work.prefix, work.batch_size, work.image_size, work.decoders)
 
 
-def source_of(function: Function) -> str:
-    """The text of a function, so that results of another one are not taken for its own."""
+def read_source_text(function: Function) -> str:
+    """Return the source text of a function, so that a changed function does not reuse old results."""
     try:
         return inspect.getsource(
             function if inspect.isroutine(function) or inspect.isclass(function) else type(function)
@@ -99,44 +99,51 @@ def source_of(function: Function) -> str:
         return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', type(function).__name__)}"
 
 
-def apply(
-    database: AuditDatabase, function: Function, work: Work, *, force: bool = False, progress: Progress | None = None
-) -> Applied:
-    """Run a function over all shards, here; those that are done already are left as they are."""
-    with applying(database, work, force) as missing, ExitStack() as stack:
+def apply_function(
+    database: AuditDatabase,
+    function: Function,
+    work: ApplyTask,
+    *,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> ApplyResult:
+    """Run a function over all shards in this process; finished shards are skipped."""
+    with begin_apply(database, work, force) as missing, ExitStack() as stack:
         worker = stack.enter_context(ShardWorker(database, function, work)) if missing else None
         for shard in missing:
             assert worker is not None
             rows = worker.run(shard)
             if progress:
                 progress(rows)
-    return applied(database, work, len(missing))
+    return summarize_apply(database, work, len(missing))
 
 
 @contextmanager
-def applying(database: AuditDatabase, work: Work, force: bool) -> Iterator[list[str]]:
-    """The shards that are missing; when all are there afterwards, their columns are made visible."""
-    check_inputs(database, work.columns)
+def begin_apply(database: AuditDatabase, work: ApplyTask, force: bool) -> Iterator[list[str]]:
+    """Lock the audit and yield the missing shards; afterwards publish the columns if no shard is missing."""
+    check_input_columns(database, work.columns)
     folder = database.files.folder
     with hold_folder_lock(folder):
-        check_new(database, work.name, {}, force)
+        check_new_columns(database, work.name, {}, force)
         if force:
             remove_source(folder, work.name)
         shards = [get_shard_name(file) for file in database.files.all]
-        yield [shard for shard in shards if not is_done(folder, work, shard)]
-        if lost := [shard for shard in shards if not is_done(folder, work, shard)]:
-            raise ColumnError(f"{len(lost):,} shards are missing, such as {lost[0]}: the same call goes on")
-        finish(database, work, shards)
+        yield [shard for shard in shards if not is_shard_done(folder, work, shard)]
+        if missing_shards := [shard for shard in shards if not is_shard_done(folder, work, shard)]:
+            raise ColumnError(
+                f"{len(missing_shards):,} shards are missing, such as {missing_shards[0]}: call it again to continue"
+            )
+        publish_columns(database, work, shards)
 
 
-def is_done(folder: Folder, work: Work, shard: str) -> bool:
+def is_shard_done(folder: Folder, work: ApplyTask, shard: str) -> bool:
     return folder.table_metadata(name_column_file(work.name, shard)).get(MARK) == work.mark
 
 
 class ShardWorker:
-    """A function, made once, with the decoders it needs."""
+    """A function, instantiated once, with the decoders that it needs."""
 
-    def __init__(self, database: AuditDatabase, function: Function, work: Work) -> None:
+    def __init__(self, database: AuditDatabase, function: Function, work: ApplyTask) -> None:
         self.database, self.work = database, work
         self.function: Any = function() if inspect.isclass(function) else function
         self.stack = ExitStack()
@@ -144,7 +151,7 @@ class ShardWorker:
 
     def __enter__(self) -> "ShardWorker":
         if set(self.work.columns) & {"image"}:
-            from auditor.workers.decoder_pool import DecoderPool, PixelSpec  # decoders are started only where asked for
+            from auditor.workers.decoder_pool import DecoderPool, PixelSpec  # only functions of images need decoders
 
             spec = PixelSpec(size=(self.work.image_size,) * 2)
             self.decoders = self.stack.enter_context(DecoderPool(spec, frames=1, workers=self.work.decoders))
@@ -154,82 +161,86 @@ class ShardWorker:
         self.stack.close()
 
     def run(self, shard: str) -> int:
-        """Write the columns of a shard; returns its rows."""
+        """Write the columns of a shard and return the number of its rows."""
         work = self.work
-        rows = shard_rows(self.database, shard, work.columns)
+        rows = read_shard_rows(self.database, shard, work.columns)
         size = min(work.batch_size, 64) if set(work.columns) & set(PIXELS) else work.batch_size
-        made = [
-            (given, self.call(shard, given))
-            for given in batches(self.database, shard, rows, work.columns, size, self.decoders)
+        results = [
+            (batch, self.call(shard, batch))
+            for batch in iterate_batches(self.database, shard, rows, work.columns, size, self.decoders)
         ]
-        table = scattered(made, len(rows), work)
-        check_new(self.database, work.name, dict.fromkeys(table.column_names, ""), force=True)  # names that are taken
-        asked = sum(len(given.rows) for given, _ in made)
+        table = align_results(results, len(rows), work)
+        check_new_columns(
+            self.database, work.name, dict.fromkeys(table.column_names, ""), force=True
+        )  # refuses names in use
+        batch_rows = sum(len(batch.rows) for batch, _ in results)
         usable = int(np.count_nonzero(rows.column("usable").to_numpy(zero_copy_only=False)))
-        about = {MARK: work.mark, MISSED: str(usable - asked)}
-        write_columns(self.database.files.folder, work.name, shard, table, about)
+        metadata = {MARK: work.mark, MISSED: str(usable - batch_rows)}
+        write_columns(self.database.files.folder, work.name, shard, table, metadata)
         return len(rows)
 
-    def call(self, shard: str, given: Given) -> pa.Table:
-        """What the function makes of a batch, checked."""
+    def call(self, shard: str, batch: FunctionBatch) -> pa.Table:
+        """Call the function with a batch and check its results."""
         try:
-            found = self.function(**given.values)
+            output = self.function(**batch.values)
         except Exception as error:
             raise ColumnError(
                 f"{self.work.name} failed in shard {shard}: {type(error).__name__}: {error}; finished shards are kept"
             ) from error
-        named = found if isinstance(found, Mapping) else {self.work.name: found}
-        columns = {f"{self.work.prefix}{name}": self.column(name, values, given) for name, values in named.items()}
+        outputs = output if isinstance(output, Mapping) else {self.work.name: output}
+        columns = {f"{self.work.prefix}{name}": self.column(name, values, batch) for name, values in outputs.items()}
         return pa.table(columns)
 
-    def column(self, name: str, values: Any, given: Given) -> pa.Array:
+    def column(self, name: str, values: Any, batch: FunctionBatch) -> pa.Array:
         try:
             array = pa.array(np.asarray(values) if hasattr(values, "__array__") else values)
         except (pa.ArrowException, TypeError) as error:
-            raise ColumnError(f"{name}: {self.work.name} gave what is no column: {error}") from error
-        if len(array) != len(given.rows):
-            raise ColumnError(f"{name}: {self.work.name} gave {len(array)} values for {len(given.rows)} rows")
+            raise ColumnError(f"{name}: {self.work.name} returned something that is not a column: {error}") from error
+        if len(array) != len(batch.rows):
+            raise ColumnError(f"{name}: {self.work.name} returned {len(array)} values for {len(batch.rows)} rows")
         if not pa.types.is_null(array.type) and find_plain_type(array.type) is None:
-            raise ColumnError(f"{name} holds {array.type}: give numbers, truth values or texts")
+            raise ColumnError(f"{name} holds {array.type}: return numbers, booleans or texts")
         return array
 
 
-def scattered(made: Sequence[tuple[Given, pa.Table]], count: int, work: Work) -> pa.Table:
-    """The results at their rows; null elsewhere."""
-    if not made:
+def align_results(results: Sequence[tuple[FunctionBatch, pa.Table]], count: int, work: ApplyTask) -> pa.Table:
+    """Put the results at their rows; other rows are null."""
+    if not results:
         return pa.table({f"{work.prefix}{work.name}": pa.nulls(count)})
     try:
-        table = pa.concat_tables([table for _, table in made], promote_options="permissive")
+        table = pa.concat_tables([table for _, table in results], promote_options="permissive")
     except pa.ArrowException as error:
-        raise ColumnError(f"{work.name} gives different types for different rows: {error}") from error
+        raise ColumnError(f"{work.name} returns different types for different rows: {error}") from error
     places = np.full(count, -1, np.int64)
-    rows = np.concatenate([given.rows for given, _ in made])
+    rows = np.concatenate([batch.rows for batch, _ in results])
     places[rows] = np.arange(len(rows))
     return table.combine_chunks().take(pa.array(places, mask=places < 0))
 
 
-def finish(database: AuditDatabase, work: Work, shards: Sequence[str]) -> None:
-    """One type for each column over all shards; then they are seen."""
+def publish_columns(database: AuditDatabase, work: ApplyTask, shards: Sequence[str]) -> None:
+    """Convert each column to one type in all shards, then make the columns visible."""
     folder = database.files.folder
     schemas = {shard: folder.table_schema(name_column_file(work.name, shard)) for shard in shards}
     try:
         schema = pa.unify_schemas(list(schemas.values()), promote_options="permissive")
     except pa.ArrowException as error:
-        raise ColumnError(f"{work.name} gives different types in different shards: {error}") from error
+        raise ColumnError(f"{work.name} returns different types in different shards: {error}") from error
     columns = {field.name: find_plain_type(field.type) or "float64" for field in schema}
     source = ColumnSource(work.name, columns, {"from": work.name, "given": list(work.columns), MARK: work.mark})
-    for shard, found in schemas.items():
-        if not found.equals(source.schema):
+    for shard, shard_schema in schemas.items():
+        if not shard_schema.equals(source.schema):
             name = name_column_file(work.name, shard)
             cast = cast_columns(folder.read_table(name), list(columns.items()))
             write_columns(folder, work.name, shard, cast, folder.table_metadata(name))
     publish_source(folder, source)
 
 
-def applied(database: AuditDatabase, work: Work, fresh: int) -> Applied:
-    """What is there now."""
+def summarize_apply(database: AuditDatabase, work: ApplyTask, new_shards: int) -> ApplyResult:
+    """Summarize what the audit has now."""
     folder, shards = database.files.folder, [get_shard_name(file) for file in database.files.all]
     stored = [folder.table_metadata(name_column_file(work.name, shard)) for shard in shards]
     columns = folder.table_columns(name_column_file(work.name, shards[0])) if shards else []
     missed = sum(int(metadata.get(MISSED, 0)) for metadata in stored)
-    return Applied(work.name, tuple(columns), database.counts["rows"], len(shards), len(shards) - fresh, missed)
+    return ApplyResult(
+        work.name, tuple(columns), database.counts["rows"], len(shards), len(shards) - new_shards, missed
+    )

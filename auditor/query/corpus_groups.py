@@ -1,9 +1,9 @@
-"""A corpus in parts: a line for every shard, topic or value of any column, to see which part of it is bad.
+"""Groups of a corpus by shard, topic or the value of any column, with the share of defects in each.
 
-    groups_by(database, "shard").groups[0].mismatched.high
+    group_rows(database, "shard").groups[0].mismatched.high
 
-Shares of small parts are shrunk towards the whole (auditor.faults.group_faults), so that three bad rows do not make the worst
-shard of a corpus.
+Shares of small groups are shrunk toward the share of the whole corpus, so that three bad rows do not make a shard the
+worst one.
 """
 
 from collections.abc import Sequence
@@ -16,28 +16,28 @@ from auditor.audit_folder.audit_files import get_shard_name
 from auditor.audit_folder.fault_records import Fault, read_faults
 from auditor.audit_folder.side_files import read_topics
 from auditor.query.database import AuditDatabase
-from auditor.query.distributions import value_range
+from auditor.query.distributions import find_value_range
 from auditor.query.sample_tables import IN_MEMORY
-from auditor.query.sandbox import literal
+from auditor.query.sandbox import quote_literal
 from auditor.schema import COLUMNS
 from auditor.score.group_shares import GroupShare, estimate_group_shares
 
-MOST = 2000  # parts that are listed, the largest
-BINS = 20  # parts of a column of numbers that do not repeat
-SHARES = {"unusable": "rows", "mismatched": "scored", "ambiguous": "usable"}  # each of how many
-OWN = frozenset({"key", "media_path", "media_offset", "uid_order"})  # columns in which hardly a value repeats
+MOST = 2000  # groups listed, the largest first
+BINS = 20  # for a column of fractions
+SHARES = {"unusable": "rows", "mismatched": "scored", "ambiguous": "usable"}  # defect: its denominator
+OWN = frozenset({"key", "media_path", "media_offset", "uid_order"})  # columns whose values hardly repeat
 FRACTIONS = {"float32", "float64"}
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One part: how many rows, what share of them has which defect, and the condition that finds them."""
+    """One group: its rows, the shares of defects, and the condition that selects it."""
 
     name: str
     where: str  # SQL
     rows: int
     unusable: GroupShare
-    mismatched: GroupShare | None  # None where nothing was scored, as below
+    mismatched: GroupShare | None  # None if no row was scored
     ambiguous: GroupShare | None
     similarity: float | None  # mean
     faults: tuple[str, ...] = ()  # sentences
@@ -45,43 +45,45 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """The parts of a corpus by a column, the largest first; `left_out` are not listed."""
+    """The groups of a corpus by a column, the largest first; `left_out` counts those that are not listed."""
 
     by: str
     groups: list[Group]
     left_out: int
 
 
-def grouping_columns(database: AuditDatabase) -> list[str]:
-    """Columns that part a corpus into something: shard and topic first."""
-    apart = {name for name, column in COLUMNS.items() if column.unique or column.hexadecimal} | OWN
-    others = [column for column in database.columns if column not in apart and column not in ("shard", "topic")]
-    return ["shard", "topic", *others]
+def list_grouping_columns(database: AuditDatabase) -> list[str]:
+    """List the columns that can group a corpus, shard and topic first."""
+    excluded = {name for name, column in COLUMNS.items() if column.unique or column.hexadecimal} | OWN
+    other_columns = [
+        column for column in database.columns if column not in excluded and column not in ("shard", "topic")
+    ]
+    return ["shard", "topic", *other_columns]
 
 
-def groups_by(database: AuditDatabase, by: str) -> Groups:
-    """All rows by the values of a column; numbers with fractions by ranges."""
-    column = database.column(by)
-    ranged = by in COLUMNS and COLUMNS[by].type in FRACTIONS
-    value = bin_of(database, by, column) if ranged else column
-    found = counted(database, by, value)
-    left_out = int(found[0]["parts"]) - len(found) if found else 0
-    named = [described(database, by, column, row["value"], ranged=ranged) for row in found]
-    return Groups(by, with_shares(found, named, faults_of(database, by)), left_out)
+def group_rows(database: AuditDatabase, column_name: str) -> Groups:
+    """Group all rows by the values of a column, or by ranges of values for fractions."""
+    column = database.column(column_name)
+    ranged = column_name in COLUMNS and COLUMNS[column_name].type in FRACTIONS
+    value = build_group_bin_sql(database, column_name, column) if ranged else column
+    rows = count_groups(database, column_name, value)
+    left_out = int(rows[0]["parts"]) - len(rows) if rows else 0
+    labels = [describe_group(database, column_name, column, row["value"], ranged=ranged) for row in rows]
+    return Groups(column_name, build_groups(rows, labels, list_shard_faults(database, column_name)), left_out)
 
 
-def bin_of(database: AuditDatabase, by: str, column: str) -> str:
-    low, high = value_range(database, by)
-    return f"least(floor(({column} - {literal(low)}) * {literal(BINS / (high - low))}), {BINS - 1})"
+def build_group_bin_sql(database: AuditDatabase, column_name: str, column: str) -> str:
+    low, high = find_value_range(database, column_name)
+    return f"least(floor(({column} - {quote_literal(low)}) * {quote_literal(BINS / (high - low))}), {BINS - 1})"
 
 
-def counted(database: AuditDatabase, by: str, value: str) -> list[dict[str, Any]]:
-    """Counts of the largest parts, and in `parts` how many there are."""
-    if by == "shard" and database.memory:
+def count_groups(database: AuditDatabase, column_name: str, value: str) -> list[dict[str, Any]]:
+    """Count the rows of the largest groups; `parts` is the number of all groups."""
+    if column_name == "shard" and database.memory:
         value, table = "file", f"{IN_MEMORY} AS samples"
     else:
         table = database.table(value)
-    found = database.rows(
+    rows = database.rows(
         f"SELECT {value} AS value, count(*) AS rows, count(*) FILTER (status = 'ok') AS usable, "
         "count(p_mismatch) AS scored, coalesce(sum(p_mismatch), 0) AS mismatched, "
         "count(*) FILTER (status <> 'ok') AS unusable, "
@@ -90,42 +92,49 @@ def counted(database: AuditDatabase, by: str, value: str) -> list[dict[str, Any]
     )
     if value == "file":
         names = [get_shard_name(file) for file in database.files.all]
-        return [{**row, "value": names[row["value"]]} for row in found]
-    return found
+        return [{**row, "value": names[row["value"]]} for row in rows]
+    return rows
 
 
-def described(database: AuditDatabase, by: str, column: str, value: Any, *, ranged: bool) -> tuple[str, str]:
-    """The name of a part and the condition that finds it."""
+def describe_group(
+    database: AuditDatabase, column_name: str, column: str, value: Any, *, ranged: bool
+) -> tuple[str, str]:
+    """Return the name of a group and the condition that selects it."""
     if value is None:
         return "(none)", f"{column} IS NULL"
     if ranged:
-        low, high = value_range(database, by)
+        low, high = find_value_range(database, column_name)
         step = (high - low) / BINS
         first, last = low + step * value, low + step * (value + 1)
         end = "" if value == BINS - 1 else f" AND {column} < {last:.9g}"
         return f"{first:.4g} to {last:.4g}", f"{column} >= {first:.9g}{end}" if value else f"{column} < {last:.9g}"
-    if by == "topic":
-        return topic_name(read_topics(database.files.folder), int(value)), f"{column} = {int(value)}"
-    return str(value), f"{column} = {literal(value)}"
+    if column_name == "topic":
+        return format_topic_name(read_topics(database.files.folder), int(value)), f"{column} = {int(value)}"
+    return str(value), f"{column} = {quote_literal(value)}"
 
 
-def topic_name(captions: Sequence[Sequence[str]], topic: int) -> str:
-    """A topic by its number and its most typical caption."""
+def format_topic_name(captions: Sequence[Sequence[str]], topic: int) -> str:
+    """Name a topic by its number and its most typical caption."""
     typical = captions[topic][:1] if topic < len(captions) else []
     return " ".join([f"{topic}:", *typical]) if typical else str(topic)
 
 
-def faults_of(database: AuditDatabase, by: str) -> list[Fault]:
-    """Patterns that belong to a shard."""
-    return [fault for fault in read_faults(database.files.folder) or [] if fault.shard] if by == "shard" else []
+def list_shard_faults(database: AuditDatabase, column_name: str) -> list[Fault]:
+    """List the faults that belong to one shard."""
+    return (
+        [fault for fault in read_faults(database.files.folder) or [] if fault.shard] if column_name == "shard" else []
+    )
 
 
-def with_shares(found: Sequence[dict[str, Any]], named: Sequence[tuple[str, str]], faults: list[Fault]) -> list[Group]:
-    if not found:
+def build_groups(rows: Sequence[dict[str, Any]], labels: Sequence[tuple[str, str]], faults: list[Fault]) -> list[Group]:
+    if not rows:
         return []
-    names = [name for name, _ in named]
-    numbers = {part: np.array([row[part] for row in found], np.float64) for part in (*SHARES, *SHARES.values())}
-    parts = {defect: estimate_group_shares(names, numbers[defect], numbers[of])[0] for defect, of in SHARES.items()}
+    names = [name for name, _ in labels]
+    numbers = {part: np.array([row[part] for row in rows], np.float64) for part in (*SHARES, *SHARES.values())}
+    parts = {
+        defect: estimate_group_shares(names, numbers[defect], numbers[denominator])[0]
+        for defect, denominator in SHARES.items()
+    }
     return [
         Group(
             name,
@@ -137,5 +146,5 @@ def with_shares(found: Sequence[dict[str, Any]], named: Sequence[tuple[str, str]
             row["similarity"],
             tuple(fault.sentence for fault in faults if fault.shard == name),
         )
-        for i, (row, (name, where)) in enumerate(zip(found, named, strict=True))
+        for i, (row, (name, where)) in enumerate(zip(rows, labels, strict=True))
     ]

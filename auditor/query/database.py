@@ -1,9 +1,9 @@
-"""An open audit: its files, the DuckDB sandbox over them, columns kept in memory, reviewers' marks, answers kept.
+"""An open audit: its files, the DuckDB sandbox over them, columns in memory, reviews and cached answers.
 
     with AuditDatabase("audit/") as database:            # or s3://bucket/audit
-        page(database, "kind = 'video'", "p_mismatch")   # the functions of query/ and keep/ take it
+        read_page(database, "kind = 'video'", "p_mismatch")
 
-`Audit` in auditor/audit.py is the same for people: one object with a method for every question.
+The functions of query/ and keep/ take an AuditDatabase. `Audit` in auditor/audit.py wraps them as methods for users.
 """
 
 import contextlib
@@ -20,29 +20,29 @@ import pyarrow as pa
 from auditor.audit_folder.audit_files import AuditFiles, find_audit_files, list_audit_notes
 from auditor.errors import AuditError
 from auditor.query import reviews
-from auditor.query.rules import Threshold, overridden
+from auditor.query.rules import Threshold, override_thresholds
 from auditor.query.sample_tables import (
     IN_MEMORY,
     MOST_ROWS,
-    Cached,
-    InMemory,
+    CachedAnswer,
     MatchingRows,
+    MemoryColumns,
     StoredCondition,
-    extended_sql,
-    view_sql,
+    build_extended_sql,
+    build_view_sql,
 )
-from auditor.query.sandbox import Limits, Parameters, QueryError, Sandbox, name
+from auditor.query.sandbox import Limits, Parameters, QueryError, Sandbox, quote_name
 from auditor.query.sql_process import Definitions, SandboxSettings, SqlPool
 from auditor.query.user_sql import close_condition, is_plain, reads_reviews
 
 T = TypeVar("T")
-QUIET_SECONDS = 3.0  # without a question, before columns are read into memory
+QUIET_SECONDS = 3.0  # without a query, before columns are loaded into memory
 
 
 class AuditDatabase:
     """One audit, local or remote, finished or not. Safe to share between threads.
 
-    `corpus` is where the corpus is now, if it has moved. `thresholds` override those of the manifest for the flags.
+    `corpus` is the present location of the corpus, if it has moved. `thresholds` override those of the manifest.
     """
 
     def __init__(
@@ -58,13 +58,15 @@ class AuditDatabase:
         self.state: str = self.manifest.get("state", "unknown")
         self.old_root: str | None = self.manifest.get("corpus", {}).get("root")
         self.moved_to = str(corpus) if corpus else None
-        self.thresholds: dict[str, Threshold] = overridden(self.manifest.get("thresholds", {}), thresholds or {})
+        self.thresholds: dict[str, Threshold] = override_thresholds(
+            self.manifest.get("thresholds", {}), thresholds or {}
+        )
         self.notes = list_audit_notes(self.files)
         self.limits = limits
-        self.memory: InMemory | None = None
-        self.reviews_version = reviews.version(self.files.folder)
+        self.memory: MemoryColumns | None = None
+        self.reviews_version = reviews.read_reviews_version(self.files.folder)
         self._lock, self._reviewing = threading.Lock(), threading.Lock()
-        self._cache: dict[str, Cached[Any]] = {}
+        self._cache: dict[str, CachedAnswer[Any]] = {}
         self.sandbox = self.open_sandbox()
         self.sql_pool = SqlPool(SandboxSettings(self.files.readable, limits, self._filesystems))
         evaluate = partial(self.run_user_sql, checked=True)
@@ -104,24 +106,24 @@ class AuditDatabase:
     def _review_statements(self) -> list[str]:
         """SQL of the tables and views that depend on the reviews."""
         marks = reviews.read_reviews(self.files.folder)
-        joined = "SELECT * FROM extended LEFT JOIN verdicts USING (uid, caption_index)"
-        without = "SELECT *, CAST(NULL AS VARCHAR) AS review FROM extended"
+        with_marks = "SELECT * FROM extended LEFT JOIN verdicts USING (uid, caption_index)"
+        without_marks = "SELECT *, CAST(NULL AS VARCHAR) AS review FROM extended"
         return [
-            f"CREATE OR REPLACE TABLE reviews AS {reviews.reviews_sql(marks)}",
-            f"CREATE OR REPLACE TABLE verdicts AS {reviews.verdicts_sql(marks)}",
-            f"CREATE OR REPLACE VIEW reviewed AS {joined if marks else without}",
+            f"CREATE OR REPLACE TABLE reviews AS {reviews.build_reviews_sql(marks)}",
+            f"CREATE OR REPLACE TABLE verdicts AS {reviews.build_verdicts_sql(marks)}",
+            f"CREATE OR REPLACE VIEW reviewed AS {with_marks if marks else without_marks}",
             "CREATE OR REPLACE VIEW samples AS SELECT * EXCLUDE (uid_order) FROM reviewed",
         ]
 
-    def load_into_memory(self, *, later: bool = False) -> "AuditDatabase":
-        """Keep the columns of a finished audit that are asked most in memory: see auditor/query/sample_tables.py.
+    def load_into_memory(self, *, in_background: bool = False) -> "AuditDatabase":
+        """Load the columns of a finished audit that are used most into memory.
 
-        What does not fit the memory limit, captions first, is asked of the files as before. `later` returns at once and
-        reads them when nothing has been asked for a moment; until then the files answer.
+        Columns that do not fit the memory limit, captions first, stay in the files. With `in_background`, this returns
+        at once, and the columns are loaded as soon as no query has run for a moment.
         """
-        if later:
+        if in_background:
             thread = threading.Thread(target=self._load_when_quiet, daemon=True, name="load")
-            weakref.finalize(self, stop_loading, self.sandbox, thread)  # also where the program ends
+            weakref.finalize(self, stop_loading, self.sandbox, thread)  # also when the program ends
             thread.start()
         else:
             self._load()
@@ -137,9 +139,9 @@ class AuditDatabase:
                 if self.sandbox.stopped:
                     return
                 with contextlib.suppress(QueryError):
-                    located, given = self.view(located=True, extended=True), (self.thresholds, self.columns)
-                    self.memory = self.memory or InMemory(
-                        self.sandbox, located, *given, texts=texts, extra=self.extra_numbers
+                    row_sql, arguments = self.view(with_places=True, extended=True), (self.thresholds, self.columns)
+                    self.memory = self.memory or MemoryColumns(
+                        self.sandbox, row_sql, *arguments, texts=texts, extra=self.extra_numbers
                     )
 
     def close(self) -> None:
@@ -152,7 +154,7 @@ class AuditDatabase:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # -- asking --------------------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------------------
 
     def run(self, sql: str) -> pa.Table:
         """Run a query of the auditor's own."""
@@ -171,44 +173,44 @@ class AuditDatabase:
         return self.sql_pool.run(definitions, sql, parameters, limit, checked=checked)
 
     def cached(self, key: str, compute: Callable[[], T]) -> T:
-        """Computed once: ranges and samples that many questions need."""
+        """Return an answer that many queries need, such as a range; it is computed once."""
         with self._lock:
-            answer: Cached[T] = self._cache.setdefault(key, Cached())
+            answer: CachedAnswer[T] = self._cache.setdefault(key, CachedAnswer())
         return answer.get(compute)
 
     @property
     def counts(self) -> dict[str, Any]:
-        """Rows, keys and rows by status; counted where the manifest of an unfinished audit does not know yet."""
-        known: dict[str, Any] = self.manifest.get("counts") or {}
-        if self.state == "complete" and known.keys() >= {"keys", "rows", "status"}:
-            return known
-        found = self.rows("SELECT status, count(*) AS n FROM measured GROUP BY status ORDER BY n DESC, status")
-        by_status = {row["status"]: row["n"] for row in found}
+        """Numbers of rows, of keys, and of rows by status: from the manifest, or counted if the audit is unfinished."""
+        counts: dict[str, Any] = self.manifest.get("counts") or {}
+        if self.state == "complete" and counts.keys() >= {"keys", "rows", "status"}:
+            return counts
+        rows = self.rows("SELECT status, count(*) AS n FROM measured GROUP BY status ORDER BY n DESC, status")
+        by_status = {row["status"]: row["n"] for row in rows}
         keys = self.rows("SELECT count(*) AS n FROM measured WHERE coalesce(caption_index, 0) = 0")[0]["n"]
         return {"keys": keys, "rows": sum(by_status.values()), "status": by_status}
 
     @property
     def extra_numbers(self) -> tuple[str, ...]:
-        """Columns of others that are numbers."""
+        """The joined and applied columns that hold numbers."""
         return tuple(column for column, kind in self.files.extra_columns.items() if kind not in ("string", "bool"))
 
     # -- parts of SQL --------------------------------------------------------------------------------------------
 
-    def view(self, files: AuditFiles | None = None, *, located: bool = False, extended: bool = False) -> str:
-        """SQL of all rows of the audit, or of some of its files; `located` adds the place of each.
+    def view(self, files: AuditFiles | None = None, *, with_places: bool = False, extended: bool = False) -> str:
+        """Build the SQL of all rows of the audit, or of some of its files.
 
-        `extended` adds the columns that others brought, by a join: only where they are wanted.
+        `with_places` adds the columns `file` and `file_row_number`; `extended` joins the joined and applied columns.
         """
-        make = extended_sql if extended and self.files.sources else view_sql
-        return make(files or self.files, self.thresholds, located=located)
+        make = build_extended_sql if extended and self.files.sources else build_view_sql
+        return make(files or self.files, self.thresholds, with_places=with_places)
 
-    def extends(self, *sql: str) -> bool:
-        """Does SQL name a column that others brought? A word that only looks like one costs time, no more."""
+    def reads_extra_columns(self, *sql: str) -> bool:
+        """Whether SQL names a joined or applied column. A false positive only costs time."""
         text = " ".join(sql).lower()
         return any(column.lower() in text for column in self.files.extra_columns)
 
     def where(self, condition: str | None) -> str:
-        """A user's condition made safe to stand in our SQL; TRUE where there is none."""
+        """Return a user's condition as SQL that is safe to use in the auditor's own queries; TRUE if there is none."""
         if condition is not None and not isinstance(condition, str):
             raise QueryError(f"where is an SQL condition as text, not {type(condition).__name__}")
         if not condition or not condition.strip():
@@ -234,32 +236,42 @@ class AuditDatabase:
             return ""
         return self.reviews_version
 
-    def column(self, given: str, argument: str = "") -> str:
-        """A column by name, as SQL; names the nearest where there is none, and the argument that asked for it."""
-        if given in self.columns:
-            return name(given)
-        near = difflib.get_close_matches(str(given), self.columns, n=1, cutoff=0.4)
-        hint = f"; did you mean {near[0]}?" if near else f"; columns are {', '.join(self.columns)}"
-        raise QueryError(f"{f'{argument}: ' if argument else ''}there is no column {given!r}{hint}")
+    def column(self, column_name: str, argument: str = "") -> str:
+        """Return the quoted name of a column; if there is none, the error names `argument` and a similar column."""
+        if column_name in self.columns:
+            return quote_name(column_name)
+        similar = difflib.get_close_matches(str(column_name), self.columns, n=1, cutoff=0.4)
+        hint = f"; did you mean {similar[0]}?" if similar else f"; columns are {', '.join(self.columns)}"
+        raise QueryError(f"{f'{argument}: ' if argument else ''}there is no column {column_name!r}{hint}")
 
     def stored_table(self, *sql: str) -> str:
-        """The view of the files: marks of reviewers are joined only where SQL asks for them (a join is slow)."""
-        if any("review" in text.lower() for text in sql):
+        """Choose the view over the files for `sql`; reviews are joined only if `sql` names them: a join is slow."""
+        if self.names_review(*sql):
             return "reviewed AS samples"
-        return f"{'extended' if self.extends(*sql) else 'measured'} AS samples"
+        return f"{'extended' if self.reads_extra_columns(*sql) else 'measured'} AS samples"
+
+    def names_review(self, *sql: str) -> bool:
+        """Whether SQL names the column `review`. A false positive only costs time."""
+        return any("review" in text.lower() for text in sql)
 
     def table(self, *sql: str) -> str:
-        """The view to read for the conditions and expressions in `sql`: in memory where it has all they name."""
+        """Choose the view to read for `sql`: in memory if all columns that it names are there."""
         return f"{IN_MEMORY} AS samples" if self.in_memory(*sql) else self.stored_table(*sql)
 
     def in_memory(self, *sql: str) -> bool:
-        """Are all columns in memory that `sql` names?"""
+        """Whether all columns that `sql` names are in memory."""
         return self.memory is not None and self.memory.covers(*sql)
 
-    def remembered(self, condition: str) -> str | None:
-        """The table of the places of rows that meet a condition on text; not where it names marks, which may change."""
-        if self.memory is None or not self.memory.reads_text(condition) or "review" in condition.lower():
+    def find_remembered_places(self, condition: str) -> str | None:
+        """Return the table with the places of the rows that meet a condition on text, or None.
+
+        Conditions that read reviews are not remembered, because reviews change.
+        """
+        if self.memory is None or not self.memory.reads_text(condition):
             return None
+        if self.names_review(condition) or self._matching.reads_reviews(condition):
+            return None
+        self._matching.make_tables(condition)
         return self.memory.places(condition)
 
     # -- reviews -------------------------------------------------------------------------------------------------
@@ -267,30 +279,30 @@ class AuditDatabase:
     def mark(
         self, uid: str, mark: str, *, caption_index: int = 0, reviewer: str | None = None, note: str = ""
     ) -> reviews.Review:
-        """Keep what a person says of a row: good, bad or unsure."""
-        review = reviews.new_review(uid, caption_index, mark, reviewer, note)
+        """Store a reviewer's mark on a row: good, bad or unsure."""
+        review = reviews.make_review(uid, caption_index, mark, reviewer, note)
         self.keep_reviews([review])
         return review
 
-    def keep_reviews(self, made: Sequence[reviews.Review]) -> None:
-        """Many marks at once."""
-        reviews.append_reviews(self.files.folder, made)
+    def keep_reviews(self, new_reviews: Sequence[reviews.Review]) -> None:
+        """Store many marks at once."""
+        reviews.append_reviews(self.files.folder, new_reviews)
         self._read_reviews()
 
-    def see_new_marks(self) -> None:
-        """Those that others have made since, where the file of a local audit has changed."""
-        if reviews.version(self.files.folder) != self.reviews_version:
+    def reload_changed_reviews(self) -> None:
+        """Read the reviews again if the file of a local audit has changed."""
+        if reviews.read_reviews_version(self.files.folder) != self.reviews_version:
             self._read_reviews()
 
     def _read_reviews(self) -> None:
         with self._reviewing:
-            self.reviews_version = reviews.version(self.files.folder)
+            self.reviews_version = reviews.read_reviews_version(self.files.folder)
             for statement in self._review_statements():
                 self.sandbox.define(statement)
 
 
 def stop_loading(sandbox: Sandbox, thread: threading.Thread) -> None:
-    """A thread that is inside DuckDB when Python ends would bring the program down."""
+    """Stop the loading thread: if it were inside DuckDB when Python ends, the program would crash."""
     sandbox.stop()
-    if thread is not threading.current_thread():  # which may have held the last reference
+    if thread is not threading.current_thread():  # it may have held the last reference
         thread.join()

@@ -1,14 +1,14 @@
-"""What a user's function is given: batches of a shard's usable rows, by the names of its columns.
+"""The arguments of a user's function: batches of a shard's usable rows, by column name.
 
-| name             | what a batch has                                                                             |
+| name             | values of a batch                                                                            |
 |------------------|----------------------------------------------------------------------------------------------|
 | any column       | texts as a list, numbers as an array                                                         |
 | `visual`, `text` | stored embeddings of media and captions, (n, D) float32                                      |
-| `image`          | decoded pictures, each (H, W, 3) uint8, resized and cropped as for CLIP; of a video its middle |
-| `media`          | the bytes of the medium as they are                                                          |
+| `image`          | decoded images, (H, W, 3) uint8, resized and cropped as for CLIP; the middle frame of a video |
+| `media`          | the original bytes of the medium                                                             |
 
-Pictures are decoded in processes that can be killed. A row whose medium cannot be read or decoded is left out
-of its batch and counted.
+Images are decoded in processes that can be killed. A row whose medium cannot be read or decoded is left out of its
+batch and counted.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,94 +32,94 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """A batch: places of its rows in the shard's file, and what the function is called with."""
+class FunctionBatch:
+    """The row numbers of a batch in the shard's file, and the arguments of the function."""
 
     rows: Ints
     values: Mapping[str, Any]
 
 
-def check_inputs(database: AuditDatabase, columns: Sequence[str]) -> None:
-    """QueryError where there is no such column."""
+def check_input_columns(database: AuditDatabase, columns: Sequence[str]) -> None:
+    """Raise QueryError if a column does not exist."""
     for column in columns:
         if column not in (*VECTORS, *PIXELS):
             database.column(column, "columns")
 
 
-def shard_rows(database: AuditDatabase, shard: str, columns: Sequence[str]) -> pa.Table:
-    """All rows of a shard in the order of its file: the columns, where media are, and whether they are usable."""
+def read_shard_rows(database: AuditDatabase, shard: str, columns: Sequence[str]) -> pa.Table:
+    """Read all rows of a shard in the order of its file: the columns, the locations of media, and `usable`."""
     plain = [column for column in columns if column not in (*VECTORS, *PIXELS)]
     names = [database.column(column) for column in dict.fromkeys((*plain, *PLACE))]
-    view = database.view(database.files.shard(shard), located=True, extended=database.extends(*names))
+    view = database.view(database.files.shard(shard), with_places=True, extended=database.reads_extra_columns(*names))
     return database.run(
         f"SELECT {', '.join(names)}, status = 'ok' AS usable FROM ({view}) AS samples ORDER BY file_row_number"
     )
 
 
-def batches(
+def iterate_batches(
     database: AuditDatabase, shard: str, rows: pa.Table, columns: Sequence[str], size: int, decoders: Any
-) -> Iterator[Given]:
-    """The usable rows of a shard, `size` at a time."""
+) -> Iterator[FunctionBatch]:
+    """Yield the usable rows of a shard, `size` at a time."""
     usable = np.flatnonzero(rows.column("usable").to_numpy(zero_copy_only=False))
-    vectors = shard_vectors(database, shard, columns, len(rows))
+    vectors = read_input_vectors(database, shard, columns, len(rows))
     for first in range(0, len(usable), size):
-        here = usable[first : first + size]
-        chosen = rows.take(pa.array(here))
-        media = read_all(database, chosen) if set(columns) & set(PIXELS) else None
-        pixels = decode_all(media, decoders) if media is not None and "image" in columns else None
-        there = present(len(here), media, pixels)
+        row_numbers = usable[first : first + size]
+        chosen = rows.take(pa.array(row_numbers))
+        media = read_batch_media(database, chosen) if set(columns) & set(PIXELS) else None
+        pixels = decode_batch_media(media, decoders) if media is not None and "image" in columns else None
+        complete = find_complete_rows(len(row_numbers), media, pixels)
         values: dict[str, Any] = {}
         for column in columns:
             if column in VECTORS:
-                values[column] = vectors[column][here[there]]
+                values[column] = vectors[column][row_numbers[complete]]
             elif column in PIXELS:
-                found = pixels if column == "image" else media
-                values[column] = [found[place] for place in there] if found is not None else []
+                files = pixels if column == "image" else media
+                values[column] = [files[place] for place in complete] if files is not None else []
             else:
-                values[column] = plain(chosen.column(column).take(pa.array(there)))
-        if len(there):
-            yield Given(here[there], values)
+                values[column] = to_plain_values(chosen.column(column).take(pa.array(complete)))
+        if len(complete):
+            yield FunctionBatch(row_numbers[complete], values)
 
 
-def plain(column: pa.ChunkedArray) -> Any:
+def to_plain_values(column: pa.ChunkedArray) -> Any:
     numbers = pa.types.is_floating(column.type) or pa.types.is_integer(column.type)
     return column.to_numpy() if numbers else column.to_pylist()
 
 
-def shard_vectors(database: AuditDatabase, shard: str, columns: Sequence[str], count: int) -> dict[str, Any]:
-    """Of each side that is asked for a row for every row of the shard; zeros where there is none."""
+def read_input_vectors(database: AuditDatabase, shard: str, columns: Sequence[str], count: int) -> dict[str, Any]:
+    """Return the vectors of each requested side, one for every row of the shard; missing ones are zero."""
     if not set(columns) & set(VECTORS):
         return {}
     stored = read_embeddings(database.files.folder, shard)
-    found = {}
+    vectors = {}
     for side, values in (("text", stored.text), ("visual", stored.media.visual[stored.media_index])):
-        found[side] = np.zeros((count, values.shape[1]), np.float32)
-        found[side][stored.rows] = values
-    return found
+        vectors[side] = np.zeros((count, values.shape[1]), np.float32)
+        vectors[side][stored.rows] = values
+    return vectors
 
 
-def read_all(database: AuditDatabase, rows: pa.Table) -> list[bytes | None]:
-    """The bytes of each row's medium; None where they cannot be had."""
-    found: list[bytes | None] = []
+def read_batch_media(database: AuditDatabase, rows: pa.Table) -> list[bytes | None]:
+    """Read the bytes of each row's medium; None if they cannot be read."""
+    media: list[bytes | None] = []
     for path, offset, size in zip(*(rows.column(name).to_pylist() for name in PLACE), strict=True):
         try:
             place = {"root": database.moved_to, "old_root": database.old_root}
-            found.append(None if path is None else read_media(path, offset, size, **place))
+            media.append(None if path is None else read_media(path, offset, size, **place))
         except MediaError:
-            found.append(None)
-    return found
+            media.append(None)
+    return media
 
 
-def decode_all(media: Sequence[bytes | None], decoders: Any) -> list[Any]:
-    """The picture in each file; None where there is none."""
+def decode_batch_media(media: Sequence[bytes | None], decoders: Any) -> list[Any]:
+    """Decode the image in each file; None if that fails."""
     tasks = [(place, data, "image") for place, data in enumerate(media) if data is not None]
-    found: list[Any] = [None] * len(media)
+    pictures: list[Any] = [None] * len(media)
     for place, result in decoders.map(tasks):
-        found[place] = None if isinstance(result, Problem) else result.pixels[len(result.pixels) // 2]
-    return found
+        pictures[place] = None if isinstance(result, Problem) else result.pixels[len(result.pixels) // 2]
+    return pictures
 
 
-def present(count: int, *needed: Sequence[Any] | None) -> Ints:
-    """Places at which nothing that is needed is missing."""
-    found = [place for place in range(count) if all(part is None or part[place] is not None for part in needed)]
-    return np.array(found, np.int64)
+def find_complete_rows(count: int, *parts: Sequence[Any] | None) -> Ints:
+    """Return the rows for which no part is missing."""
+    complete_rows = [place for place in range(count) if all(part is None or part[place] is not None for part in parts)]
+    return np.array(complete_rows, np.int64)

@@ -1,7 +1,8 @@
-"""`auditor join`: columns of somebody else's file, found by uid or key, beside the rows of an audit.
+"""`auditor join`: add the columns of another file to the rows of an audit, matched by uid or key.
 
-DuckDB joins 64 bits of the keys and gives for each row of the audit the row of the file; columns are then taken shard
-by shard. Rows that the file does not know are null and counted. Nothing is seen before all of it is written.
+DuckDB joins 64-bit hashes of the keys and returns the row of the file for each row of the audit; the columns are then
+written shard by shard. Rows that the file does not have are null and counted. The columns become visible when all
+shards are written.
 """
 
 import os
@@ -34,48 +35,48 @@ from auditor.audit_folder.folder import Folder, split_target
 from auditor.audit_folder.lock import hold_folder_lock
 from auditor.errors import AuditorError
 from auditor.query.database import AuditDatabase
-from auditor.query.sample_tables import source_sql
-from auditor.query.sandbox import name as quoted
+from auditor.query.sample_tables import build_source_sql
+from auditor.query.sandbox import quote_name as quoted
 
 
 class ColumnError(AuditorError):
     """Columns that cannot be added."""
 
 
-def source_name(given: str) -> str:
-    """A name for a folder, from a prefix or a path."""
-    last = given.rstrip("/").rsplit("/", 1)[-1].split(".")[0]
+def make_source_name(prefix_or_path: str) -> str:
+    """Make the name of a folder from a prefix or a path."""
+    last = prefix_or_path.rstrip("/").rsplit("/", 1)[-1].split(".")[0]
     name = re.sub(r"[^\w-]+", "_", last).strip("_") or "columns"
     return f"{name}_" if name == CARRIED else name
 
 
-def check_new(database: AuditDatabase, name: str, columns: Mapping[str, str], force: bool) -> None:
-    """Refuse what would hide or mix columns that are there."""
-    known = {source.name: source for source in database.files.sources}
-    if name in known and not force:
+def check_new_columns(database: AuditDatabase, name: str, columns: Mapping[str, str], force: bool) -> None:
+    """Refuse columns that would hide or replace existing ones."""
+    sources = {source.name: source for source in database.files.sources}
+    if name in sources and not force:
         raise ColumnError(
-            f"{database.path} has columns called {name} already; --force replaces them, --prefix keeps both"
+            f"{database.path} already has columns called {name}; --force replaces them, --prefix keeps both"
         )
-    taken = {column.lower() for column in database.columns}
-    taken -= {column.lower() for column in known[name].columns} if name in known else set()
+    names_in_use = {column.lower() for column in database.columns}
+    names_in_use -= {column.lower() for column in sources[name].columns} if name in sources else set()
     for column in columns:
-        check_name(column)
-        if column.lower() in taken:
-            raise ColumnError(f"{database.path} has a column {column!r} already: give the new ones a --prefix")
-        taken.add(column.lower())
+        check_column_name(column)
+        if column.lower() in names_in_use:
+            raise ColumnError(f"{database.path} already has a column {column!r}: give the new ones a --prefix")
+        names_in_use.add(column.lower())
 
 
-def check_name(column: str) -> None:
-    """Refuse what no query could ask for, or would take for something else."""
+def check_column_name(column: str) -> None:
+    """Refuse a name that a query could not use."""
     if not column.strip() or len(column) > LONGEST_NAME or any(ord(character) < 32 for character in column):
         raise ColumnError(f"a column cannot be called {column[:50]!r}: rename it, or give the new ones a --prefix")
     if column.lower() in RESERVED:
-        raise ColumnError(f"queries need the name {column!r} for themselves: give the new columns a --prefix")
+        raise ColumnError(f"the name {column!r} is reserved: give the new columns a --prefix")
 
 
 @contextmanager
 def replace_source(folder: Folder, source: ColumnSource) -> Iterator[None]:
-    """Take the old columns away, let the new ones be written, show them; after a failure there are none."""
+    """Remove the old columns, let the caller write the new ones, then publish them; a failure leaves none."""
     with hold_folder_lock(folder):
         remove_source(folder, source.name)
         try:
@@ -95,8 +96,8 @@ class JoinError(AuditorError):
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
-    """What a join did."""
+class JoinResult:
+    """The outcome of a join."""
 
     name: str
     columns: tuple[str, ...]
@@ -112,7 +113,7 @@ class Joined:
         return {**asdict(self), "missing": self.missing}
 
 
-def join(
+def join_columns(
     database: AuditDatabase,
     path: str,
     on: str,
@@ -120,33 +121,33 @@ def join(
     prefix: str = "",
     which: Which | None = None,
     force: bool = False,
-) -> Joined:
-    """Add the columns of a Parquet or CSV file to an audit; `which` row counts where a key stands in several."""
+) -> JoinResult:
+    """Add the columns of a Parquet or CSV file to an audit; `which` row to use if several have the same key."""
     if on not in ("uid", "key"):
         raise JoinError(f"join on uid or key, not on {on!r}")
     if which not in ("first", "last", None):
         raise JoinError(f"which is first or last, not {which!r}")
-    given = read_table(path, on)
-    if on not in given.column_names:
-        raise JoinError(f"{path} has no column {on!r}; it has {', '.join(given.column_names[:20])}")
-    kinds = {field.name: find_plain_type(field.type) for field in given.schema if field.name != on}
+    table = read_column_file(path, on)
+    if on not in table.column_names:
+        raise JoinError(f"{path} has no column {on!r}; it has {', '.join(table.column_names[:20])}")
+    kinds = {field.name: find_plain_type(field.type) for field in table.schema if field.name != on}
     columns = {prefix + column: kind for column, kind in kinds.items() if kind}
     left_out = tuple(column for column, kind in kinds.items() if not kind)
     if not columns:
         raise JoinError(f"{path} has no plain column beside {on!r}")
-    name = source_name(prefix or path)
-    check_new(database, name, columns, force)
-    places, counts = find_rows(database.files, given.column(on), on, which, path)
-    named = given.select([column for column, kind in kinds.items() if kind]).rename_columns(list(columns))
+    name = make_source_name(prefix or path)
+    check_new_columns(database, name, columns, force)
+    places, counts = match_rows(database.files, table.column(on), on, which, path)
+    renamed = table.select([column for column, kind in kinds.items() if kind]).rename_columns(list(columns))
     matched = int((places >= 0).sum())
-    about = {"from": path, "on": on, "rows": len(places), "matched": matched}
-    with replace_source(database.files.folder, ColumnSource(name, columns, about)):
-        write_shards(database.files, name, named, columns, places, counts)
-    return Joined(name, tuple(columns), len(places), matched, left_out)
+    metadata = {"from": path, "on": on, "rows": len(places), "matched": matched}
+    with replace_source(database.files.folder, ColumnSource(name, columns, metadata)):
+        write_joined_shards(database.files, name, renamed, columns, places, counts)
+    return JoinResult(name, tuple(columns), len(places), matched, left_out)
 
 
-def read_table(path: str, on: str) -> pa.Table:
-    """A Parquet or CSV file, local or behind fsspec."""
+def read_column_file(path: str, on: str) -> pa.Table:
+    """Read a Parquet or CSV file, local or remote."""
     folder, name = split_target(path)
     try:
         if not name.lower().endswith(".csv"):
@@ -161,8 +162,8 @@ def read_table(path: str, on: str) -> pa.Table:
         raise JoinError(f"{path} cannot be read as Parquet or CSV: {' '.join(str(error).split())}") from error
 
 
-def find_rows(files: AuditFiles, keys: pa.ChunkedArray, on: str, which: Which | None, path: str) -> tuple[Ints, Ints]:
-    """For every row of the audit the row of the file, -1 where there is none; and how many rows each shard has."""
+def match_rows(files: AuditFiles, keys: pa.ChunkedArray, on: str, which: Which | None, path: str) -> tuple[Ints, Ints]:
+    """Return the row of the file for every row of the audit (-1: none), and the number of rows of each shard."""
     connection = duckdb.connect(":memory:", config={"python_enable_replacements": False})
     try:
         if files.filesystem:
@@ -172,8 +173,8 @@ def find_rows(files: AuditFiles, keys: pa.ChunkedArray, on: str, which: Which | 
         clean = "lower(k)" if on == "uid" else "k"
         connection.execute(f"CREATE TABLE other AS SELECT hash({clean}) AS k, n FROM given WHERE k IS NOT NULL")
         connection.unregister("given")
-        once(connection, on, which, path)
-        source = f"({source_sql(files, located=True)})"
+        deduplicate_keys(connection, on, which, path)
+        source = f"({build_source_sql(files, with_places=True)})"
         if on == "key":
             refuse_shared_keys(connection, source)
         counted = connection.execute(f"SELECT file, count(*) FROM {source} GROUP BY file").fetchall()
@@ -181,19 +182,19 @@ def find_rows(files: AuditFiles, keys: pa.ChunkedArray, on: str, which: Which | 
         for file, count in counted:
             counts[file] = count
         sql = f"SELECT file, file_row_number, n FROM {source} JOIN other ON other.k = hash({quoted(on)})"
-        return scattered(connection, sql, counts), counts
+        return read_row_numbers(connection, sql, counts), counts
     finally:
         connection.close()
 
 
-def once(connection: duckdb.DuckDBPyConnection, on: str, which: Which | None, path: str) -> None:
-    """One row of the file for each key, or a complaint."""
+def deduplicate_keys(connection: duckdb.DuckDBPyConnection, on: str, which: Which | None, path: str) -> None:
+    """Reduce the file to one row for each key, or raise JoinError."""
     rows, different = connection.execute("SELECT count(*), count(DISTINCT k) FROM other").fetchone() or (0, 0)
     if rows == different:
         return
     if which is None:
         raise JoinError(
-            f"{rows - different:,} rows of {path} repeat a {on}: say which one counts, --which first or --which last"
+            f"{rows - different:,} rows of {path} repeat a {on}: choose one with --which first or --which last"
         )
     chosen = "min" if which == "first" else "max"
     connection.execute(f"CREATE OR REPLACE TABLE other AS SELECT k, {chosen}(n) AS n FROM other GROUP BY k")
@@ -205,10 +206,10 @@ def refuse_shared_keys(connection: duckdb.DuckDBPyConnection, source: str) -> No
         "GROUP BY hash(key) HAVING min(shard) <> max(shard) LIMIT 1"
     ).fetchone()
     if shared:
-        raise JoinError(f"key {shared[0]!r} stands in several shards of the audit: join on uid instead")
+        raise JoinError(f"key {shared[0]!r} is in several shards of the audit: join on uid instead")
 
 
-def scattered(connection: duckdb.DuckDBPyConnection, sql: str, counts: Ints) -> Ints:
+def read_row_numbers(connection: duckdb.DuckDBPyConnection, sql: str, counts: Ints) -> Ints:
     starts = np.cumsum(counts) - counts
     places = np.full(int(counts.sum()), -1, np.int64)
     for batch in connection.sql(sql).to_arrow_reader(1_000_000):
@@ -217,16 +218,20 @@ def scattered(connection: duckdb.DuckDBPyConnection, sql: str, counts: Ints) -> 
     return places
 
 
-def write_shards(
+def write_joined_shards(
     files: AuditFiles, name: str, table: pa.Table, columns: dict[str, str], places: Ints, counts: Ints
 ) -> None:
-    """The columns of each shard, in the order of its rows; a few at once, for Arrow works outside Python's lock."""
-    kept = cast_columns(table, list(columns.items())).combine_chunks()
+    """Write the columns of each shard in the order of its rows, in threads: Arrow releases Python's lock."""
+    values = cast_columns(table, list(columns.items())).combine_chunks()
     ends = np.cumsum(counts)
 
     def write(shard: tuple[str, int, int]) -> None:
-        here = places[shard[1] : shard[2]]
-        write_columns(files.folder, name, get_shard_name(shard[0]), kept.take(pa.array(here, mask=here < 0)))
+        row_numbers = places[shard[1] : shard[2]]
+        write_columns(
+            files.folder, name, get_shard_name(shard[0]), values.take(pa.array(row_numbers, mask=row_numbers < 0))
+        )
 
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:
-        list(threads.map(write, zip(files.all, ends - counts, ends, strict=True)))  # raises what a thread raised
+        list(
+            threads.map(write, zip(files.all, ends - counts, ends, strict=True))
+        )  # re-raises the exceptions of threads

@@ -1,8 +1,8 @@
-"""What people said of pairs: marks kept beside the audit, append-only, safe with two reviewers at once.
+"""The marks of reviewers, stored in the audit folder: append-only, and safe with several reviewers at once.
 
 On a local disk a mark is one line of `reviews.jsonl`, appended by a single write; on an object store, which cannot
-append, it is one small object under `reviews/`. The latest mark of each reviewer on a row counts; one that is taken
-back is followed by a line that says so.
+append, it is one small object under `reviews/`. The latest mark of each reviewer on a row counts; a withdrawn mark is
+followed by a line that says so.
 """
 
 import contextlib
@@ -20,15 +20,15 @@ from typing import Any, Literal
 
 from auditor.audit_folder.folder import Folder
 from auditor.errors import AuditorError
-from auditor.query.sandbox import literal
+from auditor.query.sandbox import is_utf8, quote_literal
 from auditor.schema import MARKS, Mark
 
 FILE = "reviews.jsonl"
-WITHDRAWN: Literal["withdrawn"] = "withdrawn"  # in place of a mark: the reviewer has taken it back
+WITHDRAWN: Literal["withdrawn"] = "withdrawn"  # in place of a mark: the reviewer withdrew it
 
 
 class ReviewError(AuditorError):
-    """A mark that cannot be kept."""
+    """A mark that cannot be stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,37 +44,37 @@ class Review:
 FIELDS = [field.name for field in fields(Review)]
 
 
-def reviewer_name() -> str:
+def get_reviewer_name() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container without a user database
         return "unknown"
 
 
-def new_review(uid: str, caption_index: int, mark: str, reviewer: str | None, note: str) -> Review:
+def make_review(uid: str, caption_index: int, mark: str, reviewer: str | None, note: str) -> Review:
     if mark not in MARKS and mark != WITHDRAWN:
         raise ReviewError(f"a mark is one of {', '.join(MARKS)}, not {mark!r}")
     now = datetime.now(UTC).isoformat(timespec="microseconds")
-    return Review(uid, caption_index, reviewer or reviewer_name(), mark, note, now)
+    return Review(uid, caption_index, reviewer or get_reviewer_name(), mark, note, now)
 
 
 def append_reviews(folder: Folder, reviews: Sequence[Review]) -> None:
-    """Keep marks. Nothing that is there is ever rewritten, so writers need not know of each other."""
+    """Store marks. Nothing is ever rewritten, so writers do not need to coordinate."""
     line = "".join(json.dumps(asdict(review), ensure_ascii=False) + "\n" for review in reviews).encode()
     try:
         if folder.local:
-            append_line(Path(folder.path(FILE)), line)
+            append_review_line(Path(folder.path(FILE)), line)
         else:
             name = f"reviews/{time.time_ns():020d}-{uuid.uuid4().hex[:12]}.json"
             folder.fs.pipe_file(folder.path(name), line)
     except OSError as error:
-        raise ReviewError(f"cannot keep a mark in {folder.url}: {error.strerror or error}") from None
+        raise ReviewError(f"cannot store a mark in {folder.url}: {error.strerror or error}") from None
 
 
-def append_line(path: Path, line: bytes) -> None:
-    """One write on a descriptor opened for appending: the kernel puts it at the end whole.
+def append_review_line(path: Path, line: bytes) -> None:
+    """Append a line by one write to a descriptor opened for appending, which the kernel does atomically.
 
-    After a line that a full disk tore, it begins with a line break, or it would be lost with the torn one.
+    If a full disk has truncated the last line, a line break comes first; otherwise both lines would be lost.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
     try:
@@ -88,91 +88,86 @@ def append_line(path: Path, line: bytes) -> None:
 
 
 def read_reviews(folder: Folder) -> list[Review]:
-    """All marks in the order they were made; a line torn by a full disk or written by hand is passed over."""
+    """Read all marks in the order of their times; truncated or malformed lines are skipped."""
     if folder.local:
         file = Path(folder.path(FILE))
         lines = file.read_bytes().splitlines() if file.exists() else []
     else:
         names = folder.names("reviews", ".json")
         lines = [line for name in names for line in folder.read_bytes(f"reviews/{name}.json").splitlines()]
-    reviews = [review for line in lines if (review := parse_line(line))]
+    reviews = [review for line in lines if (review := parse_review_line(line))]
     return sorted(reviews, key=lambda review: review.time)
 
 
-def version(folder: Folder) -> str:
-    """Changes when a mark is added to a local audit; those of a remote one are read when it is opened."""
+def read_reviews_version(folder: Folder) -> str:
+    """Return a version that changes with each new mark of a local audit; empty for a remote audit."""
     if folder.local:
         with contextlib.suppress(OSError):
-            found = Path(folder.path(FILE)).stat()
-            return f"{found.st_mtime_ns}-{found.st_size}"
+            status = Path(folder.path(FILE)).stat()
+            return f"{status.st_mtime_ns}-{status.st_size}"
     return ""
 
 
-def parse_line(line: bytes) -> Review | None:
+def parse_review_line(line: bytes) -> Review | None:
     try:
         entry = json.loads(line)
         review = Review(**{field: entry[field] for field in FIELDS})
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    return review if sound(review) else None
+    return review if is_valid_review(review) else None
 
 
-def sound(review: Review) -> bool:
-    """Is every field what its type says? Lines written by hand may hold anything."""
+def is_valid_review(review: Review) -> bool:
+    """Whether every field has its type; lines written by hand may hold anything."""
     texts = (review.uid, review.reviewer, review.mark, review.note, review.time)
     return (
-        all(isinstance(text, str) and storable(text) for text in texts)
+        all(isinstance(text, str) and is_utf8(text) for text in texts)
         and (review.mark in MARKS or review.mark == WITHDRAWN)
         and type(review.caption_index) is int
         and 0 <= review.caption_index < 2**31
     )
 
 
-def storable(text: str) -> bool:
-    """Not half of a surrogate pair, which JSON can spell and no database keeps."""
-    return not any("\ud800" <= character <= "\udfff" for character in text)
-
-
-def latest(reviews: Sequence[Review]) -> list[Review]:
-    """The latest mark of each reviewer on each row, but for those taken back."""
-    kept: dict[tuple[str, int, str], Review] = {}
+def select_latest_reviews(reviews: Sequence[Review]) -> list[Review]:
+    """Return the latest mark of each reviewer on each row, without withdrawn ones."""
+    latest: dict[tuple[str, int, str], Review] = {}
     for review in reviews:
-        kept[review.uid, review.caption_index, review.reviewer] = review
-    return [review for review in kept.values() if review.mark != WITHDRAWN]
+        latest[review.uid, review.caption_index, review.reviewer] = review
+    return [review for review in latest.values() if review.mark != WITHDRAWN]
 
 
-def verdicts(reviews: Sequence[Review]) -> dict[tuple[str, int], str]:
-    """One word per row: what most reviewers said last; 'unsure' where they are divided."""
+def compute_verdicts(reviews: Sequence[Review]) -> dict[tuple[str, int], str]:
+    """Return the verdict on each row: the mark of most reviewers, or 'unsure' if there is a tie."""
     votes: dict[tuple[str, int], list[str]] = {}
-    for review in latest(reviews):
+    for review in select_latest_reviews(reviews):
         votes.setdefault((review.uid, review.caption_index), []).append(review.mark)
-    return {row: agreed(marks) for row, marks in votes.items()}
+    return {row: choose_verdict(marks) for row, marks in votes.items()}
 
 
-def agreed(marks: Sequence[str]) -> str:
+def choose_verdict(marks: Sequence[str]) -> str:
     counts = {mark: marks.count(mark) for mark in set(marks)}
-    most = [mark for mark, count in counts.items() if count == max(counts.values())]
-    return most[0] if len(most) == 1 else "unsure"
+    top_marks = [mark for mark, count in counts.items() if count == max(counts.values())]
+    return top_marks[0] if len(top_marks) == 1 else "unsure"
 
 
-def reviews_sql(reviews: Sequence[Review]) -> str:
-    """The latest marks as SQL."""
-    rows = [astuple(review) for review in latest(reviews)]
-    return rows_sql(FIELDS, rows)
+def build_reviews_sql(reviews: Sequence[Review]) -> str:
+    """Build the SQL of the latest marks."""
+    rows = [astuple(review) for review in select_latest_reviews(reviews)]
+    return build_values_sql(FIELDS, rows)
 
 
-def verdicts_sql(reviews: Sequence[Review]) -> str:
-    rows = [(uid, index, mark) for (uid, index), mark in verdicts(reviews).items()]
-    return rows_sql(["uid", "caption_index", "review"], rows)
+def build_verdicts_sql(reviews: Sequence[Review]) -> str:
+    rows = [(uid, index, mark) for (uid, index), mark in compute_verdicts(reviews).items()]
+    return build_values_sql(["uid", "caption_index", "review"], rows)
 
 
-def rows_sql(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Rows of text and caption_index as SQL, typed also where there are none."""
+def build_values_sql(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Build the SQL of rows of text and caption_index, with types even if there are no rows."""
     types = ["INTEGER" if column == "caption_index" else "VARCHAR" for column in columns]
     listed = ", ".join(
         f"CAST({column} AS {sql_type}) AS {column}" for column, sql_type in zip(columns, types, strict=True)
     )
-    values = ", ".join("(" + ", ".join(literal(value) for value in row) + ")" for row in rows)
+    values = ", ".join("(" + ", ".join(quote_literal(value) for value in row) + ")" for row in rows)
     nothing = "(" + ", ".join("NULL" for _ in columns) + ")"
     where = "" if rows else " WHERE FALSE"
     return f"SELECT {listed} FROM (VALUES {values or nothing}) marks({', '.join(columns)}){where}"

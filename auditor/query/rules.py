@@ -1,6 +1,7 @@
-"""What the flags and the filter rules mean, each defined once, as SQL over the measurements of an audit.
+"""The flags and the filter rules as SQL over the measurements of an audit.
 
-A flag says "suspicious" and is false where a measurement is missing; a rule says "keep", and `unscored` decides then.
+A flag marks a row as suspicious; it is false if the measurement is missing. A rule keeps a row; if the measurement is
+missing, `unscored` decides.
 """
 
 import difflib
@@ -11,43 +12,43 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeVar, get_type_hints
 
 from auditor.errors import AuditorError
-from auditor.query.sandbox import literal, name
+from auditor.query.sandbox import quote_literal, quote_name
 from auditor.schema import COLUMNS, FLAGS, RULES, Flag
 from auditor.schema.rule_arguments import ColumnLimits, Limit
 
 
 class RuleError(AuditorError):
-    """A rule that makes no sense."""
+    """A rule that is not valid."""
 
 
-# One number for all rows, or one for each kind of medium: what is much for 200 clips is little for 2,000 photos.
+# One number for all rows, or one for each kind of medium: a high value for 200 clips may be low for 2,000 photos.
 Threshold = float | Mapping[str, float] | None
 
 
-def overridden(saved: Mapping[str, Threshold], given: Mapping[str, Threshold]) -> dict[str, Threshold]:
-    """The thresholds of an audit with those that were given; whatever else raised the same flag counts no more."""
-    kept = dict(saved)
+def override_thresholds(saved: Mapping[str, Threshold], overrides: Mapping[str, Threshold]) -> dict[str, Threshold]:
+    """Return an audit's thresholds with some overridden; an override replaces every threshold of its flag."""
+    thresholds = dict(saved)
     for flag in FLAGS.values():
         names = {name for name in (flag.name, flag.paper_measure, flag.share_measure, flag.second_measure) if name}
-        if names & set(given):
-            kept = {name: cut for name, cut in kept.items() if name not in names}
-    return {**kept, **given}
+        if names & set(overrides):
+            thresholds = {name: cut for name, cut in thresholds.items() if name not in names}
+    return {**thresholds, **overrides}
 
 
-def flag_sql(thresholds: Mapping[str, Threshold]) -> dict[str, str]:
-    """SQL of each flag. A threshold named after a measurement (`uncertainty_text`) cuts that one instead."""
+def build_flag_sql(thresholds: Mapping[str, Threshold]) -> dict[str, str]:
+    """Build the SQL of each flag. A threshold named after a measurement (`uncertainty_text`) applies to it instead."""
     flags = {}
     for flag in FLAGS.values():
-        column, threshold = flag_cut(flag, thresholds)
-        flags[flag.name] = at_least(column, threshold)
+        column, threshold = find_flag_cut(flag, thresholds)
+        flags[flag.name] = build_at_least_sql(column, threshold)
         second = flag.second_measure if column == flag.measure else None
         if second and thresholds.get(second) is not None:
-            flags[flag.name] = f"({flags[flag.name]} OR {at_least(second, thresholds[second])})"
+            flags[flag.name] = f"({flags[flag.name]} OR {build_at_least_sql(second, thresholds[second])})"
     return flags
 
 
-def flag_cut(flag: Flag, thresholds: Mapping[str, Threshold]) -> tuple[str, Threshold]:
-    """The column that a flag goes by, and where it is cut."""
+def find_flag_cut(flag: Flag, thresholds: Mapping[str, Threshold]) -> tuple[str, Threshold]:
+    """Return the column that a flag is based on, and its threshold."""
     share_measure = (flag.share_measure, flag.share_measure)
     for column, threshold in ((flag.paper_measure, flag.paper_measure), (flag.measure, flag.name), share_measure):
         if column and threshold and thresholds.get(threshold) is not None:
@@ -55,13 +56,16 @@ def flag_cut(flag: Flag, thresholds: Mapping[str, Threshold]) -> tuple[str, Thre
     return flag.measure, None
 
 
-def at_least(column: str, threshold: Threshold) -> str:
+def build_at_least_sql(column: str, threshold: Threshold) -> str:
     if threshold is None:
         return "FALSE"
     if isinstance(threshold, Mapping):
-        kinds = [f"(kind = {literal(kind)} AND {at_least(column, cut)})" for kind, cut in sorted(threshold.items())]
+        kinds = [
+            f"(kind = {quote_literal(kind)} AND {build_at_least_sql(column, cut)})"
+            for kind, cut in sorted(threshold.items())
+        ]
         return f"coalesce({' OR '.join(kinds) or 'FALSE'}, FALSE)"
-    return bound_sql(column, ">=", threshold)
+    return build_bound_sql(column, ">=", threshold)
 
 
 Unscored = Literal["keep", "drop"]
@@ -69,15 +73,15 @@ PerMedium = Literal["any", "all", "mean", "worst"]
 CHOICES = {"unscored": ("keep", "drop"), "per_medium": ("any", "all", "mean", "worst")}
 
 
-BOUNDS = ("max", "min")  # of any column of numbers, as a mapping: max={"aesthetics_score": 5}
+BOUNDS = ("max", "min")  # on any column of numbers, as a mapping: max={"aesthetics_score": 5}
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What to keep: all that are given must hold. `keep_top` is a share ('30%', 0.3) of the usable rows or a count.
+    """The rows to keep: those that meet all rules. `keep_top` is a share ('30%', 0.3) of the usable rows or a count.
 
-    `unscored` decides on rows that have no value for a limit, as videos of a corpus with too few of them have no
-    p_mismatch. `per_medium` decides on all captions of a medium together: see auditor/keep/rule_effects.py.
+    `unscored` applies to rows without a value for a limit: too few videos, for example, have no p_mismatch.
+    `per_medium` decides on all captions of a medium together: see auditor/keep/rule_effects.py.
     """
 
     limits: Mapping[str, float] = field(default_factory=dict)  # by rule of auditor.schema.RULES: max_p_mismatch, ...
@@ -85,13 +89,13 @@ class Rules:
     by: str | None = None
     where: str | None = None
     no_duplicates: bool = False
-    no_overlap: str | None = None  # another corpus, as `auditor overlap` was given it
+    no_overlap: str | None = None  # another corpus, as passed to `auditor overlap`
     unscored: Unscored = "keep"
     per_medium: PerMedium | None = None
 
     def __post_init__(self) -> None:
         if (self.keep_top is None) != (self.by is None):
-            raise RuleError("keep_top and by go together: --keep-top 30% --by similarity")
+            raise RuleError("keep_top and by must be used together: --keep-top 30% --by similarity")
         if self.keep_top is not None:
             parse_share(self.keep_top)
         if not isinstance(self.no_duplicates, bool):
@@ -101,34 +105,36 @@ class Rules:
                 raise RuleError(f"{rule} is one of {', '.join(choices)}, not {getattr(self, rule)!r}")
 
     @classmethod
-    def of(cls, given: "Rules | Mapping[str, Any] | None" = None, /, **more: Any) -> "Rules":
-        """Rules from a mapping or keyword arguments; None means not set, unknown ones are refused."""
-        if isinstance(given, Rules):
-            return given
-        rules = {**(given or {}), **more}
-        known = [*RULES, *OTHER_RULES]
-        bounds = {f"{end}_{column}": x for end in BOUNDS for column, x in mapped(end, rules.pop(end, None)).items()}
-        if unknown := sorted(set(rules) - set(known)):
-            near = difflib.get_close_matches(unknown[0], known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"the rules are {', '.join(sorted([*known, *BOUNDS]))}"
+    def of(cls, mapping: "Rules | Mapping[str, Any] | None" = None, /, **keywords: Any) -> "Rules":
+        """Make rules from a mapping or keyword arguments; None means not set, and unknown rules are refused."""
+        if isinstance(mapping, Rules):
+            return mapping
+        rules = {**(mapping or {}), **keywords}
+        names = [*RULES, *OTHER_RULES]
+        bounds = {
+            f"{end}_{column}": x for end in BOUNDS for column, x in check_bounds(end, rules.pop(end, None)).items()
+        }
+        if unknown := sorted(set(rules) - set(names)):
+            similar = difflib.get_close_matches(unknown[0], names, n=1)
+            hint = f"did you mean {similar[0]}?" if similar else f"the rules are {', '.join(sorted([*names, *BOUNDS]))}"
             raise RuleError(f"there is no rule {unknown[0]!r}; {hint}")
         limits = {rule: parse_limit(rule, rules[rule]) for rule in RULES if rules.get(rule) is not None}
         limits |= {rule: parse_limit(rule, x) for rule, x in bounds.items()}
         return cls(limits, **{rule: rules[rule] for rule in OTHER_RULES if rules.get(rule) is not None})
 
     def bounds(self) -> dict[str, tuple[str, str, float]]:
-        """Rule -> (column, comparison that keeps, threshold) for the rules that are plain bounds."""
+        """Return {rule: (column, comparison, threshold)} of the rules that are bounds; the comparison keeps a row."""
         comparisons = {"max_": "<=", "min_": ">="}
         return {rule: (rule[4:], comparisons[rule[:4]], limit) for rule, limit in self.limits.items()}
 
     def to_dict(self) -> dict[str, Any]:
-        """The rules that are set."""
-        others = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "limits"}
+        """Return the rules that are set."""
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "limits"}
         defaults = {field.name: field.default for field in fields(self)}
-        return {**self.limits, **{rule: value for rule, value in others.items() if value != defaults[rule]}}
+        return {**self.limits, **{rule: value for rule, value in values.items() if value != defaults[rule]}}
 
     def command_line(self) -> list[str]:
-        """The same rules as options of `auditor filter`."""
+        """Return the rules as options of `auditor filter`."""
         options = []
         for rule, value in self.to_dict().items():
             if rule in self.limits and rule not in RULES:
@@ -140,18 +146,18 @@ class Rules:
         return options
 
 
-def mapped(end: str, given: Any) -> Mapping[str, Any]:
-    """The bounds that `max` or `min` gives for columns."""
-    if given is not None and not isinstance(given, Mapping):
-        raise RuleError(f'{end} names its columns, {end}={{"similarity": 0.3}}, and is not {given!r}')
-    return given or {}
+def check_bounds(end: str, bounds: Any) -> Mapping[str, Any]:
+    """Return the bounds on columns that `max` or `min` sets."""
+    if bounds is not None and not isinstance(bounds, Mapping):
+        raise RuleError(f'{end} names its columns, {end}={{"similarity": 0.3}}, and is not {bounds!r}')
+    return bounds or {}
 
 
 OTHER_RULES = tuple(field.name for field in fields(Rules) if field.name != "limits")
 
 
 class KeepRules(ColumnLimits, total=False):
-    """All rules as keyword arguments, for type checkers and editors; a test holds them to `Rules`."""
+    """All rules as keyword arguments, for type checkers and editors; a test compares them with `Rules`."""
 
     max: Mapping[str, Limit] | None
     min: Mapping[str, Limit] | None
@@ -168,37 +174,37 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def with_rules(function: F) -> F:
-    """Names every rule in the signature of a function that takes **rules: for help() and completion."""
-    named = inspect.signature(function)
-    plain = [p for p in named.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    """Add every rule to the signature of a function that takes **rules, for help() and completion."""
+    signature = inspect.signature(function)
+    plain = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
     hints = get_type_hints(KeepRules)
     rules = [
-        inspect.Parameter(rule, inspect.Parameter.KEYWORD_ONLY, default=USUAL.get(rule), annotation=hint)
+        inspect.Parameter(rule, inspect.Parameter.KEYWORD_ONLY, default=DEFAULT_RULES.get(rule), annotation=hint)
         for rule, hint in hints.items()
     ]
-    function.__signature__ = named.replace(parameters=[*plain, *rules])  # type: ignore[attr-defined]
+    function.__signature__ = signature.replace(parameters=[*plain, *rules])  # type: ignore[attr-defined]
     return function
 
 
-USUAL = {rule.name: rule.default for rule in fields(Rules) if rule.name != "limits"}
+DEFAULT_RULES = {rule.name: rule.default for rule in fields(Rules) if rule.name != "limits"}
 
 
-def bound_sql(column: str, comparison: str, threshold: float, missing: bool = False) -> str:
-    """A comparison that is `missing` where there is no value."""
+def build_bound_sql(column: str, comparison: str, threshold: float, missing: bool = False) -> str:
+    """Build the SQL of a comparison whose result is `missing` if there is no value."""
     # measurements are 32-bit: compared as such, as NumPy does, and so that Parquet statistics can skip row groups
-    return f"coalesce({name(column)} {comparison} CAST('{float(threshold)}' AS FLOAT), {str(missing).upper()})"
+    return f"coalesce({quote_name(column)} {comparison} CAST('{float(threshold)}' AS FLOAT), {str(missing).upper()})"
 
 
-def parse_limit(rule: str, given: str | float) -> float:
-    """The number of a limit: 0.3 and, of shares and probabilities, '30%'; refused where no row could have it."""
+def parse_limit(rule: str, limit: str | float) -> float:
+    """Parse a limit: 0.3 or, for shares and probabilities, '30%'; refuse a value outside the column's range."""
     column = COLUMNS.get(rule[4:])
     low, high = (column.value_range if column else None) or (-math.inf, math.inf)
-    text = str(given).strip()
+    text = str(limit).strip()
     share = (low, high) == (0, 1)
     try:
-        value = float(text[:-1]) / 100 if share and text.endswith("%") else float(given)
+        value = float(text[:-1]) / 100 if share and text.endswith("%") else float(limit)
     except (TypeError, ValueError):
-        raise RuleError(f"{rule} needs a number{' or a share' if share else ''}, not {given!r}") from None
+        raise RuleError(f"{rule} needs a number{' or a share' if share else ''}, not {limit!r}") from None
     if math.isnan(value):
         raise RuleError(f"{rule} needs a number, not nan")
     if not low <= value <= high:
@@ -207,9 +213,9 @@ def parse_limit(rule: str, given: str | float) -> float:
     return value
 
 
-def parse_share(given: str | float | int) -> float | int:
-    """'30%' and 0.3 -> 0.3 (a share); 1000 and '1000' -> 1000 (a count)."""
-    text = str(given).strip()
+def parse_share(share: str | float | int) -> float | int:
+    """Parse '30%' and 0.3 as a share (0.3), 1000 and '1000' as a count (1000)."""
+    text = str(share).strip()
     try:
         if text.endswith("%"):
             value: float | int = float(text[:-1]) / 100
@@ -218,9 +224,9 @@ def parse_share(given: str | float | int) -> float | int:
         else:
             value = int(text)
     except ValueError:
-        raise RuleError(f"keep_top: {given!r} is neither a share like 30% nor a count") from None
+        raise RuleError(f"keep_top: {share!r} is neither a share like 30% nor a count") from None
     if isinstance(value, float) and not 0 < value <= 1:
-        raise RuleError(f"keep_top: {given!r} is not a share between 0 and 100%")
+        raise RuleError(f"keep_top: {share!r} is not a share between 0 and 100%")
     if isinstance(value, int) and value < 1:
-        raise RuleError(f"keep_top: {given!r} keeps nothing")
+        raise RuleError(f"keep_top: {share!r} keeps nothing")
     return value

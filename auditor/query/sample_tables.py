@@ -1,4 +1,9 @@
-"""The samples of an audit as tables of DuckDB: views over its files, columns in memory, and rows that meet a condition."""
+"""The samples of an audit as tables of DuckDB: views over its files, columns in memory, rows that meet a condition.
+
+Ten million rows with captions take about 1.6 GB of memory and ten seconds of two cores to load; a count or histogram
+then takes a tenth of a second instead of half a second. Captions that do not fit stay in the files. A query that names
+a column which is not in memory (keys, paths) reads the files.
+"""
 
 import hashlib
 import itertools
@@ -16,8 +21,8 @@ from auditor.audit_folder.audit_files import AuditFiles, get_shard_name
 from auditor.audit_folder.correction import build_corrected_sql
 from auditor.audit_folder.extra_columns import RESERVED, ColumnSource
 from auditor.audit_folder.extra_columns import SQL_TYPES as EXTRA_TYPES
-from auditor.query.rules import Threshold, flag_sql
-from auditor.query.sandbox import Sandbox, literal, name
+from auditor.query.rules import Threshold, build_flag_sql
+from auditor.query.sandbox import Sandbox, quote_literal, quote_name
 from auditor.schema import COLUMNS, STORED
 
 SQL_TYPES = {
@@ -32,103 +37,120 @@ SQL_TYPES = {
 UID_ORDER = "coalesce(TRY_CAST('0x' || uid[17:] AS UBIGINT), hash(uid))"
 
 
-def source_sql(files: AuditFiles, *, located: bool = False) -> str:
-    """All rows with the stored columns; `located` adds `file` (its place in files.all) and file_row_number."""
+def build_source_sql(files: AuditFiles, *, with_places: bool = False) -> str:
+    """Build the SQL of all rows with the stored columns.
+
+    `with_places` adds `file` (the index in files.all) and `file_row_number`.
+    """
     parts = []
     groups = (0, files.scored, files.columns), (len(files.scored), files.swept, files.swept_columns)
     for first, group, stored in groups:
         if group:
-            place = [f"CAST(file_index + {first} AS BIGINT) AS file", "file_row_number"] if located else []
-            listed = ", ".join([*column_list(files, stored), *place])
-            parts.append(f"SELECT {listed} FROM read_parquet({literal(list(group))})")
+            place = [f"CAST(file_index + {first} AS BIGINT) AS file", "file_row_number"] if with_places else []
+            listed = ", ".join([*build_column_list(files, stored), *place])
+            parts.append(f"SELECT {listed} FROM read_parquet({quote_literal(list(group))})")
     if not parts:
-        place = ["CAST(NULL AS BIGINT) AS file", "CAST(NULL AS BIGINT) AS file_row_number"] if located else []
-        empty = ", ".join([*column_list(files, []), *place])
+        place = ["CAST(NULL AS BIGINT) AS file", "CAST(NULL AS BIGINT) AS file_row_number"] if with_places else []
+        empty = ", ".join([*build_column_list(files, []), *place])
         parts = [f"SELECT {empty} WHERE FALSE"]
     return " UNION ALL ".join(parts)
 
 
-def column_list(files: AuditFiles, stored: Sequence[str]) -> list[str]:
-    """Every column of the view; those an older or unfinished file does not have are NULL of the right type."""
-    wanted = [*STORED, *(column for column in files.columns if column not in STORED)]
-    there = set(stored)
+def build_column_list(files: AuditFiles, stored: Sequence[str]) -> list[str]:
+    """List every column of the view; a column that an unfinished file does not have is NULL of its type."""
+    columns = [*STORED, *(column for column in files.columns if column not in STORED)]
+    stored_columns = set(stored)
     return [
-        name(column) if column in there else f"CAST(NULL AS {sql_type(column)}) AS {name(column)}" for column in wanted
+        quote_name(column)
+        if column in stored_columns
+        else f"CAST(NULL AS {choose_sql_type(column)}) AS {quote_name(column)}"
+        for column in columns
     ]
 
 
-def sql_type(column: str) -> str:
+def choose_sql_type(column: str) -> str:
     return SQL_TYPES[COLUMNS[column].type] if column in COLUMNS else "VARCHAR"
 
 
-def flag_columns(thresholds: Mapping[str, Threshold]) -> str:
-    return ", ".join(f"{sql} AS {flag}" for flag, sql in flag_sql(thresholds).items())
+def build_flag_columns(thresholds: Mapping[str, Threshold]) -> str:
+    return ", ".join(f"{sql} AS {flag}" for flag, sql in build_flag_sql(thresholds).items())
 
 
-def view_sql(files: AuditFiles, thresholds: Mapping[str, Threshold], *, located: bool = False) -> str:
-    """Measurements and flags, and `uid_order`: a number by which rows that are equal otherwise are told apart."""
-    source = source_sql(files, located=located)
+def build_view_sql(files: AuditFiles, thresholds: Mapping[str, Threshold], *, with_places: bool = False) -> str:
+    """Build the SQL of measurements, flags and `uid_order`, a number that orders rows which are equal otherwise."""
+    source = build_source_sql(files, with_places=with_places)
     if files.correction:
         corrected = f"{build_corrected_sql(files.correction)} AS p_mismatch, p_mismatch AS p_mismatch_without_labels"
         source = f"SELECT * REPLACE ({corrected}) FROM ({source})"
-    carried = "".join(f", {sql}" for sql in carried_columns(files))
-    return f"SELECT *, {flag_columns(thresholds)}, {UID_ORDER} AS uid_order{carried} FROM ({source})"
+    carried = "".join(f", {sql}" for sql in build_carried_columns(files))
+    return f"SELECT *, {build_flag_columns(thresholds)}, {UID_ORDER} AS uid_order{carried} FROM ({source})"
 
 
-def carried_columns(files: AuditFiles) -> list[str]:
-    """The columns of the input that were carried into the audit, each by its own name unless that is taken."""
-    wanted: list[str] = files.manifest.get("corpus", {}).get("carry") or []
+def build_carried_columns(files: AuditFiles) -> list[str]:
+    """List the columns carried over from the corpus, each under its own name unless that name is taken."""
+    columns: list[str] = files.manifest.get("corpus", {}).get("carry") or []
     return [
-        f"json_extract_string(carried, {literal('$.' + json.dumps(column))}) AS {name(carried_name(column))}"
-        for column in wanted
+        f"json_extract_string(carried, {quote_literal('$.' + json.dumps(column))}) "
+        f"AS {quote_name(choose_carried_name(column))}"
+        for column in columns
     ]
 
 
-def carried_name(column: str) -> str:
+def choose_carried_name(column: str) -> str:
     return f"input_{column}" if column.lower() in COLUMNS or column.lower() in RESERVED else column
 
 
-def extended_sql(files: AuditFiles, thresholds: Mapping[str, Threshold], *, located: bool = False) -> str:
-    """The view with the columns of others beside it: files of the same shard have the same rows in the same order."""
+def build_extended_sql(files: AuditFiles, thresholds: Mapping[str, Threshold], *, with_places: bool = False) -> str:
+    """Build the SQL of the view with joined and applied columns, whose files have the same rows in the same order."""
     joins, nulls = [], []
     for number, source in enumerate(files.sources):
-        found = beside_sql(files, source)
-        if found:
-            joins.append(f"LEFT JOIN ({found}) beside_{number} USING (file, file_row_number)")
+        extra_sql = build_extra_columns_sql(files, source)
+        if extra_sql:
+            joins.append(f"LEFT JOIN ({extra_sql}) source_{number} USING (file, file_row_number)")
         else:
-            nulls += [f"CAST(NULL AS {EXTRA_TYPES[kind]}) AS {name(column)}" for column, kind in source.columns.items()]
-    chosen = ", ".join(["*" if located else "* EXCLUDE (file, file_row_number)", *nulls])
-    return f"SELECT {chosen} FROM ({view_sql(files, thresholds, located=True)}) {' '.join(joins)}"
+            nulls += [
+                f"CAST(NULL AS {EXTRA_TYPES[kind]}) AS {quote_name(column)}" for column, kind in source.columns.items()
+            ]
+    chosen = ", ".join(["*" if with_places else "* EXCLUDE (file, file_row_number)", *nulls])
+    return f"SELECT {chosen} FROM ({build_view_sql(files, thresholds, with_places=True)}) {' '.join(joins)}"
 
 
-def beside_sql(files: AuditFiles, source: ColumnSource) -> str:
-    """The columns of a source, each row with its place in the audit; empty where it has none of these shards."""
-    there = [(place, source.files[get_shard_name(file)]) for place, file in enumerate(files.all) if get_shard_name(file) in source.files]
-    if not there:
+def build_extra_columns_sql(files: AuditFiles, source: ColumnSource) -> str:
+    """Build the SQL of a source's columns with the places of their rows; empty if it has none of these shards."""
+    shard_files = [
+        (place, source.files[get_shard_name(file)])
+        for place, file in enumerate(files.all)
+        if get_shard_name(file) in source.files
+    ]
+    if not shard_files:
         return ""
-    places = [place for place, _ in there]
-    file = "file_index" if places == list(range(len(places))) else f"{literal(places)}[file_index + 1]"
-    columns = ", ".join(name(column) for column in source.columns)
-    paths = literal([path for _, path in there])
+    places = [place for place, _ in shard_files]
+    file = "file_index" if places == list(range(len(places))) else f"{quote_literal(places)}[file_index + 1]"
+    columns = ", ".join(quote_name(column) for column in source.columns)
+    paths = quote_literal([path for _, path in shard_files])
     return f"SELECT CAST({file} AS BIGINT) AS file, file_row_number, {columns} FROM read_parquet({paths})"
 
 
 MOST_ROWS = 20_000_000
 IN_MEMORY = "in_memory"  # the view
-_KEPT = [column for column in COLUMNS.values() if column.in_memory]
-WORDS = tuple(column.name for column in _KEPT if column.type == "string" and not column.unique)  # as ENUMs
-TEXTS = tuple(column.name for column in _KEPT if column.type == "string" and column.unique)  # where they fit
-NUMBERS = (*(column.name for column in _KEPT if column.type != "string"), "uid_order")
-REMEMBERED = 6  # conditions; as many that were forgotten last may still be in use
+IN_MEMORY_COLUMNS = [column for column in COLUMNS.values() if column.in_memory]
+WORDS = tuple(
+    column.name for column in IN_MEMORY_COLUMNS if column.type == "string" and not column.unique
+)  # stored as ENUMs
+TEXTS = tuple(
+    column.name for column in IN_MEMORY_COLUMNS if column.type == "string" and column.unique
+)  # loaded if they fit
+NUMBERS = (*(column.name for column in IN_MEMORY_COLUMNS if column.type != "string"), "uid_order")
+REMEMBERED = 6  # conditions; as many recently dropped ones may still be in use
 
 T = TypeVar("T")
 
 
-class Cached(Generic[T]):
-    """An answer that is computed once, by whoever asks first; others wait for it. One that fails is asked for again."""
+class CachedAnswer(Generic[T]):
+    """An answer that the first caller computes while others wait. If that fails, the next caller tries again."""
 
     def __init__(self) -> None:
-        self.answers: list[T] = []  # one, when it is known
+        self.answers: list[T] = []  # one answer, once it is computed
         self._lock = threading.Lock()
 
     def get(self, compute: Callable[[], T]) -> T:
@@ -138,70 +160,70 @@ class Cached(Generic[T]):
             return self.answers[0]
 
 
-class InMemory:
-    """Tables in the sandbox of an audit that hold some of its columns, each row with its place."""
+class MemoryColumns:
+    """Tables in the sandbox of an audit that hold the columns used most, each row with its place."""
 
     def __init__(
         self,
         sandbox: Sandbox,
-        located: str,  # SQL of all rows with their places
+        row_sql: str,  # of all rows with their places
         thresholds: Mapping[str, Threshold],
         columns: Sequence[str],
         *,
         texts: bool,
-        extra: Sequence[str] = (),  # numbers of others
+        extra: Sequence[str] = (),  # joined and applied columns of numbers
     ) -> None:
-        self.sandbox, self.located = sandbox, located
+        self.sandbox, self.row_sql = sandbox, row_sql
         self.plain = (*NUMBERS, *TEXTS, *extra) if texts else (*NUMBERS, *extra)
-        kept = {column.lower() for column in (*WORDS, *self.plain, *flag_sql({}))}
-        absent = {column.lower() for column in columns} - kept | {"columns"}
+        names = {column.lower() for column in (*WORDS, *self.plain, *build_flag_sql({}))}
+        absent = {column.lower() for column in columns} - names | {"columns"}
         self.absent = {column for column in absent if re.fullmatch(r"\w+", column)}
-        self.absent_odd = absent - self.absent  # names that are not words
+        self.absent_odd = absent - self.absent  # names that are not single words
         self._lock = threading.Lock()
-        self._known: OrderedDict[str, Cached[str]] = OrderedDict()  # condition: table of the places that meet it
-        self._forgotten: deque[Cached[str]] = deque()
+        self._known: OrderedDict[str, CachedAnswer[str]] = OrderedDict()  # condition: table of the places that meet it
+        self._forgotten: deque[CachedAnswer[str]] = deque()
         self._numbers = itertools.count(1)
-        self._read(flag_columns(thresholds))
+        self._read(build_flag_columns(thresholds))
 
     def _read(self, flags: str) -> None:
         define = self.sandbox.define
         distinct = ", ".join(f"list(DISTINCT {word}) AS {word}" for word in WORDS)
-        known = self.sandbox.rows(f"SELECT {distinct} FROM measured")[0]
+        distinct_values = self.sandbox.rows(f"SELECT {distinct} FROM measured")[0]
         for word in WORDS:
-            values = sorted(set(known[word] or ()) - {None} | {""})  # an ENUM of nothing is an error
-            define(f"CREATE OR REPLACE TYPE {word}_word AS ENUM ({', '.join(map(literal, values))})")
+            values = sorted(set(distinct_values[word] or ()) - {None} | {""})  # an empty ENUM is an error
+            define(f"CREATE OR REPLACE TYPE {word}_word AS ENUM ({', '.join(map(quote_literal, values))})")
         columns = [
             *(f"CAST({word} AS {word}_word) AS {word}" for word in WORDS),
-            *map(name, self.plain),
-            *place_columns(),
+            *map(quote_name, self.plain),
+            *list_place_columns(),
         ]
-        chosen = f"SELECT {', '.join(columns)} FROM ({self.located})"
+        chosen = f"SELECT {', '.join(columns)} FROM ({self.row_sql})"
         define(f"CREATE TABLE in_memory_columns AS {chosen}", patient=True)
         define(f"CREATE VIEW {IN_MEMORY} AS SELECT *, {flags} FROM in_memory_columns")
 
     def covers(self, *sql: str) -> bool:
-        """Are all columns that are named in memory? A word that only looks like another column costs time, no more."""
+        """Whether all columns that `sql` names are in memory. A false negative only costs time."""
         text = " ".join(sql).lower()
         return not self.absent & set(re.findall(r"\w+", text)) and not any(odd in text for odd in self.absent_odd)
 
     def reads_text(self, condition: str) -> bool:
-        """Does it look at text, in memory or not?"""
+        """Whether a condition reads text, in memory or not."""
         return not self.covers(condition) or bool(set(TEXTS) & set(re.findall(r"\w+", condition.lower())))
 
     def places(self, condition: str) -> str:
-        """The table of the places of all rows that meet a condition on any column."""
+        """Return the table with the places of all rows that meet a condition on any column."""
         with self._lock:
             if condition not in self._known:
-                self._known[condition] = Cached()
+                self._known[condition] = CachedAnswer()
                 self._forget()
             self._known.move_to_end(condition)
-            found = self._known[condition]
-        return found.get(lambda: self._find(condition))
+            answer = self._known[condition]
+        return answer.get(lambda: self._find(condition))
 
     def _find(self, condition: str) -> str:
         table = f"places_{next(self._numbers)}"
-        source = IN_MEMORY if self.covers(condition) else f"({self.located})"
-        chosen = f"SELECT {', '.join(place_columns())} FROM {source} AS samples WHERE {condition}"
+        source = IN_MEMORY if self.covers(condition) else f"({self.row_sql})"
+        chosen = f"SELECT {', '.join(list_place_columns())} FROM {source} AS samples WHERE {condition}"
         self.sandbox.define(f"CREATE TABLE {table} AS {chosen}")
         return table
 
@@ -213,12 +235,12 @@ class InMemory:
                 self.sandbox.define(f"DROP TABLE {table}")
 
 
-def place_columns() -> list[str]:
+def list_place_columns() -> list[str]:
     return [f"CAST({column} AS INTEGER) AS {column}" for column in ("file", "file_row_number")]
 
 
 # Identifies a row in every view of an audit: no two rows of a shard have the same uid and caption index.
-ROW_HASH = "hash(CAST(shard AS VARCHAR), uid_order, CAST(coalesce(caption_index, 0) AS INTEGER))"
+ROW_HASH = "hash(shard, uid, CAST(coalesce(caption_index, 0) AS INTEGER))"
 TABLE_NAME = re.compile(r"\bmatching_rows_[0-9a-f]{16}\b")
 MOST_TABLES = 16
 
@@ -232,7 +254,13 @@ class StoredCondition:
 
 
 class MatchingRows:
-    """The tables of one audit. `evaluate` runs a checked query in a SQL process, `version` is that of the reviews."""
+    """Conditions that are too general to run beside the auditor's own SQL, evaluated by a SQL process.
+
+    The rows that meet such a condition become a table of row hashes in the sandbox, and the condition becomes
+    `row hash IN table`, which can stand in any SQL over the samples. A table is made again if it was dropped to save
+    memory, or if the condition reads reviews and those have changed. `evaluate` runs a checked query in a SQL process,
+    `version` returns the version of the reviews.
+    """
 
     def __init__(self, sandbox: Sandbox, evaluate: Callable[[str], pa.Table], version: Callable[[], str]) -> None:
         self._sandbox, self._evaluate, self._version = sandbox, evaluate, version
@@ -255,13 +283,17 @@ class MatchingRows:
             version = self._version() if condition.reads_reviews else ""
             with self._lock:
                 if self._tables.get(table) != version:
-                    row_hash = ROW_HASH.replace("uid_order", UID_ORDER)
-                    rows = self._evaluate(f"SELECT {row_hash} AS row_hash FROM samples WHERE {condition.sql}")
+                    rows = self._evaluate(f"SELECT {ROW_HASH} AS row_hash FROM samples WHERE {condition.sql}")
                     self._sandbox.load_table(table, rows)
                     self._tables[table] = version
                 self._tables.move_to_end(table)
                 if len(self._tables) > MOST_TABLES:
                     self._sandbox.define(f"DROP TABLE {self._tables.popitem(last=False)[0]}")
+
+    def reads_reviews(self, sql: str) -> bool:
+        """Whether `sql` names the table of a condition that reads reviews."""
+        tables = set(TABLE_NAME.findall(sql)) & self._conditions.keys()
+        return any(self._conditions[table].reads_reviews for table in tables)
 
     def copy_tables(self, sql: str, sandbox: Sandbox) -> None:
         """Copy the tables that `sql` names into another sandbox."""

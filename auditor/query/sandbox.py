@@ -37,11 +37,11 @@ class Limits:
 
     def __post_init__(self) -> None:
         if self.seconds is not None and not 0 < self.seconds <= threading.TIMEOUT_MAX:
-            raise QueryError(f"a query cannot be given {self.seconds:g} s; the time limit is a number above 0")
+            raise QueryError(f"the time limit of a query must be above 0, not {self.seconds:g} s")
 
 
-def literal(value: Any) -> str:
-    """A Python value as SQL text."""
+def quote_literal(value: Any) -> str:
+    """Return a Python value as SQL."""
     if value is None:
         return "NULL"
     if isinstance(value, bool):
@@ -49,12 +49,12 @@ def literal(value: Any) -> str:
     if isinstance(value, int | float):
         return f"CAST('{value}' AS DOUBLE)" if isinstance(value, float) else str(value)
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(literal(item) for item in value) + "]"
+        return "[" + ", ".join(quote_literal(item) for item in value) + "]"
     return "'" + str(value).replace("'", "''") + "'"
 
 
-def name(column: str) -> str:
-    """A column name as SQL text."""
+def quote_name(column: str) -> str:
+    """Return a column name as SQL, in double quotes."""
     return '"' + column.replace('"', '""') + '"'
 
 
@@ -70,20 +70,20 @@ def is_utf8(text: str) -> bool:
 
 
 class Sandbox:
-    """A locked DuckDB over the files in `readable`; `writable` are the only paths a COPY of ours may write."""
+    """A locked DuckDB over the files in `readable`; a COPY can write only to the paths in `writable`."""
 
     def __init__(
         self,
         readable: Sequence[str],
         limits: Limits = Limits(),  # noqa: B008 (frozen)
-        filesystems: Sequence[Any] = (),  # of fsspec, for remote files
+        filesystems: Sequence[Any] = (),  # fsspec filesystems of remote files
         writable: Sequence[str] = (),
     ) -> None:
         if odd := next((path for path in (*readable, *writable) if not is_utf8(path)), None):
             raise QueryError(f"{odd} cannot be opened: its name is not in UTF-8; rename it")
         self.limits = limits
-        self._running: set[duckdb.DuckDBPyConnection] = set()  # questions
-        self._last, self.stopped = time.monotonic(), False  # when one began or ended; whether there will be no more
+        self._running: set[duckdb.DuckDBPyConnection] = set()  # sessions
+        self._last, self.stopped = time.monotonic(), False  # time of the last start or end of a query
         self._connection = duckdb.connect(":memory:")
         for filesystem in filesystems:
             self._connection.register_filesystem(filesystem)
@@ -102,7 +102,7 @@ class Sandbox:
         settings["lock_configuration"] = True
         try:
             for setting, value in settings.items():
-                self._connection.execute(f"SET {setting} = {literal(value)}")
+                self._connection.execute(f"SET {setting} = {quote_literal(value)}")
         except duckdb.OutOfMemoryException:
             raise QueryError(f"needs more than {limits.memory} of memory, the limit of a query") from None
         except duckdb.Error as error:
@@ -113,13 +113,13 @@ class Sandbox:
         self._connection.close()
 
     def stop(self) -> None:
-        """Interrupt what runs; whoever waits for quiet waits no longer."""
+        """Interrupt running queries and end `wait_until_quiet`."""
         self.stopped = True
         for session in list(self._running):
             session.interrupt()
 
     def wait_until_quiet(self, seconds: float) -> bool:
-        """Until nobody has asked anything for so long; False where it was stopped in the meantime."""
+        """Wait until no query has run for `seconds`; return False if the sandbox was stopped meanwhile."""
         while not self.stopped:
             if not self._running and time.monotonic() - self._last >= seconds:
                 return True
@@ -127,7 +127,7 @@ class Sandbox:
         return False
 
     def define(self, statement: str, *, patient: bool = False) -> None:
-        """Run a statement of ours that makes a view or table; `patient` takes as long as it takes."""
+        """Run a statement that creates a view or table; `patient` means without a time limit."""
         with self._session(patient) as session:
             session.execute(statement).fetchall()
 
@@ -139,13 +139,13 @@ class Sandbox:
             session.unregister("arrow_rows")
 
     def run(self, sql: str) -> pa.Table:
-        """The result of a query of ours."""
+        """Run a query of the auditor's own."""
         with self._session() as session:
             return session.sql(sql).to_arrow_table()
 
     def memory_limit(self) -> int:
-        """In bytes, as DuckDB has understood it."""
-        number, unit = str(self.rows("SELECT current_setting('memory_limit') AS most")[0]["most"]).split()
+        """Return the memory limit in bytes, as DuckDB parsed it."""
+        number, unit = str(self.rows("SELECT current_setting('memory_limit') AS size")[0]["size"]).split()
         return int(float(number) * UNITS[unit])
 
     def run_bounded(self, sql: str, parameters: Parameters = None) -> pa.Table:
@@ -165,20 +165,20 @@ class Sandbox:
         result: list[dict[str, Any]] = self.run(sql).to_pylist()
         return result
 
-    def rows_of(self, statement: str) -> int:
-        """Run a COPY of ours; returns how many rows it wrote."""
+    def run_copy(self, statement: str) -> int:
+        """Run a COPY statement and return the number of rows that it wrote."""
         with self._session() as session:
             answer = session.execute(statement).fetchall()
             return int(answer[0][0])
 
     def stream(self, sql: str, batch: int = 100_000) -> Iterator[pa.RecordBatch]:
-        """The result in batches; the time limit is for the whole."""
+        """Yield the result in batches; the time limit applies to the whole."""
         with self._session() as session:
             yield from session.sql(sql).to_arrow_reader(batch)
 
     @contextmanager
     def _session(self, patient: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A connection of its own (threads of a dashboard share the database) that is interrupted when time is up."""
+        """Open a connection, because threads share the database; it is interrupted at the time limit."""
         session = self._connection.cursor()
         self._running.add(session)
         self._last = time.monotonic()

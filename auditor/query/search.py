@@ -1,9 +1,10 @@
-"""Search an audit: by a text, by a picture, or by one of its own rows; over its media or its captions.
+"""Search an audit by a text, an image or one of its own rows; over its media or its captions.
 
     search(database, "a dog on a beach", n=20)
     search(database, like="000000123", over="captions", where="kind = 'video'")
 
-Exact: every stored vector is compared. A video is compared by the vector of the whole clip.
+The search is exact: it compares every stored vector. A video is represented by the vector of the whole clip.
+`weigh_words` measures how each word of a caption affects its similarity to the medium.
 """
 
 from collections.abc import Sequence
@@ -16,13 +17,13 @@ import numpy as np
 from auditor.audit_folder.audit_files import get_shard_name
 from auditor.query.database import AuditDatabase
 from auditor.query.explain import find_row, load_pair
-from auditor.query.search_index import SIDES, Bools, Floats, Ints, Nearest, Vectors, nearest, open_vectors
+from auditor.query.search_index import SIDES, Bools, Floats, Ints, Nearest, VectorIndex, find_nearest, open_vectors
 from auditor.workers.encoder_client import EncoderClient, SearchError
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A row that is near, and how near."""
+class SearchHit:
+    """A row, and its similarity to the query."""
 
     uid: str
     key: str
@@ -42,43 +43,43 @@ def search(
     text: str | None = None,
     *,
     like: str | None = None,
-    caption_index: int | None = None,  # which caption of `like`
+    caption_index: int | None = None,  # of `like`
     image: str | Path | None = None,
     over: str = "media",
     where: str | None = None,
     n: int = 20,
-) -> list[Found]:
-    """The n nearest rows, best first; of a medium with several captions the first that meets `where`."""
-    check(text, like, image, over, n)
-    vectors = vectors_of(database, over)
-    allowed, rows = allowed_places(database, vectors, over, where)
+) -> list[SearchHit]:
+    """Return the n nearest rows, best first; for a medium with several captions, the first one that meets `where`."""
+    check_search(text, like, image, over, n)
+    vectors = open_cached_index(database, over)
+    allowed, rows = find_allowed_places(database, vectors, over, where)
     if like is not None:
-        place = place_of(database, vectors, over, like, caption_index)
+        place = find_row_place(database, vectors, over, like, caption_index)
         query = np.asarray(vectors.matrix[place], np.float32)
         allowed = np.ones(len(vectors), bool) if allowed is None else allowed
-        allowed[place] = False  # itself is no answer
+        allowed[place] = False  # the row itself is not a result
     else:
-        query = encoded(database, text, image)
-    found = nearest(vectors.matrix, query, n, allowed)
-    return name_found(database, vectors, found, rows)
+        query = encode_query(database, text, image)
+    nearest = find_nearest(vectors.matrix, query, n, allowed)
+    return read_hits(database, vectors, nearest, rows)
 
 
-def check(text: str | None, like: str | None, image: str | Path | None, over: str, n: int) -> None:
-    """Refuse a search that asks for nothing, or for two things at once."""
-    if sum(given is not None for given in (text, like, image)) != 1 or (text is not None and not text.strip()):
-        raise SearchError("search by one of: a text, a key (like), a picture (image)")
+def check_search(text: str | None, like: str | None, image: str | Path | None, over: str, n: int) -> None:
+    """Refuse a search without exactly one query, or with a wrong argument."""
+    if sum(query is not None for query in (text, like, image)) != 1 or (text is not None and not text.strip()):
+        raise SearchError("search by one of: a text, a key (like), an image")
     if over not in SIDES:
-        raise SearchError(f"there is nothing called {over!r} to search: it is {' or '.join(SIDES)}")
+        raise SearchError(f"over must be {' or '.join(SIDES)}, not {over!r}")
     if n < 1:
-        raise SearchError(f"n is the number of rows to find, at least 1, not {n}")
+        raise SearchError(f"n must be at least 1, not {n}")
 
 
-def vectors_of(database: AuditDatabase, over: str) -> Vectors:
-    """Opened once: the file is mapped, so this holds nothing in memory."""
+def open_cached_index(database: AuditDatabase, over: str) -> VectorIndex:
+    """Return the vectors of one side, opened once: the file is mapped and takes no memory."""
     return database.cached(f"vectors of {over}", lambda: open_vectors(database.files.folder, SIDES[over]))
 
 
-def encoded(database: AuditDatabase, text: str | None, image: str | Path | None) -> Floats:
+def encode_query(database: AuditDatabase, text: str | None, image: str | Path | None) -> Floats:
     client = get_encoder_client(database)
     if text is not None:
         return np.asarray(client.encode_texts([text])[0], np.float32)
@@ -89,96 +90,103 @@ def encoded(database: AuditDatabase, text: str | None, image: str | Path | None)
 
 
 def get_encoder_client(database: AuditDatabase) -> EncoderClient:
-    """The audit's model, in a process that starts with the first question."""
+    """Return the client of the audit's model, whose process starts with the first request."""
     model = database.manifest.get("model") or {}
     if not model.get("spec"):
-        raise SearchError(f"{database.path} does not say which model made it; search it by example (--like KEY)")
+        raise SearchError(f"{database.path} does not name the model that made it; search by example (--like KEY)")
     return database.cached(
         "encoder client", lambda: EncoderClient(str(model["spec"]), str(model.get("fingerprint") or ""))
     )
 
 
-def place_of(database: AuditDatabase, vectors: Vectors, over: str, key: str, caption_index: int | None) -> int:
-    """Where the vector of a row stands."""
+def find_row_place(
+    database: AuditDatabase, vectors: VectorIndex, over: str, key: str, caption_index: int | None
+) -> int:
+    """Return the place of a row's vector in the index."""
     row = find_row(database, key, caption_index)
     if row["status"] != "ok":
-        raise SearchError(f"{key} could not be encoded ({row['status']}), so nothing can be like it")
+        raise SearchError(f"{key} was not encoded ({row['status']}), so there is nothing to compare with")
+    view = database.view(database.files.shard(row["shard"]), with_places=True)
     number = database.rows(
-        f"SELECT file_row_number AS number FROM ({database.view(database.files.shard(row['shard']), located=True)}) "
+        f"SELECT file_row_number AS number FROM ({view}) "
         f"WHERE uid = '{row['uid']}' AND caption_index = {int(row['caption_index'])} AND status = 'ok' LIMIT 1"
     )[0]["number"]
     places = np.flatnonzero(vectors.shard == vectors.shards.index(row["shard"]))
-    return int(places[np.searchsorted(vectors.row[places], number, "right") - 1])  # a medium stands in its first row
+    return int(
+        places[np.searchsorted(vectors.row[places], number, "right") - 1]
+    )  # a medium has the number of its first row
 
 
-def allowed_places(
-    database: AuditDatabase, vectors: Vectors, over: str, where: str | None
+def find_allowed_places(
+    database: AuditDatabase, vectors: VectorIndex, over: str, where: str | None
 ) -> tuple[Bools | None, Ints | None]:
-    """Which vectors a condition admits, and for each the row of its shard that meets it."""
+    """Return which vectors a condition allows, and for each vector the row of its shard that meets the condition."""
     if where is None or not where.strip():
         return None, None
     condition = database.where(where)
-    located = f"({database.view(located=True, extended=database.extends(condition))})"
-    if "review" in condition.lower():
-        located = f"(SELECT * FROM {located} LEFT JOIN verdicts USING (uid, caption_index))"
+    source = f"({database.view(with_places=True, extended=database.reads_extra_columns(condition))})"
+    if database.names_review(condition):
+        source = f"(SELECT * FROM {source} LEFT JOIN verdicts USING (uid, caption_index))"
     table = database.run(
-        f"SELECT file, file_row_number AS number FROM {located} AS samples WHERE status = 'ok' AND {condition}"
+        f"SELECT file, file_row_number AS number FROM {source} AS samples WHERE status = 'ok' AND {condition}"
     )
     numbers = {shard: number for number, shard in enumerate(vectors.shards)}
-    shard = np.array([numbers.get(get_shard_name(file), -1) for file in database.files.all], np.int64)[table["file"].to_numpy()]
-    return meeting(vectors, shard, table["number"].to_numpy().astype(np.int64), exact=over == "captions")
+    shard = np.array([numbers.get(get_shard_name(file), -1) for file in database.files.all], np.int64)[
+        table["file"].to_numpy()
+    ]
+    return match_places(vectors, shard, table["number"].to_numpy().astype(np.int64), exact=over == "captions")
 
 
-def meeting(vectors: Vectors, shard: Ints, number: Ints, *, exact: bool) -> tuple[Bools, Ints]:
-    """Places of rows among the vectors: their own, or for media that of the last first caption before them."""
-    order = np.lexsort((number, shard))[::-1]  # the first row of a medium is written last, and stays
-    have = (vectors.shard.astype(np.int64) << 32) + vectors.row
-    want = (shard[order] << 32) + number[order]
-    place = np.searchsorted(have, want, "right") - 1
-    there = (place >= 0) & (shard[order] >= 0)
-    there &= have[place] == want if exact else (have[place] >> 32) == shard[order]
+def match_places(vectors: VectorIndex, shard: Ints, number: Ints, *, exact: bool) -> tuple[Bools, Ints]:
+    """Match rows with vectors: with their own, or for media with that of the first caption before them."""
+    order = np.lexsort((number, shard))[::-1]  # reversed, so that the first row of a medium overwrites the others
+    stored_rows = (vectors.shard.astype(np.int64) << 32) + vectors.row
+    matching_rows = (shard[order] << 32) + number[order]
+    place = np.searchsorted(stored_rows, matching_rows, "right") - 1
+    is_match = (place >= 0) & (shard[order] >= 0)
+    is_match &= stored_rows[place] == matching_rows if exact else (stored_rows[place] >> 32) == shard[order]
     allowed = np.zeros(len(vectors), bool)
     rows = vectors.row.astype(np.int64)
-    allowed[place[there]] = True
-    rows[place[there]] = number[order][there]
+    allowed[place[is_match]] = True
+    rows[place[is_match]] = number[order][is_match]
     return allowed, rows
 
 
-def name_found(database: AuditDatabase, vectors: Vectors, found: Nearest, rows: Ints | None) -> list[Found]:
-    """The rows at the places, in their order."""
-    if not len(found):
+def read_hits(database: AuditDatabase, vectors: VectorIndex, nearest: Nearest, rows: Ints | None) -> list[SearchHit]:
+    """Read the rows of the nearest vectors, in their order."""
+    if not len(nearest):
         return []
     files = {get_shard_name(file): number for number, file in enumerate(database.files.all)}
     row_of = vectors.row if rows is None else rows
-    places = [(files[vectors.shards[vectors.shard[place]]], int(row_of[place])) for place in found.place]
+    places = [(files[vectors.shards[vectors.shard[place]]], int(row_of[place])) for place in nearest.place]
     numbers = sorted({file for file, _ in places})
     listed = ", ".join(f"({numbers.index(file)}, {row}, {i})" for i, (file, row) in enumerate(places))
-    named = database.rows(
+    hits = database.rows(
         'SELECT uid, key, caption_index, caption, shard, "start", "end", position '
-        f"FROM ({database.view(database.files.only(numbers), located=True)}) "
+        f"FROM ({database.view(database.files.only(numbers), with_places=True)}) "
         f"JOIN (VALUES {listed}) place(file, file_row_number, position) USING (file, file_row_number) ORDER BY position"
     )
     return [
-        Found(similarity=float(similarity), **{name: value for name, value in row.items() if name != "position"})
-        for row, similarity in zip(named, found.similarity.tolist(), strict=True)
+        SearchHit(similarity=float(similarity), **{name: value for name, value in row.items() if name != "position"})
+        for row, similarity in zip(hits, nearest.similarity.tolist(), strict=True)
     ]
 
 
-MOST = 60  # words that are weighed, from the first
+MOST_WORDS = 60  # words that are weighed, from the start of the caption
 LONGEST_PHRASE = 3  # words
 
 
 @dataclass(frozen=True, slots=True)
 class WordWeight:
-    """A word and what leaving it out gains in similarity: above 0 it speaks against the medium."""
+    """A word, and the gain in similarity without it; above 0, the word contradicts the medium."""
 
     word: str
     gain: float
 
 
 @dataclass(frozen=True, slots=True)
-class Weighed:
-    """A caption word by word, and the phrase without which it would fit best."""
+class WeighedCaption:
+    """The weights of a caption's words, and the phrase whose removal raises the similarity most."""
 
     similarity: float
     words: list[WordWeight]
@@ -186,27 +194,27 @@ class Weighed:
     phrase_gain: float
 
 
-def weigh_words(database: AuditDatabase, row: dict[str, Any]) -> Weighed:
-    """Raises SearchError where the row has no vectors or the model is not at hand."""
+def weigh_words(database: AuditDatabase, row: dict[str, Any]) -> WeighedCaption:
+    """Weigh the words of a caption. Raises SearchError if the row has no vectors or the model is missing."""
     pair = load_pair(database.files.folder, row)
-    words = (row["caption"] or "").split()[:MOST]
+    words = (row["caption"] or "").split()[:MOST_WORDS]
     if pair is None or not words:
-        raise SearchError("there is nothing to weigh: the row has no embedding or no words")
-    spans = phrases(len(words))
-    texts = [" ".join(words), *(without(words, first, last) for first, last in spans)]
+        raise SearchError("the row has no embedding or no words to weigh")
+    spans = list_phrases(len(words))
+    texts = [" ".join(words), *(remove_words(words, first, last) for first, last in spans)]
     similarity = pair.medium.similarity(get_encoder_client(database).encode_texts(texts))[0]
     whole = float(similarity[0])
     gains = {span: float(value) - whole for span, value in zip(spans, similarity[1:].tolist(), strict=True)}
     best = max(gains, key=lambda span: (gains[span], span[0] - span[1]))
     singles = [WordWeight(word, gains.get((place, place + 1), 0.0)) for place, word in enumerate(words)]
-    return Weighed(whole, singles, " ".join(words[best[0] : best[1]]), gains[best])
+    return WeighedCaption(whole, singles, " ".join(words[best[0] : best[1]]), gains[best])
 
 
-def phrases(words: int) -> list[tuple[int, int]]:
-    """All runs of one to three words; never the whole caption, unless it is one word."""
-    spans = [(at, at + size) for size in range(1, LONGEST_PHRASE + 1) for at in range(words - size + 1)]
+def list_phrases(words: int) -> list[tuple[int, int]]:
+    """List all phrases of one to three words; never the whole caption, unless it is one word."""
+    spans = [(first, first + size) for size in range(1, LONGEST_PHRASE + 1) for first in range(words - size + 1)]
     return [span for span in spans if span[1] - span[0] < words] or [(0, 1)]
 
 
-def without(words: Sequence[str], first: int, last: int) -> str:
+def remove_words(words: Sequence[str], first: int, last: int) -> str:
     return " ".join([*words[:first], *words[last:]])

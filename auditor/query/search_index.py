@@ -29,13 +29,13 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 BLOCK = 2048  # vectors converted at once: with width 512 they stay in a core's cache
-CHUNK = 32 * BLOCK  # vectors of which a thread keeps the best
+CHUNK = 32 * BLOCK  # vectors that a thread searches at a time
 THREADS = max(1, min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1))
 
 
 @dataclass(frozen=True, slots=True)
 class Nearest:
-    """Places of vectors and their similarity to the query, best first; equal ones in the order they are stored."""
+    """Places of vectors and their similarity to the query, best first; ties in stored order."""
 
     place: Ints
     similarity: Floats
@@ -44,36 +44,38 @@ class Nearest:
         return len(self.place)
 
 
-def nearest(vectors: Halves, query: Floats, n: int, allowed: Bools | None = None, threads: int = THREADS) -> Nearest:
-    """The n vectors with the largest inner product; `allowed` leaves out all others."""
+def find_nearest(
+    vectors: Halves, query: Floats, n: int, allowed: Bools | None = None, threads: int = THREADS
+) -> Nearest:
+    """Return the n vectors with the largest inner product, among the `allowed` ones."""
 
     def best_of(start: int) -> Nearest:
         mask = None if allowed is None else allowed[start : start + CHUNK]
-        return best_of_chunk(vectors[start : start + CHUNK], query, n, mask, start)
+        return find_best_of_chunk(vectors[start : start + CHUNK], query, n, mask, start)
 
     with ThreadPoolExecutor(threads) as pool:
-        return merged(pool.map(best_of, range(0, len(vectors), CHUNK)), n)
+        return merge_nearest(pool.map(best_of, range(0, len(vectors), CHUNK)), n)
 
 
-def best_of_chunk(vectors: Halves, query: Floats, n: int, allowed: Bools | None, offset: int) -> Nearest:
+def find_best_of_chunk(vectors: Halves, query: Floats, n: int, allowed: Bools | None, offset: int) -> Nearest:
     similarity = np.empty(len(vectors), np.float32)
     block = np.empty((min(BLOCK, len(vectors)), vectors.shape[1]), np.float32)
     for start in range(0, len(vectors), BLOCK):
         part = vectors[start : start + BLOCK]
         held = block[: len(part)]
         np.copyto(held, part)
-        # not matmul: BLAS would start threads of its own in each of ours, and take three times as long
+        # not matmul: BLAS would start more threads in each thread, and take three times as long
         np.einsum("nd,d->n", held, query, out=similarity[start : start + len(part)])
     if allowed is not None:
         similarity[~allowed] = -np.inf
-    return best(np.arange(offset, offset + len(vectors)), similarity, n)
+    return select_best(np.arange(offset, offset + len(vectors)), similarity, n)
 
 
-def best(place: Ints, similarity: Floats, n: int) -> Nearest:
-    """The n largest, best first; -inf is no candidate, and ties go to the smaller place."""
+def select_best(place: Ints, similarity: Floats, n: int) -> Nearest:
+    """Return the n largest, best first; -inf is excluded, and ties go to the smaller place."""
     if n < len(similarity):
-        least = np.partition(similarity, len(similarity) - n)[len(similarity) - n]
-        chosen = np.flatnonzero(similarity >= least)  # ties at the end are settled below
+        threshold = np.partition(similarity, len(similarity) - n)[len(similarity) - n]
+        chosen = np.flatnonzero(similarity >= threshold)  # the sort below resolves ties
     else:
         chosen = np.arange(len(similarity))
     chosen = chosen[np.isfinite(similarity[chosen])]
@@ -81,12 +83,12 @@ def best(place: Ints, similarity: Floats, n: int) -> Nearest:
     return Nearest(place[order], similarity[order])
 
 
-def merged(parts: Iterable[Nearest], n: int) -> Nearest:
-    found = Nearest(np.empty(0, np.int64), np.empty(0, np.float32))
+def merge_nearest(parts: Iterable[Nearest], n: int) -> Nearest:
+    nearest = Nearest(np.empty(0, np.int64), np.empty(0, np.float32))
     for part in parts:
-        places = np.concatenate([found.place, part.place])
-        found = best(places, np.concatenate([found.similarity, part.similarity]), n)
-    return found
+        places = np.concatenate([nearest.place, part.place])
+        nearest = select_best(places, np.concatenate([nearest.similarity, part.similarity]), n)
+    return nearest
 
 
 Side = Literal["visual", "text"]
@@ -95,67 +97,67 @@ BATCH = 4096  # rows
 
 
 @dataclass(frozen=True)
-class Vectors:
-    """All vectors of one side, and where each stands: the number of its shard, and its row there."""
+class VectorIndex:
+    """All vectors of one side, each with the number of its shard and its row in that shard."""
 
-    matrix: Halves  # (N, D), mapped
+    matrix: Halves  # (N, D), memory-mapped
     shard: npt.NDArray[np.int32]  # (N,)
-    row: npt.NDArray[np.int32]  # (N,) of the first caption, for media
+    row: npt.NDArray[np.int32]  # (N,); for media, the row of the first caption
     shards: tuple[str, ...]
 
     def __len__(self) -> int:
         return len(self.row)
 
 
-def open_vectors(folder: Folder, side: Side) -> Vectors:
-    """The flat file of a side; made first where it is not there or is of other embeddings."""
+def open_vectors(folder: Folder, side: Side) -> VectorIndex:
+    """Open the flat file of a side; build it first if it is missing or the embeddings have changed."""
     shards = find_swept_shards(folder)
     if not shards:
-        raise SearchError(f"{folder.url} keeps no embeddings, so it cannot be searched")
-    mark = mark_of(folder, shards)
+        raise SearchError(f"{folder.url} has no embeddings, so it cannot be searched")
+    mark = compute_index_fingerprint(folder, shards)
     if not folder.local:
-        return build(folder, shards, side, Path(tempfile.mkdtemp(prefix="auditor-search-")), mark)
+        return build_index(folder, shards, side, Path(tempfile.mkdtemp(prefix="auditor-search-")), mark)
     place = Path(folder.path("search"))
-    known = read(place, side, shards, mark)
-    if known is None:
+    index = read_index(place, side, shards, mark)
+    if index is None:
         try:
-            known = build(folder, shards, side, place, mark)
+            index = build_index(folder, shards, side, place, mark)
         except (PermissionError, StorageError):
-            known = build(folder, shards, side, Path(tempfile.mkdtemp(prefix="auditor-search-")), mark)
-    return known
+            index = build_index(folder, shards, side, Path(tempfile.mkdtemp(prefix="auditor-search-")), mark)
+    return index
 
 
-def mark_of(folder: Folder, shards: list[str]) -> str:
-    """Changes when an embeddings file does."""
-    mark = hashlib.blake2b(digest_size=16)
+def compute_index_fingerprint(folder: Folder, shards: list[str]) -> str:
+    """Return a fingerprint that changes with the embeddings files."""
+    digest = hashlib.blake2b(digest_size=16)
     for shard in shards:
-        mark.update(shard.encode())
+        digest.update(shard.encode())
         if folder.local:
-            known = os.stat(folder.path(name_embeddings_file(shard)))
-            mark.update(f"{known.st_size} {known.st_mtime_ns}".encode())
-    return mark.hexdigest()
+            status = os.stat(folder.path(name_embeddings_file(shard)))
+            digest.update(f"{status.st_size} {status.st_mtime_ns}".encode())
+    return digest.hexdigest()
 
 
-def read(place: Path, side: Side, shards: list[str], mark: str) -> Vectors | None:
-    """What was made before; None where it is missing or of other embeddings."""
+def read_index(place: Path, side: Side, shards: list[str], mark: str) -> VectorIndex | None:
+    """Open an existing index; None if it is missing or the embeddings have changed."""
     try:
         with np.load(place / f"{side}.npz") as places:
             if str(places["mark"]) != mark:
                 return None
             shard, row, width = places["shard"], places["row"], int(places["width"])
-        return Vectors(mapped(place / f"{side}.f16", len(row), width), shard, row, tuple(shards))
+        return VectorIndex(map_vectors(place / f"{side}.f16", len(row), width), shard, row, tuple(shards))
     except (OSError, ValueError, KeyError):
         return None
 
 
-def mapped(path: Path, rows: int, width: int) -> Halves:
+def map_vectors(path: Path, rows: int, width: int) -> Halves:
     if not rows:
         return np.empty((0, width), np.float16)
     return np.memmap(path, np.float16, "r", shape=(rows, width))
 
 
-def build(folder: Folder, shards: list[str], side: Side, place: Path, mark: str) -> Vectors:
-    """Copy the vectors out of Parquet, a batch at a time; the places, written last, are the mark of a whole file."""
+def build_index(folder: Folder, shards: list[str], side: Side, place: Path, mark: str) -> VectorIndex:
+    """Copy the vectors from Parquet in batches; the .npz file is written last and marks a complete index."""
     place.mkdir(parents=True, exist_ok=True)
     (place / f"{side}.npz").unlink(missing_ok=True)
     numbers: list[npt.NDArray[np.int32]] = []
@@ -164,10 +166,10 @@ def build(folder: Folder, shards: list[str], side: Side, place: Path, mark: str)
     handle, temporary = tempfile.mkstemp(dir=place)
     with os.fdopen(handle, "wb") as file:
         for number, shard in enumerate(shards):
-            for at, found in copy(folder, shard, side, file):
-                width = found
-                rows.append(at)
-                numbers.append(np.full(len(at), number, np.int32))
+            for row_numbers, vector_width in copy_vectors(folder, shard, side, file):
+                width = vector_width
+                rows.append(row_numbers)
+                numbers.append(np.full(len(row_numbers), number, np.int32))
     os.replace(temporary, place / f"{side}.f16")
     shard_of = np.concatenate([np.empty(0, np.int32), *numbers])
     row_of = np.concatenate([np.empty(0, np.int32), *rows])
@@ -175,17 +177,19 @@ def build(folder: Folder, shards: list[str], side: Side, place: Path, mark: str)
     with os.fdopen(handle, "wb") as places:
         np.savez(places, shard=shard_of, row=row_of, width=width, mark=mark)
     os.replace(temporary, place / f"{side}.npz")
-    return Vectors(mapped(place / f"{side}.f16", len(row_of), width), shard_of, row_of, tuple(shards))
+    return VectorIndex(map_vectors(place / f"{side}.f16", len(row_of), width), shard_of, row_of, tuple(shards))
 
 
-def copy(folder: Folder, shard: str, side: Side, file: IO[bytes]) -> Iterator[tuple[npt.NDArray[np.int32], int]]:
-    """Append the vectors of a shard; yields the rows they stand in and their width."""
+def copy_vectors(
+    folder: Folder, shard: str, side: Side, file: IO[bytes]
+) -> Iterator[tuple[npt.NDArray[np.int32], int]]:
+    """Append the vectors of a shard to a file; yield their row numbers and their width."""
     with folder.open_table(name_embeddings_file(shard)) as opened:
         start = 0
         for batch in opened.iter_batches(BATCH, columns=[side]):
             column: Any = batch.column(0)
-            there = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
-            values = column.flatten().to_numpy(zero_copy_only=False)  # of rows that have a vector only
+            valid_rows = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+            values = column.flatten().to_numpy(zero_copy_only=False)  # only of rows that have a vector
             file.write(np.ascontiguousarray(np.nan_to_num(values)).tobytes())
-            yield (there + start).astype(np.int32), column.type.list_size
+            yield (valid_rows + start).astype(np.int32), column.type.list_size
             start += len(column)

@@ -12,7 +12,7 @@ from typing import Any
 
 import duckdb
 
-from auditor.query.sandbox import QueryError, Sandbox, format_duckdb_error, is_utf8, literal
+from auditor.query.sandbox import QueryError, Sandbox, format_duckdb_error, is_utf8, quote_literal
 
 TABLES = frozenset({"samples", "reviews"})
 TABLE_FUNCTIONS = frozenset(["range", "generate_series", "unnest", "json_each", "json_tree", "repeat", "repeat_row"])
@@ -108,7 +108,7 @@ def parse_select(sandbox: Sandbox, sql: str) -> Node:
         raise QueryError("a query must be text in UTF-8")
     try:
         duckdb.extract_statements(sql)  # its error message is better than that of json_serialize_sql
-        tree: Node = json.loads(sandbox.rows(f"SELECT json_serialize_sql({literal(sql)}) AS tree")[0]["tree"])
+        tree: Node = json.loads(sandbox.rows(f"SELECT json_serialize_sql({quote_literal(sql)}) AS tree")[0]["tree"])
     except RecursionError:
         raise QueryError("is nested too deeply") from None
     except (UnicodeError, duckdb.Error) as error:

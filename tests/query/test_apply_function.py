@@ -9,10 +9,10 @@ import pytest
 
 from auditor.audit import Audit
 from auditor.errors import AuditorError
-from auditor.query.apply_function import make_work
+from auditor.query.apply_function import make_apply_task
 from auditor.run.audit_config import AuditConfig
 from auditor.run.run_audit import run_audit
-from tests.support.stored import pairs, uids, unit, write_datacomp
+from tests.support.stored import make_pairs, make_uids, normalize_rows, write_datacomp
 from tests.support.synthetic import write_corpus_audit
 
 
@@ -79,8 +79,10 @@ def test_embeddings_are_those_that_were_stored(tmp_path: Path) -> None:
         opened.apply(first, columns=["uid", "visual", "text"], batch_size=50)
         rows = {row["uid"]: row for row in opened.sql("SELECT uid, v, t, of FROM samples").to_pylist()}
     for part in (0, 1):
-        visual, text = pairs(200, seed=part)
-        for uid, v, t in zip(uids(200, part), unit(visual)[:, 0], unit(text)[:, 1], strict=True):
+        visual, text = make_pairs(200, seed=part)
+        for uid, v, t in zip(
+            make_uids(200, part), normalize_rows(visual)[:, 0], normalize_rows(text)[:, 1], strict=True
+        ):
             assert rows[uid]["of"] == uid
             assert (rows[uid]["v"], rows[uid]["t"]) == pytest.approx((v, t), abs=2e-3)
 
@@ -103,8 +105,8 @@ def test_what_was_done_is_not_done_again_unless_the_function_changes(audit: Path
         assert opened.count("failing = 1") == opened.count("status = 'ok'")
         with pytest.raises(AuditorError, match="--force replaces"):
             opened.apply(failing, columns=["caption"])
-    assert make_work(failing, ["caption"]).mark != make_work(failing, ["key"]).mark
-    assert make_work(failing, ["caption"]).mark != make_work(shouting, ["caption"], name="failing").mark
+    assert make_apply_task(failing, ["caption"]).mark != make_apply_task(failing, ["key"]).mark
+    assert make_apply_task(failing, ["caption"]).mark != make_apply_task(shouting, ["caption"], name="failing").mark
 
 
 def test_types_agree_over_shards(audit: Path) -> None:

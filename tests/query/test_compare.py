@@ -13,7 +13,7 @@ from scipy.stats import spearmanr
 
 from auditor.audit import Audit
 from auditor.cli import run_command_line
-from auditor.query.compare import compare, spearman
+from auditor.query.compare import compare_audits, compute_spearman
 from auditor.query.database import AuditDatabase
 from tests.support.synthetic import write_audit
 
@@ -39,12 +39,12 @@ def test_spearman_is_scipys() -> None:
     random = np.random.default_rng(0)
     x = random.integers(0, 20, 300).astype(np.float32)
     y = x + random.normal(size=300).round(1)
-    assert spearman(x, y) == pytest.approx(spearmanr(x, y).statistic)
-    assert spearman(x, np.ones(300)) is None and spearman(x[:1], y[:1]) is None
+    assert compute_spearman(x, y) == pytest.approx(spearmanr(x, y).statistic)
+    assert compute_spearman(x, np.ones(300)) is None and compute_spearman(x[:1], y[:1]) is None
 
 
 def test_an_audit_and_itself(folder: Path) -> None:
-    found = compare(AuditDatabase(folder), AuditDatabase(folder))
+    found = compare_audits(AuditDatabase(folder), AuditDatabase(folder))
     assert (found.matched, found.only_first, found.only_second) == (1500, 0, 0)
     assert all(value == pytest.approx(1) for value in found.correlation.values())
     assert all(change.newly == change.gone == 0 for change in found.flags)
@@ -61,7 +61,7 @@ def test_planted_changes_are_found(folder: Path, tmp_path: Path) -> None:
     status = table["status"].to_pylist()
     status[int(good[-1]) + 1] = "timeout"
     other = changed(folder, tmp_path / "b", p_mismatch=pa.array(p, mask=np.isnan(p)), status=pa.array(status))
-    found = compare(AuditDatabase(folder), AuditDatabase(other), n=10)
+    found = compare_audits(AuditDatabase(folder), AuditDatabase(other), n=10)
     mismatch = next(change for change in found.flags if change.flag == "mismatch")
     assert (mismatch.newly, mismatch.gone) == (7, 3)
     uids = table["uid"].to_pylist()
@@ -79,7 +79,7 @@ def test_versions_with_other_uids_match_by_place(folder: Path, tmp_path: Path) -
         uids = pa.array([uid[::-1] for uid in table["uid"].to_pylist()])
         pq.write_table(table.set_column(0, "uid", uids), path)
     (tmp_path / "b" / "samples" / "00002.parquet").unlink()
-    found = compare(AuditDatabase(folder), AuditDatabase(tmp_path / "b"))
+    found = compare_audits(AuditDatabase(folder), AuditDatabase(tmp_path / "b"))
     assert found.matched_by == "shard, key and caption"
     assert (found.matched, found.only_first, found.only_second) == (1000, 500, 0)
     assert found.correlation["similarity"] == pytest.approx(1)

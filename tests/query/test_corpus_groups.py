@@ -6,7 +6,7 @@ import pytest
 
 from auditor import Audit
 from auditor.audit_folder.fault_records import Fault, write_faults
-from auditor.query.corpus_groups import BINS, grouping_columns, groups_by, topic_name
+from auditor.query.corpus_groups import BINS, format_topic_name, group_rows, list_grouping_columns
 from tests.support.synthetic import write_audit
 
 
@@ -21,7 +21,7 @@ def test_a_condition_finds_the_rows_of_its_part(audit: Path, by: str, in_memory:
     opened = Audit(audit)
     if in_memory:
         opened.load_into_memory()
-    found = groups_by(opened.database, by)
+    found = group_rows(opened.database, by)
     assert sum(group.rows for group in found.groups) == opened.count() and not found.left_out
     for group in found.groups[:6]:
         assert opened.count(group.where) == group.rows
@@ -38,13 +38,13 @@ def test_a_bad_shard_stands_out_with_its_fault(audit: Path) -> None:
     opened = Audit(audit)
     fault = Fault("shift", "shift", "00002", "a", "b", 1, 500, 1e-9, "captions are one place late")
     write_faults(opened.database.files.folder, [fault])
-    found = {group.name: group for group in groups_by(opened.database, "shard").groups}
+    found = {group.name: group for group in group_rows(opened.database, "shard").groups}
     assert found["00002"].faults == ("captions are one place late",) and not found["00001"].faults
     rates = opened.sql("SELECT shard, avg(p_mismatch) AS p FROM samples GROUP BY shard").to_pylist()
     assert all(found[row["shard"]].mismatched.share == pytest.approx(row["p"], abs=0.03) for row in rates)  # type: ignore[union-attr]
 
 
 def test_columns_without_repetition_part_nothing(audit: Path) -> None:
-    columns = grouping_columns(Audit(audit).database)
+    columns = list_grouping_columns(Audit(audit).database)
     assert columns[:2] == ["shard", "topic"] and not {"uid", "key", "caption", "media_path"} & set(columns)
-    assert topic_name([["a dog", "dogs"]], 0) == "0: a dog" and topic_name([], 3) == "3"
+    assert format_topic_name([["a dog", "dogs"]], 0) == "0: a dog" and format_topic_name([], 3) == "3"

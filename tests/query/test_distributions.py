@@ -10,14 +10,14 @@ from auditor.audit import Audit
 from auditor.query import distributions
 from auditor.query.database import AuditDatabase
 from auditor.query.distributions import (
-    common_range,
-    density,
-    find_ranges_together,
-    histogram,
-    histograms_and_densities,
-    value_range,
+    cache_ranges,
+    compute_density,
+    compute_histogram,
+    compute_histograms_and_densities,
+    find_common_range,
+    find_value_range,
 )
-from auditor.query.summary import summarise
+from auditor.query.summary import summarize_audit
 from auditor.schema import HEADLINES, RULES
 from tests.support.synthetic import write_audit
 
@@ -25,11 +25,11 @@ from tests.support.synthetic import write_audit
 @pytest.mark.parametrize("column", ["similarity", "p_mismatch", "matches_text"])
 def test_both_are_counted_on_the_same_edges(tmp_path: Path, column: str) -> None:
     audits = [Audit(write_audit(tmp_path / str(rows), rows, 200, seed=rows)) for rows in (300, 700)]
-    low, high = common_range([audit.database for audit in audits], column)
+    low, high = find_common_range([audit.database for audit in audits], column)
     values = [audit.sql(f"SELECT {column}::DOUBLE AS v FROM samples")["v"].to_numpy() for audit in audits]
     assert (low, high) == (min(map(np.nanmin, values)), max(map(np.nanmax, values)))
     for audit, known in zip(audits, values, strict=True):
-        found = histogram(audit.database, column, bins=20, between=(low, high))
+        found = compute_histogram(audit.database, column, bins=20, bounds=(low, high))
         counts, edges = np.histogram(known[~np.isnan(known)], 20, (low, high))
         np.testing.assert_allclose(found.edges, edges)
         np.testing.assert_array_equal(found.counts, counts)
@@ -49,9 +49,12 @@ def database(folder: Path, request: pytest.FixtureRequest) -> Iterator[AuditData
 
 def test_one_pass_counts_what_each_question_counts(database: AuditDatabase) -> None:
     columns = ("uncertainty_text", "matches_visual", "frame_spread")
-    bars, cells = histograms_and_densities(database, "similarity", columns, 30, 12)
+    bars, cells = compute_histograms_and_densities(database, "similarity", columns, 30, 12)
     for column, counted, drawn in zip(columns, bars, cells, strict=True):
-        alone, cell = histogram(database, column, bins=30), density(database, "similarity", column, bins=12)
+        alone, cell = (
+            compute_histogram(database, column, bins=30),
+            compute_density(database, "similarity", column, bins=12),
+        )
         assert (counted.column, counted.missing) == (column, alone.missing) and alone.missing > 0
         np.testing.assert_array_equal(counted.counts, alone.counts)
         np.testing.assert_array_equal(counted.edges, alone.edges)
@@ -65,16 +68,16 @@ def test_ranges_are_found_together_and_asked_once(
 ) -> None:
     columns = [column.name for column in RULES.values()]
     with AuditDatabase(folder) as other:
-        alone = {column: value_range(other, column) for column in columns}
-    find_ranges_together(database, columns)
-    summarise(database)  # finds those of the headlines on its way
-    monkeypatch.setattr(distributions, "find_ranges", lambda *_: pytest.fail("asked once more"))
-    assert {column: value_range(database, column) for column in columns} == alone
+        alone = {column: find_value_range(other, column) for column in columns}
+    cache_ranges(database, columns)
+    summarize_audit(database)  # finds those of the headlines on its way
+    monkeypatch.setattr(distributions, "find_column_ranges", lambda *_: pytest.fail("asked once more"))
+    assert {column: find_value_range(database, column) for column in columns} == alone
     assert alone["similarity"] != (0.0, 1.0) and set(HEADLINES) <= set(columns)
 
 
 def test_typical_values_are_numpys(database: AuditDatabase) -> None:
-    typical = summarise(database).typical
+    typical = summarize_audit(database).typical
     assert set(typical) == set(HEADLINES)
     for column, found in typical.items():
         rows = database.rows(f"SELECT {column} AS v FROM measured WHERE status = 'ok' AND {column} IS NOT NULL")

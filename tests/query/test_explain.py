@@ -16,10 +16,10 @@ from auditor.audit import Audit
 from auditor.audit_folder import arrow_schema
 from auditor.audit_folder.embeddings import build_nullable_vectors
 from auditor.cli import cli
-from auditor.query.explain import ExplainError, explain
+from auditor.query.explain import ExplainError, explain_row
 from auditor.score.statistics.rivals import ReferenceSample
 from auditor.vectors import MediaVectors
-from tests.support.pairs import as_video, planted
+from tests.support.pairs import convert_to_video, make_planted_pairs
 
 DIM, SHARD = 24, 20
 
@@ -74,12 +74,12 @@ def halved(ref: ReferenceSample) -> ReferenceSample:
 
 @pytest.fixture(scope="module")
 def pictures() -> ReferenceSample:
-    return halved(planted(50, 0.0, seed=1).reference)
+    return halved(make_planted_pairs(50, 0.0, seed=1).reference)
 
 
 @pytest.fixture(scope="module")
 def clips() -> ReferenceSample:
-    return halved(as_video(planted(30, 0.0, seed=2).reference))
+    return halved(convert_to_video(make_planted_pairs(30, 0.0, seed=2).reference))
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def audit(tmp_path_factory: pytest.TempPathFactory, pictures: ReferenceSample, c
     reference = [write_shards(folder, pictures, "image"), write_shards(folder, clips, "video")]
     pq.write_table(pa.concat_tables(reference), folder / "reference.parquet")
     statistics = {"video": {"frame_threshold": 0.3}}
-    (folder / "manifest.json").write_text(json.dumps({"format": 1, "state": "complete", "statistics": statistics}))
+    (folder / "manifest.json").write_text(json.dumps({"format": 2, "state": "complete", "statistics": statistics}))
     (folder / "head").mkdir()
     from safetensors.numpy import save_file
 
@@ -109,7 +109,7 @@ def test_fits_and_ranks_equal_naive_ones(
     matrix = ref.media.similarity(ref.text)
     with Audit(audit) as opened:
         for row in (0, 7, 23):
-            found = explain(opened.database, f"{kind}-{row:03d}", n=3)
+            found = explain_row(opened.database, f"{kind}-{row:03d}", n=3)
             others = np.delete(np.arange(len(ref)), row)
             captions = others[np.argsort(-matrix[row, others])]
             media = others[np.argsort(-matrix[others, row])]
@@ -123,8 +123,8 @@ def test_fits_and_ranks_equal_naive_ones(
 def test_frames_of_a_video(audit: Path, clips: ReferenceSample) -> None:
     assert clips.media.frames is not None and clips.media.mask is not None
     with Audit(audit) as opened:
-        found = explain(opened.database, "video-004")
-        assert not explain(opened.database, "image-004").frames
+        found = explain_row(opened.database, "video-004")
+        assert not explain_row(opened.database, "image-004").frames
     expected, there = clips.media.frame_similarity(clips.text)[4], clips.media.mask[4]
     assert [frame.similarity for frame in found.frames] == pytest.approx(expected[there].tolist(), abs=2e-3)
     assert found.best_frame == expected.argmax()
@@ -134,7 +134,7 @@ def test_frames_of_a_video(audit: Path, clips: ReferenceSample) -> None:
 
 def test_prototypes_add_up_to_the_uncertainty(audit: Path, pictures: ReferenceSample) -> None:
     with Audit(audit) as opened:
-        found = explain(opened.database, "image-003")
+        found = explain_row(opened.database, "image-003")
     evidence = np.exp(20.0 * (pictures.text[:4] @ pictures.visual[3]).astype(np.float64) / 5.0)
     assert sum(belief.belief for belief in found.prototypes_visual) == pytest.approx(
         1 - 4 / (evidence + 1).sum(), abs=2e-3
@@ -148,17 +148,17 @@ def test_prototypes_add_up_to_the_uncertainty(audit: Path, pictures: ReferenceSa
 
 def test_a_huge_corpus_is_compared_with_its_reference(audit: Path) -> None:
     with Audit(audit) as opened:
-        sampled = explain(opened.database, "image-003", whole_corpus=0)
+        sampled = explain_row(opened.database, "image-003", whole_corpus=0)
         assert sampled.compared_with == "reference"
-        whole = explain(opened.database, "image-003")
+        whole = explain_row(opened.database, "image-003")
     assert sampled.captions == whole.captions and sampled.medium_rank == whole.medium_rank
     with Audit(audit) as opened:  # the reference keeps no frames, yet videos can be explained
-        assert explain(opened.database, "video-003", whole_corpus=0).captions
+        assert explain_row(opened.database, "video-003", whole_corpus=0).captions
 
 
 def test_a_row_that_is_not_there(audit: Path) -> None:
     with Audit(audit) as opened, pytest.raises(ExplainError, match="no row 'nonesuch'"):
-        explain(opened.database, "nonesuch")
+        explain_row(opened.database, "nonesuch")
 
 
 def test_the_command_and_its_json(audit: Path) -> None:

@@ -13,7 +13,7 @@ from auditor.audit import Audit
 from auditor.cli import run_command_line
 from auditor.errors import AuditorError
 from auditor.query.database import AuditDatabase
-from auditor.query.join_columns import Joined, join
+from auditor.query.join_columns import JoinResult, join_columns
 from tests.support.synthetic import write_audit
 
 
@@ -28,14 +28,14 @@ def uids(audit: Path) -> list[str]:
         return [str(uid) for uid in opened.sql("SELECT uid FROM samples").column("uid").to_pylist()]
 
 
-def joined(audit: Path, table: pa.Table | Path, on: str = "uid", **options: Any) -> Joined:
+def joined(audit: Path, table: pa.Table | Path, on: str = "uid", **options: Any) -> JoinResult:
     path = audit.parent / "scores.parquet"
     if isinstance(table, Path):
         path = table
     else:
         pq.write_table(table, path)
     with AuditDatabase(audit) as database:
-        return join(database, str(path), on, **options)
+        return join_columns(database, str(path), on, **options)
 
 
 def scores(found: list[str], seed: int = 0) -> pa.Table:

@@ -11,7 +11,14 @@ from scipy.stats import binomtest
 
 from auditor.audit import Audit
 from auditor.audit_folder.folder import Folder
-from auditor.query.reviews import Review, ReviewError, append_reviews, latest, read_reviews, verdicts
+from auditor.query.reviews import (
+    Review,
+    ReviewError,
+    append_reviews,
+    compute_verdicts,
+    read_reviews,
+    select_latest_reviews,
+)
 from auditor.review.flag_precision import wilson_interval
 from tests.support.synthetic import write_audit
 
@@ -47,10 +54,12 @@ def test_the_latest_mark_of_each_reviewer_counts() -> None:
         return Review(uid, 0, reviewer, mark_, "", f"2026-01-01T00:00:{time:02d}")  # type: ignore[arg-type]
 
     marks = [mark("ann", "bad", 1), mark("bob", "good", 2), mark("ann", "good", 3)]
-    assert len(latest(marks)) == 2
-    assert verdicts(marks) == {("a", 0): "good"}
-    assert verdicts([mark("ann", "bad", 1), mark("bob", "good", 2)]) == {("a", 0): "unsure"}
-    assert verdicts([*marks, mark("eve", "bad", 4), mark("dan", "bad", 5), mark("joe", "bad", 6)]) == {("a", 0): "bad"}
+    assert len(select_latest_reviews(marks)) == 2
+    assert compute_verdicts(marks) == {("a", 0): "good"}
+    assert compute_verdicts([mark("ann", "bad", 1), mark("bob", "good", 2)]) == {("a", 0): "unsure"}
+    assert compute_verdicts([*marks, mark("eve", "bad", 4), mark("dan", "bad", 5), mark("joe", "bad", 6)]) == {
+        ("a", 0): "bad"
+    }
 
 
 def test_captions_of_one_medium_are_marked_apart(audit: Audit) -> None:

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditor.query.database import AuditDatabase
-from auditor.query.row_queries import captions_of, count_media, media_page, page, several_captions
+from auditor.query.row_queries import count_media, has_several_captions, list_captions, read_media_page, read_page
 from tests.support.synthetic import write_audit, write_corpus_audit
 
 
@@ -26,7 +26,7 @@ def medium(row: dict[str, Any]) -> tuple[Any, ...]:
 def naive(database: AuditDatabase, where: str | None, by: str | None, descending: bool) -> list[list[str]]:
     """All rows in order, gathered by medium where each first appears."""
     found: dict[tuple[Any, ...], list[str]] = {}
-    for row in page(database, where, by, descending, limit=10_000).to_pylist():
+    for row in read_page(database, where, by, descending, limit=10_000).to_pylist():
         found.setdefault(medium(row), []).append(f"{row['uid']}-{row['caption_index']}")
     return list(found.values())
 
@@ -45,21 +45,21 @@ def test_pages_of_media(audit: Path, in_memory: bool, by: str | None, descending
         shown = [
             [f"{row['uid']}-{row['caption_index']}" for row in rows]
             for start in range(0, len(wanted) + 7, 7)
-            for rows in media_page(database, where, by, descending, limit=7, offset=start)
+            for rows in read_media_page(database, where, by, descending, limit=7, offset=start)
         ]
         assert shown == wanted
 
 
 def test_captions_of_a_medium(audit: Path) -> None:
     with AuditDatabase(audit) as database:
-        assert several_captions(database)
-        row = page(database, "caption_index = 1", limit=1).to_pylist()[0]
-        assert [other["caption_index"] for other in captions_of(database, row).to_pylist()] == [0, 1]
+        assert has_several_captions(database)
+        row = read_page(database, "caption_index = 1", limit=1).to_pylist()[0]
+        assert [other["caption_index"] for other in list_captions(database, row).to_pylist()] == [0, 1]
 
 
 def test_one_caption_each(tmp_path: Path) -> None:
     with AuditDatabase(write_audit(tmp_path / "audit", 50)) as database:
-        assert not several_captions(database)
+        assert not has_several_captions(database)
 
 
 def test_media_of_a_long_file_are_counted_once(tmp_path: Path) -> None:
@@ -72,5 +72,7 @@ def test_media_of_a_long_file_are_counted_once(tmp_path: Path) -> None:
     with AuditDatabase(path) as database:
         assert count_media(database) == 3000
         for where in ("caption_index > 0", "similarity > 0.31", "FALSE"):
-            rows = database.rows(f"SELECT file_row_number // 3 AS m FROM ({database.view(located=True)}) WHERE {where}")
+            rows = database.rows(
+                f"SELECT file_row_number // 3 AS m FROM ({database.view(with_places=True)}) WHERE {where}"
+            )
             assert count_media(database, where) == len({row["m"] for row in rows})

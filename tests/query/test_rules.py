@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 
 from auditor.audit import Audit
-from auditor.query.rules import BOUNDS, OTHER_RULES, KeepRules, RuleError, Rules, flag_sql, overridden, parse_share
+from auditor.query.rules import (
+    BOUNDS,
+    OTHER_RULES,
+    KeepRules,
+    RuleError,
+    Rules,
+    build_flag_sql,
+    override_thresholds,
+    parse_share,
+)
 from auditor.schema import FLAGS, RULES
 from tests.support.synthetic import write_audit
 
@@ -58,14 +67,17 @@ def test_a_threshold_of_its_own_for_each_kind(path: str) -> None:
 
 def test_words_raise_a_flag_too_unless_something_else_is_asked_for() -> None:
     saved = {"mismatch": 0.5, "ambiguous_text": 60.0, "caption_share": 0.01}
-    assert "caption_share" in flag_sql(saved)["ambiguous_text"] and "matches_text" in flag_sql(saved)["ambiguous_text"]
+    assert (
+        "caption_share" in build_flag_sql(saved)["ambiguous_text"]
+        and "matches_text" in build_flag_sql(saved)["ambiguous_text"]
+    )
     for given in ({"ambiguous_text": 5.0}, {"uncertainty_text": 0.5}, {"ambiguity_text": 1.0}, {"caption_share": None}):
-        assert "caption_share" not in flag_sql(overridden(saved, given))["ambiguous_text"]
-    assert overridden(saved, {"mismatch": 0.1}) == {**saved, "mismatch": 0.1}
+        assert "caption_share" not in build_flag_sql(override_thresholds(saved, given))["ambiguous_text"]
+    assert override_thresholds(saved, {"mismatch": 0.1}) == {**saved, "mismatch": 0.1}
 
 
 def test_no_threshold_no_flag() -> None:
-    assert flag_sql({}) == dict.fromkeys(FLAGS, "FALSE")
+    assert build_flag_sql({}) == dict.fromkeys(FLAGS, "FALSE")
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditor.audit import Audit, Limits, QueryError
-from auditor.keep.subset_drift import measure_drift
+from auditor.keep.subset_drift import measure_subset_drift
 from auditor.query.database import AuditDatabase
-from auditor.query.row_queries import count
+from auditor.query.row_queries import count_matching_rows
 from auditor.query.rules import Rules
-from auditor.query.sample_tables import NUMBERS, InMemory
+from auditor.query.sample_tables import NUMBERS, MemoryColumns
 from auditor.schema import RULES as LIMITED
 from tests.support.synthetic import write_audit
 
@@ -68,7 +68,7 @@ def test_distributions_and_effects_are_those_of_the_files(stored: Audit, held: A
     for found, expected in zip(held.rule_effects(RULES).rules, stored.rule_effects(RULES).rules, strict=True):
         assert astuple(found) == pytest.approx(astuple(expected))
     assert held.nearest_cut(RULES, "min_similarity")[0].equals(stored.nearest_cut(RULES, "min_similarity")[0])
-    changed = [measure_drift(audit.database, RULES) for audit in (held, stored)]
+    changed = [measure_subset_drift(audit.database, RULES) for audit in (held, stored)]
     assert changed[0].measures[0].kept == pytest.approx(changed[1].measures[0].kept)
     assert {t.topic: t.kept for t in changed[0].topics} == {t.topic: t.kept for t in changed[1].topics}
 
@@ -103,16 +103,20 @@ def test_columns_of_others_are_asked_of_the_files(tmp_path: Path) -> None:
 
 def test_columns_are_read_later_once_nothing_is_asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("auditor.query.database.QUIET_SECONDS", 0.3)
-    database = AuditDatabase(folder).load_into_memory(later=True)
-    assert database.memory is None and count(database, "width > 300") == Audit(folder).count("width > 300")
+    database = AuditDatabase(folder).load_into_memory(in_background=True)
+    assert database.memory is None and count_matching_rows(database, "width > 300") == Audit(folder).count(
+        "width > 300"
+    )
     deadline = time.monotonic() + 60
     while database.memory is None and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert database.memory is not None and count(database, "width > 300") == Audit(folder).count("width > 300")
+    assert database.memory is not None and count_matching_rows(database, "width > 300") == Audit(folder).count(
+        "width > 300"
+    )
 
 
 def test_an_audit_that_is_closed_is_not_read_later(folder: Path) -> None:
-    database = AuditDatabase(folder).load_into_memory(later=True)
+    database = AuditDatabase(folder).load_into_memory(in_background=True)
     database.close()
     assert not database.sandbox.wait_until_quiet(0.0)
     (thread,) = (one for one in threading.enumerate() if one.name == "load" and one.is_alive())
@@ -132,12 +136,12 @@ def test_ten_threads_search_at_once(folder: Path) -> None:
 def test_captions_that_do_not_fit_stay_in_the_files(folder: Path, stored: Audit) -> None:
     audit = Audit(folder)
     inside = audit.database
-    given = inside.view(located=True), inside.thresholds, inside.columns
-    inside.memory = InMemory(inside.sandbox, *given, texts=False)
+    given = inside.view(with_places=True), inside.thresholds, inside.columns
+    inside.memory = MemoryColumns(inside.sandbox, *given, texts=False)
     for where in CONDITIONS:
         assert audit.count(where) == stored.count(where)
     assert inside.table("caption = 'x'") == "measured AS samples"
-    lengths = [measure_drift(each.database, RULES).measures[0].kept for each in (audit, stored)]
+    lengths = [measure_subset_drift(each.database, RULES).measures[0].kept for each in (audit, stored)]
     assert lengths[0] == pytest.approx(lengths[1])
 
 
@@ -163,7 +167,7 @@ def test_marks_of_another_process_are_seen(tmp_path: Path) -> None:
     here, elsewhere = Audit(folder).load_into_memory(), Audit(folder)
     elsewhere.mark(here.worst(n=1)["uid"][0].as_py(), "bad")
     assert here.count("review = 'bad'") == 0
-    here.database.see_new_marks()
+    here.database.reload_changed_reviews()
     assert here.count("review = 'bad'") == 1
 
 

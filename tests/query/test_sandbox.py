@@ -11,7 +11,7 @@ import pytest
 
 from auditor.audit import Audit
 from auditor.query.sample_tables import MOST_TABLES
-from auditor.query.sandbox import Limits, QueryError, Sandbox, literal
+from auditor.query.sandbox import Limits, QueryError, Sandbox, quote_literal
 from tests.support.synthetic import write_audit
 
 
@@ -458,7 +458,7 @@ def test_undecodable_bytes_are_one_line(audit: Audit, tmp_path: Path) -> None:
 def test_literals_are_inert() -> None:
     database = Sandbox([])
     for value in ["it's", "'; DROP TABLE x; --", "\\'", "\N{SNOWMAN}", 'a"b', 0.1, 1e-300, 7, True, None, ["a", "'"]]:
-        assert database.rows(f"SELECT {literal(value)} AS v")[0]["v"] == value
+        assert database.rows(f"SELECT {quote_literal(value)} AS v")[0]["v"] == value
 
 
 def test_threads_share_a_database(audit: Audit) -> None:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from auditor.query import search_index
-from auditor.query.search_index import nearest
+from auditor.query.search_index import find_nearest
 
 
 def vectors(rows: int, width: int = 24, seed: int = 0) -> np.ndarray:
@@ -23,12 +23,12 @@ def test_the_same_as_brute_force(rows: int, n: int, masked: bool, monkeypatch: p
     monkeypatch.setattr(search_index, "CHUNK", 2 * search_index.BLOCK)  # several chunks, the last one short
     matrix, query = vectors(rows), vectors(1, seed=9)[0].astype(np.float32)
     allowed = np.random.default_rng(1).random(rows) < 0.4 if masked else None
-    found = nearest(matrix, query, n, allowed)
+    found = find_nearest(matrix, query, n, allowed)
     assert found.place.tolist() == by_brute_force(matrix, query, n, allowed)
     assert np.allclose(found.similarity, matrix[found.place].astype(np.float32) @ query, atol=1e-6)
 
 
 def test_equal_vectors_come_in_the_order_they_are_stored() -> None:
     matrix = np.repeat(vectors(1), 5000, axis=0)
-    found = nearest(matrix, matrix[0].astype(np.float32), 10, threads=3)
+    found = find_nearest(matrix, matrix[0].astype(np.float32), 10, threads=3)
     assert found.place.tolist() == list(range(10))

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from auditor import Audit
-from auditor.query.search import phrases, weigh_words, without
+from auditor.query.search import list_phrases, remove_words, weigh_words
 from auditor.workers.encoder_client import SearchError
-from tests.support.planted import invented, write_planted
+from tests.support.planted import make_embeddings, write_planted
 
 DIM = 64
 
@@ -25,7 +25,7 @@ class BagOfWords:
 
 
 def test_the_wrong_words_are_those_that_speak_against_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    visual, text = invented(40, dim=DIM)
+    visual, text = make_embeddings(40, dim=DIM)
     visual[3] = BagOfWords().encode_texts(["a brown dog runs on grass"])[0]
     captions = [f"caption {number}" for number in range(40)]
     captions[3] = "a brown dog runs beside parked lorries on grass"
@@ -44,6 +44,6 @@ def test_the_wrong_words_are_those_that_speak_against_it(tmp_path: Path, monkeyp
 
 
 def test_phrases_are_runs_and_never_the_whole() -> None:
-    assert phrases(1) == [(0, 1)] and phrases(2) == [(0, 1), (1, 2)]
-    assert phrases(4) == [(0, 1), (1, 2), (2, 3), (3, 4), (0, 2), (1, 3), (2, 4), (0, 3), (1, 4)]
-    assert without(["a", "b", "c"], 1, 2) == "a c"
+    assert list_phrases(1) == [(0, 1)] and list_phrases(2) == [(0, 1), (1, 2)]
+    assert list_phrases(4) == [(0, 1), (1, 2), (2, 3), (3, 4), (0, 2), (1, 3), (2, 4), (0, 3), (1, 4)]
+    assert remove_words(["a", "b", "c"], 1, 2) == "a c"

@@ -6,7 +6,14 @@ import duckdb
 import numpy as np
 import pytest
 
-from auditor.query.corpus_map import CORNERS, Shape, decoded, encoded, shapes_sql, simplified
+from auditor.query.map_queries import (
+    CORNERS,
+    Shape,
+    build_shapes_condition,
+    decode_shapes,
+    encode_shapes,
+    simplify_lasso,
+)
 
 
 def inside(shape: Shape, x: float, y: float) -> bool:
@@ -21,7 +28,7 @@ def inside(shape: Shape, x: float, y: float) -> bool:
 def selected(shapes: list[Shape], points: np.ndarray) -> list[bool]:
     values = ", ".join(f"({i}, {x}, {y})" for i, (x, y) in enumerate(points.tolist()))
     found = duckdb.sql(
-        f"SELECT coalesce({shapes_sql(shapes, 'map_x', 'map_y')}, FALSE) AS chosen "
+        f"SELECT coalesce({build_shapes_condition(shapes, 'map_x', 'map_y')}, FALSE) AS chosen "
         f"FROM (VALUES {values}, (99999, NULL, NULL)) t(i, map_x, map_y) ORDER BY i"
     ).fetchall()
     return [row[0] for row in found]
@@ -54,17 +61,17 @@ def test_a_lasso_of_many_corners_keeps_its_form() -> None:
     angle = np.linspace(0, 2 * np.pi, 400, endpoint=False)
     radius = 0.6 + 0.2 * np.sin(3 * angle)
     drawn = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
-    few = simplified([(x, y) for x, y in drawn.tolist()])
+    few = simplify_lasso([(x, y) for x, y in drawn.tolist()])
     assert 8 <= len(few) <= CORNERS
     points = np.random.default_rng(2).uniform(-1, 1, (1000, 2))
     full = [(x, y) for x, y in drawn.tolist()]
     differ = sum(inside(full, x, y) != inside(few, x, y) for x, y in points.tolist())
     assert differ <= 20
-    assert simplified(STAR) == [(round(x, 3), round(y, 3)) for x, y in STAR]
+    assert simplify_lasso(STAR) == [(round(x, 3), round(y, 3)) for x, y in STAR]
 
 
 def test_shapes_survive_a_url_and_nonsense_does_not() -> None:
-    shapes = [[(0.1, -0.2), (0.5, 0.25)], simplified(STAR)]
-    assert decoded(encoded(shapes)) == shapes
+    shapes = [[(0.1, -0.2), (0.5, 0.25)], simplify_lasso(STAR)]
+    assert decode_shapes(encode_shapes(shapes)) == shapes
     for text in ("", "x", "1,2", "1,2;nan,3", "1,2;3", "1e9,2;3,4", "'; DROP TABLE x;--"):
-        assert decoded(text) == []
+        assert decode_shapes(text) == []
