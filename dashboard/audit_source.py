@@ -43,7 +43,7 @@ def _cached_answer(identity: str, name: str, arguments: str, _question: Callable
 
 @st.cache_resource(max_entries=3, show_spinner="Opening the audit …")
 def _open_database(path: str, corpus: str | None, state: str) -> AuditDatabase:
-    return AuditDatabase(path, corpus, limits=LIMITS).load_into_memory(later=True)
+    return AuditDatabase(path, corpus, limits=LIMITS).load_into_memory(in_background=True)
 
 
 def read_audit_state(path: str) -> str:
@@ -69,7 +69,7 @@ def open_numbered_audit(number: int = 0) -> OpenAudit | None:
     corpus = settings.corpus if number == 0 else None
     state = read_audit_state(path)
     database = _open_database(path, corpus, state)
-    database.see_new_marks()
+    database.reload_changed_reviews()
     return OpenAudit(database, f"{path} {corpus} {state}")
 
 

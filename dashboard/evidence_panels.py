@@ -7,7 +7,7 @@ import streamlit as st
 from auditor.query.database import AuditDatabase
 from auditor.query.explain import Explanation
 from auditor.query.prototype_evidence import PrototypeBelief
-from auditor.query.row_queries import row as find_row
+from auditor.query.row_queries import read_row as find_row
 from dashboard.display_text import format_number, shorten_text
 from dashboard.gallery import show_gallery
 from dashboard.url_state import SAMPLE, sample_query

@@ -16,7 +16,7 @@ import streamlit as st
 from auditor.corpus.sample import Kind, Problem, Span, get_row_span
 from auditor.errors import AuditorError
 from auditor.query.database import AuditDatabase
-from auditor.query.row_queries import media
+from auditor.query.row_queries import read_row_media
 from auditor.report.thumbnails import ThumbnailError, Thumbnails
 
 Row = Mapping[str, Any]
@@ -120,7 +120,7 @@ def read_preview(database: AuditDatabase, row: Row, play: bool) -> bytes | Mediu
     if row.get("status") in {"corrupt", "timeout", "too_large"}:
         return MediumPreview(problem=row.get("error_message") or row["status"])
     try:
-        data = media(database, row)
+        data = read_row_media(database, row)
     except (AuditorError, OSError) as error:
         return MediumPreview(problem=str(error), cacheable=False)
     playable = play and row.get("kind") == "video" and len(data) <= INLINE_VIDEO
@@ -158,6 +158,6 @@ def make_frame_strip(database: AuditDatabase, row: Row, data: bytes, frames: int
 def read_original(database: AuditDatabase, row: Row) -> bytes | None:
     """The bytes of a row's medium, or None if they cannot be read."""
     try:
-        return media(database, row) if row.get("media_path") else None
+        return read_row_media(database, row) if row.get("media_path") else None
     except (AuditorError, OSError):
         return None

@@ -14,20 +14,20 @@ from auditor.query.corpus_groups import Group
 from auditor.query.database import AuditDatabase
 from auditor.query.distributions import Density
 from auditor.query.row_queries import (
-    count,
+    count_matching_rows,
     count_media,
     find_usable_row,
+    has_several_captions,
     list_row_marks,
     list_uids,
-    media,
-    media_page,
-    page,
+    read_media_page,
+    read_page,
+    read_row_media,
     select_samples,
-    several_captions,
 )
-from auditor.query.row_queries import row as find_row
+from auditor.query.row_queries import read_row as find_row
 from auditor.query.rules import Rules
-from auditor.query.search import Found, search
+from auditor.query.search import SearchHit, search
 from dashboard.url_state import GallerySearch, GalleryView, format_range
 
 EXPORT_ROWS = 1_000_000
@@ -79,7 +79,7 @@ def find_corpus_problem(database: AuditDatabase) -> str | None:
     row = database.cached("a usable row", lambda: find_usable_row(database))
     try:
         if row:
-            media(database, row)
+            read_row_media(database, row)
     except (AuditorError, OSError) as error:
         return str(error)
     return None
@@ -96,15 +96,15 @@ def list_cards(
         matches = search_rows(database, condition, view.search)[offset : offset + limit]
         rows = [find_row(database, match.uid, match.caption_index, match.shard) for match in matches]
         return [[{**row, "nearness": match.similarity}] for row, match in zip(rows, matches, strict=True) if row]
-    if view.grouped and several_captions(database):
-        return media_page(database, condition, view.sort, view.descending, limit, offset)
-    return [[row] for row in page(database, condition, view.sort, view.descending, limit, offset).to_pylist()]
+    if view.grouped and has_several_captions(database):
+        return read_media_page(database, condition, view.sort, view.descending, limit, offset)
+    return [[row] for row in read_page(database, condition, view.sort, view.descending, limit, offset).to_pylist()]
 
 
-def search_rows(database: AuditDatabase, condition: str | None, gallery_search: GallerySearch) -> list[Found]:
+def search_rows(database: AuditDatabase, condition: str | None, gallery_search: GallerySearch) -> list[SearchHit]:
     """The nearest rows, best first, computed once for each search and each state of the marks it depends on."""
 
-    def compute() -> list[Found]:
+    def compute() -> list[SearchHit]:
         uid, index = gallery_search.example
         target: dict[str, Any] = (
             {"like": uid, "caption_index": index} if gallery_search.like else {"text": gallery_search.text.strip()}
@@ -115,7 +115,7 @@ def search_rows(database: AuditDatabase, condition: str | None, gallery_search: 
 
 
 def count_cards(database: AuditDatabase, condition: str | None, grouped: bool) -> int:
-    return (count_media if grouped and several_captions(database) else count)(database, condition)
+    return (count_media if grouped and has_several_captions(database) else count_matching_rows)(database, condition)
 
 
 def find_neighbor(

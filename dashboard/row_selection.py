@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from auditor.query.database import AuditDatabase
 from auditor.query.distributions import find_value_range
-from auditor.query.sandbox import literal
+from auditor.query.sandbox import quote_literal
 from auditor.schema import COLUMNS, FLAGS, MARKS
 
 DISAGREEMENT = "reviewers disagree"
@@ -39,26 +39,26 @@ class RowSelection:
     def _facts(self) -> list[str]:
         parts = []
         if self.kind:
-            parts.append(f"kind = {literal(self.kind)}")
+            parts.append(f"kind = {quote_literal(self.kind)}")
         if self.status:
-            parts.append("status <> 'ok'" if self.status == "not ok" else f"status = {literal(self.status)}")
+            parts.append("status <> 'ok'" if self.status == "not ok" else f"status = {quote_literal(self.status)}")
         if self.review == DISAGREEMENT:
             parts.append(
                 "EXISTS (SELECT 1 FROM reviews WHERE reviews.uid = samples.uid "
                 "AND reviews.caption_index = samples.caption_index HAVING count(DISTINCT mark) > 1)"
             )
         elif self.review in MARKS:
-            parts.append(f"review = {literal(self.review)}")
+            parts.append(f"review = {quote_literal(self.review)}")
         elif self.review:
             parts.append("review IS NULL" if self.review == "none" else "review IS NOT NULL")
         if self.text.strip():
-            parts.append(f"contains(lower(caption), lower({literal(self.text.strip())}))")
+            parts.append(f"contains(lower(caption), lower({quote_literal(self.text.strip())}))")
         return parts
 
     def _ranges(self, database: AuditDatabase) -> list[str]:
         # Measurements are 32-bit floats; the URL holds the ends of a range with more digits than people read.
         return [
-            f"{database.column(column)} BETWEEN {literal(float(low))} AND {literal(float(high))}"
+            f"{database.column(column)} BETWEEN {quote_literal(float(low))} AND {quote_literal(float(high))}"
             for column, (low, high) in self.ranges.items()
         ]
 

@@ -13,8 +13,8 @@ from urllib.parse import parse_qs, urlencode
 import streamlit as st
 
 from auditor.query.database import AuditDatabase
-from auditor.query.row_queries import row as find_row
-from auditor.query.row_queries import worst
+from auditor.query.row_queries import find_worst_rows
+from auditor.query.row_queries import read_row as find_row
 from auditor.query.search_index import SIDES
 from auditor.schema import FLAGS, HEADLINES, MARKS, STATUSES
 from dashboard.row_selection import DISAGREEMENT, RowSelection, SliderBounds
@@ -185,6 +185,6 @@ def find_requested_row(database: AuditDatabase) -> dict[str, Any] | None:
     """The row that the URL names, or the most suspicious row if it names none."""
     uid, shard = st.query_params.get("uid"), st.query_params.get("shard") or None
     if not uid:
-        return next(iter(worst(database, n=1).to_pylist()), None)
+        return next(iter(find_worst_rows(database, n=1).to_pylist()), None)
     index = parse_index(st.query_params.get("caption", "0")) or 0
     return find_row(database, uid, index, shard) or (find_row(database, uid, index) if shard else None)

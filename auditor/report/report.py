@@ -23,9 +23,9 @@ from auditor.corpus.sample import get_row_span
 from auditor.errors import AuditorError
 from auditor.query.database import AuditDatabase
 from auditor.query.distributions import compute_density, compute_histogram
-from auditor.query.row_queries import calm_note, errors, media, worst
-from auditor.query.rules import flag_cut
-from auditor.query.summary import AT_LEAST, Summary, summarise
+from auditor.query.row_queries import find_worst_rows, list_errors, read_row_media, write_calm_note
+from auditor.query.rules import find_flag_cut
+from auditor.query.summary import AT_LEAST, Summary, summarize_audit
 from auditor.report.charts import CHART_STYLE, draw_density, draw_histogram, draw_score_mixture
 from auditor.report.plot_area import format_compact
 from auditor.review.flag_precision import measure_flag_precision
@@ -145,7 +145,7 @@ def write_report(database: AuditDatabase, out: str | Path, options: ReportOption
 
 def render_report(database: AuditDatabase, options: ReportOptions) -> str:
     """The report as HTML."""
-    summary = summarise(database)
+    summary = summarize_audit(database)
     manifest = database.manifest
     style = "".join(path.read_text(encoding="utf-8") for path in (HERE / "report.css", CHART_STYLE))
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
@@ -254,7 +254,7 @@ def make_review_note(database: AuditDatabase) -> str:
 def make_distribution_section(database: AuditDatabase, usable: int) -> ReportSection:
     figures = []
     bins = int(min(50, max(12, usable**0.5)))  # few rows in many bins show only noise
-    cuts = dict(flag_cut(flag, database.thresholds) for flag in FLAGS.values())
+    cuts = dict(find_flag_cut(flag, database.thresholds) for flag in FLAGS.values())
     for name in HEADLINES:
         column = COLUMNS[name]
         counts = compute_histogram(database, name, "status = 'ok'", bins, column.logarithmic)
@@ -274,9 +274,9 @@ def make_distribution_section(database: AuditDatabase, usable: int) -> ReportSec
 def make_gallery_section(
     database: AuditDatabase, gallery: ReportGallery, options: ReportOptions
 ) -> ReportSection | None:
-    rows = worst(database, gallery.sort_column, options.per_gallery, gallery.where).to_pylist()
+    rows = find_worst_rows(database, gallery.sort_column, options.per_gallery, gallery.where).to_pylist()
     pairs = [make_pair(database, row, gallery.number_columns, options) for row in rows]
-    note = calm_note(rows, gallery.sort_column)
+    note = write_calm_note(rows, gallery.sort_column)
     return ReportSection(gallery.title, gallery.words, pairs=pairs, note=note) if pairs else None
 
 
@@ -297,7 +297,7 @@ def preview_medium(database: AuditDatabase, row: Mapping[str, Any], options: Rep
     try:
         from auditor.report.thumbnails import make_thumbnail
 
-        data = make_thumbnail(media(database, row), row["kind"], THUMBNAIL, get_row_span(row))
+        data = make_thumbnail(read_row_media(database, row), row["kind"], THUMBNAIL, get_row_span(row))
     except AuditorError as error:
         return "", str(error)[:120]
     except Exception as error:  # decoders raise anything on hostile bytes
@@ -309,7 +309,7 @@ def make_status_section(database: AuditDatabase, summary: Summary) -> ReportSect
     """Rows by status, and the most frequent errors."""
     rows = [[status, f"{count:,}", f"{count / (summary.rows or 1):.2%}"] for status, count in summary.status.items()]
     tables = [ReportTable(["status", "rows", "share"], rows)]
-    if failures := errors(database, 15):
+    if failures := list_errors(database, 15):
         lines = [[e["status"], e["error_message"] or "", f"{e['rows']:,}", e["example"]] for e in failures]
         tables.append(ReportTable(["status", "message", "rows", "example key"], lines))
     return ReportSection("What could be read", "Every row of the corpus has exactly one status.", tables=tables)

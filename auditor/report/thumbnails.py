@@ -52,7 +52,7 @@ class Thumbnails:
         self, media: Iterable[tuple[T, bytes, Kind]], spans: Mapping[T, Span] | None = None
     ) -> Iterator[tuple[T, bytes | Problem]]:
         """A JPEG of each medium, in order; for a video or a span of it, the middle one of its frames."""
-        tasks = ((tag, data, kind, (spans or {}).get(tag)) for tag, data, kind in media)
+        tasks = ((tag, data, kind, [spans[tag]] if spans and tag in spans else []) for tag, data, kind in media)
         for tag, result in self._pool.map_spans(tasks):
             assert result is not None
             yield tag, result if isinstance(result, Problem) else encode_jpeg(result, len(result.pixels) // 2)

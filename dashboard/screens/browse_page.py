@@ -8,8 +8,8 @@ from typing import Any
 
 import streamlit as st
 
-from auditor.query.row_queries import count as count_rows
-from auditor.query.row_queries import several_captions
+from auditor.query.row_queries import count_matching_rows as count_rows
+from auditor.query.row_queries import has_several_captions
 from auditor.query.rules import Rules
 from auditor.query.sandbox import QueryError
 from auditor.query.search_index import SIDES
@@ -212,7 +212,7 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
     size = st.selectbox(
         "Per page", PAGE_SIZES, index=1, key="size", bind="query-params", on_change=go_to_first_page, width=100
     )
-    grouped = audit.ask("several captions", several_captions) and st.toggle(
+    grouped = audit.ask("several captions", has_several_captions) and st.toggle(
         "One card per medium", True, key="grouped", bind="query-params", on_change=go_to_first_page
     )
 

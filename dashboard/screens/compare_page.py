@@ -5,7 +5,7 @@ import streamlit as st
 from auditor.query.compare import Comparison, compare_audits
 from auditor.query.database import AuditDatabase
 from auditor.query.distributions import compute_histogram, find_common_range
-from auditor.query.summary import Summary, summarise
+from auditor.query.summary import Summary, summarize_audit
 from auditor.report.charts import draw_overlaid_histograms
 from auditor.schema import FLAGS, HEADLINES
 from dashboard.audit_source import open_first_audit, open_numbered_audit
@@ -90,7 +90,7 @@ def show_largest_changes(comparison: Comparison) -> None:
 
 for column, name, audit in zip(st.columns(2, gap="large"), NAMES, (first, second), strict=True):
     with column:
-        show_audit(name, audit.database, audit.ask("summary", summarise))
+        show_audit(name, audit.database, audit.ask("summary", summarize_audit))
 for pair in (MEASURES[:2], MEASURES[2:]):
     for column, measure in zip(st.columns(2, gap="large"), pair, strict=True):
         ends = find_common_range((first.database, second.database), measure)

@@ -8,8 +8,8 @@ from auditor.audit_folder.fault_records import Fault, read_faults
 from auditor.audit_folder.side_files import Verdict, format_mark_key, mark_repair, read_repair_marks
 from auditor.faults.repair import Repair, propose_repairs
 from auditor.query.database import AuditDatabase
-from auditor.query.row_queries import row as find_row
-from auditor.query.sandbox import literal
+from auditor.query.row_queries import read_row as find_row
+from auditor.query.sandbox import quote_literal
 from dashboard.audit_source import open_first_audit
 from dashboard.display_text import format_percent, shorten_text, show_empty_state
 from dashboard.media_preview import SMALL, thumbnail_cache
@@ -33,7 +33,7 @@ def show_faults(faults: list[Fault]) -> None:
             st.text(fault.sentence)
             st.caption(" · ".join(details), width="content")
             if fault.shard:
-                query = {"where": f"shard = {literal(fault.shard)}"}
+                query = {"where": f"shard = {quote_literal(fault.shard)}"}
                 st.page_link(BROWSE, label="Browse the shard", query_params=query, width="content")
     with st.expander("All faults as a table"):
         st.dataframe(

@@ -17,8 +17,8 @@ from auditor.query.map_queries import (
     sample_points,
     simplify_lasso,
 )
-from auditor.query.row_queries import count as count_rows
-from auditor.query.row_queries import fetch, page
+from auditor.query.row_queries import count_matching_rows as count_rows
+from auditor.query.row_queries import fetch_rows, read_page
 from auditor.query.sandbox import QueryError
 from auditor.schema import COLUMNS
 from dashboard.audit_source import open_first_audit
@@ -75,7 +75,7 @@ def show_selection(shapes: list[Shape], where: str) -> None:
     with st.expander("As a command"):
         command = ["auditor", "filter", database.path, "--where", condition, "--out", "kept.npy"]
         st.code(shlex.join(command), language="bash", wrap_lines=True)
-    rows = page(database, condition, "p_mismatch", True, CARDS).to_pylist()
+    rows = read_page(database, condition, "p_mismatch", True, CARDS).to_pylist()
     show_gallery(database, [[row] for row in rows], columns=4)
 
 
@@ -84,7 +84,7 @@ def show_clicked_row(event: Any) -> None:
     clicked_points = (event.selection.get("points") or []) if event else []
     order = str(clicked_points[0].get("customdata") or "") if len(clicked_points) == 1 else ""
     if order.isdecimal():
-        rows = fetch(database, f"uid_order = {order}", "", 1).to_pylist()
+        rows = fetch_rows(database, f"uid_order = {order}", "", 1).to_pylist()
         show_gallery(database, [[row] for row in rows], columns=4)
 
 

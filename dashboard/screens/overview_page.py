@@ -5,8 +5,8 @@ import json
 import streamlit as st
 
 from auditor.query.distributions import TimeShifts, compute_histograms_and_densities
-from auditor.query.row_queries import errors as list_errors
-from auditor.query.summary import AT_LEAST, Summary, summarise
+from auditor.query.row_queries import list_errors as list_errors
+from auditor.query.summary import AT_LEAST, Summary, summarize_audit
 from auditor.report.charts import draw_counts, draw_density, draw_histogram, draw_score_mixture
 from auditor.score.statistics.caption_timing import SIGNIFICANT_P
 from dashboard.audit_source import open_first_audit
@@ -114,7 +114,7 @@ def show_ambiguity() -> None:
     density = densities[columns.index(column)]
     labels = column_label("similarity"), column_label(column)
     clicked_cell = show_chart(draw_density(density, *labels, size=FULL, clickable=True), f"density-{column}")
-    st.caption("The darker a cell, the more rows it holds. Click a cell to browse its rows.")
+    st.caption("The deeper the color of a cell, the more rows it holds. Click a cell to browse its rows.")
     if clicked_cell:
         st.switch_page(BROWSE, query_params=cell_ranges(density, clicked_cell))
 
@@ -129,7 +129,7 @@ def show_time_shifts(shifts: TimeShifts) -> None:
         st.page_link(BROWSE, label="Captions out of sync", icon=":material/arrow_forward:", query_params=query)
 
 
-summary = audit.ask("summary", summarise)
+summary = audit.ask("summary", summarize_audit)
 corpus, model = database.manifest.get("corpus", {}), database.manifest.get("model", {})
 st.title("Overview")
 st.text(f"{corpus.get('spec', '')}  ·  {model.get('spec', '')}")

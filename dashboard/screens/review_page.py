@@ -4,7 +4,7 @@ from typing import Any
 
 import streamlit as st
 
-from auditor.query.row_queries import row as find_row
+from auditor.query.row_queries import read_row as find_row
 from auditor.query.sandbox import QueryError
 from auditor.review.certificate import certify
 from auditor.review.label_sample import count_labels, fetch_sample_marks, read_label_sample

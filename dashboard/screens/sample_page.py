@@ -7,7 +7,7 @@ import streamlit as st
 
 from auditor.query.distributions import compute_percentiles
 from auditor.query.explain import Explanation, explain_row
-from auditor.query.row_queries import captions_of, list_row_marks
+from auditor.query.row_queries import list_captions, list_row_marks
 from auditor.query.search import weigh_words
 from auditor.report.charts import draw_lines
 from auditor.review.flag_precision import FlagPrecision, measure_flag_precision
@@ -260,7 +260,7 @@ assert row is not None
 view = parse_view(st.query_params.get("from", ""))
 position = parse_index(st.query_params.get("at", "" if "uid" in st.query_params else "0"), longest=11)
 condition = view.selection.condition(database) if position is not None else None
-medium_rows = captions_of(database, row).to_pylist()
+medium_rows = list_captions(database, row).to_pylist()
 
 with st.container(horizontal=True, vertical_alignment="center"):
     show_navigation(row)

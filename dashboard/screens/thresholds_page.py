@@ -6,7 +6,7 @@ from typing import Any
 import streamlit as st
 
 from auditor.keep.rule_effects import RuleEffects, fetch_rows_near_cut, measure_rule_effects
-from auditor.keep.subset_drift import Drift, measure_drift
+from auditor.keep.subset_drift import Drift, measure_subset_drift
 from auditor.keep.thresholds import ThresholdError, choose_cut, compute_cuts, count_pairs
 from auditor.query.distributions import cache_ranges, compute_histogram
 from auditor.query.rules import Rules
@@ -230,6 +230,6 @@ panel = st.segmented_control(
 if panel == PANELS[0]:
     show_pairs_at_cut(rules)
 elif panel == PANELS[1]:
-    show_drift(audit.ask("drift", measure_drift, rules, version=version))
+    show_drift(audit.ask("drift", measure_subset_drift, rules, version=version))
 else:
     show_distributions(rules)

@@ -1,9 +1,9 @@
-"""The running dashboard in a real Chromium: pages, filters, playing videos, counts, downloads, text that stays text.
+"""The running dashboard in a real Chromium: pages, filters, videos, counts, downloads and escaped text.
 
     pytest -m browser tests/dashboard/test_browser.py
-    DASHBOARD_AUDIT=demo/audit pytest -m browser tests/dashboard/test_browser.py -k themes  # renews the README's two
+    DASHBOARD_AUDIT=demo/audit pytest -m browser tests/dashboard/test_browser.py -k themes  # also updates README images
 
-Pictures of every page in both themes go to DASHBOARD_PICTURES where that is set.
+If DASHBOARD_PICTURES is set, that folder gets a screenshot of every page in both themes.
 """
 
 import os
@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from auditor.audit import Audit
-from tests.support.browser import PATIENCE, ROOT, serve, settled, visit
+from tests.support.browser import ROOT, TIMEOUT, serve_dashboard, visit_page, wait_until_idle
 from tests.support.dashboard_audit import HOSTILE, HOSTILE_KEY
 
 pytestmark = [pytest.mark.browser]
@@ -29,8 +29,8 @@ def rows_shown(page: object) -> int:
 
 
 def expect_rows(page: object, count: int) -> None:
-    """The gallery comes to show so many rows; a rerun may still be under way."""
-    playwright.expect(page.locator(".st-key-count")).to_contain_text(f"{count:,}", timeout=PATIENCE)  # type: ignore[attr-defined]
+    """Wait until the gallery shows this number of rows; the page may still be running."""
+    playwright.expect(page.locator(".st-key-count")).to_contain_text(f"{count:,}", timeout=TIMEOUT)  # type: ignore[attr-defined]
     assert rows_shown(page) == count
 
 
@@ -40,70 +40,70 @@ def sample_url(url: str, row: dict[str, object]) -> str:
 
 def test_filters_change_the_gallery_and_the_url(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
     found = Audit(audit)
-    visit(page, f"{url}/browse?look=cards")
+    visit_page(page, f"{url}/browse?look=cards")
     expect_rows(page, found.count())
     page.get_by_label("In the caption").fill("dog")
     page.get_by_label("In the caption").press("Enter")
     page.wait_for_url("**/browse?*text=dog*")
-    settled(page)
+    wait_until_idle(page)
     some = found.count("contains(lower(caption), 'dog')")
     assert 0 < some < found.count()
     expect_rows(page, some)
-    visit(page, f"{url}/browse?kind=video&size=12&look=cards")
+    visit_page(page, f"{url}/browse?kind=video&size=12&look=cards")
     expect_rows(page, found.count("kind = 'video'"))
     first = page.locator("[class*=st-key-card-]").first.inner_text()
     page.keyboard.press("ArrowRight")
     page.wait_for_url("**page=2*")
-    settled(page)
-    playwright.expect(page.locator("[class*=st-key-card-]").first).not_to_have_text(first, timeout=PATIENCE)
+    wait_until_idle(page)
+    playwright.expect(page.locator("[class*=st-key-card-]").first).not_to_have_text(first, timeout=TIMEOUT)
 
 
 def test_a_card_leads_to_its_sample_and_on_to_the_next(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
     rows = Audit(audit).page("kind = 'video'", "p_mismatch", True, 2).to_pylist()
-    visit(page, f"{url}/browse?kind=video&look=cards&grouped=false")  # a card for each caption
-    card = page.locator(f"[class*=st-key-card-0-0-{rows[0]['uid']}]")  # while a page is drawn, others may be first
+    visit_page(page, f"{url}/browse?kind=video&look=cards&grouped=false")  # a card for each caption
+    card = page.locator(f"[class*=st-key-card-0-0-{rows[0]['uid']}]")  # others may be first while it is drawn
     card.get_by_role("link", name="Open").click()
     page.wait_for_url(f"**/sample?*{rows[0]['uid']}*")
-    settled(page)
-    playwright.expect(page.get_by_text(rows[0]["caption"], exact=True).first).to_be_visible(timeout=PATIENCE)
+    wait_until_idle(page)
+    playwright.expect(page.get_by_text(rows[0]["caption"], exact=True).first).to_be_visible(timeout=TIMEOUT)
     page.get_by_role("button", name="Next").click()
     page.wait_for_url(f"**/sample?*{rows[1]['uid']}*")
-    settled(page)
-    playwright.expect(page.get_by_text(rows[1]["caption"], exact=True).first).to_be_visible(timeout=PATIENCE)
+    wait_until_idle(page)
+    playwright.expect(page.get_by_text(rows[1]["caption"], exact=True).first).to_be_visible(timeout=TIMEOUT)
 
 
 def test_a_video_plays(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
     row = Audit(audit).page("kind = 'video' AND status = 'ok'", limit=1).to_pylist()[0]
-    visit(page, sample_url(url, row))
+    visit_page(page, sample_url(url, row))
     page.locator("video").first.evaluate("video => { video.muted = true; return video.play(); }")
     page.wait_for_function("() => document.querySelector('video').currentTime > 0.3")
     assert page.locator("[class*=st-key-strip-] img").count() == row["frames"]
 
 
 def test_a_timed_caption_plays_its_segment(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
-    """From the whole second before it to the one after it, and no further."""
+    """The player runs from the whole second before the span to the one after it."""
     row = Audit(audit).sql("SELECT * FROM samples WHERE key = 'timed' AND caption_index = 0").to_pylist()[0]
     assert (row["start"], row["end"]) == (2.4, 4.6)
-    visit(page, sample_url(url, row))
-    playwright.expect(page.get_by_text("The caption describes 0:02.4 to 0:04.6")).to_be_visible(timeout=PATIENCE)
+    visit_page(page, sample_url(url, row))
+    playwright.expect(page.get_by_text("The caption describes 0:02.4 to 0:04.6")).to_be_visible(timeout=TIMEOUT)
     began = page.locator("video").first.evaluate(
         "video => { video.muted = true; video.playbackRate = 0.5; return video.play().then(() => video.currentTime); }"
     )
     assert 2.0 <= began < 3.0
     page.wait_for_function("() => document.querySelector('video').paused")
     assert 5.0 <= page.locator("video").first.evaluate("video => video.currentTime") < 9.0  # of ten seconds
-    visit(page, f"{url}/browse?where=key%20%3D%20%27timed%27")  # also the one whose span is outside
+    visit_page(page, f"{url}/browse?where=key%20%3D%20%27timed%27")  # including the caption beyond the end
     expect_rows(page, 3)
 
 
 def test_hostile_text_stays_text(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    visit(page, f"{url}/browse?look=cards&sort=key&order=ascending&where=key%20%3C%20%27000003%27")
+    visit_page(page, f"{url}/browse?look=cards&sort=key&order=ascending&where=key%20%3C%20%27000003%27")
     for text in HOSTILE:
-        playwright.expect(page.get_by_text(text, exact=True)).to_have_count(1, timeout=PATIENCE)
+        playwright.expect(page.get_by_text(text, exact=True)).to_have_count(1, timeout=TIMEOUT)
     row = next(row for row in Audit(audit).page(limit=5).to_pylist() if row["key"] == HOSTILE_KEY)
-    visit(page, sample_url(url, row))
+    visit_page(page, sample_url(url, row))
     assert page.get_by_text(HOSTILE[0], exact=True).count()
     assert page.get_by_text(HOSTILE_KEY).count()
     assert page.evaluate("window.hacked") is None
@@ -116,12 +116,12 @@ def test_threshold_counts_and_the_download(page, url: str, audit: Path, tmp_path
     found = Audit(audit)
     middle = found.sql("SELECT round(median(p_mismatch), 3) AS p FROM samples WHERE status = 'ok'")["p"][0].as_py()
     cut = min(max(middle, 0.001), 0.999)
-    visit(page, f"{url}/thresholds?max_p_mismatch={cut}")
+    visit_page(page, f"{url}/thresholds?max_p_mismatch={cut}")
     kept = found.sql(
         f"SELECT uid FROM samples WHERE status = 'ok' AND p_mismatch <= CAST('{cut}' AS FLOAT) ORDER BY uid"
     )["uid"].to_pylist()
     shown = page.get_by_test_id("stMetric").filter(has_text="Kept").get_by_test_id("stMetricValue")
-    playwright.expect(shown).to_have_text(f"{len(kept):,}", timeout=PATIENCE)
+    playwright.expect(shown).to_have_text(f"{len(kept):,}", timeout=TIMEOUT)
     numbers = page.get_by_test_id("stMetric")
     heights = [numbers.nth(i).bounding_box()["height"] for i in range(numbers.count())]
     assert len(heights) == 4 and max(heights) - min(heights) <= 2  # cards of one height
@@ -135,9 +135,9 @@ def test_threshold_counts_and_the_download(page, url: str, audit: Path, tmp_path
 
 def test_marks_are_kept(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
     row = Audit(audit).page("kind = 'image' AND status = 'ok'", limit=1, offset=9).to_pylist()[0]
-    visit(page, sample_url(url, row) + "&reviewer=ann")
+    visit_page(page, sample_url(url, row) + "&reviewer=ann")
     page.get_by_role("button", name="bad").click()
-    settled(page)
+    wait_until_idle(page)
     for _ in range(60):
         marks = Audit(audit).sql("SELECT reviewer, mark FROM reviews").to_pylist()
         if marks:
@@ -147,31 +147,31 @@ def test_marks_are_kept(page, url: str, audit: Path) -> None:  # type: ignore[no
 
 
 def test_a_click_into_the_density_opens_its_rows(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
-    visit(page, url)
+    visit_page(page, url)
     cell = page.locator(".chart .cell[data-id]").first
     cell.scroll_into_view_if_needed()
     cell.click()
     page.wait_for_url("**/browse?*similarity=*")
-    settled(page)
+    wait_until_idle(page)
     assert 0 < rows_shown(page) < Audit(audit).count("status = 'ok'")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_page_opens_in_both_themes(chromium, tmp_path: Path, url: str, audit: Path, theme: str) -> None:  # type: ignore[no-untyped-def]
-    """Without an error box, on the theme's own background; the pictures are for people to look at."""
+    """Each page shows no exception and has the background of its theme; people look at the screenshots."""
     given, child = os.environ.get("DASHBOARD_AUDIT"), None
     if given:
-        child, url = serve([Path(given).resolve()] * 2, tmp_path)
+        child, url = serve_dashboard([Path(given).resolve()] * 2, tmp_path)
         audit = Path(given)
     folder = Path(os.environ.get("DASHBOARD_PICTURES", tmp_path))
     row = Audit(audit).page("kind = 'video' AND status = 'ok'", "p_mismatch", True, 1).to_pylist()[0]
     context = chromium.new_context(viewport={"width": 1440, "height": 1000}, color_scheme=theme)
     try:
         page = context.new_page()
-        page.set_default_timeout(PATIENCE)
+        page.set_default_timeout(TIMEOUT)
         for name in PAGES:
             path = {"overview": "", "sample": sample_url("", row)[1:]}.get(name, name)
-            visit(page, f"{url}/{path}")
+            visit_page(page, f"{url}/{path}")
             assert page.get_by_text("Page not found").count() == 0
             page.wait_for_timeout(1000)
             page.screenshot(path=folder / f"{name}-{theme}.png")
@@ -192,8 +192,8 @@ def test_a_pair_and_its_verdict_fit_one_screen(chromium, url: str, audit: Path, 
     context = chromium.new_context(viewport={"width": size[0], "height": size[1]})
     try:
         page = context.new_page()
-        page.set_default_timeout(PATIENCE)
-        visit(page, sample_url(url, row))
+        page.set_default_timeout(TIMEOUT)
+        visit_page(page, sample_url(url, row))
         parts = [".st-key-medium img", ".st-key-caption", ".st-key-mark-good", ".st-key-mark-unsure", ".st-key-scores"]
         for part in parts:
             box = page.locator(part).first.bounding_box()
@@ -203,9 +203,9 @@ def test_a_pair_and_its_verdict_fit_one_screen(chromium, url: str, audit: Path, 
 
 
 def test_cards_are_of_one_height_and_can_be_marked(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
-    visit(page, f"{url}/browse?look=cards&kind=image&status=ok&size=12&reviewer=ben")
+    visit_page(page, f"{url}/browse?look=cards&kind=image&status=ok&size=12&reviewer=ben")
     cards = page.locator("[class*=st-key-card-]")
-    playwright.expect(cards.locator("[data-testid=stImage] img")).to_have_count(12, timeout=PATIENCE)
+    playwright.expect(cards.locator("[data-testid=stImage] img")).to_have_count(12, timeout=TIMEOUT)
     heights = {round(cards.nth(i).bounding_box()["height"]) for i in range(8)}
     assert max(heights) - min(heights) <= 2
     cards.first.get_by_test_id("stButtonGroup").locator("button").first.click()

@@ -1,4 +1,4 @@
-"""The pages that explore an audit, in a real Chromium: shards, map, review, search, words.
+"""The pages that explore an audit, in a real Chromium: shards, map, review, search and words.
 
 pytest -m browser tests/dashboard/test_browser_explore.py
 """
@@ -11,12 +11,12 @@ import pytest
 from auditor.audit import Audit
 from auditor.query.map_queries import build_shapes_condition, decode_shapes
 from auditor.review.review_queues import fetch_queue
-from tests.support.browser import PATIENCE, settled, visit
+from tests.support.browser import TIMEOUT, visit_page, wait_until_idle
 from tests.support.dashboard_audit import HOSTILE_KEY
 
 pytestmark = [pytest.mark.browser]
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-playwright.expect.set_options(timeout=PATIENCE)
+playwright.expect.set_options(timeout=TIMEOUT)
 
 
 def parameters(page: object) -> dict[str, list[str]]:
@@ -24,7 +24,7 @@ def parameters(page: object) -> dict[str, list[str]]:
 
 
 def drag(page: object, corners: list[tuple[float, float]]) -> None:
-    """With the mouse button down, over parts of the map's width and height."""
+    """Drag the mouse over the map; corners are shares of its width and height."""
     box = page.get_by_test_id("stPlotlyChart").locator(".nsewdrag").first.bounding_box()  # type: ignore[attr-defined]
     places = [(box["x"] + box["width"] * x, box["y"] + box["height"] * y) for x, y in corners]
     mouse = page.mouse  # type: ignore[attr-defined]
@@ -36,51 +36,51 @@ def drag(page: object, corners: list[tuple[float, float]]) -> None:
 
 
 def test_a_lasso_on_the_map_is_browsed(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
-    visit(page, f"{url}/map")
+    visit_page(page, f"{url}/map")
     names = page.get_by_test_id("stPlotlyChart").locator(".annotation-text")
     names.first.wait_for()
     assert names.count() >= 2 and all(names.all_text_contents())
     drag(page, [(0.1, 0.1), (0.6, 0.05), (0.55, 0.9), (0.1, 0.85), (0.1, 0.1)])
     page.wait_for_url("**/map?*shape=*")
-    settled(page)
+    wait_until_idle(page)
     shapes = decode_shapes(parameters(page)["shape"][0])
     assert len(shapes) == 1 and len(shapes[0]) > 3  # a lasso, not a box
     rows = Audit(audit).count(build_shapes_condition(shapes, "map_x", "map_y"))
     assert 0 < rows < Audit(audit).count("map_x IS NOT NULL")
-    playwright.expect(page.locator(".st-key-selected")).to_contain_text(f"{rows} rows", timeout=PATIENCE)
+    playwright.expect(page.locator(".st-key-selected")).to_contain_text(f"{rows} rows", timeout=TIMEOUT)
     page.get_by_role("link", name="Browse them").click()
     page.wait_for_url("**/browse?*where=*")
-    playwright.expect(page.locator(".st-key-count")).to_contain_text(f"{rows} rows", timeout=PATIENCE)
+    playwright.expect(page.locator(".st-key-count")).to_contain_text(f"{rows} rows", timeout=TIMEOUT)
 
 
 def test_a_selection_in_the_url_is_kept_as_a_filter(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
-    visit(page, f"{url}/map?shape=-0.5,-1;0.5,1&colour=topic")
+    visit_page(page, f"{url}/map?shape=-0.5,-1;0.5,1&colour=topic")
     page.get_by_role("link", name="Keep only them").click()
     page.wait_for_url("**/thresholds?*keep_where=*")
-    settled(page)
+    wait_until_idle(page)
     (condition,) = parameters(page)["keep_where"]
     with Audit(audit) as opened:
         kept = opened.rule_effects({"where": condition, "max_p_mismatch": 0.5}).kept
-    visit(page, page.url + "&max_p_mismatch=0.5")
+    visit_page(page, page.url + "&max_p_mismatch=0.5")
     shown = page.get_by_test_id("stMetric").filter(has_text="Kept").get_by_test_id("stMetricValue")
-    playwright.expect(shown).to_have_text(f"{kept:,}", timeout=PATIENCE)
+    playwright.expect(shown).to_have_text(f"{kept:,}", timeout=TIMEOUT)
 
 
 def test_a_click_on_a_shard_browses_it(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
-    visit(page, f"{url}/shards?first=name")
+    visit_page(page, f"{url}/shards?first=name")
     table = page.get_by_test_id("stDataFrame").first
     box = table.bounding_box()
     page.mouse.click(box["x"] + 60, box["y"] + 36 + 52)  # the second line
     page.wait_for_url("**/browse?*where=*")
     assert parameters(page)["where"] == ["\"shard\" = '00001'"]
     rows = Audit(audit).count("shard = '00001'")
-    playwright.expect(page.locator(".st-key-count")).to_contain_text(f"{rows} rows", timeout=PATIENCE)
+    playwright.expect(page.locator(".st-key-count")).to_contain_text(f"{rows} rows", timeout=TIMEOUT)
 
 
 @pytest.mark.parametrize("path", ["", "browse", "map", "shards", "sample", "thresholds"])
-def test_nothing_of_others_lies_on_the_pages(page, url: str, path: str) -> None:  # type: ignore[no-untyped-def]
-    """Streamlit puts an offer to install things over the top right unless it is told not to."""
-    visit(page, f"{url}/{path}")
+def test_no_streamlit_promotion_covers_a_page(page, url: str, path: str) -> None:  # type: ignore[no-untyped-def]
+    """By default Streamlit covers the top right corner with an offer to install its tools."""
+    visit_page(page, f"{url}/{path}")
     page.wait_for_timeout(500)
     assert page.get_by_test_id("stSkillsNudge").count() == 0
     assert page.get_by_text("agents").count() == 0
@@ -101,32 +101,32 @@ def wait_for_reviews(page: object, audit: Path, reviewer: str, count: int) -> li
 
 
 def test_a_key_decides_and_the_next_picture_is_there_at_once(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
-    """Keys faster than the server answers: each row gets its own mark, in the order of the queue."""
+    """Even if keys are faster than the server, each row gets its own mark, in the order of the queue."""
     with Audit(audit) as opened:
         expected = fetch_queue(opened.database, "most suspicious", "kind = 'image'", 200)[:9]
-    visit(page, f"{url}/review?reviewer=kim&queue_where=kind%20%3D%20'image'")
+    visit_page(page, f"{url}/review?reviewer=kim&queue_where=kind%20%3D%20'image'")
     page.wait_for_selector(".review-cards .stage img")
     for key in "gbugbugb":
         page.keyboard.press(key)
         page.wait_for_timeout(40)
     stage = page.locator(".review-cards .stage")
     playwright.expect(stage).to_have_attribute("data-id", f"{expected[8].uid}-{expected[8].caption_index}")
-    found = wait_for_reviews(page, audit, "kim", 8)
+    marks = wait_for_reviews(page, audit, "kim", 8)
     words = {"g": "good", "b": "bad", "u": "unsure"}
-    assert [row["mark"] for row in found] == [words[key] for key in "gbugbugb"]
-    assert [row["uid"] for row in found] == [place.uid for place in expected[:8]]
+    assert [row["mark"] for row in marks] == [words[key] for key in "gbugbugb"]
+    assert [row["uid"] for row in marks] == [place.uid for place in expected[:8]]
     latencies = page.locator(".review-cards").get_attribute("data-latencies")  # bench/review_speed.py reads them, too
     assert len(latencies.split()) == 8
-    page.keyboard.press("z")  # the last one is taken back, and shown again
+    page.keyboard.press("z")  # undo: the last card is shown again
     assert [row["uid"] for row in wait_for_reviews(page, audit, "kim", 7)] == [place.uid for place in expected[:7]]
     playwright.expect(stage).to_have_attribute("data-id", f"{expected[7].uid}-{expected[7].caption_index}")
     playwright.expect(page.locator(".review-cards .side")).to_contain_text("7 of ")
-    visit(page, f"{url}/review?reviewer=kim&queue_where=kind%20%3D%20'image'")  # goes on where it stopped
+    visit_page(page, f"{url}/review?reviewer=kim&queue_where=kind%20%3D%20'image'")  # continues where it stopped
     playwright.expect(stage).to_have_attribute("data-id", f"{expected[7].uid}-{expected[7].caption_index}")
 
 
 def test_keys_typed_into_a_field_decide_nothing(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
-    visit(page, f"{url}/review?reviewer=lee")
+    visit_page(page, f"{url}/review?reviewer=lee")
     page.wait_for_selector(".review-cards .stage img, .review-cards .stage video")
     page.get_by_label("Rows that meet").press_sequentially("bug")
     page.wait_for_timeout(500)
@@ -136,7 +136,7 @@ def test_keys_typed_into_a_field_decide_nothing(page, url: str, audit: Path) -> 
 def test_a_certification_sample_is_judged_without_scores(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
     with Audit(audit) as opened:
         sample = opened.certification_sample(5)
-    visit(page, f"{url}/review?reviewer=mia&queue=certification%20{sample.name}")
+    visit_page(page, f"{url}/review?reviewer=mia&queue=certification%20{sample.name}")
     page.wait_for_selector(".review-cards .stage img, .review-cards .stage video")
     assert "mismatch" not in page.locator(".review-cards .side").inner_text()
     for _ in sample.rows:
@@ -145,20 +145,20 @@ def test_a_certification_sample_is_judged_without_scores(page, url: str, audit: 
     wait_for_reviews(page, audit, "mia", 5)
 
 
-def test_words_are_weighed_on_demand_and_stay_text(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
+def test_word_gains_are_shown_on_demand_and_escaped(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
     with Audit(audit) as opened:
         row = opened.page(f"key = '{HOSTILE_KEY}'", limit=1).to_pylist()[0]
-    visit(page, f"{url}/sample?uid={row['uid']}&shard={row['shard']}&words=true")
-    playwright.expect(page.locator(".weighted")).to_have_count(len(row["caption"].split()), timeout=PATIENCE)
+    visit_page(page, f"{url}/sample?uid={row['uid']}&shard={row['shard']}&words=true")
+    playwright.expect(page.locator(".weighted")).to_have_count(len(row["caption"].split()), timeout=TIMEOUT)
     assert page.locator(".weighted-words").inner_text().split() == row["caption"].split()
     assert page.evaluate("window.hacked") is None
     playwright.expect(page.locator(".st-key-best")).to_contain_text("Best caption in the corpus")
 
 
 def test_a_compact_gallery_shows_many_and_marks_them_together(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
-    visit(page, f"{url}/browse?kind=image&status=ok&reviewer=nia")
+    visit_page(page, f"{url}/browse?kind=image&status=ok&reviewer=nia")
     cards = page.locator(".review-cards .card")
-    playwright.expect(cards).to_have_count(24, timeout=PATIENCE)
+    playwright.expect(cards).to_have_count(24, timeout=TIMEOUT)
     boxes = [cards.nth(i).locator("img").bounding_box() for i in range(24)]
     assert sum(box["y"] + box["height"] <= 900 for box in boxes) >= 10  # of a screen of 1440x900
     page.set_viewport_size({"width": 1280, "height": 720})
@@ -177,23 +177,23 @@ def test_a_compact_gallery_shows_many_and_marks_them_together(page, url: str, au
 
 
 def test_a_text_is_searched_for_and_more_like_a_card(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
-    visit(page, f"{url}/browse?status=ok")
+    visit_page(page, f"{url}/browse?status=ok")
     page.get_by_label("Search", exact=True).fill("a dog on a beach")
     page.get_by_label("Search", exact=True).press("Enter")
     page.wait_for_url("**/browse?*search=*")
-    playwright.expect(page.locator(".st-key-count")).to_contain_text("nearest of", timeout=PATIENCE)
-    settled(page)
+    playwright.expect(page.locator(".st-key-count")).to_contain_text("nearest of", timeout=TIMEOUT)
+    wait_until_idle(page)
     with Audit(audit) as opened:
         nearest = opened.search("a dog on a beach", n=24, where="status = 'ok'")
         cards = page.locator(".review-cards .card")
         first = f"{nearest[0].uid}-{nearest[0].caption_index}"
-        playwright.expect(cards.first).to_have_attribute("data-id", first, timeout=PATIENCE)
+        playwright.expect(cards.first).to_have_attribute("data-id", first, timeout=TIMEOUT)
         cards.nth(2).get_by_role("button", name="more like this").click()
         page.wait_for_url(f"**/browse?*like={nearest[2].uid}*")
         assert parameters(page)["status"] == ["ok"]  # the filters stay, in the URL too
         like = opened.search(like=nearest[2].uid, caption_index=nearest[2].caption_index, n=3)
     playwright.expect(cards.first).to_have_attribute(
-        "data-id", f"{like[0].uid}-{like[0].caption_index}", timeout=PATIENCE
+        "data-id", f"{like[0].uid}-{like[0].caption_index}", timeout=TIMEOUT
     )
     cards.first.get_by_role("button", name="open").click()
     page.wait_for_url(f"**/sample?*{like[0].uid}*")

@@ -1,4 +1,4 @@
-"""The command that starts the dashboard: its settings, its errors, and what it does not import."""
+"""The command that starts the dashboard: its settings, its errors and its imports."""
 
 import socket
 import subprocess

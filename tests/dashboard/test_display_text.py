@@ -1,4 +1,4 @@
-"""Numbers and places in words."""
+"""Numbers, scores and time spans in words, and the colors of heat tables."""
 
 import pandas as pd
 
@@ -8,7 +8,7 @@ from dashboard.display_text import describe_scores, describe_span, format_number
 def test_scores_in_words() -> None:
     row = {"kind": "video", "p_mismatch": 0.93, "matches_text": 12.3, "similarity": None}
     found = {score.label: score for score in describe_scores(row, {"p_mismatch": 0.999})}
-    assert "93.0% do not belong" in found["Probability of a mismatch"].sentence
+    assert "93.0% of pairs with such a score do not belong" in found["Probability of a mismatch"].sentence
     assert "above 99% of the video pairs" in found["Probability of a mismatch"].sentence
     assert "about 12.3 videos" in found["Media that fit the caption"].sentence
     assert "Similarity" not in found
@@ -17,7 +17,7 @@ def test_scores_in_words() -> None:
     assert shorten_text("a\n b " + "c" * 300).startswith("a b c") and len(shorten_text("c" * 300)) == 220
 
 
-def test_the_place_of_a_timed_caption_in_words() -> None:
+def test_the_span_of_a_timed_caption_in_words() -> None:
     row = {"start": 2.4, "end": 64.6, "best_start": 5.0, "best_end": 61.0, "time_shift": -3.25, "p_time_shift": 0.001}
     said = describe_span(row)
     assert "0:02.4 to 1:04.6" in said and "from 0:05.0 to 1:01.0" in said and "shifted by -3.2 s" in said

@@ -1,4 +1,4 @@
-"""The map's chart: names of topics that can be read, numbers of anybody's columns shaded."""
+"""The chart of the map: topic names do not overlap, and columns of numbers and categories get colors."""
 
 from itertools import combinations
 
@@ -14,7 +14,7 @@ def topics(count: int, spread: float) -> list[TopicLabel]:
     return [TopicLabel(i, float(x), float(y), 100 - i, [f"a caption {i}"]) for i, (x, y) in enumerate(places)]
 
 
-def test_no_name_lies_on_another() -> None:
+def test_topic_names_do_not_overlap() -> None:
     given, (width, height) = topics(16, 0.4), (2 * NAME_SIZE[0], NAME_SIZE[1])
     placed = separate_names(given, (2.0, 1.0))
     near = [(one, other) for one, other in combinations(placed, 2) if abs(one.x - other.x) < width]
@@ -23,7 +23,7 @@ def test_no_name_lies_on_another() -> None:
     assert {topic.topic for topic in placed} == set(range(16)) and placed != given
 
 
-def test_names_that_are_apart_stay_where_they_are() -> None:
+def test_names_without_overlap_do_not_move() -> None:
     given = [TopicLabel(i, -0.9 + 0.45 * i, 0.1 * i, 5, []) for i in range(4)]
     assert separate_names(given, (2.0, 2.0)) == given
 
@@ -35,14 +35,14 @@ def test_the_map_fills_its_page() -> None:
     assert -0.25 < layout.yaxis.range[0] < -0.2 and 0.3 < layout.yaxis.range[1] < 0.35
 
 
-def drawn(values: pa.Array, colour: str) -> list[str]:
-    """The names of the chart's traces."""
+def list_trace_names(values: pa.Array, colour: str) -> list[str]:
+    """The names of the traces of a chart."""
     count = len(values)
     rows = pa.table({"x": np.zeros(count), "y": np.zeros(count), "value": values,
                      "uid_order": [str(i) for i in range(count)], "caption": ["<b>a</b>"] * count})  # fmt: skip
     return [trace.name for trace in draw_map(rows, colour, [], [], None, dark=False).data]
 
 
-def test_numbers_of_a_joined_column_are_shaded_and_topics_told_apart() -> None:
-    assert drawn(pa.array([0.1, 0.2, None]), "aesthetics_score") == ["no value", "aesthetics_score"]
-    assert drawn(pa.array([1, 2, 2], pa.int16()), "topic") == ["Topic 2", "Topic 1"]
+def test_numbers_get_a_color_scale_and_topics_a_color_each() -> None:
+    assert list_trace_names(pa.array([0.1, 0.2, None]), "aesthetics_score") == ["no value", "aesthetics_score"]
+    assert list_trace_names(pa.array([1, 2, 2], pa.int16()), "topic") == ["Topic 2", "Topic 1"]

@@ -1,4 +1,4 @@
-"""Thumbnails that are kept, problems that are told, and what browsers play."""
+"""The thumbnail cache, the problems it reports, and the videos that browsers play."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from auditor.audit import Audit
 from dashboard.media_preview import ThumbnailCache, video_mime_type
 
 
-def test_media_are_kept_and_problems_told(small: tuple[Path, Path]) -> None:
+def test_media_are_cached_and_problems_reported(small: tuple[Path, Path]) -> None:
     audit = Audit(small[0])
     rows = audit.page("status = 'ok'", limit=3).to_pylist() + audit.page("status <> 'ok'", limit=1).to_pylist()
     cache = ThumbnailCache(64)
@@ -21,7 +21,7 @@ def test_media_are_kept_and_problems_told(small: tuple[Path, Path]) -> None:
     assert "does not exist" in (cache.show(audit.database, [gone])[0].problem or "")
 
 
-def test_a_store_out_of_reach_is_asked_again(small: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_store_is_tried_again(small: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     audit, cache = Audit(small[0]), ThumbnailCache(64)
     rows = audit.page("status = 'ok'", limit=1).to_pylist()
 
@@ -29,16 +29,16 @@ def test_a_store_out_of_reach_is_asked_again(small: tuple[Path, Path], monkeypat
         raise OSError("the store is out of reach")
 
     with monkeypatch.context() as hiccup:
-        hiccup.setattr("dashboard.media_preview.media", fail)
+        hiccup.setattr("dashboard.media_preview.read_row_media", fail)
         assert cache.show(audit.database, rows)[0].problem == "the store is out of reach"
     assert cache.show(audit.database, rows)[0].jpeg
 
 
-def test_only_what_browsers_play_is_played() -> None:
-    from tests.support.clips import clip
+def test_mime_types_of_playable_videos() -> None:
+    from tests.support.clips import make_clip
 
-    assert video_mime_type(clip("mp4", frames=4)) == "video/mp4"
-    assert video_mime_type(clip("webm", frames=4)) == "video/webm"
-    assert video_mime_type(clip("avi", frames=4)) is None
-    assert video_mime_type(clip("m4v", frames=4)) is None  # MPEG-4 part 2
+    assert video_mime_type(make_clip("mp4", frames=4)) == "video/mp4"
+    assert video_mime_type(make_clip("webm", frames=4)) == "video/webm"
+    assert video_mime_type(make_clip("avi", frames=4)) is None
+    assert video_mime_type(make_clip("m4v", frames=4)) is None  # MPEG-4 part 2
     assert video_mime_type(b"") is None

@@ -1,4 +1,4 @@
-"""The pages of the dashboard without a browser."""
+"""The pages of the dashboard, run without a browser."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from auditor.dashboard_settings import Settings
 from auditor.keep.thresholds import choose_cut
 from dashboard.row_selection import RowSelection
 from dashboard.url_state import GalleryView, sample_query
-from tests.support.planted import invented, write_planted
+from tests.support.planted import make_embeddings, write_planted
 from tests.support.results import write_results
 from tests.support.synthetic import write_audit, write_corpus_audit
 
@@ -27,7 +27,7 @@ Open = Callable[..., AppTest]
 
 @pytest.fixture(scope="module", autouse=True)
 def closed_in_the_end() -> Iterator[None]:
-    """Streamlit keeps opened audits until the process ends, when DuckDB reports them as leaks on the terminal."""
+    """Close the audits that Streamlit caches; otherwise DuckDB reports them as leaks when the process ends."""
     yield
     streamlit.cache_resource.clear()
     streamlit.cache_data.clear()
@@ -39,7 +39,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Open:
         for name, value in settings.environment().items():
             monkeypatch.setenv(name, value)
         app = AppTest.from_file(str(APP), default_timeout=120)
-        app._page_hash = calc_hash(page if page != "overview" else "")  # switch_page() knows no st.navigation
+        app._page_hash = calc_hash(page if page != "overview" else "")  # switch_page() does not support st.navigation
         for name, value in query.items():
             app.query_params[name] = value
         app.run()
@@ -54,7 +54,7 @@ def texts(app: AppTest) -> list[str]:
 
 
 def marked(app: AppTest) -> str:
-    """Everything that is read as Markdown."""
+    """All text that Streamlit reads as Markdown."""
     elements = [*app.markdown, *app.caption, *app.subheader, *app.title, *app.header]
     return "\n".join(str(element.value) for element in elements)
 
@@ -121,7 +121,7 @@ def test_a_sample_is_shown_and_marked(opened: Open, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("review", "places"), [("none", ["0", "0"]), ("reviewed", ["1", "2"]), ("", ["1", "2"])])
 def test_reviewing_skips_no_row(opened: Open, tmp_path: Path, review: str, places: list[str]) -> None:
-    """A marked row leaves `review = none`: the next one has moved into its place."""
+    """A marked row leaves the selection `review = none`, and the next row takes its position."""
     folder, _ = write_corpus_audit(tmp_path)
     audit = Audit(folder)
     rows = audit.page(None, "p_mismatch", True, limit=4).to_pylist()
@@ -227,7 +227,7 @@ def test_a_caption_number_that_is_none_opens_the_first(opened: Open, small: tupl
 def test_repairs_are_shown_before_and_after_to_accept_or_refuse(opened: Open, tmp_path: Path) -> None:
     source = np.arange(120)
     source[40:60] += 1
-    write_planted(tmp_path / "audit", *invented(120, 2), shards=2, source=source)
+    write_planted(tmp_path / "audit", *make_embeddings(120, 2), shards=2, source=source)
     settings = Settings((str(tmp_path / "audit"),))
     assert "Nobody has looked" in " ".join(text.value for text in opened("faults", settings).markdown)
     audit = Audit(tmp_path / "audit")
@@ -259,7 +259,7 @@ def test_shards_are_lines_of_a_heat_table(opened: Open, small: tuple[Path, Path]
 
 
 def test_a_shape_on_the_map_is_a_condition(opened: Open, tmp_path: Path) -> None:
-    write_planted(tmp_path / "audit", *invented(120), shards=2)
+    write_planted(tmp_path / "audit", *make_embeddings(120), shards=2)
     audit = Audit(tmp_path / "audit")
     settings = Settings((str(tmp_path / "audit"),))
     for over, columns in {"media": ("map_x", "map_y"), "captions": ("map_text_x", "map_text_y")}.items():
@@ -278,7 +278,7 @@ def test_a_shape_on_the_map_is_a_condition(opened: Open, tmp_path: Path) -> None
 
 
 def test_a_search_orders_the_gallery(opened: Open, tmp_path: Path) -> None:
-    write_planted(tmp_path / "audit", *invented(80), shards=2)
+    write_planted(tmp_path / "audit", *make_embeddings(80), shards=2)
     settings = Settings((str(tmp_path / "audit"),))
     with Audit(tmp_path / "audit") as audit:
         row = audit.page("status = 'ok'", limit=1).to_pylist()[0]

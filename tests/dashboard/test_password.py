@@ -1,4 +1,4 @@
-"""A dashboard with a password shows nothing before it was given; one for other machines says what it exposes."""
+"""A dashboard with a password shows no page before it is entered; the command warns if it exposes the corpus."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def test_nothing_before_the_password_and_all_after_it(app: AppTest) -> None:
     assert "There is no audit to show" in shown(app)
 
 
-def test_the_cookie_is_of_the_password_and_is_not_it() -> None:
+def test_the_cookie_holds_a_digest_of_the_password() -> None:
     digest = password.digest_password("open sesame")
     assert "sesame" not in digest and digest != password.digest_password("open says me")
     assert password.equal_in_constant_time(digest, digest) and not password.equal_in_constant_time(digest, "")
@@ -48,5 +48,5 @@ def test_hosts(host: str, here: bool) -> None:
     assert "--password" in describe_exposure(host, 8501) and "\n" not in describe_exposure(host, 8501)
 
 
-def test_settings_carry_it() -> None:
+def test_settings_carry_the_password() -> None:
     assert read_settings(Settings(password="x").environment()).password == "x"

@@ -1,4 +1,4 @@
-"""Selections of rows, and the ends of the sliders that choose them, against the same by hand over all rows."""
+"""Selections of rows and the bounds of sliders, against plain computations over all rows."""
 
 from typing import Any
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 from auditor.corpus.sample import Kind, Problem, Span
 from auditor.report.thumbnails import ThumbnailError, Thumbnails, make_thumbnail
-from tests.support.clips import clip, numbered_clip, photo, read_number
+from tests.support.clips import make_clip, make_numbered_clip, make_photo, read_number
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def opened(data: bytes) -> Image.Image:
 def test_the_shape_is_kept_and_nothing_padded(
     thumbnails: Thumbnails, size: tuple[int, int], expected: tuple[int, int]
 ) -> None:
-    ((_, made),) = thumbnails.map([(0, photo(*size, "PNG", (20, 120, 220)), "image")])
+    ((_, made),) = thumbnails.map([(0, make_photo(*size, "PNG", (20, 120, 220)), "image")])
     assert isinstance(made, bytes)
     image = opened(made)
     assert image.size == expected
@@ -40,7 +40,7 @@ def test_the_shape_is_kept_and_nothing_padded(
 
 
 def test_videos_show_their_middle_and_a_strip(thumbnails: Thumbnails) -> None:
-    data = clip(frames=48)
+    data = make_clip(frames=48)
     strip = thumbnails.frames(data, "video")
     assert [round(time * 24) for time, _ in strip if time is not None] == [8, 24, 40]
     greys = [np.asarray(opened(made))[-8:, -8:].mean() for _, made in strip]
@@ -48,11 +48,15 @@ def test_videos_show_their_middle_and_a_strip(thumbnails: Thumbnails) -> None:
     assert opened(strip[0][1]).size == (64, 48)
     ((_, middle),) = thumbnails.map([(0, data, "video")])
     assert middle == strip[1][1]
-    assert [time for time, _ in thumbnails.frames(photo(), "image")] == [None]
+    assert [time for time, _ in thumbnails.frames(make_photo(), "image")] == [None]
 
 
 def test_bad_files(thumbnails: Thumbnails) -> None:
-    media: list[tuple[str, bytes, Kind]] = [("a", photo(), "image"), ("b", b"junk", "image"), ("c", photo(), "image")]
+    media: list[tuple[str, bytes, Kind]] = [
+        ("a", make_photo(), "image"),
+        ("b", b"junk", "image"),
+        ("c", make_photo(), "image"),
+    ]
     made = dict(thumbnails.map(media))
     assert isinstance(made["b"], Problem) and isinstance(made["a"], bytes) and isinstance(made["c"], bytes)
     with pytest.raises(ThumbnailError, match="cannot be shown"):
@@ -60,14 +64,14 @@ def test_bad_files(thumbnails: Thumbnails) -> None:
 
 
 def test_the_function_for_one() -> None:
-    assert opened(make_thumbnail(photo(300, 150), "image", 96)).size == (96, 48)
+    assert opened(make_thumbnail(make_photo(300, 150), "image", 96)).size == (96, 48)
     with pytest.raises(ThumbnailError):
         make_thumbnail(b"junk", "image", 96)
 
 
 def test_the_function_for_a_span_of_a_video() -> None:
     """Not the middle of the whole: the caption is about its second second."""
-    data = numbered_clip("h264", "mp4", 100)
+    data = make_numbered_clip("h264", "mp4", 100)
     shown = np.asarray(opened(make_thumbnail(data, "video", 96, Span(1.0, 2.0))))
     assert 25 <= read_number(shown) < 50
 
