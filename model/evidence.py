@@ -1,11 +1,10 @@
-"""Evidence, belief masses, Dirichlet strength and the uncertainty u = 1 - K/S of an instance.
+"""The uncertainty u = 1 - K/S of an instance, from its evidence for K prototypes.
 
 An instance is compared with the K prototypes of the other modality. Each scaled similarity ("logit") becomes evidence
-e_k (appendix B of the paper); then alpha_k = e_k + 1, S = sum of alpha, b_k = e_k / S, psi = K / S (equations 2 and 3).
-All terms are computed from means and log-sums, so logits of any size give a value between 0 and 1.
+e_k (appendix B of the paper); then alpha_k = e_k + 1 and the Dirichlet strength S is the sum of alpha (equations 2 and
+3). u is computed from means and log-sums, so logits of any size give a value between 0 and 1.
 """
 
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
@@ -23,16 +22,6 @@ SOFTPLUS_THRESHOLD = 20.0
 
 class EvidenceError(ModelError):
     """An unknown evidence function, or logits of the wrong shape."""
-
-
-@dataclass(frozen=True, slots=True)
-class Opinion:
-    """The subjective-logic opinion about each instance: `belief` and `psi` sum to one, `uncertainty` is 1 - psi."""
-
-    belief: Tensor  # (N, K)
-    psi: Tensor  # (N,)
-    uncertainty: Tensor  # (N,)
-    strength: Tensor  # (N,) the Dirichlet strength S; inf if it exceeds the floating-point range
 
 
 def check_evidence(evidence: str, tau: float) -> None:
@@ -82,18 +71,3 @@ def dirichlet_uncertainty(logits: Tensor, evidence: str = "exp", tau: float = 5.
         return torch.sigmoid(log_mean_evidence(logits, tau))
     mean = mean_evidence(linear_evidence(logits, evidence))
     return mean / (1.0 + mean)
-
-
-def compute_opinion(logits: Tensor, evidence: str = "exp", tau: float = 5.0) -> Opinion:
-    """The full opinion for `logits` (N, K): belief masses, psi, u and the Dirichlet strength (equations 2 and 3)."""
-    logits = prepare_logits(logits, evidence, tau)
-    count = logits.shape[-1]
-    if evidence == "exp":
-        log_mean = log_mean_evidence(logits, tau)
-        u, psi = torch.sigmoid(log_mean), torch.sigmoid(-log_mean)
-        belief = torch.softmax(logits / tau, dim=-1) * u.unsqueeze(-1)
-        return Opinion(belief, psi, u, count * (1.0 + log_mean.exp()))
-    e = linear_evidence(logits, evidence)
-    mean = mean_evidence(e)
-    belief = (e / count) / (1.0 + mean).unsqueeze(-1)
-    return Opinion(belief, 1.0 / (1.0 + mean), mean / (1.0 + mean), count * (1.0 + mean))

@@ -151,7 +151,7 @@ def fit_to_corpus(
     for embeddings, z, bank in ((visual_sample, z_visual, random_head.text), (text_sample, z_text, random_head.visual)):
         rows = torch.randperm(len(z), generator=generator)[:INITIALIZATION_ROWS].to(z.device)
         initializers.append(PrototypeInitializer(embeddings[rows], z[rows], config, bank, linear=linear))
-    scale, for_visual, for_text = choose_initial_prototypes(*initializers, config.scale)
+    scale, for_visual, for_text = choose_initial_prototypes(initializers[0], initializers[1], config.scale)
     config = replace(config, scale=scale, center_visual=for_visual.center, center_text=for_text.center)
     head = PrototypeHead(config, seed).to(visual.device)
     with torch.no_grad():  # media are compared with the text prototypes, captions with the visual ones

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from model.evidence import Opinion, check_evidence, compute_opinion, dirichlet_uncertainty
+from model.evidence import check_evidence, dirichlet_uncertainty
 from model.fingerprint import compute_fingerprint
 from model.model_errors import ModelError
 
@@ -104,12 +104,6 @@ class PrototypeHead(nn.Module):
     def uncertainty_text(self, text: Tensor) -> Tensor:
         """u of text embeddings (N, D): (N,)."""
         return dirichlet_uncertainty(self.logits_text(text), self.config.evidence, self.config.tau)
-
-    def opinion_visual(self, visual: Tensor) -> Opinion:
-        return compute_opinion(self.logits_visual(visual), self.config.evidence, self.config.tau)
-
-    def opinion_text(self, text: Tensor) -> Opinion:
-        return compute_opinion(self.logits_text(text), self.config.evidence, self.config.tau)
 
     def _logits(self, embeddings: Tensor, bank: Tensor, center: float) -> Tensor:
         if embeddings.ndim != 2 or embeddings.shape[1] != self.config.dim:

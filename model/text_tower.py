@@ -7,11 +7,16 @@ both on probe captions when a model is loaded.
 
 from typing import Any
 
+import open_clip
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 WIDTH_MULTIPLE = 8  # widths are rounded up to a multiple: fewer shapes, and faster kernels
+PROBE_CAPTIONS = (
+    *("a dog", "!", ""),
+    "two children run across a wet field while an old man watches them from a wooden bench",
+)
 TOLERANCE = 1e-5  # of unit vectors: other widths add up in another order
 
 
@@ -55,11 +60,12 @@ def find_end_of_text(tower: Any, tokens: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def can_trim(model: Any, tokens: Tensor) -> bool:
-    """Whether trimming leaves the embeddings of probe `tokens` (B, context length) unchanged."""
+def can_trim(model: Any, tokenizer: Any) -> bool:
+    """Whether padding can be cut from batches of captions: only if that leaves probe embeddings unchanged."""
     tower = find_causal_tower(model)
-    if tower is None:
+    if tower is None or not isinstance(tokenizer, open_clip.SimpleTokenizer):  # others have other padding tokens
         return False
+    tokens: Tensor = tokenizer(list(PROBE_CAPTIONS)).to(model.logit_scale.device)  # (B, context length)
     try:
         full = model.encode_text(tokens, normalize=True)
         for rows in (slice(None), *(slice(row, row + 1) for row in range(len(tokens)))):  # as a batch, and one by one

@@ -48,7 +48,7 @@ class TrainingPairs:
 class EmbeddedPairs:
     """The same batch after the encoders."""
 
-    frames: Tensor  # (B, J, D) unit vectors, zero where padded
+    frames: Tensor  # (B, J, D) unit vectors, zero for padding
     text: Tensor  # (B, D) unit vectors
 
 

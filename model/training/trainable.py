@@ -19,7 +19,6 @@ from model.backbone import (
     LOCAL_PREFIX,
     Backbone,
     BackboneError,
-    can_trim_captions,
     drop_download_settings,
     format_error_line,
     load_backbone,
@@ -27,7 +26,7 @@ from model.backbone import (
 from model.checkpoint import CheckpointError, load_model, load_prototype_head
 from model.pixels import PixelSpec
 from model.prototypes import HeadConfig, PrototypeHead
-from model.text_tower import trim_padding
+from model.text_tower import can_trim, trim_padding
 from model.training.training_config import ConfigError, TrainConfig
 
 # Projections into the shared embedding space, by open_clip's names: its own ViT and ResNet, timm trunks, text towers.
@@ -77,9 +76,9 @@ def build_scratch_backbone(path: Path, device: str, seed: int) -> Backbone:
             raise BackboneError(f"open_clip cannot build the model of {path}: {format_error_line(error)}") from error
     complete = {"model_cfg": drop_download_settings(config["model_cfg"]), "preprocess_cfg": model.visual.preprocess_cfg}
     pixels = PixelSpec.from_open_clip(complete["preprocess_cfg"])
-    backbone = Backbone(str(path), model.eval().to(device), tokenizer, pixels, complete, pretrained=False)
-    backbone.trims = can_trim_captions(backbone)
-    return backbone
+    model.eval().to(device)
+    trims = can_trim(model, tokenizer)
+    return Backbone(str(path), model, tokenizer, pixels, complete, pretrained=False, trims=trims)
 
 
 def read_model_config(path: Path) -> dict[str, Any]:

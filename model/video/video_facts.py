@@ -67,7 +67,7 @@ def choose_motion_frames(rate: float, total: int) -> range:
 
 def measure_motion(pictures: Pixels, times: Sequence[float]) -> Motion:
     """Measure motion on small pictures (N, SIDE, SIDE, 3) at `times` in seconds."""
-    when, gray = np.asarray(times, np.float64), compute_luma(pictures)
+    when, gray = np.asarray(times, np.float64), convert_to_gray(pictures)
     black = np.quantile(gray.reshape(len(gray), -1), 0.99, axis=1) < MAX_BLACK
     still = bool(np.abs(gray - np.median(gray, axis=0)).max() <= MAX_STILL_CHANGE)
     facts = float(black.mean()), measure_letterbox(gray[~black]), still
@@ -88,7 +88,7 @@ def measure_motion(pictures: Pixels, times: Sequence[float]) -> Motion:
     )
 
 
-def compute_luma(pictures: Pixels) -> Gray:
+def convert_to_gray(pictures: Pixels) -> Gray:
     weighted = pictures.astype(np.int32) @ np.array([77, 151, 28], np.int32)
     return np.asarray(weighted >> 8, np.int16)
 

@@ -14,8 +14,8 @@ import click
 import numpy as np
 import numpy.typing as npt
 
-from auditor.score.shard_priors import EDGES, compute_priors, log_odds, shift_log_odds
-from auditor.score.statistics.mismatch import fit_mismatch
+from auditor.score.shard_priors import EDGES, compute_priors, shift_log_odds
+from auditor.score.statistics.mismatch import compute_log_odds, fit_mismatch
 from auditor.score.statistics.mismatch_statistic import compute_statistic
 from auditor.score.statistics.rivals import ReferenceSample, measure_pairs
 from auditor.vectors import Floats, MediaVectors
@@ -63,7 +63,9 @@ def wrong(shared: Path | None, rates: Rates, seed: int) -> tuple[int, int, int]:
         )
     )
     by_shard = p.reshape(SHARDS, ROWS)
-    counts = [np.histogram(np.clip(log_odds(row.astype(float)), EDGES[0], EDGES[-1]), EDGES)[0] for row in by_shard]
+    counts = [
+        np.histogram(np.clip(compute_log_odds(row.astype(float)), EDGES[0], EDGES[-1]), EDGES)[0] for row in by_shard
+    ]
     names = [str(i) for i in range(SHARDS)]
     priors = compute_priors(names, np.stack(counts))
     new = np.concatenate(

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from model.evidence import dirichlet_uncertainty
 from model.model_errors import ModelError
 from model.prototypes import INITIALIZATIONS, HeadConfig, HeadError, PrototypeHead, compute_prototype_overlap
 
@@ -71,11 +72,11 @@ def test_half_precision_embeddings_are_accepted() -> None:
     assert torch.isfinite(head.uncertainty_visual(torch.zeros(1, 8))).all()
 
 
-def test_the_full_opinion_agrees_with_u() -> None:
+def test_the_evidence_function_of_the_settings_is_used() -> None:
     head = PrototypeHead(HeadConfig(dim=8, evidence="softplus"))
     x = torch.randn(4, 8, generator=torch.manual_seed(0))
-    torch.testing.assert_close(head.opinion_visual(x).uncertainty, head.uncertainty_visual(x))
-    torch.testing.assert_close(head.opinion_text(x).belief.sum(dim=1), head.uncertainty_text(x))
+    torch.testing.assert_close(head.uncertainty_visual(x), dirichlet_uncertainty(head.logits_visual(x), "softplus"))
+    torch.testing.assert_close(head.uncertainty_text(x), dirichlet_uncertainty(head.logits_text(x), "softplus"))
 
 
 def test_overlap_of_equal_prototypes_is_one() -> None:

@@ -122,7 +122,7 @@ def _score(folder: Folder, shards: Sequence[str], rows: int, broken: int, root: 
         score_shard(folder, shard, context)
     status = {"ok": rows - broken, **({"corrupt": broken} if broken else {})}
     Manifest(
-        corpus={"spec": root, "root": root, "shards": len(shards)},
+        corpus={"spec": root, "root": root, "shards": len(shards), "carry": []},
         model={"spec": "", "fingerprint": "invented", "dim": 64, "logit_scale": SCALE, "frames": 1},
         settings={"score": asdict(CONFIG)},
         state="complete",

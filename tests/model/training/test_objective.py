@@ -20,7 +20,7 @@ from model.training.trainable import tokenize
 from model.training.training_processes import ProcessGroup
 from model.training.training_state import collect_parameters
 from model.training.uncertainty_targets import CorpusTarget, RetrievalTarget
-from tests.support.training import write_model_config, make_tiny_config
+from tests.support.training import make_tiny_config, write_model_config
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -9,7 +9,7 @@ from PIL import Image
 
 from model.pixels import Pixels
 from model.video.video_decode import decode_frames
-from model.video.video_facts import VideoFacts, compute_luma, find_cuts, measure_motion
+from model.video.video_facts import VideoFacts, convert_to_gray, find_cuts, measure_motion
 from tests.support.clips import encode_clip
 
 Scene = Callable[[int], Pixels]
@@ -47,7 +47,7 @@ def test_cuts_are_found_where_they_are() -> None:
         each = zip(lengths.tolist(), speeds.tolist(), strict=True)
         parts = [(panned(number * 10 + i, speed), length) for i, (length, speed) in enumerate(each)]
         small = np.stack([picture[::3, ::4] for picture in scenes(*parts)])
-        found, true = set(find_cuts(compute_luma(small)).tolist()), set(np.cumsum(lengths)[:-1].tolist())
+        found, true = set(find_cuts(convert_to_gray(small)).tolist()), set(np.cumsum(lengths)[:-1].tolist())
         hit, false, missed = hit + len(found & true), false + len(found - true), missed + len(true - found)
     assert 2 * hit / (2 * hit + false + missed) >= 0.95, (hit, false, missed)
 
@@ -62,7 +62,7 @@ def test_cuts_of_an_encoded_film() -> None:
 def test_a_flash_is_no_cut() -> None:
     pictures = np.stack([*scenes((panned(1, 1), 40))])[:, ::3, ::4].copy()
     pictures[20] = 255
-    assert not len(find_cuts(compute_luma(pictures)))
+    assert not len(find_cuts(convert_to_gray(pictures)))
 
 
 def test_a_photo_stored_as_a_video() -> None:
