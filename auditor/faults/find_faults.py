@@ -185,23 +185,21 @@ def compute_shard_band(
     folder: Folder, shards: Sequence[str], number: int, calibration: FaultCalibration, samples: SampleVectors
 ) -> Floats:
     """The band of one shard's samples, whose captions may belong to media of the neighboring shards."""
-    learned = calibration.reference, calibration.evidence
+
+    def band_of(*parts: SampleVectors) -> Floats:
+        return compute_band(concatenate_samples(parts), calibration.reference, calibration.evidence)
+
     previous = [read_last_samples(folder, shards[number - 1], REACH)] if number else []
     following = [read_first_samples(folder, shards[number + 1], REACH)] if number + 1 < len(shards) else []
     lead = sum(map(len, previous))
     if len(samples) <= 2 * REACH:
-        return compute_band(concatenate_samples([*previous, samples, *following]), *learned)[lead : lead + len(samples)]
-    ratios = compute_band(
-        samples, *learned
-    )  # the ends again, with their neighbours: the shard is not copied for their sake
+        return band_of(*previous, samples, *following)[lead : lead + len(samples)]
+    # only the ends are computed again with their neighbors, so that the shard is not copied
+    ratios = compute_band(samples, calibration.reference, calibration.evidence)
     if previous:
-        ratios[:REACH] = compute_band(concatenate_samples([*previous, samples.take(slice(2 * REACH))]), *learned)[
-            lead : lead + REACH
-        ]
+        ratios[:REACH] = band_of(*previous, samples.take(slice(2 * REACH)))[lead : lead + REACH]
     if following:
-        ratios[-REACH:] = compute_band(
-            concatenate_samples([samples.take(slice(-2 * REACH, None)), *following]), *learned
-        )[REACH : 2 * REACH]
+        ratios[-REACH:] = band_of(samples.take(slice(-2 * REACH, None)), *following)[REACH : 2 * REACH]
     return ratios
 
 
@@ -214,14 +212,11 @@ def find_shard_patterns(
     ratios = compute_shard_band(folder, shards, number, calibration, samples)
     stretches = find_shard_stretches(ratios)
     explained = mark_explained(stretches, ratios, calibration.chance)
-    learned = calibration.reference, calibration.evidence, calibration.chance
-    blocks = find_blocks(samples, ratios, explained, *learned)
-    ends = {
-        place
-        for stretch in (*stretches.inside, *stretches.heads, *stretches.tails)
-        for place in (stretch.first, stretch.last)
-    }
-    ends |= {place for block in blocks for place in (block.first, block.last)}
+    reference, evidence, chance = calibration.reference, calibration.evidence, calibration.chance
+    blocks = find_blocks(samples, ratios, explained, reference, evidence, chance)
+    found_patterns: list[ShiftedStretch | CaptionBlock] = [*stretches.inside, *stretches.heads, *stretches.tails]
+    found_patterns += blocks
+    ends = {place for pattern in found_patterns for place in (pattern.first, pattern.last)}
     keys = {place: window.key(place) for place in ends}
     media = int(samples.present.sum())
     media_vectors, templates = collect_media(window, uids), tuple(find_shard_templates(window))
@@ -272,12 +267,9 @@ BLOCK_WORDS = {
 def _describe_block(database: AuditDatabase, block: CaptionBlock, shard: str, patterns: CorpusPatterns) -> Fault:
     start = patterns.starts[patterns.shards.index(shard)]
     first, last = patterns.keys.get(start + block.first), patterns.keys.get(start + block.last)
-    mixed = block.pattern == "permuted"
-    pattern = (
-        "sorted"
-        if mixed and is_alphabetical(read_first_captions(database, shard)[block.first : block.last + 1])
-        else block.pattern
-    )
+    pattern = block.pattern
+    if pattern == "permuted" and is_alphabetical(read_first_captions(database, shard)[block.first : block.last + 1]):
+        pattern = "sorted"
     words = BLOCK_WORDS[pattern].format(first=first, last=last, rows=block.rows)
     return Fault("block", pattern, shard, first, last, None, block.rows, block.p_value, f"shard {shard}: {words}")
 
@@ -329,10 +321,7 @@ def _find_caption_faults(
     database: AuditDatabase, groups: Sequence[repeated.CaptionGroup], patterns: CorpusPatterns, engine: Engine
 ) -> list[Fault]:
     """Repeated captions, and captions of one template if their media differ."""
-    rows, corpus_distance = (
-        database.counts["rows"],
-        repeated.compute_mean_distance(patterns.calibration.reference.visual),
-    )
+    corpus_distance = repeated.compute_mean_distance(patterns.calibration.reference.visual)
     near_pairs = repeated.find_near_spellings([group.captions[0] for group in groups])
     repeated_groups = [
         repeated.add_spread(group, patterns.media_vectors, corpus_distance)
@@ -344,7 +333,5 @@ def _find_caption_faults(
     vectors = read_media_vectors(folder, {uid: places[uid] for group in new_groups for uid in group.members}, engine)
     spread = (repeated.add_spread(group, vectors, corpus_distance) for group in new_groups)
     new_groups = [group for group in spread if (group.spread or 0) > UNLIKE]
-    return [
-        repeated.describe_caption_group(group, rows)
-        for group in sorted([*repeated_groups, *new_groups], key=lambda group: -group.rows)
-    ]
+    groups = sorted([*repeated_groups, *new_groups], key=lambda group: -group.rows)
+    return [repeated.describe_caption_group(group, database.counts["rows"]) for group in groups]

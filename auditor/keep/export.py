@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from auditor.audit_folder.folder import Folder, split_target
+from auditor.audit_folder.folder import Folder
 from auditor.keep.export_shards import export_shards
 from auditor.keep.export_table import export_input_table
 from auditor.keep.export_target import (
@@ -28,11 +28,11 @@ from auditor.keep.export_target import (
     Progress,
     check_outside_corpus,
     copy_to_parquet,
+    open_target_file,
     open_unlimited_sandbox,
     parse_target_form,
 )
 from auditor.keep.kept_rows import KeptRows
-from auditor.query.sandbox import quote_name as quoted
 from auditor.terminal import neutralize_formula
 
 SHARD_SIZE = 10_000
@@ -61,12 +61,10 @@ def export_subset(
     """
     target = str(target)
     form = parse_target_form(target)
-    check_outside_corpus(subset, target)
     if form == "webdataset":
+        check_outside_corpus(subset, target)
         return export_shards(subset, Folder(target), shard_size=shard_size, force=force, progress=progress)
-    folder, name = split_target(target)
-    if folder.exists(name) and not force:
-        raise ExportError(f"{target} exists; --force replaces it")
+    folder, name = open_target_file(subset, target, force)
     writers = {
         "npy": write_uid_array,
         "parquet": export_input_table if input_columns else write_row_table,
@@ -95,9 +93,7 @@ def sort_uids(uids: Uids) -> npt.NDArray[np.void]:
 
 
 def write_row_table(subset: KeptRows, folder: Folder, name: str) -> int:
-    columns = ", ".join(quoted(column) for column in subset.database.columns)
-    sql = f"SELECT {columns} FROM reviewed AS samples WHERE {subset.condition}"
-    return copy_to_parquet(subset, folder, name, sql)
+    return copy_to_parquet(subset, folder, name, subset.select_sql(subset.database.columns))
 
 
 def write_key_list(subset: KeptRows, folder: Folder, name: str) -> int:
@@ -124,14 +120,10 @@ def export_csv(subset: KeptRows, target: str, *, force: bool = False) -> int:
 
     The file is UTF-8 with a byte order mark, and no cell is a formula.
     """
-    folder, name = split_target(target)
-    if not name.lower().endswith(".csv"):
+    if not target.lower().endswith(".csv"):
         raise ExportError(f"{target} is not a .csv file")
-    check_outside_corpus(subset, target)
-    if folder.exists(name) and not force:
-        raise ExportError(f"{target} exists; --force replaces it")
+    folder, name = open_target_file(subset, target, force)
     columns = subset.database.columns
-    sql = f"SELECT {', '.join(map(quoted, columns))} FROM reviewed AS samples WHERE {subset.condition}"
     count = 0
     with (
         open_unlimited_sandbox(subset) as sandbox,
@@ -140,7 +132,7 @@ def export_csv(subset: KeptRows, target: str, *, force: bool = False) -> int:
     ):
         writer = csv.writer(file)
         writer.writerow(columns)
-        for batch in sandbox.stream(f"{sql} ORDER BY shard, key, caption_index"):
+        for batch in sandbox.stream(f"{subset.select_sql(columns)} ORDER BY shard, key, caption_index"):
             writer.writerows([neutralize_formula(value) for value in row.values()] for row in batch.to_pylist())
             count += batch.num_rows
     return count

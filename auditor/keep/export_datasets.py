@@ -20,7 +20,7 @@ from auditor.corpus.file_names import guess_media_kind
 from auditor.corpus.raw_samples import OWN_FIELDS, read_kept_samples
 from auditor.corpus.sample_files import choose_medium
 from auditor.errors import AuditorError
-from auditor.keep.export_target import ExportError, check_outside_corpus
+from auditor.keep.export_target import ExportError, check_outside_corpus, split_batches
 from auditor.keep.kept_rows import KeptRows
 
 DATA = "data-00000-of-00001.arrow"
@@ -40,7 +40,7 @@ def export_datasets(subset: KeptRows, folder: str | Path | None = None) -> Any:
         raise ExportError(f"{folder} exists and is not empty; choose another folder")
     place = Path(tempfile.mkdtemp(prefix="auditor-datasets-")) if folder is None else Path(folder)
     try:
-        schema = build_features_of_dataset(subset, datasets).arrow_schema
+        schema = build_dataset_features(subset, datasets).arrow_schema
         place.mkdir(parents=True, exist_ok=True)
         write_arrow_stream(subset, place / DATA, schema)
         dataset = datasets.Dataset.from_file(str(place / DATA))
@@ -54,12 +54,9 @@ def export_datasets(subset: KeptRows, folder: str | Path | None = None) -> Any:
     return dataset
 
 
-def build_features_of_dataset(subset: KeptRows, datasets: Any) -> Any:
+def build_dataset_features(subset: KeptRows, datasets: Any) -> Any:
     """The dataset's features, with image and video if there are any; media are decoded on access."""
-    kinds = {
-        row["kind"]
-        for row in subset.database.rows(f"SELECT DISTINCT kind FROM {subset.source} WHERE {subset.condition}")
-    }
+    kinds = subset.list_kinds()
     media = {"image": datasets.Image(), "video": datasets.Video()}
     text, time = datasets.Value("string"), datasets.Value("float64")
     timed = subset.database.rows(
@@ -79,14 +76,8 @@ def build_features_of_dataset(subset: KeptRows, datasets: Any) -> Any:
 def write_arrow_stream(subset: KeptRows, path: Path, schema: pa.Schema) -> None:
     """Write all kept samples as one Arrow stream."""
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
-        waiting: list[dict[str, Any]] = []
-        for row in read_dataset_rows(subset):
-            waiting.append({name: row.get(name) for name in schema.names})
-            if len(waiting) == BATCH:
-                writer.write_batch(pa.RecordBatch.from_pylist(waiting, schema=schema))
-                waiting = []
-        if waiting:
-            writer.write_batch(pa.RecordBatch.from_pylist(waiting, schema=schema))
+        for rows in split_batches(read_dataset_rows(subset), BATCH):
+            writer.write_batch(pa.RecordBatch.from_pylist(rows, schema=schema))
 
 
 def read_dataset_rows(subset: KeptRows) -> Iterator[dict[str, Any]]:

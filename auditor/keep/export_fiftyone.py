@@ -5,7 +5,7 @@ videos, not both: if the rows have both, the videos go to NAME-video.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +19,21 @@ from auditor.corpus.raw_samples import find_media_extension
 from auditor.corpus.read_medium import MediaError, read_media, strip_fragment
 from auditor.corpus.tar_archive import is_tar
 from auditor.errors import AuditorError
-from auditor.keep.export_target import ExportError, check_outside_corpus, open_unlimited_sandbox
+from auditor.keep.export_target import (
+    ExportError,
+    Progress,
+    check_outside_corpus,
+    open_unlimited_sandbox,
+    split_batches,
+)
 from auditor.keep.kept_rows import KeptRows
 from auditor.query.sandbox import quote_literal
-from auditor.query.sandbox import quote_name as quoted
 from auditor.schema import FLAGS
 
 LEFT_OUT = ("media_path", "media_offset", "media_size", *FLAGS)  # replaced by filepath and tags
 RENAMED = {"frames": "frames_encoded", "id": "input_id", "tags": "input_tags", "metadata": "input_metadata"}
 BATCH = 1000
 
-Progress = Callable[[int], None]
 Row = dict[str, Any]
 
 
@@ -48,12 +52,7 @@ def export_fiftyone(
     fo = load_fiftyone()
     folder = Path(media or os.path.join(fo.config.default_dataset_dir, name)).absolute()
     check_outside_corpus(subset, str(folder))
-    kinds = [
-        row["kind"]
-        for row in subset.database.rows(
-            f"SELECT DISTINCT kind FROM {subset.source} WHERE {subset.condition} ORDER BY kind"
-        )
-    ]
+    kinds = subset.list_kinds()
     names = {kind: name if len(kinds) == 1 or kind == "image" else f"{name}-{kind}" for kind in kinds}
     for dataset_name in names.values():
         if fo.dataset_exists(dataset_name) and not force:
@@ -71,25 +70,13 @@ def export_fiftyone(
     return sample_counts
 
 
-def split_batches(samples: Iterator[Any], size: int) -> Iterator[list[Any]]:
-    batch: list[Any] = []
-    for sample in samples:
-        batch.append(sample)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
-
-
 def list_field_columns(subset: KeptRows) -> list[str]:
     return [column for column in subset.database.columns if column not in LEFT_OUT]
 
 
 def build_fields(subset: KeptRows, fo: Any) -> dict[str, Any]:
     """A FiftyOne field for every column, so that columns that begin empty have a type."""
-    listed = ", ".join(quoted(column) for column in list_field_columns(subset))
-    schema = subset.database.run(f"SELECT {listed} FROM samples LIMIT 0").schema
+    schema = subset.database.run(f"{subset.select_sql(list_field_columns(subset))} LIMIT 0").schema
     return {to_field_name(field.name): to_field_type(field.type, fo) for field in schema} | {
         "embedding": fo.VectorField
     }

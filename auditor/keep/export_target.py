@@ -5,13 +5,16 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TypeVar
 
-from auditor.audit_folder.folder import Folder, describe_os_error
+from auditor.audit_folder.folder import Folder, describe_os_error, split_target
 from auditor.corpus.corpus_spec import find_corpus_folder, is_folder_spec
 from auditor.errors import AuditorError
 from auditor.keep.kept_rows import KeptRows
 from auditor.query.sandbox import QueryError, Sandbox, quote_literal
 
+T = TypeVar("T")
 Progress = Callable[[int], None]
 
 
@@ -59,6 +62,21 @@ def check_outside_corpus(subset: KeptRows, target: str) -> None:
     spec, root = str(database.manifest.get("corpus", {}).get("spec", "")), database.moved_to or database.old_root
     if root and is_folder_spec(spec) and find_corpus_folder(root, target):
         raise ExportError(f"{target} lies in the corpus {root} and would become part of it: choose a place outside")
+
+
+def open_target_file(subset: KeptRows, target: str, force: bool) -> tuple[Folder, str]:
+    """The folder and name of a target file; refuses one inside the corpus, and an existing one without `force`."""
+    check_outside_corpus(subset, target)
+    folder, name = split_target(target)
+    if folder.exists(name) and not force:
+        raise ExportError(f"{target} exists; --force replaces it")
+    return folder, name
+
+
+def split_batches(items: Iterator[T], size: int) -> Iterator[list[T]]:
+    """Split items into lists of `size`; the last may be shorter."""
+    while batch := list(islice(items, size)):
+        yield batch
 
 
 def copy_to_parquet(subset: KeptRows, folder: Folder, name: str, sql: str) -> int:

@@ -1,5 +1,6 @@
 """The usable rows of an audit that meet all rules: their SQL, counts, shards, and the reasons of removed rows."""
 
+from collections.abc import Sequence
 from dataclasses import fields
 from functools import cached_property
 
@@ -61,6 +62,16 @@ class KeptRows:
 
     def __len__(self) -> int:
         return self.count
+
+    def select_sql(self, columns: Sequence[str]) -> str:
+        """SQL that selects columns of the kept rows."""
+        names = ", ".join(self.database.column(column, "columns") for column in columns)
+        return f"SELECT {names} FROM reviewed AS samples WHERE {self.condition}"
+
+    def list_kinds(self) -> list[str]:
+        """The kinds of media of the kept rows."""
+        rows = self.database.rows(f"SELECT DISTINCT kind FROM {self.source} WHERE {self.condition} ORDER BY kind")
+        return [row["kind"] for row in rows]
 
     def column(self, name: str) -> pa.ChunkedArray:
         """One column of the kept rows."""

@@ -46,16 +46,12 @@ class Subset(KeptRows):
         rules = ", ".join(f"{rule}={value!r}" for rule, value in self.rules.to_dict().items()) or "no rules"
         return f"Subset({rules}: {self.count:,} pairs, {self.media:,} media of {self.database.path!r})"
 
-    def __len__(self) -> int:
-        return self.count
-
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
         """The kept rows as an Arrow table in corpus order, with all columns or those named."""
         if isinstance(columns, str):
             raise QueryError(f'columns must be a list of names: ["{columns}"]')
-        selection = ", ".join(self.database.column(column, "columns") for column in columns or self.database.columns)
-        order = "shard, media_path, media_offset, key, caption_index"
-        return self.database.run(f"SELECT {selection} FROM reviewed AS samples WHERE {self.condition} ORDER BY {order}")
+        selection = self.select_sql(columns or self.database.columns)
+        return self.database.run(f"{selection} ORDER BY shard, media_path, media_offset, key, caption_index")
 
     def to_pandas(self, columns: Sequence[str] | None = None) -> "pd.DataFrame":
         frame: pd.DataFrame = self.to_arrow(columns).to_pandas()

@@ -23,10 +23,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from auditor.audit_folder.arrow_schema import SAMPLES
-from auditor.audit_folder.folder import Folder, split_target
+from auditor.audit_folder.folder import Folder
 from auditor.errors import AuditorError
 from auditor.keep.export import BYTES, Uids, argsort_uids, mark_first_uids, pack_uids, parse_uids
-from auditor.keep.export_target import ExportError, check_outside_corpus, open_unlimited_sandbox
+from auditor.keep.export_target import open_target_file, open_unlimited_sandbox
 from auditor.keep.kept_rows import KeptRows
 from auditor.schema import HIGH_IS_SUSPICIOUS
 
@@ -76,15 +76,12 @@ def write_row_weights(
     subset: KeptRows, target: str, weighing: Weighing, *, spread: bool = False, force: bool = False
 ) -> Weighed:
     """Write the weights of the kept rows to a .parquet or .npy file."""
-    folder, name = split_target(target)
-    form = name.rpartition(".")[2].lower()
+    form = target.rpartition(".")[2].lower()
     if form not in ("parquet", "npy"):
         raise WeightError(f"weights are written as .parquet or .npy, not to {target}")
     if spread and form != "npy":
         raise WeightError("--spread applies to .npy only")
-    check_outside_corpus(subset, target)
-    if folder.exists(name) and not force:
-        raise ExportError(f"{target} exists; --force replaces it")
+    folder, name = open_target_file(subset, target, force)
     raw = build_weight_sql(subset, weighing)
     if form == "npy":
         return write_uid_copies(subset, raw, folder, name, weighing, spread, target)

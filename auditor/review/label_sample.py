@@ -112,7 +112,7 @@ def fetch_usable_rows(database: AuditDatabase, rules: Rules) -> dict[str, Any]:
     """What stratification needs of every usable row, as arrays; z is the score standardized within its kind."""
     condition = conjoin_clauses(build_clauses(database, rules))
     source = f"({database.view(with_places=True, extended=database.reads_extra_columns(condition))})"
-    if "review" in condition.lower():
+    if database.names_review(condition):
         source = f"(SELECT * FROM {source} LEFT JOIN verdicts USING (uid, caption_index))"
     table = database.run(
         "SELECT file, file_row_number AS number, coalesce(p_mismatch, 0.5) AS p, "

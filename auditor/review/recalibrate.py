@@ -15,6 +15,7 @@ from auditor.query.database import AuditDatabase
 from auditor.query.sandbox import quote_literal
 from auditor.review.correction_map import Correction, build_features, fit_correction, predict_mismatch
 from auditor.review.label_sample import CertifyError, LabelSample, select_fair_marks
+from auditor.review.review_queues import fetch_score_moments
 from auditor.score.statistics.mismatch import INTERVAL, MismatchModel
 
 
@@ -24,8 +25,8 @@ def recalibrate(database: AuditDatabase, sample: LabelSample, marks: list[str | 
         raise CertifyError(f"{database.path} is already corrected; undo that first with --undo")
     label_rows = fetch_judged_rows(database, sample, marks)
     moments = fetch_score_moments(database)
-    mean = {kind: pair[0] for kind, pair in moments.items()}
-    spread = {kind: pair[1] for kind, pair in moments.items()}
+    mean = {row["kind"]: row["m"] for row in moments}
+    spread = {row["kind"]: row["ms"] or 1.0 for row in moments}
     z = np.array([(row["score"] - mean[row["kind"]]) / spread[row["kind"]] for row in label_rows])
     correction = fit_correction(
         np.array([row["p"] for row in label_rows], np.float64),
@@ -64,15 +65,6 @@ def fetch_judged_rows(database: AuditDatabase, sample: LabelSample, marks: list[
         if mark is not None:
             rows.append({**row, "bad": mark == "bad", "weight": sample.strata[stratum].rows / count[stratum]})
     return rows
-
-
-def fetch_score_moments(database: AuditDatabase) -> dict[str, tuple[float, float]]:
-    """Mean and standard deviation of mismatch_score by kind."""
-    rows = database.rows(
-        f"SELECT kind, avg(mismatch_score) AS mean, stddev_pop(mismatch_score) AS spread FROM {database.table()} "
-        "WHERE status = 'ok' AND mismatch_score IS NOT NULL GROUP BY kind ORDER BY kind"
-    )
-    return {row["kind"]: (row["mean"], row["spread"] or 1.0) for row in rows}
 
 
 def save_correction(database: AuditDatabase, sample: LabelSample, correction: Correction) -> None:

@@ -52,12 +52,12 @@ def order_by_disagreement(database: AuditDatabase) -> str:
     cases = [
         f"WHEN kind = {quote_literal(row['kind'])} THEN abs((similarity - {row['s']!r}) / {row['ss'] or 1.0!r} - "
         f"(mismatch_score - {row['m']!r}) / {row['ms'] or 1.0!r})"
-        for row in fetch_moments(database)
+        for row in fetch_score_moments(database)
     ]
     return f"CASE {' '.join(cases)} END DESC NULLS LAST, uid_order" if cases else "uid_order"
 
 
-def fetch_moments(database: AuditDatabase) -> list[dict[str, Any]]:
+def fetch_score_moments(database: AuditDatabase) -> list[dict[str, Any]]:
     """Mean and standard deviation of similarity and mismatch_score, by kind."""
     return database.cached(
         "moments of scores",

@@ -1,4 +1,4 @@
-"""Repaired shards: captions stand with their media, nothing else changes, the corpus is never touched."""
+"""Repaired shards: captions are with their media, nothing else changes, and the corpus is not modified."""
 
 import json
 import os
@@ -49,24 +49,24 @@ def corpus(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def members(path: Path) -> dict[str, bytes]:
+def read_members(path: Path) -> dict[str, bytes]:
     with tarfile.open(path) as tar:
         return {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
 
 
 def test_repaired_shards_have_the_right_captions(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = members(corpus / "corpus" / "00000.tar")
+    before = read_members(corpus / "corpus" / "00000.tar")
     assert run_command_line(["repair", str(corpus / "audit"), "--out", str(corpus / "out"), "--apply"]) == 0
     assert "captions moved in 1 shards" in capsys.readouterr().out
-    after = members(corpus / "out" / "00000.tar")
-    for i in range(22, 50):  # the captions of the media in the middle of the run
+    after = read_members(corpus / "out" / "00000.tar")
+    for i in range(22, 50):  # the captions of the media inside the stretch
         wanted = f"caption {chr(97 + i % 26)}{chr(97 + i // 26)}"
         assert after[f"s{i:06d}.txt"].decode() == wanted
         assert after[f"s{i:06d}.jpg"] == before[f"s{i:06d}.jpg"]
     assert after["s000005.txt"] == before["s000005.txt"]
     assert "s000020.txt" not in after  # its caption belongs to the next medium, and none belongs to it
     assert not (corpus / "out" / "00001.tar").exists()
-    assert members(corpus / "corpus" / "00000.tar") == before
+    assert read_members(corpus / "corpus" / "00000.tar") == before
 
 
 def test_the_corpus_itself_is_refused(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,7 +97,7 @@ def test_repairs_can_be_chosen_before_they_are_applied(corpus: Path) -> None:
     (first, *_) = [repair for repair in audit.repairs() if repair.key == "s000030"]
     done = apply_repairs(audit.database, [first], str(corpus / "some"))
     assert (done.shards, done.moved, done.left_out) == (1, 1, 1)
-    assert members(corpus / "some" / "00000.tar")["s000031.txt"] == b"caption fb"
+    assert read_members(corpus / "some" / "00000.tar")["s000031.txt"] == b"caption fb"
 
 
 def test_of_several_captions_those_that_do_not_move_stay() -> None:
@@ -138,7 +138,7 @@ def test_timed_captions_take_their_spans_with_them() -> None:
 
 
 def test_beside_shards_that_are_listed_is_outside_the_corpus(corpus: Path) -> None:
-    """Of `corpus/00000.tar` a folder beside it is no part; of all that is in `corpus/` it would be."""
+    """A folder beside `corpus/00000.tar` is outside the corpus, but inside it if the corpus is `corpus/`."""
     database = Audit(corpus / "audit").database
     beside = str(corpus / "corpus" / "repaired")
     with pytest.raises(FaultsError, match="a folder in it"):
@@ -164,12 +164,12 @@ def test_killed_at_any_file_operation_it_goes_on_next_time(
     shutil.copytree(corpus / "audit", template / "audit")
     command = ["repair", "{}/audit", "--out", "{}/out", "--apply"]
     killed = kill_everywhere(template, tmp_path_factory.mktemp("work"), "auditor.faults.apply_repair", *command)
-    whole = members(killed[0].folder / "out" / "00000.tar")
+    whole = read_members(killed[0].folder / "out" / "00000.tar")
     assert len(killed) > 6 and len(whole) > 100
     for one in killed:
-        assert members(one.folder / "out" / "00000.tar") == whole, one
+        assert read_members(one.folder / "out" / "00000.tar") == whole, one
         assert (one.folder / "out" / "repairs.parquet").exists(), one
-        assert one.next_exit == 0 or "holds a finished export" in one.stderr, one  # killed when all was done
+        assert one.next_exit == 0 or "holds a finished export" in one.stderr, one  # killed after everything was written
         assert not [*(one.folder / "out").glob(".part-*")], one
     assert sum(one.next_exit for one in killed) <= 3
 

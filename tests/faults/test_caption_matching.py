@@ -1,4 +1,4 @@
-"""Matching: the best assignment, and probabilities that hold."""
+"""The best assignment, and calibrated probabilities."""
 
 from itertools import permutations
 
@@ -14,7 +14,7 @@ from auditor.faults.caption_matching import (
 )
 from auditor.faults.pairing_evidence import SampleVectors, score_all_pairs
 from auditor.faults.repair import assign_with_confidence
-from tests.faults.test_shifted_stretches import scene_of
+from tests.faults.test_shifted_stretches import make_samples
 
 
 def test_the_assignment_is_the_best_of_all() -> None:
@@ -31,7 +31,7 @@ def test_sinkhorn_is_doubly_stochastic() -> None:
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_probabilities_hold_on_pairs_they_were_not_learned_from(missing: float) -> None:
-    scene, reference = scene_of(1600, 3, noise=2.2)
+    scene, reference = make_samples(1600, 3, noise=2.2)
     sound, others = scene.take(slice(0, 800)), scene.take(slice(800, 1600))
     sharpness = fit_sharpness(score_all_pairs(sound.visual[:300], sound.text[:300], reference))
     strangers = round(300 * missing)
@@ -48,7 +48,7 @@ def test_probabilities_hold_on_pairs_they_were_not_learned_from(missing: float) 
 
 
 def test_probabilities_hold_in_blocks_larger_than_what_is_sound() -> None:
-    scene, reference = scene_of(800, 4, noise=2.2)
+    scene, reference = make_samples(800, 4, noise=2.2)
     sound, block = scene.take(slice(0, 200)), scene.take(slice(200, 800))
     found, expected = assign_with_confidence(block, sound, reference)
     right = found.medium == np.arange(len(block))

@@ -1,4 +1,4 @@
-"""Samples of stored embeddings: the ends of a shard are those of the whole, and little else is read."""
+"""Stored embeddings: the ends of a shard are read correctly, and little else is read."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from auditor.faults.corpus_window import (
 from auditor.faults.pairing_evidence import SampleVectors
 from tests.support.planted import make_embeddings
 
-GROUP = 7  # rows: samples go on in the next row group
+GROUP = 7  # rows: samples continue in the next row group
 
 
 def write_shard(path: Path, samples: int = 40, seed: int = 0) -> Folder:
@@ -45,7 +45,7 @@ def write_shard(path: Path, samples: int = 40, seed: int = 0) -> Folder:
     return folder
 
 
-def same(one: SampleVectors, other: SampleVectors) -> bool:
+def are_equal(one: SampleVectors, other: SampleVectors) -> bool:
     sides = ((one.visual, other.visual), (one.text, other.text), (one.present, other.present))
     return all(np.array_equal(mine, theirs) for mine, theirs in sides)
 
@@ -54,8 +54,8 @@ def same(one: SampleVectors, other: SampleVectors) -> bool:
 def test_the_ends_of_a_shard_are_those_of_the_whole(tmp_path: Path, count: int) -> None:
     folder = write_shard(tmp_path, seed=count)
     whole = read_window(folder, "a").samples
-    assert same(read_first_samples(folder, "a", count), whole.take(slice(0, count)))
-    assert same(read_last_samples(folder, "a", count), whole.take(slice(-count, None)))
+    assert are_equal(read_first_samples(folder, "a", count), whole.take(slice(0, count)))
+    assert are_equal(read_last_samples(folder, "a", count), whole.take(slice(-count, None)))
 
 
 def test_only_the_row_groups_of_the_last_samples_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""All faults of an audit, found by the command and by the library."""
+"""All faults of an audit, found by the command and the library."""
 
 import json
 from pathlib import Path
@@ -86,7 +86,7 @@ def test_faults_of_an_earlier_version_are_read(tmp_path: Path) -> None:
 
 
 def test_a_shard_is_looked_at_with_its_neighbours(planted: Path) -> None:
-    """The band of a shard is that of the whole corpus, cut out."""
+    """The band of a shard equals its part of the band of the whole corpus."""
     database = Audit(planted).database
     patterns = find_patterns(database)
     folder = Folder(planted)
@@ -132,7 +132,7 @@ def test_a_shard_with_the_captions_of_another_is_named(tmp_path: Path) -> None:
 
 
 def test_captions_in_no_order_are_scattered_not_nowhere(tmp_path: Path) -> None:
-    """Most captions of every shard belong to media of all shards: no shard is the usual one to tell more."""
+    """Most captions of every shard belong to media of all shards, so there is no sound shard to compare with."""
     generator = np.random.default_rng(3)
     source = np.where(generator.random(600) < 0.8, generator.permutation(600), np.arange(600))
     write_planted(tmp_path / "audit", *make_embeddings(600, 9), shards=3, source=source)

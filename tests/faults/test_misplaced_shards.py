@@ -4,14 +4,14 @@ import numpy as np
 
 from auditor.faults.misplaced_shards import find_best_fits, find_origins, sample_captions
 from auditor.faults.pairing_evidence import SampleVectors
-from tests.faults.test_shifted_stretches import scene_of
+from tests.faults.test_shifted_stretches import make_samples
 from tests.support.planted import make_embeddings
 
 
 def test_the_shard_that_captions_come_from_is_named() -> None:
-    scene, _ = scene_of(1000, noise=2.0)
-    shards = [scene.take(slice(i, i + 100)) for i in range(0, 1000, 100)]
-    scattered = scene.text[np.random.default_rng(0).permutation(1000)[:100]]
+    samples, _ = make_samples(1000, noise=2.0)
+    shards = [samples.take(slice(i, i + 100)) for i in range(0, 1000, 100)]
+    scattered = samples.text[np.random.default_rng(0).permutation(1000)[:100]]
     captions = [
         sample_captions(text) for text in (shards[7].text[::-1], make_embeddings(100, 99)[1], scattered, shards[0].text)
     ]
@@ -27,9 +27,9 @@ def test_the_shard_that_captions_come_from_is_named() -> None:
 
 
 def test_without_sound_shards_nothing_is_said_to_belong_nowhere() -> None:
-    scene, _ = scene_of(300)
-    captions = [make_embeddings(100, 99)[1], scene.text[:0]]
-    (found,) = find_origins(["0"], captions, ["0"], [300], [find_best_fits(captions, scene)])
+    samples, _ = make_samples(300)
+    captions = [make_embeddings(100, 99)[1], samples.text[:0]]
+    (found,) = find_origins(["0"], captions, ["0"], [300], [find_best_fits(captions, samples)])
     assert not found.nowhere
 
 
@@ -39,6 +39,6 @@ def test_a_caption_is_heard_once() -> None:
 
 
 def test_a_shard_without_media_fits_nothing() -> None:
-    scene, _ = scene_of(50)
-    empty = SampleVectors(scene.visual, scene.text, np.zeros(50, bool))
-    assert np.isneginf(find_best_fits([scene.text], empty)[0]).all()
+    samples, _ = make_samples(50)
+    empty = SampleVectors(samples.visual, samples.text, np.zeros(50, bool))
+    assert np.isneginf(find_best_fits([samples.text], empty)[0]).all()

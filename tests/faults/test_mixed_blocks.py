@@ -1,4 +1,4 @@
-"""Blocks: exchanged, reversed, mixed up or strange captions are told apart."""
+"""Exchanged, reversed, permuted and lost captions are distinguished."""
 
 import numpy as np
 
@@ -15,28 +15,28 @@ from auditor.faults.mixed_blocks import (
 from auditor.faults.pairing_evidence import PairingEvidence, ReferencePairs
 from auditor.faults.shifted_stretches import REACH, compute_band
 from auditor.vectors import Ints
-from tests.faults.test_shifted_stretches import learned, scene_of
+from tests.faults.test_shifted_stretches import fit_chance_model, make_samples
 from tests.support.planted import make_embeddings
 
 
-def blocks_of(source: Ints, seed: int = 0, strange: slice | None = None) -> list[CaptionBlock]:
-    scene, reference = scene_of(len(source), seed, source=source)
+def find_planted_blocks(source: Ints, seed: int = 0, strange: slice | None = None) -> list[CaptionBlock]:
+    samples, reference = make_samples(len(source), seed, source=source)
     if strange is not None:
-        scene.text[strange] = make_embeddings(len(source), seed + 1000)[1][strange]
-    evidence, chance = learned(scene, reference)
-    ratios = compute_band(scene, reference, evidence)
-    return find_blocks(scene, ratios, np.zeros(len(scene), bool), reference, evidence, chance)
+        samples.text[strange] = make_embeddings(len(source), seed + 1000)[1][strange]
+    evidence, chance = fit_chance_model(samples, reference)
+    ratios = compute_band(samples, reference, evidence)
+    return find_blocks(samples, ratios, np.zeros(len(samples), bool), reference, evidence, chance)
 
 
 def test_a_sound_corpus_has_no_block() -> None:
-    assert all(not blocks_of(np.arange(500), seed) for seed in range(5))
+    assert all(not find_planted_blocks(np.arange(500), seed) for seed in range(5))
 
 
 def test_exchanged_captions_are_found_near_and_far() -> None:
     source = np.arange(500)
     for a, b in ((50, 51), (100, 130), (200, 420)):
         source[[a, b]] = [b, a]
-    found = blocks_of(source, 1)
+    found = find_planted_blocks(source, 1)
     assert {(block.first, block.last) for block in found} == {(50, 51), (100, 130), (200, 420)}
     assert all(block.pattern == "exchanged" and block.moves[block.first] == block.last for block in found)
 
@@ -44,7 +44,7 @@ def test_exchanged_captions_are_found_near_and_far() -> None:
 def test_a_reversed_stretch_is_found_with_its_ends() -> None:
     source = np.arange(500)
     source[200:230] = source[200:230][::-1]
-    (block,) = blocks_of(source, 2)
+    (block,) = find_planted_blocks(source, 2)
     assert (block.pattern, block.first, block.last) == ("reversed", 200, 229)
     assert all(source[sample] == to for sample, to in block.moves.items())
 
@@ -52,13 +52,13 @@ def test_a_reversed_stretch_is_found_with_its_ends() -> None:
 def test_a_mixed_up_stretch_is_told_from_a_reversed_one() -> None:
     source = np.arange(500)
     source[100:200] = np.random.default_rng(3).permutation(source[100:200])
-    (block,) = [block for block in blocks_of(source, 3) if block.rows > 2]
+    (block,) = [block for block in find_planted_blocks(source, 3) if block.rows > 2]
     assert block.pattern == "permuted"
     assert abs(block.first - 100) <= 3 and abs(block.last - 199) <= 3
 
 
 def test_captions_of_nothing_are_lost() -> None:
-    (block,) = [block for block in blocks_of(np.arange(500), 4, strange=slice(100, 200)) if block.rows > 2]
+    (block,) = [block for block in find_planted_blocks(np.arange(500), 4, strange=slice(100, 200)) if block.rows > 2]
     assert block.pattern == "lost"
 
 
@@ -71,13 +71,13 @@ def test_dense_stretches_are_the_best_of_all() -> None:
 
 
 def test_one_lost_caption_alone_is_no_pair() -> None:
-    scene, reference = scene_of(100)
-    evidence, _ = learned(scene, reference)
-    assert find_exchanged_pairs(scene, np.array([5]), reference, evidence) == []
+    samples, reference = make_samples(100)
+    evidence, _ = fit_chance_model(samples, reference)
+    assert find_exchanged_pairs(samples, np.array([5]), reference, evidence) == []
 
 
 def test_strangers_need_a_reference_that_is_large_enough() -> None:
-    _, reference = scene_of(100)
+    _, reference = make_samples(100)
     assert [len(group) for group in draw_random_media(reference, 40)] == [40] * 4
     assert list(draw_random_media(reference, 4000)) == []
     assert REACH == 50
@@ -86,15 +86,15 @@ def test_strangers_need_a_reference_that_is_large_enough() -> None:
 def test_one_caption_on_many_media_is_no_mixed_up_stretch() -> None:
     """The same caption on half of the samples, among them a stretch in which nearly all have it."""
     for seed in range(3):
-        scene, reference = scene_of(400, 50 + seed)
+        samples, reference = make_samples(400, 50 + seed)
         chosen = np.random.default_rng(seed).random(400) < 0.5
         chosen[100:130] = True
         chosen[115] = False
-        scene.text[chosen] = scene.text[np.flatnonzero(chosen)[0]]
-        reference = ReferencePairs(reference.visual, scene.text, reference.scale)
-        evidence, chance = learned(scene, reference)
-        ratios = compute_band(scene, reference, evidence)
-        blocks = find_blocks(scene, ratios, np.zeros(400, bool), reference, evidence, chance)
+        samples.text[chosen] = samples.text[np.flatnonzero(chosen)[0]]
+        reference = ReferencePairs(reference.visual, samples.text, reference.scale)
+        evidence, chance = fit_chance_model(samples, reference)
+        ratios = compute_band(samples, reference, evidence)
+        blocks = find_blocks(samples, ratios, np.zeros(400, bool), reference, evidence, chance)
         assert not [block for block in blocks if block.pattern != "lost"]
 
 
@@ -104,7 +104,7 @@ def test_distinct_vectors_are_the_first_of_their_kind() -> None:
 
 
 def test_partners_are_those_of_the_whole_matrix() -> None:
-    """Also where several are equally good: the evidence is bounded, so many are."""
+    """Ties are common because the evidence is bounded."""
     evidence = PairingEvidence(np.linspace(-1, 1, 9).astype(np.float32), np.linspace(-4, 4, 9).astype(np.float32))
     pairs = 0
     for seed in range(20):

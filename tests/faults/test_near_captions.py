@@ -1,4 +1,4 @@
-"""Captions from one template are one group, whatever their names; natural captions of like media are none."""
+"""Captions from one template form one group; natural captions of similar media do not."""
 
 import tracemalloc
 from pathlib import Path
@@ -39,13 +39,13 @@ NAMES = ("ann", "bob", "cleo", "dan", "eve", "finn", "gus", "hal", "ida", "jo")
 SHARDS = ["00000", "00001", "00002"]
 
 
-def captions(count: int) -> list[str]:
-    """All different, no two with a pair of words in common; the vectors know nothing of the words."""
+def make_different_captions(count: int) -> list[str]:
+    """Different captions without common word pairs; their vectors are unrelated to the words."""
     return [f"w{chr(97 + i % 26)}{chr(97 + i // 26)} is x{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(count)]
 
 
-def templates(path: Path, each: int = 10) -> Path:
-    texts = captions(300)
+def write_templates(path: Path, each: int = 10) -> Path:
+    texts = make_different_captions(300)
     for number in range(3 * each):
         place = number % 3 * 100 + 5 + number // 3  # the same number in every shard
         texts[place] = f"portrait of {NAMES[number % 10]} {NAMES[number // 10]} free stock photo on white background"
@@ -53,29 +53,29 @@ def templates(path: Path, each: int = 10) -> Path:
     return path
 
 
-def found_groups(path: Path) -> tuple[list[CaptionGroup], RowPositions]:
+def find_groups(path: Path) -> tuple[list[CaptionGroup], RowPositions]:
     folder = Folder(path)
     found = merge_templates(find_shard_templates(read_window(folder, shard)) for shard in SHARDS)
     return find_near_groups(folder, SHARDS, found)
 
 
 def test_a_template_is_one_fault_of_all_shards(tmp_path: Path) -> None:
-    found = [fault for fault in Audit(templates(tmp_path)).faults() if fault.kind == "caption"]
+    found = [fault for fault in Audit(write_templates(tmp_path)).faults() if fault.kind == "caption"]
     assert [(fault.pattern, fault.rows) for fault in found] == [("boilerplate", 30)]
     assert "nearly the same caption on different media" in found[0].sentence and "free stock photo" in found[0].sentence
 
 
 def test_few_uses_are_no_pattern(tmp_path: Path) -> None:
-    assert found_groups(templates(tmp_path, each=1)) == ([], {})
+    assert find_groups(write_templates(tmp_path, each=1)) == ([], {})
 
 
 def test_near_captions_of_like_media_are_plain_descriptions(tmp_path: Path) -> None:
     visual, text = make_embeddings(300, 10)
-    texts = captions(300)
+    texts = make_different_captions(300)
     for place in range(0, 300, 15):
         texts[place], visual[place] = f"a {NAMES[place % 10]} dog runs on the green grass of the park", visual[0]
     write_planted(tmp_path, visual, text, shards=3, captions=texts)
-    groups, places = found_groups(tmp_path)
+    groups, places = find_groups(tmp_path)
     assert [group.rows for group in groups] == [20] and set(groups[0].members) == set(places)
     media = read_media_vectors(Folder(tmp_path), places)
     assert set(media) == set(places)
@@ -86,15 +86,15 @@ def test_near_captions_of_like_media_are_plain_descriptions(tmp_path: Path) -> N
 def test_captions_with_nearly_the_same_vector_are_near(tmp_path: Path) -> None:
     visual, text = make_embeddings(300, 11)
     text[20:30] = text[20]
-    write_planted(tmp_path, visual, text, shards=3, captions=captions(300))
+    write_planted(tmp_path, visual, text, shards=3, captions=make_different_captions(300))
     (template,) = find_shard_templates(read_window(Folder(tmp_path), "00000"))
     assert template.rows == 10
-    (group,), _ = found_groups(tmp_path)
+    (group,), _ = find_groups(tmp_path)
     assert group.rows == 10
 
 
 def test_equal_captions_are_read_once(tmp_path: Path) -> None:
-    texts = ["one thing"] * 40 + captions(60)
+    texts = ["one thing"] * 40 + make_different_captions(60)
     write_planted(tmp_path, *make_embeddings(100, 12), captions=texts, broken=[3])
     found = count_distinct_captions(read_window(Folder(tmp_path), "00000").captions)
     assert len(found) == 61 and found.rows.sum() == 99 and found.rows.max() == 39
@@ -111,7 +111,7 @@ def test_distinct_captions_are_those_that_numpy_finds() -> None:
 
 
 def test_uses_are_those_of_every_caption_compared_with_every_template(tmp_path: Path) -> None:
-    """Row by row, and also where captions have no medium: those do not count."""
+    """Compared row by row; captions without a medium do not count."""
     folder = write_shard(tmp_path, samples=90)
     texts = [f"{NAMES[i % 10]} and {NAMES[i % 7]} on the {NAMES[i % 3]} sofa" for i in range(400)]
     table = folder.read_table("embeddings/a.parquet")
@@ -149,7 +149,7 @@ def test_vectors_are_compared_in_any_order_and_chunks(monkeypatch: pytest.Monkey
 
 
 def test_templates_are_kept_as_they_come(tmp_path: Path) -> None:
-    """No more than the most frequent, and the same ones as if all had been kept."""
+    """Merging as templates arrive gives the same templates as merging all at once."""
     generator = np.random.default_rng(0)
     text = np.eye(4, dtype=np.float32)
     shards = [
@@ -169,7 +169,7 @@ def test_agreement_is_the_share_of_equal_hashes() -> None:
 
 
 def test_one_long_caption_does_not_lengthen_the_others(tmp_path: Path) -> None:
-    texts = captions(300)
+    texts = make_different_captions(300)
     texts[7] = "word " * 100_000
     write_planted(tmp_path, *make_embeddings(300, 9), shards=1, captions=texts)
     tracemalloc.start()

@@ -1,4 +1,4 @@
-"""Evidence: looked up in a grid as interpolation gives it; levels as their formula says."""
+"""Evidence by grid lookup equals interpolation; levels equal their formula."""
 
 import pickle
 
@@ -17,7 +17,7 @@ from auditor.faults.pairing_evidence import (
 from tests.support.planted import SCALE, make_embeddings
 
 
-def knots(seed: int, count: int = 60) -> PairingEvidence:
+def make_evidence(seed: int, count: int = 60) -> PairingEvidence:
     generator = np.random.default_rng(seed)
     score = np.cumsum(generator.exponential(0.01, count) + 1e-4).astype(np.float32) - np.float32(0.3)
     return PairingEvidence(score, np.sort(generator.normal(0, 4, count)).astype(np.float32))
@@ -25,7 +25,7 @@ def knots(seed: int, count: int = 60) -> PairingEvidence:
 
 def test_the_grid_gives_what_interpolation_gives() -> None:
     for seed in range(20):
-        evidence = knots(seed)
+        evidence = make_evidence(seed)
         at = np.concatenate([np.random.default_rng(seed).normal(0, 0.2, 5000), evidence.score, [-9, 9]])
         score = at.astype(np.float32)
         expected = np.interp(score, evidence.score, evidence.ratio)
@@ -45,7 +45,7 @@ def test_knots_that_nearly_coincide_are_interpolated_without_a_grid() -> None:
 
 
 def test_below_the_least_statistic_there_is_less_evidence() -> None:
-    evidence = knots(3)
+    evidence = make_evidence(3)
     score = np.linspace(-0.4, 0.4, 2001).astype(np.float32)
     for ratio in (-5.0, 0.0, 2.6, float(evidence.ratio[-1])):
         assert (evidence.log_ratio(score[score < evidence.lowest_score(ratio)]) < ratio).all()
@@ -53,7 +53,7 @@ def test_below_the_least_statistic_there_is_less_evidence() -> None:
 
 
 def test_levels_are_the_log_of_the_mean_of_exponentials() -> None:
-    visual, text = make_embeddings(1500)  # more than are computed at once
+    visual, text = make_embeddings(1500)  # more than one batch
     cosine = visual.astype(np.float64) @ text[:70].T.astype(np.float64)
     expected = np.log(np.exp(SCALE * cosine).mean(axis=1)) / SCALE
     np.testing.assert_allclose(compute_level(visual, text[:70], SCALE), expected, atol=1e-5)
@@ -61,12 +61,12 @@ def test_levels_are_the_log_of_the_mean_of_exponentials() -> None:
 
 def test_known_levels_change_nothing() -> None:
     visual, text = make_embeddings(300)
-    scene, reference = (
+    samples, reference = (
         SampleVectors(visual, text, np.arange(300) % 7 > 0),
         ReferencePairs(visual[:90], text[:90], SCALE),
     )
-    known = scene.with_levels(reference)
-    assert np.array_equal(score_own_pairs(known, reference), score_own_pairs(scene, reference))
+    known = samples.with_levels(reference)
+    assert np.array_equal(score_own_pairs(known, reference), score_own_pairs(samples, reference))
     rows = np.array([5, 2, 250])
     expected = score_all_pairs(visual[rows], text[rows], reference)
     np.testing.assert_allclose(score_cross_pairs(known.take(rows), reference), expected, atol=1e-6)

@@ -1,4 +1,4 @@
-"""Repairs: right as often as they say, nothing below the confidence asked for."""
+"""Repairs are right as often as their confidence says, and none is below the requested confidence."""
 
 from pathlib import Path
 
@@ -13,8 +13,8 @@ from auditor.vectors import Ints
 from tests.support.planted import make_embeddings, write_planted
 
 
-def mixed_up(folder: Path, noise: float) -> Ints:
-    """1,000 samples of which a shard of 500 is permuted and 20 are shifted; where each caption belongs."""
+def write_permuted(folder: Path, noise: float) -> Ints:
+    """Write 1,000 samples, 500 of them permuted and 20 shifted; returns where each caption belongs."""
     source = np.arange(1000)
     source[500:] = np.random.default_rng(0).permutation(source[500:])
     source[100:120] += 4
@@ -23,30 +23,30 @@ def mixed_up(folder: Path, noise: float) -> Ints:
     return source
 
 
-def right(repairs: list[Repair], source: Ints) -> list[bool]:
+def check_repairs(repairs: list[Repair], source: Ints) -> list[bool]:
     return [bool(source[int(repair.key[1:])] == int(repair.new_key[1:])) for repair in repairs]
 
 
 def test_what_was_moved_comes_back(tmp_path: Path) -> None:
-    source = mixed_up(tmp_path / "audit", noise=1.2)
+    source = write_permuted(tmp_path / "audit", noise=1.2)
     repairs = Audit(tmp_path / "audit").repairs()
     assert len(repairs) >= 0.9 * (source != np.arange(1000)).sum()
-    assert np.mean(right(repairs, source)) >= 0.98
+    assert np.mean(check_repairs(repairs, source)) >= 0.98
     assert {"shift", "exchanged", "permuted"} <= {repair.pattern for repair in repairs}
     assert len({(repair.new_shard, repair.new_key) for repair in repairs}) == len(repairs)
 
 
 def test_probabilities_hold_where_the_model_is_weak(tmp_path: Path) -> None:
-    source = mixed_up(tmp_path / "audit", noise=2.4)
+    source = write_permuted(tmp_path / "audit", noise=2.4)
     repairs = Audit(tmp_path / "audit").repairs(confidence=0.5)
-    wrong = ~np.array(right(repairs, source))
+    wrong = ~np.array(check_repairs(repairs, source))
     assert len(repairs) > 50
     assert abs(wrong.mean() - np.mean([1 - repair.confidence for repair in repairs])) < 0.1
     assert all(repair.confidence >= 0.5 for repair in repairs)
 
 
 def test_the_command_writes_the_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    mixed_up(tmp_path / "audit", noise=1.2)
+    write_permuted(tmp_path / "audit", noise=1.2)
     listed = tmp_path / "list.parquet"
     assert (
         run_command_line(["repair", str(tmp_path / "audit"), "--out", str(tmp_path / "out"), "--parquet", str(listed)])

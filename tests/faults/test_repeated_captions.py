@@ -1,4 +1,4 @@
-"""Repeated captions: near ones are found by words and by embedding, and spread tells boilerplate."""
+"""Repeated captions: near ones are found by words and embeddings, and boilerplate by spread."""
 
 import zlib
 from collections import Counter
@@ -28,7 +28,7 @@ from auditor.sweep.caption_facts import hash_caption, normalize_caption, normali
 from tests.support.planted import make_captions, make_embeddings, write_planted
 
 
-def group(caption: str, rows: int = 10, members: tuple[str, ...] = ()) -> CaptionGroup:
+def make_group(caption: str, rows: int = 10, members: tuple[str, ...] = ()) -> CaptionGroup:
     return CaptionGroup((caption,), rows, rows, members, "exact")
 
 
@@ -58,7 +58,7 @@ ODD = [
 ]
 
 
-def one_by_one(captions: list[str]) -> Hashes:
+def hash_naively(captions: list[str]) -> Hashes:
     generator = np.random.default_rng(0)
     factor = generator.integers(1, 2**61, HASH_COUNT, np.uint64) | np.uint64(1)
     shift = generator.integers(0, 2**61, HASH_COUNT, np.uint64)
@@ -73,7 +73,7 @@ def one_by_one(captions: list[str]) -> Hashes:
 def test_all_captions_at_once_are_hashed_like_each_alone() -> None:
     for captions in (ODD, [*ODD, "a \ua66e b", "\ua66e"], ODD[:1], ["", ""], ["x y"]):
         assert normalize_captions(captions) == [normalize_caption(caption) for caption in captions]
-        assert np.array_equal(compute_minhashes(captions), one_by_one(captions))
+        assert np.array_equal(compute_minhashes(captions), hash_naively(captions))
     assert compute_minhashes([]).shape == (0, HASH_COUNT)
 
 
@@ -95,7 +95,7 @@ def test_captions_with_the_same_vector_are_near() -> None:
 
 
 def test_near_groups_become_one() -> None:
-    groups = [group("a", 5), group("b", 7), group("c", 3), group("d", 2)]
+    groups = [make_group("a", 5), make_group("b", 7), make_group("c", 3), make_group("d", 2)]
     assert [(g.rows, g.likeness) for g in merge_groups(groups, [(0, 1), (1, 2)])] == [(15, "near"), (2, "exact")]
 
 
@@ -103,8 +103,8 @@ def test_unlike_media_are_boilerplate_and_alike_ones_are_not() -> None:
     visual, _ = make_embeddings(200)
     members = tuple(str(i) for i in range(20))
     unlike = compute_mean_distance(visual)
-    apart = add_spread(group("x", 20, members), {m: visual[int(m)] for m in members}, unlike)
-    alike = add_spread(group("x", 20, members), dict.fromkeys(members, visual[0]), unlike)
+    apart = add_spread(make_group("x", 20, members), {m: visual[int(m)] for m in members}, unlike)
+    alike = add_spread(make_group("x", 20, members), dict.fromkeys(members, visual[0]), unlike)
     assert apart.is_boilerplate and not alike.is_boilerplate
     assert (
         "boilerplate" in describe_caption_group(apart, 100).sentence
@@ -119,7 +119,7 @@ def test_mean_distance_is_that_of_all_pairs() -> None:
 
 
 def test_spellings_are_counted_as_row_by_row(tmp_path: Path) -> None:
-    """Also where there are more than are kept: the most frequent first, of equals in alphabetical order."""
+    """With more groups than the limit: the most frequent first, ties in alphabetical order."""
     captions = make_captions(300)
     captions[:120] = [f"Photo no. {i % 50}" for i in range(120)]
     captions[120:140] = ["sold OUT", "Sold out!"] * 10
@@ -140,7 +140,7 @@ def test_spellings_are_counted_as_row_by_row(tmp_path: Path) -> None:
 
 
 def test_a_group_is_covered_by_one_with_any_spelling_of_it() -> None:
-    known = replace(group("photo no. 1", rows=100), hashes=frozenset({hash_caption("photo no. 1")}))
-    assert is_covered(group("Photo, no 23!", rows=200), [known])
-    assert not is_covered(group("Photo, no 23!", rows=201), [known])
-    assert not is_covered(group("a photo no 23", rows=10), [known])
+    known = replace(make_group("photo no. 1", rows=100), hashes=frozenset({hash_caption("photo no. 1")}))
+    assert is_covered(make_group("Photo, no 23!", rows=200), [known])
+    assert not is_covered(make_group("Photo, no 23!", rows=201), [known])
+    assert not is_covered(make_group("a photo no 23", rows=10), [known])

@@ -1,4 +1,4 @@
-"""Spans out of step: proposed where they belong, written with `--apply`, and in step when audited again."""
+"""Shifted spans: repairs are proposed, written with `--apply`, and gone when audited again."""
 
 import json
 import tarfile
@@ -25,7 +25,7 @@ from tests.support.timed import SCENE_SECONDS, SCENES, write_timed_corpus
 SHIFTS = (6.0, 0.0)
 
 
-def audited(corpus: Path, out: Path, model: str) -> Path:
+def run_audit_of(corpus: Path, out: Path, model: str) -> Path:
     run_audit(AuditConfig(str(corpus), str(out), model, quiet=True, sweep=SweepConfig(frames=4, batch_size=8)))
     return out
 
@@ -34,7 +34,7 @@ def test_shifted_spans_are_proposed_and_written(
     tmp_path: Path, random_model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     corpus = write_timed_corpus(tmp_path / "corpus", monkeypatch, SHIFTS)
-    out = audited(corpus, tmp_path / "audit", random_model)
+    out = run_audit_of(corpus, tmp_path / "audit", random_model)
     with Audit(out) as audit:
         found, shifts = audit.repairs(), audit.summary().time_shifts
     assert shifts is not None and (shifts.videos, shifts.shifted, sum(shifts.counts)) == (2, 1, 1)
@@ -42,9 +42,9 @@ def test_shifted_spans_are_proposed_and_written(
     for repair in found:
         scene = repair.caption_index * SCENE_SECONDS
         assert (repair.new_start, repair.new_end) == pytest.approx((scene, scene + SCENE_SECONDS), abs=0.6)
-    assert len(found) == SCENES  # also those that were outside the video
+    assert len(found) == SCENES  # including those outside the video
     of_spans, passage = read_embeddings(Folder(out), "s").media.visual, read_window(Folder(out), "s")
-    middle = of_spans[-SCENES:].astype(np.float32).mean(axis=0)  # a video, among others, is all of its spans
+    middle = of_spans[-SCENES:].astype(np.float32).mean(axis=0)  # a video's vector is the mean of its spans
     np.testing.assert_allclose(passage.samples.visual[1], middle / np.linalg.norm(middle), atol=1e-5)
     assert (
         run_command_line(["worst", str(out), "-n", "3", "--by", "similarity"]) == 0
@@ -60,7 +60,7 @@ def test_shifted_spans_are_proposed_and_written(
         records = {name: json.load(tar.extractfile(name)) for name in tar.getnames() if name.endswith("json")}  # type: ignore[arg-type]
     assert len(records["v0.json"]["segments"]) == SCENES
     assert records["v1.json"]["segments"][3]["start"] == 3 * SCENE_SECONDS
-    again = audited(tmp_path / "repaired" / "s.tar", tmp_path / "again", random_model)
+    again = run_audit_of(tmp_path / "repaired" / "s.tar", tmp_path / "again", random_model)
     with Audit(again) as audit:
         assert propose_span_repairs(audit.database) == []
         settled = audit.summary().time_shifts
@@ -79,7 +79,7 @@ def test_a_caption_that_has_no_place_any_more_is_left_out() -> None:
 
 
 def test_confidence_is_one_less_the_share_of_chance() -> None:
-    """Among 900 videos in step and 100 out of step: of those kept at 0.9 at most a tenth is chance."""
+    """Among 900 sound and 100 shifted videos, at most a tenth of those selected at 0.9 are chance."""
     generator = np.random.default_rng(0)
     p = np.concatenate([generator.uniform(size=900), np.full(100, 0.001)])
     kept = compute_confidences(p) >= 0.9

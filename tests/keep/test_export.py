@@ -1,4 +1,4 @@
-"""Every target of a filter, against what a reader of that format finds in it."""
+"""Every export target, checked by reading the written format."""
 
 import gc
 import hashlib
@@ -48,8 +48,8 @@ def audit(made: tuple[Path, Path]) -> Audit:
     return Audit(made[0])
 
 
-def members(folder: Path) -> dict[str, bytes]:
-    """All members of all tars of a folder, by name; no name twice."""
+def read_members(folder: Path) -> dict[str, bytes]:
+    """All members of all tars of a folder by name; names are unique."""
     found: dict[str, bytes] = {}
     for path in sorted(folder.glob("*.tar")):
         with tarfile.open(path) as tar:
@@ -61,7 +61,7 @@ def members(folder: Path) -> dict[str, bytes]:
 
 
 def expected_members(corpus: Path, keys: set[str]) -> dict[str, bytes]:
-    return {name: data for name, data in members(corpus).items() if name.partition(".")[0] in keys}
+    return {name: data for name, data in read_members(corpus).items() if name.partition(".")[0] in keys}
 
 
 def test_npy_is_datacomps_subset_file(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_writing_parquet_counts_the_rows_on_the_way(
 ) -> None:
     expected = audit.keep(min_similarity=0.25).count
     kept = audit.keep(min_similarity=0.25)
-    monkeypatch.setattr(KeptRows, "_counted", lambda *_: pytest.fail("the audit is read once more"))
+    monkeypatch.setattr(KeptRows, "_count", lambda *_: pytest.fail("the audit is read once more"))
     done = kept.write(tmp_path / "kept.parquet")
     assert done.rows == done.captions == pq.read_metadata(tmp_path / "kept.parquet").num_rows == expected
 
@@ -128,7 +128,7 @@ def test_a_parquet_that_duckdb_cannot_write_is_named(
     def fail(*_: object) -> int:
         raise QueryError(f'IO Error: Could not write file ".part-x": {said}')
 
-    monkeypatch.setattr(Sandbox, "rows_of", fail)
+    monkeypatch.setattr(Sandbox, "run_copy", fail)
     expected = "the disk is full" if "space" in said else said
     with pytest.raises(ExportError, match=rf"cannot write .*/kept\.parquet: .*{expected}"):
         audit.keep().write(tmp_path / "kept.parquet")
@@ -145,7 +145,7 @@ def test_txt_lists_each_key_once(audit: Audit, tmp_path: Path) -> None:
 def test_shards_hold_the_original_bytes(audit: Audit, made: tuple[Path, Path], tmp_path: Path) -> None:
     kept = audit.keep(max_p_mismatch=0.3, per_medium="any")
     done = export_subset(kept, tmp_path / "out", shard_size=7)
-    assert members(tmp_path / "out") == expected_members(made[1], set(kept.keys.to_pylist()))
+    assert read_members(tmp_path / "out") == expected_members(made[1], set(kept.keys.to_pylist()))
     sizes = []
     for path in sorted((tmp_path / "out").glob("*.tar")):
         with tarfile.open(path) as tar:
@@ -235,21 +235,21 @@ def test_resumes_where_it_stopped(audit: Audit, made: tuple[Path, Path], tmp_pat
     total = sum(count for _, count in kept.by_shard())
     export_subset(kept, tmp_path / "out", shard_size=5, progress=written.append)
     assert {path: path.stat().st_mtime_ns for path in done} == before
-    assert digests(tmp_path / "out") == digests(tmp_path / "whole")
+    assert digest_files(tmp_path / "out") == digest_files(tmp_path / "whole")
     assert sum(written) == total - sum(ShardPlan(total, -(-total // 5)).shard_of(i) < 3 for i in range(total))
     assert not list((tmp_path / "out").glob(".*"))
 
 
-def digests(folder: Path) -> dict[str, str]:
+def digest_files(folder: Path) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.tar")}
 
 
 def test_resumes_after_a_kill(made: tuple[Path, Path], tmp_path: Path) -> None:
-    """A real SIGKILL in the middle of a shard."""
+    """A real SIGKILL while a shard is written."""
     code = (
-        "import sys, time; from auditor.audit import Audit; from auditor.keep.export import export\n"
+        "import sys, time; from auditor.audit import Audit; from auditor.keep.export import export_subset\n"
         "def slow(_):\n    time.sleep(0.02)\n"
-        "export(Audit(sys.argv[1]).keep(), sys.argv[2], shard_size=4, progress=slow)"
+        "export_subset(Audit(sys.argv[1]).keep(), sys.argv[2], shard_size=4, progress=slow)"
     )
     out = tmp_path / "out"
     child = subprocess.Popen([sys.executable, "-c", code, str(made[0]), str(out)])
@@ -261,7 +261,7 @@ def test_resumes_after_a_kill(made: tuple[Path, Path], tmp_path: Path) -> None:
     assert 3 <= len(list(out.glob("*.tar"))) < 15
     kept = Audit(made[0]).keep()
     export_subset(kept, out, shard_size=4)
-    assert members(out) == expected_members(made[1], set(kept.keys.to_pylist()))
+    assert read_members(out) == expected_members(made[1], set(kept.keys.to_pylist()))
     assert json.loads((out / "export.json").read_text())["state"] == "complete"
     assert not list(out.glob(".*"))
 
@@ -280,7 +280,7 @@ def test_moved_corpus(made: tuple[Path, Path], tmp_path: Path) -> None:
         export_subset(Audit(tmp_path / "audit").keep(), tmp_path / "out")
     kept = Audit(tmp_path / "audit", corpus=made[1]).keep()
     export_subset(kept, tmp_path / "out2")
-    assert members(tmp_path / "out2") == expected_members(made[1], set(kept.keys.to_pylist()))
+    assert read_members(tmp_path / "out2") == expected_members(made[1], set(kept.keys.to_pylist()))
 
 
 def test_changed_corpus_is_noticed(tmp_path: Path) -> None:
@@ -311,11 +311,11 @@ def test_compressed_shards(tmp_path: Path) -> None:
     pq.write_table(table.set_column(table.schema.get_field_index("media_path"), "media_path", packed), shard)
     kept = Audit(path).keep()
     export_subset(kept, tmp_path / "out")
-    assert members(tmp_path / "out") == expected_members(corpus, set(kept.keys.to_pylist()))
+    assert read_members(tmp_path / "out") == expected_members(corpus, set(kept.keys.to_pylist()))
 
 
 def test_folder_corpora_give_medium_and_captions(tmp_path: Path) -> None:
-    """Media that are files of their own: the bytes as they are, the kept captions beside them."""
+    """Media that are separate files: their bytes are unchanged, with the kept captions beside them."""
     path, _ = write_corpus_audit(tmp_path, shards=1, per_shard=4)
     (tmp_path / "pictures").mkdir()
     shard = path / "samples" / "00000.parquet"
@@ -330,7 +330,7 @@ def test_folder_corpora_give_medium_and_captions(tmp_path: Path) -> None:
     pq.write_table(table, shard)
     kept = Audit(path).keep()
     export_subset(kept, tmp_path / "out")
-    found = members(tmp_path / "out")
+    found = read_members(tmp_path / "out")
     assert found["000001.jpg"] == make_photo(1)
     captions = [row["caption"] for row in table.to_pylist() if row["key"] == "000000"]
     assert found["000000.txt"].decode().split("\n") == captions and len(captions) == 2
@@ -379,7 +379,7 @@ def test_predicate_knows_a_shard_in_a_folder_with_a_space() -> None:
 
 
 def test_webdataset_is_read_in_workers(audit: Audit) -> None:
-    """The pipeline is what a spawned worker gets: names, not rows; each worker reads its own shards."""
+    """A spawned worker receives shard names, not rows, and reads its own shards."""
     kept = audit.keep(max_p_mismatch=0.3, keep_top="60%", by="similarity", where="samples.width > 0")
     pipeline = kept.webdataset()
     assert len(pickle.dumps(pipeline)) < 3000
@@ -394,7 +394,7 @@ def test_predicate_filters_on_the_fly(audit: Audit, made: tuple[Path, Path]) -> 
     urls = [str(path) for path in sorted(made[1].glob("*.tar"))]
     chosen = [s["__key__"] for s in wds.WebDataset(urls, shardshuffle=False).select(predicate)]
     assert chosen == sorted(set(kept.keys.to_pylist()))
-    gc.collect()  # WebDataset leaves the last tar to the collector
+    gc.collect()  # WebDataset leaves the last tar to the garbage collector
 
 
 @pytest.mark.parametrize(
@@ -451,7 +451,7 @@ def test_keys_become_portable_names(key: str, portable: str) -> None:
 
 
 def test_members_of_an_exported_table_are_portable(tmp_path: Path, random_model: str) -> None:
-    """Absolute paths, dots and a key that two shards share: names that any system unpacks, each of them once."""
+    """Absolute paths, dots and a key in two shards become unique names that any system can unpack."""
     from auditor.run.audit_config import AuditConfig
     from auditor.run.run_audit import run_audit
 
@@ -464,7 +464,7 @@ def test_members_of_an_exported_table_are_portable(tmp_path: Path, random_model:
     table.write_text("\n".join(["image,key,caption", *lines]))
     run_audit(AuditConfig(str(table), str(tmp_path / "audit"), random_model, allow_random_weights=True, quiet=True))
     export_subset(Audit(tmp_path / "audit").keep(), tmp_path / "out")
-    names = set(members(tmp_path / "out"))
+    names = set(read_members(tmp_path / "out"))
     assert names == {f"{key}.{end}" for key in ("k_1", "k_1-1", "k_1-2") for end in ("jpg", "txt", "json")}
 
 

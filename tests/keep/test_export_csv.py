@@ -1,4 +1,4 @@
-"""A CSV for spreadsheets: every kept row and column, nothing that runs."""
+"""A CSV for spreadsheets: every kept row and column, and no formula."""
 
 import csv
 from pathlib import Path
@@ -20,7 +20,7 @@ def test_every_kept_row_with_all_columns_and_no_formula(tmp_path: Path, capsys: 
     pq.write_table(table.set_column(place, table.schema.field(place), [captions]), file)
     target = tmp_path / "rows.csv"
     assert run_command_line(["export", str(audit), "--csv", str(target), "--max-p-mismatch", "0.5"]) == 0
-    assert target.read_bytes().startswith(b"\xef\xbb\xbf")  # by which Excel knows UTF-8
+    assert target.read_bytes().startswith(b"\xef\xbb\xbf")  # Excel needs the mark to detect UTF-8
     with target.open(encoding="utf-8-sig", newline="") as opened:
         found = list(csv.DictReader(opened))
     with Audit(audit) as opened_audit:

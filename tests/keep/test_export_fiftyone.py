@@ -1,4 +1,4 @@
-"""FiftyOne: samples of the real package where it is installed, one clear line where it is not."""
+"""FiftyOne: samples of the real package if it is installed, one clear line if not."""
 
 import sys
 from pathlib import Path
@@ -8,7 +8,8 @@ import pytest
 
 from auditor.audit import Audit
 from auditor.cli import run_command_line
-from auditor.keep.export_fiftyone import build_fields, build_samples, export_fiftyone, split_batches
+from auditor.keep.export_fiftyone import build_fields, build_samples, export_fiftyone
+from auditor.keep.export_target import split_batches
 from auditor.run.audit_config import AuditConfig
 from auditor.run.run_audit import run_audit
 from tests.support.corpora import write_corpus

@@ -1,4 +1,4 @@
-"""Exports that are killed, doubled, or overtaken by the corpus; names of members that WebDataset keeps for itself."""
+"""Exports that are killed, run twice, or read a changing corpus; member names that WebDataset reserves."""
 
 import os
 import shutil
@@ -21,7 +21,7 @@ from tests.support.kill_points import kill_everywhere
 
 @pytest.fixture(scope="module")
 def made(random_model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with an audit; its corpus is beside it and has a sample with members of odd names."""
+    """A folder with an audit and its corpus, which has a sample with unusual member names."""
     place = tmp_path_factory.mktemp("made")
     odd = {**make_sample(0), "__key__": b"renamed", "cls.__meta": b"kept", "__note": b"kept too"}
     write_tar(place.parent / "corpus" / "00000.tar", [("odd", odd), *((f"k{i}", make_sample(i)) for i in range(1, 12))])
@@ -30,7 +30,7 @@ def made(random_model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def members(folder: Path) -> dict[str, bytes]:
+def read_members(folder: Path) -> dict[str, bytes]:
     found = {}
     for path in sorted(folder.glob("*.tar")):
         with tarfile.open(path) as tar:
@@ -43,7 +43,7 @@ def members(folder: Path) -> dict[str, bytes]:
 
 def test_no_member_renames_its_sample_and_none_is_dropped(made: Path, tmp_path: Path) -> None:
     assert run_command_line(["filter", str(made / "audit"), "--out", str(tmp_path / "clean")]) == 0
-    found = members(tmp_path / "clean")
+    found = read_members(tmp_path / "clean")
     assert {name: found.get(f"00000.tar/odd.{name}") for name in ("cls.__meta", "__note")} == {
         "cls.__meta": b"kept",
         "__note": b"kept too",
@@ -55,11 +55,11 @@ def test_killed_at_any_file_operation_it_goes_on_next_time(made: Path, tmp_path:
     killed = kill_everywhere(
         made, tmp_path, "auditor.keep.export", "filter", "{}/audit", "--out", "{}/clean", "--shard-size", "6"
     )
-    whole = members(killed[0].folder / "clean")
+    whole = read_members(killed[0].folder / "clean")
     assert len(killed) > 8 and len(whole) > 20
     for one in killed:
-        assert members(one.folder / "clean") == whole, one
-        assert one.next_exit == 0 or "clean exists; --force replaces it" in one.stderr, one  # killed when all was done
+        assert read_members(one.folder / "clean") == whole, one
+        assert one.next_exit == 0 or "clean exists; --force replaces it" in one.stderr, one
     assert sum(one.next_exit for one in killed) <= 3
     assert all(not [*one.folder.rglob(".part-*")] for one in killed if one.next_exit == 0)
 
@@ -104,7 +104,7 @@ def test_a_corpus_that_changes_while_it_is_read_is_no_finished_export(
 
     monkeypatch.setattr(export_shards, "write_missing_shards", change)
     with Audit(made / "audit", corpus=here) as audit:
-        for match in ("changed while it was read", "a corpus that has changed"):  # and the next run sees it, too
+        for match in ("changed while it was read", "a corpus that has changed"):  # the next run detects it too
             with pytest.raises(ExportError, match=match):
                 export_shards.export_shards(audit.keep(), Folder(tmp_path / "clean"), shard_size=6)
 

@@ -1,4 +1,4 @@
-"""Tables in, tables out: the kept rows of a table in its own columns, and columns of the input that are sliced by."""
+"""Exports of a table corpus in its own columns, and rules on columns of the input."""
 
 import csv
 import json
@@ -24,7 +24,7 @@ COLUMNS = ["file", "caption", "license", "width"]
 
 
 def rows() -> list[dict[str, Any]]:
-    """Six photos with two rows each, of two licences; `width` is a column that the audit has too."""
+    """Six photos with two rows each and two licenses; `width` is also a column of the audit."""
     return [
         {"file": f"{n}.jpg", "caption": f'photo {n}, "no" {k}', "license": "by" if n % 2 else "cc0", "width": 100 + k}
         for n in range(6)
@@ -54,7 +54,7 @@ def write_input(folder: Path, form: str, listed: bool = False) -> Path:
     return path
 
 
-def audited(table: Path, model: str, **options: Any) -> Audit:
+def run_audit_of(table: Path, model: str, **options: Any) -> Audit:
     out = table.with_name("audit-" + table.name)
     config = AuditConfig(
         str(table), str(out), model, CorpusOptions(shard_size=2, **options), allow_random_weights=True, quiet=True
@@ -63,7 +63,7 @@ def audited(table: Path, model: str, **options: Any) -> Audit:
     return Audit(out)
 
 
-def read(path: Path) -> list[dict[str, Any]]:
+def read_output(path: Path) -> list[dict[str, Any]]:
     if path.suffix == ".parquet":
         found: list[dict[str, Any]] = pq.read_table(path).to_pylist()
         return found
@@ -73,21 +73,21 @@ def read(path: Path) -> list[dict[str, Any]]:
         return list(csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ","))
 
 
-def texts(given: list[dict[str, Any]]) -> list[dict[str, str]]:
+def to_texts(given: list[dict[str, Any]]) -> list[dict[str, str]]:
     return [{name: str(value) for name, value in row.items()} for row in given]
 
 
 @pytest.mark.parametrize("form", ["csv", "tsv", "jsonl", "parquet"])
 def test_kept_rows_in_the_shape_of_the_input(tmp_path: Path, form: str, random_model: str) -> None:
     table = write_input(tmp_path / "in", form)
-    audit = audited(table, random_model, carry=("license", "width"))
+    audit = run_audit_of(table, random_model, carry=("license", "width"))
     kept = audit.keep(where="license = 'by' AND input_width = '101'")
     expected = [row for row in rows() if row["license"] == "by" and row["width"] == 101]
     assert kept.count == len(expected) == 3
     for target in ("csv", "tsv", "jsonl", "parquet"):
         out = tmp_path / f"kept.{target}"
         assert kept.write(out, input_columns=True).rows == 3
-        assert texts(read(out)) == texts(expected)
+        assert to_texts(read_output(out)) == to_texts(expected)
     if form == "parquet":
         assert pq.read_schema(tmp_path / "kept.parquet").equals(pq.read_schema(table))
 
@@ -95,15 +95,15 @@ def test_kept_rows_in_the_shape_of_the_input(tmp_path: Path, form: str, random_m
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
 def test_lists_of_captions_lose_those_removed(tmp_path: Path, form: str, random_model: str) -> None:
     table = write_input(tmp_path / "in", form, listed=True)
-    kept = audited(table, random_model).keep(where="caption_index = 1 OR key = '0'")
+    kept = run_audit_of(table, random_model).keep(where="caption_index = 1 OR key = '0'")
     kept.write(tmp_path / f"kept.{form}", input_columns=True)
-    found = [row["caption"] for row in read(tmp_path / f"kept.{form}")]
+    found = [row["caption"] for row in read_output(tmp_path / f"kept.{form}")]
     assert found == [['photo 0, "no" 0', 'photo 0, "no" 1'], *([f'photo {n}, "no" 1'] for n in range(1, 6))]
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
 def test_spans_go_with_their_captions(tmp_path: Path, form: str, random_model: str) -> None:
-    """Rows as Panda-70M has them: what is kept of their lists, audited again, is the rows that were kept."""
+    """Rows as in Panda-70M: auditing the exported lists again gives the kept rows."""
     (tmp_path / "v1.mp4").write_bytes(make_numbered_clip("h264", "mp4", 75))
     spans, score = [["0:00:00.0", "0:00:01.0"], ["0:00:01.0", "0:00:02.0"], ["0:00:01.5", "0:00:03.0"]], [0.1, 0.2, 0.3]
     row = {"videoID": "v1", "timestamp": spans, "caption": ["it's one", "two", "three"], "matching_score": score}
@@ -113,19 +113,19 @@ def test_spans_go_with_their_captions(tmp_path: Path, form: str, random_model: s
     else:
         with table.open("w", newline="") as file:
             csv.writer(file).writerows([list(row), list(row.values())])  # lists as Python writes them
-    audit = audited(table, random_model)
+    audit = run_audit_of(table, random_model)
     audit.keep(where="caption_index <> 1").write(tmp_path / f"kept.{form}", input_columns=True)
-    (found,) = read(tmp_path / f"kept.{form}")
+    (found,) = read_output(tmp_path / f"kept.{form}")
     wanted = {"caption": ["it's one", "three"], "timestamp": [spans[0], spans[2]], "matching_score": [0.1, 0.3]}
     assert {name: parse_list_cell(found[name]) for name in wanted} == wanted and found["videoID"] == "v1"
     columns = 'SELECT caption, "start", "end", similarity FROM samples ORDER BY caption_index'
-    again = audited(tmp_path / f"kept.{form}", random_model).sql(columns).to_pylist()
+    again = run_audit_of(tmp_path / f"kept.{form}", random_model).sql(columns).to_pylist()
     assert again == [audit.sql(columns).to_pylist()[place] for place in (0, 2)]
 
 
 def test_carried_columns_can_be_sliced_by(tmp_path: Path, random_model: str) -> None:
     table = write_input(tmp_path / "in", "csv")
-    audit = audited(table, random_model, carry=("license", "width"))
+    audit = run_audit_of(table, random_model, carry=("license", "width"))
     assert {"license", "input_width", "width"} <= set(audit.columns)
     found = audit.sql("SELECT license, count(*) AS n, max(input_width) AS w FROM samples GROUP BY license ORDER BY 1")
     assert found.to_pylist() == [{"license": "by", "n": 6, "w": "101"}, {"license": "cc0", "n": 6, "w": "101"}]
@@ -133,7 +133,7 @@ def test_carried_columns_can_be_sliced_by(tmp_path: Path, random_model: str) -> 
     audit.keep().write(tmp_path / "kept.parquet")
     assert pq.read_table(tmp_path / "kept.parquet")["license"].to_pylist()[:2] == ["cc0", "cc0"]
     with pytest.raises(AuditError, match="corpus carry"):
-        audited(table, random_model, carry=("license",))
+        run_audit_of(table, random_model, carry=("license",))
 
 
 def test_fields_of_json_files_are_carried(tmp_path: Path, random_model: str) -> None:
@@ -142,7 +142,7 @@ def test_fields_of_json_files_are_carried(tmp_path: Path, random_model: str) -> 
         (tmp_path / "photos" / f"{number}.jpg").write_bytes(make_photo(number))
         record = {"caption": f"photo {number}", "url": f"http://x/{number}"} if number else {"caption": "none"}
         (tmp_path / "photos" / f"{number}.json").write_text(json.dumps(record))
-    audit = audited(tmp_path / "photos", random_model, carry=("url",))
+    audit = run_audit_of(tmp_path / "photos", random_model, carry=("url",))
     assert audit.sql("SELECT url FROM samples ORDER BY key")["url"].to_pylist() == [None, "http://x/1", "http://x/2"]
     with pytest.raises(ExportError, match="is not a table"):
         audit.keep().write(tmp_path / "kept.csv")
@@ -155,7 +155,7 @@ def test_the_command(tmp_path: Path, random_model: str, capsys: pytest.CaptureFi
     assert "no column 'nothing'" in capsys.readouterr().err
     assert run_command_line([*given, "--carry", "license"]) == 0
     assert run_command_line(["filter", out, "--where", "license = 'by'", "--out", str(tmp_path / "kept.csv")]) == 0
-    assert "6 rows kept" in capsys.readouterr().out and len(read(tmp_path / "kept.csv")) == 6
+    assert "6 rows kept" in capsys.readouterr().out and len(read_output(tmp_path / "kept.csv")) == 6
 
 
 def test_shards_have_no_rows(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a filter says it keeps, counted in everything it writes and reads."""
+"""The number of kept captions is the same in every export and reader."""
 
 import gc
 import json
@@ -43,8 +43,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return write_corpus_audit(tmp_path_factory.mktemp("captions"), captions=5)
 
 
-def captions_in(samples: Any) -> set[tuple[str, str]]:
-    """(key, caption) of samples; the .txt and the .json of each say the same."""
+def list_captions(samples: Any) -> set[tuple[str, str]]:
+    """(key, caption) of samples; the .txt and .json of each agree."""
     found = set()
     for sample in samples:
         texts = sample["txt"].decode().split("\n")
@@ -68,10 +68,10 @@ def test_every_count_is_the_same(made: tuple[Path, Path], rules: dict[str, Any],
     written = sorted(str(path) for path in (tmp_path / "out").glob("*.tar"))
     originals = sorted(str(path) for path in made[1].glob("*.tar"))
     captions = pickle.loads(pickle.dumps(kept.captions()))
-    assert captions_in(wds.WebDataset(written, shardshuffle=False)) == expected
-    assert captions_in(kept.samples()) == expected
-    assert captions_in(kept.webdataset()) == expected
-    assert captions_in(wds.WebDataset(originals, shardshuffle=False).map(captions)) == expected
+    assert list_captions(wds.WebDataset(written, shardshuffle=False)) == expected
+    assert list_captions(kept.samples()) == expected
+    assert list_captions(kept.webdataset()) == expected
+    assert list_captions(wds.WebDataset(originals, shardshuffle=False).map(captions)) == expected
     removed = pq.read_table(tmp_path / "out" / "removed.parquet")
     assert removed.num_rows + kept.count == audit.count() and not uids & set(removed["uid"].to_pylist())
     effects = kept.effects()

@@ -1,4 +1,4 @@
-"""Rules on media against a naive reading of every row."""
+"""Rules on media, compared with a naive implementation."""
 
 from collections import defaultdict
 from typing import Any
@@ -25,17 +25,17 @@ def media(audit: Audit) -> dict[str, Rows]:
     return found
 
 
-def good(row: dict[str, Any]) -> bool:
+def is_good(row: dict[str, Any]) -> bool:
     return bool(row["p_mismatch"] <= np.float32(0.1) and row["similarity"] >= np.float32(LIMIT))
 
 
-def naive(rows: Rows, rule: str | None) -> Rows:
+def keep_naively(rows: Rows, rule: str | None) -> Rows:
     if rule is None:
-        return [row for row in rows if good(row)]
+        return [row for row in rows if is_good(row)]
     p, similarity = ([row[name] for row in rows] for name in ("p_mismatch", "similarity"))
     decide = {
-        "any": any(map(good, rows)),
-        "all": all(map(good, rows)),
+        "any": any(map(is_good, rows)),
+        "all": all(map(is_good, rows)),
         "mean": np.mean(p) <= 0.1 and np.mean(similarity) >= LIMIT,
         "worst": max(p) <= np.float32(0.1) and min(similarity) >= np.float32(LIMIT),
     }
@@ -45,7 +45,7 @@ def naive(rows: Rows, rule: str | None) -> Rows:
 @pytest.mark.parametrize("rule", [None, "any", "all", "mean", "worst"])
 def test_media_are_decided_on_together(audit: Audit, rule: str | None) -> None:
     kept = audit.keep(max_p_mismatch=0.1, min_similarity=LIMIT, per_medium=rule)
-    expected = [naive(rows, rule) for rows in media(audit).values()]
+    expected = [keep_naively(rows, rule) for rows in media(audit).values()]
     assert sorted(kept.uids.to_pylist()) == sorted(row["uid"] for rows in expected for row in rows)
     assert kept.media == sum(1 for rows in expected if rows)
     assert sum(len(table["uids"][i]) for table in tables(kept) for i in range(len(table))) == kept.count
@@ -58,7 +58,7 @@ def tables(kept: Any) -> list[Any]:
 
 
 def test_one_caption_must_meet_all_rules(audit: Audit) -> None:
-    """With `any`, a medium where one caption meets one rule and another the other goes, and the reason says why."""
+    """With `any`, a medium whose captions meet different rules, but none all of them, is removed with a reason."""
     rules = {"where": "caption_index = 0 OR similarity < 0", "max_p_mismatch": 0.05, "per_medium": "any"}
     split = [
         key

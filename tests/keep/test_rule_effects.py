@@ -1,4 +1,4 @@
-"""What rules keep, remove and cost, against the same decisions taken row by row in NumPy."""
+"""What rules keep, remove and cost, compared with NumPy row by row."""
 
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,7 @@ def test_no_rule_keeps_all_that_is_usable(audit: Audit, table: pa.Table) -> None
 @pytest.mark.parametrize(("by", "low_is_good"), [("similarity", False), ("uncertainty_visual", True), ("width", False)])
 @pytest.mark.parametrize("share", ["30%", "0.1%", "100%", "777"])
 def test_keep_top_is_exact(audit: Audit, table: pa.Table, by: str, low_is_good: bool, share: str) -> None:
-    """To the row, also where a column has only five different values."""
+    """Exact to the row, even if a column has only five different values."""
     kept = audit.keep(keep_top=share, by=by)
     column = table.filter(pa.array(usable(table)))[by].to_numpy().astype(np.float64)
     wanted = round(float(share[:-1]) / 100 * len(column)) if share.endswith("%") else int(share)
@@ -120,7 +120,7 @@ def test_effects(audit: Audit, table: pa.Table) -> None:
 
 
 def test_unscored_decides_on_rows_without_an_estimate(tmp_path: Path) -> None:
-    """Neither the strictest nor the mildest limit takes rows without p_mismatch, unless that is asked for."""
+    """No limit removes rows without p_mismatch unless `unscored` says so."""
     path = write_audit(tmp_path / "audit", 50, 50)
     shard = path / "samples" / "00000.parquet"
     table = pq.read_table(shard)

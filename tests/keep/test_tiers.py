@@ -1,4 +1,4 @@
-"""Tiers: every kept pair in one of them, the best first, and a line that open_clip itself understands."""
+"""Tiers: every kept pair is in exactly one, the best first, and open_clip parses the printed options."""
 
 import shlex
 import tarfile
@@ -22,13 +22,13 @@ def audit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_corpus_audit(tmp_path_factory.mktemp("tiers"))[0]
 
 
-def tiered(audit: Path, out: Path, count: int = 3, by: str = "p_mismatch", **options: Any) -> Tiers:
+def write_tiers(audit: Path, out: Path, count: int = 3, by: str = "p_mismatch", **options: Any) -> Tiers:
     rules = options.pop("rules", {})
     with Audit(audit) as opened:
         return export_tiers(opened.keep(**rules), str(out), count, by, shard_size=10, **options)
 
 
-def captions_in(folder: Path) -> list[tuple[str, str]]:
+def list_captions(folder: Path) -> list[tuple[str, str]]:
     found = []
     for path in sorted(folder.glob("*.tar")):
         with tarfile.open(path) as tar:
@@ -41,12 +41,12 @@ def captions_in(folder: Path) -> list[tuple[str, str]]:
 
 
 def test_every_kept_pair_is_in_the_tier_of_its_rank(audit: Path, tmp_path: Path) -> None:
-    done = tiered(audit, tmp_path / "out", rules={"max_p_mismatch": 0.9})
+    done = write_tiers(audit, tmp_path / "out", rules={"max_p_mismatch": 0.9})
     with Audit(audit) as opened:
         condition = "status = 'ok' AND p_mismatch <= 0.9"
         rows = opened.sql(f"SELECT key, caption, p_mismatch AS p FROM samples WHERE {condition}").to_pylist()
     p = {(row["key"], row["caption"]): row["p"] for row in rows}
-    tiers = [captions_in(tmp_path / "out" / f"tier-{number}") for number in (1, 2, 3)]
+    tiers = [list_captions(tmp_path / "out" / f"tier-{number}") for number in (1, 2, 3)]
     assert sorted(pair for tier in tiers for pair in tier) == sorted(p)
     assert max(map(len, tiers)) - min(map(len, tiers)) <= 1
     values = [[p[pair] for pair in tier] for tier in tiers]
@@ -60,7 +60,7 @@ def test_every_kept_pair_is_in_the_tier_of_its_rank(audit: Path, tmp_path: Path)
 def test_open_clip_understands_the_line(audit: Path, tmp_path: Path) -> None:
     data = pytest.importorskip("open_clip_train.data", reason="open_clip_torch with its training program")
     params = pytest.importorskip("open_clip_train.params")
-    done = tiered(audit, tmp_path / "out")
+    done = write_tiers(audit, tmp_path / "out")
     given = params.parse_args(shlex.split(done.open_clip))
     paths, factors = data.expand_urls(given.train_data, given.train_data_upsampling_factors)
     assert all(Path(path).is_file() for path in paths)
@@ -87,25 +87,25 @@ def test_a_run_that_was_stopped_goes_on(audit: Path, tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(export_shards.ShardSequenceWriter, "write", stopping)
     with pytest.raises(KeyboardInterrupt):
-        tiered(audit, out)
+        write_tiers(audit, out)
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*.tar")}
     assert 2 <= len(before) < 9 and not (out / "tiers.json").exists()
     monkeypatch.setattr(export_shards.ShardSequenceWriter, "write", write)
-    tiered(audit, out)
+    write_tiers(audit, out)
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert len(list(out.rglob("*.tar"))) == 9
 
 
 def test_what_is_there_is_replaced_by_force_only(audit: Path, tmp_path: Path) -> None:
-    tiered(audit, tmp_path / "out")
+    write_tiers(audit, tmp_path / "out")
     with pytest.raises(AuditorError, match="--force replaces it"):
-        tiered(audit, tmp_path / "out")
-    tiered(audit, tmp_path / "out", 2, force=True)
+        write_tiers(audit, tmp_path / "out")
+    write_tiers(audit, tmp_path / "out", 2, force=True)
     assert sorted(path.name for path in (tmp_path / "out").glob("tier-*")) == ["tier-1", "tier-2"]
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.tex").write_text("mine")
     with pytest.raises(AuditorError, match=r"holds other files \(thesis.tex\)"):
-        tiered(audit, tmp_path / "other", force=True)
+        write_tiers(audit, tmp_path / "other", force=True)
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["thesis.tex"]
 
 
@@ -132,9 +132,9 @@ def test_pairs_without_a_value_leave_no_tier_empty(tmp_path: Path) -> None:
         pq.write_table(table.set_column(place, table.schema.field(place), pa.array(p, pa.float32())), path)
     with Audit(folder) as opened:
         pairs, ranked = len(opened.keep()), opened.count("status = 'ok' AND p_mismatch IS NOT NULL")
-    done = tiered(folder, tmp_path / "out")
+    done = write_tiers(folder, tmp_path / "out")
     first, second, last = (tier.pairs for tier in done.tiers)
     assert abs(first - ranked / 3) < 1 and abs(second - ranked / 3) < 1 and first + second + last == pairs
     assert all(tier.shards for tier in done.tiers)
     with pytest.raises(AuditorError, match="0 kept pairs with p_mismatch cannot be divided into 3 tiers"):
-        tiered(folder, tmp_path / "none", rules={"where": "p_mismatch IS NULL"})
+        write_tiers(folder, tmp_path / "none", rules={"where": "p_mismatch IS NULL"})

@@ -1,4 +1,4 @@
-"""Weights: the numbers the formulas say, uids as often as they weigh, and nothing written that cannot be a weight."""
+"""Weights: formulas, repetitions of uids by weight, and no output for invalid weights."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -26,18 +26,18 @@ def p_by_uid(audit: Path, column: str = "p_mismatch") -> dict[str, float]:
     return {row["uid"]: row["x"] for row in rows}
 
 
-def weighed(audit: Path, target: Path, how: Weighing | None = None, **options: Any) -> Any:
+def write_weights(audit: Path, target: Path, how: Weighing | None = None, **options: Any) -> Any:
     rules = options.pop("rules", {})
     with Audit(audit) as opened:
         return opened.keep(**rules).weigh(target, how, **options)
 
 
-def uids_of(path: Path) -> list[str]:
+def read_uids(path: Path) -> list[str]:
     return [f"{a:016x}{b:016x}" for a, b in np.load(path).tolist()]
 
 
 def test_each_row_weighs_what_the_formula_says(audit: Path, tmp_path: Path) -> None:
-    done = weighed(audit, tmp_path / "w.parquet", Weighing(temperature=0.5, cap=2.0))
+    done = write_weights(audit, tmp_path / "w.parquet", Weighing(temperature=0.5, cap=2.0))
     found = pq.read_table(tmp_path / "w.parquet").to_pylist()
     expected = {uid: 2 * (1 - np.exp(-((1 - p) ** 2) / 2)) for uid, p in p_by_uid(audit).items()}
     assert {row["uid"] for row in found} == set(expected) and done.rows == len(expected)
@@ -50,7 +50,7 @@ def test_each_row_weighs_what_the_formula_says(audit: Path, tmp_path: Path) -> N
 
 def test_several_columns_multiply_and_rules_leave_rows_out(audit: Path, tmp_path: Path) -> None:
     how = Weighing(("p_mismatch", "similarity"))
-    weighed(audit, tmp_path / "w.parquet", how, rules={"min_similarity": 0.1})
+    write_weights(audit, tmp_path / "w.parquet", how, rules={"min_similarity": 0.1})
     p, similarity = p_by_uid(audit), p_by_uid(audit, "similarity")
     rows = pq.read_table(tmp_path / "w.parquet").to_pylist()
     assert len(rows) == len(p)
@@ -61,8 +61,8 @@ def test_several_columns_multiply_and_rules_leave_rows_out(audit: Path, tmp_path
 
 
 def test_a_uid_stands_in_the_list_as_often_as_it_weighs(audit: Path, tmp_path: Path) -> None:
-    done = weighed(audit, tmp_path / "w.npy", Weighing(size=9000))
-    listed = uids_of(tmp_path / "w.npy")
+    done = write_weights(audit, tmp_path / "w.npy", Weighing(size=9000))
+    listed = read_uids(tmp_path / "w.npy")
     assert listed == sorted(listed)  # DataComp's resharder bisects it
     assert len(listed) == done.rows and abs(done.rows - 9000) <= 1
     p = p_by_uid(audit)
@@ -73,18 +73,18 @@ def test_a_uid_stands_in_the_list_as_often_as_it_weighs(audit: Path, tmp_path: P
 
 
 def test_the_resharders_search_counts_the_copies(audit: Path, tmp_path: Path) -> None:
-    weighed(audit, tmp_path / "w.npy", Weighing(size=6000))
-    listed, names = np.load(tmp_path / "w.npy"), uids_of(tmp_path / "w.npy")
+    write_weights(audit, tmp_path / "w.npy", Weighing(size=6000))
+    listed, names = np.load(tmp_path / "w.npy"), read_uids(tmp_path / "w.npy")
     for uid in dict.fromkeys(names[::500]):
         one = np.array([divmod(int(uid, 16), 2**64)], listed.dtype)[0]
         assert np.searchsorted(listed, one, "right") - np.searchsorted(listed, one, "left") == names.count(uid)
 
 
 def test_spread_copies_never_follow_each_other(audit: Path, tmp_path: Path) -> None:
-    weighed(audit, tmp_path / "sorted.npy", Weighing(size=9000))
-    weighed(audit, tmp_path / "spread.npy", Weighing(size=9000), spread=True)
-    spread = uids_of(tmp_path / "spread.npy")
-    assert sorted(spread) == uids_of(tmp_path / "sorted.npy")
+    write_weights(audit, tmp_path / "sorted.npy", Weighing(size=9000))
+    write_weights(audit, tmp_path / "spread.npy", Weighing(size=9000), spread=True)
+    spread = read_uids(tmp_path / "spread.npy")
+    assert sorted(spread) == read_uids(tmp_path / "sorted.npy")
     last: dict[str, int] = {}
     for place, uid in enumerate(spread):
         assert place - last.get(uid, -9000) > 500  # about a third of the list

@@ -1,4 +1,4 @@
-"""Certification samples of an audit: the same one again, strata as the rules divide, marks counted."""
+"""Label samples: reproducible, stratified by the rules, and their marks counted."""
 
 import json
 from pathlib import Path
@@ -17,8 +17,8 @@ def audit(tmp_path: Path) -> Audit:
     return Audit(write_audit(tmp_path / "audit", 3000, 1000))
 
 
-def truth(audit: Audit, uid: str) -> str:
-    """A reviewer who believes the similarity: below 0.2 nothing fits."""
+def judge_by_similarity(audit: Audit, uid: str) -> str:
+    """A reviewer who calls pairs with a similarity below 0.2 bad."""
     row = audit.row(uid)
     assert row is not None
     return "bad" if row["similarity"] < 0.2 else "good"
@@ -46,7 +46,7 @@ def test_strata_hold_every_usable_row_once_and_follow_flag_and_rules(audit: Audi
 def test_marks_become_intervals_that_hold_the_truth(audit: Audit) -> None:
     sample = audit.certification_sample(80, max_p_mismatch=0.3)
     for row in sample.rows:
-        audit.mark(row.uid, truth(audit, row.uid), caption_index=row.caption_index)
+        audit.mark(row.uid, judge_by_similarity(audit, row.uid), caption_index=row.caption_index)
     found = audit.certify(sample)
     assert found.labels == len(sample.rows) == 80
     assert (
@@ -68,7 +68,7 @@ def test_the_command_draws_reads_a_sheet_and_certifies(audit: Audit, tmp_path: P
     drawn = CliRunner().invoke(cli, ["certify", path, "--labels", "30", "--sheet", str(sheet)])
     assert drawn.exit_code == 0 and "0 of 30 rows judged" in drawn.output
     lines = sheet.read_text().splitlines()
-    filled = [lines[0], *(line[:-2] + f",{truth(audit, line.split(',')[0])}," for line in lines[1:])]
+    filled = [lines[0], *(line[:-2] + f",{judge_by_similarity(audit, line.split(',')[0])}," for line in lines[1:])]
     sheet.write_text("\n".join(filled))
     done = CliRunner().invoke(cli, ["certify", path, "--labels", "30", "--marks", str(sheet), "--json"])
     assert done.exit_code == 0, done.output
@@ -134,11 +134,11 @@ def test_the_correction_is_told_in_json_too(audit: Audit) -> None:
 
 
 def test_marks_made_for_another_reason_prove_nothing(audit: Audit) -> None:
-    """Somebody reviewed the most suspicious half: the interval must still hold the truth."""
+    """If only the most suspicious half was reviewed, the interval must still cover the truth."""
     sample = audit.certification_sample(60)
     rows = sorted(sample.rows, key=lambda row: -audit.row(row.uid, row.caption_index)["p_mismatch"])  # type: ignore[index]
     for row in rows[:30]:
-        audit.mark(row.uid, truth(audit, row.uid), caption_index=row.caption_index)
+        audit.mark(row.uid, judge_by_similarity(audit, row.uid), caption_index=row.caption_index)
     share = audit.count("similarity < 0.2") / audit.count("status = 'ok'")
     found = audit.certify(sample)
     assert found.mismatched.low <= share <= found.mismatched.high
@@ -153,7 +153,7 @@ def test_marks_made_for_another_reason_prove_nothing(audit: Audit) -> None:
         ([], []),
         ([None, "bad"], [None, None]),
         (["good", None, "bad"], ["good", None, None]),
-        (["good"] * 9 + [None, "bad", None], ["good"] * 9 + ["unsure", "bad", None]),  # one was put off
+        (["good"] * 9 + [None, "bad", None], ["good"] * 9 + ["unsure", "bad", None]),  # one row was skipped
     ],
 )
 def test_only_beginnings_count(marks: list[str | None], fair: list[str | None]) -> None:

@@ -7,7 +7,7 @@ def test_the_text_of_others_stays_text() -> None:
     page = build_label_page([ROW], [b"\xff\xd8"], "judge")
     assert "<script>alert" not in page and "&lt;script&gt;alert(1)&lt;/script&gt;, a dog" in page
     assert 'data-key="k&quot;1"' in page and "judge.csv" in page
-    assert "p_mismatch" not in page  # a score would lead the eye
+    assert "p_mismatch" not in page  # a score would bias reviewers
 
 
 def test_a_row_without_a_picture_says_so() -> None:

@@ -1,4 +1,4 @@
-"""A correction kept in an audit: both columns, shares and flags that follow; undone, and void after scoring."""
+"""A correction of an audit: both columns, corrected shares and flags, undo, and invalidation by scoring."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.support.synthetic import write_audit
 
 @pytest.fixture
 def audit(tmp_path: Path) -> Audit:
-    """An audit whose reviewer calls 4 in 10 pairs bad, the less similar ones, where p_mismatch sees 1 in 14."""
+    """An audit whose reviewer calls the least similar 40% of the pairs bad; p_mismatch estimates 1 in 14."""
     audit = Audit(write_audit(tmp_path / "audit", 3000, 1000))
     cut = audit.sql("SELECT quantile_cont(mismatch_score, 0.4) AS cut FROM samples WHERE status = 'ok'")["cut"][
         0
@@ -27,7 +27,7 @@ def audit(tmp_path: Path) -> Audit:
     return audit
 
 
-def corrected(audit: Audit) -> tuple[Audit, Correction]:
+def correct_audit(audit: Audit) -> tuple[Audit, Correction]:
     sample = audit.certification_sample(80)
     found = recalibrate(audit.database, sample, audit.marks_of(sample))
     assert found is not None
@@ -36,7 +36,7 @@ def corrected(audit: Audit) -> tuple[Audit, Correction]:
 
 def test_the_share_follows_the_labels_and_both_columns_are_kept(audit: Audit) -> None:
     before = audit.sql("SELECT uid, p_mismatch FROM samples WHERE status = 'ok' ORDER BY uid").to_pydict()
-    again, _ = corrected(audit)
+    again, _ = correct_audit(audit)
     sql = "SELECT uid, p_mismatch, p_mismatch_without_labels AS old FROM samples WHERE status = 'ok' ORDER BY uid"
     after = again.sql(sql).to_pydict()
     assert after["old"] == before["p_mismatch"]
@@ -47,7 +47,7 @@ def test_the_share_follows_the_labels_and_both_columns_are_kept(audit: Audit) ->
 
 
 def test_sql_computes_what_the_map_says(audit: Audit) -> None:
-    again, found = corrected(audit)
+    again, found = correct_audit(audit)
     rows = again.sql(
         "SELECT kind, p_mismatch, p_mismatch_without_labels AS old, mismatch_score FROM samples WHERE status = 'ok'"
     ).to_pylist()
@@ -57,7 +57,7 @@ def test_sql_computes_what_the_map_says(audit: Audit) -> None:
 
 
 def test_it_can_be_taken_back_and_is_not_done_twice(audit: Audit) -> None:
-    again, _ = corrected(audit)
+    again, _ = correct_audit(audit)
     sample = again.certification_sample(80)
     with pytest.raises(CertifyError, match="already corrected"):
         recalibrate(again.database, sample, again.marks_of(sample))
@@ -66,7 +66,7 @@ def test_it_can_be_taken_back_and_is_not_done_twice(audit: Audit) -> None:
 
 
 def test_scoring_again_makes_it_void(audit: Audit) -> None:
-    corrected(audit)
+    correct_audit(audit)
     manifest = Path(audit.path) / "manifest.json"
     known = json.loads(manifest.read_text())
     known["statistics"]["image"]["pi0"] = 0.123

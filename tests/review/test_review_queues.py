@@ -1,4 +1,4 @@
-"""Queues hold the rows that their names say, in order; certification samples stay as drawn."""
+"""Queues hold the right rows in order; label samples stay as drawn."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ def audit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Audit]:
         yield opened
 
 
-def values(audit: Audit, name: str, column: str, **given: object) -> list[float]:
+def fetch_queue_values(audit: Audit, name: str, column: str, **given: object) -> list[float]:
     found = fetch_queue(audit.database, name, **given)  # type: ignore[arg-type]
     return [audit.row(place.uid, place.caption_index, place.shard)[column] for place in found]  # type: ignore[index]
 
@@ -27,13 +27,13 @@ def test_orders(audit: Audit, in_memory: bool) -> None:
     if in_memory:
         audit.load_into_memory()
     worst = audit.worst(n=20)["p_mismatch"].to_pylist()
-    assert values(audit, "most suspicious", "p_mismatch", most=20) == worst
-    near = [abs(p - 0.5) for p in values(audit, "nearest the decision", "p_mismatch", most=20)]
+    assert fetch_queue_values(audit, "most suspicious", "p_mismatch", most=20) == worst
+    near = [abs(p - 0.5) for p in fetch_queue_values(audit, "nearest the decision", "p_mismatch", most=20)]
     assert near == sorted(near) and near[-1] < 0.5
     drawn = fetch_queue(audit.database, "random", limit=100)
     assert drawn == fetch_queue(audit.database, "random", limit=100)
     assert drawn != sorted(drawn, key=lambda place: place.uid)
-    assert set(values(audit, "random", "kind", where="kind = 'video'", most=30)) == {"video"}
+    assert set(fetch_queue_values(audit, "random", "kind", where="kind = 'video'", most=30)) == {"video"}
 
 
 def test_disagreement_is_largest_first(tmp_path: Path) -> None:

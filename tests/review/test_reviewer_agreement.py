@@ -1,4 +1,4 @@
-"""Kappa as Cohen defined it, and pairs of reviewers."""
+"""Cohen's kappa and the agreement of pairs of reviewers."""
 
 import pytest
 
