@@ -42,10 +42,8 @@ def _compare_with_manifest(names_by_part: dict[str, list[str]], listed: dict[str
     shards = set(listed)
     for part, names in names_by_part.items():
         yield from (FileProblem(f"{part}/{name}.parquet", "missing") for name in sorted(shards - set(names)))
-        yield from (
-            FileProblem(f"{part}/{name}.parquet", "does not belong to this audit")
-            for name in sorted(set(names) - shards)
-        )
+        foreign = sorted(set(names) - shards)
+        yield from (FileProblem(f"{part}/{name}.parquet", "does not belong to this audit") for name in foreign)
 
 
 def list_optional_files(folder: Folder) -> list[str]:
@@ -61,10 +59,8 @@ def _check_column_rows(folder: Folder, shards: list[str]) -> Iterator[FileProble
     for source in find_column_sources(folder):
         for shard in source.files:
             file = name_column_file(source.name, shard)
-            if shard in sample_shards and count_file_rows(folder, file) not in (
-                None,
-                count_file_rows(folder, f"samples/{shard}.parquet"),
-            ):
+            rows = count_file_rows(folder, file) if shard in sample_shards else None
+            if rows is not None and rows != count_file_rows(folder, f"samples/{shard}.parquet"):
                 yield FileProblem(file, "has another number of rows than its shard: join its columns again")
 
 

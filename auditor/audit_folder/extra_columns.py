@@ -16,19 +16,8 @@ from auditor.errors import AuditError
 
 CARRIED = "carried"  # the source of columns that come from the corpus
 # Names that queries use internally, and that DuckDB defines for every table.
-RESERVED = frozenset(
-    [
-        "file",
-        "file_index",
-        "file_row_number",
-        "filename",
-        "rowid",
-        "uid_order",
-        "position",
-        "number",
-        "is_kept",
-        "reason",
-    ]
+RESERVED = frozenset(["file", "file_index", "file_row_number", "filename", "rowid", "uid_order"]) | frozenset(
+    ["position", "number", "is_kept", "reason"]
 )
 LONGEST_NAME = 200
 ABOUT = CompleteShape(columns={"": str})
@@ -69,10 +58,8 @@ def find_column_sources(folder: Folder) -> tuple[ColumnSource, ...]:
         columns = stored.pop("columns")
         if strange := next((column for column, kind in columns.items() if kind not in SQL_TYPES), None):
             raise AuditError(f"{folder.path(name_about_file(name))} is damaged: no type {columns[strange]!r}; {remedy}")
-        files = {
-            shard: folder.address(name_column_file(name, shard))
-            for shard in folder.names(f"columns/{name}", ".parquet")
-        }
+        shards = folder.names(f"columns/{name}", ".parquet")
+        files = {shard: folder.address(name_column_file(name, shard)) for shard in shards}
         sources.append(ColumnSource(name, columns, stored, files))
     return tuple(sources)
 

@@ -119,7 +119,6 @@ def dump_carried_fields(fields: Mapping[str, Any], names: Sequence[str]) -> str 
     return replace_unsafe(json.dumps({name: fields.get(name) for name in names}, ensure_ascii=False, default=str))
 
 
-def read_record_uid(record: dict[str, Any]) -> str | None:
+def parse_uid(uid: Any) -> str | None:
     """Return the corpus's own `uid` if it has 32 hexadecimal digits, as in DataComp."""
-    uid = record.get("uid")
     return uid.lower() if isinstance(uid, str) and _UID.fullmatch(uid) else None

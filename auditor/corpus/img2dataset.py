@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from auditor.corpus import remote_files
-from auditor.corpus.caption_text import dump_carried_fields, parse_captions, read_record_uid, replace_unsafe
+from auditor.corpus.caption_text import dump_carried_fields, parse_captions, parse_uid, replace_unsafe
 from auditor.corpus.read_medium import MediaError, open_parquet, read_media
 from auditor.corpus.sample import Problem, Sample
 from auditor.corpus.shard import CorpusError, CorpusOptions
@@ -58,17 +58,9 @@ def find_missing_samples(
 
 def build_missing_sample(shard: str, row: dict[str, Any], options: CorpusOptions) -> Sample:
     """Build a sample that the tar does not contain."""
-    captions = parse_captions(row.get("caption"))
-    carried = (dump_carried_fields(row, options.carry),) if options.carry else (None,)
-    return Sample(
-        shard,
-        replace_unsafe(str(row["key"])),
-        captions,
-        None,
-        read_record_uid(row),
-        problem=describe_failure(row),
-        carried=carried,
-    )
+    key, captions, uid = replace_unsafe(str(row["key"])), parse_captions(row.get("caption")), parse_uid(row.get("uid"))
+    carried = (dump_carried_fields(row, options.carry),)
+    return Sample(shard, key, captions, None, uid, problem=describe_failure(row), carried=carried)
 
 
 def describe_failure(row: dict[str, Any]) -> Problem:

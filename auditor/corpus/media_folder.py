@@ -128,13 +128,7 @@ def _group_by_medium(files: list[str]) -> list[tuple[str, int, list[str]]]:
     for name in files:
         key = strip_extension(name) if name in media else _find_owner_key(_strip_sidecar_extension(name), stems, media)
         keys.setdefault(key, []).append(name)
-    return [
-        group
-        for key, key_files in keys.items()
-        for group in _number_occurrences(
-            key, key_files, [name for name in key_files if guess_media_kind(name) is not None]
-        )
-    ]
+    return [group for key, key_files in keys.items() for group in _number_occurrences(key, key_files)]
 
 
 def _strip_sidecar_extension(name: str) -> str:
@@ -162,8 +156,9 @@ def _get_full_extension(name: str) -> str:
     return name.rpartition("/")[2].partition(".")[2].lower()
 
 
-def _number_occurrences(key: str, files: list[str], media: list[str]) -> list[tuple[str, int, list[str]]]:
+def _number_occurrences(key: str, files: list[str]) -> list[tuple[str, int, list[str]]]:
     """Give the sidecars to the first medium (video before image); each further medium repeats the key."""
+    media = [name for name in files if guess_media_kind(name) is not None]
     ranked = sorted(media, key=lambda name: (guess_media_kind(name) == "image", name))
     first = [name for name in files if name not in ranked[1:]]
     return [(key, 0, first), *((key, number, [name]) for number, name in enumerate(ranked[1:], start=1))]
@@ -173,9 +168,8 @@ def _list_folder_files(root: str) -> Iterator[FolderFile]:
     if remote_files.is_url(root):
         for url, info in remote_files.list_objects(root).items():
             name = url.removeprefix(root).lstrip("/")
-            yield FolderFile(
-                name, int(info.get("size") or 0), remote_files.format_store_digest(info) or str(info.get("mtime", ""))
-            )
+            digest = remote_files.format_store_digest(info) or str(info.get("mtime", ""))
+            yield FolderFile(name, int(info.get("size") or 0), digest)
         return
     for top, folders, names in os.walk(root):
         folders[:] = [folder for folder in folders if not folder.startswith(".")]

@@ -124,14 +124,8 @@ def drop_cached_arrow_files(files: Sequence[str]) -> list[str]:
         folder, _, name = path.rpartition("/")
         if name == STATE and (listed := read_dataset_files(path)):
             dataset_files[folder] = {f"{folder}/{file}" for file in listed}
-    return sorted(
-        {
-            path
-            for path in files
-            if not path.endswith(".arrow") or path in dataset_files.get(path.rpartition("/")[0], {path})
-        }
-        | {path for paths in dataset_files.values() for path in paths}
-    )
+    paths = {path for path in files if not path.endswith(".arrow") or path.rpartition("/")[0] not in dataset_files}
+    return sorted(paths.union(*dataset_files.values()))
 
 
 def read_dataset_files(state: str) -> list[str]:

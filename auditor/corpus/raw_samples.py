@@ -24,8 +24,6 @@ from auditor.corpus.tar_index import NotATarError
 from auditor.corpus.tar_shard import group_tar_members
 
 MAGIC = {b"\xff\xd8\xff": "jpg", b"\x89PNG": "png", b"GIF8": "gif", b"BM": "bmp", b"\x1a\x45\xdf\xa3": "webm"}
-
-
 OWN_FIELDS = frozenset({"__key__", "__url__"})  # of a WebDataset sample; no member can have these names
 
 
@@ -34,7 +32,8 @@ class KeptShard:
     """The kept samples of one shard, one row each.
 
     Columns: key, media_path, media_offset and media_size; captions, numbers, uids, starts and ends of the kept
-    captions; `of`, the number of all captions of the sample."""
+    captions; `of`, the number of all captions of the sample.
+    """
 
     name: str
     table: pa.Table
@@ -135,18 +134,14 @@ def read_single_sample(shard: KeptShard, row: dict[str, Any]) -> dict[str, Any]:
     """Return a sample of a folder or table: its medium and its kept captions."""
     path = row["media_path"]
     data = read_media(path, row["media_offset"], row["media_size"], root=shard.moved_to, old_root=shard.old_root)
-    record = {"key": row["key"], "uid": row["uids"][0], "captions": row["captions"], "source": path}
+    names = {"__key__": row["key"], "__url__": shard.current_path(path)}
     medium = {find_media_extension(path, data): data}
     if has_spans(row):
         source = {"json": json.dumps({"key": row["key"], "source": path}, ensure_ascii=False).encode()}
-        return {
-            "__key__": row["key"],
-            "__url__": shard.current_path(path),
-            **build_timed_members(row, {**medium, **source}),
-        }
+        return {**names, **build_timed_members(row, {**medium, **source})}
+    record = {"key": row["key"], "uid": row["uids"][0], "captions": row["captions"], "source": path}
     return {
-        "__key__": row["key"],
-        "__url__": shard.current_path(path),
+        **names,
         **medium,
         "txt": "\n".join(" ".join(split_lines(caption)) for caption in row["captions"]).encode(),
         "json": json.dumps(record, ensure_ascii=False).encode(),

@@ -11,7 +11,7 @@ from typing import Any
 from auditor.corpus.caption_text import decode_text, parse_captions, parse_record, read_record_captions, split_captions
 from auditor.corpus.file_names import guess_media_kind
 from auditor.corpus.sample import Span
-from auditor.corpus.sample_files import choose_caption_files, choose_subtitles
+from auditor.corpus.sample_files import choose_sample_files
 from auditor.corpus.shard import CorpusOptions
 from auditor.corpus.timed_captions import combine_captions, parse_subtitles, read_record_spans
 from auditor.errors import AuditorError
@@ -30,11 +30,11 @@ def keep_captions(members: Mapping[str, Any], numbers: Sequence[int], options: C
     Members are bytes, or decoded by WebDataset: str for the .txt, a dict for the .json.
     """
     names = [name for name in members if not name.startswith("__")]
-    text, record = choose_caption_files(names)
+    _, text, record, subtitles = choose_sample_files(names)
     lines = split_captions(_decode_member(members[text], options), options.captions) if text is not None else ()
     fields = _parse_member(members[record], options) if record is not None else None
     whole = lines or read_record_captions(fields or {})
-    cues = [cue for name in choose_subtitles(names) for cue in parse_subtitles(_decode_member(members[name], options))]
+    cues = parse_subtitles(_decode_member(members[subtitles], options)) if subtitles is not None else []
     if not cues and fields is not None:
         whole, cues = read_record_spans(fields, whole)
     captions, spans = combine_captions(whole, cues)
@@ -44,9 +44,8 @@ def keep_captions(members: Mapping[str, Any], numbers: Sequence[int], options: C
         )
     kept_captions = [captions[number] for number in numbers]
     if spans:
-        return _build_timed_sample(
-            members, record, fields or {}, [(captions[number], spans[number]) for number in numbers]
-        )
+        timed = [(captions[number], spans[number]) for number in numbers]
+        return _build_timed_sample(members, record, fields or {}, timed)
     changed = dict(members)
     if text is not None and lines:
         changed[text] = _encode_like(members[text], "\n".join(kept_captions))

@@ -14,8 +14,8 @@ from auditor.corpus.caption_text import (
     dump_carried_fields,
     find_legacy_encoding,
     parse_record,
+    parse_uid,
     read_record_captions,
-    read_record_uid,
     replace_unsafe,
     split_captions,
 )
@@ -65,17 +65,13 @@ def build_sample(
     options: CorpusOptions,
 ) -> Sample:
     """Build the sample of one group of files; `read` returns the bytes of a sidecar."""
-    medium, (text_name, record_name) = choose_medium(parts), choose_caption_files(parts)
-    media = parts[medium] if medium is not None else None
-    text = parts[text_name] if text_name is not None else None
-    record = parts[record_name] if record_name is not None else None
-    timed = [parts[name] for name in choose_subtitles(parts)]
-    texts = {part: read(part) for part in (text, record, *timed) if part is not None and not _find_defect(part)}
+    names = choose_sample_files(parts)
+    media, text, record, subtitles = (parts[name] if name is not None else None for name in names)
+    sidecars = [part for part in (text, record, subtitles) if part is not None]
+    texts = {part: read(part) for part in sidecars if not _find_defect(part)}
     encodings = {part: find_legacy_encoding(data, options.encoding) for part, data in texts.items()}
     whole: tuple[str, ...] = ()
-    cues = [
-        cue for part in timed if part in texts for cue in parse_subtitles(decode_text(texts[part], options.encoding))
-    ]
+    cues = parse_subtitles(decode_text(texts[subtitles], options.encoding)) if subtitles in texts else []
     uid: str | None = None
     uids: tuple[str | None, ...] = ()
     fields: dict[str, Any] = {}
@@ -87,9 +83,9 @@ def build_sample(
         if not cues:
             whole, cues = read_record_spans(fields, whole)
             uids = read_segment_uids(fields, len(whole))
-        uid = read_record_uid(fields)
+        uid = parse_uid(fields.get("uid"))
     captions, spans = combine_captions(whole, cues)
-    problem = _find_problem(parts, media, text or record or next(iter(timed), None), captions)
+    problem = _find_problem(parts, media, next(iter(sidecars), None), captions)
     if occurrence:
         problem = Problem("duplicate_key", f"key {escape_name(key)} was seen {occurrence} times before in this shard")
     return Sample(
@@ -132,32 +128,23 @@ def describe_legacy_encodings(samples: Iterable[Sample]) -> list[str]:
 
 
 def choose_medium(extensions: Iterable[str]) -> str | None:
-    """Return the file of a sample that is its medium."""
-    ranks = {
-        name: ("." in name, kind == "image") for name in extensions if (kind := guess_media_kind(name)) is not None
-    }
-    return min(ranks, key=lambda name: ranks[name], default=None)
+    """Return the extension of a sample's medium."""
+    kinds = {name: kind for name in extensions if (kind := guess_media_kind(name)) is not None}
+    return min(kinds, key=lambda name: ("." in name, kinds[name] == "image"), default=None)
 
 
-def choose_caption_files(extensions: Iterable[str]) -> tuple[str | None, str | None]:
-    """Return the files of a sample that are its .txt and its .json."""
+def choose_sample_files(extensions: Iterable[str]) -> tuple[str | None, str | None, str | None, str | None]:
+    """Return the extensions of the medium, the .txt, the .json and the subtitles; None if there is no such file."""
     names = list(extensions)
     medium = choose_medium(names)
-    return _choose_sidecar(names, "txt", medium), _choose_sidecar(names, "json", medium)
-
-
-def choose_subtitles(extensions: Iterable[str]) -> list[str]:
-    """Return the file of a sample that holds its subtitles, as a list of one or none."""
-    names = list(extensions)
-    medium = choose_medium(names)
-    return [name for form in SUBTITLES if (name := _choose_sidecar(names, form, medium)) is not None][:1]
+    text, record, *subtitles = (_choose_sidecar(names, form, medium) for form in ("txt", "json", *SUBTITLES))
+    return medium, text, record, next(filter(None, subtitles), None)
 
 
 def _build_media(part: SampleFile | None) -> Media | None:
-    kind = guess_media_kind(part.name) if part is not None else None
-    return (
-        Media(escape_name(part.path), part.offset, part.size, kind) if part is not None and kind is not None else None
-    )
+    if part is None or (kind := guess_media_kind(part.name)) is None:
+        return None
+    return Media(escape_name(part.path), part.offset, part.size, kind)
 
 
 def _choose_sidecar(names: list[str], last: str, medium: str | None) -> str | None:

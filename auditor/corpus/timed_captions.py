@@ -16,7 +16,7 @@ from decimal import Decimal
 from itertools import zip_longest
 from typing import Any
 
-from auditor.corpus.caption_text import parse_captions, read_record_uid, replace_unsafe
+from auditor.corpus.caption_text import parse_captions, parse_uid, replace_unsafe
 from auditor.corpus.sample import Span
 
 TimedCaption = tuple[str, Span]
@@ -137,21 +137,20 @@ def read_record_subtitles(record: dict[str, Any]) -> list[TimedCaption]:
     metadata = record.get("yt_meta_dict")
     whole = metadata.get("subtitles") if isinstance(metadata, dict) else None
     clip = _find_clip_span(record.get("clips"))
-    captions = _parse_segments(
-        record.get("clip_subtitles") or (whole if clip is None else None) or record.get("subtitles")
-    )
-    return [(text, span if clip is None else _shift_into_clip(span, clip)) for text, span in _extend_marks(captions)]
+    cues = record.get("clip_subtitles") or (whole if clip is None else None) or record.get("subtitles")
+    return [
+        (text, span if clip is None else _shift_into_clip(span, clip))
+        for text, span in _extend_marks(_parse_segments(cues))
+    ]
 
 
 def _extend_marks(captions: Iterable[TimedCaption]) -> Iterator[TimedCaption]:
     """Extend marks of 10 ms back to the last one: video2dataset keeps only the end of YouTube's automatic lines."""
     last_end = 0.0
     for text, span in captions:
-        is_mark = 0 < span.end - span.start <= MARK_SECONDS
-        yield (
-            text,
-            Span(max(last_end, span.end - MAX_LINE_SECONDS), span.end) if is_mark and last_end < span.start else span,
-        )
+        if 0 < span.end - span.start <= MARK_SECONDS and last_end < span.start:
+            span = Span(max(last_end, span.end - MAX_LINE_SECONDS), span.end)
+        yield text, span
         last_end = span.end
 
 
@@ -174,7 +173,7 @@ def _shift_into_clip(span: Span, clip: Span) -> Span:
 
 def read_segment_uids(record: dict[str, Any], whole: int) -> tuple[str | None, ...]:
     """Return the uid of each caption as an export writes it to `segments`, after `whole` captions without one."""
-    uids = [read_record_uid(segment) for _, segment in _iterate_texts(record.get("segments"))]
+    uids = [parse_uid(segment.get("uid")) for _, segment in _iterate_texts(record.get("segments"))]
     return (*(None for _ in range(whole)), *uids) if any(uids) else ()
 
 

@@ -142,7 +142,8 @@ def _read_first_schema(
         try:
             with open_parquet(file.path) as table:
                 schema = table.schema_arrow
-                widths = {side: _read_width(place, table, file.path) for side, place in _list_sides(file)}
+                sides = {"visual": file.visual, "text": file.text}
+                widths = {side: _read_width(place, table, file.path) for side, place in sides.items()}
         except (OSError, CorpusError, pa.ArrowException) as error:
             first = first or error
             continue
@@ -152,10 +153,6 @@ def _read_first_schema(
         if widths["visual"]:
             return schema, widths["visual"], _drop_absent_roles(schema, roles)
     raise CorpusError(f"{spec}: {first or 'no row has a vector'}")
-
-
-def _list_sides(file: VectorFile) -> list[tuple[str, VectorPlace]]:
-    return [("visual", file.visual), ("text", file.text)]
 
 
 def _read_width(place: VectorPlace, table: pq.ParquetFile, path: str) -> int:
@@ -179,24 +176,20 @@ def _drop_absent_roles(schema: pa.Schema, roles: ColumnRoles) -> ColumnRoles:
 
 def choose_carried_columns(schema: pa.Schema, roles: ColumnRoles) -> tuple[tuple[str, str], ...]:
     """Return the plain columns that the audit does not store itself, with the Arrow type of each."""
-    columns = []
-    for field in schema:
-        stored_type = find_plain_type(field.type)
-        if stored_type and field.name not in roles.audit_columns and field.name not in COLUMNS:
-            columns.append((field.name, stored_type))
-    return tuple(columns)
+    names = {*roles.audit_columns, *COLUMNS}
+    types = ((field.name, find_plain_type(field.type)) for field in schema)
+    return tuple((name, stored_type) for name, stored_type in types if stored_type and name not in names)
 
 
 def cut_vector_shard(shard: VectorShard) -> Iterator[VectorShard]:
     """Cut a shard into shards of at most SHARD_ROWS rows."""
     try:
         with open_parquet(shard.path) as file:
-            groups = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+            total = file.metadata.num_rows
     except (OSError, CorpusError, pa.ArrowException):
         yield shard  # opening the shard reports the error
         return
     start = 0
-    total = sum(groups)
     for number, stop in enumerate([*range(SHARD_ROWS, total, SHARD_ROWS), total]):
         yield replace(shard, name=f"{shard.name}-{number:06d}", start=start, stop=stop)
         start = stop

@@ -4,12 +4,11 @@ Columns are found by their usual names (`image`, `file_name`, `url`, ...; `capti
 `CorpusOptions`. Paths are relative to the table. Rows are cut into virtual shards in their own order.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from auditor.corpus.caption_text import dump_carried_fields, replace_unsafe
+from auditor.corpus.caption_text import dump_carried_fields, parse_uid, replace_unsafe
 from auditor.corpus.sample import Media, Span
 from auditor.corpus.shard import CorpusError, CorpusOptions
 from auditor.corpus.tables.entry_shard import TableEntry
@@ -35,7 +34,6 @@ CAPTION_NAMES = (
     *("alt", "prompt", "name", "raw", "comment"),
 )
 KEY_NAMES = ("key", "__key__")
-_UID = re.compile(r"[0-9a-fA-F]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +83,8 @@ def choose_columns(table: str, columns: Sequence[str], options: CorpusOptions) -
 
 def _choose_span_columns(columns: Sequence[str], options: CorpusOptions) -> tuple[str | None, str | None]:
     """Return the columns of start and end; only the first if it lists pairs of both."""
-    start, end = (
-        options.start_column or find_usual_column(STARTS, columns),
-        options.end_column or find_usual_column(ENDS, columns),
-    )
+    start = options.start_column or find_usual_column(STARTS, columns)
+    end = options.end_column or find_usual_column(ENDS, columns)
     if options.start_column or options.end_column:
         if start is None:
             raise CorpusError("--end-column needs --start-column")
@@ -108,11 +104,10 @@ def build_entry(row: int, fields: dict[str, Any], columns: TableColumns, cell: M
     if isinstance(value, dict):
         value = value.get("path")
     key = fields.get(columns.key) if columns.key is not None else None
-    uid = fields.get(columns.uid) if columns.uid is not None else None
+    uid = parse_uid(fields.get(columns.uid)) if columns.uid is not None else None
     row_captions = _read_row_captions(fields, columns)
     captions = tuple(text for _, text, _ in row_captions)
     carried = dump_carried_fields(fields, columns.carry)
-    row_uid = uid.lower() if isinstance(uid, str) and _UID.fullmatch(uid) else None
     return TableEntry(
         row=row,
         media=replace_unsafe(str(value)).strip() if isinstance(value, str | int) else "",
@@ -120,8 +115,8 @@ def build_entry(row: int, fields: dict[str, Any], columns: TableColumns, cell: M
         carried=(carried,) * max(1, len(captions)) if columns.carry else (),
         places=tuple((row, place) for place, _, _ in row_captions),
         key=None if key is None or key == "" else str(key),
-        uid=row_uid,
-        uids=tuple(row_uid if number == 0 else None for number in range(len(captions))),
+        uid=uid,
+        uids=tuple(uid if number == 0 else None for number in range(len(captions))),
         cell=cell,
         spans=tuple(span for *_, span in row_captions) if columns.start is not None else (),
     )
@@ -135,6 +130,5 @@ def _read_row_captions(fields: dict[str, Any], columns: TableColumns) -> list[tu
         return pair_texts_with_spans(text if isinstance(text, list | tuple) else [text], (None,))
     if start in (None, "") and end in (None, ""):
         return pair_texts_with_spans(parse_list_cell(text), (None,))
-    return pair_texts_with_spans(
-        parse_list_cell(text), parse_cell_spans(start, "" if columns.end and end is None else end)
-    )
+    spans = parse_cell_spans(start, "" if columns.end and end is None else end)
+    return pair_texts_with_spans(parse_list_cell(text), spans)
