@@ -92,7 +92,7 @@ class DeviceEngine(LocalEngine):
 
     def sweep_pending(self, model: CorpusModel, shards: Sequence[Shard], watch: Watch) -> Iterator[ShardReport]:
         works = self.works[: len(shards)]
-        pool = ProcessPool(max(1, len(works)), concurrency=TOGETHER, tries=TRIES, environment={})
+        pool = ProcessPool(len(works), concurrency=TOGETHER, tries=TRIES, environment={})
         for _, report in pool.run(works, shards, watch, report_death):
             yield report
 

@@ -59,7 +59,8 @@ class LocalEngine:
                 pending.append(shard)
             else:
                 yield report
-        yield from self.sweep_pending(self.model, pending, watch)
+        if pending:
+            yield from self.sweep_pending(self.model, pending, watch)
 
     def sweep_pending(self, model: CorpusModel, shards: Sequence[Shard], watch: Watch) -> Iterator[ShardReport]:
         """Sweep shards without checking whether they are swept."""

@@ -1,4 +1,4 @@
-"""Files of a finished audit that are damaged, deleted or brought in: found, named, and repaired by the same command."""
+"""Damaged, deleted and foreign files of a finished audit are found, named, and repaired by the same command."""
 
 import shutil
 from pathlib import Path

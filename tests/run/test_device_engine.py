@@ -1,4 +1,4 @@
-"""Several encoders on one machine: every shard once, the files of one process, and a process that dies."""
+"""Several devices sweep every shard once, write the files of one process, and survive a process that dies."""
 
 import os
 from contextlib import AbstractContextManager
@@ -23,7 +23,7 @@ from tests.support.corpora import write_corpus
 
 @dataclass(frozen=True)
 class Deadly:
-    """A shard that takes its process with it."""
+    """A shard that kills its process."""
 
     name: str = "deadly"
 

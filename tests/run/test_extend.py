@@ -1,4 +1,4 @@
-"""A corpus that grows: old files stay as they are, new shards are scored against the old ones, changes are seen."""
+"""A corpus that grows: old files do not change, new shards are scored against the old ones, changes are noticed."""
 
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ def test_new_shards_are_scored_and_old_files_not_touched(grown: AuditConfig) -> 
 
 
 def test_new_rows_score_as_if_they_had_been_scored_with_the_old_reference(grown: AuditConfig, tmp_path: Path) -> None:
-    """Shard 4 begins with the bytes and captions of ten rows of shard 2: their scores are equal."""
+    """Shard 4 begins with the bytes and captions of ten rows of shard 2, so their scores are equal."""
     extend_audit(grown)
     rows = (
         Audit(grown.out)

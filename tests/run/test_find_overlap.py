@@ -1,4 +1,4 @@
-"""Overlap with a test set: planted copies are found, whatever was done to them, and a filter leaves them out."""
+"""Overlap with a test set: planted copies are found although they were altered, and a filter leaves them out."""
 
 import io
 import tarfile
@@ -94,7 +94,7 @@ def cropped(image: Image.Image) -> Image.Image:
 
 
 def test_altered_copies_of_real_photos_are_found_and_little_else(shared: Path, tmp_path: Path) -> None:
-    """Photos that the threshold was not chosen on: 60 in the corpus, 20 of them altered in the test set."""
+    """Photos that were not used to choose the threshold: 60 in the corpus, 20 of them altered in the test set."""
     real = photos(shared, 80)
     ways = (lambda image: saved(image, 60), lambda image: saved(ImageOps.mirror(image)), lambda i: saved(cropped(i)))
     write_tar(

@@ -1,4 +1,4 @@
-"""What a new user reads after the first audit of a few files of their own: counts that are right, and said plainly."""
+"""A new user who audits a few files reads correct counts in plain words."""
 
 from pathlib import Path
 

@@ -109,7 +109,7 @@ DAMAGES: list[Callable[[Path], None]] = [
 
 
 def outcome(place: Place, words: list[str]) -> str:
-    """Empty where the command worked or said in one line what is wrong; else what it did."""
+    """Return an empty string if the command worked or printed a one-line error, else what it did."""
     out, err = io.StringIO(), io.StringIO()
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

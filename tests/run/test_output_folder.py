@@ -1,4 +1,4 @@
-"""Where an audit may be written: not into its corpus, not among other people's files; and how Ctrl-C ends."""
+"""An audit is never written into its corpus or into a folder with other files; and how Ctrl-C ends."""
 
 import os
 import signal
@@ -68,7 +68,7 @@ def test_an_audit_in_its_own_corpus_is_refused(
 
 
 def test_ctrl_c_says_how_to_go_on(tmp_path: Path, random_model: str) -> None:
-    """As a terminal sends it: to all processes of the command at once."""
+    """Send it to all processes of the command at once, as a terminal does."""
     corpus, out = write_corpus(tmp_path / "corpus", shards=60, size=4), tmp_path / "audit"
     command = [sys.executable, "-m", "auditor.cli", "audit", str(corpus), "--out", str(out), "--model", random_model]
     running = subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True)

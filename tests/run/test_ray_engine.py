@@ -1,4 +1,4 @@
-"""What is ours in an audit on a cluster, without one: a worker's own rules, and how its answers are accounted for."""
+"""Our part of an audit on a cluster, tested without one: a worker's rules, and the accounting of its answers."""
 
 import json
 import pickle
@@ -73,7 +73,7 @@ def test_a_worker_with_another_model_does_not_start(random_model: str, tmp_path:
 
 
 class Script:
-    """Stands in for the pool of workers: says what it is told to, and remembers what it was asked."""
+    """A fake pool of workers: returns prepared answers and records the requests."""
 
     def __init__(self, *passes: list[Row]):
         self.passes = list(passes)

@@ -1,4 +1,4 @@
-"""What a cluster that asks for a token would be shown, and the words for where it would be nothing."""
+"""Which token a cluster would receive, and the advice if there is none."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Scoring again, and being killed while at it: never a mixed audit that calls itself complete."""
+"""Scoring again, and being killed meanwhile, never leaves a mixed audit that is marked complete."""
 
 from pathlib import Path
 

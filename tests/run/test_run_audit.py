@@ -1,4 +1,4 @@
-"""Audits from corpus to Parquet: every key accounted for, whatever is wrong with corpus, machine or timing."""
+"""Audits from corpus to Parquet account for every key, whatever is wrong with the corpus or the machine."""
 
 import dataclasses
 import json
@@ -240,7 +240,7 @@ def test_a_failed_shard_makes_the_command_fail_and_is_named(
 
 
 class Forgetful(LocalEngine):
-    """Cannot score one shard, as a worker that dies of it."""
+    """Fails to score one shard, like a worker that dies."""
 
     def score(self, shards: Sequence[str], context: ScoreContext) -> Iterator[tuple[str, int, str]]:
         yield from super().score([shard for shard in shards if shard != "00001"], context)

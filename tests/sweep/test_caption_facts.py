@@ -1,4 +1,4 @@
-"""Facts of captions: what counts as the same, what looks like something else, languages."""
+"""Caption facts: which captions count as the same, which are not captions, and their languages."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Languages of many captions at once: what one at a time gives, whatever the script, the length and the company."""
+"""Detecting languages of many captions at once gives the result of one at a time, for any script and length."""
 
 import random
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def _detector() -> None:
 
 
 def cuts(random: random.Random) -> Iterator[str]:
-    """Sentences cut, joined and shouted: many of them hard to tell."""
+    """Sentences cut, joined and in capitals, many of them hard to classify."""
     for _ in range(700):
         first, second = random.choices(SENTENCES, k=2)
         yield first[random.randrange(20) :] + " " + second[: random.randrange(30)]

@@ -1,4 +1,4 @@
-"""The prefetching thread keeps order, passes errors on, holds no more than its budget and stops when told."""
+"""The prefetching thread keeps order, passes errors on, holds no more than its budget and stops on request."""
 
 import threading
 from collections.abc import Generator

@@ -1,4 +1,4 @@
-"""A sample becomes one row per caption; uids are stable, distinct and the corpus's own where it has one."""
+"""A sample becomes one row per caption; uids are stable and distinct, and the corpus's own if it has one."""
 
 import numpy as np
 import pytest

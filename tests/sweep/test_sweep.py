@@ -1,4 +1,4 @@
-"""A shard that changes while it is swept: what is stored is of one content, and its fingerprint is of that content."""
+"""If a shard changes while it is swept, the stored rows and the fingerprint belong to one version of it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ from tests.support.corpora import make_sample, write_tar
 
 @dataclass
 class Disturbed:
-    """A tar to which something happens each time when it has just been opened, before its media are read."""
+    """A tar that a function changes each time after it is opened and before its media are read."""
 
     tar: TarShard
     disturbances: list[Callable[[], object]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Rows of stored embeddings: which vectors can be used, and what of them is kept."""
+"""Rows of stored embeddings: which vectors are usable, and what is stored of them."""
 
 import numpy as np
 import pyarrow as pa

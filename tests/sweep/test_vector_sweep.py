@@ -1,4 +1,4 @@
-"""Stored embeddings that change while they are swept: what is kept is of one content, or the shard has failed."""
+"""If stored embeddings change while they are swept, the rows belong to one version, or the shard fails."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ from tests.support.stored import write_datacomp
 def sweep(
     corpus: Path, folder: Folder, monkeypatch: pytest.MonkeyPatch, changes: list[Callable[[], object]]
 ) -> ShardReport:
-    """The report of the one shard of a corpus to which something happens each time when it has just been read."""
+    """Return the report of a corpus's only shard, which a function changes each time after it is read."""
     fill = VectorSweeper._fill
 
     def filled(*given: object) -> None:

@@ -72,7 +72,7 @@ def pool() -> Iterator[DecoderPool]:
 
 @pytest.fixture
 def fork_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ForkServer]:
-    """One of its own for a test that breaks it."""
+    """A separate fork server for a test that breaks it."""
     fresh = ForkServer()
     monkeypatch.setattr("auditor.workers.decoder_process.get_fork_server", lambda: fresh)
     yield fresh
@@ -268,7 +268,7 @@ def test_a_decoder_that_talks_nonsense_is_replaced(lie: bytes, monkeypatch: pyte
 
 
 def test_hostile_files(shared: Path) -> None:
-    """Every one of them ends in a result; the bad never as pixels. Three odd ones are no media at all."""
+    """Every file ends in a result; a bad file never in pixels. Three odd files are not media at all."""
     files = sorted((shared / "data" / "hostile").iterdir())
     named: list[tuple[str, bytes, Kind]] = [(file.name, file.read_bytes(), "image") for file in files]
     with DecoderPool(SPEC, workers=2) as pool:

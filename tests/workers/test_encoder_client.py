@@ -1,4 +1,4 @@
-"""The model in a process of its own: the same vectors as in this one, errors as one line, and no torch here."""
+"""The encoder process returns the vectors of the model, errors in one line, and its client imports no torch."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Facts of pixels: against plain definitions, and that they tell the broken from the sound."""
+"""Pixel facts agree with their plain definitions and separate broken images from sound ones."""
 
 from dataclasses import fields
 from pathlib import Path
@@ -18,7 +18,7 @@ from auditor.workers.pixel_facts import (
 
 
 def picture(seed: int = 0, side: int = 96) -> Image.Image:
-    """Blocks of colour with hard edges and a little noise."""
+    """Blocks of color with hard edges and a little noise."""
     generator = np.random.default_rng(seed)
     blocks = generator.integers(0, 255, (6, 6, 3)).astype(np.uint8)
     large = np.kron(blocks, np.ones((side // 6, side // 6, 1), np.uint8)).astype(np.int16)

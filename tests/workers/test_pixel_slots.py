@@ -1,4 +1,4 @@
-"""Shared memory for pixels: no array is overwritten while somebody holds it, and nothing is lost."""
+"""Shared memory for pixels: no array is overwritten while it is in use, and no slot is lost."""
 
 import gc
 import mmap
@@ -51,7 +51,7 @@ def test_a_decoder_cannot_take_the_memory_away() -> None:
 
 
 def test_results_that_are_kept_are_never_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """More results than slots: what has no slot goes through the socket."""
+    """With more results than slots, the others go through the socket."""
     monkeypatch.setattr(
         "auditor.workers.decoder_process.PixelSlots", lambda frame: PixelSlots(frame, total=4 * 32 * 32 * 3)
     )

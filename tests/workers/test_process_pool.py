@@ -1,4 +1,4 @@
-"""A pool of processes: the same results in the same order, errors as they are, and no process left behind."""
+"""A process pool returns the same results in the same order, raises the same errors and leaves no process behind."""
 
 import math
 import os
@@ -70,7 +70,7 @@ def test_what_is_no_longer_asked_for_is_never_answered(pool: ProcessPool) -> Non
 
 
 def test_processes_end_with_their_pool_and_with_whoever_asked() -> None:
-    """The script has no `if __name__ == "__main__"`, and is not run again by its processes."""
+    """The script has no `if __name__ == "__main__"`, and its processes do not run it again."""
     script = (
         "import math, os, sys; from auditor.workers.process_pool import ProcessPool\n"
         "pool = ProcessPool(2)\n"

@@ -1,4 +1,4 @@
-"""Corpora that give a uid twice, in one shard or two, in other case: every row of the audit has its own."""
+"""Every row of an audit has its own uid, although the corpus repeats uids in one shard, in two, or in other case."""
 
 import io
 import json
