@@ -1,4 +1,4 @@
-"""Functions of a user's own: given what they ask for, their results at the right rows, resumed shard by shard."""
+"""User functions get the arguments they name; results are stored at the right rows and resumed shard by shard."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -123,12 +123,12 @@ def test_types_agree_over_shards(audit: Path) -> None:
 @pytest.mark.parametrize(
     ("made", "columns", "message"),
     [
-        (lambda caption: [1], ["caption"], "gave 1 values for"),
-        (lambda caption: [[1.0]] * len(caption), ["caption"], "give numbers, truth values or texts"),
-        (lambda caption: [object()] * len(caption), ["caption"], "no column"),
-        (lambda caption: {"similarity": [1.0] * len(caption)}, ["caption"], "has a column 'similarity' already"),
+        (lambda caption: [1], ["caption"], "returned 1 values for"),
+        (lambda caption: [[1.0]] * len(caption), ["caption"], "return numbers, booleans or texts"),
+        (lambda caption: [object()] * len(caption), ["caption"], "not a column"),
+        (lambda caption: {"similarity": [1.0] * len(caption)}, ["caption"], "already has a column 'similarity'"),
         (lambda caption: caption, ["captoin"], "did you mean caption"),
-        (lambda caption: caption, [], "say what the function is given"),
+        (lambda caption: caption, [], "name the arguments of the function"),
         (lambda wrong: wrong, ["caption"], "unexpected keyword argument 'caption'"),
     ],
 )

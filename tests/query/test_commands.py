@@ -1,4 +1,4 @@
-"""The reading commands as people run them: what they print, where, and with which exit code."""
+"""The reading commands: what they print to which stream, and their exit codes."""
 
 import csv
 import io
@@ -85,15 +85,15 @@ def test_long_results_are_cut_on_a_terminal_only(audit: str, capsys: pytest.Capt
         (["worst", "{audit}", "--where", "FALSE) OR (TRUE"], "single expression"),
         (["summary", "/nowhere"], "/nowhere is not an audit"),
         (["compare", "{audit}", "/nowhere"], "/nowhere is not an audit"),
-        (["filter", "{audit}", "--keep-top", "30%", "--dry-run"], "go together"),
+        (["filter", "{audit}", "--keep-top", "30%", "--dry-run"], "must be used together"),
         (["filter", "{audit}", "--out", "x.csv"], "the table cannot be read again"),
         (["filter", "{audit}", "--out", "/proc/nowhere/kept.npy"], "cannot write"),
         (["report", "{audit}", "--out", "/proc/nowhere/report.html", "--no-media"], "cannot write"),
         (["query", "{audit}", "SELECT 1", "--parquet", "/proc/nowhere/x.parquet"], "cannot write"),
         (["query", "{audit}", "SELECT 1", "--memory", "lots"], "memory_limit cannot be 'lots'"),
         (["query", "{audit}", "SELECT 1", "--memory", "1KB"], "needs more than 1KB"),
-        (["query", "{audit}", "SELECT 1", "--timeout", "-1"], "cannot be given -1 s"),
-        (["query", "{audit}", "SELECT 1", "--timeout", "nan"], "a number above 0"),
+        (["query", "{audit}", "SELECT 1", "--timeout", "-1"], "must be above 0, not -1 s"),
+        (["query", "{audit}", "SELECT 1", "--timeout", "nan"], "must be above 0"),
         (["filter", "{audit}", "--lose-at-most", "1", "--dry-run"], "like 2% or 0.02"),
         (["filter", "{audit}", "--lose-at-most", "some", "--dry-run"], "--lose-at-most 'some' is not a share"),
         (

@@ -1,4 +1,4 @@
-"""Two audits: the same, one with planted changes, two versions of a corpus with other uids."""
+"""Comparisons of equal audits, of an audit with planted changes, and of two versions with other uids."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Parts of a corpus: counts are those of plain SQL, conditions find the rows they count, small parts are shrunk."""
+"""Groups of a corpus: counts equal plain SQL, conditions select the counted rows, small groups are shrunk."""
 
 from pathlib import Path
 

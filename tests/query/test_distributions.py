@@ -1,4 +1,4 @@
-"""Histograms drawn over each other and typical values, against NumPy; many answers in one pass, against each alone."""
+"""Histograms on a common range and typical values against NumPy; combined passes against single ones."""
 
 from collections.abc import Iterator
 from pathlib import Path

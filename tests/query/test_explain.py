@@ -1,4 +1,4 @@
-"""The evidence behind a row: against naive ranks, for videos, beyond the whole corpus, and without torch."""
+"""Explanations of rows: against naive ranks, for videos, with a reference sample, and without torch."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Joined columns: the values of the file at the rows of the audit, and columns like any other afterwards."""
+"""Joined columns hold the values of the file at the rows of the audit and behave like other columns."""
 
 from pathlib import Path
 from typing import Any
@@ -104,7 +104,7 @@ def test_a_csv_on_keys(audit: Path, tmp_path: Path) -> None:
         (pa.table({"id": ["a"], "score": [1.0]}), "uid", {}, "has no column 'uid'; it has id, score"),
         (pa.table({"uid": ["a"]}), "uid", {}, "no plain column beside 'uid'"),
         (pa.table({"uid": ["a", "a"], "score": [1.0, 2.0]}), "uid", {}, "1 rows of .* repeat a uid"),
-        (pa.table({"uid": ["a"], "similarity": [1.0]}), "uid", {}, "has a column 'similarity' already.*--prefix"),
+        (pa.table({"uid": ["a"], "similarity": [1.0]}), "uid", {}, "already has a column 'similarity'.*--prefix"),
         (pa.table({"uid": ["a"], "score": [1.0]}), "caption", {}, "join on uid or key"),
     ],
 )
@@ -160,7 +160,7 @@ def test_names_that_no_query_could_use_are_refused(audit: Path, name: str) -> No
 
 def test_two_columns_of_one_name_in_other_case_are_refused(audit: Path) -> None:
     table = pa.table({"uid": uids(audit)[:2], "score": [1, 2], "Score": [3, 4]})
-    with pytest.raises(AuditorError, match="has a column 'Score' already"):
+    with pytest.raises(AuditorError, match="already has a column 'Score'"):
         joined(audit, table)
 
 

@@ -1,4 +1,4 @@
-"""Shapes as SQL hold the points that geometry says, and a lasso keeps its form with few corners."""
+"""Conditions of shapes select the points inside them; a simplified lasso keeps its form."""
 
 import math
 

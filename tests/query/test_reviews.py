@@ -1,4 +1,4 @@
-"""Marks of reviewers: kept, counted once per person, never lost to another writer."""
+"""Marks of reviewers are stored, counted once per person, and never lost to another writer."""
 
 import json
 import multiprocessing

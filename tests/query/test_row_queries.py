@@ -1,4 +1,4 @@
-"""Media as entries of a page, against grouping all rows in Python."""
+"""Pages of media, compared with grouping all rows in Python."""
 
 from pathlib import Path
 from typing import Any

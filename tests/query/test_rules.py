@@ -1,4 +1,4 @@
-"""Flags and rules say in SQL what they say in words."""
+"""The SQL of flags and rules matches their descriptions."""
 
 import numpy as np
 import pytest
@@ -97,7 +97,7 @@ def test_bad_shares(given: str | float) -> None:
 def test_unknown_rule_is_refused() -> None:
     with pytest.raises(RuleError, match=r"max_p_mismach.*max_p_mismatch"):
         Rules.of({"max_p_mismach": 0.1})
-    with pytest.raises(RuleError, match="go together"):
+    with pytest.raises(RuleError, match="must be used together"):
         Rules.of(keep_top="30%")
 
 

@@ -1,4 +1,4 @@
-"""Columns in memory answer as the files do."""
+"""Queries on columns in memory return the same results as queries on the files."""
 
 import json
 import threading

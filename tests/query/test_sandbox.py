@@ -1,4 +1,4 @@
-"""Nothing a user writes reaches beyond the audit: the ways out that are known, tried one by one."""
+"""SQL of users cannot read or write beyond the audit, and its cost is bounded: known attacks, one by one."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Search over an audit with media of several captions: against brute force, with conditions; what cannot be done."""
+"""Search over media with several captions: against brute force, with conditions, and its errors."""
 
 import json
 import shutil
@@ -106,7 +106,7 @@ def test_what_cannot_be_searched_is_told(audit: Audit) -> None:
         ({}, "one of"),
         ({"text": "  "}, "one of"),
         ({"like": "0-01", "n": 0}, "at least 1"),
-        ({"like": "0-03"}, "could not be encoded"),
+        ({"like": "0-03"}, "was not encoded"),
         ({"like": "0-01", "over": "x"}, "x"),
     ):
         with pytest.raises(SearchError, match=words):

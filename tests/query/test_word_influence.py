@@ -1,4 +1,4 @@
-"""A word that does not describe the medium is found by leaving it out; phrases of a few words too."""
+"""Words and phrases that contradict the medium are found by leaving them out."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def test_the_wrong_words_are_those_that_speak_against_it(tmp_path: Path, monkeyp
         )
         against = [word.word for word in told.words if word.gain > 0]
         assert against == ["beside", "parked", "lorries"]
-        with pytest.raises(SearchError, match="nothing to weigh"):
+        with pytest.raises(SearchError, match="no words to weigh"):
             weigh_words(audit.database, {**row, "caption": " "})
 
 
