@@ -34,7 +34,7 @@ from auditor.query.apply_function import (
 from auditor.query.database import AuditDatabase
 from auditor.query.join_columns import ColumnError
 from auditor.query.sandbox import Limits
-from auditor.run.ray_engine import PASSES, Placement, one_line, stream
+from auditor.run.ray_engine import PASSES, Placement, stream_worker_rows, summarize_error
 from auditor.terminal import print_line
 from jobs.cluster import check_cluster_room, choose_worker_cpus, connect, make_absolute, worker_options
 
@@ -55,7 +55,7 @@ class ApplyWorker:
         try:
             self.worker.run(shard)
         except Exception as error:  # any error must fail only this shard, and be reported
-            return one_line(error)
+            return summarize_error(error)
         return ""
 
 
@@ -86,7 +86,7 @@ def apply_on_cluster(
         with console.Progress("apply", len(todo), "shards") as progress:
             for alone in PASSES:
                 items = [pickle.dumps(shard) for shard in missing]
-                for row in stream(ApplyWorker, items, arguments, placement, alone=alone):
+                for row in stream_worker_rows(ApplyWorker, items, arguments, placement, alone=alone):
                     if row["failure"]:
                         missing[row["shard"]] = row["failure"]
                     elif missing.pop(row["shard"], None) is not None:

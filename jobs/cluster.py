@@ -11,8 +11,8 @@ import click
 import ray
 from ray.exceptions import AuthenticationError
 
-from auditor.run.ray_engine import Placement, WorkerError, one_line
-from auditor.run.ray_tokens import token_state
+from auditor.run.ray_engine import Placement, WorkerError, summarize_error
+from auditor.run.ray_tokens import find_token
 from auditor.terminal import print_line
 
 ADDRESS = click.option(
@@ -84,11 +84,13 @@ def connect(address: str | None, checkout: Path, *, quiet: bool = False, cpus: i
 
 def explain_connection_failure(cluster: str, error: Exception) -> str:
     """One line on why the connection failed; Ray reports a wrong or missing token like a cluster that is down."""
-    state = token_state()
+    state = find_token()
     if isinstance(error, AuthenticationError):
         return f"the Ray cluster at {cluster} requires a token: {state.hint} (docs/ray.md)"
     tokens = f"; if it is running, it may require a token: {state.hint} (docs/ray.md)"
-    return f"no Ray cluster at {cluster}: {one_line(error)}{tokens if isinstance(error, ConnectionError) else ''}"
+    return (
+        f"no Ray cluster at {cluster}: {summarize_error(error)}{tokens if isinstance(error, ConnectionError) else ''}"
+    )
 
 
 def _start_ray(address: str | None, cpus: int | None, settings: dict[str, Any]) -> bool:

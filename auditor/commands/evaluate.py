@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from auditor.commands.output import SHARE
+from auditor.commands.options import SHARE
 from auditor.console import print_table
 from auditor.terminal import print_json, print_line
 

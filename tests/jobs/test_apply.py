@@ -1,4 +1,4 @@
-"""jobs/apply.py: the worker writes what `Audit.apply` writes; on a real Ray the whole command does."""
+"""jobs/apply.py writes the same columns as `Audit.apply`: its worker alone, and the whole command on Ray."""
 
 import os
 import pickle

@@ -31,7 +31,7 @@ from auditor.run.ray_engine import Placement, RayEngine, SweepWorker, make_ray_e
 from auditor.run.run_audit import run_audit
 from auditor.sweep.sweep_events import ShardReport
 from tests.run.test_run_audit import config, rows
-from tests.support.corpora import caption, make_picture, sample, write_corpus, write_tar
+from tests.support.corpora import make_caption, make_picture, make_sample, write_corpus, write_tar
 from tests.support.s3 import Bucket, bucket, s3_endpoint  # noqa: F401
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,7 +55,7 @@ class Machines:
         return self.cluster.add_node(num_cpus=2, num_gpus=0, object_store_memory=100 * 2**20)
 
     def workers(self) -> list[int]:
-        """Processes that sweep."""
+        """The processes that sweep."""
         return [pid for pid, command in processes() if "SweepWorker" in command and self._mine(pid)]
 
     def _mine(self, pid: int) -> bool:
@@ -119,14 +119,17 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
         samples = range(shard * SIZE, shard * SIZE + SIZE)
         write_tar(
             folder / f"{shard:05d}.tar",
-            [(f"{i:06d}", {"jpg": large[i % 8], "txt": f"{caption(i)}\n{caption(-i)}".encode()}) for i in samples],
+            [
+                (f"{i:06d}", {"jpg": large[i % 8], "txt": f"{make_caption(i)}\n{make_caption(-i)}".encode()})
+                for i in samples
+            ],
         )
     return folder
 
 
 @pytest.fixture(scope="module")
 def undisturbed(corpus: Path, random_model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """By the local command, on one machine."""
+    """The audit of the local command, on one machine."""
     out = tmp_path_factory.mktemp("undisturbed")
     run_audit(config(corpus, out, random_model))
     return out
@@ -152,7 +155,7 @@ def swept(out: Path) -> int:
 
 @contextlib.contextmanager
 def in_the_middle(out: Path, act: Callable[[], None]) -> Iterator[None]:
-    """Does something while an audit runs, and makes sure that it was running."""
+    """Do something while an audit runs, and check that it was running."""
     done: list[int] = []
 
     def watch() -> None:
@@ -205,7 +208,7 @@ def test_a_whole_node_is_killed_in_the_middle(
 
 
 class Deadly(SweepWorker):
-    """Dies of one shard, as an encoder does that crashes on some input."""
+    """Dies on one shard, like an encoder that crashes on some input."""
 
     def sweep(self, shard: Shard) -> tuple[ShardReport, bool]:
         if shard.name == "00002":
@@ -244,7 +247,7 @@ def test_from_s3_to_s3_with_four_workers_and_a_corrupt_shard(
 def submit(
     machines: Machines, *arguments: str, job: str = "audit", act: Callable[[], None] = lambda: None
 ) -> tuple[JobStatus, str]:
-    """Run a job of jobs/ through the job server and wait for what becomes of it."""
+    """Run a job of jobs/ through the job server and wait for its result."""
     client = JobSubmissionClient(machines.dashboard)
     entrypoint = f"{sys.executable} jobs/{job}.py {' '.join(arguments)} --workers 2 --cpus-per-worker 1 --frames 4"
     environment = {"working_dir": str(ROOT), "env_vars": {"HF_HUB_OFFLINE": "1"}}
@@ -306,7 +309,7 @@ def test_a_benchmark_is_submitted_and_encoded_on_the_cluster(
     machines: Machines, random_model: str, tmp_path: Path
 ) -> None:
     for split, first in (("test", 0), ("val", 100)):
-        write_tar(tmp_path / f"{split}-00000.tar", ((f"{i:03d}", sample(i)) for i in range(first, first + 12)))
+        write_tar(tmp_path / f"{split}-00000.tar", ((f"{i:03d}", make_sample(i)) for i in range(first, first + 12)))
     out = tmp_path / "results.json"
     given = ["shards", "--data", str(tmp_path), "--model", random_model, "--out", str(out)]
     status, log = submit(machines, *given, job="evaluate")
@@ -317,7 +320,7 @@ def test_a_benchmark_is_submitted_and_encoded_on_the_cluster(
 
 
 def test_the_script_alone_starts_ray_by_itself(random_model: str, tmp_path: Path) -> None:
-    """As `ray submit` copies it; the package is installed."""
+    """A job file alone, as `ray submit` copies it; the package is installed."""
     small = write_corpus(tmp_path / "corpus", shards=2, size=4)
     (tmp_path / "audit.py").write_text((ROOT / "jobs" / "audit.py").read_text())
     command = [sys.executable, "audit.py", str(small), "--out", "out", "--model", random_model, "--json"]

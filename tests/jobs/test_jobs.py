@@ -1,4 +1,4 @@
-"""What the jobs decide before and around a cluster: paths, refusals, whom a shard is given to, when to try again."""
+"""Decisions of the jobs outside a cluster: paths, refusals, resources, retries."""
 
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,14 @@ from auditor.run.ray_engine import Placement, WorkerError
 from jobs import audit, cluster, evaluate, train
 from model.model_errors import ModelError
 from model.training.training_config import ConfigError, TrainConfig
-from tests.support.training import tiny_config
+from tests.support.training import make_tiny_config
 
 SUBMITTED = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # what `ray job submit` sets
 
 
 @pytest.fixture(autouse=True)
 def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is tested here must be decided before Ray is asked for anything."""
+    """Fail if a test connects to Ray: everything here must be decided before."""
 
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("a cluster was asked for")
@@ -41,7 +41,7 @@ def nodes(monkeypatch: pytest.MonkeyPatch, *resources: dict[str, float]) -> None
 
 
 def test_workers_in_another_folder_find_what_the_driver_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    there = tiny_config(tmp_path)
+    there = make_tiny_config(tmp_path)
     (tmp_path / "head").mkdir()
     monkeypatch.chdir(tmp_path)
     relative = TrainConfig(
@@ -86,7 +86,7 @@ def complaint(capsys: pytest.CaptureFixture[str], command: Any, *arguments: str)
 
 
 def test_a_run_is_refused_before_a_cluster_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    corpus = tiny_config(tmp_path).corpus
+    corpus = make_tiny_config(tmp_path).corpus
     assert "every process can access, not s3://b/run" in complaint(capsys, train.main, corpus, "--out", "s3://b/run")
     uneven = (corpus, "--out", str(tmp_path / "run"), "--batch-size", "16", "--workers", "3")
     assert "batch_size 16 cannot be divided among 3 processes" in complaint(capsys, train.main, *uneven)
@@ -99,7 +99,7 @@ def test_results_of_a_submitted_job_may_not_vanish_with_it(
     monkeypatch.setenv(SUBMITTED, "{}")
     jobs = (
         (audit.command, ["corpus"]),
-        (train.main, [tiny_config(tmp_path).corpus]),
+        (train.main, [make_tiny_config(tmp_path).corpus]),
         (evaluate.command, ["coco", "--data", "d", "--model", "m"]),
     )
     for command, arguments in jobs:
@@ -133,7 +133,7 @@ def test_a_gpu_that_is_not_there_is_one_line(
     started: list[dict[str, Any]] = []
     monkeypatch.setattr(ray, "init", lambda *_, **settings: started.append(settings))
     nodes(monkeypatch, {"CPU": 4.0})
-    corpus = tiny_config(tmp_path).corpus
+    corpus = make_tiny_config(tmp_path).corpus
     given = {
         audit.command: [corpus, "--out", str(tmp_path / "audit")],
         evaluate.command: ["coco", "--data", corpus, "--model", random_model, "--out", str(tmp_path / "r.json")],
@@ -161,7 +161,7 @@ def test_a_cluster_on_this_machine_is_joined_and_not_called_ours(monkeypatch: py
 
 
 def test_a_cluster_that_asks_for_a_token_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wrong token looks to Ray like a dead cluster, a missing one has an error of its own."""
+    """Ray reports a wrong token like a cluster that is down; a missing token has an error of its own."""
     for variable in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -208,7 +208,7 @@ def test_only_what_may_pass_is_tried_again(
 
     monkeypatch.setattr(train, "run_attempt", attempt)
     with pytest.raises(ray.train.WorkerGroupError) as raised:
-        train.train_with_retries(tiny_config(tmp_path), Placement(2), retries=2)
+        train.train_with_retries(make_tiny_config(tmp_path), Placement(2), retries=2)
     assert len(attempts) == tries
     if isinstance(failure, AuditorError | ModelError):
         assert train.explain_failure(raised.value) == str(failure)

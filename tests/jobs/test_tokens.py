@@ -1,4 +1,4 @@
-"""A cluster with token authentication on, as `ray start --head` makes it where there is a token.
+"""A cluster with token authentication, as `ray start --head` starts it if a token exists.
 
 Jobs are submitted to it with the token and without, and one that joins it by its address without is told so in a line.
 """
@@ -37,7 +37,7 @@ class Head:
         return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
 
     def answers(self, token: str) -> bool:
-        """Whether the job server is up: it starts after the cluster, on a busy machine long after."""
+        """Whether the job server is running: it starts after the cluster, much later on a busy machine."""
         request = urllib.request.Request(f"{self.dashboard}/api/jobs/", headers={"Authorization": f"Bearer {token}"})
         with contextlib.suppress(OSError):
             return int(urllib.request.urlopen(request, timeout=20).status) == 200
@@ -48,7 +48,7 @@ class Head:
 
 
 def clean(home: Path) -> dict[str, str]:
-    """The environment of a shell that has said nothing about tokens."""
+    """The environment of a shell without settings for tokens."""
     spoken = {MODE, TOKEN, TOKEN_PATH, "RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"}
     kept = {name: value for name, value in os.environ.items() if name not in spoken}
     return kept | {"HOME": str(home), "HF_HUB_OFFLINE": "1", "RAY_USAGE_STATS_ENABLED": "0"}

@@ -22,7 +22,7 @@ from auditor.corpus.sample import Problem, Sample
 from auditor.research.evaluate.benchmark_splits import ShardEmbeddings
 from auditor.research.retrieval.recall import Array
 from auditor.sweep.shard_encoder import FrameBatches
-from auditor.sweep.sweep import decode_shard
+from auditor.sweep.sweep import decode_each_span
 from auditor.vectors import build_media_vectors
 from auditor.workers.decoder_pool import DecoderPool
 from model.backbone import Backbone
@@ -90,8 +90,8 @@ class FeatureEncoder:
         video: list[bool] = []
         batches = FrameBatches(self.backbone, BATCH)
         with record_features(self.backbone) as (visual, text):
-            for outcome in decode_shard(opened, self.pool):
-                sample, result = outcome.sample, outcome.result
+            for outcome in decode_each_span(opened, self.pool):
+                sample, result = outcome.sample, outcome.medium
                 if isinstance(result, Problem):
                     failed.append(f"{sample.key}: {result.message}")
                     continue

@@ -33,7 +33,7 @@ class EmbeddingSet:
     """Embeddings of media and captions. A medium and a caption of the same group are a positive pair."""
 
     media: MediaVectors  # N of them
-    text: Array  # (M, D), L2-normalised
+    text: Array  # (M, D), L2-normalized
     visual_groups: Array  # (N,) int
     text_groups: Array  # (M,) int
 

@@ -18,7 +18,7 @@ from auditor.corpus.read_medium import MediaError
 from auditor.corpus.sample import Kind, Problem, Sample, Span
 from auditor.research.train.training_shards import LoaderError, ShardSlice
 from auditor.sweep.prefetch import Prefetch
-from auditor.workers.decoder_pool import Decoded, DecoderPool, Stream
+from auditor.workers.decoder_pool import Decoded, DecoderPool
 from model.pixels import Pixels
 
 Captions = Literal["all", "one", "join"]
@@ -126,9 +126,8 @@ class TrainingReader:
         """
         ahead = Prefetch(tasks, measure_task_size, AHEAD_BYTES)
         try:
-            work = ((draw, make_decoder_input(draw, content), get_media_kind(draw)) for draw, content in ahead)
-            for draw, result in self.pool.map(work, lookahead=max(64, 2 * self.config.batch)):
-                decoded = result.collected() if isinstance(result, Stream) else result
+            work = ((draw, content, get_media_kind(draw), list_spans(draw)) for draw, content in ahead)
+            for draw, decoded in self.pool.map_spans(work, lookahead=max(64, 2 * self.config.batch)):
                 yield draw, self.settle(draw, decoded.pixels if isinstance(decoded, Decoded) else decoded)
         finally:
             ahead.close()
@@ -150,9 +149,9 @@ class TrainingReader:
         return result
 
 
-def make_decoder_input(draw: Draw, content: FileContent) -> FileContent | Stream:
-    """The decoder's input: the file, or for a timed caption its span of the file."""
-    return Stream(content, [draw.span]) if draw.sample.spans and isinstance(content, bytes) else content
+def list_spans(draw: Draw) -> list[Span | None]:
+    """The span to decode; empty for the whole file."""
+    return [draw.span] if draw.sample.spans else []
 
 
 def read_media_bytes(opened: OpenShard, sample: Sample) -> bytes | Problem:

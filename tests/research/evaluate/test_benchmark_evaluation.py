@@ -1,4 +1,4 @@
-"""Evaluation from shards to results: encoding, splits, validation, Ray, and what is refused."""
+"""Evaluation from shards to results: sweeping, splits, validation, Ray, and refusals."""
 
 import json
 import sys
@@ -40,7 +40,7 @@ from model.backbone import Backbone, load_backbone
 from model.pixels import decode_image, fit_image
 from model.similarity import similarity_matrix
 from tests.support.clips import make_clip
-from tests.support.corpora import make_picture, sample, write_tar
+from tests.support.corpora import make_picture, make_sample, write_tar
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +54,8 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("shards")
     for number in range(2):
         keys = range(number * 10, number * 10 + 10)
-        write_tar(folder / f"test-{number:05d}.tar", ((f"{i:03d}", sample(i, captions=6)) for i in keys))
-    write_tar(folder / "val-00000.tar", ((f"{i:03d}", sample(i, captions=5)) for i in range(50, 62)))
+        write_tar(folder / f"test-{number:05d}.tar", ((f"{i:03d}", make_sample(i, captions=6)) for i in keys))
+    write_tar(folder / "val-00000.tar", ((f"{i:03d}", make_sample(i, captions=5)) for i in range(50, 62)))
     return folder
 
 
@@ -71,7 +71,7 @@ def results(shards: Path, backbone: Backbone, sweep_split: SplitSweeper) -> dict
 
 def test_tables_are_those_of_encoding_by_hand(shards: Path, backbone: Backbone, results: dict) -> None:  # type: ignore[type-arg]
     pixels = np.stack([fit_image(backbone.pixels, decode_image(make_picture(i))) for i in range(20)])
-    captions = [line for i in range(20) for line in sample(i, captions=6)["txt"].decode().split("\n")[:5]]
+    captions = [line for i in range(20) for line in make_sample(i, captions=6)["txt"].decode().split("\n")[:5]]
     visual, text = backbone.encode_images(pixels), backbone.encode_texts(captions)
     plain = results["tables"][0]
     assert plain["reranked"] is False and plain["gallery"] == "test"
@@ -161,7 +161,7 @@ def test_videos_score_by_mean_and_best_frame(tmp_path: Path, sweep_split: SplitS
 
 
 def test_splits_are_found_in_both_layouts(tmp_path: Path) -> None:
-    write_tar(tmp_path / "one" / "test" / "0.tar", [("a", sample(1))])
+    write_tar(tmp_path / "one" / "test" / "0.tar", [("a", make_sample(1))])
     assert len(find_split_shards(str(tmp_path / "one"), "test")) == 1
     with pytest.raises(EvaluationError, match="no shards of the split 'val'"):
         find_split_shards(str(tmp_path / "one"), "val")
@@ -176,7 +176,7 @@ def test_validation_on_the_reported_split_is_refused(
 
 def test_media_in_both_splits_are_refused(tmp_path: Path, backbone: Backbone, sweep_split: SplitSweeper) -> None:
     for split in ("test", "val"):
-        write_tar(tmp_path / f"{split}-0.tar", ((f"{i}", sample(i)) for i in range(6)))
+        write_tar(tmp_path / f"{split}-0.tar", ((f"{i}", make_sample(i)) for i in range(6)))
     with pytest.raises(EvaluationError, match="in the validation and the test"):
         evaluate_benchmark(EvaluateConfig("shards", str(tmp_path)), backbone, None, sweep_split)
 
@@ -184,7 +184,7 @@ def test_media_in_both_splits_are_refused(tmp_path: Path, backbone: Backbone, sw
 def test_too_many_broken_media_are_refused_and_few_are_named(
     tmp_path: Path, backbone: Backbone, sweep_split: SplitSweeper
 ) -> None:
-    good = [(f"{i}", sample(i)) for i in range(8)]
+    good = [(f"{i}", make_sample(i)) for i in range(8)]
     write_tar(tmp_path / "test-0.tar", [*good, ("bad", {"jpg": b"no picture", "txt": b"a dog"})])
     with pytest.raises(EvaluationError, match=r"1 of 9 media of test .* such as bad: "):
         evaluate_benchmark(EvaluateConfig("shards", str(tmp_path)), backbone, None, sweep_split)
@@ -228,7 +228,7 @@ def test_top_is_a_full_sort_cut_off(sweep_split: SplitSweeper, shards: Path) -> 
 
 
 class Metrics:
-    """Stands for the package: remembers what it is given, and looks up each of its own queries as the real one does."""
+    """A stand-in for the package: stores its arguments and looks up each of its queries, as the package does."""
 
     queries: tuple[int, ...] = ()
     seen: ClassVar[dict[str, dict[int, list[int]]]] = {}
@@ -248,7 +248,7 @@ def package(monkeypatch: pytest.MonkeyPatch) -> type[Metrics]:
 
 
 def coco_split(folder: Path, images: int = 20) -> tuple[BenchmarkSplit, list[Shard]]:
-    """COCO as `auditor pack` makes it of Karpathy's file, with embeddings of nothing."""
+    """COCO as `auditor pack` packs it from Karpathy's file, with random embeddings."""
     source = folder / "in"
     source.mkdir(parents=True)
     rows = []
@@ -296,7 +296,8 @@ def test_eccv_says_why_it_is_skipped(
     assert "has 5 captions and 0 caption ids" in reason(test, packed[:1])
     assert "remote" in reason(test, [TarShard("test-00000", "s3://bucket/test-00000.tar")])
     assert "cannot be read" in reason(test, [TarShard("gone", str(tmp_path / "gone.tar"))])
-    old = {"jpg": make_picture(0), "txt": b"a\nb", "json": json.dumps({"caption_ids": ["sentid:1", "sentid:2"]}).encode()}
+    ids = json.dumps({"caption_ids": ["sentid:1", "sentid:2"]}).encode()
+    old = {"jpg": make_picture(0), "txt": b"a\nb", "json": ids}
     write_tar(tmp_path / "old" / "test-0.tar", [("1000", old)])
     one = test.data.take_visual(np.arange(1)).take_text(np.arange(2))
     assert "pack them again" in reason(
@@ -341,7 +342,7 @@ def test_folds_of_an_incomplete_coco_are_not_called_the_benchmarks() -> None:
 
 
 def test_betas_are_fitted_on_the_protocols_own_count() -> None:
-    """The other medium has the same two sentences, the uncertain one twice: ties that the counts share out apart."""
+    """Both media have the same two sentences, one of them twice: the two counts treat these ties differently."""
     visual, text = np.eye(2, dtype=np.float32), np.array([[0.5, 0], [0.4, 0], [0.5, 0.9], [0.5, 0.9], [0.4, 0.9]])
     data = EmbeddingSet(MediaVectors(visual), text.astype(np.float32), np.arange(2), np.array([0, 0, 1, 1, 1]))
     split = BenchmarkSplit("val", np.array(["a", "b"]), np.array([]), data, [])
@@ -363,7 +364,7 @@ def test_reranking_weights_are_equation_8(shards: Path, sweep_split: SplitSweepe
 
 
 class _Fixed:
-    """A head with given uncertainties."""
+    """A head with fixed uncertainties."""
 
     visual = torch.zeros(0)  # tells the device
 

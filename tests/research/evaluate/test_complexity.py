@@ -1,4 +1,4 @@
-"""Operation counts against the arithmetic of a transformer done by hand, and against the paper's figures."""
+"""Operation counts against counts of a transformer by hand, and against the paper's figures."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Packing: a tiny fake source of every format, what is missing, and pickles that want more than words."""
+"""Packing benchmarks: a tiny source of every format, missing media, and pickles that hold more than words."""
 
 import csv
 import json

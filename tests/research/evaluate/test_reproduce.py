@@ -1,4 +1,4 @@
-"""The studies on small made-up features: noise is found and weighed down, tables have their rows, files are written."""
+"""The studies on small generated features: noise gets low weights, tables have their rows, files are written."""
 
 import json
 import xml.etree.ElementTree as ElementTree
@@ -36,7 +36,7 @@ from auditor.research.retrieval.protocols import PROTOCOLS, read_paper_figures
 from auditor.research.retrieval.recall import EmbeddingSet, compute_recall
 from auditor.vectors import MediaVectors
 from model.backbone import load_backbone
-from tests.support.corpora import sample, write_tar
+from tests.support.corpora import make_sample, write_tar
 
 QUICK = ProjectionTraining(dim=16, epochs=3, batch=64)
 
@@ -122,7 +122,7 @@ def test_curves_are_means_over_the_seeds(study: Study, name: str) -> None:
     rows = STUDIES[name](both).rows
 
     def alone(seed: int) -> Study:
-        """One seed, played by the model of another."""
+        """A study with one seed that uses the models of `seed`."""
         trained = {replace(config, seed=0): model for config, model in both.trained.items() if config.seed == seed}
         return replace(study, seeds=1, trained=trained)
 
@@ -166,7 +166,7 @@ def prepared(monkeypatch: pytest.MonkeyPatch, train: FeatureShard, test: Feature
 
 
 def test_cached_shards_are_used_and_equal(tmp_path: Path, random_model: str) -> None:
-    write_tar(tmp_path / "test-0.tar", ((f"{i}", sample(i, captions=2)) for i in range(4)))
+    write_tar(tmp_path / "test-0.tar", ((f"{i}", make_sample(i, captions=2)) for i in range(4)))
     backbone, [shard] = load_backbone(random_model), find_split_shards(str(tmp_path), "test")
     with FeatureEncoder(backbone, decoders=1, cache=tmp_path / "cache") as encoder:
         first = encoder.encode(shard)
@@ -207,7 +207,7 @@ def test_videos_keep_their_frames_and_it_is_said(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_best_frame_counts_in_training_and_ranking() -> None:
-    """Videos of three frames of which one is of the caption: projections that see frames find it, means hardly."""
+    """Videos with one matching frame of three: projections that use frames find it, those of the mean hardly do."""
     pairs = feature_pairs(240)
     noise = np.random.default_rng(0).permutation(len(pairs.visual))
     other = np.random.default_rng(1).permutation(len(pairs.visual))
@@ -295,9 +295,9 @@ def test_figures_of_another_split_are_not_to_be_compared(capsys: pytest.CaptureF
     why = explain_incomparable(PROTOCOLS["coco"], few)  # type: ignore[arg-type]
     assert why == "this test split has 50 media, that of coco 5,000"
     show_paper_figures([{"R@1": 63.6}], why)
-    said = " ".join(capsys.readouterr().out.split())
-    assert "the paper's figures (not to be compared with those above)" in said and said.endswith(why)
+    printed = "".join(capsys.readouterr().out.split())  # the table wraps its title
+    assert "thepaper'sfigures(notcomparablewiththoseabove)" in printed and printed.endswith(why.replace(" ", ""))
     whole = SimpleNamespace(test=SimpleNamespace(visual=np.zeros((5000, 2))))
     assert explain_incomparable(PROTOCOLS["coco"], whole) is None  # type: ignore[arg-type]
     show_paper_figures([{"R@1": 63.6}], None)
-    assert "not to be compared" not in capsys.readouterr().out
+    assert "not comparable" not in capsys.readouterr().out

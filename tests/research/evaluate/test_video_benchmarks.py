@@ -19,7 +19,7 @@ from model.backbone import Backbone, load_backbone
 from model.similarity import pool_frames, similarity_matrix
 from model.video.video_decode import decode_frames
 from tests.support.clips import encode_clip
-from tests.support.corpora import caption
+from tests.support.corpora import make_caption
 
 VIDEOS, FRAMES = 6, 4  # of a split; of a video
 CODECS: dict[str, dict[str, str]] = {"mp4": {}, "avi": {"form": "avi", "codec": "mpeg4"}}
@@ -31,21 +31,22 @@ def backbone(random_model: str) -> Backbone:
 
 
 def moving(seed: int, form: str) -> bytes:
-    """Twelve frames of soft colours that change; in AVI as MPEG-4, as YouTubeClips has them."""
+    """Twelve frames of changing soft colors; in AVI as MPEG-4, as in YouTubeClips."""
     corners = np.random.default_rng(seed).integers(0, 256, (2, 3, 4, 3))
     mixed = ((1 - t) * corners[0] + t * corners[1] for t in np.linspace(0, 1, 12))
-    return encode_clip((np.repeat(np.repeat(one.astype(np.uint8), 16, 0), 16, 1) for one in mixed), rate=8, **CODECS[form])
+    frames = (np.repeat(np.repeat(colors.astype(np.uint8), 16, 0), 16, 1) for colors in mixed)
+    return encode_clip(frames, rate=8, **CODECS[form])
 
 
 def msrvtt(source: Path) -> tuple[list[str], list[list[str]]]:
-    """9,000 and 1,000 videos in the original: here six and six."""
+    """The original has 9,000 and 1,000 videos; this one has six and six."""
     names = [f"video{number}" for number in range(2 * VIDEOS)]
     write_videos(source / "videos" / "all", {f"{name}.mp4": number for number, name in enumerate(names)})
-    sentences = [{"video_id": name, "sen_id": i, "caption": caption(i)} for i, name in enumerate(names * 3)]
+    sentences = [{"video_id": name, "sen_id": i, "caption": make_caption(i)} for i, name in enumerate(names * 3)]
     data = {"info": {}, "videos": [{"video_id": name, "split": "train"} for name in names], "sentences": sentences}
     (source / "MSRVTT_data.json").write_text(json.dumps(data))
     write_csv(source / "MSRVTT_train.9k.csv", [["video_id"], *([name] for name in names[:VIDEOS])])
-    rows = [[f"ret{i}", f"msr{i}", name, caption(100 + i)] for i, name in enumerate(names[VIDEOS:])]
+    rows = [[f"ret{i}", f"msr{i}", name, make_caption(100 + i)] for i, name in enumerate(names[VIDEOS:])]
     write_csv(source / "MSRVTT_JSFUSION_test.csv", [["key", "vid_key", "video_id", "sentence"], *rows])
     return names[VIDEOS:], [[row[3]] for row in rows]
 
@@ -56,7 +57,7 @@ def msvd(source: Path) -> tuple[list[str], list[list[str]]]:
     for split, part in (("train", 0), ("val", 1), ("test", 2)):
         listed = names[part * VIDEOS : (part + 1) * VIDEOS]
         (source / f"{split}_list.txt").write_text("".join(f"{name}\n" for name in listed))
-    told = {name: [caption(10 * number + i).split() for i in range(3)] for number, name in enumerate(names)}
+    told = {name: [make_caption(10 * number + i).split() for i in range(3)] for number, name in enumerate(names)}
     (source / "raw-captions.pkl").write_bytes(pickle.dumps(told))
     tested = names[2 * VIDEOS :]
     return tested, [[" ".join(words) for words in told[name]] for name in tested]
@@ -65,7 +66,7 @@ def msvd(source: Path) -> tuple[list[str], list[list[str]]]:
 def didemo(source: Path) -> tuple[list[str], list[list[str]]]:
     names = [f"{number}@N00_{number}_{number}" for number in range(3 * VIDEOS)]
     write_videos(source / "videos", {f"{name}.mp4": number for number, name in enumerate(names)})
-    told = {name: [caption(10 * number + i) for i in range(2)] for number, name in enumerate(names)}
+    told = {name: [make_caption(10 * number + i) for i in range(2)] for number, name in enumerate(names)}
     for split, part in (("train", 0), ("val", 1), ("test", 2)):
         chosen = names[part * VIDEOS : (part + 1) * VIDEOS]
         moments = [{"video": f"{n}.mp4", "description": t, "times": [[0, 1]]} for n in chosen for t in told[n]]
@@ -118,7 +119,7 @@ def test_a_table_of_the_paper_from_a_layout(tmp_path: Path, backbone: Backbone) 
 
 
 def naive_recall(backbone: Backbone, videos: list[bytes], captions: list[list[str]]) -> dict[str, float]:
-    """R@1 in percent by the definition: mean of the whole clip's cosine and the best frame's, one pair at a time."""
+    """R@1 in percent, pair by pair, from the mean of the cosines of the whole clip and of its best frame."""
     with torch.no_grad():
         decoded = [decode_frames(data, FRAMES, spec=backbone.pixels).images for data in videos]
         frames = torch.stack([backbone.encode_images(np.stack(images)) for images in decoded])

@@ -1,4 +1,4 @@
-"""The analyses against naive versions and on data whose answer is known."""
+"""The analyses against naive versions, and on data with known answers."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def unit(x: np.ndarray) -> np.ndarray:
 
 
 def noisy_set(media: int = 200, captions: int = 2, seed: int = 0) -> tuple[EmbeddingSet, np.ndarray]:
-    """Captions further from their medium the higher the medium's number; returns the true difficulty too."""
+    """Captions whose distance from their medium grows with its number; also returns the true difficulty."""
     rng = np.random.default_rng(seed)
     visual = unit(rng.normal(size=(media, 24)))
     difficulty = np.linspace(0.1, 4, media)

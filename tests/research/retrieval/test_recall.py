@@ -28,7 +28,7 @@ def unit(rng: np.random.Generator, *shape: int) -> np.ndarray:
 
 
 def naive_rank(scores: np.ndarray, positive: np.ndarray, rng: np.random.Generator) -> int:
-    """Sort once with equal scores in random order; the place of the first positive, from 1."""
+    """The rank of the first positive, from 1, after sorting with equal scores in random order."""
     order = np.lexsort((rng.random(len(scores)), -scores))
     return int(np.flatnonzero(positive[order])[0]) + 1
 

@@ -1,4 +1,4 @@
-"""Re-ranking: equation 8, a fit that helps on data it has not seen, and no way to fit on what is reported."""
+"""Re-ranking: equation 8, a fit that helps on unseen data, and no way to fit on the reported split."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.support.similarity_recall import recall_from_similarity
 
 
 def hubby_split(seed: int, prefix: str, count: int = 120) -> RetrievalSplit:
-    """Media and captions of which some are hubs: too similar to everything, and known to be uncertain."""
+    """Media and captions, some of which are hubs: too similar to everything, and with a high uncertainty."""
     generator = np.random.default_rng(seed)
     u_visual, u_text = generator.random(count), generator.random(count)
     similarity = 0.3 + 0.05 * generator.standard_normal((count, count)) + 0.12 * np.eye(count)
@@ -55,7 +55,7 @@ def test_without_any_use_beta_is_zero() -> None:
 
 
 def test_beta_is_fitted_on_the_count_that_is_reported() -> None:
-    """Medium 0 ties with medium 1 whatever beta is; only how many of medium 1's sentences are tied changes."""
+    """Medium 0 ties with medium 1 for every beta; only the number of tied sentences of medium 1 changes."""
     similarity = np.array([[0.5, 0.4, 0.5, 0.5, 0.4], [0.1, 0.1, 0.9, 0.9, 0.9]])
     u_text, owners = np.array([1.0, 0.0, 1.0, 1.0, 0.0]), np.array([0, 0, 1, 1, 1])
     split = RetrievalSplit(["a", "b"], similarity, np.zeros(2), u_text, owners)
@@ -101,7 +101,7 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
 
 
 def test_reranked_similarities_of_the_released_program(shared: Path) -> None:
-    """Same equation, given its betas. It searched them on the labels of the test set; ours cannot."""
+    """The released program with its own betas, which it fitted on the test set, gives the same equation."""
     data = np.load(shared / "oracle" / "itm_eval_f30kstyle_60img.npz")
     owners = np.arange(300) // 5
     names = [str(index) for index in range(60)]

@@ -1,4 +1,4 @@
-"""`auditor train` as people call it: one-line errors, settings from a file, a result for machines."""
+"""`auditor train` as users run it: one-line errors, settings from a file, JSON results."""
 
 import json
 from pathlib import Path
@@ -8,17 +8,17 @@ import pytest
 from auditor.cli import run_command_line
 from model.training.training_config import TrainConfig
 from tests.support.corpora import write_members
-from tests.support.training import model_file, shards, tiny_config
+from tests.support.training import make_tiny_config, write_model_config, write_shards
 
 
 def arguments(folder: Path, *more: str) -> list[str]:
-    config = tiny_config(folder, epochs=1)
+    config = make_tiny_config(folder, epochs=1)
     (folder / "run.toml").write_text(config.to_toml())
     return ["train", "--config", str(folder / "run.toml"), "--quiet", *more]
 
 
 def test_a_run_from_a_file_with_flags_on_top(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    val = shards(tmp_path, count=1, size=8, name="val")
+    val = write_shards(tmp_path, count=1, size=8, name="val")
     write_members(Path(val) / "bad.tar", [("bad.png", b"junk"), ("bad.txt", b"x")])
     assert run_command_line([*arguments(tmp_path), "--val", val, "--batch-size", "32", "--cache", "--json"]) == 0
     captured = capsys.readouterr()
@@ -35,7 +35,7 @@ def test_a_run_from_a_file_with_flags_on_top(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_failures_are_reported_at_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    home = Path(shards(tmp_path))
+    home = Path(write_shards(tmp_path))
     write_members(home / "zz.tar", [("broken.png", b"junk"), ("broken.txt", b"x")])
     assert run_command_line(arguments(tmp_path)) == 0
     shown = capsys.readouterr().out
@@ -80,7 +80,7 @@ def test_every_setting_is_a_flag(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_backbone_of_another_width(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command_line(arguments(tmp_path)) == 0
-    wide = model_file(tmp_path, {"embed_dim": 24}, "wide.json")
+    wide = write_model_config(tmp_path, {"embed_dim": 24}, "wide.json")
     capsys.readouterr()
     more = ["--model", wide, "--head", str(tmp_path / "run" / "best"), "--out", str(tmp_path / "other")]
     assert run_command_line([*arguments(tmp_path), *more]) == 1

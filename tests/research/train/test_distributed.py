@@ -25,7 +25,7 @@ from model.training.training_processes import ProcessGroup, current_processes
 from model.training.training_state import collect_parameters
 from tests.model.training.test_objective import gradients, make_pairs
 from tests.research.train.test_train import same
-from tests.support.training import shards, tiny_config
+from tests.support.training import make_tiny_config, write_shards
 
 
 def free_port() -> int:
@@ -35,7 +35,7 @@ def free_port() -> int:
 
 
 def worker(rank: int, folder: str, port: int) -> None:
-    """The body of one of two processes: first a gradient, then a whole run, then its continuation."""
+    """The body of one of two processes: first a gradient, then a whole run, then its resumption."""
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=2)
@@ -66,8 +66,8 @@ def build_state(folder: Path) -> dict[str, torch.Tensor]:
 @pytest.fixture(scope="module")
 def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("two")
-    val = shards(folder, count=1, size=7, name="val")
-    config = tiny_config(folder, val=val)
+    val = write_shards(folder, count=1, size=7, name="val")
+    config = make_tiny_config(folder, val=val)
     (folder / "run.toml").write_text(config.to_toml())
     mp.spawn(worker, args=(str(folder), free_port()), nprocs=2)  # type: ignore[no-untyped-call]
     return folder
@@ -110,7 +110,7 @@ def test_a_run_of_two_processes_does_not_go_on_in_one(together: Path) -> None:
 
 
 def start_job(folder: Path, *more: str) -> subprocess.Popen[str]:
-    """`python jobs/train.py` as a person starts it, its log in job.log."""
+    """Run `python jobs/train.py` as a user does, with its log in job.log."""
     command = [sys.executable, str(Path(__file__).parents[2] / "jobs" / "train.py"), "--config", "run.toml"]
     with (folder / "job.log").open("w") as log:
         return subprocess.Popen(
@@ -132,7 +132,9 @@ def wait_for_steps(folder: Path, steps: int, job: subprocess.Popen[str]) -> None
 
 @pytest.mark.cluster
 def test_a_worker_is_killed_and_the_job_ends_with_the_same_weights(tmp_path: Path) -> None:
-    config = tiny_config(tmp_path, val=shards(tmp_path, count=1, size=7, name="val"), epochs=15, save_every=5)
+    config = make_tiny_config(
+        tmp_path, val=write_shards(tmp_path, count=1, size=7, name="val"), epochs=15, save_every=5
+    )
     (tmp_path / "run.toml").write_text(config.to_toml())
     job = start_job(tmp_path)
     try:
@@ -161,8 +163,8 @@ def undisturbed(rank: int, folder: str, port: int) -> None:
 
 @pytest.mark.cluster
 def test_a_job_that_cannot_train_fails_in_one_line(tmp_path: Path) -> None:
-    """At once, whatever the retries, and with paths that mean something to the driver's folder alone."""
-    config = tiny_config(tmp_path, lr_encoders=1e30, clip_norm=0.0, warmup=0.0)
+    """The error comes at once, without retries, even for paths that are relative to the driver's folder."""
+    config = make_tiny_config(tmp_path, lr_encoders=1e30, clip_norm=0.0, warmup=0.0)
     (tmp_path / "run.toml").write_text(replace(config, corpus="train/*.tar", model="tiny.json", out="run").to_toml())
     job = start_job(tmp_path)
     assert job.wait(timeout=400) == 1

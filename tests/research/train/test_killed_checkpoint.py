@@ -1,4 +1,4 @@
-"""A run that is killed at any file operation of a checkpoint goes on from a whole one: the new or the one before."""
+"""A run killed at any file operation of a checkpoint resumes from a complete one: the new or the previous one."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from model.training.training_state import (
     save_weights,
 )
 from tests.support.kill_points import kill_everywhere
-from tests.support.training import TrainConfig, model_file
+from tests.support.training import TrainConfig, write_model_config
 
 STEPS = 2
 
@@ -28,7 +28,7 @@ def run_of(folder: Path) -> tuple[Path, TrainConfig]:
 
 
 def save_in_turn(place: str) -> int:
-    """A run in small: every step marks a weight with its number, and saves; begins with what is there."""
+    """A minimal run: every step writes its number into a weight and saves; starts from the saved state."""
     out, config = run_of(Path(place))
     learner = build_learner(config)
     optimizer = build_optimizer(config, learner)
@@ -49,12 +49,12 @@ def save_in_turn(place: str) -> int:
 
 def test_every_kill_leaves_a_checkpoint_to_go_on_from(tmp_path: Path) -> None:
     (tmp_path / "template").mkdir()
-    model_file(tmp_path / "template")
+    write_model_config(tmp_path / "template")
     killed = kill_everywhere(
         tmp_path / "template", tmp_path / "work", "tests.research.train.test_killed_checkpoint:save_in_turn", "{}"
     )
     assert len(killed) > 20
     for one in killed:
-        assert one.again == 0, one
+        assert one.next_exit == 0, one
         assert read_state(one.folder / "run" / LAST)[1].step == STEPS
         assert sorted(path.name for path in (one.folder / "run").iterdir()) == [BEST, LAST], one

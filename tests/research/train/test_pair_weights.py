@@ -1,4 +1,4 @@
-"""Weights of pairs: the right caption of the right sample, or a complaint; never another's."""
+"""Weights of pairs: that of the right caption of the right sample, or an error."""
 
 import json
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ def test_weights_come_from_a_table_or_a_folder_of_them(tmp_path: Path) -> None:
     (tmp_path / "tables").mkdir()
     pq.write_table(pa.table(rows), tmp_path / "tables" / "0.parquet")
     for path in (tmp_path / "tables", tmp_path / "tables" / "0.parquet"):
-        found = PairWeights.read(str(path)).of([draw("a", 0), draw("a", 1), draw("b", 0), draw("c", 0)])
+        found = PairWeights.read(str(path)).weigh_draws([draw("a", 0), draw("a", 1), draw("b", 0), draw("c", 0)])
         assert found == pytest.approx([0.1, 0.75, 1.0, 1.0])
     pq.write_table(pa.table({"key": ["a"]}), tmp_path / "short.parquet")
     with pytest.raises(PairWeightError, match="no column caption_index"):
@@ -57,8 +57,8 @@ def test_weights_come_from_an_audit_itself_and_from_what_weigh_writes(tmp_path: 
         Draw(0, Sample(row["shard"], row["key"], (row["caption"],) * 2, None), (row["caption_index"],)) for row in rows
     ]
     p = [row["p_mismatch"] for row in rows]
-    assert PairWeights.read(str(audit)).of(draws) == pytest.approx([1 - x for x in p])
-    assert PairWeights.read(str(tmp_path / "w.parquet")).of(draws) == pytest.approx(
+    assert PairWeights.read(str(audit)).weigh_draws(draws) == pytest.approx([1 - x for x in p])
+    assert PairWeights.read(str(tmp_path / "w.parquet")).weigh_draws(draws) == pytest.approx(
         [(1 - x) ** 2 if x <= 0.1 else 0.0 for x in p]
     )
     manifest = json.loads((audit / "manifest.json").read_text())
@@ -75,7 +75,7 @@ def test_a_weight_that_cannot_be_is_one_line(tmp_path: Path, column: str, value:
 
 def test_joined_captions_weigh_the_mean_of_theirs(tmp_path: Path) -> None:
     rows = [{"key": "a", "caption_index": i, "p_mismatch": p} for i, p in enumerate([0.2, 0.6])]
-    assert table(tmp_path / "w.parquet", rows).of([draw("a", 0, 1)]) == pytest.approx([0.6])
+    assert table(tmp_path / "w.parquet", rows).weigh_draws([draw("a", 0, 1)]) == pytest.approx([0.6])
 
 
 def test_keys_of_several_shards_are_told_apart(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_another_caption_is_a_complaint_not_a_weight(tmp_path: Path) -> None:
     row = {"key": "a", "caption_index": 0, "p_mismatch": 0.9, "shard": "other", "caption": "x\ny"}
     weights = table(tmp_path / "w.parquet", [row])
     assert weights.weigh_draws([draw("a", captions=["x\ny"])]) == pytest.approx([0.1])
-    with pytest.raises(PairWeightError, match="caption 0 of key a in .* is not that of the corpus"):
+    with pytest.raises(PairWeightError, match=r"caption 0 of key a in .* is not that of the corpus"):
         weights.weigh_draws([draw("a", captions=["x", "y"])])
 
 
@@ -112,7 +112,7 @@ HOSTILE = [
 
 
 def test_every_caption_of_a_hostile_corpus_gets_its_own_weight(tmp_path: Path, random_model: str) -> None:
-    """A real audit, with another p_mismatch for each of its rows; the training loader must find each of them."""
+    """An audit with a different p_mismatch in each row; the training loader must find every one."""
     (tmp_path / "corpus").mkdir()
     for number, shard in enumerate("ab"):  # the same keys in both
         members = [(f"{i}", *HOSTILE[i % 7]) for i in range(14)]

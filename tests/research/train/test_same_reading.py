@@ -1,4 +1,4 @@
-"""The audit and training read hostile corpora alike: the same keys, the same captions under the same numbers.
+"""Audit and training read hostile corpora in the same way: equal keys, and equal captions at equal indices.
 
 Corpora are made up of odd members: captions with BOMs, in UTF-16, with U+2028 and form feeds, JSON of all kinds, keys
 that are repeated, interrupted or dotted, links, folders, names that are no keys; as a tar, packed or not, or a folder.
@@ -23,9 +23,9 @@ from auditor.research.train.training_reader import LoaderConfig
 from auditor.research.train.training_shards import LoaderError, count_shards
 from auditor.workers.decoder_pool import DecoderPool
 from model.pixels import PixelSpec
-from tests.support.training import png
+from tests.support.training import make_png
 
-PICTURE = png("red", "blue", 4)
+PICTURE = make_png("red", "blue", 4)
 Row = tuple[str, str, int, str]  # shard, key, caption_index, caption
 
 
@@ -56,7 +56,7 @@ odd: st.SearchStrategy[File] = st.tuples(keys, media | sidecars | st.sampled_fro
 
 @st.composite
 def corpora(draw: st.DrawFn) -> list[File]:
-    """Whole samples among odd members, in order or in disorder."""
+    """Complete samples among unusual members, in order or shuffled."""
     files: list[File] = []
     for key in draw(st.lists(keys, max_size=6)):
         text, record = draw(texts), draw(jsons)
@@ -92,7 +92,7 @@ def write_folder(root: Path, files: Sequence[File]) -> None:
 
 
 def audited(spec: str) -> list[Row]:
-    """As the audit reads them: what has a problem gets a row that says so, and is not trained on."""
+    """The captions that the audit reads, without the rows that have a problem."""
     rows = []
     for shard in open_corpus(spec).shards:
         with shard.open() as opened:
@@ -102,7 +102,7 @@ def audited(spec: str) -> list[Row]:
 
 
 def trained(spec: str, pool: DecoderPool) -> tuple[list[Row], list[Row]]:
-    """As the training loader and the validation loader give them, over one epoch."""
+    """The captions that the training loader and the validation loader return in one epoch."""
     try:
         found = count_shards(spec)
     except LoaderError:  # not one pair

@@ -1,4 +1,4 @@
-"""Runs: resuming after kill -9, what learns, and complaints that leave nothing behind."""
+"""Runs: resuming after kill -9, trainable weights, and errors that leave no files behind."""
 
 import json
 import signal
@@ -28,8 +28,8 @@ from model.training.training_processes import ProcessGroup
 from model.training.training_state import collect_parameters, recover_last
 from tests.model.training.test_objective import gradients, make_pairs
 from tests.support.corpora import write_members
-from tests.support.decoders import strike
-from tests.support.training import model_file, shards, tiny_config
+from tests.support.decoders import signal_decoder_at
+from tests.support.training import make_tiny_config, write_model_config, write_shards
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -47,8 +47,8 @@ def same(left: Path, right: Path) -> bool:
 
 
 def test_a_run_learns_and_leaves_what_it_says(tmp_path: Path) -> None:
-    val = shards(tmp_path, count=1, size=12, name="val")
-    config = tiny_config(tmp_path, val=val, epochs=10, cache=True)
+    val = write_shards(tmp_path, count=1, size=12, name="val")
+    config = make_tiny_config(tmp_path, val=val, epochs=10, cache=True)
     reports = []
     result = train(config, reports.append)
     out = Path(config.out)
@@ -81,9 +81,9 @@ train(load_config({}, file=sys.argv[1]), progress)
 
 
 def test_a_killed_run_ends_with_the_weights_of_an_undisturbed_one(tmp_path: Path) -> None:
-    val = shards(tmp_path, count=1, size=8, name="val")
+    val = write_shards(tmp_path, count=1, size=8, name="val")
     settings: dict[str, Any] = {"val": val, "epochs": 3, "save_every": 3, "accumulate": 1, "chunk": 5}
-    config = tiny_config(tmp_path, **settings)
+    config = make_tiny_config(tmp_path, **settings)
     (tmp_path / "run.toml").write_text(config.to_toml())
     killed = subprocess.run(
         [sys.executable, "-c", KILLED, str(tmp_path / "run.toml"), "7"],
@@ -108,8 +108,8 @@ def test_a_killed_run_ends_with_the_weights_of_an_undisturbed_one(tmp_path: Path
 
 
 def test_a_file_that_kills_its_decoder_does_not_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    strike(monkeypatch, {b"crasher": signal.SIGSEGV})
-    config = tiny_config(tmp_path, epochs=1)
+    signal_decoder_at(monkeypatch, {b"crasher": signal.SIGSEGV})
+    config = make_tiny_config(tmp_path, epochs=1)
     write_members(Path(config.corpus) / "zz.tar", [("bad.png", b"crasher"), ("bad.txt", b"x"), ("c.png", b"p")])
     result = train(config)
     assert result.steps == 4 and result.failures == {"corrupt": 1, "missing_caption": 1}
@@ -138,7 +138,7 @@ def test_a_kill_while_saving_leaves_a_whole_state(tmp_path: Path, moment: str) -
 
 
 def test_accumulated_batches_average_their_gradients(tmp_path: Path) -> None:
-    learner = build_learner(tiny_config(tmp_path, target="paper"))
+    learner = build_learner(make_tiny_config(tmp_path, target="paper"))
     pairs = [make_pairs(learner, seed=seed) for seed in range(2)]
     single = [gradients(learner, p, chunk=0) for p in pairs]
     for parameter in collect_parameters(learner).values():
@@ -148,7 +148,7 @@ def test_accumulated_batches_average_their_gradients(tmp_path: Path) -> None:
     for name, parameter in collect_parameters(learner).items():
         assert parameter.grad is not None
         torch.testing.assert_close(parameter.grad, (single[0][name] + single[1][name]) / 2, rtol=1e-4, atol=1e-6)
-    result = train(tiny_config(tmp_path, accumulate=2))
+    result = train(make_tiny_config(tmp_path, accumulate=2))
     assert result.steps == 4  # 64 captions in steps of 2 x 16, twice
 
 
@@ -158,7 +158,7 @@ def moved(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> se
 
 @pytest.mark.parametrize("what", ["all", "projections", "text", "prototypes"])
 def test_only_what_should_learn_learns(tmp_path: Path, what: str) -> None:
-    config = tiny_config(tmp_path, train=what, epochs=1, weight_decay=0.5)
+    config = make_tiny_config(tmp_path, train=what, epochs=1, weight_decay=0.5)
     before = {k: v.clone() for k, v in build_learner(config).backbone.model.state_dict().items()}
     train(config)
     changed = moved(before, load_file(Path(config.out) / "last" / "open_clip_model.safetensors"))
@@ -174,13 +174,13 @@ def test_only_what_should_learn_learns(tmp_path: Path, what: str) -> None:
 
 
 def test_logit_scale_is_clamped(tmp_path: Path) -> None:
-    config = tiny_config(tmp_path, max_logit_scale=9.0, epochs=1)
+    config = make_tiny_config(tmp_path, max_logit_scale=9.0, epochs=1)
     train(config)
     assert load_checkpoint(Path(config.out) / "last").backbone.logit_scale <= 9.0 + 1e-5  # it starts at 14
 
 
 def test_prototypes_start_from_a_checkpoint(tmp_path: Path) -> None:
-    config = tiny_config(tmp_path, epochs=1)
+    config = make_tiny_config(tmp_path, epochs=1)
     train(config)
     head = str(Path(config.out) / "best")
     learner = build_learner(replace(config, head=head, model=head))
@@ -219,7 +219,7 @@ def complaint(config: TrainConfig) -> str:
 
 
 def test_complaints_leave_nothing_behind(tmp_path: Path) -> None:
-    config = tiny_config(tmp_path)
+    config = make_tiny_config(tmp_path)
     empty = tmp_path / "empty"
     empty.mkdir()
     assert "no tar, no image or video" in complaint(replace(config, corpus=str(empty)))
@@ -244,22 +244,22 @@ def complaint_in_world(config: TrainConfig) -> str:
 
 
 def test_a_loss_that_is_no_number_names_its_step(tmp_path: Path) -> None:
-    message = complaint(tiny_config(tmp_path, lr_encoders=1e30, clip_norm=0.0, warmup=0.0, save_every=100))
+    message = complaint(make_tiny_config(tmp_path, lr_encoders=1e30, clip_norm=0.0, warmup=0.0, save_every=100))
     assert "at step 2" in message and ("the loss is nan" in message or "not finite" in message)
 
 
 def test_a_head_of_another_width_is_refused(tmp_path: Path) -> None:
-    config = tiny_config(tmp_path)
+    config = make_tiny_config(tmp_path)
     backbone = build_learner(config).backbone
     save_checkpoint(tmp_path / "head", PrototypeHead(HeadConfig(dim=16)), backbone, with_backbone=True)
-    wide = model_file(tmp_path, {"embed_dim": 24}, "wide.json")
+    wide = write_model_config(tmp_path, {"embed_dim": 24}, "wide.json")
     with pytest.raises(CheckpointError, match=r"width 16, but .*wide\.json gives 24"):
         train(replace(config, model=wide, head=str(tmp_path / "head")))
     assert not Path(config.out).exists()
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
-    config = tiny_config(tmp_path)
+    config = make_tiny_config(tmp_path)
     Path(config.out).mkdir()
     (Path(config.out) / "thesis.tex").write_text("do not touch")
     assert "is not the folder of a run (it holds thesis.tex)" in complaint(config)
@@ -267,23 +267,23 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_another_run_does_not_go_on_in_the_folder(tmp_path: Path) -> None:
-    config = tiny_config(tmp_path, epochs=1)
+    config = make_tiny_config(tmp_path, epochs=1)
     train(config)
     assert "holds a run with lr_other = 0.01, not 0.5" in complaint(replace(config, lr_other=0.5))
 
 
 def test_batch_normalisation_cannot_be_chunked(tmp_path: Path) -> None:
-    tiny_config(tmp_path)
+    make_tiny_config(tmp_path)
     resnet = {"layers": [1, 1, 1, 1], "width": 8, "image_size": 32, "patch_size": None}
-    model = model_file(tmp_path, {"vision_cfg": resnet}, "resnet.json")
-    assert "chunk must be 0" in complaint(tiny_config(tmp_path, model=model, chunk=4))
+    model = write_model_config(tmp_path, {"vision_cfg": resnet}, "resnet.json")
+    assert "chunk must be 0" in complaint(make_tiny_config(tmp_path, model=model, chunk=4))
 
 
 # ------------------------------------------------------------------------------------------------ pair weights
 
 
 def test_weights_change_what_is_learned(tmp_path: Path) -> None:
-    config = tiny_config(tmp_path, epochs=1)
+    config = make_tiny_config(tmp_path, epochs=1)
     keys = [f"train{shard}-{index:04}" for shard in range(2) for index in range(16)]
     suspects = {"key": keys, "caption_index": [0] * 32, "p_mismatch": [1.0] * 32}
     pq.write_table(pa.table(suspects), tmp_path / "w.parquet")

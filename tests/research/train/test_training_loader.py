@@ -1,4 +1,4 @@
-"""The training loader: what is read, in which order, by whom, and from where it goes on."""
+"""The training loader: contents, order, shares of the processes, and resuming."""
 
 import itertools
 import json
@@ -25,8 +25,8 @@ from model.pixels import DecodeLimits, PixelSpec
 from model.training.training_processes import ProcessGroup
 from tests.support.clips import make_numbered_clip, read_number
 from tests.support.corpora import write_members
-from tests.support.decoders import strike
-from tests.support.training import png, samples, shards
+from tests.support.decoders import signal_decoder_at
+from tests.support.training import make_png, make_sample_files, write_shards
 
 CONFIG = LoaderConfig(batch=5, shuffle=7)
 
@@ -51,7 +51,7 @@ def names(batches: list[Batch]) -> list[tuple[str, int]]:
 
 def test_whatever_is_audited_can_be_trained_on(tmp_path: Path, pool: DecoderPool) -> None:
     """Shards, a folder, a table and COCO captions of the same four pictures give the same pairs."""
-    media = {f"{i}": png("red", "blue", 10 + i) for i in range(4)}
+    media = {f"{i}": make_png("red", "blue", 10 + i) for i in range(4)}
     captions = {key: [f"first of {key}", f"second of {key}"] for key in media}
     texts = {key: "\n".join(lines).encode() for key, lines in captions.items()}
     write_members(tmp_path / "a.tar", [f for k in media for f in ((f"{k}.png", media[k]), (f"{k}.txt", texts[k]))])
@@ -76,7 +76,7 @@ def test_whatever_is_audited_can_be_trained_on(tmp_path: Path, pool: DecoderPool
 
 @pytest.mark.parametrize("missing", [100, 300, 600, 900])  # in a header, in a header, in a caption, in an image
 def test_a_truncated_shard_gives_what_it_holds_and_is_reported(tmp_path: Path, pool: DecoderPool, missing: int) -> None:
-    path = write_members(tmp_path / "cut.tar", samples(6))
+    path = write_members(tmp_path / "cut.tar", make_sample_files(6))
     path.write_bytes(path.read_bytes()[: 4 * 2048 + missing])
     found = count_shards(str(path))
     assert found.samples == 4
@@ -89,7 +89,7 @@ def test_a_truncated_shard_gives_what_it_holds_and_is_reported(tmp_path: Path, p
 
 
 def test_order_depends_on_the_seed_only(tmp_path: Path, pool: DecoderPool) -> None:
-    found = count_shards(shards(tmp_path))
+    found = count_shards(write_shards(tmp_path))
     first, again = (names(take(PairLoader(found, CONFIG, pool), 12)) for _ in range(2))
     other = names(take(PairLoader(found, replace(CONFIG, seed=1), pool), 12))
     assert first == again
@@ -104,7 +104,7 @@ def test_an_epoch_sees_every_caption_once_whatever_their_number(tmp_path: Path, 
     files = [
         file
         for i, count in enumerate(counts)
-        for file in [(f"{i}.png", png("red", "blue")), (f"{i}.txt", "\n".join("abcde"[:count]).encode())]
+        for file in [(f"{i}.png", make_png("red", "blue")), (f"{i}.txt", "\n".join("abcde"[:count]).encode())]
     ]
     write_members(home / "0.tar", files)
     found = count_shards(str(home))
@@ -127,14 +127,14 @@ def test_captions_take_their_turns(count: int, most: int, number: int, cycle: in
 
 
 def test_a_pass_has_each_medium_at_most_once(tmp_path: Path, pool: DecoderPool) -> None:
-    found = count_shards(shards(tmp_path, count=2, size=10, captions=3))
+    found = count_shards(write_shards(tmp_path, count=2, size=10, captions=3))
     keys = [key for key, _ in names(take(PairLoader(found, CONFIG, pool), 12))]
     for start in range(0, 60, 20):
         assert len(set(keys[start : start + 20])) == 20
 
 
 def test_join_makes_one_paragraph(tmp_path: Path, pool: DecoderPool) -> None:
-    write_members(tmp_path / "a.tar", [("a.png", png("red", "blue")), ("a.txt", b"first.\nsecond.")])
+    write_members(tmp_path / "a.tar", [("a.png", make_png("red", "blue")), ("a.txt", b"first.\nsecond.")])
     found = count_shards(str(tmp_path / "a.tar"))
     batch = take(PairLoader(found, replace(CONFIG, batch=1, captions="join"), pool), 1)[0]
     assert batch.captions == ["first. second."]
@@ -144,7 +144,7 @@ def test_join_makes_one_paragraph(tmp_path: Path, pool: DecoderPool) -> None:
 
 
 def test_processes_share_the_corpus(tmp_path: Path, pool: DecoderPool) -> None:
-    found = count_shards(shards(tmp_path, count=3, size=8))
+    found = count_shards(write_shards(tmp_path, count=3, size=8))
     config = replace(CONFIG, batch=6, captions="one")
     seen: Counter[str] = Counter()
     for rank in range(2):
@@ -153,7 +153,7 @@ def test_processes_share_the_corpus(tmp_path: Path, pool: DecoderPool) -> None:
 
 
 def test_a_process_without_a_sample_is_an_error_not_a_loop(tmp_path: Path, pool: DecoderPool) -> None:
-    found = count_shards(shards(tmp_path, count=1, size=1))
+    found = count_shards(write_shards(tmp_path, count=1, size=1))
     with pytest.raises(LoaderError, match="a training process has no samples"):
         take(PairLoader(found, CONFIG, pool, ProcessGroup(1, 2)), 1)
 
@@ -162,8 +162,8 @@ def test_a_process_without_a_sample_is_an_error_not_a_loop(tmp_path: Path, pool:
 
 
 def test_a_loader_goes_on_where_it_was(tmp_path: Path, pool: DecoderPool) -> None:
-    home = Path(shards(tmp_path, count=2, size=9))
-    write_members(home / "bad.tar", [("bad.png", b"junk"), ("bad.txt", b"x"), *samples(3, "more")])
+    home = Path(write_shards(tmp_path, count=2, size=9))
+    write_members(home / "bad.tar", [("bad.png", b"junk"), ("bad.txt", b"x"), *make_sample_files(3, "more")])
     found = count_shards(str(home))
     config = replace(CONFIG, batch=4)
     straight = take(PairLoader(found, config, pool), 18)
@@ -178,7 +178,7 @@ def test_a_loader_goes_on_where_it_was(tmp_path: Path, pool: DecoderPool) -> Non
 
 
 def test_the_number_of_decoders_changes_nothing(tmp_path: Path, pool: DecoderPool) -> None:
-    found = count_shards(shards(tmp_path))
+    found = count_shards(write_shards(tmp_path))
     with DecoderPool(PixelSpec(size=(8, 8)), frames=4, workers=1) as alone:
         first, second = (take(PairLoader(found, CONFIG, some), 12) for some in (alone, pool))
     assert names(first) == names(second)
@@ -189,9 +189,10 @@ def test_the_number_of_decoders_changes_nothing(tmp_path: Path, pool: DecoderPoo
 
 
 def test_failures_are_counted_once_and_named(tmp_path: Path, pool: DecoderPool) -> None:
-    home = Path(shards(tmp_path, count=1, size=6))
+    home = Path(write_shards(tmp_path, count=1, size=6))
     write_members(
-        home / "bad.tar", [("x.png", b"junk"), ("x.txt", b"a\nb"), ("y.jpg", b"2"), ("y.txt", b"c"), *samples(2)]
+        home / "bad.tar",
+        [("x.png", b"junk"), ("x.txt", b"a\nb"), ("y.jpg", b"2"), ("y.txt", b"c"), *make_sample_files(2)],
     )
     loader = PairLoader(count_shards(str(home)), CONFIG, pool)
     take(loader, 12)  # three epochs
@@ -201,14 +202,14 @@ def test_failures_are_counted_once_and_named(tmp_path: Path, pool: DecoderPool) 
 
 def test_a_file_that_kills_or_hangs_its_decoder_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blows = {b"crasher": signal.SIGSEGV, b"hanger": signal.SIGSTOP}
-    strike(monkeypatch, blows)
+    signal_decoder_at(monkeypatch, blows)
     bad = [(f"{data.decode()}.{end}", data) for data in blows for end in ("png", "txt")]
-    path = write_members(tmp_path / "bad.tar", [*samples(3), *bad, *samples(3, "more")])
+    path = write_members(tmp_path / "bad.tar", [*make_sample_files(3), *bad, *make_sample_files(3, "more")])
     with DecoderPool(PixelSpec(size=(8, 8)), workers=1, limits=DecodeLimits(seconds=2.0)) as pool:
         loader = PairLoader(count_shards(str(path)), CONFIG, pool)
         seen = names(take(loader, 6))
     assert {key for key, _ in seen} == {
-        name.removesuffix(".png") for name, _ in [*samples(3), *samples(3, "more")][::2]
+        name.removesuffix(".png") for name, _ in [*make_sample_files(3), *make_sample_files(3, "more")][::2]
     }
     reasons = {failure.key: (failure.reason, failure.message) for failure in loader.failures.values()}
     assert reasons == {
@@ -226,8 +227,8 @@ def test_a_corpus_without_a_good_medium_is_an_error_not_a_loop(tmp_path: Path, p
 
 
 def test_kept_pixels_give_the_same_batches_without_the_shards(tmp_path: Path, pool: DecoderPool) -> None:
-    home = Path(shards(tmp_path))
-    write_members(home / "bad.tar", [("x.png", b"junk"), ("x.txt", b"a\nb"), *samples(2, "more")])
+    home = Path(write_shards(tmp_path))
+    write_members(home / "bad.tar", [("x.png", b"junk"), ("x.txt", b"a\nb"), *make_sample_files(2, "more")])
     found = count_shards(str(home))
     plain = take(PairLoader(found, CONFIG, pool), 40)
     with closing(iter(PairLoader(found, replace(CONFIG, cache_bytes=10**6), pool))) as keeping:
@@ -240,7 +241,7 @@ def test_kept_pixels_give_the_same_batches_without_the_shards(tmp_path: Path, po
 
 
 def test_a_small_budget_keeps_a_part_and_changes_nothing(tmp_path: Path, pool: DecoderPool) -> None:
-    found = count_shards(shards(tmp_path))
+    found = count_shards(write_shards(tmp_path))
     size = 8 * 8 * 3
     loader = PairLoader(found, replace(CONFIG, cache_bytes=10 * size), pool)
     assert names(take(loader, 20)) == names(take(PairLoader(found, CONFIG, pool), 20))
@@ -260,7 +261,7 @@ def mp4(path: Path, frames: int) -> bytes:
 
 def test_videos_and_images_share_a_batch(tmp_path: Path, pool: DecoderPool) -> None:
     files = [
-        ("a.png", png("red", "blue")),
+        ("a.png", make_png("red", "blue")),
         ("a.txt", b"an image"),
         ("b.mp4", mp4(tmp_path / "b.mp4", 30)),
         ("b.txt", b"a long clip"),
@@ -278,7 +279,7 @@ def test_videos_and_images_share_a_batch(tmp_path: Path, pool: DecoderPool) -> N
 
 
 def test_validation_sees_every_medium_once_each_time(tmp_path: Path, pool: DecoderPool) -> None:
-    found = count_shards(shards(tmp_path, count=3, size=5))
+    found = count_shards(write_shards(tmp_path, count=3, size=5))
     for budget in (0, 10**6):
         loader = MediaLoader(found, replace(CONFIG, cache_bytes=budget), pool)
         for _ in range(2):
@@ -290,7 +291,7 @@ def test_validation_sees_every_medium_once_each_time(tmp_path: Path, pool: Decod
 
 
 def test_what_is_known_of_a_video_says_nothing_of_its_spans(tmp_path: Path) -> None:
-    """Its caption of all may be kept in memory, or may have failed: a timed one is still read from the file."""
+    """The whole video may be cached or may have failed: a timed caption is still read from the file."""
     record = json.dumps({"caption": "all", "segments": [{"start": 0, "end": 1, "caption": "part"}]}).encode()
     write_members(tmp_path / "t.tar", [("v.mp4", make_numbered_clip("h264", "mp4", 50)), ("v.json", record)])
     (tmp_path / "bad").mkdir()

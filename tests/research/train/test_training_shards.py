@@ -1,4 +1,4 @@
-"""The corpus of a run: what is counted, what is left out, and who reads what."""
+"""The corpus of a run: counted samples, excluded samples, and the share of each process."""
 
 from collections import Counter
 from pathlib import Path
@@ -11,11 +11,11 @@ from auditor.errors import AuditorError
 from auditor.research.train.training_reader import read_media_bytes
 from auditor.research.train.training_shards import ShardSlice, assign_slices, count_shards
 from tests.support.corpora import write_members
-from tests.support.training import png, shards
+from tests.support.training import make_png, write_shards
 
 
 def test_what_cannot_be_used_is_left_out_and_counted(tmp_path: Path) -> None:
-    image = png("red", "blue")
+    image = make_png("red", "blue")
     path = write_members(
         tmp_path / "a.tar",
         [
@@ -60,7 +60,7 @@ def test_bad_shards_are_one_clear_line(tmp_path: Path, make, message: str) -> No
 
 
 def test_a_list_with_commas_is_told_how_lists_are_written(tmp_path: Path) -> None:
-    home = shards(tmp_path, count=2, size=1)
+    home = write_shards(tmp_path, count=2, size=1)
     with pytest.raises(CorpusError, match=r"a\.tar::b\.tar"):
         count_shards(f"{home}/000.tar,{home}/001.tar")
     assert count_shards(f"{home}/000.tar::{home}/001.tar").samples == 2
@@ -85,7 +85,7 @@ def test_many_shards_are_never_cut() -> None:
 
 def test_a_file_that_is_gone_shifts_no_number_and_is_a_failure_where_it_was_seen(tmp_path: Path) -> None:
     for key in "abc":
-        (tmp_path / f"{key}.png").write_bytes(png("red", "blue"))
+        (tmp_path / f"{key}.png").write_bytes(make_png("red", "blue"))
     (tmp_path / "t.csv").write_text("image,caption\n" + "".join(f"{key}.png,a caption\n" for key in "abc"))
     (shard,) = count_shards(str(tmp_path / "t.csv")).shards
     with shard.open() as opened:
