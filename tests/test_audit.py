@@ -224,6 +224,8 @@ def test_remote_s3(folder: Path, bucket: Bucket) -> None:  # noqa: F811
     assert remote.worst(n=3).num_rows == 3
     remote.mark("0" * 32, "good", reviewer="b")
     assert remote.sql("SELECT mark FROM reviews")["mark"].to_pylist() == ["good"]
+    remote.mark("0" * 32, "bad", reviewer="b")
+    assert remote.sql("SELECT mark FROM reviews")["mark"].to_pylist() == ["bad"]
     with pytest.raises(AuditError, match="is not an audit"):
         Audit(f"{bucket.url}/nothing")
 
@@ -331,7 +333,7 @@ def test_results_go_to_arrow_pandas_and_polars(audit: Audit) -> None:
         (lambda audit: audit.keep(max=3), 'max names its columns, max={"similarity": 0.3}, and is not 3'),
         (lambda audit: audit.keep(no_duplicates="no"), "no_duplicates is True or False, not 'no'"),
         (lambda audit: audit.keep(keep_top="some", by="similarity"), "keep_top: 'some' is neither a share"),
-        (lambda audit: audit.keep().to_arrow("key"), r'columns is a list of names: \["key"\]'),
+        (lambda audit: audit.keep().to_arrow("key"), r'columns must be a list of names: \["key"\]'),
         (lambda audit: audit.cut_offs([3]), "cut-offs in `at` must be between 0 and 1, not 3"),
         (lambda audit: audit.cut_offs(["x"]), "cut-offs in `at` must be between 0 and 1, not 'x'"),
         (lambda audit: audit.errors("all"), "limit is a whole number"),

@@ -65,16 +65,22 @@ class AuditDatabase:
         self.limits = limits
         self.memory: MemoryColumns | None = None
         self.reviews_version = reviews.read_reviews_version(self.files.folder)
+        self._review_loads = 0
         self._lock, self._reviewing = threading.Lock(), threading.Lock()
         self._cache: dict[str, CachedAnswer[Any]] = {}
         self.sandbox = self.open_sandbox()
         self.sql_pool = SqlPool(SandboxSettings(self.files.readable, limits, self._filesystems))
         evaluate = partial(self.run_user_sql, checked=True)
-        self._matching = MatchingRows(self.sandbox, evaluate, lambda: self.reviews_version)
+        self._matching = MatchingRows(self.sandbox, evaluate, lambda: self.loaded_reviews)
         self.columns: list[str] = self.sandbox.run("SELECT * FROM samples LIMIT 0").column_names
 
     def __repr__(self) -> str:
         return f"AuditDatabase({self.path!r}, state={self.state!r})"
+
+    @property
+    def loaded_reviews(self) -> str:
+        """The version of the reviews in the sandbox; it also changes with the marks made here on a remote audit."""
+        return f"{self.reviews_version} {self._review_loads}"
 
     @property
     def _filesystems(self) -> list[Any]:
@@ -169,7 +175,7 @@ class AuditDatabase:
         self, sql: str, parameters: Parameters = None, limit: int | None = None, *, checked: bool = False
     ) -> pa.Table:
         """Run a user's SELECT over the tables `samples` and `reviews`, in a process of its own."""
-        definitions = Definitions(self.reviews_version, lambda: [*self._view_statements(), *self._review_statements()])
+        definitions = Definitions(self.loaded_reviews, lambda: [*self._view_statements(), *self._review_statements()])
         return self.sql_pool.run(definitions, sql, parameters, limit, checked=checked)
 
     def cached(self, key: str, compute: Callable[[], T]) -> T:
@@ -234,7 +240,7 @@ class AuditDatabase:
         """The version of the reviews if the rows that meet a condition may change with them, otherwise empty."""
         if not condition or not reads_reviews(close_condition(self.sandbox, condition)[1]):
             return ""
-        return self.reviews_version
+        return self.loaded_reviews
 
     def column(self, column_name: str, argument: str = "") -> str:
         """Return the quoted name of a column; if there is none, the error names `argument` and a similar column."""
@@ -297,6 +303,7 @@ class AuditDatabase:
     def _read_reviews(self) -> None:
         with self._reviewing:
             self.reviews_version = reviews.read_reviews_version(self.files.folder)
+            self._review_loads += 1
             for statement in self._review_statements():
                 self.sandbox.define(statement)
 

@@ -194,9 +194,10 @@ def iterate_candidates(folder: Folder, whole: bool) -> Iterator[Embeddings]:
 def add_frame_columns(table: pa.Table) -> pa.Table:
     """Add empty frame columns to the reference sample, whose videos have one vector each."""
     vector = table.schema.field("text").type
-    for name, kind in (("frame_embeddings", pa.list_(vector)), ("frame_times", pa.list_(pa.float32()))):
-        if name not in table.column_names:
-            table = table.append_column(name, pa.nulls(table.num_rows, kind))
+    for prefix in ("frame", "context"):
+        for name, kind in ((f"{prefix}_embeddings", vector), (f"{prefix}_times", pa.float32())):
+            if name not in table.column_names:
+                table = table.append_column(name, pa.nulls(table.num_rows, pa.list_(kind)))
     return table
 
 

@@ -172,6 +172,9 @@ def make_kind_statistics(pairs: int, noise: Noise) -> dict[str, object]:
     ) * 0.01
     return {
         "pairs": pairs,
+        "reference_pairs": pairs,
+        "bootstrap": [],
+        "frame_threshold": None,
         "pi0": noise.share,
         "pi0_low": noise.share - 0.006,
         "pi0_high": noise.share + 0.007,
@@ -188,9 +191,9 @@ def make_manifest(rows: int, shards: int, status: dict[str, int], root: str, noi
         "state": "complete",
         "created": "2026-11-16T00:00:00+00:00",
         "finished": "2026-11-16T01:00:00+00:00",
-        "corpus": {"spec": root, "root": root, "shards": shards},
+        "corpus": {"spec": root, "root": root, "shards": shards, "carry": []},
         "model": {**model, "pixels": pixels, "head": "fitted", "head_fingerprint": "1" * 32},
-        "settings": {"near_duplicates": 0.97, "seed": 0},
+        "settings": {"score": {"near_duplicate": 0.97, "seed": 0}},
         "versions": {"auditor": "0.1.0", "torch": "2.15.0", "open_clip_torch": "3.3.0"},
         "counts": {"keys": rows, "rows": rows, "status": status},
         "failed_shards": [],
