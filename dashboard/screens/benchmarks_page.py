@@ -61,7 +61,7 @@ direction = st.segmented_control(
 )
 first_column, second_column = st.columns(2, gap="large")
 with first_column:
-    st.subheader("Recall after removing the most uncertain")
+    st.subheader("Recall without the most uncertain")
     removal = removal_series(result, direction)
     show_chart(
         draw_lines(removal, "share removed", "R@1 of the rest", size=HALF, format_x=format_tick_percent), "removal"

@@ -95,7 +95,7 @@ if not audit.ask("has map", has_map):
 with st.container(horizontal=True, vertical_alignment="bottom"):
     over = st.segmented_control("Map of", list(PLACES), default="media", key="over", bind="query-params", required=True)
     color_column = st.selectbox("Color by", list_color_columns(), key="colour", bind="query-params", width=280)
-    where = st.text_input("Rows that meet", key="map_where", bind="query-params", placeholder="kind = 'video'")
+    where = st.text_input("SQL condition", key="map_where", bind="query-params", placeholder="kind = 'video'")
 over = over or "media"
 try:
     version = database.freshness(where or None)

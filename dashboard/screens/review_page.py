@@ -86,7 +86,7 @@ def show_reviewer_agreement() -> None:
 
 with st.sidebar:
     name = st.selectbox("Queue", list_queues(database), key="queue", bind="query-params")
-    where = st.text_input("Rows that meet", key="queue_where", bind="query-params", placeholder="kind = 'video'")
+    where = st.text_input("SQL condition", key="queue_where", bind="query-params", placeholder="kind = 'video'")
     st.caption(f"A queue has at most {MOST} rows. Draw a certification sample with `auditor certify`.")
 st.title("Review")
 try:

@@ -128,7 +128,7 @@ def test_a_key_decides_and_the_next_picture_is_there_at_once(page, url: str, aud
 def test_keys_typed_into_a_field_decide_nothing(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
     visit_page(page, f"{url}/review?reviewer=lee")
     page.wait_for_selector(".review-cards .stage img, .review-cards .stage video")
-    page.get_by_label("Rows that meet").press_sequentially("bug")
+    page.get_by_label("SQL condition").press_sequentially("bug")
     page.wait_for_timeout(500)
     assert reviews(audit, "lee") == []
 
