@@ -175,7 +175,7 @@ def write_audit(folder: Path, visual: Tensor, text: Tensor) -> None:
     """Write a manifest and two embeddings files: each medium has two captions, and some rows have no vectors."""
     audit = Folder(folder)
     model = {"spec": "tiny", "fingerprint": "abc", "dim": visual.shape[1], "logit_scale": 20.0, "frames": 1}
-    Manifest({"spec": "", "shards": 2, "root": None}, model, settings={}).save(audit)
+    Manifest({"spec": "", "shards": 2, "root": None, "carry": []}, model, settings={"score": {}}).save(audit)
     for shard, rows in (("a", slice(0, 150)), ("b", slice(150, None))):
         media, captions = visual[rows].numpy(), text[rows].numpy().repeat(2, axis=0)
         count = len(captions) + 1  # and one row that could not be decoded
@@ -235,8 +235,8 @@ def test_the_command_says_what_is_wrong_in_one_line(tmp_path: Path, capsys: pyte
     ]:
         (tmp_path / "empty").mkdir(exist_ok=True)
         model = {"spec": "x", "fingerprint": "y", "dim": 8, "logit_scale": 20.0, "frames": 1}
-        corpus = {"spec": "", "shards": 0, "root": None}
-        Manifest(corpus, model, settings={}, state="complete").save(Folder(tmp_path / "empty"))
+        corpus = {"spec": "", "shards": 0, "root": None, "carry": []}
+        Manifest(corpus, model, settings={"score": {}}, state="complete").save(Folder(tmp_path / "empty"))
         assert run_command_line(["fit", *arguments, "--out", str(tmp_path / "head")]) == 1
         error = capsys.readouterr().err
         assert message in error and error.count("\n") == 1
