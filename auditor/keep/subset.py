@@ -102,7 +102,8 @@ class Subset(KeptRows):
         if not shards:
             raise AuditorError("no sample meets the rules: there is nothing to read")
         database = self.database
-        reader = ShardReader(database.path, database.moved_to, database.thresholds, database.limits, self.condition)
+        opening = database.path, database.moved_to, database.thresholds, database.limits
+        reader = ShardReader(*opening, self.condition, self.rules.where)
         # the nested list makes the shard names the first stage
         return wds.DataPipeline([shards], wds.split_by_node, wds.split_by_worker, reader)
 
@@ -127,8 +128,10 @@ class ShardReader:
     thresholds: Mapping[str, Threshold]
     limits: Limits
     condition: str  # the rules as SQL when the pipeline was made, including the cut of keep_top
+    where: str | None  # the user's own condition, which `condition` may refer to as a table of matching rows
 
     def __call__(self, shards: Iterator[str]) -> Iterator[dict[str, Any]]:
         with AuditDatabase(self.path, self.corpus, thresholds=self.thresholds, limits=self.limits) as database:
+            database.where(self.where)  # builds that table
             for shard in shards:
                 yield from read_kept_samples(fetch_kept_shard(database, self.condition, shard))

@@ -27,13 +27,13 @@ def test_orders(audit: Audit, in_memory: bool) -> None:
     if in_memory:
         audit.load_into_memory()
     worst = audit.worst(n=20)["p_mismatch"].to_pylist()
-    assert fetch_queue_values(audit, "most suspicious", "p_mismatch", most=20) == worst
-    near = [abs(p - 0.5) for p in fetch_queue_values(audit, "nearest the decision", "p_mismatch", most=20)]
+    assert fetch_queue_values(audit, "most suspicious", "p_mismatch", limit=20) == worst
+    near = [abs(p - 0.5) for p in fetch_queue_values(audit, "nearest the decision", "p_mismatch", limit=20)]
     assert near == sorted(near) and near[-1] < 0.5
     drawn = fetch_queue(audit.database, "random", limit=100)
     assert drawn == fetch_queue(audit.database, "random", limit=100)
     assert drawn != sorted(drawn, key=lambda place: place.uid)
-    assert set(fetch_queue_values(audit, "random", "kind", where="kind = 'video'", most=30)) == {"video"}
+    assert set(fetch_queue_values(audit, "random", "kind", where="kind = 'video'", limit=30)) == {"video"}
 
 
 def test_disagreement_is_largest_first(tmp_path: Path) -> None:
