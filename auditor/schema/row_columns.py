@@ -155,13 +155,7 @@ MEDIUM = (
     Column(
         "slideshow_share", "float32", "Slide show", "video: share of the time that shows still pictures", unit="share"
     ),
-    Column(
-        "aspect",
-        "float32",
-        "Aspect",
-        "width divided by height of the decoded medium",
-        in_memory=True,
-    ),
+    Column("aspect", "float32", "Aspect", "width divided by height of the decoded medium", in_memory=True),
     Column(
         "sharpness",
         "float32",

@@ -210,11 +210,7 @@ MISMATCH = (
         definition="cosine of the word alone with the medium, standardized over media",
     ),
     _score(
-        "weakest_word",
-        "string",
-        "Weakest word",
-        "the word of the caption that fits the medium least",
-        use="detail",
+        "weakest_word", "string", "Weakest word", "the word of the caption that fits the medium least", use="detail"
     ),
     _score(
         "p_mismatch",

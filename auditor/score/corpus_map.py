@@ -32,12 +32,7 @@ class CorpusMap:
         _, first, medium = np.unique(pairs.group, return_index=True, return_inverse=True)
         media = self.media.place(pairs.visual[first])[medium]
         captions = self.captions.place(pairs.text)
-        return {
-            "map_x": media[:, 0],
-            "map_y": media[:, 1],
-            "map_text_x": captions[:, 0],
-            "map_text_y": captions[:, 1],
-        }
+        return {"map_x": media[:, 0], "map_y": media[:, 1], "map_text_x": captions[:, 0], "map_text_y": captions[:, 1]}
 
     @property
     def fingerprint(self) -> str:

@@ -10,14 +10,7 @@ import torch.nn.functional as F
 from auditor.audit_folder.audit_files import find_swept_shards
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.manifest import Manifest
-from auditor.score.pair_sample import (
-    KINDS,
-    EncodedPairs,
-    NothingEncodedError,
-    SampleRequest,
-    count_encoded,
-    draw_pairs,
-)
+from auditor.score.pair_sample import KINDS, EncodedPairs, NothingEncodedError, SampleRequest, count_encoded, draw_pairs
 from auditor.vectors import Floats
 from model.checkpoint import save_checkpoint
 from model.fit_prototypes import Measure, Target, choose_target_measure, fit_prototypes, measure_uncertainty_fit

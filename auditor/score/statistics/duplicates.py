@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from auditor.score.statistics.rivals import iterate_blocks
+from auditor.score.statistics.topics import cluster_vectors
 from auditor.vectors import Bools, Floats, Ints
 
 # Distance of a copy, as a share of the mean distance of two media. On Flickr8k, where that mean is 1, the most similar
@@ -45,21 +46,9 @@ def choose_cell_count(media: int) -> int:
 
 
 def fit_cells(sample: Floats, count: int, seed: int = 0) -> Floats:
-    """Unit centroids (C, D) of a spherical k-means on a sample."""
-    import faiss
-
+    """Centroids (C, D) of the cells."""
     count = min(count, len(sample))
-    clusters = faiss.Kmeans(
-        sample.shape[1],
-        count,
-        niter=ROUNDS,
-        seed=seed,
-        spherical=True,
-        min_points_per_centroid=1,
-        max_points_per_centroid=SAMPLE_PER_CELL,
-    )
-    clusters.train(np.ascontiguousarray(sample, np.float32))
-    return np.asarray(clusters.centroids, np.float32)
+    return cluster_vectors(sample, count, rounds=ROUNDS, points_per_cluster=SAMPLE_PER_CELL, seed=seed)
 
 
 def assign_cells(visual: Floats, cells: Floats, threshold: float) -> tuple[Ints, Ints, Bools]:

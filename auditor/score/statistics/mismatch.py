@@ -75,11 +75,7 @@ class MismatchModel:
             "pi0_high": self.pi0_high,
             "curve": {"score": self.score.tolist(), "p": self.curve.tolist()},
             "bootstrap": np.round(self.bootstrap, 5).tolist(),
-            "histogram": {
-                "edges": self.edges.tolist(),
-                "observed": self.observed.tolist(),
-                "null": self.null.tolist(),
-            },
+            "histogram": {"edges": self.edges.tolist(), "observed": self.observed.tolist(), "null": self.null.tolist()},
             "frame_threshold": self.frame_threshold,
             "evidence": self.statistic.to_dict() if self.statistic else {},
             "middle": self.statistic.null_cosines.neutral if self.statistic else None,

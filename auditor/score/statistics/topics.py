@@ -10,22 +10,27 @@ from auditor.vectors import Floats
 ROUNDS = 20
 
 
-def fit_topics(visual: Floats, count: int, seed: int) -> Floats:
-    """Centroids (T, D) of a spherical k-means; fewer topics if there are few media."""
+def cluster_vectors(vectors: Floats, count: int, *, rounds: int, points_per_cluster: int, seed: int) -> Floats:
+    """Unit centroids (C, D) of a spherical k-means."""
     import faiss
 
-    count = max(1, min(count, len(visual) // 10))
     clusters = faiss.Kmeans(
-        visual.shape[1],
+        vectors.shape[1],
         count,
-        niter=ROUNDS,
+        niter=rounds,
         seed=seed,
         spherical=True,
         min_points_per_centroid=1,
-        max_points_per_centroid=len(visual),  # all of them: the sample is small
+        max_points_per_centroid=points_per_cluster,
     )
-    clusters.train(np.ascontiguousarray(visual, np.float32))
+    clusters.train(np.ascontiguousarray(vectors, np.float32))
     return np.asarray(clusters.centroids, np.float32)
+
+
+def fit_topics(visual: Floats, count: int, seed: int) -> Floats:
+    """Centroids (T, D) of the topics, from all media of the sample; fewer topics if there are few media."""
+    count = max(1, min(count, len(visual) // 10))
+    return cluster_vectors(visual, count, rounds=ROUNDS, points_per_cluster=len(visual), seed=seed)
 
 
 def assign_topics(visual: Floats, centroids: Floats) -> npt.NDArray[np.int16]:
