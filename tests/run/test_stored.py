@@ -15,7 +15,7 @@ from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.manifest import Manifest
 from auditor.cli import run_command_line
 from auditor.corpus.open_corpus import CorpusError, CorpusOptions
-from auditor.corpus.stored import vector_shard, vector_shards
+from auditor.corpus.stored import stored_corpora, vector_shard
 from auditor.errors import AuditError, AuditorError
 from auditor.run.audit_config import AuditConfig
 from auditor.run.outcome import report_outcome
@@ -292,8 +292,8 @@ def test_a_uid_twice_in_a_file_is_a_duplicate_key(tmp_path: Path) -> None:
 def test_large_files_are_cut_and_give_the_same_rows(
     datacomp: Path, audited: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vector_shards, "LARGE", 10)
-    monkeypatch.setattr(vector_shards, "ROWS", 70)
+    monkeypatch.setattr(stored_corpora, "LARGE_FILE_BYTES", 10)
+    monkeypatch.setattr(stored_corpora, "SHARD_ROWS", 70)
     monkeypatch.setattr(vector_shard, "STRETCH_ROWS", 32)
     manifest = audit(f"datacomp:{datacomp}", tmp_path / "out")
     assert manifest.corpus["shards"] == 10 and manifest.counts["rows"] == 600
@@ -307,9 +307,9 @@ def test_cut_parquet_with_vectors_in_it(tmp_path: Path, monkeypatch: pytest.Monk
     table = make_vector_table(visual, text, [f"c {i}" for i in range(250)], fixed=False)
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=33)
     for module, name, value in (
-        (vector_shards, "LARGE", 10),
-        (vector_shards, "ROWS", 70),
-        (vector_shard, "STRETCH", 32),
+        (stored_corpora, "LARGE_FILE_BYTES", 10),
+        (stored_corpora, "SHARD_ROWS", 70),
+        (vector_shard, "STRETCH_ROWS", 32),
     ):
         monkeypatch.setattr(module, name, value)
     columns = {"visual_column": "image_embedding", "text_column": "text_embedding"}
