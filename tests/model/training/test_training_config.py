@@ -87,7 +87,7 @@ def test_warmup_is_a_share_below_one_and_steps_above() -> None:
 @pytest.mark.parametrize("schedule", ["cosine", "clip4clip", "constant"])
 @pytest.mark.parametrize("warmup", [0.0, 0.3, 5])
 def test_multipliers_rise_to_at_most_one_and_never_rise_again(schedule: str, warmup: float) -> None:
-    found = [scale_learning_rate(step, 40, warmup, schedule) for step in range(40)]  # type: ignore[arg-type]
+    found = [scale_learning_rate(step, 40, warmup, schedule) for step in range(40)]
     assert min(found) >= 0.0 and max(found) <= 1.0
     peak = int(np.argmax(found))
     assert found[: peak + 1] == sorted(found[: peak + 1])

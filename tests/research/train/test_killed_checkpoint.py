@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 
 from auditor.research.train.training_run import build_learner, build_optimizer
+from model.training.training_config import TrainConfig
 from model.training.training_state import (
     BEST,
     LAST,
@@ -16,7 +17,7 @@ from model.training.training_state import (
     save_weights,
 )
 from tests.support.kill_points import kill_everywhere
-from tests.support.training import TrainConfig, write_model_config
+from tests.support.training import write_model_config
 
 STEPS = 2
 
