@@ -86,5 +86,5 @@ def test_a_shard_that_goes_while_it_is_read_fails(backbone: Backbone, tmp_path: 
 
 @pytest.mark.parametrize(("option", "value"), [("frames", 0), ("context", -1.0), ("context", float("nan"))])
 def test_settings_that_make_no_sense_are_refused(option: str, value: float) -> None:
-    with pytest.raises(AuditorError, match=f"--{option} is a number of .* not {value:g}"):
+    with pytest.raises(AuditorError, match=f"--{option} must be .* not {value:g}"):
         SweepConfig(**{option: value})  # type: ignore[arg-type]
