@@ -33,7 +33,8 @@ def sweep(
     (report,) = VectorSweeper(model, folder).sweep(opened.shards)
     (shard,) = open_corpus(f"datacomp:{corpus}").shards
     assert isinstance(shard, VectorShard)
-    assert (find_finished_report(folder, shard, VectorSweeper(model, folder).settings) is None) == (report.failure is not None)
+    settings = VectorSweeper(model, folder).settings
+    assert (find_finished_report(folder, shard, settings) is None) == (report.failure is not None)
     return report
 
 
