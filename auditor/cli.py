@@ -1,7 +1,7 @@
-"""The `auditor` command: finds the subcommand, runs it, and turns errors meant for people into one line.
+"""The `auditor` command: finds the subcommand, runs it, and prints errors meant for users as one line.
 
-Each subcommand is a module of `auditor.commands` with a click command named `command`; only the one that is
-called is imported, so that reading an audit never waits for torch.
+Each subcommand is a module of `auditor.commands` with a click command named `command`. Only the subcommand that runs
+is imported, so commands that read an audit never wait for torch.
 """
 
 import importlib
@@ -12,43 +12,56 @@ from collections.abc import Sequence
 import click
 
 from auditor import __version__
-from auditor.errors import AuditorError, Interrupted
-from auditor.say import say
+from auditor.errors import AuditorError, ResumableInterrupt
+from auditor.terminal import print_line
 
-# name -> what it is for, in the order the help shows them
-COMMANDS = {
-    "audit": "Sweep a corpus and score every pair.",
-    "score": "Score an audit again from its stored embeddings.",
-    "verify": "Re-read a random sample of the corpus and compare.",
-    "summary": "What an audit found.",
-    "worst": "The most suspicious rows by any column.",
-    "query": "Ask an audit in SQL.",
-    "search": "The nearest rows to a text, a picture or a row.",
-    "explain": "The evidence behind one row.",
-    "thresholds": "What each cut-off removes, and what it costs.",
-    "certify": "What a hundred judgements prove.",
-    "faults": "Faults that come in patterns: shifts, mixed-up blocks, bad shards, boilerplate.",
-    "repair": "Put captions back to the media they belong to.",
-    "overlap": "What of a corpus is also in another, such as a test set.",
-    "join": "Add the columns of a file to an audit.",
-    "filter": "Write the part of the corpus that is worth keeping.",
-    "export": "Rows for FiftyOne and spreadsheets.",
-    "weigh": "Weights instead of a cut, or uids as often as they are worth.",
-    "compare": "Two audits side by side.",
-    "report": "One HTML file to mail.",
-    "dashboard": "Browse an audit.",
-    "train": "Train PAU on a corpus.",
-    "fit": "Fit prototypes on the stored embeddings of an audit.",
-    "pack": "Turn a benchmark's files into shards.",
-    "evaluate": "Retrieval on a benchmark.",
-    "reproduce": "Run an analysis of the paper from data to table.",
-    "demo": "Generate a corpus with known defects, train on it and audit it.",
-    "doctor": "Check the installation.",
+# Group -> command -> purpose, in the order of the help.
+COMMAND_GROUPS = {
+    "Everyday commands": {
+        "audit": "Sweep a corpus and score every pair.",
+        "dashboard": "Browse an audit.",
+        "thresholds": "Show what each cut-off removes and what it costs.",
+        "filter": "Write the part of the corpus that is worth keeping.",
+        "query": "Query an audit in SQL.",
+        "report": "Write one HTML file to mail.",
+    },
+    "Look closer": {
+        "summary": "Show what an audit found.",
+        "worst": "List the most suspicious rows by any column.",
+        "search": "Find the rows nearest to a text, a picture or a row.",
+        "explain": "Show the evidence behind one row.",
+        "compare": "Compare two audits.",
+        "overlap": "Find media and captions that are also in another corpus, such as a test set.",
+        "certify": "Compute guaranteed intervals from a hundred judgments.",
+    },
+    "Repair and export": {
+        "faults": "Find faults that come in patterns: shifts, mixed-up blocks, bad shards, boilerplate.",
+        "repair": "Return captions to the media they belong to.",
+        "join": "Add the columns of a file to an audit.",
+        "weigh": "Write weights, or repeat uids by weight, instead of cutting.",
+        "export": "Export rows to FiftyOne or a spreadsheet.",
+    },
+    "Score again and check": {
+        "score": "Score an audit again from its stored embeddings.",
+        "fit": "Fit prototypes on the stored embeddings of an audit.",
+        "verify": "Read a random sample of the corpus again and compare.",
+    },
+    "Train and evaluate": {
+        "train": "Train PAU on a corpus.",
+        "pack": "Convert the files of a benchmark to shards.",
+        "evaluate": "Measure retrieval on a benchmark.",
+        "reproduce": "Run an analysis of the paper from data to table.",
+    },
+    "Start": {
+        "demo": "Generate a corpus with known defects, train on it and audit it.",
+        "doctor": "Check the installation.",
+    },
 }
+COMMANDS = {name: purpose for group in COMMAND_GROUPS.values() for name, purpose in group.items()}
 
 
 class LazyCommands(click.Group):
-    """Imports a subcommand only when it is run or its own help is asked for."""
+    """Imports a subcommand only if it runs or its help is printed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -61,28 +74,30 @@ class LazyCommands(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        width = max(map(len, COMMANDS))
+        for title, commands in COMMAND_GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), purpose) for name, purpose in commands.items()])
 
 
 @click.group(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="auditor")
 def cli() -> None:
-    """Audit image-text and video-text corpora: broken files, ambiguous samples, mismatched pairs.
+    """Find broken files, mismatched captions and vague captions in image-text and video-text datasets.
 
     Start with `auditor demo --out demo`.
     """
 
 
-def meant_for_people() -> tuple[type[BaseException], ...]:
-    """Errors whose message says it all; those of `model` only where `model` has been imported."""
-    loaded = sys.modules.get("model.model_errors")
-    return (AuditorError, loaded.ModelError) if loaded else (AuditorError,)
+def user_error_types() -> tuple[type[BaseException], ...]:
+    """Errors whose message is complete; those of `model` only if `model` has been imported."""
+    module = sys.modules.get("model.model_errors")
+    return (AuditorError, module.ModelError) if module else (AuditorError,)
 
 
-def of_files() -> tuple[type[BaseException], ...]:
-    """Errors of the operating system, of Parquet, of weights and of object stores: files that cannot be had."""
-    named = (
+def file_error_types() -> tuple[type[BaseException], ...]:
+    """Errors of the operating system, Parquet, weights and object stores: files that cannot be read or written."""
+    error_names = (
         ("pyarrow", "ArrowException"),
         ("duckdb", "Error"),
         ("safetensors", "SafetensorError"),
@@ -92,23 +107,23 @@ def of_files() -> tuple[type[BaseException], ...]:
         ("google.auth.exceptions", "GoogleAuthError"),
         ("gcsfs.retry", "HttpError"),
     )
-    return (OSError, *(getattr(sys.modules[module], name) for module, name in named if module in sys.modules))
+    return (OSError, *(getattr(sys.modules[module], name) for module, name in error_names if module in sys.modules))
 
 
-def file_trouble(error: BaseException) -> str:
-    """The file and what was wrong with it."""
+def describe_file_error(error: BaseException) -> str:
+    """The file and what is wrong with it."""
     if isinstance(error, OSError) and error.filename is not None:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
     return str(error) or type(error).__name__
 
 
-def tell(message: str) -> None:
-    """In one line, without the control characters that a key or a path may hold."""
-    say(f"auditor: {message}", err=True)
+def print_error(message: str) -> None:
+    """Print one line on stderr, with the control characters of keys and paths escaped."""
+    print_line(f"auditor: {message}", err=True)
 
 
-def run(arguments: Sequence[str] | None = None, command: click.Command = cli) -> int:
-    """Run the command line (or a job, which is a command too) and return its exit code."""
+def run_command_line(arguments: Sequence[str] | None = None, command: click.Command = cli) -> int:
+    """Run the command line, or a job, and return its exit code."""
     try:
         code = command.main(args=arguments, prog_name="auditor", standalone_mode=False)
         return code if isinstance(code, int) else 0
@@ -116,28 +131,28 @@ def run(arguments: Sequence[str] | None = None, command: click.Command = cli) ->
         error.show()
         return error.exit_code
     except click.Abort as error:
-        how = f"; {error.__cause__}" if isinstance(error.__cause__, Interrupted) else ""
-        tell(f"stopped{how}")
+        hint = f"; {error.__cause__}" if isinstance(error.__cause__, ResumableInterrupt) else ""
+        print_error(f"stopped{hint}")
         return 130
-    except BrokenPipeError:  # the reader (head, less) went away
+    except BrokenPipeError:  # the reader (head, less) has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as error:
-        if isinstance(error, meant_for_people()):
-            tell(str(error))
+        if isinstance(error, user_error_types()):
+            print_error(str(error))
             return 1
-        if isinstance(error, of_files()):
-            tell(file_trouble(error))
+        if isinstance(error, file_error_types()):
+            print_error(describe_file_error(error))
             return 1
-        missing = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None
-        if missing and missing.split(".")[0] not in {"auditor", "model", "dashboard", "jobs"}:
-            say(f"auditor: {missing} is not installed; pip install 'pau-auditor[all]'", err=True)
+        package = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None
+        if package and package.split(".")[0] not in {"auditor", "model", "dashboard", "jobs"}:
+            print_error(f"{package} is not installed; pip install 'pau-auditor[all]'")
             return 1
         raise
 
 
 def main() -> None:
-    sys.exit(run())
+    sys.exit(run_command_line())
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""What people and machines see: tables, JSON and CSV from the same rows, and progress on long work.
+"""Print rows as tables, JSON or CSV, and show the progress of long work.
 
-Captions and keys are untrusted: they are printed as plain text (auditor/say.py), never as rich markup.
+Captions and keys are untrusted: they are printed as plain text (auditor/terminal.py), never as rich markup.
 """
 
 import csv
@@ -16,14 +16,14 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
-from auditor.say import escaped, inert, plain, say, say_json
+from auditor.terminal import escape_controls, format_value, neutralize_formula, print_json, print_line
 
 Row = Mapping[str, Any]
-WIDTH = 160  # of a table in a file or a pipe, where nobody has said how wide a line may be
+PIPE_WIDTH = 160  # characters of a table in a file or a pipe, which have no width
 
 
-def table(rows: Sequence[Row], title: str | None = None, columns: Sequence[str] | None = None) -> None:
-    """Print rows as a rich table; numbers stand to the right."""
+def print_table(rows: Sequence[Row], title: str | None = None, columns: Sequence[str] | None = None) -> None:
+    """Print rows as a rich table with numbers aligned to the right."""
     names = list(columns or (rows[0] if rows else []))
     numeric = {
         name
@@ -31,16 +31,16 @@ def table(rows: Sequence[Row], title: str | None = None, columns: Sequence[str] 
         if any(isinstance(row.get(name), int | float) for row in rows)
         and not any(isinstance(row.get(name), str) for row in rows)
     }
-    shown = Table(title=Text(plain(title)) if title else None, title_justify="left", header_style="bold")
+    output = Table(title=Text(format_value(title)) if title else None, title_justify="left", header_style="bold")
     for name in names:
-        shown.add_column(Text(plain(name)), justify="right" if name in numeric else "left", overflow="fold")
+        output.add_column(Text(format_value(name)), justify="right" if name in numeric else "left", overflow="fold")
     for row in rows:
-        shown.add_row(*(Text(plain(row.get(name))) for name in names))
-    on_paper = not sys.stdout.isatty() and "COLUMNS" not in os.environ
-    Console(width=WIDTH if on_paper else None).print(shown)
+        output.add_row(*(Text(format_value(row.get(name))) for name in names))
+    is_piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    Console(width=PIPE_WIDTH if is_piped else None).print(output)
 
 
-def emit(
+def print_rows(
     rows: Sequence[Row],
     *,
     title: str | None = None,
@@ -48,35 +48,35 @@ def emit(
     csv: bool = False,
     columns: Sequence[str] = (),
 ) -> None:
-    """Write rows in the form that was asked for; a rich table where none was. `columns` are those of no rows."""
+    """Print rows as JSON, CSV or a rich table. `columns` name the columns if there are no rows."""
     if json:
-        say_json(list(rows))
+        print_json(list(rows))
     elif csv:
         write_csv(rows, columns)
     else:
-        table(rows, title)
+        print_table(rows, title)
 
 
 def write_csv(rows: Sequence[Row], columns: Sequence[str] = ()) -> None:
-    """A header, of `columns` where there are no rows, and a line for each row."""
+    """Print a header and one line per row. `columns` name the columns if there are no rows."""
     names = list(rows[0]) if rows else list(columns)
-    shown = [[inert(row.get(name)) for name in names] for row in rows]
+    cells = [[neutralize_formula(row.get(name)) for name in names] for row in rows]
     if sys.stdout.isatty():
-        shown = [[escaped(cell) if isinstance(cell, str) else cell for cell in row] for row in shown]
+        cells = [[escape_controls(cell) if isinstance(cell, str) else cell for cell in row] for row in cells]
     writer = csv.writer(sys.stdout, lineterminator="\n")
     if names:
-        writer.writerow([escaped(inert(name)) for name in names])
-    writer.writerows(shown)
+        writer.writerow([escape_controls(neutralize_formula(name)) for name in names])
+    writer.writerows(cells)
 
 
 class Progress:
-    """A bar with rate and time left on a terminal, a plain line now and then elsewhere, nothing when quiet."""
+    """A progress bar with rate and time left on a terminal, an occasional plain line elsewhere, nothing if quiet."""
 
     def __init__(self, label: str, total: int | None, unit: str = "pairs", *, quiet: bool = False, every: float = 10.0):
         self.label, self.total, self.unit, self.every = label, total, unit, every
-        self.done = 0
+        self.completed = 0
         self.notes: dict[str, Any] = {}
-        self.started = self.spoke = time.monotonic()
+        self.started = self.printed_at = time.monotonic()
         self.quiet = quiet
         self.bar: Bar | None = None
         if not quiet and sys.stderr.isatty():
@@ -99,30 +99,32 @@ class Progress:
     def __exit__(self, error: object = None, *_: object) -> None:
         if self.bar:
             self.bar.stop()
-        elif not self.quiet and (self.done or error is None):
-            self._say()
+        elif not self.quiet and (self.completed or error is None):
+            self._print_status()
 
     def rate(self) -> float:
-        return self.done / max(time.monotonic() - self.started, 1e-9)
+        return self.completed / max(time.monotonic() - self.started, 1e-9)
 
     def advance(self, count: int = 1, **notes: Any) -> None:
-        self.done += count
+        self.completed += count
         self.notes.update(notes)
         if self.bar:
-            self.bar.update(self.task, completed=self.done, rate=self._rate(), notes=self._notes())
-        elif not self.quiet and time.monotonic() - self.spoke > self.every:
-            self._say()
+            self.bar.update(self.task, completed=self.completed, rate=self._rate(), notes=self._notes())
+        elif not self.quiet and time.monotonic() - self.printed_at > self.every:
+            self._print_status()
 
     def _rate(self) -> str:
         return f"{self.rate():,.1f} {self.unit}/s"
 
     def _notes(self) -> str:
-        return "  ".join(f"{name} {plain(value)}" for name, value in self.notes.items())
+        return "  ".join(f"{name} {format_value(value)}" for name, value in self.notes.items())
 
-    def _say(self) -> None:
-        self.spoke = time.monotonic()
-        left = ""
-        if self.total and 0 < self.done < self.total:
-            left = f", {(self.total - self.done) / self.rate():,.0f} s left"
-        of = f" of {self.total:,}" if self.total else ""
-        say(f"{self.label}: {self.done:,}{of}, {self._rate()}{left}  {self._notes()}".rstrip(), err=True)
+    def _print_status(self) -> None:
+        self.printed_at = time.monotonic()
+        time_left = ""
+        if self.total and 0 < self.completed < self.total:
+            time_left = f", {(self.total - self.completed) / self.rate():,.0f} s left"
+        total = f" of {self.total:,}" if self.total else ""
+        print_line(
+            f"{self.label}: {self.completed:,}{total}, {self._rate()}{time_left}  {self._notes()}".rstrip(), err=True
+        )

@@ -16,7 +16,7 @@ DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))  # a checkout works without being installed
 
 from auditor.cli import COMMANDS, cli  # noqa: E402
-from auditor.schema import COLUMNS, FACTS, FLAGS, MARKS, RULES, SCORES, STATUSES, Word  # noqa: E402
+from auditor.schema import COLUMNS, FACTS, FLAGS, MARKS, RULES, SCORES, STATUSES, ValueText  # noqa: E402
 
 WIDTH = 100
 HEAD = """# Commands
@@ -76,7 +76,7 @@ def column_table(names: Iterable[str]) -> str:
     return "\n".join(lines)
 
 
-def word_table(title: str, words: Mapping[Any, Word]) -> str:
+def word_table(title: str, words: Mapping[Any, ValueText]) -> str:
     lines = [
         f"| {title} | meaning |",
         "|---|---|",

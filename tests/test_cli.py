@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from auditor.cli import COMMANDS, cli, run
+from auditor.cli import COMMANDS, cli, run_command_line
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -43,16 +43,16 @@ def test_each_option_has_a_word_of_help(name: str) -> None:
 
 
 def test_an_unknown_command_and_an_unknown_option_say_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["sumary"]) == 2
+    assert run_command_line(["sumary"]) == 2
     assert "sumary" in capsys.readouterr().err
-    assert run(["summary", "--colour"]) == 2
+    assert run_command_line(["summary", "--colour"]) == 2
     assert "--colour" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["summary", "worst", "thresholds", "report", "score", "verify", "fit"])
 def test_a_folder_that_is_no_audit_is_one_line(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     extra = ["--out", str(tmp_path / "out")] if name in {"report", "fit"} else []
-    assert run([name, str(tmp_path), *extra]) == 1
+    assert run_command_line([name, str(tmp_path), *extra]) == 1
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) == 1
     assert lines[0].startswith("auditor: ")

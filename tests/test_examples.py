@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.corpora import picture
+from tests.support.corpora import make_picture
 from tests.support.stored import write_datacomp
 from tests.support.synthetic import write_corpus_audit
 
@@ -42,7 +42,7 @@ def test_audit_a_folder(tmp_path: Path, random_model: str) -> None:
     photos = tmp_path / "photos"
     photos.mkdir()
     for number in range(30):
-        (photos / f"{number}.jpg").write_bytes(picture(number))
+        (photos / f"{number}.jpg").write_bytes(make_picture(number))
         (photos / f"{number}.txt").write_text(f"picture number {number} of a field")
     shown = run("audit_a_folder.py", photos, tmp_path / "audit", random_model)
     assert "complete" in shown

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from auditor.cli import run
-from tests.support.damage import cut, dangle, empty, to_folder, zero
+from auditor.cli import run_command_line
+from tests.support.damage import cut_in_half, empty_file, replace_by_broken_link, replace_by_folder, zero_bytes
 from tests.support.synthetic import write_corpus_audit
 
 COMMANDS = [
@@ -62,7 +62,7 @@ def audit(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def check(audit: Path, command: list[str], capsys: pytest.CaptureFixture[str]) -> int:
     """Run a command; a traceback is an exception here, and fails the test."""
-    code = run([part.replace("{}", str(audit)) for part in command])
+    code = run_command_line([part.replace("{}", str(audit)) for part in command])
     said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("auditor:")]
     assert code in (0, 1) and len(said) == (1 if code else 0), (command, said)
     assert not any("\x1b" in line for line in said)
@@ -104,7 +104,7 @@ def test_values_of_a_manifest_that_a_reader_would_stumble_over(
     manifest = json.loads((here / "manifest.json").read_text())
     manifest.setdefault("settings", {})
     (here / "manifest.json").write_text(mutated(manifest, tuple(place.split(".")), put(value)))
-    assert run(["summary", str(here)]) == 1
+    assert run_command_line(["summary", str(here)]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert "is damaged" in line and place.split(".")[0] in line
 
@@ -133,7 +133,9 @@ def told(what: str) -> Iterator[None]:
         raise AssertionError(f"{what}: {error!r}") from error
 
 
-@pytest.mark.parametrize("damage", [cut, zero, to_folder, dangle, Path.unlink, empty])
+@pytest.mark.parametrize(
+    "damage", [cut_in_half, zero_bytes, replace_by_folder, replace_by_broken_link, Path.unlink, empty_file]
+)
 @pytest.mark.parametrize("name", ["manifest.json", "samples"])
 def test_damaged_files(
     audit: Path, tmp_path: Path, name: str, damage: Callable[[Path], None], capsys: pytest.CaptureFixture[str]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from auditor.audit import Audit
-from auditor.cli import run
-from tests.support.kill_points import Killed, kill_everywhere, left_by_kill
+from auditor.cli import run_command_line
+from tests.support.kill_points import KilledRun, folder_after_kill, kill_everywhere
 from tests.support.synthetic import write_corpus_audit
 
 
@@ -24,13 +24,13 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def killed(template: Path, tmp_path: Path, module: str, *words: str) -> list[Killed]:
+def killed(template: Path, tmp_path: Path, module: str, *words: str) -> list[KilledRun]:
     """Every kill; the audit that each leaves can be read, and nothing temporary is left after the second run."""
     found = kill_everywhere(template, tmp_path, module, *words)
     assert len(found) > 1 and found[-1].exit == 0
     for one in found:
-        assert run(["summary", str(left_by_kill(one.folder) / "audit")]) == 0, one
-        if one.again == 0:
+        assert run_command_line(["summary", str(folder_after_kill(one.folder) / "audit")]) == 0, one
+        if one.next_exit == 0:
             assert not [*one.folder.rglob(".part-*"), *one.folder.rglob(".lock")], one
     return found
 
@@ -38,16 +38,16 @@ def killed(template: Path, tmp_path: Path, module: str, *words: str) -> list[Kil
 def test_join(template: Path, tmp_path: Path) -> None:
     found = killed(template, tmp_path, "auditor.query.join_columns", "join", "{}/audit", "{}/scores.csv", "--on", "uid")
     for one in found:
-        assert one.again == 0 or "--force replaces them" in one.said, one
+        assert one.next_exit == 0 or "--force replaces them" in one.stderr, one
         with Audit(one.folder / "audit") as audit:
             assert audit.sql("SELECT count(beauty) = count(*) FROM samples").column(0).to_pylist() == [True], one
-    assert sum(one.again for one in found) <= 3  # it was there already
+    assert sum(one.next_exit for one in found) <= 3  # it was there already
 
 
 def test_certify(template: Path, tmp_path: Path) -> None:
     words = ["certify", "{}/audit", "--labels", "5", "--marks", "{}/marks.csv", "--reviewer", "me"]
     for one in killed(template, tmp_path, "auditor.review.label_sample", *words):
-        assert one.again == 0, one
+        assert one.next_exit == 0, one
         with Audit(one.folder / "audit") as audit:  # a mark that is made twice counts once
             assert audit.sql("SELECT count(*) FROM samples WHERE review = 'good'").column(0).to_pylist() == [3], one
 
@@ -57,8 +57,8 @@ def test_files(template: Path, tmp_path: Path, name: str) -> None:
     words = ["report", "{}/audit", "--no-media"] if name == "report.html" else ["filter", "{}/audit"]
     found = killed(template, tmp_path, "auditor.keep.export", *words, "--out", f"{{}}/{name}")
     for one in found:
-        assert one.again == 0 or "--force replaces it" in one.said, one
-        left = left_by_kill(one.folder) / name
+        assert one.next_exit == 0 or "--force replaces it" in one.stderr, one
+        left = folder_after_kill(one.folder) / name
         assert not left.exists() or left.stat().st_size == (one.folder / name).stat().st_size, one
 
 
@@ -75,5 +75,5 @@ def test_pack(tmp_path: Path) -> None:
     found = kill_everywhere(tmp_path / "template", tmp_path / "work", "auditor.research.evaluate.pack", *words)
     assert len(found) > 3 and found[-1].exit == 0
     for one in found:
-        assert one.again == 0 or "exists; choose a new folder" in one.said, one
+        assert one.next_exit == 0 or "exists; choose a new folder" in one.stderr, one
         assert sorted(path.name for path in one.folder.iterdir()) == ["packed", "source"], one

@@ -1,34 +1,34 @@
-"""`auditor certify`: what a hundred judgements prove of a corpus, its flags and a filter."""
+"""`auditor certify`: intervals for a corpus, its flags and a filter, guaranteed by a hundred judgments."""
 
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from auditor.commands.output import CORPUS_HELP, open_audit
-from auditor.commands.selection import chosen_rules, selection_options
-from auditor.say import say, say_json
+from auditor.commands.options import CORPUS_HELP, GroupedCommand, advanced_option
+from auditor.commands.output import open_audit
+from auditor.commands.selection import build_rules, selection_options
+from auditor.terminal import print_json, print_line
 
 if TYPE_CHECKING:
     from auditor.audit import Audit
     from auditor.corpus.sample import Kind
-    from auditor.review.certificate import Certificate
-    from auditor.review.label_bounds import Interval
-    from auditor.review.label_sample import Sample
+    from auditor.review.certificate import Certificate, LabelInterval
+    from auditor.review.label_sample import LabelSample
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @click.argument("audit")
-@click.option("--labels", type=click.IntRange(min=1), default=100, show_default=True, help="Rows to judge.")
+@click.option("--labels", type=click.IntRange(min=1), default=100, show_default=True, help="Number of rows to judge.")
 @selection_options
-@click.option("--keep-top", help="Keep the best share (30%) or number (100000) of the usable rows ...")
-@click.option("--by", help="... by this column.")
+@advanced_option("--keep-top", help="Keep the best share (30%) or number (100000) of the usable rows ...")
+@advanced_option("--by", help="... by this column.")
 @click.option("--sheet", type=click.Path(dir_okay=False), help="Write the rows to judge to a .csv or .html file.")
-@click.option("--marks", type=click.Path(exists=True, dir_okay=False), help="Read a filled sheet into the audit.")
-@click.option("--reviewer", help="Whose marks the sheet holds; by default its name is theirs.")
-@click.option("--recalibrate", is_flag=True, help="Correct p_mismatch with the marks; both columns are kept.")
-@click.option("--undo", is_flag=True, help="Take the correction back.")
-@click.option("--seed", default=0, show_default=True, help="Which rows are drawn.")
-@click.option("--corpus", help=CORPUS_HELP)
+@click.option("--marks", type=click.Path(exists=True, dir_okay=False), help="Read a completed sheet into the audit.")
+@click.option("--reviewer", help="Name of the reviewer [default: the name of the sheet].")
+@click.option("--recalibrate", is_flag=True, help="Correct p_mismatch by the marks; both columns are kept.")
+@click.option("--undo", is_flag=True, help="Undo the correction.")
+@advanced_option("--seed", default=0, show_default=True, help="Random seed of the sample.")
+@advanced_option("--corpus", help=CORPUS_HELP)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     audit: str,
@@ -43,11 +43,11 @@ def command(
     as_json: bool,
     **rules: Any,
 ) -> None:
-    """Draw rows of AUDIT to judge; from the marks, give 90% intervals that hold whatever p_mismatch is worth.
+    """Draw rows of AUDIT to judge, and compute 90% intervals from the marks that hold however good p_mismatch is.
 
     The first call draws a stratified sample. Judge it on the dashboard's Review page or in a sheet; the same call
-    then says how many pairs are mismatched, how precise the flag is, and, with rules as of `auditor filter`, how many
-    good pairs that filter loses and how many bad ones it leaves.
+    then reports how many pairs are mismatched, how precise the flag is and, with the rules of `auditor filter`, how
+    many good pairs that filter loses and how many bad pairs it leaves.
 
     \b
     auditor certify audit/
@@ -55,64 +55,64 @@ def command(
     auditor certify audit/ --marks judge.csv --recalibrate
     """
     if undo:
-        take_back(audit, as_json)
+        undo_correction(audit, as_json)
         return
     opened = open_audit(audit, corpus)
     if marks:
-        take_marks(opened, marks, reviewer)
-    sample = opened.certification_sample(labels, seed=seed, **chosen_rules(opened, rules))
+        import_marks(opened, marks, reviewer)
+    sample = opened.certification_sample(labels, seed=seed, **build_rules(opened, rules))
     if sheet:
-        write_sheet(opened, sample, sheet)
-    found = opened.certify(sample)
+        write_label_sheet(opened, sample, sheet)
+    certificate = opened.certify(sample)
     if not as_json:
-        show(opened, sample, found)
-    corrected = correct(opened, sample, quiet=as_json) if recalibrate else None
+        print_certificate(opened, sample, certificate)
+    corrected = correct_p_mismatch(opened, sample, quiet=as_json) if recalibrate else None
     if as_json:
-        told = {"sample": sample.name, "drawn": len(sample.rows), **found.to_dict()}
-        say_json({**told, "corrected": corrected} if recalibrate else told)
+        result = {"sample": sample.name, "drawn": len(sample.rows), **certificate.to_dict()}
+        print_json({**result, "corrected": corrected} if recalibrate else result)
 
 
-def take_back(audit: str, as_json: bool) -> None:
-    from auditor.review.fit_correction import undo
+def undo_correction(audit: str, as_json: bool) -> None:
+    from auditor.review.recalibrate import remove_correction
 
-    undo(audit)
+    remove_correction(audit)
     if as_json:
-        say_json({"corrected": False})
+        print_json({"corrected": False})
     else:
-        say("p_mismatch is again what it was without labels")
+        print_line("p_mismatch has its value without labels again")
 
 
-def take_marks(audit: "Audit", path: str, reviewer: str | None) -> None:
-    from auditor.review.label_sheet import keep_marks
+def import_marks(audit: "Audit", path: str, reviewer: str | None) -> None:
+    from auditor.review.label_sheet import import_label_sheet
 
-    say(f"{keep_marks(audit.database, path, reviewer):,} marks read from {path}", err=True)
+    print_line(f"{import_label_sheet(audit.database, path, reviewer):,} marks read from {path}", err=True)
 
 
-def write_sheet(audit: "Audit", sample: "Sample", target: str) -> None:
+def write_label_sheet(audit: "Audit", sample: "LabelSample", target: str) -> None:
     from pathlib import Path
 
     from auditor.audit_folder.folder import split_target
     from auditor.errors import AuditorError
-    from auditor.review.label_sheet import sample_rows, write_csv, write_html
+    from auditor.review.label_sheet import build_label_csv, build_label_page, fetch_sample_rows
 
     folder, name = split_target(target)
     if folder.exists(name):
         raise AuditorError(f"{target} exists and may hold marks: read it with --marks, or name another sheet")
-    rows = sample_rows(audit.database, sample)
+    rows = fetch_sample_rows(audit.database, sample)
     if target.endswith(".csv"):
-        text = write_csv(rows, audit.marks_of(sample))
+        text = build_label_csv(rows, audit.marks_of(sample))
     elif target.endswith(".html"):
-        text = write_html(rows, pictures(audit, rows), Path(target).stem)
+        text = build_label_page(rows, render_thumbnails(audit, rows), Path(target).stem)
     else:
         raise AuditorError(f"a sheet is a .csv or .html file, not {target}")
     with folder.writing(name) as path:
         path.write_text(text, encoding="utf-8")
-    say(f"{target}: {len(rows):,} rows to judge", err=True)
+    print_line(f"{target}: {len(rows):,} rows to judge", err=True)
 
 
-def pictures(audit: "Audit", rows: list[dict[str, Any]]) -> list[bytes | None]:
-    """A small picture of each row; None where there is none to show."""
-    from auditor.corpus.sample import span_of
+def render_thumbnails(audit: "Audit", rows: list[dict[str, Any]]) -> list[bytes | None]:
+    """A thumbnail of each row, or None if its medium cannot be shown."""
+    from auditor.corpus.sample import get_row_span
     from auditor.errors import AuditorError
     from auditor.report.thumbnails import Thumbnails
 
@@ -122,31 +122,33 @@ def pictures(audit: "Audit", rows: list[dict[str, Any]]) -> list[bytes | None]:
             tasks.append((number, audit.media(row), row["kind"] or "image"))
         except (AuditorError, OSError):
             continue
-    found: list[bytes | None] = [None] * len(rows)
+    pictures: list[bytes | None] = [None] * len(rows)
     with Thumbnails(480) as thumbnails:
-        spans = {number: span for number, row in enumerate(rows) if (span := span_of(row))}
-        for number, made in thumbnails.map(tasks, spans):
-            found[number] = made if isinstance(made, bytes) else None
-    return found
+        spans = {number: span for number, row in enumerate(rows) if (span := get_row_span(row))}
+        for number, picture in thumbnails.map(tasks, spans):
+            pictures[number] = picture if isinstance(picture, bytes) else None
+    return pictures
 
 
-def show(audit: "Audit", sample: "Sample", found: "Certificate") -> None:
+def print_certificate(audit: "Audit", sample: "LabelSample", certificate: "Certificate") -> None:
     from auditor import console
 
-    say(f"sample {sample.name}: {found.labels:,} of {len(sample.rows):,} rows judged, {found.unsure:,} unsure")
-    judged = sum(mark is not None for mark in audit.marks_of(sample))
-    if judged > found.labels:
-        say(f"{judged - found.labels:,} more are judged out of turn: they count once those before them are judged")
-    if not found.labels:
-        say(
+    judged_count = f"{certificate.labels:,} of {len(sample.rows):,} rows judged"
+    print_line(f"sample {sample.name}: {judged_count}, {certificate.unsure:,} unsure")
+    judged_rows = sum(mark is not None for mark in audit.marks_of(sample))
+    if judged_rows > certificate.labels:
+        waiting_rows = judged_rows - certificate.labels
+        print_line(f"{waiting_rows:,} more are judged out of order: they count once the earlier rows are judged")
+    if not certificate.labels:
+        print_line(
             f"judge them on the Review page of `auditor dashboard {audit.path}` (queue: certification {sample.name}),\n"
             "or write a sheet with --sheet judge.html and read it back with --marks judge.csv"
         )
         return
-    console.table(table(found), f"{found.confidence:.0%} intervals")
+    console.print_table(tabulate_certificate(certificate), f"{certificate.confidence:.0%} intervals")
 
 
-WORDS = {
+SHARE_LABELS = {
     "mismatched": "pairs that are mismatched",
     "precision": "flagged pairs that are mismatched",
     "lost": "good pairs the filter loses",
@@ -154,29 +156,31 @@ WORDS = {
 }
 
 
-def table(found: "Certificate") -> list[dict[str, str]]:
-    known: dict[str, Interval | None] = {name: getattr(found, name) for name in WORDS}
+def tabulate_certificate(certificate: "Certificate") -> list[dict[str, str]]:
+    intervals: dict[str, LabelInterval | None] = {name: getattr(certificate, name) for name in SHARE_LABELS}
     return [
         {
-            "share of": WORDS[name],
-            "estimate": "" if one.estimate is None else f"{one.estimate:.1%}",
-            "at least": f"{one.low:.1%}",
-            "at most": f"{one.high:.1%}",
+            "share of": SHARE_LABELS[name],
+            "estimate": "" if interval.estimate is None else f"{interval.estimate:.1%}",
+            "at least": f"{interval.low:.1%}",
+            "at most": f"{interval.high:.1%}",
         }
-        for name, one in known.items()
-        if one is not None
+        for name, interval in intervals.items()
+        if interval is not None
     ]
 
 
-def correct(audit: "Audit", sample: "Sample", *, quiet: bool) -> bool:
-    """Whether the marks of a sample changed p_mismatch."""
-    from auditor.review.fit_correction import recalibrate
+def correct_p_mismatch(audit: "Audit", sample: "LabelSample", *, quiet: bool) -> bool:
+    """Correct p_mismatch by the marks of a sample; returns whether they changed it."""
+    from auditor.review.recalibrate import recalibrate
 
-    found = recalibrate(audit.database, sample, audit.marks_of(sample))
+    correction = recalibrate(audit.database, sample, audit.marks_of(sample))
     if quiet:
-        return found is not None
-    if found is None:
-        say("p_mismatch stays as it is: the labels agree with it, or are too few to say more")
+        return correction is not None
+    if correction is None:
+        print_line("p_mismatch stays as it is: the labels agree with it, or are too few to tell")
     else:
-        say(f"p_mismatch is corrected by {found.labels:,} labels; p_mismatch_without_labels keeps what it was")
-    return found is not None
+        print_line(
+            f"p_mismatch is corrected by {correction.labels:,} labels; p_mismatch_without_labels keeps the old values"
+        )
+    return correction is not None

@@ -1,4 +1,4 @@
-"""`auditor dashboard`: serve the pages of dashboard/ in a child process, on this machine only unless told otherwise."""
+"""`auditor dashboard`: serve the pages of dashboard/ in a child process, by default for this machine only."""
 
 import importlib.util
 import ipaddress
@@ -15,10 +15,10 @@ from typing import Any
 
 import click
 
-from auditor.commands.output import CORPUS_HELP
+from auditor.commands.options import CORPUS_HELP
 from auditor.dashboard_settings import Settings
 from auditor.errors import AuditorError
-from auditor.say import say
+from auditor.terminal import print_line
 
 FOLDER = Path(__file__).resolve().parents[2] / "dashboard"
 
@@ -34,9 +34,9 @@ class DashboardError(AuditorError):
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="Anyone who reaches it sees the corpus, unless there is a --password.",
+    help="Address to listen on. Anyone who can reach it sees the corpus, unless there is a --password.",
 )
-@click.option("--password", envvar="AUDITOR_PASSWORD", show_envvar=True, help="Ask for it before any page is shown.")
+@click.option("--password", envvar="AUDITOR_PASSWORD", show_envvar=True, help="Password that visitors must enter.")
 @click.option("--port", type=click.IntRange(1, 65535), default=8501, show_default=True, help="Port to listen on.")
 @click.option("--corpus", help=CORPUS_HELP)
 @click.option("--results", help="Folder of results of `auditor evaluate`, for the Benchmarks page.")
@@ -51,11 +51,9 @@ def command(
     results: str | None,
     no_open: bool,
 ) -> None:
-    """Look at an audit in a browser: overview, gallery and search, review, thresholds, map, shards, faults.
+    """Browse an audit: overview, gallery and search, review, thresholds, map, shards, faults.
 
-    With AUDIT2 also a comparison of the two.
-
-    Runs until Ctrl-C.
+    With AUDIT2, there is also a page that compares the two. Runs until Ctrl-C.
 
     \b
     auditor dashboard demo/audit
@@ -66,7 +64,7 @@ def command(
 
     audits = [audit, *([audit2] if audit2 else [])]
     for path in audits:
-        Audit(path).close()  # says in one line what is wrong with it
+        Audit(path).close()  # raises a one-line error if it cannot be opened
     if results and not Path(results).is_dir():
         raise DashboardError(f"{results} is not a folder")
     if importlib.util.find_spec("streamlit") is None:
@@ -74,29 +72,29 @@ def command(
     check_port(host, port)
     local = [path if "://" in path else os.path.abspath(path) for path in audits]
     settings = Settings(tuple(local), corpus, os.path.abspath(results) if results else None, password)
-    if not password and not is_this_machine(host):
-        say(f"note: {exposure(host, port)}", err=True)
-    child = start(settings, host, port, open_browser=not no_open)
-    sys.exit(wait(child))
+    if not password and not is_loopback(host):
+        print_line(f"note: {describe_exposure(host, port)}", err=True)
+    child = start_streamlit(settings, host, port, open_browser=not no_open)
+    sys.exit(wait_for_child(child))
 
 
-def is_this_machine(host: str) -> bool:
-    """Whether only processes of this machine can reach what listens there."""
+def is_loopback(host: str) -> bool:
+    """Whether only processes of this machine can reach this address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
 
 
-def exposure(host: str, port: int) -> str:
+def describe_exposure(host: str, port: int) -> str:
     return (
-        f"anyone who can reach {host} port {port} sees every caption, picture and video of the corpus, may ask the "
-        "audit in SQL and mark rows: add --password, or leave --host out and forward the port"
+        f"anyone who can reach {host} port {port} sees every caption, picture and video of the corpus, can query "
+        "the audit in SQL and mark rows: add --password, or leave --host out and forward the port"
     )
 
 
 def check_port(host: str, port: int) -> None:
-    """Streamlit would take the next free port without a word."""
+    """Refuse a port in use; Streamlit would silently take the next free one."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:
@@ -106,8 +104,8 @@ def check_port(host: str, port: int) -> None:
         raise DashboardError(f"cannot listen on {host} port {port}: {error.strerror}; choose another --port") from None
 
 
-def start(settings: Settings, host: str, port: int, *, open_browser: bool) -> "subprocess.Popen[bytes]":
-    """`streamlit run dashboard/app.py` with its settings."""
+def start_streamlit(settings: Settings, host: str, port: int, *, open_browser: bool) -> "subprocess.Popen[bytes]":
+    """Run `streamlit run dashboard/app.py` with our settings."""
     options = {
         "server.address": host,
         "server.port": port,
@@ -116,45 +114,45 @@ def start(settings: Settings, host: str, port: int, *, open_browser: bool) -> "s
         "server.showEmailPrompt": False,
         "browser.gatherUsageStats": False,
         "client.toolbarMode": "viewer",
-        "logger.hideWelcomeMessage": True,  # Streamlit's own advertisement would lie over the pages
+        "logger.hideWelcomeMessage": True,  # it would cover the pages
         "client.showErrorDetails": "type",
-        **flat(tomllib.loads((FOLDER / "theme.toml").read_text(encoding="utf-8"))),
+        **flatten_keys(tomllib.loads((FOLDER / "theme.toml").read_text(encoding="utf-8"))),
     }
     flags = [f"--{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in options.items()]
     paths = os.pathsep.join(filter(None, [str(FOLDER.parent), os.environ.get("PYTHONPATH")]))
-    # -P: a folder called dashboard where the command happens to be run must not come first
+    # -P keeps a folder named dashboard in the current directory from shadowing ours
     arguments = [sys.executable, "-P", "-m", "streamlit", "run", str(FOLDER / "app.py"), *flags]
     return subprocess.Popen(arguments, env={**os.environ, "PYTHONPATH": paths, **settings.environment()})
 
 
-def flat(nested: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+def flatten_keys(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """{"theme": {"light": {"font": x}}} -> {"theme.light.font": x}"""
-    return dict(_items(nested, before))
+    return dict(iterate_flat_items(nested, prefix))
 
 
-def _items(nested: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]:
+def iterate_flat_items(nested: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     for name, value in nested.items():
         if isinstance(value, Mapping):
-            yield from _items(value, f"{before}{name}.")
+            yield from iterate_flat_items(value, f"{prefix}{name}.")
         else:
-            yield f"{before}{name}", value
+            yield f"{prefix}{name}", value
 
 
-def wait(child: "subprocess.Popen[bytes]") -> int:
-    """Until the child ends, or we are told to: then it is ended too."""
-    signal.signal(signal.SIGTERM, lambda *_: end(child))
+def wait_for_child(child: "subprocess.Popen[bytes]") -> int:
+    """Wait until the child ends, or terminate it on Ctrl-C or SIGTERM."""
+    signal.signal(signal.SIGTERM, lambda *_: terminate_child(child))
     try:
         return child.wait()
-    except KeyboardInterrupt:  # the terminal has sent it to the child as well
-        end(child)
+    except KeyboardInterrupt:  # the child has received it too
+        terminate_child(child)
         return 0
 
 
-def end(child: "subprocess.Popen[bytes]", patience: float = 5.0) -> None:
-    """Ask, then insist: an open browser must not keep the server alive."""
+def terminate_child(child: "subprocess.Popen[bytes]", patience: float = 5.0) -> None:
+    """Terminate the child, then kill it: an open browser must not keep the server alive."""
     child.terminate()
-    until = time.monotonic() + patience
-    while child.poll() is None and time.monotonic() < until:
+    deadline = time.monotonic() + patience
+    while child.poll() is None and time.monotonic() < deadline:
         time.sleep(0.05)
     if child.poll() is None:
         child.kill()

@@ -1,10 +1,11 @@
-"""`auditor export`: the rows of an audit for other programs, FiftyOne and spreadsheets."""
+"""`auditor export`: rows of an audit for FiftyOne and spreadsheets."""
 
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from auditor.commands.output import CORPUS_HELP, open_audit
+from auditor.commands.options import CORPUS_HELP, GroupedCommand
+from auditor.commands.output import open_audit
 from auditor.commands.selection import select_rows, selection_options
 from auditor.terminal import print_json, print_line
 
@@ -12,14 +13,14 @@ if TYPE_CHECKING:
     from auditor.keep.subset import Subset
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @click.argument("audit")
-@click.option("--fiftyone", metavar="NAME", help="Make a FiftyOne dataset: fields, flags as tags, embeddings.")
-@click.option("--media", metavar="FOLDER", help="Where media that lie in tars or tables are written for FiftyOne.")
+@click.option("--fiftyone", metavar="NAME", help="Create a FiftyOne dataset with fields, tags and embeddings.")
+@click.option("--media", metavar="FOLDER", help="Folder for media that FiftyOne cannot read from tars or tables.")
 @click.option("--csv", metavar="FILE", help="Write all columns to a CSV for spreadsheets.")
 @selection_options
 @click.option("--corpus", help=CORPUS_HELP)
-@click.option("--force", is_flag=True, help="Replace what exists.")
+@click.option("--force", is_flag=True, help="Replace an existing file or dataset.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     audit: str,
@@ -31,28 +32,28 @@ def command(
     as_json: bool,
     **rules: Any,
 ) -> None:
-    """Give the usable rows of AUDIT that meet all the rules given to FiftyOne, or to a spreadsheet.
+    """Export the usable rows of AUDIT that satisfy all rules to FiftyOne or a spreadsheet.
 
     \b
     auditor export audit/ --fiftyone my-audit --min p_mismatch=0.5
     auditor export audit/ --csv suspects.csv --where "mismatch AND kind = 'image'"
     """
     if not (fiftyone or csv):
-        raise click.UsageError("say where to: --fiftyone NAME or --csv FILE")
+        raise click.UsageError("name a target with --fiftyone NAME or --csv FILE")
     if fiftyone:
         from auditor.keep.export_fiftyone import load_fiftyone
 
         load_fiftyone()  # before any work
     subset = select_rows(open_audit(audit, corpus), rules)
-    done: dict[str, int] = {}
+    row_counts: dict[str, int] = {}
     if csv:
-        done |= {csv: export_to_csv(subset, csv, force)}
+        row_counts |= {csv: export_to_csv(subset, csv, force)}
     if fiftyone:
-        done |= export_to_fiftyone(subset, fiftyone, media, force, as_json)
+        row_counts |= export_to_fiftyone(subset, fiftyone, media, force, as_json)
     if as_json:
-        print_json(done)
+        print_json(row_counts)
         return
-    for target, rows in done.items():
+    for target, rows in row_counts.items():
         print_line(f"{target}: {rows:,} rows")
 
 
@@ -67,7 +68,7 @@ def export_to_csv(subset: "Subset", target: str, force: bool) -> int:
 
 def export_to_fiftyone(subset: "Subset", name: str, media: str | None, force: bool, quiet: bool) -> dict[str, int]:
     from auditor import console
-    from auditor.keep.export_fiftyone import to_fiftyone
+    from auditor.keep.export_fiftyone import export_fiftyone
 
     with console.Progress("export", None, "samples", quiet=quiet) as progress:
-        return to_fiftyone(subset, name, media, force=force, progress=progress.advance)
+        return export_fiftyone(subset, name, media, force=force, progress=progress.advance)

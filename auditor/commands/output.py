@@ -1,12 +1,13 @@
-"""Options and output that the reading commands share: --json, --csv, --parquet, the corpus's place, notes on stderr."""
+"""Output that the reading commands share: --json, --csv and --parquet, tables, and notes on stderr."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from auditor.commands.options import Function, add_options, advanced_option
 from auditor.errors import AuditorError
-from auditor.say import say
+from auditor.terminal import print_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -14,30 +15,28 @@ if TYPE_CHECKING:
     from auditor.audit import Audit
     from auditor.query.sandbox import Limits
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-FORCE = "auditor.force"  # in the meta of a command
-CORPUS_HELP = "Where the corpus is now, if it has moved since the audit."
+FORCE = "auditor.force"  # key in the `meta` of a click context
 
 
 def output_options(function: Function) -> Function:
-    """--json, --csv and --parquet FILE; its --force is kept from the command, which has no use for it."""
-    function = click.option(
-        "--force", is_flag=True, is_eager=True, expose_value=False, callback=remember_force,
-        help="Replace a Parquet file that exists.",
-    )(function)  # fmt: skip
-    function = click.option(
-        "--parquet", type=click.Path(dir_okay=False), callback=refuse_existing, help="Write the rows to a Parquet file."
-    )(function)
-    function = click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")(function)
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
+    """Add --json, --csv, --parquet FILE, and --force, whose value `refuse_existing_file` reads."""
+    options = [
+        click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+        click.option("--csv", "as_csv", is_flag=True, help="Print CSV."),
+        click.option("--parquet", type=click.Path(dir_okay=False), callback=refuse_existing_file,
+                     help="Write the rows to a Parquet file."),
+        advanced_option("--force", is_flag=True, is_eager=True, expose_value=False, callback=remember_force,
+                        help="Replace an existing Parquet file."),
+    ]  # fmt: skip
+    return add_options(function, options)
 
 
 def remember_force(context: click.Context, _: click.Parameter, force: bool) -> None:
     context.meta[FORCE] = force
 
 
-def refuse_existing(context: click.Context, _: click.Parameter, target: str | None) -> str | None:
-    """Before any work is done: --force, being eager, has been read."""
+def refuse_existing_file(context: click.Context, _: click.Parameter, target: str | None) -> str | None:
+    """Refuse an existing file before any work is done; --force is eager, so it has been read."""
     if target is not None and not context.meta[FORCE]:
         from auditor.audit_folder.folder import split_target
         from auditor.keep.export_target import ExportError
@@ -48,55 +47,31 @@ def refuse_existing(context: click.Context, _: click.Parameter, target: str | No
     return target
 
 
-class Share(click.ParamType[float]):
-    """'2%' and '0.02' -> 0.02. Where a bare 1 may well be meant as a percentage (`small`), it is not taken for all."""
-
-    name = "share"
-
-    def __init__(self, *, small: bool = False) -> None:
-        self.small = small
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        text = str(value).strip()
-        percent = text.endswith("%")
-        try:
-            share = float(text.removesuffix("%")) / (100 if percent else 1)
-        except ValueError:
-            share = -1.0
-        if not 0 <= share <= 1 or (share == 1 and self.small and not percent and text == "1"):
-            option = f"{param.opts[0]} " if param else ""
-            raise AuditorError(f"{option}{text!r} is not a share: write it like 2% or 0.02")
-        return share
-
-
-SHARE, SMALL_SHARE = Share(), Share(small=True)
-
-
 def open_audit(path: str, corpus: str | None = None, limits: "Limits | None" = None) -> "Audit":
-    """Open an audit and tell on stderr what its reader must know. Our own queries may take as long as they take."""
+    """Open an audit and print its notes on stderr. Queries of our own have no time limit by default."""
     from auditor.audit import Audit
     from auditor.query.sandbox import Limits
 
     audit = Audit(path, corpus, limits=limits or Limits(seconds=None))
     click.get_current_context().call_on_close(audit.close)
     for note in audit.notes:
-        say(f"note: {note}", err=True)
+        print_line(f"note: {note}", err=True)
     return audit
 
 
-def tell_notes(*paths: str) -> None:
-    """The notes of audits that a command reads file by file; what is no audit it says itself."""
+def print_notes(*paths: str) -> None:
+    """Print the notes of audits that a command reads file by file; the command reports a path that is not an audit."""
     from contextlib import suppress
 
-    from auditor.audit_folder.audit_files import find_files, notes
+    from auditor.audit_folder.audit_files import find_audit_files, list_audit_notes
 
     for path in paths:
         with suppress(AuditorError, OSError):
-            for note in notes(find_files(path)):
-                say(f"note: {note}", err=True)
+            for note in list_audit_notes(find_audit_files(path)):
+                print_line(f"note: {note}", err=True)
 
 
-def show(
+def show_rows(
     rows: "Sequence[Mapping[str, Any]] | pa.Table",
     *,
     title: str | None = None,
@@ -105,30 +80,32 @@ def show(
     parquet: str | None = None,
     columns: Sequence[str] | None = None,
 ) -> None:
-    """Rows in the form that was asked for. `columns` are those a person is shown; machines get all."""
+    """Print or write rows in the requested form. `columns` are shown to people; machines get all columns."""
     from auditor import console
 
     if parquet:
-        write_parquet(rows, parquet)
+        write_rows_to_parquet(rows, parquet)
         if not (as_json or as_csv):
             return
-    listed: Sequence[Mapping[str, Any]] = rows if isinstance(rows, list) else rows.to_pylist()  # type: ignore[union-attr]
-    every: Sequence[str] = rows.column_names if hasattr(rows, "column_names") else list(listed[0] if listed else ())
+    listed_rows: Sequence[Mapping[str, Any]] = rows if isinstance(rows, list) else rows.to_pylist()  # type: ignore[union-attr]
+    all_columns: Sequence[str] = (
+        rows.column_names if hasattr(rows, "column_names") else list(listed_rows[0] if listed_rows else ())
+    )
     if as_json or as_csv:
-        console.emit(listed, json=as_json, csv=as_csv, columns=every or columns or ())
+        console.print_rows(listed_rows, json=as_json, csv=as_csv, columns=all_columns or columns or ())
     else:
-        console.table(listed, title, columns or every)
+        console.print_table(listed_rows, title, columns or all_columns)
 
 
-def with_span(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The columns, and before the caption those of its span where rows have one: their key alone is that of a video."""
+def add_span_columns(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Insert the columns start and end before the caption if any row has a span; a key alone names a whole video."""
     timed = any(row.get("start") is not None for row in rows) and not {"start", "end"} & set(columns)
-    at = list(columns).index("caption") if "caption" in columns else len(columns)
-    return [*columns[:at], *(("start", "end") if timed else ()), *columns[at:]]
+    position = list(columns).index("caption") if "caption" in columns else len(columns)
+    return [*columns[:position], *(("start", "end") if timed else ()), *columns[position:]]
 
 
-def write_parquet(rows: Any, target: str) -> None:
-    """Whole or not at all."""
+def write_rows_to_parquet(rows: Any, target: str) -> None:
+    """Write a Parquet file atomically."""
     import pyarrow as pa
 
     from auditor.audit_folder.folder import split_target

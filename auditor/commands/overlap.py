@@ -1,19 +1,22 @@
-"""`auditor overlap`: what of an audit's corpus is also in another one, such as a benchmark's test set."""
+"""`auditor overlap`: media and captions of an audit that are also in another corpus, such as a test set."""
 
 from collections import Counter
 
 import click
 
-from auditor.commands.output import output_options, show, tell_notes
+from auditor.commands.options import GroupedCommand, advanced_option
+from auditor.commands.output import output_options, print_notes, show_rows
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @click.argument("audit")
 @click.argument("other")
-@click.option("--media-cosine", type=float, help="From which cosine on media are the same; measured by default.")
-@click.option("--caption-cosine", type=float, help="From which cosine on captions are the same; measured by default.")
-@click.option("--model", metavar="M", help="The model of the audit, where it cannot be found by the name it had.")
-@click.option("--device", default="auto", show_default=True, help="Where OTHER is encoded: cpu, cuda, …")
+@advanced_option("--media-cosine", type=float, help="Treat media as the same from this cosine up [default: estimated].")
+@advanced_option(
+    "--caption-cosine", type=float, help="Treat captions as the same from this cosine up [default: estimated]."
+)
+@click.option("--model", metavar="M", help="The model of the audit, if it is not where the audit found it.")
+@click.option("--device", default="auto", show_default=True, help="Device that encodes OTHER: cpu, cuda, ...")
 @click.option("-n", "count", type=click.IntRange(min=0), default=10, show_default=True, help="Matches to show.")
 @output_options
 def command(
@@ -28,28 +31,36 @@ def command(
     as_csv: bool,
     parquet: str | None,
 ) -> None:
-    """Media and captions of AUDIT that also are in OTHER, exactly or nearly: re-encoded, mirrored or slightly cropped.
+    """Find media and captions of AUDIT that are also in OTHER: equal, re-encoded, mirrored or slightly cropped.
 
-    OTHER is an audit by the same model, or a corpus as `auditor audit` takes it, which is encoded for the purpose.
-    `auditor filter AUDIT --no-overlap OTHER` then leaves those media out.
+    OTHER is an audit by the same model, or a corpus that `auditor audit` reads, which is then encoded. Afterwards
+    `auditor filter AUDIT --no-overlap OTHER` leaves those media out.
 
     \b
     auditor overlap audit/ coco-test/
     auditor filter audit/ --no-overlap coco-test/ --out clean/
     """
     from auditor.run.find_overlap import find_overlap
-    from model.backbone import device_named
+    from model.backbone import resolve_device
 
-    tell_notes(audit, other)
-    found = find_overlap(
-        audit, other, media_cosine=media_cosine, caption_cosine=caption_cosine, model=model, device=device_named(device)
+    print_notes(audit, other)
+    matches = find_overlap(
+        audit,
+        other,
+        media_cosine=media_cosine,
+        caption_cosine=caption_cosine,
+        model=model,
+        device=resolve_device(device),
     )
-    rows = sorted(found.to_pylist(), key=lambda row: (row["what"] != "media", -row["cosine"], row["uid"]))
+    rows = sorted(matches.to_pylist(), key=lambda row: (row["what"] != "media", -row["cosine"], row["uid"]))
     if as_json or as_csv or parquet:
-        show(rows, as_json=as_json, as_csv=as_csv, parquet=parquet)
+        show_rows(rows, as_json=as_json, as_csv=as_csv, parquet=parquet)
         return
     tally = Counter((row["what"], row["how"]) for row in rows)
-    kinds = [(what, how) for what in ("media", "caption") for how in ("exact", "near")]
-    show([{"what": what, "how": how, "rows": tally[what, how]} for what, how in kinds], title=f"{audit} in {other}")
+    kinds = [(part, method) for part in ("media", "caption") for method in ("exact", "near")]
+    show_rows(
+        [{"what": part, "how": method, "rows": tally[part, method]} for part, method in kinds],
+        title=f"{audit} in {other}",
+    )
     if rows[:count]:
-        show(rows[:count], title="nearest", columns=("key", "what", "how", "cosine", "other_key", "other_caption"))
+        show_rows(rows[:count], title="nearest", columns=("key", "what", "how", "cosine", "other_key", "other_caption"))

@@ -1,18 +1,19 @@
-"""`auditor report`: one HTML file to mail."""
+"""`auditor report`: write one self-contained HTML file."""
 
 import click
 
-from auditor.commands.output import CORPUS_HELP, open_audit
-from auditor.say import say
+from auditor.commands.options import CORPUS_HELP
+from auditor.commands.output import open_audit
+from auditor.terminal import print_line
 
 
 @click.command()
 @click.argument("audit")
-@click.option("--out", default="report.html", show_default=True, help="The file to write.")
+@click.option("--out", default="report.html", show_default=True, help="File to write.")
 @click.option("--per-gallery", type=click.IntRange(0, 200), default=12, show_default=True, help="Pairs per gallery.")
-@click.option("--no-media", is_flag=True, help="No thumbnails: the corpus is not read.")
+@click.option("--no-media", is_flag=True, help="Omit thumbnails, so that the corpus is not read.")
 @click.option("--corpus", help=CORPUS_HELP)
-@click.option("--force", is_flag=True, help="Replace a report that exists.")
+@click.option("--force", is_flag=True, help="Replace an existing report.")
 def command(audit: str, out: str, per_gallery: int, no_media: bool, corpus: str | None, force: bool) -> None:
     """Write one self-contained HTML file: numbers, charts, galleries of the worst pairs, settings and versions.
 
@@ -23,4 +24,4 @@ def command(audit: str, out: str, per_gallery: int, no_media: bool, corpus: str 
 
     opened = open_audit(audit, corpus)
     size = write_report(opened.database, out, ReportOptions(per_gallery, not no_media), force=force)
-    say(f"{out}: {size / 1e6:.1f} MB")
+    print_line(f"{out}: {size / 1e6:.1f} MB")

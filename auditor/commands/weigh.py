@@ -1,46 +1,47 @@
-"""`auditor weigh`: weights of the rows of an audit, as a table or as a list of uids that repeats the good ones."""
+"""`auditor weigh`: write weights of the rows of an audit, as a table or as a list of uids that repeats good ones."""
 
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from auditor.commands.options import GroupedCommand
 from auditor.commands.output import open_audit
-from auditor.commands.selection import selected, selection_options
-from auditor.say import say_json, say_lines
+from auditor.commands.selection import select_rows, selection_options
+from auditor.terminal import print_json, print_lines
 
 if TYPE_CHECKING:
     from auditor.keep.weights import Weighed
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @click.argument("audit")
-@click.option("--out", required=True, help="weights.parquet, or weights.npy in which uids repeat.")
+@click.option("--out", required=True, help="weights.parquet, or weights.npy with repeated uids.")
 @click.option(
     "--by",
     multiple=True,
     default=["p_mismatch"],
     show_default=True,
     metavar="COLUMN",
-    help="Weigh by 1 - x where a large x is suspicious, else by x; given several times, by the product.",
+    help="Weigh by 1 - x if a large x is suspicious, else by x; several columns multiply.",
 )
 @click.option(
     "--temperature",
     type=float,
     default=1.0,
     show_default=True,
-    help="Weights become w^(1/T): below 1 the best count for more, above 1 all count alike.",
+    help="Weights become w^(1/T): below 1 the best rows count more, above 1 rows count more equally.",
 )
-@click.option("--cap", type=float, help="Soft cap: weights near it grow ever slower, none reaches it.")
-@click.option("--size", type=int, help="What all weights add up to: uids of the .npy.")
+@click.option("--cap", type=float, help="Soft cap: weights approach it and never reach it.")
+@click.option("--size", type=int, help="Sum of all weights: the number of uids in the .npy.")
 @click.option(
     "--spread",
     is_flag=True,
-    help="Order a .npy so that copies of a uid stand far apart; without it it is "
-    "sorted, as DataComp's resharder needs it.",
+    help="Order a .npy so that copies of a uid are far apart; otherwise it is sorted, as "
+    "DataComp's resharder requires.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of which uids get one copy more.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Random seed for rounding the number of copies.")
 @selection_options
-@click.option("--force", is_flag=True, help="Replace an output that exists.")
+@click.option("--force", is_flag=True, help="Replace an existing output.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     audit: str,
@@ -55,10 +56,10 @@ def command(
     as_json: bool,
     **rules: Any,
 ) -> None:
-    """Weigh the usable rows of AUDIT that meet all the rules given, instead of cutting.
+    """Weigh the usable rows of AUDIT that satisfy all rules, instead of cutting.
 
-    A .parquet has uid, shard, key, caption_index and weight of every usable row, 0 where it does not meet the rules;
-    `auditor train --weights` takes it. In a .npy each uid stands as often as its weight says on average.
+    A .parquet has uid, shard, key, caption_index and weight of every usable row, 0 if it violates a rule;
+    `auditor train --weights` reads it. In a .npy each uid is repeated according to its weight.
 
     \b
     auditor weigh audit/ --out weights.parquet
@@ -69,23 +70,24 @@ def command(
 
     from auditor.keep.weights import Weighing
 
-    how = Weighing(tuple(by), temperature, cap, size, seed)
-    done = selected(open_audit(audit), rules).weigh(out, how, spread=spread, force=force)
+    weighing = Weighing(tuple(by), temperature, cap, size, seed)
+    result = select_rows(open_audit(audit), rules).weigh(out, weighing, spread=spread, force=force)
     if as_json:
-        say_json(asdict(done))
+        print_json(asdict(result))
     else:
-        say_lines(in_words(done, spread))
+        print_lines(describe_weights(result, spread))
 
 
-def in_words(done: "Weighed", spread: bool) -> str:
-    if done.form == "parquet":
-        above = f"{done.rows:,} rows, {done.different:,} with a weight above 0, the largest {done.most:.3g}"
-        return f"{done.target}: {above}; {done.total:,.1f} in all, worth {done.effective:,.0f} equal ones"
-    text = f"{done.target}: {done.rows:,} uids, {done.different:,} different ones, none more than {done.most:.0f} times"
+def describe_weights(result: "Weighed", spread: bool) -> str:
+    if result.form == "parquet":
+        counts = f"{result.rows:,} rows, {result.different:,} with a weight above 0, the largest {result.most:.3g}"
+        return f"{result.target}: {counts}; {result.total:,.1f} in all, worth {result.effective:,.0f} equal ones"
+    uid_counts = f"{result.rows:,} uids, {result.different:,} of them distinct, each at most {result.most:.0f} times"
+    text = f"{result.target}: {uid_counts}"
     if spread:
         return text + "; not sorted, so not for DataComp's resharder"
     return (
         text
         + "\nresharder.py writes copies side by side unless it shuffles: --subset-file "
-        + (f"{done.target} --shuffle-bufsize 100000")
+        + (f"{result.target} --shuffle-bufsize 100000")
     )

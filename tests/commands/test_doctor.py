@@ -13,18 +13,19 @@ from typing import Any
 
 import pytest
 
-from auditor import cli, doctor
+from auditor import cli
+from auditor.commands import doctor
 from auditor.workers import fork_server
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
-def findings(check: Iterator[doctor.Finding]) -> dict[str, doctor.Finding]:
+def findings(check: Iterator[doctor.CheckResult]) -> dict[str, doctor.CheckResult]:
     return {finding.check: finding for finding in check}
 
 
 def test_here_all_is_well(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["doctor", "--json"]) == 0
+    assert cli.run_command_line(["doctor", "--json"]) == 0
     found = {row["check"]: row for row in json.loads(capsys.readouterr().out)}
     assert found["decode images"]["detail"] == "JPEG, PNG, WEBP, GIF, BMP, TIFF"
     assert found["decode video"]["status"] == "ok" and found["decode by decord"]["status"] == "ok"
@@ -34,30 +35,30 @@ def test_here_all_is_well(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_people_get_a_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "examine", lambda: iter([doctor.Finding("decode images", "ok", "JPEG")]))
-    assert cli.run(["doctor"]) == 0
+    monkeypatch.setattr(doctor, "run_checks", lambda: iter([doctor.CheckResult("decode images", "ok", "JPEG")]))
+    assert cli.run_command_line(["doctor"]) == 0
     output = capsys.readouterr().out
-    assert "decode images" in output and "all that is needed works" in output
+    assert "decode images" in output and "everything required works" in output
 
 
 def test_broken_decoders_are_found(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(
-        fork_server, "_shared", fork_server.Nursery()
+        fork_server, "_shared", fork_server.ForkServer()
     )  # one that runs already would not be started anew
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    for name in ("packages", "gpu", "video_decoders"):
+    for name in ("check_packages", "check_gpu", "check_video_decoders"):
         monkeypatch.setattr(doctor, name, lambda: iter(()))
-    assert cli.run(["doctor"]) == 1
+    assert cli.run_command_line(["doctor"]) == 1
     assert "to repair:" in capsys.readouterr().out
 
 
 def test_missing_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "version_of", lambda name: None)
-    found = findings(doctor.packages())
+    monkeypatch.setattr(doctor, "find_version", lambda name: None)
+    found = findings(doctor.check_packages())
     assert found["pyarrow"].status == "broken"
     assert found["ray"].status == "note" and "pau-auditor[ray]" in found["ray"].detail
-    assert findings(doctor.gpu())["gpu"].status == "note"
-    assert findings(doctor.video_decoders())["decode video"].status == "note"
+    assert findings(doctor.check_gpu())["gpu"].status == "note"
+    assert findings(doctor.check_video_decoders())["decode video"].status == "note"
 
 
 def test_the_list_of_packages_is_that_of_the_project() -> None:
@@ -76,7 +77,7 @@ def test_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for free, status in ((100 << 30, "ok"), (1 << 30, "note"), (1 << 20, "broken")):
         usage = shutil._ntuple_diskusage(200 << 30, 0, free)
         monkeypatch.setattr(shutil, "disk_usage", lambda folder, usage=usage: usage)
-        found = findings(doctor.disk())
+        found = findings(doctor.check_disk())
         assert found["disk here"].status == found["disk for weights"].status == status
         assert str(tmp_path) in found["disk for weights"].detail
 
@@ -96,9 +97,9 @@ def test_network(monkeypatch: pytest.MonkeyPatch) -> None:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
-        found = findings(doctor.network())
+        found = findings(doctor.check_hub())
         server.shutdown()
         thread.join()
     assert found["hub weights"].status == "ok"
-    found = findings(doctor.network())  # nobody listens there any more
+    found = findings(doctor.check_hub())  # nobody listens there any more
     assert found["hub weights"].status == "note" and "local-dir" in found["hub weights"].detail

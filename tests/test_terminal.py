@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from auditor import console
-from auditor.say import as_json, inert, plain, say
+from auditor.terminal import format_value, neutralize_formula, print_line, to_json
 
 ROOT = Path(__file__).resolve().parents[1]
 HOSTILE = "a\x1b[2J\x07\x9b31m\x7f\u202egpj\u2028\r"
@@ -18,26 +18,26 @@ def obeyed(text: str) -> set[str]:
 
 
 def test_controls_are_shown_escaped(capsys: pytest.CaptureFixture[str]) -> None:
-    assert plain(HOSTILE) == r"a\x1b[2J\x07\x9b31m\x7f\u202egpj\u2028\r"
-    assert plain("two\nlines") == "two lines"
-    say(HOSTILE)
-    console.table([{HOSTILE: HOSTILE}], title=HOSTILE)
+    assert format_value(HOSTILE) == r"a\x1b[2J\x07\x9b31m\x7f\u202egpj\u2028\r"
+    assert format_value("two\nlines") == "two lines"
+    print_line(HOSTILE)
+    console.print_table([{HOSTILE: HOSTILE}], title=HOSTILE)
     assert not obeyed(capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("text", ["été", "日本語", "👨‍👩‍👧", "a\u00a0b", "שלום"])
 def test_what_people_write_stays_as_it_is(text: str) -> None:
-    assert plain(text) == text
+    assert format_value(text) == text
 
 
 def test_markup_is_text(capsys: pytest.CaptureFixture[str]) -> None:
-    console.table([{"[red]name[/red]": "[link=x]y[/link]"}], title="[bold]t[/bold]")
+    console.print_table([{"[red]name[/red]": "[link=x]y[/link]"}], title="[bold]t[/bold]")
     said = capsys.readouterr().out
     assert all(text in said for text in ("[red]name[/red]", "[link=x]y[/link]", "[bold]t[/bold]"))
 
 
 def test_json_holds_the_same_text_without_what_a_terminal_obeys() -> None:
-    text = as_json({HOSTILE: [HOSTILE, float("nan"), "\ud800"]})
+    text = to_json({HOSTILE: [HOSTILE, float("nan"), "\ud800"]})
     assert not obeyed(text) and text.encode()
     assert json.loads(text) == {HOSTILE: [HOSTILE, None, "\ud800"]}
 
@@ -45,7 +45,7 @@ def test_json_holds_the_same_text_without_what_a_terminal_obeys() -> None:
 def test_no_cell_or_header_is_a_formula(capsys: pytest.CaptureFixture[str]) -> None:
     console.write_csv([{"=1+1": "=cmd|' /C calc'!A0", "n": -5, "b": "+1", "c": "-1", "d": "@x", "e": "plain"}])
     assert capsys.readouterr().out == "'=1+1,n,b,c,d,e\n'=cmd|' /C calc'!A0,-5,'+1,'-1,'@x,plain\n"
-    assert inert("\t=1") == "'\t=1"
+    assert neutralize_formula("\t=1") == "'\t=1"
 
 
 def test_csv_on_a_terminal_is_escaped_and_in_a_file_whole(

@@ -1,0 +1,126 @@
+"""Options of the command line: derived from the settings of a dataclass, grouped into everyday and advanced ones.
+
+    for option in reversed(options_from(ScoreConfig)): command = option(command)
+
+A setting is a dataclass field that declares a help text (`auditor.schema.setting`). Its name, type and default
+give the option.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, fields
+from functools import partial
+from types import NoneType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+import click
+
+from auditor.errors import AuditorError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Decorator = Callable[[Any], Any]
+CORPUS_HELP = "Where the corpus is now, if it has moved since the audit."
+
+
+class AdvancedOption(click.Option):
+    """An option that `--help` lists after the everyday ones."""
+
+
+advanced_option = partial(click.option, cls=AdvancedOption)
+
+
+class GroupedCommand(click.Command):
+    """A command whose `--help` lists everyday options first, the others under "Advanced options"."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        parameters = self.get_params(ctx)
+        everyday = [record for p in parameters if not is_advanced(p) and (record := p.get_help_record(ctx))]
+        advanced = [record for p in parameters if is_advanced(p) and (record := p.get_help_record(ctx))]
+        for title, records in (("Options", everyday), ("Advanced options", advanced)):
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+def is_advanced(parameter: click.Parameter) -> bool:
+    return isinstance(parameter, AdvancedOption)
+
+
+class ShareType(click.ParamType[float]):
+    """A share such as '2%' or '0.02'. With `small`, a bare 1 is refused, because it may be meant as a percentage."""
+
+    name = "share"
+
+    def __init__(self, *, small: bool = False) -> None:
+        self.small = small
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        text = str(value).strip()
+        percent = text.endswith("%")
+        try:
+            share = float(text.removesuffix("%")) / (100 if percent else 1)
+        except ValueError:
+            share = -1.0
+        if not 0 <= share <= 1 or (share == 1 and self.small and not percent and text == "1"):
+            option = f"{param.opts[0]} " if param else ""
+            raise AuditorError(f"{option}{text!r} is not a share: write it like 2% or 0.02")
+        return share
+
+
+SHARE, SMALL_SHARE = ShareType(), ShareType(small=True)
+
+
+def add_options(command: Function, options: Iterable[Decorator]) -> Function:
+    """Decorate a command with options; `--help` shows them in the order given."""
+    for option in reversed(list(options)):
+        command = option(command)
+    return command
+
+
+def options_from(config: type, *, optional: bool = False, skip: Sequence[str] = ()) -> list[Decorator]:
+    """One option for each setting of a dataclass. Optional ones are None unless the user gives them."""
+    hints = get_type_hints(config)
+    settings = [item for item in fields(config) if "help" in item.metadata and item.name not in skip]
+    return [option_from(item, hints[item.name], optional) for item in settings]
+
+
+def option_from(item: "Field[Any]", hint: Any, optional: bool) -> Decorator:
+    details = item.metadata
+    flag = details.get("flag") or "--" + item.name.replace("_", "-")
+    settings: dict[str, Any] = {"help": details["help"], "metavar": details.get("metavar")}
+    if details.get("advanced"):
+        settings["cls"] = AdvancedOption
+    if get_origin(hint) is tuple:
+        settings |= {"callback": split_names, "default": "", "metavar": "NAMES"}
+    elif bool in (hint, *get_args(hint)):
+        if optional or hint is not bool:
+            flag, settings["default"] = f"{flag}/--no-{flag[2:]}", None
+        else:
+            settings["is_flag"] = True
+    else:
+        settings["type"] = click_type(hint, details)
+        if not optional and item.default not in (MISSING, None):
+            settings |= {"default": item.default, "show_default": True}
+    return click.option(flag, item.name, **settings)
+
+
+def click_type(hint: Any, details: Mapping[str, Any]) -> Any:
+    """The click type of a setting; `X | None` counts as X."""
+    if get_origin(hint) is Literal:
+        return click.Choice(get_args(hint))
+    plain = next((kind for kind in get_args(hint) if kind is not NoneType), hint)
+    if details.get("share"):
+        return SHARE
+    low, high = details.get("minimum", details.get("above")), details.get("below")
+    if low is None and high is None:
+        return plain
+    number_range = click.IntRange if plain is int else click.FloatRange
+    return number_range(low, high, min_open="above" in details, max_open=high is not None)
+
+
+def split_names(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in value.split(",") if name.strip())
+
+
+def settings_in(config: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of the options that `options_from(config)` made, as arguments of the dataclass."""
+    return {item.name: values[item.name] for item in fields(config) if "help" in item.metadata}
