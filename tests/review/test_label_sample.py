@@ -108,7 +108,7 @@ def test_a_sheet_of_another_audit_is_refused_whole(audit: Audit, tmp_path: Path)
     own = audit.certification_sample(5).rows[0]
     sheet.write_text(f"uid,caption_index,mark\n{own.uid},{own.caption_index},good\n{'0' * 32},0,bad\n")
     done = CliRunner().invoke(cli, ["certify", audit.path, "--marks", str(sheet)])
-    assert isinstance(done.exception, CertifyError) and "1 rows that are not of" in str(done.exception)
+    assert isinstance(done.exception, CertifyError) and "1 rows that are not in" in str(done.exception)
     assert not Audit(audit.path).sql("SELECT * FROM reviews").num_rows
 
 
@@ -144,7 +144,7 @@ def test_marks_made_for_another_reason_prove_nothing(audit: Audit) -> None:
     assert found.mismatched.low <= share <= found.mismatched.high
     assert found.labels < 30
     told = CliRunner().invoke(cli, ["certify", audit.path, "--labels", "60"])
-    assert f"{30 - found.labels} more are judged out of turn" in told.output
+    assert f"{30 - found.labels} more are judged out of order" in told.output
 
 
 @pytest.mark.parametrize(
