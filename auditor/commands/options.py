@@ -9,8 +9,8 @@ give the option.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from functools import partial
-from types import NoneType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import click
 
@@ -32,17 +32,13 @@ class GroupedCommand(click.Command):
     """A command whose `--help` lists everyday options first, the others under "Advanced options"."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        parameters = self.get_params(ctx)
-        everyday = [record for p in parameters if not is_advanced(p) and (record := p.get_help_record(ctx))]
-        advanced = [record for p in parameters if is_advanced(p) and (record := p.get_help_record(ctx))]
-        for title, records in (("Options", everyday), ("Advanced options", advanced)):
-            if records:
+        options = [parameter for parameter in self.get_params(ctx) if isinstance(parameter, click.Option)]
+        everyday = [option for option in options if not isinstance(option, AdvancedOption)]
+        advanced = [option for option in options if isinstance(option, AdvancedOption)]
+        for title, group in (("Options", everyday), ("Advanced options", advanced)):
+            if records := [record for option in group if (record := option.get_help_record(ctx))]:
                 with formatter.section(title):
                     formatter.write_dl(records)
-
-
-def is_advanced(parameter: click.Parameter) -> bool:
-    return isinstance(parameter, AdvancedOption)
 
 
 class ShareType(click.ParamType[float]):
@@ -105,9 +101,11 @@ def option_from(item: "Field[Any]", hint: Any, optional: bool) -> Decorator:
 
 def click_type(hint: Any, details: Mapping[str, Any]) -> Any:
     """The click type of a setting; `X | None` counts as X."""
-    if get_origin(hint) is Literal:
-        return click.Choice(get_args(hint))
-    plain = next((kind for kind in get_args(hint) if kind is not NoneType), hint)
+    plain = hint
+    if get_origin(hint) in (Union, UnionType):
+        plain = next(kind for kind in get_args(hint) if kind is not NoneType)
+    if get_origin(plain) is Literal:
+        return click.Choice(get_args(plain))
     if details.get("share"):
         return SHARE
     low, high = details.get("minimum", details.get("above")), details.get("below")

@@ -32,7 +32,7 @@ def command(
     """Propose which medium each displaced caption of AUDIT belongs to, with its probability.
 
     Shifted, reversed, exchanged and mixed-up captions are those that `auditor faults` finds. Timed captions that are
-    out of step with their video get a new span. --apply writes repaired copies of the affected shards and never
+    out of sync with their video get a new span. --apply writes repaired copies of the affected shards and never
     changes the corpus.
 
     \b

@@ -4,9 +4,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auditor.commands.options import SHARE, SMALL_SHARE, Function, add_options, advanced_option
-from auditor.query.rules import CHOICES
-from auditor.schema import RULES
+from auditor.commands.options import (
+    SHARE,
+    SMALL_SHARE,
+    AdvancedOption,
+    Function,
+    add_options,
+    advanced_option,
+    options_from,
+)
+from auditor.query.rules import Rules
+from auditor.schema import HEADLINES, RULES
 from auditor.terminal import print_line
 
 if TYPE_CHECKING:
@@ -20,23 +28,17 @@ LIMIT_OPTIONS = [
         rule,
         metavar="X or X%" if column.value_range == (0, 1) else "X",
         help=column.rule,
+        cls=click.Option if column.name in HEADLINES else AdvancedOption,
     )
     for rule, column in RULES.items()
 ]
 OPTIONS = [
     *LIMIT_OPTIONS,
     advanced_option("--max", "at_most", multiple=True, metavar="COLUMN=X",
-                 help="Keep rows with at most X in this column."),
+                    help="Keep rows with at most X in this column."),
     advanced_option("--min", "at_least", multiple=True, metavar="COLUMN=X",
-                 help="Keep rows with at least X in this column."),
-    click.option("--where", help="Keep rows that satisfy this SQL condition."),
-    click.option("--no-duplicates", is_flag=True, help="Keep one medium of each group of duplicates."),
-    advanced_option("--no-overlap", metavar="OTHER", help="Leave out media that `auditor overlap` has found in OTHER."),
-    advanced_option("--unscored", type=click.Choice(CHOICES["unscored"]), default="keep", show_default=True,
-                 help="What to do with pairs that have no estimate, for example because their kind has too few pairs."),
-    advanced_option("--per-medium", type=click.Choice(CHOICES["per_medium"]),
-                 help="Keep or remove all captions of a medium together: if any or all satisfy the rules, or by "
-                 "their mean or worst value."),
+                    help="Keep rows with at least X in this column."),
+    *options_from(Rules),
     click.option("--lose-at-most", type=SMALL_SHARE, help="Choose the cut-off of p_mismatch that loses at most this "
                  "share (such as 2%) of good pairs."),
     advanced_option("--expect-precision", type=SHARE, help="Choose the cut-off at which this share of the removed "

@@ -15,6 +15,7 @@ from auditor.errors import AuditorError
 from auditor.query.sandbox import quote_literal, quote_name
 from auditor.schema import COLUMNS, FLAGS, RULES, Flag
 from auditor.schema.rule_arguments import ColumnLimits, Limit
+from auditor.schema.setting import setting
 
 
 class RuleError(AuditorError):
@@ -87,11 +88,19 @@ class Rules:
     limits: Mapping[str, float] = field(default_factory=dict)  # by rule of auditor.schema.RULES: max_p_mismatch, ...
     keep_top: str | float | int | None = None
     by: str | None = None
-    where: str | None = None
-    no_duplicates: bool = False
-    no_overlap: str | None = None  # another corpus, as passed to `auditor overlap`
-    unscored: Unscored = "keep"
-    per_medium: PerMedium | None = None
+    where: str | None = setting(None, "Keep rows that satisfy this SQL condition.", advanced=False)
+    no_duplicates: bool = setting(False, "Keep one medium of each group of duplicates.", advanced=False)
+    no_overlap: str | None = setting(
+        None, "Leave out media that `auditor overlap` has found in OTHER.", metavar="OTHER"
+    )
+    unscored: Unscored = setting(
+        "keep", "What to do with pairs that have no estimate, for example because their kind has too few pairs."
+    )
+    per_medium: PerMedium | None = setting(
+        None,
+        "Keep or remove all captions of a medium together: if any or all satisfy the rules, or by their mean or worst "
+        "value.",
+    )
 
     def __post_init__(self) -> None:
         if (self.keep_top is None) != (self.by is None):

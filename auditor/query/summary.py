@@ -82,7 +82,7 @@ class Summary:
         lines += [(f"flagged {flag}", format_count_share(count, self.usable)) for flag, count in self.flags.items()]
         lines.append(("duplicates", format_count_share(self.duplicates, self.usable)))
         if self.time_shifts:
-            lines.append(("out of step", self.time_shifts.words()))
+            lines.append(("out of sync", self.time_shifts.words()))
         for column, values in self.typical.items():
             lines.append((column, f"{values['median']:.3g}  ({values['p5']:.3g} - {values['p95']:.3g})"))
         lines += [(f"reviewed {mark}", f"{count:,}") for mark, count in self.marks.items()]

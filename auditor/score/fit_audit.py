@@ -1,7 +1,7 @@
 """Prototypes fitted on the stored embeddings of an audit, and their checkpoint: the work of `auditor fit`."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from auditor.audit_folder.audit_files import find_swept_shards
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.manifest import Manifest
 from auditor.score.pair_sample import KINDS, EncodedPairs, NothingEncodedError, SampleRequest, count_encoded, draw_pairs
+from auditor.score.score_config import FitConfig
 from auditor.vectors import Floats
 from model.checkpoint import save_checkpoint
 from model.fit_prototypes import Measure, Target, choose_target_measure, fit_prototypes, measure_uncertainty_fit
@@ -30,25 +31,19 @@ def stack_vectors(samples: Sequence[EncodedPairs | None]) -> tuple[Floats, Float
     return np.concatenate([sample.visual for sample in pairs]), np.concatenate([sample.text for sample in pairs])
 
 
-def fit_audit(
-    folder: Folder,
-    out: str,
-    head_settings: Mapping[str, Any],
-    *,
-    recipe: Literal["corpus", "paper"],
-    target: Target | None,
-    pairs: int,
-    seed: int,
-) -> list[dict[str, Any]]:
-    """Fit prototypes on at most `pairs` pairs of each kind, save the checkpoint in `out`, and describe the fit."""
+def fit_audit(folder: Folder, out: str, config: FitConfig) -> list[dict[str, Any]]:
+    """Fit prototypes on the stored embeddings, save the checkpoint in `out`, and describe the fit."""
     manifest = Manifest.load(folder)
-    config = HeadConfig(dim=int(manifest.model["dim"]), **head_settings)
+    dim = int(manifest.model["dim"])
+    head_config = HeadConfig(dim, config.prototypes, config.init, config.evidence, config.tau, config.scale)
     counts = count_encoded(folder, find_swept_shards(folder))
-    samples = draw_pairs(folder, counts, list_fit_samples(pairs), seed)
+    samples = draw_pairs(folder, counts, list_fit_samples(config.pairs), config.seed)
     visual, text = (torch.from_numpy(vectors) for vectors in stack_vectors(samples))
     scale = manifest.model.get("logit_scale")
-    target = target or ("h" if recipe == "paper" else "retrieval")
-    head = fit_prototypes(visual, text, config, recipe=recipe, target=target, logit_scale=scale, seed=seed)
+    target: Target = config.target or ("h" if config.recipe == "paper" else "retrieval")
+    head = fit_prototypes(
+        visual, text, head_config, recipe=config.recipe, target=target, logit_scale=scale, seed=config.seed
+    )
     target_name = "h" if target == "h" else "log perplexity"
     rows = describe_fit(head, visual, text, choose_target_measure(target, scale), target_name)
     save_checkpoint(
@@ -56,7 +51,7 @@ def fit_audit(
         head,
         backbone_spec=manifest.model["spec"],
         backbone_print=manifest.model["fingerprint"],
-        extra={"recipe": recipe, "target": target, "seed": seed, "fitted_on": folder.url, "fit": rows},
+        extra={"recipe": config.recipe, "target": target, "seed": config.seed, "fitted_on": folder.url, "fit": rows},
     )
     return rows
 

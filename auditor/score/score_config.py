@@ -58,3 +58,24 @@ class ScoreConfig:
     def from_manifest(cls, settings: Mapping[str, Any]) -> "ScoreConfig":
         """The settings that an audit was scored with, from its manifest."""
         return cls(**settings["score"]) if settings.get("score") else cls()
+
+
+@dataclass(frozen=True)
+class FitConfig:
+    """Settings of `auditor fit`. A test compares its defaults with those of `model.prototypes.HeadConfig`."""
+
+    target: Literal["h", "retrieval"] | None = setting(
+        None,
+        "What u follows: h (mean similarity), or how much of the corpus fits [default: retrieval; recipe paper: h].",
+        advanced=False,
+    )
+    prototypes: int = setting(8, "Number of prototypes (K) per modality.", advanced=False, minimum=1)
+    recipe: Literal["corpus", "paper"] = setting(
+        "corpus", "Compute the target of u over the whole corpus, or over random batches as in the paper."
+    )
+    init: str = setting("xavier", "Initialization: xavier, kaiming_uniform, kaiming_normal or orthogonal.")
+    evidence: str = setting("exp", "Evidence function: exp, softplus or relu.")
+    tau: float = setting(5.0, "Temperature of the exponential evidence.")
+    scale: float = setting(100.0, "Factor by which cosines are multiplied before they become evidence.")
+    pairs: int = setting(200_000, "Fit on at most this many pairs of each kind of medium.", minimum=1)
+    seed: int = setting(0, "Random seed.")

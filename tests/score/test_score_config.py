@@ -2,10 +2,19 @@
 
 from dataclasses import asdict
 
-from auditor.score.score_config import ScoreConfig
+from auditor.score.score_config import FitConfig, ScoreConfig
 
 
 def test_the_settings_of_an_audit_come_back_from_its_manifest() -> None:
     config = ScoreConfig(reference=100, prototypes=4)
     assert ScoreConfig.from_manifest({"score": asdict(config)}) == config
     assert ScoreConfig.from_manifest({}) == ScoreConfig()
+
+
+def test_a_fitted_head_has_the_defaults_of_every_head() -> None:
+    from model.prototypes import HeadConfig
+
+    head, fit = asdict(HeadConfig(dim=4)), asdict(FitConfig())
+    assert {name: fit[name] for name in head.keys() & fit.keys()} == {
+        name: head[name] for name in ("prototypes", "init", "evidence", "tau", "scale")
+    }

@@ -207,7 +207,7 @@ def compute_eccv_figures(benchmark: str, test: BenchmarkSplit, shards: Sequence[
     if benchmark != "coco":
         return {"eccv_caption": None, "eccv_skipped": None}
     try:
-        ids = eccv.find_coco_ids(test.keys, test.data.text_groups, shards, PROTOCOLS["coco"].captions)
+        ids = eccv.find_coco_ids(test.keys.tolist(), test.data.text_groups, shards, PROTOCOLS["coco"].captions)
         return {"eccv_caption": eccv.compute_eccv_metrics(test.data, *ids), "eccv_skipped": None}
     except eccv.EccvError as reason:
         return {"eccv_caption": None, "eccv_skipped": str(reason)}
