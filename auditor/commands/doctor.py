@@ -23,7 +23,19 @@ import click
 
 from auditor.terminal import print_line
 
-NEEDED = ("charset-normalizer", "click", "duckdb", "fsspec", "jinja2", "numpy", "pillow", "pyarrow", "rich", "scipy")
+NEEDED = (
+    "braceexpand",
+    "charset-normalizer",
+    "click",
+    "duckdb",
+    "fsspec",
+    "jinja2",
+    "numpy",
+    "pillow",
+    "pyarrow",
+    "rich",
+    "scipy",
+)
 EXTRAS = {
     "model": (
         "av",
@@ -37,7 +49,7 @@ EXTRAS = {
         "webdataset",
     ),
     "ray": ("ray",),
-    "dashboard": ("altair", "pandas", "plotly", "safetensors", "streamlit"),
+    "dashboard": ("pandas", "plotly", "safetensors", "streamlit"),
     "s3": ("s3fs",),
 }
 IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")

@@ -5,14 +5,14 @@ from typing import Any
 import click
 
 from auditor.commands.options import GroupedCommand, add_options, options_from
-from auditor.score.score_config import FitConfig
+from auditor.score.score_config import HeadFitConfig
 
 
 @click.command(cls=GroupedCommand)
 @click.argument("audit")
 @click.option("--out", required=True, type=click.Path(file_okay=False), help="Folder of the new checkpoint.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@lambda function: add_options(function, options_from(FitConfig))
+@lambda function: add_options(function, options_from(HeadFitConfig))
 def command(audit: str, out: str, as_json: bool, **settings: Any) -> None:
     """Fit PAU prototypes on the stored embeddings of AUDIT; the encoders do not change.
 
@@ -28,6 +28,6 @@ def command(audit: str, out: str, as_json: bool, **settings: Any) -> None:
     from auditor.score.fit_audit import fit_audit
 
     print_notes(audit)
-    config = FitConfig(**settings)
+    config = HeadFitConfig(**settings)
     rows = fit_audit(Folder(audit), out, config)
     print_rows(rows, title=f"{config.prototypes} prototypes per modality, saved in {out}", json=as_json)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from auditor.errors import AuditorError
+from auditor.errors import AuditError, AuditorError
 from auditor.query.database import AuditDatabase
 from auditor.score.statistics.mismatch import INTERVAL, MismatchModel
 
@@ -105,11 +105,11 @@ def count_pairs(database: AuditDatabase, where: str | None = None) -> PairCounts
 
 def load_mismatch_models(statistics: Mapping[str, Any]) -> dict[str, MismatchModel]:
     """The mismatch models of a manifest, by kind."""
-    return {
-        kind: MismatchModel.from_dict(saved)
-        for kind, saved in statistics.items()
-        if isinstance(saved, dict) and saved.get("curve")
-    }
+    saved_models = {kind: saved for kind, saved in statistics.items() if isinstance(saved, dict) and saved.get("curve")}
+    try:
+        return {kind: MismatchModel.from_dict(saved) for kind, saved in saved_models.items()}
+    except (KeyError, TypeError, ValueError) as error:
+        raise AuditError(f"manifest.json holds a damaged mismatch model ({error!r}): score the audit again") from None
 
 
 def build_pair_counts(

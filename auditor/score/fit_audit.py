@@ -11,7 +11,7 @@ from auditor.audit_folder.audit_files import find_swept_shards
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.manifest import Manifest
 from auditor.score.pair_sample import KINDS, EncodedPairs, NothingEncodedError, SampleRequest, count_encoded, draw_pairs
-from auditor.score.score_config import FitConfig
+from auditor.score.score_config import HeadFitConfig
 from auditor.vectors import Floats
 from model.checkpoint import save_checkpoint
 from model.fit_prototypes import Measure, Target, choose_target_measure, fit_prototypes, measure_uncertainty_fit
@@ -31,7 +31,7 @@ def stack_vectors(samples: Sequence[EncodedPairs | None]) -> tuple[Floats, Float
     return np.concatenate([sample.visual for sample in pairs]), np.concatenate([sample.text for sample in pairs])
 
 
-def fit_audit(folder: Folder, out: str, config: FitConfig) -> list[dict[str, Any]]:
+def fit_audit(folder: Folder, out: str, config: HeadFitConfig) -> list[dict[str, Any]]:
     """Fit prototypes on the stored embeddings, save the checkpoint in `out`, and describe the fit."""
     manifest = Manifest.load(folder)
     dim = int(manifest.model["dim"])

@@ -61,7 +61,7 @@ class ScoreConfig:
 
 
 @dataclass(frozen=True)
-class FitConfig:
+class HeadFitConfig:
     """Settings of `auditor fit`. A test compares its defaults with those of `model.prototypes.HeadConfig`."""
 
     target: Literal["h", "retrieval"] | None = setting(

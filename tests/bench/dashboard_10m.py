@@ -96,7 +96,7 @@ def until_in_memory(path: Path) -> float:
     from dashboard import audit_source
 
     started = time.monotonic()
-    database = audit_source._open(str(path), None, audit_source.state_of(str(path)))
+    database = audit_source._open_database(str(path), None, audit_source.read_audit_state(str(path)))
     while database.memory is None and time.monotonic() - started < 600:
         time.sleep(0.1)
     return time.monotonic() - started

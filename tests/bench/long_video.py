@@ -44,8 +44,8 @@ def measure(data: bytes, captions: int) -> dict[str, Any]:
         assert isinstance(stream, SpanStream)
         came = sum(len(part) for part in stream)
         result = stream.result()
-        assert isinstance(result, Decoded) and result.times is not None and result.seen is not None
-        wanted = sum(len(places) for places in result.seen.of_span if not isinstance(places, str))
+        assert isinstance(result, Decoded) and result.times is not None and result.span_frames is not None
+        wanted = sum(len(places) for places in result.span_frames.by_span if not isinstance(places, str))
         return {
             "captions": captions,
             "frames of spans": wanted,

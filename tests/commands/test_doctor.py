@@ -42,9 +42,7 @@ def test_people_get_a_table(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
 
 
 def test_broken_decoders_are_found(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(
-        fork_server, "_shared", fork_server.ForkServer()
-    )  # one that runs already would not be started anew
+    monkeypatch.setattr(fork_server, "_fork_server", fork_server.ForkServer())  # a running one would be reused
     monkeypatch.setattr(sys, "executable", "/bin/false")
     for name in ("check_packages", "check_gpu", "check_video_decoders"):
         monkeypatch.setattr(doctor, name, lambda: iter(()))

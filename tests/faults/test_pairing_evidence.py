@@ -66,7 +66,8 @@ def test_known_levels_change_nothing() -> None:
         ReferencePairs(visual[:90], text[:90], SCALE),
     )
     known = samples.with_levels(reference)
-    assert np.array_equal(score_own_pairs(known, reference), score_own_pairs(samples, reference))
+    # Not equal to the last bit: a BLAS may sum in another order for another number of rows.
+    np.testing.assert_allclose(score_own_pairs(known, reference), score_own_pairs(samples, reference), rtol=1e-6)
     rows = np.array([5, 2, 250])
     expected = score_all_pairs(visual[rows], text[rows], reference)
     np.testing.assert_allclose(score_cross_pairs(known.take(rows), reference), expected, atol=1e-6)

@@ -172,7 +172,7 @@ def test_the_command_and_its_json(audit: Path) -> None:
 
 def test_explaining_needs_no_torch(audit: Path) -> None:
     code = (
-        "import sys; from auditor.query.explain import explain; from auditor.query.database import AuditDatabase; "
-        f"explain(AuditDatabase({str(audit)!r}), 'image-001'); sys.exit('torch' in sys.modules)"
+        "import sys; from auditor.query.explain import explain_row; from auditor.query.database import AuditDatabase; "
+        f"explain_row(AuditDatabase({str(audit)!r}), 'image-001'); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=300).returncode == 0

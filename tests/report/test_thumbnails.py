@@ -81,8 +81,8 @@ def test_nothing_heavy_is_imported_and_nothing_is_left_running() -> None:
 import sys
 import auditor.report.thumbnails as t
 assert not {"model", "torch", "numpy"} & set(sys.modules), sys.modules
-from tests.support.clips import photo
-assert t.make_thumbnail(photo(), "image", 32)
+from tests.support.clips import make_photo
+assert t.make_thumbnail(make_photo(), "image", 32)
 assert "torch" not in sys.modules
 print(*t._open_thumbnails(32)._pool.pids)
 """

@@ -130,7 +130,7 @@ def test_rows_of_an_extended_audit_are_verified_against_what_it_was_fitted_on(
         fitted.append(list(shards))
         return prepare_context(folder, shards, *given, **named)
 
-    monkeypatch.setattr("auditor.run.verify.prepare", spy)
+    monkeypatch.setattr("auditor.run.verify.prepare_context", spy)
     assert run_command_line(["verify", grown.out, "-n", "20"]) == 0
     assert fitted == [["0", "1", "2"]]
 
@@ -140,7 +140,7 @@ def test_an_extension_that_was_stopped_is_read_and_goes_on(grown: AuditConfig, m
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("auditor.run.extend.score_with", stop)
+        patched.setattr("auditor.run.extend.score_shards", stop)
         with pytest.raises(KeyboardInterrupt):
             extend_audit(grown)
     left = Audit(grown.out)

@@ -24,8 +24,8 @@ def said(tmp_path_factory: pytest.TempPathFactory, random_model: str) -> tuple[P
     arguments = ["audit", str(root / "mine"), "--out", str(root / "audit"), "--model", random_model, "--frames", "4"]
     with pytest.MonkeyPatch.context() as patch:
         lines: list[str] = []
-        patch.setattr("auditor.run.outcome.say_lines", lines.append)
-        patch.setattr("auditor.run.outcome.table", lambda rows, title, *_: lines.append(title))
+        patch.setattr("auditor.run.outcome.print_lines", lines.append)
+        patch.setattr("auditor.run.outcome.print_table", lambda rows, title, *_: lines.append(title))
         assert run_command_line([*arguments, "--allow-random-weights", "--quiet"]) == 0
     return root / "audit", "\n".join(lines)
 

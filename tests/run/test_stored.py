@@ -123,7 +123,7 @@ def test_everything_after_the_sweep_is_the_same_code(audited: Path, tmp_path: Pa
 def test_there_are_no_media_to_write(audited: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for options in (["--out", str(tmp_path / "shards")], ["--tiers", "2", "--out", str(tmp_path / "tiers")]):
         assert run_command_line(["filter", str(audited), *options]) == 1
-        assert "600 of the kept rows have embeddings and no media" in capsys.readouterr().err
+        assert "600 of the kept rows have embeddings but no media" in capsys.readouterr().err
     with Audit(audited) as opened:
         for read in (lambda: list(opened.keep().samples()), opened.keep().webdataset, opened.keep().to_datasets):
             with pytest.raises(AuditorError, match="but no media"):
@@ -134,7 +134,7 @@ def test_there_are_no_media_to_write(audited: Path, tmp_path: Path, capsys: pyte
 def test_no_model_is_there_to_verify_or_search_texts_with(audited: Path) -> None:
     with pytest.raises(AuditorError, match="stored embeddings"):
         verify_audit(str(audited), 3)
-    with Audit(audited) as opened, pytest.raises(AuditorError, match="search it by example"):
+    with Audit(audited) as opened, pytest.raises(AuditorError, match="search by example"):
         opened.search("a dog")
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 
-from auditor.score.score_config import FitConfig, ScoreConfig
+from auditor.score.score_config import HeadFitConfig, ScoreConfig
 
 
 def test_the_settings_of_an_audit_come_back_from_its_manifest() -> None:
@@ -14,7 +14,7 @@ def test_the_settings_of_an_audit_come_back_from_its_manifest() -> None:
 def test_a_fitted_head_has_the_defaults_of_every_head() -> None:
     from model.prototypes import HeadConfig
 
-    head, fit = asdict(HeadConfig(dim=4)), asdict(FitConfig())
+    head, fit = asdict(HeadConfig(dim=4)), asdict(HeadFitConfig())
     assert {name: fit[name] for name in head.keys() & fit.keys()} == {
         name: head[name] for name in ("prototypes", "init", "evidence", "tau", "scale")
     }

@@ -205,6 +205,7 @@ def test_command_writes_json_and_says_that_it_is_not_the_benchmark(
     assert json.loads(out.read_text())["benchmark"] == "flickr8k"
 
 
+@pytest.mark.filterwarnings("default")  # Ray Data's own
 def test_ray_gives_the_same_tables(tmp_path: Path, shards: Path, random_model: str, results: dict) -> None:  # type: ignore[type-arg]
     ray = pytest.importorskip("ray")
     from auditor.cli import run_command_line

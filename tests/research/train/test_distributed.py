@@ -24,7 +24,7 @@ from model.training.training_config import load_config
 from model.training.training_processes import ProcessGroup, current_processes
 from model.training.training_state import collect_parameters
 from tests.model.training.test_objective import gradients, make_pairs
-from tests.research.train.test_train import same
+from tests.research.train.test_train_model import same
 from tests.support.training import make_tiny_config, write_shards
 
 
@@ -111,7 +111,7 @@ def test_a_run_of_two_processes_does_not_go_on_in_one(together: Path) -> None:
 
 def start_job(folder: Path, *more: str) -> subprocess.Popen[str]:
     """Run `python jobs/train.py` as a user does, with its log in job.log."""
-    command = [sys.executable, str(Path(__file__).parents[2] / "jobs" / "train.py"), "--config", "run.toml"]
+    command = [sys.executable, str(Path(__file__).parents[3] / "jobs" / "train.py"), "--config", "run.toml"]
     with (folder / "job.log").open("w") as log:
         return subprocess.Popen(
             [*command, "--workers", "2", "--address", "local", *more],

@@ -87,7 +87,7 @@ def test_a_killed_run_ends_with_the_weights_of_an_undisturbed_one(tmp_path: Path
     (tmp_path / "run.toml").write_text(config.to_toml())
     killed = subprocess.run(
         [sys.executable, "-c", KILLED, str(tmp_path / "run.toml"), "7"],
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         capture_output=True,
     )
     assert killed.returncode == -9, killed.stderr.decode()
@@ -231,7 +231,7 @@ def test_complaints_leave_nothing_behind(tmp_path: Path) -> None:
     assert "fewer than the 100 of one step" in complaint(replace(config, batch_size=100))
     assert "neither an open_clip model nor a folder" in complaint(replace(config, model="ViT-Z-99"))
     assert "cannot be read as a model configuration" in complaint(replace(config, model=str(tmp_path / "no.json")))
-    assert "precision bf16 is for CUDA" in complaint(replace(config, precision="bf16"))
+    assert "precision bf16 needs CUDA" in complaint(replace(config, precision="bf16"))
     assert "cannot use device" in complaint(replace(config, device="cuda:7"))
     assert "out must be a path" in complaint(replace(config, out="s3://bucket/run"))
     assert "cannot be divided among 3" in complaint_in_world(config)
