@@ -1,15 +1,16 @@
-# Everything below builds .venv by itself; nothing but Python 3.11+ is needed to start.
+# Every target builds .venv itself; only Python 3.11 or later is needed.
 PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
 SOURCES := auditor model dashboard jobs docs examples tests
 
-.PHONY: help demo test test-cluster lint dashboard bench install browser clean
+.PHONY: help demo test test-fast test-cluster lint dashboard bench install browser clean
 
 help:
 	@echo "make demo       generate a corpus with known defects, train a small model, audit it, write a report"
 	@echo "make dashboard  browse the demo's audit"
 	@echo "make test       ruff, mypy --strict and all tests; first installs .venv and, as root, Chromium (WORKERS=2)"
+	@echo "make test-fast  the fast tests alone: no browser, no Ray, no training; under 90 seconds"
 	@echo "make test-cluster  the tests that start several raylets"
 	@echo "make bench      measure every figure of docs/results.md"
 
@@ -35,21 +36,27 @@ lint: install
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/mypy
 
-# The browser tests drive a real Chromium; they skip, saying so, where there is none and none can be installed.
+# The browser tests drive a real Chromium. They are skipped if there is none and none can be installed.
 browser:
 	@command -v chromium chromium-browser google-chrome >/dev/null 2>&1 \
 	  || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
 	       && echo "Installing Chromium for the browser tests (apt-get install chromium)" \
 	       && apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } \
-	  || echo "no Chromium here: the browser tests will skip"
+	  || echo "no Chromium here: the browser tests will be skipped"
 
-# Two workers: a file's tests stay in one of them, so what they share is made once (tests/conftest.py). A worker that
-# dies ends the run and names its test; pytest-xdist would start another one and wait for it for ever.
+# Each file runs in one of two workers, so its fixtures are built once (tests/conftest.py). A worker that dies ends the
+# run and its test is named; pytest-xdist would start another one and wait for it forever.
+PYTEST = $(BIN)/python -m pytest -q --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder \
+  --max-worker-restart 0 $(PYTEST_OPTIONS)
+
 test: install browser lint
-	$(BIN)/python -m pytest -q -m 'not cluster' --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder \
-	  --max-worker-restart 0
+	$(PYTEST) -m 'not cluster'
 
-# Several raylets, killed workers and nodes, jobs submitted to a real job server: minutes, and a machine with nothing else to do.
+# The inner loop, without lint and without the files of tests/slow_files.txt.
+test-fast: install
+	$(PYTEST) -m 'not (cluster or browser or slow)'
+
+# Several raylets, killed workers and nodes, jobs submitted to a real job server: takes minutes on an idle machine.
 test-cluster: install
 	$(BIN)/python -m pytest -q -m cluster
 

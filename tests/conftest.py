@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.slow_files import read_slow_files
+
 # Set before torch is imported anywhere: the suite must never wait for a hub.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny tensors: a second thread only waits for the first
@@ -21,19 +23,6 @@ if (
 SHARED = Path(os.environ.get("PAU_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 
 
-# The slowest files start first, so that no core waits for one of them at the end (seconds on an idle core).
-LONGEST = (
-    "demo/test_check_truth.py",  # 45: trains the small model of all tests in demo/
-    "run/test_run_audit.py",  # 40
-    "dashboard/test_browser.py",  # 40
-    "score/statistics/test_mismatch.py",  # 20: encodes 200 photos for all of score/statistics/
-    "dashboard/test_pages.py",
-    "demo/test_demo_corpus.py",
-    "research/train/test_train_model.py",
-    "research/train/test_distributed.py",
-    "keep/test_export.py",
-    "research/evaluate/test_benchmark_evaluation.py",
-)
 TOGETHER = {
     "dashboard/test_browser_explore.py": "dashboard/test_browser.py",
     "dashboard/test_command.py": "dashboard/test_pages.py",
@@ -46,12 +35,14 @@ TOGETHER = {
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With several workers, each file runs in one worker, together with the files that share its fixtures."""
-    here = Path(__file__).parent
-    rank = {name: place for place, name in enumerate(LONGEST)}
+    here, slow_files = Path(__file__).parent, read_slow_files()
     for item in items:
         name = item.path.relative_to(here).as_posix()
         item.add_marker(pytest.mark.xdist_group(TOGETHER.get(name, name)))
-    items.sort(key=lambda item: rank.get(str(item.get_closest_marker("xdist_group").args[0]), len(rank)))  # type: ignore[union-attr]
+        if name in slow_files or name in TOGETHER:
+            item.add_marker(pytest.mark.slow)
+    # The slowest files start first, so that no core waits for one of them at the end.
+    items.sort(key=lambda item: -slow_files.get(str(item.get_closest_marker("xdist_group").args[0]), 0))  # type: ignore[union-attr]
 
 
 @pytest.fixture(scope="session")

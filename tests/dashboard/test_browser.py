@@ -66,7 +66,7 @@ def test_a_card_leads_to_its_sample_and_on_to_the_next(page, url: str, audit: Pa
     page.wait_for_url(f"**/sample?*{rows[0]['uid']}*")
     wait_until_idle(page)
     playwright.expect(page.get_by_text(rows[0]["caption"], exact=True).first).to_be_visible(timeout=TIMEOUT)
-    page.get_by_role("button", name="Next").click()
+    page.get_by_role("button", name="Next Shortcut").click()
     page.wait_for_url(f"**/sample?*{rows[1]['uid']}*")
     wait_until_idle(page)
     playwright.expect(page.get_by_text(rows[1]["caption"], exact=True).first).to_be_visible(timeout=TIMEOUT)
