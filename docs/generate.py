@@ -1,6 +1,7 @@
 """Write the pages of docs/ that the code already says: every command with its options, every column.
 
-    python docs/generate.py        # after a change to a command or column; a test compares
+    python docs/generate.py              # after a change to a command or column; a test compares
+    python docs/generate.py demo/audit   # also the figure of the mixture, from an audit
 
 Nothing here is written by hand twice: the text is what `auditor COMMAND --help` prints and auditor/schema/ declares.
 """
@@ -112,9 +113,32 @@ PAGES = {
 }
 
 
+def draw_mixture(audit: str) -> str:
+    """docs/screenshots/mixture.svg: the two densities of method.md and p_mismatch, for the pictures of an audit."""
+    import numpy as np
+
+    from auditor.audit import Audit
+    from auditor.report.charts import draw_line_figure, mixture_shares
+
+    statistics = Audit(audit).database.manifest["statistics"]["image"]
+    observed, null = mixture_shares(statistics["histogram"], statistics["pi0"])
+    edges = np.asarray(statistics["histogram"]["edges"])
+    centers = (edges[1:] + edges[:-1]) / 2
+    p_mismatch = np.interp(centers, statistics["curve"]["score"], statistics["curve"]["p"])
+    series = {
+        "all pairs, f": observed / observed.max(),
+        "mismatched part, pi0 f0": null / observed.max(),
+        "p_mismatch": p_mismatch,
+    }
+    points = {name: list(zip(centers.tolist(), values.tolist(), strict=True)) for name, values in series.items()}
+    return draw_line_figure("Mixture of matched and mismatched pairs", "mismatch_score", "relative to the peak", points)
+
+
 def main() -> None:
     for name, page in PAGES.items():
         (DOCS / name).write_text(page(), encoding="utf-8")
+    if len(sys.argv) > 1:
+        (DOCS / "screenshots" / "mixture.svg").write_text(draw_mixture(sys.argv[1]), encoding="utf-8")
 
 
 if __name__ == "__main__":
