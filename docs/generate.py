@@ -126,12 +126,12 @@ def draw_mixture(audit: str) -> str:
     centers = (edges[1:] + edges[:-1]) / 2
     p_mismatch = np.interp(centers, statistics["curve"]["score"], statistics["curve"]["p"])
     series = {
-        "all pairs, f": observed / observed.max(),
-        "mismatched part, pi0 f0": null / observed.max(),
+        "all pairs, f": np.sqrt(observed / observed.max()),
+        "mismatched part, pi0 f0": np.sqrt(null / observed.max()),
         "p_mismatch": p_mismatch,
     }
     points = {name: list(zip(centers.tolist(), values.tolist(), strict=True)) for name, values in series.items()}
-    return draw_line_figure("Mixture of matched and mismatched pairs", "mismatch_score", "relative to the peak", points)
+    return draw_line_figure("Mixture of matched and mismatched pairs", "mismatch_score", "square root of the density", points)
 
 
 def main() -> None:
