@@ -19,7 +19,7 @@ from auditor.schema import HIGH_IS_SUSPICIOUS
 from dashboard.display_text import column_label, shorten_text
 
 CATEGORY_COLORS = ("#4c8bd9", "#e8743b", "#3aa676", "#b45fd0", "#d9b23a", "#45b7c9", "#d9547a", "#7f8b52", "#9a6b4f")
-GREY = "#8a94a6"
+GRAY = "#8a94a6"
 GOOD_TO_BAD = ("#4c8bd9", "#c9b79a", "#e8743b")
 NAME_LENGTH = 28  # characters
 NAME_SIZE = (0.17, 0.034)  # width and height of a name as shares of the map, in a window of 1440 pixels
@@ -77,7 +77,7 @@ def draw_density_layer(density: Density, dark: bool) -> Any:
 
 
 def draw_number_points(rows: pa.Table, color_column: str) -> list[Any]:
-    """Points colored from good to bad between the 2% and 98% quantiles; points without a value are grey."""
+    """Points colored from good to bad between the 2% and 98% quantiles; points without a value are gray."""
     values = np.array([np.nan if value is None else float(value) for value in rows["value"].to_pylist()])
     finite = np.isfinite(values)
     ends = np.quantile(values[finite], [0.02, 0.98]) if finite.any() else np.array([0.0, 1.0])
@@ -89,16 +89,16 @@ def draw_number_points(rows: pa.Table, color_column: str) -> list[Any]:
         "colorscale": scale,
         "colorbar": {"title": {"text": column_label(color_column), "side": "right"}, "thickness": 12, "len": 0.6},
     }
-    traces = [draw_dots(rows, np.flatnonzero(~finite), {"color": GREY}, "no value")] if not finite.all() else []
+    traces = [draw_dots(rows, np.flatnonzero(~finite), {"color": GRAY}, "no value")] if not finite.all() else []
     return [*traces, draw_dots(rows, np.flatnonzero(finite), marker, column_label(color_column), legend=False)]
 
 
 def draw_category_points(rows: pa.Table, color_column: str) -> list[Any]:
-    """Points with a color for each of the most frequent values; all others are grey."""
+    """Points with a color for each of the most frequent values; all others are gray."""
     values = ["none" if value is None else str(value) for value in rows["value"].to_pylist()]
     frequent = [value for value, _ in Counter(values).most_common(len(CATEGORY_COLORS))]
     traces = []
-    for category, color in zip([*frequent, None], [*CATEGORY_COLORS[: len(frequent)], GREY], strict=True):
+    for category, color in zip([*frequent, None], [*CATEGORY_COLORS[: len(frequent)], GRAY], strict=True):
         indices = [
             i
             for i, value in enumerate(values)

@@ -126,7 +126,7 @@ def url_exists(url: str) -> bool:
 
 
 def find_folder_url(url: str) -> str | None:
-    """Return the URL of a folder as `list_objects` spells it, or None if it is no folder."""
+    """Return the URL of a folder as `list_objects` spells it, or None if it is not a folder."""
     with convert_store_errors(url):
         fs, path = open_filesystem(url)
         return str(fs.unstrip_protocol(path)).rstrip("/") if fs.isdir(path) else None
