@@ -131,7 +131,8 @@ def draw_mixture(audit: str) -> str:
         "p_mismatch": p_mismatch,
     }
     points = {name: list(zip(centers.tolist(), values.tolist(), strict=True)) for name, values in series.items()}
-    return draw_line_figure("Mixture of matched and mismatched pairs", "mismatch_score", "square root of the density", points)
+    title, y_label = "Mixture of matched and mismatched pairs", "square root of the density"
+    return draw_line_figure(title, "mismatch_score", y_label, points)
 
 
 def main() -> None:
