@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.build_once import build_once
 from tests.support.slow_files import read_slow_files
 
 # Set before torch is imported anywhere: the suite must never wait for a hub.
@@ -75,4 +76,4 @@ def random_model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The spec of a tiny open_clip model with random but fixed weights."""
     from tests.support.corpora import write_random_model
 
-    return write_random_model(tmp_path_factory.mktemp("random-model"))
+    return f"local-dir:{build_once(tmp_path_factory, 'random-model', write_random_model)}"

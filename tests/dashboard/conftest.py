@@ -18,7 +18,8 @@ def chromium() -> Iterator[object]:
 
 @pytest.fixture(scope="session")
 def audit(tmp_path_factory: pytest.TempPathFactory, random_model: str) -> Path:
-    return write_audit(tmp_path_factory.mktemp("dashboard"), random_model)
+    folder = build_once(tmp_path_factory, "dashboard", lambda folder: write_audit(folder, random_model))
+    return folder / "audit"
 
 
 @pytest.fixture(scope="session")

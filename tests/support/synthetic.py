@@ -9,6 +9,7 @@ import json
 import sys
 import tarfile
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -251,25 +252,33 @@ def write_corpus_audit(
     audit, corpus = folder / "audit", folder / "corpus"
     (audit / "samples").mkdir(parents=True)
     corpus.mkdir(parents=True)
-    noise, counts, total = Noise(), {"ok": 0, "corrupt": 0}, 0
+    total = 0
     for number in range(shards):
-        random = np.random.default_rng([seed, number])
-        shard = f"{number:05d}"
-        with tarfile.open(corpus / f"{shard}.tar", "w", format=tarfile.USTAR_FORMAT) as tar:
-            table = pa.concat_tables(
-                [
-                    write_sample_rows(tar, random, shard, number * per_shard + i, i == per_shard - 1, captions)
-                    for i in range(per_shard)
-                ]
-            )
-        pq.write_table(table, audit / "samples" / f"{shard}.parquet", **STORAGE)
+        path = corpus / f"{number:05d}.tar"
+        data, table = make_shard(number, per_shard, seed, captions)
+        path.write_bytes(data)
+        media_path = pa.array([str(path)] * len(table), SAMPLES.field("media_path").type)
+        table = table.set_column(SAMPLES.get_field_index("media_path"), SAMPLES.field("media_path"), media_path)
+        pq.write_table(table, audit / "samples" / f"{number:05d}.parquet", **STORAGE)
         total += len(table)
-        counts["corrupt"] += 1
-        counts["ok"] += len(table) - 1
-    content = make_manifest(total, shards, counts, str(corpus), noise)
+    counts = {"ok": total - shards, "corrupt": shards}
+    content = make_manifest(total, shards, counts, str(corpus), Noise())
     content["counts"] = {"keys": shards * per_shard, "rows": total, "status": counts}
     (audit / "manifest.json").write_text(json.dumps(content))
     return audit, corpus
+
+
+@cache
+def make_shard(number: int, per_shard: int, seed: int, captions: int | None) -> tuple[bytes, pa.Table]:
+    """The bytes of a tar, and its rows without the path of the tar."""
+    random = np.random.default_rng([seed, number])
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        rows = [
+            write_sample_rows(tar, random, f"{number:05d}", number * per_shard + i, i == per_shard - 1, captions)
+            for i in range(per_shard)
+        ]
+    return stream.getvalue(), pa.concat_tables(rows)
 
 
 def write_sample_rows(
@@ -296,7 +305,6 @@ def write_sample_rows(
         "caption_index": list(range(rows)),
         "caption": list(texts),
         "kind": ["image"] * rows,
-        "media_path": [str(tar.name)] * rows,
         "media_offset": [offset] * rows,
         "media_size": [len(data)] * rows,
         "width": [160] * rows,
