@@ -77,15 +77,6 @@ def test_a_click_on_a_shard_browses_it(page, url: str, audit: Path) -> None:  # 
     playwright.expect(page.locator(".st-key-count")).to_contain_text(f"{rows} rows", timeout=TIMEOUT)
 
 
-@pytest.mark.parametrize("path", ["", "browse", "map", "shards", "sample", "thresholds"])
-def test_no_streamlit_promotion_covers_a_page(page, url: str, path: str) -> None:  # type: ignore[no-untyped-def]
-    """By default Streamlit covers the top right corner with an offer to install its tools."""
-    visit_page(page, f"{url}/{path}")
-    page.wait_for_timeout(500)
-    assert page.get_by_test_id("stSkillsNudge").count() == 0
-    assert page.get_by_text("agents").count() == 0
-
-
 def reviews(audit: Path, reviewer: str) -> list[dict[str, object]]:
     with Audit(audit) as opened:
         query = f"SELECT uid, caption_index, mark FROM reviews WHERE reviewer = '{reviewer}' ORDER BY time"
@@ -93,10 +84,10 @@ def reviews(audit: Path, reviewer: str) -> list[dict[str, object]]:
 
 
 def wait_for_reviews(page: object, audit: Path, reviewer: str, count: int) -> list[dict[str, object]]:
-    for _ in range(120):
+    for _ in range(300):
         if len(found := reviews(audit, reviewer)) == count:
             return found
-        page.wait_for_timeout(250)  # type: ignore[attr-defined]
+        page.wait_for_timeout(100)  # type: ignore[attr-defined]
     raise AssertionError(f"{len(found)} marks instead of {count}")
 
 
