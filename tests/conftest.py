@@ -28,6 +28,7 @@ TOGETHER = {
     "dashboard/test_browser_explore.py": "dashboard/test_browser.py",
     "dashboard/test_command.py": "dashboard/test_pages.py",
     "dashboard/test_media_preview.py": "dashboard/test_pages.py",
+    "demo/test_demo_corpus.py": "demo/test_check_truth.py",
     "demo/test_run_demo.py": "demo/test_check_truth.py",
     "score/statistics/test_ambiguity.py": "score/statistics/test_mismatch.py",
 }

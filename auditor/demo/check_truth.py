@@ -19,6 +19,7 @@ from auditor.research.retrieval.analyses import compute_auroc
 from auditor.schema import HIGH_IS_SUSPICIOUS
 
 Row = dict[str, Any]
+SIGNS = tuple(dict.fromkeys(defect.sign for defect in DEFECTS.values()))
 
 # Measurements that should detect each defect; the sign is a threshold on the first.
 MEASURES = {
@@ -97,51 +98,42 @@ class DemoFindings:
 
 def join_truth(audit: Audit, truth: Sequence[Row]) -> list[Row]:
     """The rows of the audit with their signs and planted defects. Audit and truth must have the same rows."""
-    signs = ", ".join(f"coalesce({sign}, FALSE) AS sign_{i}" for i, sign in enumerate(list_signs()))
-    measures = ", ".join(sorted({m for names in MEASURES.values() for m in names}))
-    query = f"SELECT key, coalesce(caption_index, 0) AS caption_index, kind, status, {signs}, {measures} FROM samples"
-    audited = {identify_row(row): row for row in audit.sql(query).to_pylist()}
-    planted = {(row["key"], row["occurrence"], row["caption_index"]): row for row in truth}
-    if set(audited) != set(planted):
-        odd = sorted(set(audited) ^ set(planted))
+    columns = [f'coalesce({sign}, FALSE) AS "{sign}"' for sign in SIGNS]
+    columns += sorted({measure for measures in MEASURES.values() for measure in measures})
+    query = f"SELECT key, coalesce(caption_index, 0) AS caption_index, kind, status, {', '.join(columns)} FROM samples"
+    # A key occurs at most twice, and the audit marks the second.
+    audited = {
+        (row["key"], int(row["status"] == "duplicate_key"), row["caption_index"]): row
+        for row in audit.sql(query).to_pylist()
+    }
+    planted = {(row["key"], row["occurrence"], row["caption_index"]): row["defect"] for row in truth}
+    if odd := sorted(set(audited) ^ set(planted)):
         raise DemoError(f"the audit and the truth differ in {len(odd)} rows, for example {odd[0]}: is it this corpus?")
-    return [{**audited[row], "defect": planted[row]["defect"], "planted_kind": planted[row]["kind"]} for row in planted]
-
-
-def identify_row(row: Row) -> tuple[str, int, int]:
-    """Key, occurrence and caption index. A key occurs at most twice, and the audit marks the second."""
-    return row["key"], int(row["status"] == "duplicate_key"), row["caption_index"]
-
-
-def list_signs() -> list[str]:
-    return list(dict.fromkeys(defect.sign for defect in DEFECTS.values()))
+    return [{**audited[row], "defect": defect} for row, defect in planted.items()]
 
 
 def compare_with_truth(audit: Audit, truth: Sequence[Row]) -> DemoFindings:
-    """Compare the audit with the planted defects."""
     rows = join_truth(audit, truth)
-    signs = {sign: f"sign_{i}" for i, sign in enumerate(list_signs())}
     defects = []
     for name, defect in DEFECTS.items():
-        planted = [row for row in rows if row["defect"] == name]
-        hits = sum(row[signs[defect.sign]] for row in planted)
-        defects.append(DefectCounts(name, defect.meaning, len(planted), hits, defect.sign))
-    counts = [count_sign(sign, [row for row in rows if row[column]]) for sign, column in signs.items()]
+        planted = [row[defect.sign] for row in rows if row["defect"] == name]
+        defects.append(DefectCounts(name, defect.meaning, len(planted), sum(planted), defect.sign))
+    counts = [count_sign(sign, [row["defect"] for row in rows if row[sign]]) for sign in SIGNS]
     return DemoFindings(defects, counts, compare_noise(audit, rows), compute_aurocs(rows))
 
 
-def count_sign(sign: str, rows: Sequence[Row]) -> SignCounts:
-    planted = sum(row["defect"] is not None and DEFECTS[row["defect"]].sign == sign for row in rows)
-    flawed = sum(row["defect"] is not None for row in rows)
-    return SignCounts(sign, len(rows), planted, flawed - planted)
+def count_sign(sign: str, defects: Sequence[str | None]) -> SignCounts:
+    flaws = [defect for defect in defects if defect]
+    planted = sum(DEFECTS[flaw].sign == sign for flaw in flaws)
+    return SignCounts(sign, len(defects), planted, len(flaws) - planted)
 
 
 def compare_noise(audit: Audit, rows: Sequence[Row]) -> list[NoiseComparison]:
     result = []
     for noise in audit.summary().noise:
-        usable = [row for row in rows if row["status"] == "ok" and row["kind"] == noise.kind]
-        planted = sum(row["defect"] == "swapped" for row in usable) / max(1, len(usable))
-        unfit = sum(row["defect"] in MEASURES for row in usable) / max(1, len(usable))
+        usable = [row["defect"] for row in rows if row["status"] == "ok" and row["kind"] == noise.kind]
+        planted = usable.count("swapped") / max(1, len(usable))
+        unfit = sum(defect in MEASURES for defect in usable) / max(1, len(usable))
         result.append(NoiseComparison(noise.kind, planted, unfit, noise.share, noise.low, noise.high))
     return result
 
@@ -161,47 +153,43 @@ def compute_aurocs(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
 
 
 def print_demo_findings(findings: DemoFindings) -> None:
-    """Print the findings as tables."""
-    print_table(
-        [format_defect_row(d, findings) for d in findings.defects], "planted defects, and how many the audit found"
-    )
-    print_table([format_sign_row(s) for s in findings.signs], "signs in the audit, and how often they are right")
-    print_table(
-        [
-            {
-                "kind": n.kind,
-                "captions swapped": f"{n.planted:.1%}",
-                "with vague and damaged": f"{n.unfit:.1%}",
-                "estimated": f"{n.estimated:.1%}",
-                "90% interval": f"{n.low:.1%} - {n.high:.1%}",
-            }
-            for n in findings.noise
-        ],
-        "share of mismatched pairs, estimated without the truth",
-    )
-
-
-def format_defect_row(counts: DefectCounts, findings: DemoFindings) -> Row:
-    measures = findings.auroc.get(counts.defect, {})
-    return {
-        "defect": counts.defect.replace("_", " "),
-        "meaning": counts.meaning,
-        "planted": counts.planted,
-        "found": counts.found,
-        "recall": f"{counts.recall:.0%}",
-        "measured by (AUROC)": ", ".join(f"{name} {value:.3f}" for name, value in measures.items()),
-    }
-
-
-def format_sign_row(counts: SignCounts) -> Row:
-    return {
-        "sign": counts.sign,
-        "rows": counts.rows,
-        "planted for it": counts.planted,
-        "other planted defects": counts.otherwise_flawed,
-        "sound": counts.sound,
-        "precision": f"{counts.precision:.0%}" if counts.rows else "",
-    }
+    defects = [
+        {
+            "defect": d.defect.replace("_", " "),
+            "meaning": d.meaning,
+            "planted": d.planted,
+            "found": d.found,
+            "recall": f"{d.recall:.0%}",
+            "measured by (AUROC)": ", ".join(
+                f"{m} {auroc:.3f}" for m, auroc in findings.auroc.get(d.defect, {}).items()
+            ),
+        }
+        for d in findings.defects
+    ]
+    signs = [
+        {
+            "sign": s.sign,
+            "rows": s.rows,
+            "planted for it": s.planted,
+            "other planted defects": s.otherwise_flawed,
+            "sound": s.sound,
+            "precision": f"{s.precision:.0%}" if s.rows else "",
+        }
+        for s in findings.signs
+    ]
+    noise = [
+        {
+            "kind": n.kind,
+            "captions swapped": f"{n.planted:.1%}",
+            "with vague and damaged": f"{n.unfit:.1%}",
+            "estimated": f"{n.estimated:.1%}",
+            "90% interval": f"{n.low:.1%} - {n.high:.1%}",
+        }
+        for n in findings.noise
+    ]
+    print_table(defects, "planted defects, and how many the audit found")
+    print_table(signs, "signs in the audit, and how often they are right")
+    print_table(noise, "share of mismatched pairs, estimated without the truth")
 
 
 if __name__ == "__main__":

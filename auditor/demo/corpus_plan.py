@@ -20,6 +20,8 @@ CLIPS = 0.2  # share of clips in the audited samples
 # Real training data have unclear samples. A model that has never seen any cannot recognize one.
 UNCLEAR_CAPTIONS = 0.06  # vague captions, and as many again that describe only a part
 UNCLEAR_PICTURES = 0.06
+CAPTION_DEFECTS = ("swapped", "vague")
+REPETITIONS = ("duplicate_key", "duplicate_media")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class PlannedSample:
     @property
     def defect(self) -> str | None:
         """The defect of the medium or of the whole sample; None if only captions have defects."""
-        return next((defect for defect in self.defects if defect not in (None, "swapped", "vague")), None)
+        return next((defect for defect in self.defects if defect not in (None, *CAPTION_DEFECTS)), None)
 
 
 def plan_split(split: Split, count: int, seed: int) -> list[PlannedSample]:
@@ -47,9 +49,9 @@ def plan_split(split: Split, count: int, seed: int) -> list[PlannedSample]:
     clips = round(count * CLIPS)
     samples = [plan_image(i, seed) for i in range(count - clips)] + [plan_clip(i, seed) for i in range(clips)]
     rng = random.Random(f"{seed}/defects")
-    samples = plant_media_defects(samples, rng)
-    samples = plant_vague_captions(samples, rng)
-    samples = plant_swaps(samples, rng)
+    plant_media_defects(samples, rng)
+    plant_vague_captions(samples, rng)
+    plant_swaps(samples, rng)
     rng.shuffle(samples)
     return insert_repetitions(samples, rng)
 
@@ -65,9 +67,8 @@ def plan_still(split: str, index: int, seed: int) -> PlannedSample:
     content: Scene | Shot = imagine_shot(rng) if rng.random() < STILLS else imagine_scene(rng)
     clear = split != "train"
     captions = tuple(write_training_caption(content, rng, clear) for _ in range(3))
-    damage = (
-        rng.choice(("blurred", "occluded", "near_blank")) if rng.random() < UNCLEAR_PICTURES and not clear else None
-    )
+    unclear = rng.random() < UNCLEAR_PICTURES and not clear
+    damage = rng.choice(("blurred", "occluded", "near_blank")) if unclear else None
     return PlannedSample(f"{split}-{index:06d}", "image", content, captions, (damage,) * 3, "jpg", name)
 
 
@@ -75,14 +76,11 @@ def write_training_caption(content: Scene | Shot, rng: random.Random, clear: boo
     chance = 1.0 if clear else rng.random()
     if chance < UNCLEAR_CAPTIONS:
         return scene_captions.write_vague_caption(rng)
-    scene = content.scene if isinstance(content, Shot) else content
     if chance < 2 * UNCLEAR_CAPTIONS:
-        return scene_captions.describe_in_part(scene, rng)
-    return (
-        scene_clips.describe_shot(content, rng)
-        if isinstance(content, Shot)
-        else scene_captions.describe_scene(scene, rng)
-    )
+        return scene_captions.describe_in_part(content.scene if isinstance(content, Shot) else content, rng)
+    if isinstance(content, Shot):
+        return scene_clips.describe_shot(content, rng)
+    return scene_captions.describe_scene(content, rng)
 
 
 def plan_image(index: int, seed: int) -> PlannedSample:
@@ -102,20 +100,18 @@ def plan_clip(index: int, seed: int) -> PlannedSample:
     return PlannedSample(f"clip-{index:06d}", "video", Clip((shot,)), captions, (None,) * len(captions), "mp4", name)
 
 
-def plant_media_defects(samples: Sequence[PlannedSample], rng: random.Random) -> list[PlannedSample]:
+def plant_media_defects(samples: list[PlannedSample], rng: random.Random) -> None:
     """Give each defect of a medium or whole sample to its share of the samples, at least one. None gets two defects."""
-    out = list(samples)
-    free = list(range(len(out)))
+    free = list(range(len(samples)))
     rng.shuffle(free)
     for name, defect in DEFECTS.items():
-        if name in ("swapped", "vague"):
+        if name in CAPTION_DEFECTS:
             continue
-        fitting = [i for i in free if out[i].kind in defect.applies]
+        fitting = [i for i in free if samples[i].kind in defect.applies]
         base = len(samples) if name != "multi_scene" else sum(s.kind == "video" for s in samples)
         for i in fitting[: max(1, round(base * defect.share))]:
-            out[i] = add_defect(out[i], name, rng)
+            samples[i] = add_defect(samples[i], name, rng)
             free.remove(i)
-    return out
 
 
 def add_defect(sample: PlannedSample, defect: str, rng: random.Random) -> PlannedSample:
@@ -128,12 +124,8 @@ def add_defect(sample: PlannedSample, defect: str, rng: random.Random) -> Planne
 
 def list_sound_captions(samples: Sequence[PlannedSample], kind: Kind) -> list[tuple[int, int]]:
     """Captions without any defect so far, as (sample, caption) indices."""
-    return [
-        (i, j)
-        for i, sample in enumerate(samples)
-        for j, defect in enumerate(sample.defects)
-        if sample.kind == kind and defect is None
-    ]
+    sound = [(i, sample) for i, sample in enumerate(samples) if sample.kind == kind]
+    return [(i, j) for i, sample in sound for j, defect in enumerate(sample.defects) if defect is None]
 
 
 def replace_caption(sample: PlannedSample, index: int, caption: str, defect: str) -> PlannedSample:
@@ -142,27 +134,23 @@ def replace_caption(sample: PlannedSample, index: int, caption: str, defect: str
     return replace(sample, captions=tuple(captions), defects=tuple(defects))
 
 
-def plant_vague_captions(samples: Sequence[PlannedSample], rng: random.Random) -> list[PlannedSample]:
-    out = list(samples)
+def plant_vague_captions(samples: list[PlannedSample], rng: random.Random) -> None:
     for kind in DEFECTS["vague"].applies:
-        rows = list_sound_captions(out, kind)  # type: ignore[arg-type]
+        rows = list_sound_captions(samples, kind)
         for i, j in rng.sample(rows, max(1, round(len(rows) * DEFECTS["vague"].share))):
-            out[i] = replace_caption(out[i], j, scene_captions.write_vague_caption(rng), "vague")
-    return out
+            samples[i] = replace_caption(samples[i], j, scene_captions.write_vague_caption(rng), "vague")
 
 
-def plant_swaps(samples: Sequence[PlannedSample], rng: random.Random) -> list[PlannedSample]:
+def plant_swaps(samples: list[PlannedSample], rng: random.Random) -> None:
     """Rotate captions among different samples of one kind, so that each gets a true caption of another."""
-    out = list(samples)
     for kind in DEFECTS["swapped"].applies:
-        rows = list_sound_captions(out, kind)  # type: ignore[arg-type]
+        rows = list_sound_captions(samples, kind)
         count = max(2, round(len(rows) * DEFECTS["swapped"].share))
         rng.shuffle(rows)
         chosen = list({i: (i, j) for i, j in rows}.values())[:count]  # at most one caption of a sample
-        captions = [out[i].captions[j] for i, j in chosen]
+        captions = [samples[i].captions[j] for i, j in chosen]
         for (i, j), caption in zip(chosen, captions[1:] + captions[:1], strict=True):
-            out[i] = replace_caption(out[i], j, caption, "swapped")
-    return out
+            samples[i] = replace_caption(samples[i], j, caption, "swapped")
 
 
 def insert_repetitions(samples: Sequence[PlannedSample], rng: random.Random) -> list[PlannedSample]:
@@ -170,21 +158,16 @@ def insert_repetitions(samples: Sequence[PlannedSample], rng: random.Random) -> 
 
     A repeated key has its own picture and caption. A repeated file has its own key and caption.
     """
-    repeats = [s for s in samples if s.defect in ("duplicate_key", "duplicate_media")]
-    originals = [s for s in samples if s.defect not in ("duplicate_key", "duplicate_media")]
+    repeats = [s for s in samples if s.defect in REPETITIONS]
+    originals = [s for s in samples if s.defect not in REPETITIONS]
     sound = [s for s in originals if s.kind == "image" and not any(s.defects)]
     out: dict[str, list[PlannedSample]] = {s.key: [s] for s in originals}
     for repeat, original in zip(repeats, rng.sample(sound, len(repeats)), strict=True):
         if repeat.defect == "duplicate_key":
             twin = replace(repeat, key=original.key)
         else:
-            twin = replace(
-                original,
-                key=repeat.key,
-                captions=(scene_captions.describe_scene(original.content, rng),)
-                if isinstance(original.content, Scene)
-                else (),
-                defects=repeat.defects,
-            )
+            assert isinstance(original.content, Scene)
+            caption = scene_captions.describe_scene(original.content, rng)
+            twin = replace(original, key=repeat.key, captions=(caption,), defects=repeat.defects)
         out[original.key].append(twin)
     return [sample for group in out.values() for sample in group]

@@ -7,7 +7,7 @@
 import random
 from collections.abc import Sequence
 
-from auditor.demo.scenes import Scene, Thing
+from auditor.demo.scenes import SPECIES, Scene, Thing
 
 TIMES = {
     "dawn": ("at dawn", "at daybreak", "early in the morning"),
@@ -39,29 +39,6 @@ POSITIONS = {
     "middle": ("in the middle", "in the centre"),
     "right": ("on the right", "at the right"),
 }
-# singular, plural, activity
-NAMES: dict[str, tuple[tuple[str, ...], tuple[str, ...], str]] = {
-    "house": (("house", "cottage"), ("houses", "cottages"), "standing"),
-    "lighthouse": (("lighthouse",), ("lighthouses",), "standing"),
-    "windmill": (("windmill",), ("windmills",), "standing"),
-    "tent": (("tent",), ("tents",), "pitched"),
-    "car": (("car",), ("cars",), "parked"),
-    "bus": (("bus",), ("buses",), "waiting"),
-    "tractor": (("tractor",), ("tractors",), "parked"),
-    "horse": (("horse",), ("horses",), "standing"),
-    "cow": (("cow",), ("cows",), "grazing"),
-    "sheep": (("sheep",), ("sheep",), "grazing"),
-    "dog": (("dog",), ("dogs",), "standing"),
-    "cat": (("cat",), ("cats",), "sitting"),
-    "balloon": (("hot-air balloon", "balloon"), ("balloons",), "floating"),
-    "kite": (("kite",), ("kites",), "flying"),
-    "plane": (("plane", "aeroplane"), ("planes",), "flying"),
-    "airship": (("airship",), ("airships",), "floating"),
-    "bird": (("bird",), ("birds",), "flying"),
-    "sailboat": (("sailboat", "sailing boat"), ("sailboats",), "sailing"),
-    "rowboat": (("rowing boat",), ("rowing boats",), "drifting"),
-    "swan": (("swan",), ("swans",), "swimming"),
-}
 COUNTS = {1: ("a",), 2: ("two", "a pair of"), 3: ("three",)}
 VAGUE = (
     ("a picture", "an image", "a photo", "a view", "a nice shot", "a beautiful picture", "a scene"),
@@ -77,26 +54,22 @@ def add_article(words: str) -> str:
 def name_thing(thing: Thing, rng: random.Random) -> str:
     """Name a thing without its position: `a large red tent`, `two white sheep`."""
     size = rng.choice(("large", "big")) if thing.large else rng.choice(("small", "little"))
-    if thing.kind in ("snowman", "umbrella"):
-        singular, plural = {
-            "snowman": (f"snowman in {add_article(thing.color)} hat", f"snowmen in {thing.color} hats"),
-            "umbrella": (f"person under {add_article(thing.color)} umbrella", f"people under {thing.color} umbrellas"),
-        }[thing.kind]
+    if thing.kind == "snowman":
+        singular, plural = f"snowman in {add_article(thing.color)} hat", f"snowmen in {thing.color} hats"
+    elif thing.kind == "umbrella":
+        singular, plural = f"person under {add_article(thing.color)} umbrella", f"people under {thing.color} umbrellas"
     else:
-        singulars, plurals, _ = NAMES[thing.kind]
-        singular, plural = f"{thing.color} {rng.choice(singulars)}", f"{thing.color} {rng.choice(plurals)}"
+        species = SPECIES[thing.kind]
+        singular = f"{thing.color} {rng.choice((species.names or thing.kind).split('/'))}"
+        plural = f"{thing.color} {rng.choice((species.plurals or f'{thing.kind}s').split('/'))}"
     if thing.count == 1:
         return add_article(f"{size} {singular}" if rng.random() < 0.5 else singular)
     return f"{rng.choice(COUNTS[thing.count])} {plural}"
 
 
-def describe_activity(thing: Thing) -> str:
-    return NAMES[thing.kind][2] if thing.kind in NAMES else "standing"
-
-
 def describe_placed_thing(thing: Thing, rng: random.Random) -> str:
     """Name a thing with its position, and sometimes its activity."""
-    verb = f" {describe_activity(thing)}" if rng.random() < 0.3 else ""
+    verb = f" {SPECIES[thing.kind].activity}" if rng.random() < 0.3 else ""
     return f"{name_thing(thing, rng)}{verb} {rng.choice(POSITIONS[thing.position])}"
 
 
@@ -137,7 +110,6 @@ def describe_things(things: Sequence[Thing], rng: random.Random) -> str:
 
 
 def describe_scene(scene: Scene, rng: random.Random) -> str:
-    """A detailed caption of a scene."""
     things, when = describe_things(scene.things, rng), describe_circumstances(scene, rng)
     frames = (
         f"{things}, {describe_location(scene, rng)} {when}",

@@ -18,12 +18,13 @@ from auditor.demo.scene_captions import describe_clip
 from auditor.demo.scenes import (
     SCALE,
     SIDE,
+    SPECIES,
     WATERS,
     Scene,
     Spot,
     Thing,
     imagine_scene,
-    locate_members,
+    locate_things,
     paint_backdrop,
     paint_scene,
     paint_thing,
@@ -34,25 +35,6 @@ FRAMES = 24
 # The first available codec is used.
 CODECS = (("libx264", {"preset": "veryfast", "crf": "24"}), ("mpeg4", {"qscale": "4"}))
 
-# kinds of things that can move, and their verbs
-VERBS = {
-    "car": "drives",
-    "bus": "drives",
-    "tractor": "drives",
-    "horse": "gallops",
-    "cow": "walks",
-    "sheep": "walks",
-    "dog": "runs",
-    "cat": "runs",
-    "balloon": "drifts",
-    "kite": "flies",
-    "plane": "flies",
-    "airship": "drifts",
-    "bird": "flies",
-    "sailboat": "sails",
-    "rowboat": "glides",
-    "swan": "swims",
-}
 PATHS = {"right": "from left to right", "left": "from right to left", "up": "upwards", "down": "downwards"}
 
 
@@ -76,7 +58,7 @@ class Clip:
 def imagine_shot(rng: random.Random) -> Shot:
     """Make up a random scene in which the first thing moves."""
     scene = imagine_scene(rng)
-    while scene.things[0].kind not in VERBS:
+    while not SPECIES[scene.things[0].kind].motion:
         scene = imagine_scene(rng)
     mover = replace(scene.things[0], count=1)
     path = rng.choice(list(PATHS) if mover.kind in ("balloon", "kite", "airship") else ["right", "left"])
@@ -87,28 +69,27 @@ def imagine_shot(rng: random.Random) -> Shot:
 
 def describe_shot(shot: Shot, rng: random.Random) -> str:
     """A detailed caption of a shot, including its motion."""
-    return describe_clip(shot.scene, shot.mover, f"{VERBS[shot.mover.kind]} {PATHS[shot.path]}", rng)
+    return describe_clip(shot.scene, shot.mover, f"{SPECIES[shot.mover.kind].motion} {PATHS[shot.path]}", rng)
 
 
 def locate_mover(shot: Shot, moment: float) -> Spot:
     """Center, foot and width of the moving thing at a moment from 0 to 1."""
-    x, foot, width = locate_members(shot.mover, shot.scene.place, random.Random(shot.scene.seed + 1))[0]
+    ((_, (x, foot, width)),) = locate_things(shot.scene, [shot.mover])
     reach = 0.5 - width / 2
     if shot.path in ("left", "right"):
-        along = 0.5 + (moment - 0.5) * 2 * reach * (1 if shot.path == "right" else -1)
-        return along, foot, width
-    low, high = 0.8 if shot.scene.place not in WATERS else 0.7, width + 0.02
-    return x, (low + (high - low) * moment) if shot.path == "up" else (high + (low - high) * moment), width
+        return 0.5 + (moment - 0.5) * 2 * reach * (1 if shot.path == "right" else -1), foot, width
+    start, end = 0.7 if shot.scene.place in WATERS else 0.8, width + 0.02
+    if shot.path == "down":
+        start, end = end, start
+    return x, start + (end - start) * moment, width
 
 
 def draw_shot(shot: Shot, count: int) -> Iterator[Image.Image]:
     """The frames of a shot. Everything that does not move is painted once."""
     scene = shot.scene
     canvas = paint_backdrop(scene)
-    rng = random.Random(scene.seed + 1)
-    for thing in scene.things[1:]:
-        for spot in locate_members(thing, scene.place, rng):
-            paint_thing(canvas, thing, spot, scene.time)
+    for thing, spot in locate_things(scene, scene.things[1:]):
+        paint_thing(canvas, thing, spot, scene.time)
     still = canvas.reduce(SCALE)
     for i in range(count):
         moment = i / max(1, count - 1)
@@ -119,10 +100,7 @@ def draw_shot(shot: Shot, count: int) -> Iterator[Image.Image]:
 
 def draw_still(shot: Shot, moment: float) -> Image.Image:
     """Draw one frame of a shot as a picture."""
-    rng = random.Random(shot.scene.seed + 1)
-    members = [
-        (thing, spot) for thing in shot.scene.things[1:] for spot in locate_members(thing, shot.scene.place, rng)
-    ]
+    members = locate_things(shot.scene, shot.scene.things[1:])
     return paint_scene(shot.scene, [*members, (shot.mover, locate_mover(shot, moment))])
 
 

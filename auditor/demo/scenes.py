@@ -2,11 +2,9 @@
 
 A `Scene` is a place, a season, a time of day, the weather, and up to three groups of things in three positions.
 `scene_captions.py` can name all of it, so a detailed caption identifies one scene among thousands.
-`python -m auditor.demo.scenes OUT.png` draws a contact sheet.
 """
 
 import random
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,49 +16,51 @@ from auditor.demo.sprites import draw_sprite
 SIDE = 256  # pixels of a finished picture
 SCALE = 2  # of the canvas to the finished picture
 
-BRIGHT = ("red", "orange", "yellow", "green", "blue", "purple", "pink", "white", "black")
+BRIGHT = "red orange yellow green blue purple pink white black"
 POSITIONS = {"left": 0.2, "middle": 0.5, "right": 0.8}
-SEASONS = {  # that can be seen in a place
-    "seaside": ("summer",),
-    "desert": ("summer",),
-    "city": ("summer", "winter"),
-}
 ALL_YEAR = ("summer", "autumn", "winter")
+SEASONS = {"seaside": ("summer",), "desert": ("summer",), "city": ("summer", "winter")}  # ALL_YEAR in other places
 WEATHERS = ("clear", "clear", "clouds", "rain", "snow", "fog")
 
 
 @dataclass(frozen=True, slots=True)
 class Species:
-    """Habitat, colors and relative size of a kind of thing."""
+    """A kind of thing. Words of a list are separated by spaces (colors) or slashes (synonyms)."""
 
     habitat: str  # ground, air, water
-    colors: tuple[str, ...] = BRIGHT
-    size: float = 1.0
+    size: float
+    colors: str
+    names: str = ""  # by default the kind; `scene_captions` has others for things of which only a part is colored
+    plurals: str = ""
+    activity: str = "standing"
+    motion: str = ""  # verb of a thing that can move
 
 
 SPECIES = {
-    "house": Species("ground", ("red", "yellow", "green", "blue", "pink", "white"), 1.25),
-    "lighthouse": Species("ground", ("red", "blue", "green", "black"), 1.4),
-    "windmill": Species("ground", ("red", "white", "blue", "brown"), 1.4),
-    "tent": Species("ground", ("red", "orange", "yellow", "green", "blue", "purple")),
-    "car": Species("ground"),
-    "bus": Species("ground", ("red", "orange", "yellow", "green", "blue", "white"), 1.2),
-    "tractor": Species("ground", ("red", "green", "blue", "yellow", "orange"), 1.1),
-    "horse": Species("ground", ("brown", "white", "black", "grey"), 1.1),
-    "cow": Species("ground", ("brown", "white", "black")),
-    "sheep": Species("ground", ("white", "black"), 0.8),
-    "dog": Species("ground", ("brown", "white", "black", "grey"), 0.8),
-    "cat": Species("ground", ("orange", "white", "black", "grey"), 0.8),
-    "snowman": Species("ground", ("red", "blue", "green", "black", "purple")),
-    "umbrella": Species("ground", ("red", "orange", "yellow", "green", "blue", "purple", "pink", "black")),
-    "balloon": Species("air", BRIGHT, 1.2),
-    "kite": Species("air", BRIGHT, 0.9),
-    "plane": Species("air", ("red", "orange", "yellow", "green", "blue", "white")),
-    "airship": Species("air", ("red", "orange", "green", "blue", "purple", "white", "grey"), 1.2),
-    "bird": Species("air", ("white", "black", "blue", "red", "brown"), 0.7),
-    "sailboat": Species("water", BRIGHT, 1.1),
-    "rowboat": Species("water", ("red", "orange", "yellow", "green", "blue", "white")),
-    "swan": Species("water", ("white", "black"), 0.8),
+    "house": Species("ground", 1.25, "red yellow green blue pink white", "house/cottage", "houses/cottages"),
+    "lighthouse": Species("ground", 1.4, "red blue green black"),
+    "windmill": Species("ground", 1.4, "red white blue brown"),
+    "tent": Species("ground", 1.0, "red orange yellow green blue purple", activity="pitched"),
+    "car": Species("ground", 1.0, BRIGHT, activity="parked", motion="drives"),
+    "bus": Species("ground", 1.2, "red orange yellow green blue white", "bus", "buses", "waiting", "drives"),
+    "tractor": Species("ground", 1.1, "red green blue yellow orange", activity="parked", motion="drives"),
+    "horse": Species("ground", 1.1, "brown white black grey", motion="gallops"),
+    "cow": Species("ground", 1.0, "brown white black", activity="grazing", motion="walks"),
+    "sheep": Species("ground", 0.8, "white black", "sheep", "sheep", "grazing", "walks"),
+    "dog": Species("ground", 0.8, "brown white black grey", motion="runs"),
+    "cat": Species("ground", 0.8, "orange white black grey", activity="sitting", motion="runs"),
+    "snowman": Species("ground", 1.0, "red blue green black purple"),
+    "umbrella": Species("ground", 1.0, "red orange yellow green blue purple pink black"),
+    "balloon": Species("air", 1.2, BRIGHT, "hot-air balloon/balloon", "balloons", "floating", "drifts"),
+    "kite": Species("air", 0.9, BRIGHT, activity="flying", motion="flies"),
+    "plane": Species("air", 1.0, "red orange yellow green blue white", "plane/aeroplane", "planes", "flying", "flies"),
+    "airship": Species("air", 1.2, "red orange green blue purple white grey", activity="floating", motion="drifts"),
+    "bird": Species("air", 0.7, "white black blue red brown", activity="flying", motion="flies"),
+    "sailboat": Species("water", 1.1, BRIGHT, "sailboat/sailing boat", "sailboats", "sailing", "sails"),
+    "rowboat": Species(
+        "water", 1.0, "red orange yellow green blue white", "rowing boat", "rowing boats", "drifting", "glides"
+    ),
+    "swan": Species("water", 0.8, "white black", activity="swimming", motion="swims"),
 }
 WATERS = ("lake", "seaside")
 Spot = tuple[float, float, float]  # center, foot and width, as shares of the picture's side
@@ -96,25 +96,21 @@ class Scene:
 
 def imagine_thing(rng: random.Random, place: str, excluded: set[str], position: str) -> Thing:
     """Make up a thing that fits `place` and is not of an excluded kind."""
-    habitats = ("ground", "ground", "air") if place not in WATERS else ("ground", "air", "water")
-    habitat = rng.choice(habitats)
-    kinds = [k for k, s in SPECIES.items() if s.habitat == habitat and k not in excluded]
-    kinds = [k for k in kinds if k != "snowman" or place not in ("desert", "seaside")]
-    kind = rng.choice(kinds)
-    small = SPECIES[kind].size <= 1.0
-    count = rng.choice((1, 1, 1, 2, 3)) if small else 1
-    return Thing(kind, rng.choice(SPECIES[kind].colors), count, position, rng.random() < 0.5, rng.random() < 0.5)
+    habitat = rng.choice(("ground", "air", "water") if place in WATERS else ("ground", "ground", "air"))
+    if place in ("desert", "seaside"):
+        excluded = excluded | {"snowman"}
+    kind = rng.choice([k for k, s in SPECIES.items() if s.habitat == habitat and k not in excluded])
+    count = rng.choice((1, 1, 1, 2, 3)) if SPECIES[kind].size <= 1.0 else 1
+    color = rng.choice(SPECIES[kind].colors.split())
+    return Thing(kind, color, count, position, rng.random() < 0.5, rng.random() < 0.5)
 
 
 def imagine_scene(rng: random.Random) -> Scene:
-    """Make up a random scene."""
     place = rng.choice(list(PLACES))
-    season = rng.choice(SEASONS.get(place, ALL_YEAR))
-    weather = rng.choice(WEATHERS)
+    seasons = SEASONS.get(place, ALL_YEAR)
+    season, weather = rng.choice(seasons), rng.choice(WEATHERS)
     if weather == "snow":
-        season = "winter"
-        if season not in SEASONS.get(place, ALL_YEAR):
-            season, weather = "summer", "clouds"
+        season, weather = ("winter", "snow") if "winter" in seasons else ("summer", "clouds")
     positions = list(POSITIONS)
     rng.shuffle(positions)
     things: list[Thing] = []
@@ -164,11 +160,14 @@ def paint_backdrop(scene: Scene) -> Image.Image:
     return draw_backdrop(scene.place, scene.season, scene.time, scene.weather, SIDE * SCALE, rng)
 
 
-def draw_scene(scene: Scene) -> Image.Image:
+def locate_things(scene: Scene, things: Sequence[Thing]) -> list[tuple[Thing, Spot]]:
+    """Each member of these groups with its position."""
     rng = random.Random(scene.seed + 1)
-    return paint_scene(
-        scene, [(thing, spot) for thing in scene.things for spot in locate_members(thing, scene.place, rng)]
-    )
+    return [(thing, spot) for thing in things for spot in locate_members(thing, scene.place, rng)]
+
+
+def draw_scene(scene: Scene) -> Image.Image:
+    return paint_scene(scene, locate_things(scene, scene.things))
 
 
 def paint_scene(scene: Scene, members: Sequence[tuple[Thing, Spot]]) -> Image.Image:
@@ -177,16 +176,3 @@ def paint_scene(scene: Scene, members: Sequence[tuple[Thing, Spot]]) -> Image.Im
     for thing, spot in sorted(members, key=lambda member: member[1][1]):  # nearer things in front
         paint_thing(canvas, thing, spot, scene.time)
     return draw_weather(canvas, scene.weather, random.Random(scene.seed + 2)).reduce(SCALE)
-
-
-def draw_contact_sheet(seed: int, columns: int, rows: int) -> Image.Image:
-    """Draw many scenes on one sheet."""
-    rng = random.Random(seed)
-    sheet = Image.new("RGB", (columns * SIDE, rows * SIDE))
-    for i in range(columns * rows):
-        sheet.paste(draw_scene(imagine_scene(rng)), (i % columns * SIDE, i // columns * SIDE))
-    return sheet
-
-
-if __name__ == "__main__":
-    draw_contact_sheet(0, 6, 4).save(sys.argv[1])

@@ -5,6 +5,7 @@ import random
 import tarfile
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import av
@@ -18,26 +19,35 @@ from auditor.demo.corpus_plan import PlannedSample, plan_clip, plan_image, plan_
 from auditor.demo.demo_corpus import CorpusConfig, DemoError, read_truth, render_sample, split_into_shards, write_corpus
 from auditor.demo.planted_defects import COVER, DEFECTS
 from auditor.demo.scenes import draw_scene
+from tests.support.tiny import SEED, SIZE, tiny
 
-CONFIG = CorpusConfig(size=240, seed=3, train=20, val=10)
+SMALL = CorpusConfig(size=120, seed=3, train=12, val=0)
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("made") / "demo"
-    write_corpus(out, CONFIG, workers=2)
+def made() -> Path:
+    assert tiny().shards
+    return tiny().config.out
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A smaller corpus, drawn in this process."""
+    out = tmp_path_factory.mktemp("small") / "demo"
+    write_corpus(out, SMALL)
     return out
 
 
 @pytest.fixture(scope="module")
 def planned() -> list[PlannedSample]:
-    return plan_split("audit", CONFIG.size, CONFIG.seed)
+    return plan_split("audit", SIZE, SEED)
 
 
 def shards(out: Path) -> dict[str, bytes]:
     return {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*.tar"))}
 
 
+@cache
 def members(out: Path, split: str = "audit") -> list[tuple[str, bytes]]:
     found = []
     for path in sorted((out / "corpus" / split).glob("*.tar")):
@@ -71,12 +81,10 @@ def decodes(data: bytes, kind: str) -> bool:
     return True
 
 
-def test_one_process_and_two_write_the_same_bytes(made: Path, tmp_path: Path) -> None:
-    small = CorpusConfig(size=120, seed=3, train=12, val=0)
-    write_corpus(tmp_path / "one", small)
-    write_corpus(tmp_path / "two", small, workers=2)
-    assert shards(tmp_path / "one") == shards(tmp_path / "two")
-    assert (tmp_path / "one" / "truth.jsonl").read_bytes() == (tmp_path / "two" / "truth.jsonl").read_bytes()
+def test_one_process_and_two_write_the_same_bytes(small: Path, tmp_path: Path) -> None:
+    write_corpus(tmp_path / "two", SMALL, workers=2)
+    assert shards(small) == shards(tmp_path / "two")
+    assert (small / "truth.jsonl").read_bytes() == (tmp_path / "two" / "truth.jsonl").read_bytes()
 
 
 def test_another_seed_gives_another_corpus() -> None:
@@ -87,13 +95,13 @@ def test_another_seed_gives_another_corpus() -> None:
     assert render_sample(first[0]) == render_sample(plan_split("train", 5, 0)[0]) != render_sample(second[0])
 
 
-def test_a_lost_shard_is_written_again_and_the_others_are_left_alone(made: Path) -> None:
-    before = shards(made)
-    times = {path: path.stat().st_mtime_ns for path in made.rglob("*.tar")}
-    lost = made / "corpus" / "train" / "00000.tar"
+def test_a_lost_shard_is_written_again_and_the_others_are_left_alone(small: Path) -> None:
+    before = shards(small)
+    times = {path: path.stat().st_mtime_ns for path in small.rglob("*.tar")}
+    lost = small / "corpus" / "train" / "00000.tar"
     lost.unlink()
-    write_corpus(made, CONFIG)
-    assert shards(made) == before
+    write_corpus(small, SMALL)
+    assert shards(small) == before
     assert {path for path in times if path.stat().st_mtime_ns != times[path]} == {lost}
 
 
@@ -133,7 +141,7 @@ def test_training_data_are_clean_but_for_a_few_unclear_ones(made: Path) -> None:
     assert set(spoilt) == {None, "blurred", "occluded", "near_blank"}
     assert 0.9 < spoilt[None] / 1000 < 0.97
     assert not any(sample.defect for sample in plan_split("val", 100, 3))
-    assert len(members(made, "train")) == 40
+    assert len(members(made, "train")) == 4 * SIZE  # a picture and its captions, twice as many as to audit
     assert all(name.endswith(".txt") or decodes(data, "image") for name, data in members(made, "train"))
 
 
@@ -234,12 +242,12 @@ def test_a_repeated_key_stays_in_one_shard() -> None:
     assert [len(shard) for shard in split_into_shards(many[1:])] == [151, 149]
 
 
-def test_a_folder_of_something_else_is_refused(tmp_path: Path, made: Path) -> None:
+def test_a_folder_of_something_else_is_refused(tmp_path: Path, small: Path) -> None:
     (tmp_path / "thesis.txt").write_text("precious")
     with pytest.raises(DemoError, match="not empty"):
-        write_corpus(tmp_path, CONFIG)
-    with pytest.raises(DemoError, match="size 240 and seed 3"):
-        write_corpus(made, CorpusConfig(size=240, seed=4, train=20, val=10))
+        write_corpus(tmp_path, SMALL)
+    with pytest.raises(DemoError, match="size 120 and seed 3"):
+        write_corpus(small, replace(SMALL, seed=4))
     with pytest.raises(DemoError, match="too small"):
         write_corpus(tmp_path / "new", CorpusConfig(size=10))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["thesis.txt"]

@@ -4,7 +4,7 @@ import random
 import re
 
 from auditor.demo import scene_captions
-from auditor.demo.scenes import imagine_scene
+from auditor.demo.scenes import SPECIES, imagine_scene
 from auditor.demo.sprites import COLORS
 
 
@@ -38,7 +38,7 @@ def test_captions_are_sentences() -> None:
 
 def test_vague_captions_name_nothing() -> None:
     rng = random.Random(4)
-    names = {word for singular, plural, _ in scene_captions.NAMES.values() for word in (*singular, *plural)}
+    names = {word for kind, s in SPECIES.items() for word in (kind, f"{kind}s", *f"{s.names}/{s.plurals}".split("/"))}
     said = {scene_captions.write_vague_caption(rng) for _ in range(500)}
     assert len(said) > 100
     for words in said:

@@ -29,7 +29,7 @@ def test_the_same_seed_imagines_and_draws_the_same() -> None:
 
 @pytest.mark.parametrize("kind", SPECIES)
 def test_every_species_has_a_shape_in_every_color_it_comes_in(kind: str) -> None:
-    pictures = [np.asarray(draw_sprite(kind, color, 48)) for color in SPECIES[kind].colors]
+    pictures = [np.asarray(draw_sprite(kind, color, 48)) for color in SPECIES[kind].colors.split()]
     for picture in pictures:
         assert picture.shape == (48, 48, 4)
         assert 0.1 < (picture[..., 3] > 128).mean() < 0.95
