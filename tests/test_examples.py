@@ -1,8 +1,10 @@
 """The examples run as they are, from a checkout, and print what they promise."""
 
 import os
+import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +15,19 @@ from tests.support.stored import write_datacomp
 from tests.support.synthetic import write_corpus_audit
 
 ROOT = Path(__file__).resolve().parents[1]
+Run = Callable[..., str]
 
 
-def run(script: str, *arguments: object) -> str:
-    command = [sys.executable, str(ROOT / "examples" / script), *map(str, arguments)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a script like `python examples/SCRIPT ARGUMENT...`, but in this process, and return what it prints."""
+
+    def run_script(script: str, *arguments: object) -> str:
+        monkeypatch.setattr("sys.argv", [script, *map(str, arguments)])
+        runpy.run_path(str(ROOT / "examples" / script), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run_script
 
 
 @pytest.fixture(scope="module")
@@ -29,16 +36,21 @@ def audit(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_find_worst_captions(audit: Path) -> None:
-    shown = run("find_worst_captions.py", audit)
+    """As a process, to see that an example runs from a checkout."""
+    command = [sys.executable, str(ROOT / "examples" / "find_worst_captions.py"), str(audit)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    assert process.returncode == 0, process.stderr
+    shown = process.stdout
     assert "rows" in shown and "'pairs':" in shown
 
 
-def test_train_on_the_good_part(audit: Path) -> None:
+def test_train_on_the_good_part(audit: Path, run: Run) -> None:
     shown = run("train_on_the_good_part.py", audit)
     assert "rows are kept" in shown and "samples read from the original shards" in shown
 
 
-def test_audit_a_folder(tmp_path: Path, random_model: str) -> None:
+def test_audit_a_folder(tmp_path: Path, random_model: str, run: Run) -> None:
     photos = tmp_path / "photos"
     photos.mkdir()
     for number in range(30):
@@ -49,7 +61,7 @@ def test_audit_a_folder(tmp_path: Path, random_model: str) -> None:
     assert (tmp_path / "audit-kept.parquet").is_file()
 
 
-def test_datacomp_subset(tmp_path: Path) -> None:
+def test_datacomp_subset(tmp_path: Path, run: Run) -> None:
     metadata = write_datacomp(tmp_path / "metadata")
     shown = run("datacomp_subset.py", metadata, tmp_path / "audit", tmp_path / "subset.npy")
     listed = np.load(tmp_path / "subset.npy")
