@@ -4,7 +4,7 @@ BIN := .venv/bin
 WORKERS ?= 2
 SOURCES := auditor model dashboard jobs docs examples tests
 
-.PHONY: help demo test test-fast test-cluster lint dashboard bench install browser clean
+.PHONY: help demo test test-fast test-cluster lint style types pytest dashboard bench install browser clean
 
 help:
 	@echo "make demo       generate a corpus with known defects, train a small model, audit it, write a report"
@@ -31,9 +31,13 @@ demo/audit/manifest.json:
 dashboard: install demo/audit/manifest.json
 	$(BIN)/auditor dashboard demo/audit
 
-lint: install
+lint: style types
+
+style: install
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
+
+types: install
 	$(BIN)/mypy
 
 # The browser tests drive a real Chromium. They are skipped if there is none and none can be installed.
@@ -49,7 +53,11 @@ browser:
 PYTEST = $(BIN)/python -m pytest -q --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder \
   --max-worker-restart 0 $(PYTEST_OPTIONS)
 
-test: install browser lint
+# mypy runs beside the tests: alone it would leave a core idle for a minute.
+test: install browser style
+	$(MAKE) --no-print-directory --jobs 2 types pytest
+
+pytest: install
 	$(PYTEST) -m 'not cluster'
 
 # The inner loop, without lint and without the files of tests/slow_files.txt.
