@@ -46,7 +46,7 @@ def show_explanation(explanation: "Explanation") -> None:
     console.print_table(
         [
             {"measure": name, "value": row[name]}
-            for name in list_column_names(use=["headline", "detail"])
+            for name in list_column_names("headline", "detail")
             if row.get(name) is not None
         ]
     )

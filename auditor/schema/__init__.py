@@ -5,36 +5,16 @@ comparisons, the report, the dashboard and docs/columns.md (written by `python d
 entry in row_columns.py or score_columns.py plus the code that computes it. Plain Python, so that --help starts fast.
 """
 
-from collections.abc import Iterable
-
-from auditor.schema.column import Column, Group, Type, Use
+from auditor.schema.column import Column, Type, Use
 from auditor.schema.row_columns import ROW_COLUMNS
 from auditor.schema.score_columns import SCORE_COLUMNS
 from auditor.schema.statuses import FLAGS, MARKS, STATUSES, Flag, Mark, Status, ValueText
 
 __all__ = [
-    "COLUMNS",
-    "FACTS",
-    "FLAGS",
-    "HEADLINES",
-    "HIGH_IS_SUSPICIOUS",
-    "MARKS",
-    "MEASUREMENTS",
-    "RULES",
-    "SCORES",
-    "STATUSES",
-    "STORED",
-    "Column",
-    "Flag",
-    "Group",
-    "Mark",
-    "Status",
-    "Type",
-    "Use",
-    "ValueText",
-    "build_order_clause",
+    "COLUMNS", "FACTS", "FLAGS", "HEADLINES", "HIGH_IS_SUSPICIOUS", "MARKS", "MEASUREMENTS", "RULES", "SCORES",
+    "STATUSES", "STORED", "Column", "Flag", "Mark", "Status", "Type", "ValueText", "build_order_clause",
     "list_column_names",
-]
+]  # fmt: skip
 
 COLUMNS: dict[str, Column] = {  # in their order on disk
     column.name: column
@@ -50,23 +30,22 @@ COLUMNS: dict[str, Column] = {  # in their order on disk
 }
 
 
-def list_column_names(*, use: Iterable[Use] = (), group: Iterable[Group] = ()) -> tuple[str, ...]:
-    """Names of the columns with one of these uses or groups: headlines first, the others in their order on disk."""
-    columns = [c for c in COLUMNS.values() if c.use in tuple(use) or c.group in tuple(group)]
-    return tuple(c.name for c in (sorted(columns, key=lambda c: c.headline_rank) if use else columns))
+# The headlines, most informative first, then the others in their order on disk.
+RANKED = sorted(COLUMNS.values(), key=lambda column: (column.use != "headline", column.name != "p_mismatch"))
 
 
-FACTS = list_column_names(group=["fact"])
-SCORES = list_column_names(group=["score"])
+def list_column_names(*uses: Use) -> tuple[str, ...]:
+    """Names of the columns with one of these uses, headlines first."""
+    return tuple(column.name for column in RANKED if column.use in uses)
+
+
+FACTS = tuple(column.name for column in ROW_COLUMNS)
+SCORES = tuple(column.name for column in SCORE_COLUMNS)
 STORED = (*FACTS, *SCORES)  # the columns of samples/; the view joins flags and reviews
-HEADLINES = list_column_names(use=["headline"])
+HEADLINES = list_column_names("headline")
 HIGH_IS_SUSPICIOUS = frozenset(name for name, column in COLUMNS.items() if column.suspicious == "high")
-MEASUREMENTS = list_column_names(use=["headline", "measurement"])
-RULES: dict[str, Column] = {
-    column.rule_name: column
-    for column in sorted(COLUMNS.values(), key=lambda column: column.headline_rank)
-    if column.rule
-}
+MEASUREMENTS = list_column_names("headline", "measurement")
+RULES: dict[str, Column] = {column.rule_name: column for column in RANKED if column.rule}
 
 
 def build_order_clause(name: str, *, suspicious_first: bool, quoted: str | None = None) -> str:

@@ -24,8 +24,7 @@ class Column:
     suspicious: Literal["high", "low"] | None = None  # the suspicious end of its values, if there is one
     unit: str = ""
     use: Use = "other"
-    headline_rank: int = 99  # order among the headlines, most informative first
-    in_memory: bool = False  # the dashboard keeps the column in memory
+    cached: bool = False  # the dashboard keeps the column in memory, although no rule and no list of numbers needs it
     unique: bool = False  # values rarely repeat: stored without a dictionary
     hexadecimal: bool = False  # high-entropy hex digits: stored with zstd
     definition: str = ""  # how the column is computed, for docs/columns.md
@@ -35,6 +34,10 @@ class Column:
     logarithmic: bool = False  # histogram axis
     tie_breaker: str = ""  # column that orders rows with equal values: 0 and 1 are frequent
     bounds: tuple[float, float] | None = None  # range of values if the unit does not imply it
+
+    @property
+    def in_memory(self) -> bool:
+        return self.cached or bool(self.rule) or self.use in ("headline", "measurement")
 
     @property
     def rule_name(self) -> str:

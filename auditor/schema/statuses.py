@@ -4,17 +4,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 Status = Literal[
-    "ok",
-    "corrupt",
-    "missing_media",
-    "missing_caption",
-    "timeout",
-    "duplicate_key",
-    "too_large",
-    "bad_span",
-    "bad_vector",
-    "not_downloaded",
-]
+    "ok", "corrupt", "missing_media", "missing_caption", "timeout", "duplicate_key", "too_large", "bad_span",
+    "bad_vector", "not_downloaded",
+]  # fmt: skip
 Mark = Literal["good", "bad", "unsure"]
 
 
@@ -36,13 +28,11 @@ STATUSES: dict[Status, ValueText] = {
     "duplicate_key": ValueText("key used twice", "an earlier sample of the same shard has the same key"),
     "too_large": ValueText("too large", "more pixels or bytes than the limits allow"),
     "bad_span": ValueText("bad span", "the caption's span is empty, reversed, not a time, or outside the video"),
-    "bad_vector": ValueText(
-        "no usable embedding", "the stored embedding is missing, not finite, zero or of a different width"
-    ),
-    "not_downloaded": ValueText(
-        "not downloaded", "img2dataset could not download or resize the image; error_message gives the reason"
-    ),
-}
+    "bad_vector": ValueText("no usable embedding",
+        "the stored embedding is missing, not finite, zero or of a different width"),
+    "not_downloaded": ValueText("not downloaded",
+        "img2dataset could not download or resize the image; error_message gives the reason"),
+}  # fmt: skip
 MARKS: dict[Mark, ValueText] = {
     "good": ValueText("good", "the caption describes the medium", "green"),
     "bad": ValueText("bad", "the caption does not describe the medium", "red"),
@@ -70,37 +60,15 @@ class Flag:
     second_measure: str | None = None
 
 
-FLAGS: dict[str, Flag] = {
-    flag.name: flag
-    for flag in (
-        Flag(
-            "mismatch",
-            "mismatch",
-            "flagged as mismatched",
-            "the caption probably does not describe the medium",
-            "p_mismatch",
-            "red",
-        ),
-        Flag(
-            "ambiguous_visual",
-            "ambiguous medium",
-            "ambiguous media",
-            "at least a fifth of the corpus's captions fit the medium",
-            "matches_visual",
-            "orange",
-            "uncertainty_visual",
-            "ambiguity_visual",
-        ),
-        Flag(
-            "ambiguous_text",
-            "ambiguous caption",
-            "ambiguous captions",
-            "the caption fits at least a fifth of the corpus's media, or 1% of the captions contain all its words",
-            "matches_text",
-            "violet",
-            "uncertainty_text",
-            "ambiguity_text",
-            "caption_share",
-        ),
-    )
-}
+_FLAGS = (
+    Flag("mismatch", "mismatch", "flagged as mismatched", "the caption probably does not describe the medium",
+        "p_mismatch", "red"),
+    Flag("ambiguous_visual", "ambiguous medium", "ambiguous media",
+        "at least a fifth of the corpus's captions fit the medium", "matches_visual", "orange",
+        paper_measure="uncertainty_visual", share_measure="ambiguity_visual"),
+    Flag("ambiguous_text", "ambiguous caption", "ambiguous captions",
+        "the caption fits at least a fifth of the corpus's media, or 1% of the captions contain all its words",
+        "matches_text", "violet", paper_measure="uncertainty_text", share_measure="ambiguity_text",
+        second_measure="caption_share"),
+)  # fmt: skip
+FLAGS: dict[str, Flag] = {flag.name: flag for flag in _FLAGS}

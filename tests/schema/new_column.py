@@ -17,7 +17,6 @@ def declare_column() -> None:
         "score",
         suspicious="low",
         use="headline",
-        in_memory=True,
         short="new",
         sentence="{value} new",
         rule="Keep pairs at least this new.",
