@@ -7,11 +7,14 @@ from typing import Any
 import click
 
 from auditor.commands.options import (
+    POSITIVE,
     Decorator,
     Function,
     GroupedCommand,
     add_options,
     advanced_option,
+    json_option,
+    option,
     options_from,
     settings_in,
 )
@@ -24,26 +27,25 @@ from model.pixels import DecodeLimits
 LIMITS = DecodeLimits()
 OPTIONS: list[Decorator] = [
     click.argument("corpus"),
-    click.option("--out", required=True, metavar="AUDIT", help="Folder of the audit. The same command resumes it."),
-    click.option("--model", metavar="M", help="PAU checkpoint folder, or any open_clip model: NAME@TAG, hf-hub:..., "
-                 "local-dir:PATH. Without a PAU head, prototypes are fitted on the corpus."),
-    click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, ..."),
-    click.option("--extend", is_flag=True, help="Add the shards that a finished audit lacks, score them against its "
-                 "reference, and report how far they drift. `auditor score --refit` fits everything again."),
+    option("--out", required=True, metavar="AUDIT", help="Folder of the audit. The same command resumes it."),
+    option("--model", metavar="M", help="PAU checkpoint folder, or any open_clip model: NAME@TAG, hf-hub:..., "
+           "local-dir:PATH. Without a PAU head, prototypes are fitted on the corpus."),
+    option("--device", default="auto", help="cpu, cuda, cuda:1, ..."),
+    option("--extend", is_flag=True, help="Add the shards that a finished audit lacks, score them against its "
+           "reference, and report how far they drift. `auditor score --refit` fits everything again."),
     *options_from(CorpusOptions),
     *options_from(SweepConfig),
     advanced_option("--precision", type=click.Choice(["auto", "float32", "bfloat16", "float16"]), default="auto",
-                    show_default=True, help="Numerical precision of the encoder. `auto` is float32 on a CPU, and 16 "
-                    "bits on a GPU if the first samples keep a cosine of 0.999 to float32."),
+                    help="Numerical precision of the encoder. `auto` is float32 on a CPU, and 16 bits on a GPU if the "
+                    "first samples keep a cosine of 0.999 to float32."),
     advanced_option("--decoders", type=int, help="Number of decoder processes [default: the number of cores]."),
-    advanced_option("--timeout", default=LIMITS.seconds, show_default=True, help="Time limit for a file in seconds."),
-    advanced_option("--max-pixels", default=LIMITS.max_pixels, show_default=True,
-                    help="Give larger images the status `too_large`."),
-    advanced_option("--max-bytes", type=click.IntRange(1), default=LIMITS.max_bytes, show_default=True,
+    advanced_option("--timeout", default=LIMITS.seconds, help="Time limit for a file in seconds."),
+    advanced_option("--max-pixels", default=LIMITS.max_pixels, help="Give larger images the status `too_large`."),
+    advanced_option("--max-bytes", type=POSITIVE, default=LIMITS.max_bytes,
                     help="Give larger files the status `too_large`. Each decoder holds one file in memory."),
     *options_from(ScoreConfig),
     *options_from(AuditConfig),
-    click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON."),
+    json_option("Print the summary as JSON."),
 ]  # fmt: skip
 
 
@@ -53,8 +55,7 @@ def audit_options(command: Function) -> Function:
 
 def build_limits(values: dict[str, Any]) -> DecodeLimits:
     """The limits on one file. If larger files are allowed, a decoder may use that much more memory."""
-    more_bytes = max(0, values["max_bytes"] - LIMITS.max_bytes)
-    memory = LIMITS.memory + more_bytes
+    memory = LIMITS.memory + max(0, values["max_bytes"] - LIMITS.max_bytes)
     return DecodeLimits(values["max_pixels"], values["max_bytes"], seconds=values["timeout"], memory=memory)
 
 
@@ -83,12 +84,8 @@ def build_audit_config(values: dict[str, Any]) -> AuditConfig:
 
 @click.command(cls=GroupedCommand)
 @audit_options
-@advanced_option(
-    "--devices",
-    metavar="NAMES",
-    help="Encode on several devices of this machine, one process each: all (every GPU), or cuda:0,cuda:1. A name that "
-    "is given twice gets two processes.",
-)
+@advanced_option("--devices", metavar="NAMES", help="Encode on several devices of this machine, one process each: all "
+                 "(every GPU), or cuda:0,cuda:1. A name that is given twice gets two processes.")  # fmt: skip
 def command(devices: str | None, as_json: bool, **values: Any) -> None:
     """Sweep CORPUS and score every pair: find broken files, ambiguous samples and mismatched pairs.
 

@@ -1,10 +1,11 @@
 """`auditor certify`: intervals for a corpus, its flags and a filter, guaranteed by a hundred judgments."""
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from auditor.commands.options import CORPUS_HELP, GroupedCommand, advanced_option
+from auditor.commands.options import CORPUS_HELP, POSITIVE, GroupedCommand, advanced_option, json_option, option
 from auditor.commands.output import open_audit
 from auditor.commands.selection import build_rules, selection_options
 from auditor.terminal import print_json, print_line
@@ -18,18 +19,18 @@ if TYPE_CHECKING:
 
 @click.command(cls=GroupedCommand)
 @click.argument("audit")
-@click.option("--labels", type=click.IntRange(min=1), default=100, show_default=True, help="Number of rows to judge.")
+@option("--labels", type=POSITIVE, default=100, help="Number of rows to judge.")
 @selection_options
 @advanced_option("--keep-top", help="Keep the best share (30%) or number (100000) of the usable rows ...")
 @advanced_option("--by", help="... by this column.")
-@click.option("--sheet", type=click.Path(dir_okay=False), help="Write the rows to judge to a .csv or .html file.")
-@click.option("--marks", type=click.Path(exists=True, dir_okay=False), help="Read a completed sheet into the audit.")
-@click.option("--reviewer", help="Name of the reviewer [default: the name of the sheet].")
-@click.option("--recalibrate", is_flag=True, help="Correct p_mismatch by the marks; both columns are kept.")
-@click.option("--undo", is_flag=True, help="Undo the correction.")
-@advanced_option("--seed", default=0, show_default=True, help="Random seed of the sample.")
+@option("--sheet", type=click.Path(dir_okay=False), help="Write the rows to judge to a .csv or .html file.")
+@option("--marks", type=click.Path(exists=True, dir_okay=False), help="Read a completed sheet into the audit.")
+@option("--reviewer", help="Name of the reviewer [default: the name of the sheet].")
+@option("--recalibrate", is_flag=True, help="Correct p_mismatch by the marks; both columns are kept.")
+@option("--undo", is_flag=True, help="Undo the correction.")
+@advanced_option("--seed", default=0, help="Random seed of the sample.")
 @advanced_option("--corpus", help=CORPUS_HELP)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option()
 def command(
     audit: str,
     labels: int,
@@ -54,12 +55,19 @@ def command(
     auditor certify audit/ --max-p-mismatch 0.2 --labels 200 --sheet judge.html
     auditor certify audit/ --marks judge.csv --recalibrate
     """
+    from auditor.review.label_sheet import import_label_sheet
+    from auditor.review.recalibrate import remove_correction
+
     if undo:
-        undo_correction(audit, as_json)
+        remove_correction(audit)
+        if as_json:
+            print_json({"corrected": False})
+        else:
+            print_line("p_mismatch has its value without labels again")
         return
     opened = open_audit(audit, corpus)
     if marks:
-        import_marks(opened, marks, reviewer)
+        print_line(f"{import_label_sheet(opened.database, marks, reviewer):,} marks read from {marks}", err=True)
     sample = opened.certification_sample(labels, seed=seed, **build_rules(opened, rules))
     if sheet:
         write_label_sheet(opened, sample, sheet)
@@ -68,24 +76,8 @@ def command(
         print_certificate(opened, sample, certificate)
     corrected = correct_p_mismatch(opened, sample, quiet=as_json) if recalibrate else None
     if as_json:
-        result = {"sample": sample.name, "drawn": len(sample.rows), **certificate.to_dict()}
-        print_json({**result, "corrected": corrected} if recalibrate else result)
-
-
-def undo_correction(audit: str, as_json: bool) -> None:
-    from auditor.review.recalibrate import remove_correction
-
-    remove_correction(audit)
-    if as_json:
-        print_json({"corrected": False})
-    else:
-        print_line("p_mismatch has its value without labels again")
-
-
-def import_marks(audit: "Audit", path: str, reviewer: str | None) -> None:
-    from auditor.review.label_sheet import import_label_sheet
-
-    print_line(f"{import_label_sheet(audit.database, path, reviewer):,} marks read from {path}", err=True)
+        correction = {"corrected": corrected} if recalibrate else {}
+        print_json({"sample": sample.name, "drawn": len(sample.rows), **certificate.to_dict(), **correction})
 
 
 def write_label_sheet(audit: "Audit", sample: "LabelSample", target: str) -> None:
@@ -118,10 +110,8 @@ def render_thumbnails(audit: "Audit", rows: list[dict[str, Any]]) -> list[bytes 
 
     tasks: list[tuple[int, bytes, Kind]] = []
     for number, row in enumerate(rows):
-        try:
+        with suppress(AuditorError, OSError):
             tasks.append((number, audit.media(row), row["kind"] or "image"))
-        except (AuditorError, OSError):
-            continue
     pictures: list[bytes | None] = [None] * len(rows)
     with Thumbnails(480) as thumbnails:
         spans = {number: span for number, row in enumerate(rows) if (span := get_row_span(row))}
@@ -133,12 +123,11 @@ def render_thumbnails(audit: "Audit", rows: list[dict[str, Any]]) -> list[bytes 
 def print_certificate(audit: "Audit", sample: "LabelSample", certificate: "Certificate") -> None:
     from auditor import console
 
-    judged_count = f"{certificate.labels:,} of {len(sample.rows):,} rows judged"
-    print_line(f"sample {sample.name}: {judged_count}, {certificate.unsure:,} unsure")
-    judged_rows = sum(mark is not None for mark in audit.marks_of(sample))
-    if judged_rows > certificate.labels:
-        waiting_rows = judged_rows - certificate.labels
-        print_line(f"{waiting_rows:,} more are judged out of order: they count once the earlier rows are judged")
+    judged = f"{certificate.labels:,} of {len(sample.rows):,} rows judged"
+    print_line(f"sample {sample.name}: {judged}, {certificate.unsure:,} unsure")
+    out_of_order = sum(mark is not None for mark in audit.marks_of(sample)) - certificate.labels
+    if out_of_order > 0:
+        print_line(f"{out_of_order:,} more are judged out of order: they count once the earlier rows are judged")
     if not certificate.labels:
         print_line(
             f"judge them on the Review page of `auditor dashboard {audit.path}` (queue: certification {sample.name}),\n"
@@ -148,7 +137,7 @@ def print_certificate(audit: "Audit", sample: "LabelSample", certificate: "Certi
     console.print_table(tabulate_certificate(certificate), f"{certificate.confidence:.0%} intervals")
 
 
-SHARE_LABELS = {
+SHARES = {
     "mismatched": "pairs that are mismatched",
     "precision": "flagged pairs that are mismatched",
     "lost": "good pairs the filter loses",
@@ -157,15 +146,15 @@ SHARE_LABELS = {
 
 
 def tabulate_certificate(certificate: "Certificate") -> list[dict[str, str]]:
-    intervals: dict[str, LabelInterval | None] = {name: getattr(certificate, name) for name in SHARE_LABELS}
+    intervals: dict[str, LabelInterval | None] = {text: getattr(certificate, name) for name, text in SHARES.items()}
     return [
         {
-            "share of": SHARE_LABELS[name],
+            "share of": text,
             "estimate": "" if interval.estimate is None else f"{interval.estimate:.1%}",
             "at least": f"{interval.low:.1%}",
             "at most": f"{interval.high:.1%}",
         }
-        for name, interval in intervals.items()
+        for text, interval in intervals.items()
         if interval is not None
     ]
 
@@ -175,12 +164,9 @@ def correct_p_mismatch(audit: "Audit", sample: "LabelSample", *, quiet: bool) ->
     from auditor.review.recalibrate import recalibrate
 
     correction = recalibrate(audit.database, sample, audit.marks_of(sample))
-    if quiet:
-        return correction is not None
-    if correction is None:
-        print_line("p_mismatch stays as it is: the labels agree with it, or are too few to tell")
-    else:
-        print_line(
-            f"p_mismatch is corrected by {correction.labels:,} labels; p_mismatch_without_labels keeps the old values"
-        )
+    outcome = "stays as it is: the labels agree with it, or are too few to tell"
+    if correction is not None:
+        outcome = f"is corrected by {correction.labels:,} labels; p_mismatch_without_labels keeps the old values"
+    if not quiet:
+        print_line(f"p_mismatch {outcome}")
     return correction is not None

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auditor.commands.options import GroupedCommand
-from auditor.commands.output import open_audit, output_options, show_rows
+from auditor.commands.options import GroupedCommand, count_option
+from auditor.commands.output import Output, open_audit, output_options
 from auditor.errors import AuditorError
 from auditor.terminal import print_json
 
@@ -18,9 +18,9 @@ MOVED = ("key", "caption", "p_first", "p_second")
 @click.command(cls=GroupedCommand)
 @click.argument("first")
 @click.argument("second")
-@click.option("-n", "count", type=click.IntRange(min=1), default=10, show_default=True, help="Number of rows.")
+@count_option(10)
 @output_options
-def command(first: str, second: str, count: int, as_json: bool, as_csv: bool, parquet: str | None) -> None:
+def command(first: str, second: str, count: int, output: Output) -> None:
     """Compare audits FIRST and SECOND of one corpus, or of two versions of a corpus.
 
     --csv and --parquet write the rows whose p_mismatch moved most.
@@ -29,36 +29,34 @@ def command(first: str, second: str, count: int, as_json: bool, as_csv: bool, pa
     auditor compare audit-b32/ audit-l14/
     auditor compare audit-monday/ audit-friday/ -n 100 --csv
     """
+    from auditor.console import print_table
 
     comparison = open_audit(first).compare(open_audit(second), count)
-    if as_json:
+    if output.json:
         print_json(comparison.to_dict())
     elif not comparison.matched:
         raise AuditorError(
             f"{first} and {second} have no row in common by uid, nor by shard, key and caption: "
             f"{comparison.only_first:,} rows are only in the first, {comparison.only_second:,} only in the second"
         )
-    elif as_csv or parquet:
-        show_rows(comparison.moved, as_csv=as_csv, parquet=parquet)
+    elif output.for_machines:
+        output.show(comparison.moved)
     else:
-        show_rows(tabulate_comparison(comparison), title=f"{comparison.first} -> {comparison.second}")
-        show_rows([{"column": name, "rank correlation": value} for name, value in comparison.correlation.items()])
-        show_rows([{"flag": f.flag, "both": f.both, "newly": f.newly, "gone": f.gone} for f in comparison.flags])
+        print_table(tabulate_comparison(comparison), f"{comparison.first} -> {comparison.second}")
+        print_table([{"column": name, "rank correlation": value} for name, value in comparison.correlation.items()])
+        print_table([{"flag": f.flag, "both": f.both, "newly": f.newly, "gone": f.gone} for f in comparison.flags])
         if comparison.status_changes:
-            show_rows(comparison.status_changes, title="status changed")
+            print_table(comparison.status_changes, "status changed")
         if comparison.moved:
-            show_rows(comparison.moved, title="moved most", columns=MOVED)
+            print_table(comparison.moved, "moved most", MOVED)
 
 
 def tabulate_comparison(comparison: "Comparison") -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = [
-        {"what": f"matched by {comparison.matched_by}", "value": f"{comparison.matched:,}"},
-        {"what": "only in the first", "value": f"{comparison.only_first:,}"},
-        {"what": "only in the second", "value": f"{comparison.only_second:,}"},
-    ]
+    values = {
+        f"matched by {comparison.matched_by}": f"{comparison.matched:,}",
+        "only in the first": f"{comparison.only_first:,}",
+        "only in the second": f"{comparison.only_second:,}",
+    }
     for position, noise in (("first", comparison.noise_first), ("second", comparison.noise_second)):
-        rows += [
-            {"what": f"mismatched {n.kind}s, {position}", "value": f"{n.share:.1%} ({n.low:.1%} - {n.high:.1%})"}
-            for n in noise
-        ]
-    return rows
+        values |= {f"mismatched {n.kind}s, {position}": f"{n.share:.1%} ({n.low:.1%} - {n.high:.1%})" for n in noise}
+    return [{"what": what, "value": value} for what, value in values.items()]

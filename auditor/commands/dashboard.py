@@ -7,20 +7,20 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
-from auditor.commands.options import CORPUS_HELP
+from auditor.commands.options import CORPUS_HELP, option
 from auditor.dashboard_settings import Settings
 from auditor.errors import AuditorError
 from auditor.terminal import print_line
 
 FOLDER = Path(__file__).resolve().parents[2] / "dashboard"
+PATIENCE = 5.0  # seconds for the server to end
 
 
 class DashboardError(AuditorError):
@@ -30,27 +30,17 @@ class DashboardError(AuditorError):
 @click.command()
 @click.argument("audit")
 @click.argument("audit2", required=False)
-@click.option(
-    "--host",
-    default="127.0.0.1",
-    show_default=True,
-    help="Address to listen on. Anyone who can reach it sees the corpus, unless there is a --password.",
-)
-@click.option("--password", envvar="AUDITOR_PASSWORD", show_envvar=True, help="Password that visitors must enter.")
-@click.option("--port", type=click.IntRange(1, 65535), default=8501, show_default=True, help="Port to listen on.")
-@click.option("--corpus", help=CORPUS_HELP)
-@click.option("--results", help="Folder of results of `auditor evaluate`, for the Benchmarks page.")
-@click.option("--no-open", is_flag=True, help="Do not open a browser.")
+@option("--host", default="127.0.0.1", help="Address to listen on. Anyone who can reach it sees the corpus, unless "
+        "there is a --password.")  # fmt: skip
+@option("--password", envvar="AUDITOR_PASSWORD", show_envvar=True, help="Password that visitors must enter.")
+@option("--port", type=click.IntRange(1, 65535), default=8501, help="Port to listen on.")
+@option("--corpus", help=CORPUS_HELP)
+@option("--results", help="Folder of results of `auditor evaluate`, for the Benchmarks page.")
+@option("--no-open", is_flag=True, help="Do not open a browser.")
 def command(
-    audit: str,
-    audit2: str | None,
-    host: str,
-    password: str | None,
-    port: int,
-    corpus: str | None,
-    results: str | None,
+    audit: str, audit2: str | None, host: str, password: str | None, port: int, corpus: str | None, results: str | None,
     no_open: bool,
-) -> None:
+) -> None:  # fmt: skip
     """Browse an audit: overview, gallery and search, review, thresholds, map, shards, faults.
 
     With AUDIT2, there is also a page that compares the two. Runs until Ctrl-C.
@@ -74,8 +64,7 @@ def command(
     settings = Settings(tuple(local), corpus, os.path.abspath(results) if results else None, password)
     if not password and not is_loopback(host):
         print_line(f"note: {describe_exposure(host, port)}", err=True)
-    child = start_streamlit(settings, host, port, open_browser=not no_open)
-    sys.exit(wait_for_child(child))
+    sys.exit(wait_for_child(start_streamlit(settings, host, port, open_browser=not no_open)))
 
 
 def is_loopback(host: str) -> bool:
@@ -105,7 +94,6 @@ def check_port(host: str, port: int) -> None:
 
 
 def start_streamlit(settings: Settings, host: str, port: int, *, open_browser: bool) -> "subprocess.Popen[bytes]":
-    """Run `streamlit run dashboard/app.py` with our settings."""
     options = {
         "server.address": host,
         "server.port": port,
@@ -127,32 +115,21 @@ def start_streamlit(settings: Settings, host: str, port: int, *, open_browser: b
 
 def flatten_keys(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """{"theme": {"light": {"font": x}}} -> {"theme.light.font": x}"""
-    return dict(iterate_flat_items(nested, prefix))
-
-
-def iterate_flat_items(nested: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    flat: dict[str, Any] = {}
     for name, value in nested.items():
-        if isinstance(value, Mapping):
-            yield from iterate_flat_items(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
+        flat |= flatten_keys(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return flat
 
 
 def wait_for_child(child: "subprocess.Popen[bytes]") -> int:
     """Wait until the child ends, or terminate it on Ctrl-C or SIGTERM."""
-    signal.signal(signal.SIGTERM, lambda *_: terminate_child(child))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return child.wait()
-    except KeyboardInterrupt:  # the child has received it too
-        terminate_child(child)
-        return 0
-
-
-def terminate_child(child: "subprocess.Popen[bytes]", patience: float = 5.0) -> None:
-    """Terminate the child, then kill it: an open browser must not keep the server alive."""
-    child.terminate()
-    deadline = time.monotonic() + patience
-    while child.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.05)
-    if child.poll() is None:
+    except KeyboardInterrupt:
+        child.terminate()
+    try:
+        child.wait(PATIENCE)
+    except subprocess.TimeoutExpired:  # an open browser must not keep the server alive
         child.kill()
+    return 0

@@ -4,18 +4,17 @@ from pathlib import Path
 
 import click
 
+from auditor.commands.options import POSITIVE, json_option, option
 from auditor.terminal import print_json, print_lines
 
 
 @click.command()
-@click.option("--out", required=True, metavar="DIR", help="Folder of the demo. The same command resumes it.")
-@click.option("--size", type=click.IntRange(min=1), help="Samples to audit [default: 1,500, or 400 with --quick].")
-@click.option("--seed", default=0, show_default=True, help="Random seed of the corpus and of training.")
-@click.option(
-    "--quick", is_flag=True, help="Use a small corpus and a short training: rough figures in a third of the time."
-)
-@click.option("--quiet", is_flag=True, help="Show no progress.")
-@click.option("--json", "as_json", is_flag=True, help="Print the comparison with the truth as JSON.")
+@option("--out", required=True, metavar="DIR", help="Folder of the demo. The same command resumes it.")
+@option("--size", type=POSITIVE, help="Samples to audit [default: 1,500, or 400 with --quick].")
+@option("--seed", default=0, help="Random seed of the corpus and of training.")
+@option("--quick", is_flag=True, help="Use a small corpus and a short training: rough figures in a third of the time.")
+@option("--quiet", is_flag=True, help="Show no progress.")
+@json_option("Print the comparison with the truth as JSON.")
 def command(out: str, size: int | None, seed: int, quick: bool, quiet: bool, as_json: bool) -> None:
     """Generate a corpus with known defects, train a small model on its clean part, audit the rest and check the audit.
 

@@ -15,43 +15,27 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
 import click
 
+from auditor.commands.options import json_option
 from auditor.terminal import print_line
 
-NEEDED = (
-    "braceexpand",
-    "charset-normalizer",
-    "click",
-    "duckdb",
-    "fsspec",
-    "jinja2",
-    "numpy",
-    "pillow",
-    "pyarrow",
-    "rich",
+NEEDED = [
+    "braceexpand", "charset-normalizer", "click", "duckdb", "fsspec", "jinja2", "numpy", "pillow", "pyarrow", "rich",
     "scipy",
-)
+]  # fmt: skip
 EXTRAS = {
-    "model": (
-        "av",
-        "decord",
-        "faiss-cpu",
-        "open_clip_torch",
-        "py3langid",
-        "safetensors",
-        "simplejpeg",
-        "torch",
-        "webdataset",
-    ),
-    "ray": ("ray",),
-    "dashboard": ("pandas", "plotly", "safetensors", "streamlit"),
-    "s3": ("s3fs",),
-}
+    "model": ["av", "decord", "faiss-cpu", "open_clip_torch", "py3langid", "safetensors", "simplejpeg", "torch",
+              "webdataset"],
+    "ray": ["ray"],
+    "dashboard": ["pandas", "plotly", "safetensors", "streamlit"],
+    "s3": ["s3fs"],
+}  # fmt: skip
 IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 LOW_DISK = 5 << 30
 NO_DISK = 200 << 20
@@ -67,45 +51,31 @@ class CheckResult:
 def run_checks() -> Iterator[CheckResult]:
     """Run all checks; a check that raises counts as broken."""
     checks: list[Callable[[], Iterator[CheckResult]]] = [
-        check_python,
-        check_packages,
-        check_image_decoders,
-        check_video_decoders,
-        check_gpu,
-        check_ray_token,
-        check_memory,
-        check_disk,
-        check_hub,
-    ]
+        check_python, check_packages, check_image_decoders, check_video_decoders, check_gpu, check_ray_token,
+        check_memory, check_disk, check_hub,
+    ]  # fmt: skip
     for check in checks:
         try:
             yield from check()
         except Exception as error:  # a broken installation can raise anything
-            yield CheckResult(
-                check.__name__.removeprefix("check_").replace("_", " "), "broken", f"{type(error).__name__}: {error}"
-            )
+            name = check.__name__.removeprefix("check_").replace("_", " ")
+            yield CheckResult(name, "broken", f"{type(error).__name__}: {error}")
 
 
 def check_python() -> Iterator[CheckResult]:
-    fine = sys.version_info >= (3, 11)
-    yield CheckResult(
-        "python", "ok" if fine else "broken", f"{platform.python_version()} on {platform.platform(terse=True)}"
-    )
+    version = f"{platform.python_version()} on {platform.platform(terse=True)}"
+    yield CheckResult("python", "ok" if sys.version_info >= (3, 11) else "broken", version)
 
 
 def check_packages() -> Iterator[CheckResult]:
     for name in NEEDED:
         version = find_version(name)
         yield CheckResult(name, "ok" if version else "broken", version or "not installed; pip install pau-auditor")
-    checked: set[str] = set()
-    for extra, names in EXTRAS.items():
-        for name in names:
-            if name in checked:  # two extras need it
-                continue
-            checked.add(name)
-            version = find_version(name)
-            hint = f"not installed; pip install 'pau-auditor[{extra}]'"
-            yield CheckResult(name, "ok" if version else "note", version or hint)
+    extras = {name: extra for extra in reversed(EXTRAS) for name in EXTRAS[extra]}  # the first extra that needs it
+    for name in dict.fromkeys(chain(*EXTRAS.values())):
+        version = find_version(name)
+        hint = f"not installed; pip install 'pau-auditor[{extras[name]}]'"
+        yield CheckResult(name, "ok" if version else "note", version or hint)
 
 
 def find_version(name: str) -> str | None:
@@ -121,11 +91,12 @@ def check_image_decoders() -> Iterator[CheckResult]:
 
     with DecoderPool(PixelSpec(size=(8, 8)), workers=1) as pool:
         results = list(pool.map((form, make_tiny_image(form), "image") for form in IMAGE_FORMATS))
+    fine = []
     for form, result in results:
         if isinstance(result, Decoded):
-            continue
-        yield CheckResult(f"decode {form}", "broken", result.message)
-    fine = [form for form, result in results if isinstance(result, Decoded)]
+            fine.append(form)
+        else:
+            yield CheckResult(f"decode {form}", "broken", result.message)
     yield CheckResult("decode images", "ok" if fine else "broken", ", ".join(fine) or "no format decodes")
 
 
@@ -163,9 +134,8 @@ def check_decord(data: bytes) -> CheckResult:
         with open_as_path(data) as path:
             decode_with_decord(VideoSource(path, data[:16], read_video_header(path, DecodeLimits()), None), 2)
     except Exception as error:
-        return CheckResult(
-            "decode by decord", "note", f"does not decode ({type(error).__name__}): only PyAV decodes videos"
-        )
+        problem = f"does not decode ({type(error).__name__}): only PyAV decodes videos"
+        return CheckResult("decode by decord", "note", problem)
     return CheckResult("decode by decord", "ok", "it works")
 
 
@@ -173,10 +143,9 @@ def make_tiny_clip() -> bytes:
     import av
     import numpy as np
 
-    codecs = set(av.codecs_available)
     buffer = io.BytesIO()
     with av.open(buffer, "w", format="mp4") as container:
-        stream: Any = container.add_stream("libx264" if "libx264" in codecs else "mpeg4", rate=8)
+        stream: Any = container.add_stream("libx264" if "libx264" in av.codecs_available else "mpeg4", rate=8)
         stream.width = stream.height = 32
         stream.pix_fmt = "yuv420p"
         for level in range(4):
@@ -212,9 +181,8 @@ def check_ray_token() -> Iterator[CheckResult]:
     if state.sent:
         yield CheckResult("ray token", "ok", f"jobs send the token of {state.source}")
     elif state.mode == "token" or (state.source and not state.mode):
-        yield CheckResult(
-            "ray token", "note", f"a cluster that requires a token refuses jobs from this machine: {state.hint}"
-        )
+        problem = f"a cluster that requires a token refuses jobs from this machine: {state.hint}"
+        yield CheckResult("ray token", "note", problem)
     else:
         off = f"{MODE}={state.mode}" if state.mode else "none yet"
         yield CheckResult("ray token", "ok", f"{off}: jobs can use only clusters without token authentication")
@@ -224,9 +192,8 @@ def check_memory() -> Iterator[CheckResult]:
     with contextlib.suppress(OSError, ValueError, AttributeError):  # not on every system
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         low = total < 4 << 30
-        yield CheckResult(
-            "memory", "note" if low else "ok", format_gigabytes(total) + (": use few workers" if low else "")
-        )
+        hint = ": use few workers" if low else ""
+        yield CheckResult("memory", "note" if low else "ok", f"{format_gigabytes(total)}{hint}")
 
 
 def check_disk() -> Iterator[CheckResult]:
@@ -248,14 +215,12 @@ def check_hub(seconds: float = 3.0) -> Iterator[CheckResult]:
     address = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
     answers: list[str] = []
     # In a thread, because a name server that does not answer blocks for much longer than `seconds`.
-    asking = threading.Thread(target=lambda: answers.append(probe_address(address, seconds)), daemon=True)
-    asking.start()
-    asking.join(seconds + 1)
-    problem = answers[0] if answers else "no answer"
-    if problem:
-        yield CheckResult(
-            "hub weights", "note", f"{address}: {problem}; pass local weights with --model local-dir:PATH"
-        )
+    probe = threading.Thread(target=lambda: answers.append(probe_address(address, seconds)), daemon=True)
+    probe.start()
+    probe.join(seconds + 1)
+    if problem := answers[0] if answers else "no answer":
+        hint = "pass local weights with --model local-dir:PATH"
+        yield CheckResult("hub weights", "note", f"{address}: {problem}; {hint}")
     else:
         yield CheckResult("hub weights", "ok", f"{address} answers")
 
@@ -263,9 +228,8 @@ def check_hub(seconds: float = 3.0) -> Iterator[CheckResult]:
 def probe_address(address: str, seconds: float) -> str:
     """Return why the address does not answer, or an empty text if it does."""
     try:
-        urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=seconds).close()
-    except urllib.error.HTTPError:
-        return ""
+        with contextlib.suppress(urllib.error.HTTPError):  # an answer
+            urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=seconds).close()
     except (OSError, ValueError) as error:
         return str(getattr(error, "reason", error)) or type(error).__name__
     return ""
@@ -276,7 +240,7 @@ def format_gigabytes(size: int) -> str:
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option()
 @click.pass_context
 def command(context: click.Context, as_json: bool) -> None:
     """Check the installation: packages, decoders, GPU, memory, free disk, network for hub weights.
@@ -287,8 +251,6 @@ def command(context: click.Context, as_json: bool) -> None:
     auditor doctor
     auditor doctor --json
     """
-    from dataclasses import asdict
-
     from auditor.console import print_rows
 
     results = list(run_checks())

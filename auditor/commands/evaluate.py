@@ -1,54 +1,43 @@
 """`auditor evaluate`: retrieval on a benchmark with and without re-ranking, and how well uncertainty predicts it."""
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
 
-from auditor.commands.options import SHARE
+from auditor.commands.options import SHARE, Function, add_options, option
 from auditor.console import print_table
 from auditor.terminal import print_json, print_line
 
 BENCHMARKS = ["coco", "flickr8k", "flickr30k", "msrvtt", "msvd", "didemo", "shards"]
 DIRECTION_LABELS = {"visual_to_text": "v2t", "text_to_visual": "t2v"}
-
-
-MAX_FAILED = click.option(
-    "--max-failed",
-    type=SHARE,
-    default=0.01,
-    show_default=True,
-    help="Share of media that may fail to decode.",
-)
+MAX_FAILED = option("--max-failed", type=SHARE, default=0.01, help="Share of media that may fail to decode.")
 OPTIONS = (
     click.argument("benchmark", type=click.Choice(BENCHMARKS)),
-    click.option("--data", required=True, help="Folder or URL of shards: test-*.tar or test/*.tar."),
-    click.option("--model", required=True, help="An open_clip model or a checkpoint folder."),
-    click.option("--out", metavar="FILE", help="Where the JSON for the dashboard goes; a path or a URL."),
-    click.option("--split", help="What to report on; the benchmark's own test split by default."),
-    click.option("--validation", help="Split that re-ranking is fitted on; val, or train where there is none."),
-    click.option("--frames", default=12, show_default=True, help="Frames of a video."),
+    option("--data", required=True, help="Folder or URL of shards: test-*.tar or test/*.tar."),
+    option("--model", required=True, help="An open_clip model or a checkpoint folder."),
+    option("--out", metavar="FILE", help="Where the JSON for the dashboard goes; a path or a URL."),
+    option("--split", help="What to report on; the benchmark's own test split by default."),
+    option("--validation", help="Split that re-ranking is fitted on; val, or train where there is none."),
+    option("--frames", default=12, help="Frames of a video."),
     MAX_FAILED,
-    click.option("--cache", help="Folder or URL for the embeddings, read instead of encoding again next time."),
-    click.option("--json", "json_", is_flag=True, help="All results as JSON."),
+    option("--cache", help="Folder or URL for the embeddings, read instead of encoding again next time."),
+    option("--json", "json_", is_flag=True, help="All results as JSON."),
 )
 
 
-def benchmark_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def benchmark_options(command: Function) -> Function:
     """What is evaluated, here and on a cluster (jobs/evaluate.py)."""
-    for option in reversed(OPTIONS):
-        command = option(command)
-    return command
+    return add_options(command, OPTIONS)
 
 
 @click.command()
 @benchmark_options
-@click.option("--decoders", default=2, show_default=True, help="Decoder processes.")
-@click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, …")
+@option("--decoders", default=2, help="Decoder processes.")
+@option("--device", default="auto", help="cpu, cuda, cuda:1, …")
 def command(
-    model: str, out: str | None, frames: int, decoders: int, device: str, cache: str | None, json_: bool, **given: Any
+    model: str, out: str | None, frames: int, decoders: int, device: str, cache: str | None, json_: bool, **options: Any
 ) -> None:
     """Retrieval on a benchmark.
 
@@ -65,7 +54,7 @@ def command(
     from model.checkpoint import load_model
 
     loaded = load_model(model, resolve_device(device))
-    config = EvaluateConfig(**given)
+    config = EvaluateConfig(**options)
     with nullcontext(cache) if cache else TemporaryDirectory() as root:
         sweep_config = make_audit_config(config.data, root, model, frames, decoders)
         sweep_split = SplitSweeper(loaded.backbone, sweep_config)

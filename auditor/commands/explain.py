@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from auditor.commands.options import count_option, json_option, option
 from auditor.commands.output import open_audit
 from auditor.schema import list_column_names
 from auditor.terminal import print_json, print_line
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("audit")
 @click.argument("key")
-@click.option("--caption", "caption_index", type=click.IntRange(min=0), help="Index of the caption, counted from 0.")
-@click.option("-n", "count", type=click.IntRange(min=1), default=5, show_default=True, help="Number of alternatives.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@option("--caption", "caption_index", type=click.IntRange(min=0), help="Index of the caption, counted from 0.")
+@count_option(5, "Number of alternatives.")
+@json_option()
 def command(audit: str, key: str, caption_index: int | None, count: int, as_json: bool) -> None:
     """Show why the row KEY (or uid) of AUDIT is flagged or not: what fits better, its frames and its duplicates.
 
@@ -26,7 +27,6 @@ def command(audit: str, key: str, caption_index: int | None, count: int, as_json
     auditor explain audit/ 000000123
     auditor explain audit/ 000000123 --caption 2 --json
     """
-
     explanation = open_audit(audit).explain(key, caption_index, n=count)
     if as_json:
         print_json(explanation.to_dict())
@@ -43,33 +43,22 @@ def show_explanation(explanation: "Explanation") -> None:
     print_line(f"{header}: {row['caption'] or ''}")
     if row["status"] != "ok":
         print_line(f"  {row['error_message']}")
-    console.print_table(
-        [
-            {"measure": name, "value": row[name]}
-            for name in list_column_names("headline", "detail")
-            if row.get(name) is not None
-        ]
-    )
+    names = [name for name in list_column_names("headline", "detail") if row.get(name) is not None]
+    console.print_table([{"measure": name, "value": row[name]} for name in names])
     for reason in explanation.reasons:
         print_line(f"  {reason}")
     if explanation.caption_rank is not None and explanation.medium_rank is not None:
         where = f"in the {explanation.compared_with}"
-        captions, media = (
-            f"{explanation.captions_of:,} captions of {row['kind']}s",
-            f"{explanation.media_of:,} {row['kind']}s",
-        )
-        print_line(f"its caption is number {explanation.caption_rank:,} of the {captions} {where} for this medium")
-        print_line(f"its medium is number {explanation.medium_rank:,} of the {media} {where} for this caption")
+        captions = f"{explanation.captions_of:,} captions of {row['kind']}s {where} for this medium"
+        media = f"{explanation.media_of:,} {row['kind']}s {where} for this caption"
+        print_line(f"its caption is number {explanation.caption_rank:,} of the {captions}")
+        print_line(f"its medium is number {explanation.medium_rank:,} of the {media}")
         console.print_table(tabulate_fits(explanation.captions), "captions of other media that fit this medium best")
         console.print_table(tabulate_fits(explanation.media), "other media that fit this caption best")
     if explanation.frames:
         frames = [
-            {
-                "time": frame.time,
-                "similarity": frame.similarity,
-                "fits": frame.fits,
-                "": "best" if position == explanation.best_frame else "",
-            }
+            {"time": frame.time, "similarity": frame.similarity, "fits": frame.fits}
+            | {"": "best" if position == explanation.best_frame else ""}
             for position, frame in enumerate(explanation.frames)
         ]
         console.print_table(frames, "frames against the caption")

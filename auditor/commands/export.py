@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auditor.commands.options import CORPUS_HELP, GroupedCommand
+from auditor.commands.options import CORPUS_HELP, GroupedCommand, json_option, option
 from auditor.commands.output import open_audit
 from auditor.commands.selection import select_rows, selection_options
-from auditor.terminal import print_json, print_line
+from auditor.terminal import print_json, print_line, print_lines
 
 if TYPE_CHECKING:
     from auditor.keep.subset import Subset
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 @click.command(cls=GroupedCommand)
 @click.argument("audit")
-@click.option("--fiftyone", metavar="NAME", help="Create a FiftyOne dataset with fields, tags and embeddings.")
-@click.option("--media", metavar="FOLDER", help="Folder for media that FiftyOne cannot read from tars or tables.")
-@click.option("--csv", metavar="FILE", help="Write all columns to a CSV for spreadsheets.")
+@option("--fiftyone", metavar="NAME", help="Create a FiftyOne dataset with fields, tags and embeddings.")
+@option("--media", metavar="FOLDER", help="Folder for media that FiftyOne cannot read from tars or tables.")
+@option("--csv", metavar="FILE", help="Write all columns to a CSV for spreadsheets.")
 @selection_options
-@click.option("--corpus", help=CORPUS_HELP)
-@click.option("--force", is_flag=True, help="Replace an existing file or dataset.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@option("--corpus", help=CORPUS_HELP)
+@option("--force", is_flag=True, help="Replace an existing file or dataset.")
+@json_option()
 def command(
     audit: str,
     fiftyone: str | None,
@@ -47,14 +47,13 @@ def command(
     subset = select_rows(open_audit(audit, corpus), rules)
     row_counts: dict[str, int] = {}
     if csv:
-        row_counts |= {csv: export_to_csv(subset, csv, force)}
+        row_counts[csv] = export_to_csv(subset, csv, force)
     if fiftyone:
         row_counts |= export_to_fiftyone(subset, fiftyone, media, force, as_json)
     if as_json:
         print_json(row_counts)
-        return
-    for target, rows in row_counts.items():
-        print_line(f"{target}: {rows:,} rows")
+    else:
+        print_lines("\n".join(f"{target}: {rows:,} rows" for target, rows in row_counts.items()))
 
 
 def export_to_csv(subset: "Subset", target: str, force: bool) -> int:

@@ -2,18 +2,16 @@
 
 import click
 
-from auditor.commands.options import GroupedCommand
-from auditor.commands.output import open_audit, output_options, show_rows
+from auditor.commands.options import GroupedCommand, option
+from auditor.commands.output import Output, open_audit, output_options
 from auditor.terminal import print_line
-
-SHOWN = ("kind", "rows", "p_value", "sentence")
 
 
 @click.command(cls=GroupedCommand)
 @click.argument("audit")
-@click.option("--by", default="shard", show_default=True, help="Column whose values are compared: shard, topic, ...")
+@option("--by", default="shard", help="Column whose values are compared: shard, topic, ...")
 @output_options
-def command(audit: str, by: str, as_json: bool, as_csv: bool, parquet: str | None) -> None:
+def command(audit: str, by: str, output: Output) -> None:
     """Find faults of AUDIT that come in patterns, from its stored embeddings alone.
 
     Finds shifted, exchanged, reversed and mixed-up captions, shards whose captions belong to another shard, shards
@@ -25,7 +23,7 @@ def command(audit: str, by: str, as_json: bool, as_csv: bool, parquet: str | Non
     auditor faults audit/ --json
     """
     rows = [fault.to_dict() for fault in open_audit(audit).faults(by)]
-    if not rows and not (as_json or as_csv or parquet):
+    if rows or output.for_machines:
+        output.show(rows, f"{len(rows)} faults", ("kind", "rows", "p_value", "sentence"))
+    else:
         print_line("no faults found")
-        return
-    show_rows(rows, title=f"{len(rows)} faults", as_json=as_json, as_csv=as_csv, parquet=parquet, columns=SHOWN)

@@ -4,39 +4,35 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auditor.commands.options import CORPUS_HELP, GroupedCommand, advanced_option
+from auditor.commands.options import CORPUS_HELP, POSITIVE, GroupedCommand, advanced_option, json_option, option
 from auditor.commands.output import open_audit
 from auditor.commands.selection import select_rows, selection_options
 from auditor.terminal import print_json, print_line
 
 if TYPE_CHECKING:
     from auditor.keep.export_target import ExportResult
-    from auditor.keep.rule_effects import RuleEffect, RuleEffects
+    from auditor.keep.rule_effects import RuleEffect
     from auditor.keep.subset import Subset
-    from auditor.keep.subset_drift import Drift
+
+TIERS = click.IntRange(min=2)
+SHOWN_TOPICS = 5
 
 
 @click.command(cls=GroupedCommand)
 @click.argument("audit")
-@click.option(
+@option(
     "--out", help="Target: a folder for new shards, kept.npy, .parquet or .txt; for a table also .csv, .tsv, .jsonl."
 )
 @advanced_option("--input-columns", is_flag=True, help="Write a .parquet with the columns of the input table.")
 @selection_options
-@click.option("--keep-top", help="Keep the best share (30%) or number (100000) of the usable rows ...")
-@click.option("--by", help="... by this column; with --tiers, p_mismatch by default.")
-@advanced_option(
-    "--tiers", type=click.IntRange(min=2), help="Write shards in this many tiers of quality; OUT/tier-1 is best."
-)
-@click.option(
-    "--dry-run", is_flag=True, help="Write nothing; show what each rule removes and how the kept rows differ."
-)
-@advanced_option(
-    "--shard-size", type=click.IntRange(min=1), default=10_000, show_default=True, help="Samples per shard."
-)
+@option("--keep-top", help="Keep the best share (30%) or number (100000) of the usable rows ...")
+@option("--by", help="... by this column; with --tiers, p_mismatch by default.")
+@advanced_option("--tiers", type=TIERS, help="Write shards in this many tiers of quality; OUT/tier-1 is best.")
+@option("--dry-run", is_flag=True, help="Write nothing; show what each rule removes and how the kept rows differ.")
+@advanced_option("--shard-size", type=POSITIVE, default=10_000, help="Samples per shard.")
 @advanced_option("--corpus", help=CORPUS_HELP)
-@click.option("--force", is_flag=True, help="Replace an existing output.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@option("--force", is_flag=True, help="Replace an existing output.")
+@json_option()
 def command(
     audit: str,
     out: str | None,
@@ -106,14 +102,8 @@ def write_subset_tiers(subset: "Subset", out: str, count: int, by: str, as_json:
         print_json({**asdict(result), "open_clip": result.open_clip})
         return
     rows = [
-        {
-            "tier": tier.folder.rsplit("/", 1)[-1],
-            "pairs": tier.pairs,
-            "samples": tier.samples,
-            "shards": tier.shards,
-            "expected to match": format_share(tier.expected_good),
-            "factor": f"{tier.factor:.3g}",
-        }
+        {"tier": tier.folder.rsplit("/", 1)[-1], "pairs": tier.pairs, "samples": tier.samples, "shards": tier.shards}
+        | {"expected to match": format_share(tier.expected_good), "factor": f"{tier.factor:.3g}"}
         for tier in result.tiers
     ]
     console.print_table(rows, f"{result.target}: tiers by {result.by}")
@@ -147,26 +137,27 @@ def show_dry_run(subset: "Subset", as_json: bool) -> None:
 
     effects, drift = subset.effects(), subset.drift()
     if as_json:
-        plan = {
-            **asdict(effects),
-            "media_kept": subset.media,
-            "shifts": {**asdict(drift), "topic_distance": drift.topic_distance},
-        }
-        print_json(plan)
+        shifts = {**asdict(drift), "topic_distance": drift.topic_distance}
+        print_json({**asdict(effects), "media_kept": subset.media, "shifts": shifts})
         return
     title = f"{effects.kept:,} of {effects.rows:,} pairs would be kept, of {subset.media:,} media"
-    console.print_table(tabulate_effects(effects), title)
+    rows = [tabulate_effect(effect) for effect in (*effects.rules, effects.together)]
+    console.print_table([*rows, {"rule": "not usable (status)", "removed": effects.rows - effects.usable}], title)
     if note := describe_unscored(effects.unscored, effects.unscored_kept):
         print_line(note)
     if not effects.kept:
         return  # there are no kept rows to compare
-    console.print_table(tabulate_drift(drift), "how the kept rows differ from all usable ones")
-    console.print_table(tabulate_topics(drift), f"topics: {drift.topic_distance:.1%} of the kept rows moved")
-
-
-def tabulate_effects(effects: "RuleEffects") -> list[dict[str, Any]]:
-    rows = [tabulate_effect(effect) for effect in (*effects.rules, effects.together)]
-    return [*rows, {"rule": "not usable (status)", "removed": effects.rows - effects.usable}]
+    means = [
+        {"mean of": mean.measure, "all": mean.whole, "kept": mean.kept, "change": format_share(mean.change, "+")}
+        for mean in drift.measures
+    ]
+    topics = [
+        {"topic": str(topic.topic), "rows": topic.rows}
+        | {"all": format_share(topic.whole), "kept": format_share(topic.kept)}
+        for topic in drift.topics[:SHOWN_TOPICS]
+    ]
+    console.print_table(means, "how the kept rows differ from all usable ones")
+    console.print_table(topics, f"topics: {drift.topic_distance:.1%} of the kept rows moved")
 
 
 def tabulate_effect(effect: "RuleEffect") -> dict[str, Any]:
@@ -179,31 +170,5 @@ def tabulate_effect(effect: "RuleEffect") -> dict[str, Any]:
     }
 
 
-def tabulate_drift(drift: "Drift") -> list[dict[str, Any]]:
-    return [
-        {
-            "mean of": mean.measure,
-            "all": mean.whole,
-            "kept": mean.kept,
-            "change": format_share(mean.change, sign=True),
-        }
-        for mean in drift.measures
-    ]
-
-
-def tabulate_topics(drift: "Drift", limit: int = 5) -> list[dict[str, Any]]:
-    return [
-        {
-            "topic": str(topic.topic),
-            "rows": topic.rows,
-            "all": format_share(topic.whole),
-            "kept": format_share(topic.kept),
-        }
-        for topic in drift.topics[:limit]
-    ]
-
-
-def format_share(share: float | None, *, sign: bool = False) -> str:
-    if share is None:
-        return ""
-    return f"{share:+.1%}" if sign else f"{share:.1%}"
+def format_share(share: float | None, sign: str = "") -> str:
+    return "" if share is None else f"{share:{sign}.1%}"

@@ -4,14 +4,14 @@ from typing import Any
 
 import click
 
-from auditor.commands.options import GroupedCommand, add_options, options_from
+from auditor.commands.options import GroupedCommand, add_options, json_option, option, options_from
 from auditor.score.score_config import HeadFitConfig
 
 
 @click.command(cls=GroupedCommand)
 @click.argument("audit")
-@click.option("--out", required=True, type=click.Path(file_okay=False), help="Folder of the new checkpoint.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@option("--out", required=True, type=click.Path(file_okay=False), help="Folder of the new checkpoint.")
+@json_option()
 @lambda function: add_options(function, options_from(HeadFitConfig))
 def command(audit: str, out: str, as_json: bool, **settings: Any) -> None:
     """Fit PAU prototypes on the stored embeddings of AUDIT; the encoders do not change.

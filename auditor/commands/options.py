@@ -19,13 +19,24 @@ from auditor.errors import AuditorError
 Function = TypeVar("Function", bound=Callable[..., Any])
 Decorator = Callable[[Any], Any]
 CORPUS_HELP = "Where the corpus is now, if it has moved since the audit."
+POSITIVE = click.IntRange(min=1)
 
 
 class AdvancedOption(click.Option):
     """An option that `--help` lists after the everyday ones."""
 
 
-advanced_option = partial(click.option, cls=AdvancedOption)
+option = partial(click.option, show_default=True)
+advanced_option = partial(option, cls=AdvancedOption)
+where_option = option("--where", help="Only rows that satisfy this SQL condition.")
+
+
+def json_option(help: str = "Print JSON.") -> Decorator:
+    return click.option("--json", "as_json", is_flag=True, help=help)
+
+
+def count_option(default: int, help: str = "Number of rows.", *, least: int = 1) -> Decorator:
+    return option("-n", "count", type=click.IntRange(min=least), default=default, help=help)
 
 
 class GroupedCommand(click.Command):
@@ -33,10 +44,9 @@ class GroupedCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         options = [parameter for parameter in self.get_params(ctx) if isinstance(parameter, click.Option)]
-        everyday = [option for option in options if not isinstance(option, AdvancedOption)]
-        advanced = [option for option in options if isinstance(option, AdvancedOption)]
-        for title, group in (("Options", everyday), ("Advanced options", advanced)):
-            if records := [record for option in group if (record := option.get_help_record(ctx))]:
+        for title, advanced in (("Options", False), ("Advanced options", True)):
+            group = [item for item in options if isinstance(item, AdvancedOption) == advanced]
+            if records := [record for item in group if (record := item.get_help_record(ctx))]:
                 with formatter.section(title):
                     formatter.write_dl(records)
 
@@ -67,8 +77,8 @@ SHARE, SMALL_SHARE = ShareType(), ShareType(small=True)
 
 def add_options(command: Function, options: Iterable[Decorator]) -> Function:
     """Decorate a command with options; `--help` shows them in the order given."""
-    for option in reversed(list(options)):
-        command = option(command)
+    for decorate in reversed(list(options)):
+        command = decorate(command)
     return command
 
 
@@ -83,10 +93,8 @@ def option_from(item: "Field[Any]", hint: Any, optional: bool) -> Decorator:
     details = item.metadata
     flag = details.get("flag") or "--" + item.name.replace("_", "-")
     settings: dict[str, Any] = {"help": details["help"], "metavar": details.get("metavar")}
-    if details.get("advanced"):
-        settings["cls"] = AdvancedOption
     if get_origin(hint) is tuple:
-        settings |= {"callback": split_names, "default": "", "metavar": "NAMES"}
+        settings |= {"callback": split_names, "default": "", "show_default": False, "metavar": "NAMES"}
     elif bool in (hint, *get_args(hint)):
         if optional or hint is not bool:
             flag, settings["default"] = f"{flag}/--no-{flag[2:]}", None
@@ -95,8 +103,8 @@ def option_from(item: "Field[Any]", hint: Any, optional: bool) -> Decorator:
     else:
         settings["type"] = click_type(hint, details)
         if not optional and item.default not in (MISSING, None):
-            settings |= {"default": item.default, "show_default": True}
-    return click.option(flag, item.name, **settings)
+            settings["default"] = item.default
+    return (advanced_option if details.get("advanced") else option)(flag, item.name, **settings)
 
 
 def click_type(hint: Any, details: Mapping[str, Any]) -> Any:

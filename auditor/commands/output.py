@@ -1,11 +1,13 @@
 """Output that the reading commands share: --json, --csv and --parquet, tables, and notes on stderr."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from auditor.commands.options import Function, add_options, advanced_option
+from auditor.commands.options import add_options, advanced_option, json_option, option
 from auditor.errors import AuditorError
 from auditor.terminal import print_line
 
@@ -15,36 +17,62 @@ if TYPE_CHECKING:
     from auditor.audit import Audit
     from auditor.query.sandbox import Limits
 
-FORCE = "auditor.force"  # key in the `meta` of a click context
+Rows = Sequence[Mapping[str, Any]]
 
 
-def output_options(function: Function) -> Function:
-    """Add --json, --csv, --parquet FILE, and --force, whose value `refuse_existing_file` reads."""
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The form of a command's rows: a table for people unless one of the others is requested."""
+
+    json: bool
+    csv: bool
+    parquet: str | None
+
+    @property
+    def for_machines(self) -> bool:
+        return self.json or self.csv or self.parquet is not None
+
+    def show(self, rows: "Rows | pa.Table", title: str | None = None, columns: Sequence[str] | None = None) -> None:
+        """Print or write rows. `columns` are shown to people; machines get all columns."""
+        from auditor import console
+
+        if self.parquet:
+            write_rows_to_parquet(rows, self.parquet)
+            if not (self.json or self.csv):
+                return
+        listed_rows: Rows = rows if isinstance(rows, list) else rows.to_pylist()  # type: ignore[union-attr]
+        names = rows.column_names if hasattr(rows, "column_names") else list(listed_rows[0] if listed_rows else ())
+        if self.json or self.csv:
+            console.print_rows(listed_rows, json=self.json, csv=self.csv, columns=names or columns or ())
+        else:
+            console.print_table(listed_rows, title, columns or names)
+
+
+def output_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add --json, --csv, --parquet FILE and --force, which the command receives as one `output`."""
+
+    @wraps(function)
+    def run(as_json: bool, as_csv: bool, parquet: str | None, force: bool, **values: Any) -> None:
+        if parquet and not force:
+            refuse_existing_file(parquet)  # before any work is done
+        function(output=Output(as_json, as_csv, parquet), **values)
+
     options = [
-        click.option("--json", "as_json", is_flag=True, help="Print JSON."),
-        click.option("--csv", "as_csv", is_flag=True, help="Print CSV."),
-        click.option("--parquet", type=click.Path(dir_okay=False), callback=refuse_existing_file,
-                     help="Write the rows to a Parquet file."),
-        advanced_option("--force", is_flag=True, is_eager=True, expose_value=False, callback=remember_force,
-                        help="Replace an existing Parquet file."),
-    ]  # fmt: skip
-    return add_options(function, options)
+        json_option(),
+        option("--csv", "as_csv", is_flag=True, help="Print CSV."),
+        option("--parquet", type=click.Path(dir_okay=False), help="Write the rows to a Parquet file."),
+        advanced_option("--force", is_flag=True, help="Replace an existing Parquet file."),
+    ]
+    return add_options(run, options)
 
 
-def remember_force(context: click.Context, _: click.Parameter, force: bool) -> None:
-    context.meta[FORCE] = force
+def refuse_existing_file(target: str) -> None:
+    from auditor.audit_folder.folder import split_target
+    from auditor.keep.export_target import ExportError
 
-
-def refuse_existing_file(context: click.Context, _: click.Parameter, target: str | None) -> str | None:
-    """Refuse an existing file before any work is done; --force is eager, so it has been read."""
-    if target is not None and not context.meta[FORCE]:
-        from auditor.audit_folder.folder import split_target
-        from auditor.keep.export_target import ExportError
-
-        folder, name = split_target(target)
-        if folder.exists(name):
-            raise ExportError(f"{target} exists; --force replaces it")
-    return target
+    folder, name = split_target(target)
+    if folder.exists(name):
+        raise ExportError(f"{target} exists; --force replaces it")
 
 
 def open_audit(path: str, corpus: str | None = None, limits: "Limits | None" = None) -> "Audit":
@@ -71,33 +99,7 @@ def print_notes(*paths: str) -> None:
                 print_line(f"note: {note}", err=True)
 
 
-def show_rows(
-    rows: "Sequence[Mapping[str, Any]] | pa.Table",
-    *,
-    title: str | None = None,
-    as_json: bool = False,
-    as_csv: bool = False,
-    parquet: str | None = None,
-    columns: Sequence[str] | None = None,
-) -> None:
-    """Print or write rows in the requested form. `columns` are shown to people; machines get all columns."""
-    from auditor import console
-
-    if parquet:
-        write_rows_to_parquet(rows, parquet)
-        if not (as_json or as_csv):
-            return
-    listed_rows: Sequence[Mapping[str, Any]] = rows if isinstance(rows, list) else rows.to_pylist()  # type: ignore[union-attr]
-    all_columns: Sequence[str] = (
-        rows.column_names if hasattr(rows, "column_names") else list(listed_rows[0] if listed_rows else ())
-    )
-    if as_json or as_csv:
-        console.print_rows(listed_rows, json=as_json, csv=as_csv, columns=all_columns or columns or ())
-    else:
-        console.print_table(listed_rows, title, columns or all_columns)
-
-
-def add_span_columns(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def add_span_columns(columns: Sequence[str], rows: Rows) -> list[str]:
     """Insert the columns start and end before the caption if any row has a span; a key alone names a whole video."""
     timed = any(row.get("start") is not None for row in rows) and not {"start", "end"} & set(columns)
     position = list(columns).index("caption") if "caption" in columns else len(columns)
@@ -105,11 +107,9 @@ def add_span_columns(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) 
 
 
 def write_rows_to_parquet(rows: Any, target: str) -> None:
-    """Write a Parquet file atomically."""
     import pyarrow as pa
 
     from auditor.audit_folder.folder import split_target
 
-    table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist([dict(row) for row in rows])
     folder, name = split_target(target)
-    folder.write_table(name, table)
+    folder.write_table(name, rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows)))

@@ -1,21 +1,23 @@
 """`auditor pack`: convert the files of a benchmark to WebDataset shards, one set per split."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
+from auditor.commands.options import json_option, option
 from auditor.console import print_table
 from auditor.terminal import print_json, print_line
 
 
 @click.command()
 @click.argument("benchmark", type=click.Choice(["coco", "flickr8k", "flickr30k", "msrvtt", "msvd", "didemo"]))
-@click.option("--source", type=click.Path(path_type=Path), required=True, help="Folder of annotations and media.")
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="New folder for the shards.")
-@click.option("--max-missing", default=0.01, show_default=True, help="Largest share of a split that may be missing.")
-@click.option("--samples-per-shard", default=1000, show_default=True, help="Samples per shard.")
-@click.option("--json", "json_", is_flag=True, help="Print the report as JSON.")
-def command(benchmark: str, source: Path, out: Path, max_missing: float, samples_per_shard: int, json_: bool) -> None:
+@option("--source", type=click.Path(path_type=Path), required=True, help="Folder of annotations and media.")
+@option("--out", type=click.Path(path_type=Path), required=True, help="New folder for the shards.")
+@option("--max-missing", default=0.01, help="Largest share of a split that may be missing.")
+@option("--samples-per-shard", default=1000, help="Samples per shard.")
+@json_option("Print the report as JSON.")
+def command(benchmark: str, source: Path, out: Path, as_json: bool, **limits: Any) -> None:
     """Convert the files of a benchmark to shards.
 
     The source is a folder with the annotation files as published and the media anywhere below it:
@@ -31,8 +33,8 @@ def command(benchmark: str, source: Path, out: Path, max_missing: float, samples
 
     from auditor.research.evaluate.pack import PackConfig, pack
 
-    report = pack(benchmark, source, out, PackConfig(samples_per_shard=samples_per_shard, max_missing=max_missing))
-    if json_:
+    report = pack(benchmark, source, out, PackConfig(**limits))
+    if as_json:
         print_json(asdict(report))
         return
     rows = [
@@ -40,7 +42,5 @@ def command(benchmark: str, source: Path, out: Path, max_missing: float, samples
         for split, n in report.media.items()
     ]
     print_table(rows, title=f"{benchmark} in {out}")
-    for problem in report.problems():
-        print_line(f"left out: {problem}")
-    for note in report.notes():
-        print_line(f"note: {note}")
+    for line in (*(f"left out: {text}" for text in report.problems()), *(f"note: {text}" for text in report.notes())):
+        print_line(line)

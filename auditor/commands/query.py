@@ -2,8 +2,8 @@
 
 import click
 
-from auditor.commands.options import GroupedCommand, advanced_option
-from auditor.commands.output import open_audit, output_options, show_rows
+from auditor.commands.options import POSITIVE, GroupedCommand, advanced_option, option
+from auditor.commands.output import Output, open_audit, output_options
 from auditor.terminal import print_line
 
 SHOWN = 100
@@ -12,22 +12,11 @@ SHOWN = 100
 @click.command(cls=GroupedCommand)
 @click.argument("audit")
 @click.argument("sql")
-@click.option(
-    "--limit", type=click.IntRange(min=1), help="Largest number of rows [default: 100 on a terminal, else all]."
-)
-@advanced_option("--timeout", type=float, default=60.0, show_default=True, help="Time limit in seconds.")
-@advanced_option("--memory", default="1500MB", show_default=True, help="Memory limit.")
+@option("--limit", type=POSITIVE, help="Largest number of rows [default: 100 on a terminal, else all].")
+@advanced_option("--timeout", default=60.0, help="Time limit in seconds.")
+@advanced_option("--memory", default="1500MB", help="Memory limit.")
 @output_options
-def command(
-    audit: str,
-    sql: str,
-    limit: int | None,
-    timeout: float,
-    memory: str,
-    as_json: bool,
-    as_csv: bool,
-    parquet: str | None,
-) -> None:
+def command(audit: str, sql: str, limit: int | None, timeout: float, memory: str, output: Output) -> None:
     """Query AUDIT in DuckDB's SQL. Tables: samples (measurements, flags, review) and reviews.
 
     \b
@@ -36,11 +25,9 @@ def command(
     """
     from auditor.query.sandbox import Limits
 
-    machine = as_json or as_csv or parquet is not None
     opened = open_audit(audit, limits=Limits(memory, timeout))
-    row_limit = limit or (None if machine else SHOWN + 1)
-    rows = opened.sql(sql, limit=row_limit)
-    cut = not machine and limit is None and len(rows) > SHOWN
-    show_rows(rows.slice(0, SHOWN) if cut else rows, as_json=as_json, as_csv=as_csv, parquet=parquet)
+    rows = opened.sql(sql, limit=limit or (None if output.for_machines else SHOWN + 1))
+    cut = not output.for_machines and limit is None and len(rows) > SHOWN
+    output.show(rows.slice(0, SHOWN) if cut else rows)
     if cut:
         print_line(f"only the first {SHOWN} rows are shown; --limit N, --csv, --json and --parquet show more", err=True)

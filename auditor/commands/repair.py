@@ -4,28 +4,25 @@ from typing import TYPE_CHECKING
 
 import click
 
-from auditor.commands.options import CORPUS_HELP
-from auditor.commands.output import open_audit
+from auditor.commands.options import CORPUS_HELP, json_option, option
+from auditor.commands.output import open_audit, write_rows_to_parquet
 from auditor.terminal import print_json, print_line
 
 if TYPE_CHECKING:
     from auditor.faults.repair import Repair
 
+PROBABILITY = click.FloatRange(0, 1, min_open=True, max_open=True)
+
 
 @click.command()
 @click.argument("audit")
-@click.option("--out", help="Folder for repairs.parquet and, with --apply, the repaired shards.")
-@click.option("--apply", "write", is_flag=True, help="Write the repaired shards.")
-@click.option("--parquet", type=click.Path(dir_okay=False), help="Write the list of repairs to this file.")
-@click.option(
-    "--confidence",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    default=0.9,
-    show_default=True,
-    help="Apply a repair only if it is right with at least this probability.",
-)
-@click.option("--corpus", help=CORPUS_HELP)
-@click.option("--json", "as_json", is_flag=True, help="Print the repairs as JSON.")
+@option("--out", help="Folder for repairs.parquet and, with --apply, the repaired shards.")
+@option("--apply", "write", is_flag=True, help="Write the repaired shards.")
+@option("--parquet", type=click.Path(dir_okay=False), help="Write the list of repairs to this file.")
+@option("--confidence", type=PROBABILITY, default=0.9,
+        help="Apply a repair only if it is right with at least this probability.")  # fmt: skip
+@option("--corpus", help=CORPUS_HELP)
+@json_option("Print the repairs as JSON.")
 def command(
     audit: str, out: str | None, write: bool, parquet: str | None, confidence: float, corpus: str | None, as_json: bool
 ) -> None:
@@ -39,7 +36,6 @@ def command(
     auditor repair audit/ --out repairs/
     auditor repair audit/ --out repaired/ --apply --confidence 0.95
     """
-    from auditor.commands.output import write_rows_to_parquet
     from auditor.faults.apply_repair import apply_repairs, check_repair_target, write_repair_list
     from auditor.faults.repair import build_repair_table
 
@@ -53,11 +49,10 @@ def command(
         write_rows_to_parquet(build_repair_table(repairs), parquet)
     if out and write:
         result = apply_repairs(opened.database, repairs, out)
-        moved = (
-            f"{result.target}: {result.moved:,} captions moved in {result.shards:,} shards ({result.samples:,} samples)"
-        )
+        moved = f"{result.moved:,} captions moved in {result.shards:,} shards ({result.samples:,} samples)"
         spans = f", {result.shifted:,} spans shifted" if result.shifted else ""
-        print_line(f"{moved}, {result.left_out:,} media without a caption left out{spans}", err=as_json)
+        line = f"{result.target}: {moved}, {result.left_out:,} media without a caption left out{spans}"
+        print_line(line, err=as_json)
     elif out:
         write_repair_list(out, repairs)
     if as_json:
@@ -69,17 +64,12 @@ def command(
 def print_repairs(repairs: "list[Repair]", confidence: float) -> None:
     from auditor import console
 
+    if not repairs:
+        print_line(f"no repair is right with a probability of {confidence:g} or more")
+        return
     rows = []
     for pattern in sorted({repair.pattern for repair in repairs}):
         confidences = [repair.confidence for repair in repairs if repair.pattern == pattern]
-        rows.append(
-            {
-                "pattern": pattern,
-                "captions": len(confidences),
-                "expected right": f"{sum(confidences) / len(confidences):.1%}",
-            }
-        )
-    if not rows:
-        print_line(f"no repair is right with a probability of {confidence:g} or more")
-        return
+        right = f"{sum(confidences) / len(confidences):.1%}"
+        rows.append({"pattern": pattern, "captions": len(confidences), "expected right": right})
     console.print_table(rows, f"{len(repairs):,} captions to move in the corpus or in time")

@@ -2,18 +2,18 @@
 
 import click
 
-from auditor.commands.options import CORPUS_HELP
+from auditor.commands.options import CORPUS_HELP, option
 from auditor.commands.output import open_audit
 from auditor.terminal import print_line
 
 
 @click.command()
 @click.argument("audit")
-@click.option("--out", default="report.html", show_default=True, help="File to write.")
-@click.option("--per-gallery", type=click.IntRange(0, 200), default=12, show_default=True, help="Pairs per gallery.")
-@click.option("--no-media", is_flag=True, help="Omit thumbnails, so that the corpus is not read.")
-@click.option("--corpus", help=CORPUS_HELP)
-@click.option("--force", is_flag=True, help="Replace an existing report.")
+@option("--out", default="report.html", help="File to write.")
+@option("--per-gallery", type=click.IntRange(0, 200), default=12, help="Pairs per gallery.")
+@option("--no-media", is_flag=True, help="Omit thumbnails, so that the corpus is not read.")
+@option("--corpus", help=CORPUS_HELP)
+@option("--force", is_flag=True, help="Replace an existing report.")
 def command(audit: str, out: str, per_gallery: int, no_media: bool, corpus: str | None, force: bool) -> None:
     """Write one self-contained HTML file: numbers, charts, galleries of the worst pairs, settings and versions.
 

@@ -8,9 +8,11 @@ from typing import Any
 import click
 
 from auditor.commands.evaluate import MAX_FAILED
+from auditor.commands.options import POSITIVE, json_option, option
 from auditor.console import print_table
 from auditor.terminal import print_json, print_line
 
+PATH = click.Path(path_type=Path)
 TABLES = {
     "pearson": "correlation of u and h",
     "removal": "recall without the most uncertain (figure 3)",
@@ -26,39 +28,19 @@ TABLES = {
 
 
 @click.command(epilog="Tables: " + "; ".join(f"{name}: {title}" for name, title in TABLES.items()) + ".")
-@click.argument("name", metavar="TABLE", type=click.Choice(list(TABLES)))
-@click.option("--data", help="Folder or URL of shards, as for auditor evaluate.")
-@click.option("--model", help="An open_clip model or a checkpoint folder; its trunks stay as they are.")
-@click.option(
-    "--benchmark",
-    default="shards",
-    show_default=True,
-    help="Show the paper's figures for this benchmark.",
-)
-@click.option("--train-split", default="train", show_default=True, help="Split to train on.")
-@click.option("--test-split", default="test", show_default=True, help="Split to report on.")
-@click.option("--seeds", type=click.IntRange(1), default=3, show_default=True, help="Number of runs to average.")
-@click.option("--epochs", type=click.IntRange(1), default=8, show_default=True, help="Epochs of each training.")
+@click.argument("table", metavar="TABLE", type=click.Choice(list(TABLES)))
+@option("--data", help="Folder or URL of shards, as for auditor evaluate.")
+@option("--model", help="An open_clip model or a checkpoint folder; its trunks stay as they are.")
+@option("--benchmark", default="shards", help="Show the paper's figures for this benchmark.")
+@option("--train-split", default="train", help="Split to train on.")
+@option("--test-split", default="test", help="Split to report on.")
+@option("--seeds", type=POSITIVE, default=3, help="Number of runs to average.")
+@option("--epochs", type=POSITIVE, default=8, help="Epochs of each training.")
 @MAX_FAILED
-@click.option(
-    "--out", type=click.Path(path_type=Path), help="Folder for TABLE.json and TABLE.svg; by default neither is written."
-)
-@click.option("--cache", type=click.Path(path_type=Path), help="Folder of encoded shards, used again next time.")
-@click.option("--json", "json_", is_flag=True, help="Print the results as JSON.")
-def command(
-    name: str,
-    data: str | None,
-    model: str | None,
-    benchmark: str,
-    train_split: str,
-    test_split: str,
-    seeds: int,
-    epochs: int,
-    max_failed: float,
-    out: Path | None,
-    cache: Path | None,
-    json_: bool,
-) -> None:
+@option("--out", type=PATH, help="Folder for TABLE.json and TABLE.svg; by default neither is written.")
+@option("--cache", type=PATH, help="Folder of encoded shards, used again next time.")
+@json_option("Print the results as JSON.")
+def command(model: str | None, out: Path | None, cache: Path | None, as_json: bool, **options: Any) -> None:
     """Run an analysis of the paper from data to table.
 
     Projections and prototypes are trained from scratch on the train split with frozen trunks, re-ranking is fitted on
@@ -77,12 +59,10 @@ def command(
     from auditor.research.evaluate.reproduce import ReproduceConfig, reproduce, write_results
     from auditor.research.retrieval.protocols import PROTOCOLS
 
-    if benchmark not in PROTOCOLS:
-        raise EvaluationError(f"unknown benchmark {benchmark!r}; one of {', '.join(PROTOCOLS)}")
-    config = ReproduceConfig(
-        name, benchmark, data, train_split, test_split, seeds=seeds, epochs=epochs, max_failed=max_failed
-    )
-    if name == "complexity" or data is None or model is None:
+    config = ReproduceConfig(**options)
+    if config.benchmark not in PROTOCOLS:
+        raise EvaluationError(f"unknown benchmark {config.benchmark!r}; one of {', '.join(PROTOCOLS)}")
+    if config.table == "complexity" or config.data is None or model is None:
         results = reproduce(config, None)
     else:
         from auditor.research.evaluate.trunk_features import FeatureEncoder
@@ -92,11 +72,11 @@ def command(
         with FeatureEncoder(load_model(model, resolve_device("auto")).backbone, cache=cache) as encoder:
             results = reproduce(config, encoder)
     paths = write_results(results, out) if out else []
-    show_analysis(name, results, paths, json_)
+    show_analysis(config.table, results, paths, as_json)
 
 
-def show_analysis(name: str, results: dict[str, Any], paths: list[Path], json_: bool) -> None:
-    if json_:
+def show_analysis(name: str, results: dict[str, Any], paths: list[Path], as_json: bool) -> None:
+    if as_json:
         print_json(results)
         return
     print_table([round_row(row) for row in results["rows"]], title=f"{name}: {TABLES[name]}")
@@ -131,8 +111,10 @@ def describe_data(parts: dict[str, Any]) -> Iterator[str]:
 
 def round_row(row: dict[str, Any]) -> dict[str, Any]:
     """Round to the digits that a table needs; NaN becomes empty."""
-    return {k: round_value(v) if isinstance(v, float) else v for k, v in row.items()}
 
+    def round_value(value: Any) -> Any:
+        if not isinstance(value, float):
+            return value
+        return None if math.isnan(value) else round(value, 3 if abs(value) < 2 else 1)
 
-def round_value(value: float) -> float | None:
-    return None if math.isnan(value) else round(value, 3 if abs(value) < 2 else 1)
+    return {name: round_value(value) for name, value in row.items()}

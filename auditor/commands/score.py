@@ -5,16 +5,16 @@ from typing import Any
 
 import click
 
-from auditor.commands.options import GroupedCommand, add_options, options_from
+from auditor.commands.options import GroupedCommand, add_options, json_option, option, options_from
 from auditor.score.score_config import ScoreConfig
 
 
 @click.command(cls=GroupedCommand)
 @click.argument("audit")
-@click.option("--model", metavar="CHECKPOINT", help="PAU checkpoint made for the audit's own backbone.")
-@click.option("--refit", is_flag=True, help="Fit everything again on all shards of an audit that was extended.")
-@click.option("--quiet", is_flag=True, help="Show no progress.")
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+@option("--model", metavar="CHECKPOINT", help="PAU checkpoint made for the audit's own backbone.")
+@option("--refit", is_flag=True, help="Fit everything again on all shards of an audit that was extended.")
+@option("--quiet", is_flag=True, help="Show no progress.")
+@json_option("Print the summary as JSON.")
 @lambda function: add_options(function, options_from(ScoreConfig, optional=True))
 def command(audit: str, model: str | None, refit: bool, quiet: bool, as_json: bool, **settings: Any) -> None:
     """Score AUDIT again from its stored embeddings alone: with another PAU head, more prototypes, another reference.

@@ -1,40 +1,26 @@
 """`auditor search`: find the media or captions nearest to a text, a picture or a row."""
 
+from typing import Any
+
 import click
 
-from auditor.commands.options import GroupedCommand
-from auditor.commands.output import add_span_columns, open_audit, output_options, show_rows
+from auditor.commands.options import GroupedCommand, count_option, option, where_option
+from auditor.commands.output import Output, add_span_columns, open_audit, output_options
+
+SIDES = click.Choice(["media", "captions"])
 
 
 @click.command(cls=GroupedCommand)
 @click.argument("audit")
 @click.argument("text", required=False)
-@click.option("--like", metavar="KEY", help="Search by a row of the audit: its key or uid.")
-@click.option("--caption", "caption_index", type=click.IntRange(min=0), help="Index of the caption of --like, from 0.")
-@click.option("--image", type=click.Path(exists=True, dir_okay=False), help="Search by a picture.")
-@click.option(
-    "--over",
-    type=click.Choice(["media", "captions"]),
-    default="media",
-    show_default=True,
-    help="Search media or captions.",
-)
-@click.option("--where", help="Only rows that satisfy this SQL condition.")
-@click.option("-n", "count", type=click.IntRange(min=1), default=20, show_default=True, help="Number of rows.")
+@option("--like", metavar="KEY", help="Search by a row of the audit: its key or uid.")
+@option("--caption", "caption_index", type=click.IntRange(min=0), help="Index of the caption of --like, from 0.")
+@option("--image", type=click.Path(exists=True, dir_okay=False), help="Search by a picture.")
+@option("--over", type=SIDES, default="media", help="Search media or captions.")
+@where_option
+@count_option(20)
 @output_options
-def command(
-    audit: str,
-    text: str | None,
-    like: str | None,
-    caption_index: int | None,
-    image: str | None,
-    over: str,
-    where: str | None,
-    count: int,
-    as_json: bool,
-    as_csv: bool,
-    parquet: str | None,
-) -> None:
+def command(audit: str, count: int, output: Output, **query: Any) -> None:
     """Find the rows of AUDIT nearest to a text, a picture or another row, exactly, best first.
 
     A text or picture needs the model of the audit; --like needs only the stored embeddings.
@@ -44,12 +30,7 @@ def command(
     auditor search audit/ --like 000000123 --over captions
     auditor search audit/ --image dog.jpg --where "p_mismatch > 0.5" --json
     """
-    matches = open_audit(audit).search(
-        text, like=like, caption_index=caption_index, image=image, over=over, where=where, n=count
-    )
-    columns = add_span_columns(
-        ("uid", "key", "caption_index", "caption", "similarity"), [row.to_dict() for row in matches]
-    )
-    rows = [{name: row.to_dict()[name] for name in columns} for row in matches]
-    columns_shown = add_span_columns(("similarity", "key", "caption"), rows)
-    show_rows(rows, as_json=as_json, as_csv=as_csv, parquet=parquet, columns=columns_shown)
+    matches = [match.to_dict() for match in open_audit(audit).search(**query, n=count)]
+    columns = add_span_columns(("uid", "key", "caption_index", "caption", "similarity"), matches)
+    rows = [{name: match[name] for name in columns} for match in matches]
+    output.show(rows, columns=add_span_columns(("similarity", "key", "caption"), rows))

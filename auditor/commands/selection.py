@@ -2,17 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from auditor.commands.options import (
-    SHARE,
-    SMALL_SHARE,
-    AdvancedOption,
-    Function,
-    add_options,
-    advanced_option,
-    options_from,
-)
+from auditor.commands.options import SHARE, SMALL_SHARE, Function, add_options, advanced_option, option, options_from
 from auditor.query.rules import Rules
 from auditor.schema import HEADLINES, RULES
 from auditor.terminal import print_line
@@ -21,28 +11,19 @@ if TYPE_CHECKING:
     from auditor.audit import Audit
     from auditor.keep.subset import Subset
 
-# One option for each column that declares a rule, in the order of the columns.
-LIMIT_OPTIONS = [
-    click.option(
-        "--" + rule.replace("_", "-"),
-        rule,
-        metavar="X or X%" if column.value_range == (0, 1) else "X",
-        help=column.rule,
-        cls=click.Option if column.name in HEADLINES else AdvancedOption,
-    )
-    for rule, column in RULES.items()
-]
 OPTIONS = [
-    *LIMIT_OPTIONS,
+    *((option if column.name in HEADLINES else advanced_option)(
+        f"--{rule}".replace("_", "-"), rule, help=column.rule,
+        metavar="X or X%" if column.value_range == (0, 1) else "X") for rule, column in RULES.items()),
     advanced_option("--max", "at_most", multiple=True, metavar="COLUMN=X",
                     help="Keep rows with at most X in this column."),
     advanced_option("--min", "at_least", multiple=True, metavar="COLUMN=X",
                     help="Keep rows with at least X in this column."),
     *options_from(Rules),
-    click.option("--lose-at-most", type=SMALL_SHARE, help="Choose the cut-off of p_mismatch that loses at most this "
-                 "share (such as 2%) of good pairs."),
-    advanced_option("--expect-precision", type=SHARE, help="Choose the cut-off at which this share of the removed "
-                 "pairs is mismatched."),
+    option("--lose-at-most", type=SMALL_SHARE,
+           help="Choose the cut-off of p_mismatch that loses at most this share (such as 2%) of good pairs."),
+    advanced_option("--expect-precision", type=SHARE,
+                    help="Choose the cut-off at which this share of the removed pairs is mismatched."),
 ]  # fmt: skip
 
 
@@ -66,7 +47,6 @@ def build_rules(audit: "Audit", values: dict[str, Any]) -> dict[str, Any]:
 
 
 def parse_column_limits(end: str, texts: tuple[str, ...]) -> dict[str, float]:
-    """The limits of `--max COLUMN=X` or `--min COLUMN=X` by column."""
     from auditor.query.rules import RuleError, parse_limit
 
     limits = {}

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auditor.commands.options import SHARE, SMALL_SHARE, GroupedCommand
-from auditor.commands.output import open_audit, output_options, show_rows
+from auditor.commands.options import SHARE, SMALL_SHARE, GroupedCommand, option, where_option
+from auditor.commands.output import Output, open_audit, output_options
 
 if TYPE_CHECKING:
     from auditor.keep.thresholds import Cut, PairCounts
@@ -13,21 +13,12 @@ if TYPE_CHECKING:
 
 @click.command(cls=GroupedCommand)
 @click.argument("audit")
-@click.option("--at", "cut_offs", type=SHARE, multiple=True, help="A cut-off to show (may be repeated).")
-@click.option("--lose-at-most", type=SMALL_SHARE, help="Show the cut-off that loses at most this share of good pairs.")
-@click.option("--expect-precision", type=SHARE, help="Show only the cut-off whose removed pairs have this precision.")
-@click.option("--where", help="Only rows that satisfy this SQL condition.")
+@option("--at", "cut_offs", type=SHARE, multiple=True, help="A cut-off to show (may be repeated).")
+@option("--lose-at-most", type=SMALL_SHARE, help="Show the cut-off that loses at most this share of good pairs.")
+@option("--expect-precision", type=SHARE, help="Show only the cut-off whose removed pairs have this precision.")
+@where_option
 @output_options
-def command(
-    audit: str,
-    cut_offs: tuple[float, ...],
-    lose_at_most: float | None,
-    expect_precision: float | None,
-    where: str | None,
-    as_json: bool,
-    as_csv: bool,
-    parquet: str | None,
-) -> None:
+def command(audit: str, cut_offs: tuple[float, ...], where: str | None, output: Output, **goal: float | None) -> None:
     """Show the effect of removing the pairs of AUDIT with p_mismatch >= cut, for each cut-off, with 90% intervals.
 
     mismatched: expected share of mismatched pairs among those removed. caught: share of all mismatched pairs that is
@@ -42,13 +33,14 @@ def command(
     from auditor.keep.thresholds import SHOWN, choose_cut, compute_cuts, count_pairs
 
     counts = count_pairs(open_audit(audit).database, where)
-    if lose_at_most is not None or expect_precision is not None:
-        shown_cuts = [choose_cut(counts, lose_at_most=lose_at_most, expect_precision=expect_precision)]
+    if any(share is not None for share in goal.values()):
+        cuts = [choose_cut(counts, **goal)]
     else:
-        shown_cuts = compute_cuts(counts, cut_offs or SHOWN)
-    machine = as_json or as_csv or parquet
-    rows = [{**cut.to_dict(), "unscored": counts.unscored} if machine else tabulate_cut(cut) for cut in shown_cuts]
-    show_rows(rows, title=describe_share(counts), as_json=as_json, as_csv=as_csv, parquet=parquet)
+        cuts = compute_cuts(counts, cut_offs or SHOWN)
+    if output.for_machines:
+        output.show([{**cut.to_dict(), "unscored": counts.unscored} for cut in cuts])
+    else:
+        output.show([tabulate_cut(cut) for cut in cuts], describe_share(counts))
 
 
 def describe_share(counts: "PairCounts") -> str:
@@ -56,25 +48,17 @@ def describe_share(counts: "PairCounts") -> str:
     from auditor.keep.thresholds import NOTHING, compute_cuts
 
     [whole] = compute_cuts(counts, [NOTHING])
-    share = format_interval(whole.left, whole.left_low, whole.left_high)
     unscored = f"; no estimate: {counts.unscored:,}, which no cut removes" if counts.unscored else ""
-    return f"{counts.pairs.sum():,.0f} pairs, at least {share} of them mismatched{unscored}"
+    return f"{counts.pairs.sum():,.0f} pairs, at least {format_interval(whole, 'left')} of them mismatched{unscored}"
 
 
 def tabulate_cut(cut: "Cut") -> dict[str, Any]:
-    return {
-        "cut": f"{cut.p:g}",
-        "removed": cut.removed,
-        "share": f"{cut.removed_share:.1%}",
-        "mismatched": format_interval(cut.precision, cut.precision_low, cut.precision_high),
-        "caught": format_interval(cut.caught, cut.caught_low, cut.caught_high),
-        "good lost": format_interval(cut.lost, cut.lost_low, cut.lost_high),
-        "left": format_interval(cut.left, cut.left_low, cut.left_high),
-    }
+    row: dict[str, Any] = {"cut": f"{cut.p:g}", "removed": cut.removed, "share": f"{cut.removed_share:.1%}"}
+    names = {"mismatched": "precision", "caught": "caught", "good lost": "lost", "left": "left"}
+    return row | {title: format_interval(cut, name) for title, name in names.items()}
 
 
-def format_interval(value: float | None, low: float | None, high: float | None) -> str:
-    """A share with its interval, or an empty text if there is none."""
-    if value is None or low is None or high is None:
-        return ""
-    return f"{value:.1%} ({100 * low:.1f}-{100 * high:.1f})"
+def format_interval(cut: "Cut", name: str) -> str:
+    """A share of a cut with its interval, or an empty text if there is none."""
+    value, low, high = (getattr(cut, f"{name}{end}") for end in ("", "_low", "_high"))
+    return "" if None in (value, low, high) else f"{value:.1%} ({100 * low:.1f}-{100 * high:.1f})"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auditor.commands.options import Function, GroupedCommand, add_options, options_from
+from auditor.commands.options import Function, GroupedCommand, add_options, json_option, option, options_from
 from auditor.console import print_table
 from auditor.terminal import print_json, print_line
 from model.training.training_config import TrainConfig, list_presets, load_config
@@ -21,8 +21,8 @@ def train_options(command: Function) -> Function:
     """Add the corpus as an argument and one option for each setting of a run; options that are not given are None."""
     options = [
         click.argument("corpus", required=False),
-        click.option("--config", "config_file", metavar="FILE.toml", help="Settings that override the preset."),
-        click.option("--preset", type=click.Choice(list_presets()), help="Start from these settings."),
+        option("--config", "config_file", metavar="FILE.toml", help="Settings that override the preset."),
+        option("--preset", type=click.Choice(list_presets()), help="Start from these settings."),
         *options_from(TrainConfig, optional=True, skip=("corpus",)),
     ]
     return add_options(command, options)
@@ -34,9 +34,9 @@ def build_train_config(options: dict[str, Any]) -> TrainConfig:
     return load_config(flags, preset=flags.pop("preset"), file=flags.pop("config_file"))
 
 
-def show_training_result(result: "TrainResult", as_machine: bool) -> None:
+def show_training_result(result: "TrainResult", as_json: bool) -> None:
     """Print the result of a run, including what failed."""
-    if as_machine:
+    if as_json:
         print_json(result.to_dict())
         return
     if result.validation:
@@ -50,16 +50,15 @@ def show_training_result(result: "TrainResult", as_machine: bool) -> None:
         print_line(f"shard problem: {problem}")
     if result.failures:
         counts = ", ".join(f"{count:,} {reason}" for reason, count in sorted(result.failures.items()))
-        print_line(f"left out: {counts}; for example")
-        for example in result.examples:
-            print_line(f"  {example}")
+        for line in (f"left out: {counts}; for example", *(f"  {example}" for example in result.examples)):
+            print_line(line)
 
 
 @click.command(cls=GroupedCommand)
 @train_options
-@click.option("--json", "as_machine", is_flag=True, help="Print the result as JSON.")
-@click.option("--quiet", is_flag=True, help="Show no progress.")
-def command(as_machine: bool, quiet: bool, **options: Any) -> None:
+@json_option("Print the result as JSON.")
+@option("--quiet", is_flag=True, help="Show no progress.")
+def command(as_json: bool, quiet: bool, **options: Any) -> None:
     """Train PAU on CORPUS: shards, a folder, a table or COCO captions, whatever `auditor audit` reads.
 
     Settings come from a preset, then a TOML file, then options. An interrupted run continues if it is started again
@@ -74,4 +73,4 @@ def command(as_machine: bool, quiet: bool, **options: Any) -> None:
 
     with closing(TrainProgress(quiet)) as progress:
         result = train(config, progress)
-    show_training_result(result, as_machine)
+    show_training_result(result, as_json)

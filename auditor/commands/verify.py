@@ -1,21 +1,24 @@
 """`auditor verify`: re-read a random sample of the corpus and compare."""
 
+from typing import Any
+
 import click
 
+from auditor.commands.options import json_option, option
+from auditor.commands.output import print_notes
+from auditor.errors import AuditorError
 from auditor.terminal import print_json, print_line
 
 
 @click.command()
 @click.argument("audit")
-@click.option("-n", "count", default=50, show_default=True, help="Number of rows to check.")
-@click.option("--model", help="The model, if it is not where the audit found it.")
-@click.option("--corpus", metavar="NEW_ROOT", help="Where the corpus is now, if it has moved.")
-@click.option("--seed", default=0, show_default=True, help="Random seed of the sample.")
-@click.option("--files", is_flag=True, help="Instead, check that no stored file is missing, foreign or damaged.")
-@click.option("--json", "as_json", is_flag=True, help="Print every check as JSON.")
-def command(
-    audit: str, count: int, model: str | None, corpus: str | None, seed: int, files: bool, as_json: bool
-) -> None:
+@option("-n", "count", default=50, help="Number of rows to check.")
+@option("--model", help="The model, if it is not where the audit found it.")
+@option("--corpus", metavar="NEW_ROOT", help="Where the corpus is now, if it has moved.")
+@option("--seed", default=0, help="Random seed of the sample.")
+@option("--files", is_flag=True, help="Instead, check that no stored file is missing, foreign or damaged.")
+@json_option("Print every check as JSON.")
+def command(audit: str, count: int, files: bool, as_json: bool, **options: Any) -> None:
     """Read a random sample of the rows of AUDIT from the corpus again, encode and score it, and compare.
 
     Exits non-zero if a row differs from the stored one.
@@ -27,14 +30,11 @@ def command(
     if files:
         verify_files(audit, as_json)
         return
-    from auditor.commands.output import print_notes
     from auditor.console import print_table
-    from auditor.errors import AuditorError
     from auditor.run.verify import list_checks, verify_audit
 
     print_notes(audit)
-    checks = verify_audit(audit, count, model=model, corpus=corpus, seed=seed)
-    rows = list_checks(checks)
+    rows = list_checks(verify_audit(audit, count, **options))
     different = [row for row in rows if row["differs"]]
     if as_json:
         print_json(rows)
@@ -53,7 +53,6 @@ def verify_files(audit: str, as_json: bool) -> None:
     from auditor.audit_folder.check_files import check_audit_files
     from auditor.audit_folder.folder import Folder
     from auditor.console import print_table
-    from auditor.errors import AuditorError
 
     count, problems = check_audit_files(Folder(audit))
     rows = [asdict(problem) for problem in problems]

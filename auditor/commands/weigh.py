@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auditor.commands.options import GroupedCommand
+from auditor.commands.options import GroupedCommand, json_option, option
 from auditor.commands.output import open_audit
 from auditor.commands.selection import select_rows, selection_options
 from auditor.terminal import print_json, print_lines
@@ -15,47 +15,20 @@ if TYPE_CHECKING:
 
 @click.command(cls=GroupedCommand)
 @click.argument("audit")
-@click.option("--out", required=True, help="weights.parquet, or weights.npy with repeated uids.")
-@click.option(
-    "--by",
-    multiple=True,
-    default=["p_mismatch"],
-    show_default=True,
-    metavar="COLUMN",
-    help="Weigh by 1 - x if a large x is suspicious, else by x; several columns multiply.",
-)
-@click.option(
-    "--temperature",
-    type=float,
-    default=1.0,
-    show_default=True,
-    help="Weights become w^(1/T): below 1 the best rows count more, above 1 rows count more equally.",
-)
-@click.option("--cap", type=float, help="Soft cap: weights approach it and never reach it.")
-@click.option("--size", type=int, help="Sum of all weights: the number of uids in the .npy.")
-@click.option(
-    "--spread",
-    is_flag=True,
-    help="Order a .npy so that copies of a uid are far apart; otherwise it is sorted, as "
-    "DataComp's resharder requires.",
-)
-@click.option("--seed", type=int, default=0, show_default=True, help="Random seed for rounding the number of copies.")
+@option("--out", required=True, help="weights.parquet, or weights.npy with repeated uids.")
+@option("--by", multiple=True, default=["p_mismatch"], metavar="COLUMN",
+        help="Weigh by 1 - x if a large x is suspicious, else by x; several columns multiply.")  # fmt: skip
+@option("--temperature", default=1.0,
+        help="Weights become w^(1/T): below 1 the best rows count more, above 1 rows count more equally.")  # fmt: skip
+@option("--cap", type=float, help="Soft cap: weights approach it and never reach it.")
+@option("--size", type=int, help="Sum of all weights: the number of uids in the .npy.")
+@option("--spread", is_flag=True, help="Order a .npy so that copies of a uid are far apart; otherwise it is sorted, as "
+        "DataComp's resharder requires.")  # fmt: skip
+@option("--seed", default=0, help="Random seed for rounding the number of copies.")
 @selection_options
-@click.option("--force", is_flag=True, help="Replace an existing output.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(
-    audit: str,
-    out: str,
-    by: tuple[str, ...],
-    temperature: float,
-    cap: float | None,
-    size: int | None,
-    spread: bool,
-    seed: int,
-    force: bool,
-    as_json: bool,
-    **rules: Any,
-) -> None:
+@option("--force", is_flag=True, help="Replace an existing output.")
+@json_option()
+def command(audit: str, out: str, spread: bool, force: bool, as_json: bool, **options: Any) -> None:
     """Weigh the usable rows of AUDIT that satisfy all rules, instead of cutting.
 
     A .parquet has uid, shard, key, caption_index and weight of every usable row, 0 if it violates a rule;
@@ -66,12 +39,12 @@ def command(
     auditor weigh audit/ --out weights.npy --size 12800000 --cap 4 --temperature 0.5
     auditor weigh audit/ --by p_mismatch --by aesthetics_score --min aesthetics_score=0 --out weights.npy
     """
-    from dataclasses import asdict
+    from dataclasses import asdict, fields
 
     from auditor.keep.weights import Weighing
 
-    weighing = Weighing(tuple(by), temperature, cap, size, seed)
-    result = select_rows(open_audit(audit), rules).weigh(out, weighing, spread=spread, force=force)
+    weighing = Weighing(**{field.name: options.pop(field.name) for field in fields(Weighing)})
+    result = select_rows(open_audit(audit), options).weigh(out, weighing, spread=spread, force=force)
     if as_json:
         print_json(asdict(result))
     else:
@@ -82,12 +55,8 @@ def describe_weights(result: "Weighed", spread: bool) -> str:
     if result.form == "parquet":
         counts = f"{result.rows:,} rows, {result.different:,} with a weight above 0, the largest {result.most:.3g}"
         return f"{result.target}: {counts}; {result.total:,.1f} in all, worth {result.effective:,.0f} equal ones"
-    uid_counts = f"{result.rows:,} uids, {result.different:,} of them distinct, each at most {result.most:.0f} times"
-    text = f"{result.target}: {uid_counts}"
+    counts = f"{result.rows:,} uids, {result.different:,} of them distinct, each at most {result.most:.0f} times"
     if spread:
-        return text + "; not sorted, so not for DataComp's resharder"
-    return (
-        text
-        + "\nresharder.py writes copies side by side unless it shuffles: --subset-file "
-        + (f"{result.target} --shuffle-bufsize 100000")
-    )
+        return f"{result.target}: {counts}; not sorted, so not for DataComp's resharder"
+    hint = "resharder.py writes copies side by side unless it shuffles"
+    return f"{result.target}: {counts}\n{hint}: --subset-file {result.target} --shuffle-bufsize 100000"
