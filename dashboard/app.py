@@ -9,10 +9,9 @@ from pathlib import Path
 import streamlit as st
 from PIL import Image, ImageDraw
 
-from auditor.dashboard_settings import read_settings
 from auditor.errors import AuditorError
 from auditor.query.database import AuditDatabase
-from dashboard.audit_source import OpenAudit, open_numbered_audit
+from dashboard.audit_source import open_numbered_audit
 from dashboard.display_text import show_empty_state
 from dashboard.password import check_password
 from dashboard.records import find_corpus_problem
@@ -29,8 +28,6 @@ PAGES = (
     ("compare", "Compare", ":material/compare_arrows:"),
     ("benchmarks", "Benchmarks", ":material/leaderboard:"),
 )
-PAGES_WITHOUT_AUDIT = {"benchmarks"}
-
 REVIEWER_HELP = "Stored with your marks. If you enter no name, this window gets a generated one."
 
 # A changed filter sets the gallery back to its first page. Streamlit would warn that the widget also has a default.
@@ -48,19 +45,18 @@ def main() -> None:
     page = st.navigation(pages, position="sidebar" if unlocked else "hidden")
     if not unlocked:
         return
+    needs_audit = page.url_path != "benchmarks"
+    audit = None
     try:
         audit = open_numbered_audit()
-    except AuditorError as error:
-        audit = None
-        show_empty_state("This audit cannot be opened", str(error), icon=":material/error:")
-        if page.url_path not in PAGES_WITHOUT_AUDIT:
-            return
-    if audit is None and page.url_path not in PAGES_WITHOUT_AUDIT:
-        if not read_settings().audits:
+        if audit is None and needs_audit:
             show_empty_state("There is no audit to show", "Start the dashboard with one:", "auditor dashboard AUDIT")
-        return
+    except AuditorError as error:
+        show_empty_state("This audit cannot be opened", str(error), icon=":material/error:")
     if audit is not None:
-        show_sidebar(audit)
+        show_sidebar(audit.database)
+    elif needs_audit:
+        return
     try:
         page.run()
     except AuditorError as error:
@@ -74,35 +70,20 @@ def draw_icon() -> Image.Image:
     return icon
 
 
-def show_sidebar(audit: OpenAudit) -> None:
+def show_sidebar(database: AuditDatabase) -> None:
     """Show which audit is open, what limits its results, and who reviews."""
-    database = audit.database
     with st.sidebar:
         st.text(database.path.rstrip("/").rsplit("/", 1)[-1] or database.path, help="The open audit.")
         for note in database.notes:
             with st.container(border=True):
                 st.markdown(":orange[:material/pending:] **Not the whole corpus**")
                 st.text(note)
-        if problem := corpus_problem(audit):
+        if problem := find_corpus_problem(database):
             with st.container(border=True):
                 st.markdown(":orange[:material/folder_off:] **Media cannot be shown**")
                 st.text(problem)
                 st.caption("If the corpus has moved, restart the dashboard with `--corpus` and its new location.")
         st.text_input("Reviewer", key="reviewer", bind="query-params", placeholder="your name", help=REVIEWER_HELP)
-
-
-def corpus_problem(audit: OpenAudit) -> str | None:
-    """Why media cannot be shown. Only success is cached: a store may be out of reach for a moment."""
-    try:
-        audit.ask("corpus", check_corpus)
-    except AuditorError as error:
-        return str(error)
-    return None
-
-
-def check_corpus(database: AuditDatabase) -> None:
-    if problem := find_corpus_problem(database):
-        raise AuditorError(problem)
 
 
 main()

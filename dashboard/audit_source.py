@@ -31,13 +31,13 @@ class OpenAudit:
 
         An answer that changes with the marks of reviewers needs their version, as of `database.freshness(condition)`.
         """
-        key = f"{self.identity} {version}"
-        answer: Answer = _cached_answer(key, name, repr(arguments), lambda: question(self.database, *arguments))
+        key = f"{self.identity} {version} {name} {arguments!r}"
+        answer: Answer = _cached_answer(key, lambda: question(self.database, *arguments))
         return answer
 
 
 @st.cache_data(max_entries=400, show_spinner=False)
-def _cached_answer(identity: str, name: str, arguments: str, _question: Callable[[], Any]) -> Any:
+def _cached_answer(key: str, _question: Callable[[], Any]) -> Any:
     return _question()
 
 

@@ -40,7 +40,7 @@ def metric_columns(row: Mapping[str, Any]) -> dict[str, float | None]:
     """The metrics of both directions in one record."""
     columns = {
         f"{arrow} {metric}": round_finite((row.get(direction) or {}).get(metric))
-        for direction, arrow in (("visual_to_text", "v→t"), ("text_to_visual", "t→v"))
+        for direction, arrow in zip(DIRECTIONS, ("v→t", "t→v"), strict=True)
         for metric in METRICS
     }
     return {**columns, "RSum": round_finite(row.get("RSum"))}
@@ -59,9 +59,13 @@ def list_metrics(result: BenchmarkResult) -> list[dict[str, Any]]:
     return [*measured, *reported]
 
 
+def read_part(result: BenchmarkResult, part: str, direction: str) -> Any:
+    return (result.content.get(part) or {}).get(direction)
+
+
 def removal_series(result: BenchmarkResult, direction: str) -> Series:
     """Recall of the remaining items against the share removed, for each order of removal."""
-    rows = (result.content.get("removal") or {}).get(direction, [])
+    rows = read_part(result, "removal", direction) or []
     series = {
         label: [(row["share"], row[order]) for row in rows if round_finite(row.get(order)) is not None]
         for order, label in ORDERS.items()
@@ -71,26 +75,22 @@ def removal_series(result: BenchmarkResult, direction: str) -> Series:
 
 def decile_series(result: BenchmarkResult, direction: str) -> Series:
     """Recall in each tenth of the items, for each order."""
-    deciles = (result.content.get("deciles") or {}).get(direction) or {}
+    deciles = read_part(result, "deciles", direction) or {}
     return {ORDERS[order]: [(row["bin"], row["recall"]) for row in rows] for order, rows in deciles.items()}
 
 
 def calibration_series(result: BenchmarkResult, direction: str) -> Series:
     """Observed against predicted recall, for each score."""
-    scores = (result.content.get("calibration") or {}).get(direction) or {}
+    scores = read_part(result, "calibration", direction) or {}
     return {ORDERS[order]: [(bin["predicted"], bin["seen"]) for bin in row["bins"]] for order, row in scores.items()}
 
 
 def list_calibration(result: BenchmarkResult, direction: str) -> list[dict[str, Any]]:
-    scores = (result.content.get("calibration") or {}).get(direction) or {}
+    scores = read_part(result, "calibration", direction) or {}
+    columns = {"Brier": "brier", "Brier of the mean": "brier_constant", "expected error": "expected_error"}
     return [
-        {
-            "score": ORDERS[order],
-            "AUROC of failure": round_finite(row["auroc"], 3),
-            "Brier": round_finite(row["brier"], 4),
-            "Brier of the mean": round_finite(row["brier_constant"], 4),
-            "expected error": round_finite(row["expected_error"], 4),
-        }
+        {"score": ORDERS[order], "AUROC of failure": round_finite(row["auroc"], 3)}
+        | {title: round_finite(row[name], 4) for title, name in columns.items()}
         for order, row in scores.items()
     ]
 

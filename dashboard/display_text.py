@@ -5,9 +5,8 @@ never into anything that reads Markdown (labels, captions of images, alerts).
 """
 
 import html
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pandas as pd
 import streamlit as st
@@ -20,13 +19,11 @@ LONGEST_TEXT = 220
 ORANGE, BLUE = "232, 116, 59", "76, 139, 217"  # visible in both themes
 DEEPEST = 0.75  # opacity of the worst cell of a heat table
 NARROWEST = {False: 10.0, True: 0.1}  # percent, or similarity: groups that differ by less stay pale
-WORSE_UP = ("unusable", "mismatched", "ambiguous")
-WORSE_DOWN = ("similarity",)
+LOW_IS_BAD = {"unusable": False, "mismatched": False, "ambiguous": False, "similarity": True}
 MARK_ICONS = {"good": ":material/thumb_up:", "bad": ":material/thumb_down:", "unsure": ":material/help:"}
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreText:
+class ScoreText(NamedTuple):
     """A measurement of a row: its label, its number and a sentence that explains it."""
 
     label: str
@@ -34,8 +31,7 @@ class ScoreText:
     sentence: str
 
 
-@dataclass(frozen=True, slots=True)
-class NumberCard:
+class NumberCard(NamedTuple):
     """A large number with its label, a line below it and a help text."""
 
     label: str
@@ -46,9 +42,7 @@ class NumberCard:
 
 def make_noise_card(noise: Noise) -> NumberCard:
     label = f"Mismatched {noise.kind}s{', at least' if noise.at_least else ''}"
-    return NumberCard(
-        label, format_percent(noise.share), f"{format_percent(noise.low)} to {format_percent(noise.high)}"
-    )
+    return NumberCard(label, format_percent(noise.share), format_interval(noise.low, noise.high))
 
 
 def column_label(column: str) -> str:
@@ -60,7 +54,6 @@ def status_label(status: str) -> str:
 
 
 def short_label(column: str) -> str:
-    """The label for places with little room."""
     if column == "nearness":
         return "near"
     return (COLUMNS[column].short if column in COLUMNS else "") or column_label(column)
@@ -70,8 +63,11 @@ def format_percent(share: float | None, digits: int = 1) -> str:
     return "–" if share is None else f"{share:.{digits}%}"
 
 
+def format_interval(low: float | None, high: float | None, digits: int = 1) -> str:
+    return f"{format_percent(low, digits)} to {format_percent(high, digits)}"
+
+
 def format_part(part: int, total: int) -> str:
-    """A part of a total in percent."""
     return format_percent(part / max(total, 1))
 
 
@@ -105,26 +101,24 @@ def describe_scores(row: Mapping[str, Any], percentiles: Mapping[str, float]) ->
     """The scores of a row in sentences, without those it does not have."""
     kind = row.get("kind") or "medium"
     scores = []
-    for column in (COLUMNS[name] for name in HEADLINES):
-        value = row.get(column.name)
-        if value is not None:
-            percentile = percentiles.get(column.name)
-            rank = f"; above {int(100 * percentile)}% of the {kind} pairs" if percentile is not None else ""
-            sentence = column.sentence.format(value=format_number(value), percent=format_percent(value), kind=kind)
-            scores.append(ScoreText(column.label, format_number(value), sentence + rank))
+    for name in HEADLINES:
+        if (value := row.get(name)) is not None:
+            number, column = format_number(value), COLUMNS[name]
+            rank = f"; above {int(100 * percentiles[name])}% of the {kind} pairs" if name in percentiles else ""
+            sentence = column.sentence.format(value=number, percent=format_percent(value), kind=kind)
+            scores.append(ScoreText(column.label, number, sentence + rank))
     return scores
 
 
 def describe_span(row: Mapping[str, Any]) -> str:
     """Sentences about the span of a timed caption in its video."""
-    start, end = format_clock(row["start"]), format_clock(row["end"])
-    sentences = [f"The caption describes {start} to {end}; the player stops after it."]
+    span = f"{format_clock(row['start'])} to {format_clock(row['end'])}"
+    text = f"The caption describes {span}; the player stops after it."
     if row.get("best_start") is not None:
-        best_start, best_end = format_clock(row["best_start"]), format_clock(row["best_end"])
-        sentences.append(f"It fits best from {best_start} to {best_end}.")
+        text += f" It fits best from {format_clock(row['best_start'])} to {format_clock(row['best_end'])}."
     if row.get("p_time_shift") is not None and row["p_time_shift"] <= SIGNIFICANT_P:
-        sentences.append(f"The captions of this video fit if they are shifted by {row['time_shift']:+.1f} s.")
-    return " ".join(sentences)
+        text += f" The captions of this video fit if they are shifted by {row['time_shift']:+.1f} s."
+    return text
 
 
 def render_word_gains(words: Sequence[tuple[str, float]]) -> str:
@@ -143,14 +137,12 @@ def style_heat_table(records: Sequence[Mapping[str, Any]]) -> Any:
     """A styled frame of records. The worse a share (in percent) or a similarity, the deeper its color."""
     frame = pd.DataFrame(list(records))
     style = frame.style
-    for column in (*WORSE_UP, *WORSE_DOWN):
-        if column in frame:
-            style = style.apply(heat_colors, subset=[column], low_is_bad=column in WORSE_DOWN)
+    for column, low_is_bad in LOW_IS_BAD.items():
+        style = style.apply(heat_colors, subset=[column], low_is_bad=low_is_bad)
     return style
 
 
 def heat_colors(values: "pd.Series[float]", low_is_bad: bool) -> list[str]:
-    """The CSS of each cell of a column."""
     numbers = pd.to_numeric(values)
     low, high = numbers.min(), numbers.max()
     width = max(high - low, NARROWEST[low_is_bad])
@@ -173,13 +165,18 @@ def show_condition_error(error: Exception) -> None:
     show_empty_state("The SQL condition cannot be used", str(error), icon=":material/error:")
 
 
+def show_choice(label: str, options: Iterable[str], key: str, **details: Any) -> str:
+    """Show a button for each option and return the selected one, the first by default."""
+    names = list(options)
+    details |= {"default": names[0], "bind": "query-params", "required": True}
+    return st.segmented_control(label, names, key=key, **details) or names[0]
+
+
 def show_number_cards(cards: Sequence[NumberCard]) -> None:
     """Show large numbers in one row, in cards of one height."""
+    style: Any = {"delta_color": "off", "delta_arrow": "off", "border": True, "height": "stretch"}
     for column, card in zip(st.columns(len(cards)), cards, strict=True):
-        column.metric(
-            card.label, card.value, card.below, help=card.meaning,
-            delta_color="off", delta_arrow="off", border=True, height="stretch",
-        )  # fmt: skip
+        column.metric(card.label, card.value, card.below, help=card.meaning, **style)
 
 
 def show_flag_badges(row: Mapping[str, Any], *, keep_line: bool = False) -> None:

@@ -1,13 +1,15 @@
 """The panels below a pair on the Sample page: reasons, captions and media that fit better, prototypes, duplicates."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 import streamlit as st
 
 from auditor.query.database import AuditDatabase
 from auditor.query.explain import Explanation
 from auditor.query.prototype_evidence import PrototypeBelief
-from auditor.query.row_queries import read_row as find_row
+from auditor.query.row_queries import read_row
 from dashboard.display_text import format_number, shorten_text
 from dashboard.gallery import show_gallery
 from dashboard.url_state import SAMPLE, sample_query
@@ -18,18 +20,6 @@ def show_evidence(database: AuditDatabase, explanation: Explanation) -> None:
         st.subheader("Evidence for and against the pair")
         for reason in explanation.reasons:
             st.text(f"{reason[0].upper()}{reason[1:]}.")
-    show_fitting_captions(explanation)
-    show_fitting_media(database, explanation)
-    first_column, second_column = st.columns(2, gap="large")
-    with first_column:
-        show_prototypes("What makes the medium uncertain", explanation.prototypes_visual)
-    with second_column:
-        show_prototypes("What makes the caption uncertain", explanation.prototypes_text)
-    show_duplicates(database, explanation)
-
-
-def show_fitting_captions(explanation: Explanation) -> None:
-    """Show the captions of other media that fit this medium best."""
     st.subheader("Captions that fit this medium")
     show_rank("caption", explanation.caption_rank, explanation.captions_of)
     for fit in explanation.captions:
@@ -37,13 +27,17 @@ def show_fitting_captions(explanation: Explanation) -> None:
         score.markdown(f"**{format_number(fit.similarity)}**")
         text.text(shorten_text(fit.caption))
         link.page_link(SAMPLE, label="Open", query_params=sample_query(asdict(fit)))
-
-
-def show_fitting_media(database: AuditDatabase, explanation: Explanation) -> None:
     st.subheader("Media that fit this caption")
     show_rank("medium", explanation.medium_rank, explanation.media_of)
-    rows = [find_row(database, fit.uid, fit.caption_index, fit.shard) for fit in explanation.media]
-    show_gallery(database, [[row] for row in rows if row], columns=5)
+    show_rows(database, [asdict(fit) for fit in explanation.media])
+    first_column, second_column = st.columns(2, gap="large")
+    with first_column:
+        show_prototypes("What makes the medium uncertain", explanation.prototypes_visual)
+    with second_column:
+        show_prototypes("What makes the caption uncertain", explanation.prototypes_text)
+    if explanation.duplicates:
+        st.subheader("Duplicates")
+        show_rows(database, explanation.duplicates[:10], first=100)
 
 
 def show_rank(noun: str, rank: int | None, total: int) -> None:
@@ -51,11 +45,9 @@ def show_rank(noun: str, rank: int | None, total: int) -> None:
         st.caption(f"Its own {noun} ranks **{rank:,}** of {total:,}.")
 
 
-def show_duplicates(database: AuditDatabase, explanation: Explanation) -> None:
-    if explanation.duplicates:
-        st.subheader("Duplicates")
-        rows = [find_row(database, d["uid"], d["caption_index"], d["shard"]) for d in explanation.duplicates[:10]]
-        show_gallery(database, [[row] for row in rows if row], columns=5, first=100)
+def show_rows(database: AuditDatabase, places: Sequence[Mapping[str, Any]], first: int = 0) -> None:
+    rows = [read_row(database, place["uid"], place["caption_index"], place["shard"]) for place in places]
+    show_gallery(database, [[row] for row in rows if row], columns=5, first=first)
 
 
 def show_prototypes(title: str, beliefs: list[PrototypeBelief]) -> None:
@@ -66,12 +58,8 @@ def show_prototypes(title: str, beliefs: list[PrototypeBelief]) -> None:
     with_examples = any(belief.like for belief in beliefs)
     st.dataframe(
         [
-            {
-                "prototype": belief.prototype,
-                "evidence": belief.belief,
-                "cosine": belief.cosine,
-                **({"most similar to": belief.like} if with_examples else {}),
-            }
+            {"prototype": belief.prototype, "evidence": belief.belief, "cosine": belief.cosine}
+            | ({"most similar to": belief.like} if with_examples else {})
             for belief in beliefs
         ],
         hide_index=True,

@@ -29,14 +29,9 @@ Row = Mapping[str, Any]
 
 
 def show_gallery(
-    database: AuditDatabase,
-    cards: Sequence[Sequence[Row]],
-    *,
-    columns: int = 4,
-    view: GalleryView | None = None,
-    first: int = 0,
-    numbers: Sequence[str] = CARD_NUMBERS,
-) -> None:
+    database: AuditDatabase, cards: Sequence[Sequence[Row]], *, columns: int = 4, view: GalleryView | None = None,
+    first: int = 0, numbers: Sequence[str] = CARD_NUMBERS,
+) -> None:  # fmt: skip
     """Show cards in columns. A card holds the rows of one medium; the first row gives its caption and numbers.
 
     With a view, the link of each card carries the view and its position there, counted from `first`.
@@ -53,11 +48,7 @@ def show_gallery(
 
 
 def show_card(
-    database: AuditDatabase,
-    rows: Sequence[Row],
-    preview: MediumPreview,
-    query: Mapping[str, str],
-    numbers: Sequence[str],
+    database: AuditDatabase, rows: Sequence[Row], preview: MediumPreview, query: dict[str, str], numbers: Sequence[str]
 ) -> None:
     row = rows[0]
     show_preview(preview, row)
@@ -69,7 +60,7 @@ def show_card(
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute", gap=None):
         several = f"{len(rows)} captions" if len(rows) > 1 else None
         label = f"Open · {len(rows)}" if several else "Open"
-        st.page_link(SAMPLE, label=label, help=several, query_params=dict(query))
+        st.page_link(SAMPLE, label=label, help=several, query_params=query)
         if row.get("status") == "ok":
             show_similar_link(row, browsing="from" in query)
             show_mark_buttons(database, row)
@@ -77,29 +68,20 @@ def show_card(
 
 def show_similar_link(row: Row, *, browsing: bool) -> None:
     """Show the link to similar rows. On the Browse page it is a button, because a page cannot link to itself."""
-
-    def search() -> None:
-        set_example_row(row)
-        go_to_first_page()
-
+    row_id, hint = format_row_id(row), "More like this"
     if browsing:
-        st.button("≈", key=f"like-{format_row_id(row)}", help="More like this", on_click=search, type="tertiary")
+        st.button("≈", key=f"like-{row_id}", help=hint, on_click=set_example_row, args=(row,), type="tertiary")
     else:
-        st.page_link(BROWSE, label="≈", help="More like this", query_params={"like": format_row_id(row)})
+        st.page_link(BROWSE, label="≈", help=hint, query_params={"like": row_id})
 
 
 def show_mark_buttons(database: AuditDatabase, row: Row) -> None:
     key = f"quick-{row['uid']}-{row['caption_index']}"
     st.segmented_control(
-        "Mark",
-        list(MARKS),
-        default=row["review"] if row.get("review") in MARKS else None,
-        format_func=MARK_ICONS.__getitem__,
-        key=key,
-        label_visibility="collapsed",
-        on_change=save_card_mark,
+        "Mark", list(MARKS), default=row["review"] if row.get("review") in MARKS else None,
+        format_func=MARK_ICONS.__getitem__, key=key, label_visibility="collapsed", on_change=save_card_mark,
         args=(database, row, key),
-    )
+    )  # fmt: skip
 
 
 def save_card_mark(database: AuditDatabase, row: Row, key: str) -> None:
@@ -139,16 +121,15 @@ def show_compact_gallery(
     if st.session_state.get("compact", ("", []))[0] != key:  # marked rows stay until the user turns the page
         st.session_state["compact"] = (key, list_cards(audit.database, condition, view, view.size, first))
     cards: list[list[dict[str, Any]]] = st.session_state["compact"][1]
-    rows = [card[0] for card in cards]
+    rows = {format_row_id(card[0]): card[0] for card in cards}
     marks = fetch_reviewer_marks(audit.database, reviewer)
-    items = make_review_cards(audit.database, rows, thumbnail_cache(SMALL), marks, numbers, play=False)
+    items = make_review_cards(audit.database, list(rows.values()), thumbnail_cache(SMALL), marks, numbers, play=False)
     for item, card in zip(items, cards, strict=True):
         item["captions"] = len(card)
     result = show_review_cards(audit.database, f"{key} {reviewer}", items, grid=True, on_like=go_to_first_page)
-    positions = {format_row_id(row): position for position, row in enumerate(rows)}
-    if result.open in positions:
-        position = positions[result.open]
-        st.switch_page(SAMPLE, query_params=sample_query(rows[position], view, first + position))
-    if result.like in positions:
-        set_example_row(rows[positions[result.like]])
+    if result.open in rows:
+        query = sample_query(rows[result.open], view, first + list(rows).index(result.open))
+        st.switch_page(SAMPLE, query_params=query)
+    if result.like in rows:
+        st.query_params["like"] = result.like
         st.rerun()

@@ -26,15 +26,9 @@ NAME_SIZE = (0.17, 0.034)  # width and height of a name as shares of the map, in
 
 
 def draw_map(
-    rows: pa.Table,
-    color_column: str,
-    topics: Sequence[TopicLabel],
-    shapes: Sequence[Shape],
-    density: Density | None,
-    *,
-    sides: Sequence[tuple[float, float]] = ((-1.0, 1.0), (-1.0, 1.0)),
-    dark: bool,
-) -> Any:
+    rows: pa.Table, color_column: str, topics: Sequence[TopicLabel], shapes: Sequence[Shape], density: Density | None,
+    *, sides: Sequence[tuple[float, float]] = ((-1.0, 1.0), (-1.0, 1.0)), dark: bool,
+) -> Any:  # fmt: skip
     """Points, the names of topics and the selected shapes; a density below them if not every row is a point.
 
     `sides` are the ends of the whole map along x and y. The map fills the page, because its coordinates have no unit.
@@ -43,8 +37,7 @@ def draw_map(
     if density is not None:
         figure.add_trace(draw_density_layer(density, dark))
     draw_points = draw_number_points if is_shaded_column(color_column, rows["value"].type) else draw_category_points
-    for trace in draw_points(rows, color_column):
-        figure.add_trace(trace)
+    figure.add_traces(draw_points(rows, color_column))
     x_range, y_range = (widen_range(*ends) for ends in sides)
     for topic in separate_names(topics, (x_range[1] - x_range[0], y_range[1] - y_range[0])):
         figure.add_annotation(**topic_annotation(topic, dark))
@@ -82,33 +75,24 @@ def draw_number_points(rows: pa.Table, color_column: str) -> list[Any]:
     finite = np.isfinite(values)
     ends = np.quantile(values[finite], [0.02, 0.98]) if finite.any() else np.array([0.0, 1.0])
     scale = list(GOOD_TO_BAD if color_column in HIGH_IS_SUSPICIOUS else reversed(GOOD_TO_BAD))
-    marker = {
-        "color": values[finite],
-        "cmin": float(ends[0]),
-        "cmax": float(ends[1]),
-        "colorscale": scale,
-        "colorbar": {"title": {"text": column_label(color_column), "side": "right"}, "thickness": 12, "len": 0.6},
-    }
+    bar = {"title": {"text": column_label(color_column), "side": "right"}, "thickness": 12, "len": 0.6}
+    limits = {"cmin": float(ends[0]), "cmax": float(ends[1])}
+    marker = {"color": values[finite], **limits, "colorscale": scale, "colorbar": bar}
     traces = [draw_dots(rows, np.flatnonzero(~finite), {"color": GRAY}, "no value")] if not finite.all() else []
     return [*traces, draw_dots(rows, np.flatnonzero(finite), marker, column_label(color_column), legend=False)]
 
 
 def draw_category_points(rows: pa.Table, color_column: str) -> list[Any]:
     """Points with a color for each of the most frequent values; all others are gray."""
-    values = ["none" if value is None else str(value) for value in rows["value"].to_pylist()]
-    frequent = [value for value, _ in Counter(values).most_common(len(CATEGORY_COLORS))]
-    traces = []
-    for category, color in zip([*frequent, None], [*CATEGORY_COLORS[: len(frequent)], GRAY], strict=True):
-        indices = [
-            i
-            for i, value in enumerate(values)
-            if (value == category if category is not None else value not in frequent)
-        ]
-        if indices:
-            name = f"{column_label(color_column)} {category}" if color_column == "topic" else category or "others"
-            title = html.escape(shorten_text("others" if category is None else name, 40))
-            traces.append(draw_dots(rows, np.array(indices), {"color": color}, title))
-    return traces
+    values = np.array(["none" if value is None else str(value) for value in rows["value"].to_pylist()])
+    frequent = [value for value, _ in Counter(values.tolist()).most_common(len(CATEGORY_COLORS))]
+    prefix = f"{column_label(color_column)} " if color_column == "topic" else ""
+    traces = [
+        draw_dots(rows, np.flatnonzero(values == value), {"color": color}, shorten_text(prefix + value, 40))
+        for value, color in zip(frequent, CATEGORY_COLORS, strict=False)
+    ]
+    others = np.flatnonzero(~np.isin(values, frequent))
+    return [*traces, draw_dots(rows, others, {"color": GRAY}, "others")] if len(others) else traces
 
 
 def draw_dots(rows: pa.Table, indices: Any, marker: Mapping[str, Any], name: str, *, legend: bool = True) -> Any:
@@ -118,7 +102,7 @@ def draw_dots(rows: pa.Table, indices: Any, marker: Mapping[str, Any], name: str
         x=part["x"].to_numpy(),
         y=part["y"].to_numpy(),
         mode="markers",
-        name=name,
+        name=html.escape(name),
         showlegend=legend,
         marker={"size": 5, "opacity": 0.75, "line": {"width": 0}, **marker},
         customdata=part["uid_order"].to_pylist(),
@@ -162,7 +146,6 @@ def topic_annotation(topic: TopicLabel, dark: bool) -> dict[str, Any]:
 
 
 def shape_path(shape: Shape) -> str:
-    """A shape as an SVG path."""
     if len(shape) == 2:
         (x0, y0), (x1, y1) = shape
         shape = [(x0, y0), (x1, y0), (x1, y1), (x0, y1)]

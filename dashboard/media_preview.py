@@ -40,17 +40,20 @@ class MediumPreview:
     mime_type: str = ""
     cacheable: bool = True
 
+    @property
+    def size(self) -> int:
+        """Bytes in the cache."""
+        return len(self.jpeg or b"") + len(self.video or b"") + 200
+
 
 NOT_SHOWN = MediumPreview(problem="not shown", cacheable=False)
 
 
 def video_mime_type(data: bytes) -> str | None:
     """The MIME type of a clip, or None if browsers do not play its container or codec."""
-    if data[4:8] == b"ftyp":
-        return "video/mp4" if any(codec in data for codec in CODECS) else None
-    if data[:4] == b"\x1a\x45\xdf\xa3":
-        return "video/webm" if b"webm" in data[:64] else None
-    return None
+    if data[4:8] == b"ftyp" and any(codec in data for codec in CODECS):
+        return "video/mp4"
+    return "video/webm" if data[:4] == b"\x1a\x45\xdf\xa3" and b"webm" in data[:64] else None
 
 
 def medium_location(row: Row) -> tuple[Any, ...]:
@@ -88,12 +91,12 @@ class ThumbnailCache:
         return previews
 
     def _store(self, key: tuple[Any, ...], preview: MediumPreview) -> None:
-        old = self._previews.pop(key, None)
+        if old := self._previews.pop(key, None):
+            self._bytes -= old.size
         self._previews[key] = preview
-        self._bytes += count_preview_bytes(preview) - (count_preview_bytes(old) if old else 0)
+        self._bytes += preview.size
         while self._bytes > CACHE_BYTES and len(self._previews) > 1:
-            _, oldest = self._previews.popitem(last=False)
-            self._bytes -= count_preview_bytes(oldest)
+            self._bytes -= self._previews.popitem(last=False)[1].size
 
     def _make(self, database: AuditDatabase, rows: Sequence[Row], play: bool) -> list[MediumPreview]:
         with ThreadPoolExecutor(READERS) as readers:
@@ -107,10 +110,6 @@ class ThumbnailCache:
             for i, jpeg in self._decoder.map(tasks, spans) if tasks else ():
                 results[i] = MediumPreview(problem=jpeg.message) if isinstance(jpeg, Problem) else MediumPreview(jpeg)
         return [result if isinstance(result, MediumPreview) else NOT_SHOWN for result in results]
-
-
-def count_preview_bytes(preview: MediumPreview) -> int:
-    return len(preview.jpeg or b"") + len(preview.video or b"") + 200
 
 
 def read_preview(database: AuditDatabase, row: Row, play: bool) -> bytes | MediumPreview:

@@ -22,10 +22,10 @@ from auditor.query.row_queries import (
     list_uids,
     read_media_page,
     read_page,
+    read_row,
     read_row_media,
     select_samples,
 )
-from auditor.query.row_queries import read_row as find_row
 from auditor.query.rules import Rules
 from auditor.query.search import SearchHit, search
 from dashboard.url_state import GallerySearch, GalleryView, format_range
@@ -43,22 +43,19 @@ def estimated_kinds(database: AuditDatabase) -> dict[str, dict[str, Any]]:
 
 def cell_ranges(density: Density, cell: str) -> dict[str, list[str]]:
     """URL parameters for the rows of a cell of a density, named `COLUMN-ROW`."""
-    column, row = (int(number) for number in cell.split("-"))
-    x_low, x_high = density.x_edges[column : column + 2].tolist()
-    y_low, y_high = density.y_edges[row : row + 2].tolist()
-    return {density.x: format_range((x_low, x_high)), density.y: format_range((y_low, y_high))}
+    column, row = map(int, cell.split("-"))
+    x_ends, y_ends = density.x_edges[column : column + 2], density.y_edges[row : row + 2]
+    return {density.x: format_range(x_ends), density.y: format_range(y_ends)}
 
 
 def group_record(group: Group, with_faults: bool) -> dict[str, object]:
     """A line of the table of shards; shares are in percent."""
-    mismatched = group.mismatched
+    ends = {"mismatched": "share", "at least": "low", "at most": "high"}
     return {
         "group": group.name,
         "rows": group.rows,
         "unusable": 100 * group.unusable.share,
-        "mismatched": None if mismatched is None else 100 * mismatched.share,
-        "at least": None if mismatched is None else 100 * mismatched.low,
-        "at most": None if mismatched is None else 100 * mismatched.high,
+        **{title: 100 * getattr(group.mismatched, end) if group.mismatched else None for title, end in ends.items()},
         "ambiguous": None if group.ambiguous is None else 100 * group.ambiguous.share,
         "similarity": group.similarity,
         **({"faults": "; ".join(group.faults)} if with_faults else {}),
@@ -70,16 +67,19 @@ def count_pages(items: int, size: int) -> int:
 
 
 def list_page(items: Sequence[Item], page_number: int, size: int) -> Sequence[Item]:
-    """The items of a page; pages count from 1."""
+    """Pages count from 1."""
     return items[(page_number - 1) * size : page_number * size]
 
 
 def find_corpus_problem(database: AuditDatabase) -> str | None:
-    """Why no medium can be shown, or None if the first usable one can be read."""
+    """Why no medium can be shown, or None if the first usable one can be read.
+
+    Only success is cached: a store may be out of reach for a moment.
+    """
     row = database.cached("a usable row", lambda: find_usable_row(database))
     try:
         if row:
-            read_row_media(database, row)
+            database.cached("media can be read", lambda: len(read_row_media(database, row)))
     except (AuditorError, OSError) as error:
         return str(error)
     return None
@@ -94,7 +94,7 @@ def list_cards(
     """
     if view.search:
         matches = search_rows(database, condition, view.search)[offset : offset + limit]
-        rows = [find_row(database, match.uid, match.caption_index, match.shard) for match in matches]
+        rows = [read_row(database, match.uid, match.caption_index, match.shard) for match in matches]
         return [[{**row, "nearness": match.similarity}] for row, match in zip(rows, matches, strict=True) if row]
     if view.grouped and has_several_captions(database):
         return read_media_page(database, condition, view.sort, view.descending, limit, offset)
@@ -104,14 +104,13 @@ def list_cards(
 def search_rows(database: AuditDatabase, condition: str | None, gallery_search: GallerySearch) -> list[SearchHit]:
     """The nearest rows, best first, computed once for each search and each state of the marks it depends on."""
 
-    def compute() -> list[SearchHit]:
-        uid, index = gallery_search.example
-        target: dict[str, Any] = (
-            {"like": uid, "caption_index": index} if gallery_search.like else {"text": gallery_search.text.strip()}
-        )
-        return search(database, **target, over=gallery_search.over, where=condition, n=SEARCH_ROWS)
-
-    return database.cached(f"search {gallery_search} {condition} {database.freshness(condition)}", compute)
+    target: dict[str, Any] = {"over": gallery_search.over, "where": condition, "n": SEARCH_ROWS}
+    if gallery_search.like:
+        target["like"], target["caption_index"] = gallery_search.example
+    else:
+        target["text"] = gallery_search.text.strip()
+    key = f"search {gallery_search} {condition} {database.freshness(condition)}"
+    return database.cached(key, lambda: search(database, **target))
 
 
 def count_cards(database: AuditDatabase, condition: str | None, grouped: bool) -> int:

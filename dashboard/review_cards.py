@@ -40,14 +40,9 @@ def split_identity(identity: str) -> tuple[str, int]:
 
 
 def make_review_cards(
-    database: AuditDatabase,
-    rows: Sequence[Row],
-    cache: ThumbnailCache,
-    marks: Mapping[tuple[str, int], str],
-    numbers: Sequence[str],
-    *,
-    play: bool = True,
-) -> list[dict[str, Any]]:
+    database: AuditDatabase, rows: Sequence[Row], cache: ThumbnailCache, marks: Mapping[tuple[str, int], str],
+    numbers: Sequence[str], *, play: bool = True,
+) -> list[dict[str, Any]]:  # fmt: skip
     """Rows in the form that the browser gets. Without `play`, a video is one frame."""
     previews = cache.show(database, rows, play=play)
     large_rows = [row for row, preview in zip(rows, previews, strict=True) if is_large_video(preview)]
@@ -79,27 +74,16 @@ def picture_fields(preview: MediumPreview) -> dict[str, Any]:
 
 
 def show_review_cards(
-    database: AuditDatabase,
-    token: str,
-    items: Sequence[Mapping[str, Any]],
-    *,
-    grid: bool = False,
-    decided: Sequence[str] = (),
-    total: int = 0,
-    remaining: int = 0,
-    on_like: Callable[[], None] = lambda: None,
-) -> Any:
+    database: AuditDatabase, token: str, items: Sequence[Mapping[str, Any]], *, grid: bool = False,
+    decided: Sequence[str] = (), total: int = 0, remaining: int = 0, on_like: Callable[[], None] = lambda: None,
+) -> Any:  # fmt: skip
     """Show cards. The browser starts over when `token`, the name of their source, changes."""
     loaded_ids = st.session_state.get("loaded_cards") or set()
     data = {
-        "token": token,
+        "token": token, "grid": grid, "decided": list(decided), "total": total, "remaining": remaining,
         "items": [without_picture(item) if item["id"] in loaded_ids else item for item in items],
-        "grid": grid,
-        "decided": list(decided),
-        "total": total,
-        "remaining": remaining,
         "acknowledged": st.session_state.setdefault("acknowledged_decisions", {}),
-    }
+    }  # fmt: skip
     return _cards_component(
         key=component_key(grid),
         data=data,
@@ -125,10 +109,10 @@ def receive_decisions(database: AuditDatabase, grid: bool) -> None:
     st.session_state["loaded_cards"] = set(message.get("loaded") or [])
     acknowledged = st.session_state.setdefault("acknowledged_decisions", {})
     nonce = str(message.get("nonce"))
-    new_decisions = [decision for decision in message.get("list", []) if decision["n"] > acknowledged.get(nonce, 0)]
-    if new_decisions:
-        save_decisions(database, new_decisions, current_reviewer())
-        acknowledged[nonce] = max(decision["n"] for decision in new_decisions)
+    decisions = [decision for decision in message.get("list", []) if decision["n"] > acknowledged.get(nonce, 0)]
+    if decisions:
+        save_decisions(database, decisions, current_reviewer())
+        acknowledged[nonce] = max(decision["n"] for decision in decisions)
 
 
 def save_decisions(database: AuditDatabase, decisions: Sequence[Mapping[str, Any]], reviewer: str) -> None:

@@ -5,8 +5,10 @@ page(database, selection.condition(database), "p_mismatch", descending=True)
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from auditor.query.database import AuditDatabase
 from auditor.query.distributions import find_value_range
@@ -18,20 +20,22 @@ DISAGREEMENT = "reviewers disagree"
 
 @dataclass(frozen=True)
 class RowSelection:
-    """The filters of a page; a row meets all that are set. `review` may also be 'none', 'any' or DISAGREEMENT."""
+    """The filters of a page; a row meets all that are set."""
 
     kind: str | None = None
     status: str | None = None  # None: any status; 'not ok': every status but ok
     flags: tuple[str, ...] = ()
-    review: str | None = None
+    review: str | None = None  # a mark, 'none', 'reviewed' or DISAGREEMENT
     text: str = ""
     where: str = ""
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def condition(self, database: AuditDatabase) -> str | None:
         """The filters as SQL; the user's own condition passes the sandbox before it joins them."""
-        parts = [*self._facts(), *self._ranges(database)]
-        parts += [flag for flag in self.flags if flag in FLAGS]
+        parts = [*self._facts(), *(flag for flag in self.flags if flag in FLAGS)]
+        for column, ends in self.ranges.items():
+            low, high = (quote_literal(float(end)) for end in ends)
+            parts.append(f"{database.column(column)} BETWEEN {low} AND {high}")
         if self.where.strip():
             parts.append(database.check_condition(self.where))
         return " AND ".join(f"({part})" for part in parts) or None
@@ -55,16 +59,8 @@ class RowSelection:
             parts.append(f"contains(lower(caption), lower({quote_literal(self.text.strip())}))")
         return parts
 
-    def _ranges(self, database: AuditDatabase) -> list[str]:
-        # Measurements are 32-bit floats; the URL holds the ends of a range with more digits than people read.
-        return [
-            f"{database.column(column)} BETWEEN {quote_literal(float(low))} AND {quote_literal(float(high))}"
-            for column, (low, high) in self.ranges.items()
-        ]
 
-
-@dataclass(frozen=True, slots=True)
-class SliderBounds:
+class SliderBounds(NamedTuple):
     """Round numbers that enclose every value of a column, and a sensible step between them."""
 
     low: float
@@ -90,23 +86,16 @@ def list_slider_steps(database: AuditDatabase, column: str) -> list[float]:
         return [step / 1000 for step in range(1001)]
     if COLUMNS[column].logarithmic:
         return list_round_steps(database, column)
-    bounds = find_slider_bounds(database, column)
-    steps = round((bounds.high - bounds.low) / bounds.step)
-    return [round(bounds.low + bounds.step * number, 6) for number in range(steps + 1)]
+    low, high, step = find_slider_bounds(database, column)
+    return [round(low + step * number, 6) for number in range(round((high - low) / step) + 1)]
 
 
 def list_round_steps(database: AuditDatabase, column: str) -> list[float]:
     """1, 2, 3, 5, 7, 10, 15, ... up to the first number above every value of the column."""
     _, high = find_value_range(database, column)
-    steps: list[float] = []
-    for power in range(8):
-        for lead in (1, 1.5, 2, 3, 5, 7):
-            step = round(lead * 10**power)
-            if lead * 10**power == step:
-                steps.append(step)
-            if step > high:
-                return steps
-    return steps
+    steps = [lead * 10**power for power in range(8) for lead in (1, 1.5, 2, 3, 5, 7)]
+    whole = [float(step) for step in steps if step == round(step)]
+    return whole[: bisect_right(whole, high) + 1]
 
 
 def round_up_probability(cut: float) -> str:

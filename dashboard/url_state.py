@@ -5,7 +5,7 @@ and its position among the rows in `at`, so that Previous and Next follow the sa
 """
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs, urlencode
@@ -13,11 +13,10 @@ from urllib.parse import parse_qs, urlencode
 import streamlit as st
 
 from auditor.query.database import AuditDatabase
-from auditor.query.row_queries import find_worst_rows
-from auditor.query.row_queries import read_row as find_row
+from auditor.query.row_queries import find_worst_rows, read_row
 from auditor.query.search_index import SIDES
 from auditor.schema import FLAGS, HEADLINES, MARKS, STATUSES
-from dashboard.row_selection import DISAGREEMENT, RowSelection, SliderBounds
+from dashboard.row_selection import DISAGREEMENT, RowSelection
 
 BROWSE, SAMPLE, THRESHOLDS = "screens/browse_page.py", "screens/sample_page.py", "screens/thresholds_page.py"
 FAULTS, MAP, REVIEW = "screens/faults_page.py", "screens/map_page.py", "screens/review_page.py"
@@ -60,10 +59,6 @@ class GallerySearch:
         index = parse_index(index_text)
         return (self.like, 0) if index is None else (uid, index)
 
-    def query(self) -> dict[str, list[str]]:
-        over = [] if self.over == "media" else [self.over]
-        return {"search": [self.text] * bool(self.text), "like": [self.like] * bool(self.like), "over": over}
-
 
 @dataclass(frozen=True)
 class GalleryView:
@@ -79,26 +74,28 @@ class GalleryView:
     grouped: bool = True
     search: GallerySearch = GallerySearch()
 
-    def query(self, position: int = 0) -> dict[str, list[str]]:
+    def query(self, position: int = 0) -> dict[str, str | list[str]]:
         """Parameters of the Browse page, opened at the page of the row at a position; without default values."""
-        selection = self.selection
+        selection, search = self.selection, self.search
         page = position // self.size + 1
-        parameters = {
-            "kind": [selection.kind] if selection.kind else [],
-            "status": [selection.status] if selection.status else [],
+        parameters: dict[str, str | list[str] | None] = {
+            "kind": selection.kind,
+            "status": selection.status,
             "flag": list(selection.flags),
-            "review": [{"any": "reviewed"}.get(selection.review, selection.review)] if selection.review else [],
-            "text": [selection.text] if selection.text else [],
-            "where": [selection.where] if selection.where else [],
-            "sort": [] if self.sort == SORT else [self.sort or CORPUS_ORDER],
-            "order": [] if self.descending else ["ascending"],
-            "size": [] if self.size == PAGE_SIZE else [str(self.size)],
-            "grouped": [] if self.grouped else ["false"],
-            "page": [] if page == 1 else [str(page)],
-            **self.search.query(),
+            "review": selection.review,
+            "text": selection.text,
+            "where": selection.where,
+            "sort": None if self.sort == SORT else self.sort or CORPUS_ORDER,
+            "order": None if self.descending else "ascending",
+            "size": None if self.size == PAGE_SIZE else str(self.size),
+            "grouped": None if self.grouped else "false",
+            "page": None if page == 1 else str(page),
+            "search": search.text,
+            "like": search.like,
+            "over": None if search.over == "media" else search.over,
             **{column: format_range(ends) for column, ends in selection.ranges.items()},
         }
-        return {name: values for name, values in parameters.items() if values}
+        return {name: value for name, value in parameters.items() if value}
 
     def to_url(self) -> str:
         return urlencode(self.query(), doseq=True)
@@ -112,13 +109,12 @@ def parse_view(encoded: str) -> GalleryView:
         value = (parameters.get(name) or [""])[-1]
         return value if value and value != ANY and (allowed is None or value in allowed) else None
 
-    review = last_value("review", REVIEWS)
     return GalleryView(
         RowSelection(
             kind=last_value("kind", KINDS),
             status=last_value("status", STATES),
             flags=tuple(flag for flag in parameters.get("flag", []) if flag in FLAGS),
-            review=ANY if review == "reviewed" else review,
+            review=last_value("review", REVIEWS),
             text=last_value("text") or "",
             where=last_value("where") or "",
             ranges={column: ends for column in HEADLINES if (ends := parse_range(parameters.get(column, [])))},
@@ -141,14 +137,9 @@ def parse_range(values: list[str]) -> tuple[float, float] | None:
     return low, high
 
 
-def format_range(ends: tuple[float, float]) -> list[str]:
+def format_range(ends: Iterable[float]) -> list[str]:
     """The two values of a range slider in a URL."""
     return [f"{end:.9g}" for end in ends]
-
-
-def narrowed_range(ends: tuple[float, float], bounds: SliderBounds) -> tuple[float, float] | None:
-    """The ends of a range slider, or None if it is fully open: then rows without a value are not lost."""
-    return None if ends == (bounds.low, bounds.high) else ends
 
 
 def go_to_first_page() -> None:
@@ -157,19 +148,17 @@ def go_to_first_page() -> None:
 
 
 def set_example_row(row: Mapping[str, Any]) -> None:
-    """Search the Browse page for rows similar to this one; its filters stay."""
+    """The callback that searches the Browse page for rows similar to this one; its filters stay."""
     st.query_params["like"] = format_row_id(row)
+    go_to_first_page()
 
 
 def sample_query(
     row: Mapping[str, Any], view: GalleryView | None = None, position: int | None = None
 ) -> dict[str, str]:
     """Parameters of the Sample page."""
-    query = {
-        "uid": str(row["uid"]),
-        "caption": str(row.get("caption_index") or 0),
-        "shard": str(row.get("shard") or ""),
-    }
+    index, shard = row.get("caption_index") or 0, row.get("shard") or ""
+    query = {"uid": str(row["uid"]), "caption": str(index), "shard": str(shard)}
     if view is not None and position is not None:
         query |= {"from": view.to_url(), "at": str(position)}
     return query
@@ -187,4 +176,4 @@ def find_requested_row(database: AuditDatabase) -> dict[str, Any] | None:
     if not uid:
         return next(iter(find_worst_rows(database, n=1).to_pylist()), None)
     index = parse_index(st.query_params.get("caption", "0")) or 0
-    return find_row(database, uid, index, shard) or (find_row(database, uid, index) if shard else None)
+    return read_row(database, uid, index, shard) or (read_row(database, uid, index) if shard else None)

@@ -16,17 +16,16 @@ from dashboard.benchmark_results import (
     round_finite,
 )
 from dashboard.chart_view import HALF, show_chart
-from dashboard.display_text import format_number, show_empty_state
+from dashboard.display_text import format_number, show_choice, show_empty_state
 
 st.title("Benchmarks")
 folder = read_settings().results
 results, other_files = read_results(folder)
 if not results:
+    start = "Start the dashboard with the folder of the results:"
     show_empty_state(
         "There are no results to show",
-        f"{folder} holds no JSON results of `auditor evaluate`."
-        if folder
-        else "Start the dashboard with the folder of the results:",
+        f"{folder} holds no JSON results of `auditor evaluate`." if folder else start,
         "auditor evaluate msrvtt --data SHARDS --model MODEL --out results/msrvtt.json\n"
         "auditor dashboard AUDIT --results results",
     )
@@ -50,22 +49,13 @@ if pearson := content.get("pearson"):
         for label, name in (("u and h of media, Pearson", "PCC_V"), ("u and h of captions, Pearson", "PCC_T")):
             st.metric(label, format_number(round_finite(pearson[name], 3)), border=True)
 
-direction = st.segmented_control(
-    "Direction",
-    list(DIRECTIONS),
-    default="visual_to_text",
-    format_func=lambda name: DIRECTIONS[name],
-    key="direction",
-    bind="query-params",
-    required=True,
-)
+direction = show_choice("Direction", DIRECTIONS, "direction", format_func=DIRECTIONS.__getitem__)
 first_column, second_column = st.columns(2, gap="large")
 with first_column:
     st.subheader("Recall without the most uncertain")
-    removal = removal_series(result, direction)
-    show_chart(
-        draw_lines(removal, "share removed", "R@1 of the rest", size=HALF, format_x=format_tick_percent), "removal"
-    )
+    labels = "share removed", "R@1 of the rest"
+    removal = draw_lines(removal_series(result, direction), *labels, size=HALF, format_x=format_tick_percent)
+    show_chart(removal, "removal")
     st.caption("Any removal makes the task easier; only the distance to random removal matters.")
 with second_column:
     st.subheader("Recall by tenth of the score")

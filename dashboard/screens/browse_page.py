@@ -4,19 +4,19 @@ A search orders the rows by their similarity to a text or to a row (*more like t
 marks many rows at once.
 """
 
+from functools import partial
 from typing import Any
 
 import streamlit as st
 
-from auditor.query.row_queries import count_matching_rows as count_rows
-from auditor.query.row_queries import has_several_captions
+from auditor.query.row_queries import count_matching_rows, has_several_captions
 from auditor.query.rules import Rules
 from auditor.query.sandbox import QueryError
 from auditor.query.search_index import SIDES
 from auditor.schema import FLAGS, HEADLINES, MEASUREMENTS
 from auditor.workers.encoder_client import SearchError
 from dashboard.audit_source import open_first_audit
-from dashboard.display_text import column_label, show_condition_error, show_empty_state
+from dashboard.display_text import column_label, show_choice, show_condition_error, show_empty_state
 from dashboard.gallery import CARD_NUMBERS, show_compact_gallery, show_gallery
 from dashboard.records import (
     EXPORT_ROWS,
@@ -45,7 +45,6 @@ from dashboard.url_state import (
     GallerySearch,
     GalleryView,
     go_to_first_page,
-    narrowed_range,
 )
 
 audit = open_first_audit()
@@ -59,12 +58,10 @@ def turn_page(pages: int) -> None:
 
 
 def clear_filters() -> None:
-    for name in (*FILTER_DEFAULTS, *HEADLINES):
+    ranges = {column: audit.ask("bounds", find_slider_bounds, column)[:2] for column in HEADLINES}
+    for name, value in {**FILTER_DEFAULTS, **ranges}.items():
         st.session_state.pop(name, None)
-    st.session_state.update(FILTER_DEFAULTS)
-    for column in HEADLINES:
-        bounds = audit.ask("bounds", find_slider_bounds, column)
-        st.session_state[column] = (bounds.low, bounds.high)
+        st.session_state[name] = value
     go_to_first_page()
 
 
@@ -77,19 +74,14 @@ def show_search() -> GallerySearch:
     """Show the search box. The URL may hold an example row instead of a text; the later of the two counts."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         text = st.text_input(
-            "Search",
-            key="search",
-            placeholder="a dog on a beach",
-            bind="query-params",
-            on_change=clear_example,
+            "Search", key="search", placeholder="a dog on a beach", bind="query-params", on_change=clear_example,
             help="Finds the most similar rows with the model of the audit, which loads on the first search.",
-        )
-        sides = list(SIDES)
-        over = st.segmented_control("Over", sides, default=sides[0], key="over", bind="query-params", required=True)
+        )  # fmt: skip
+        over = show_choice("Over", SIDES, "over")
         like = st.query_params.get("like", "")  # a text typed later removes it
         if like:
             st.button("Stop looking for more like this", on_click=clear_example, icon=":material/close:")
-    return GallerySearch("" if like else text, like, over or sides[0])
+    return GallerySearch("" if like else text, like, over)
 
 
 def count_matches(condition: str | None, gallery_search: GallerySearch) -> int:
@@ -104,7 +96,6 @@ def count_matches(condition: str | None, gallery_search: GallerySearch) -> int:
 
 
 def show_filters() -> RowSelection:
-    """Show the widgets of the sidebar."""
     options: Any = {"bind": "query-params", "on_change": go_to_first_page}
     text = st.text_input("In the caption", key="text", placeholder="words to look for", **options)
     kind = st.selectbox("Kind", KINDS, key="kind", **options)
@@ -114,38 +105,24 @@ def show_filters() -> RowSelection:
     ranges = {}
     with st.expander("Ranges", expanded=any(column in st.query_params for column in HEADLINES)):
         for column in HEADLINES:
-            bounds = audit.ask("bounds", find_slider_bounds, column)
-            limits = bounds.low, bounds.high
-            ends = st.slider(column_label(column), *limits, limits, bounds.step, key=column, **options)
-            if selected_range := narrowed_range(ends, bounds):
-                ranges[column] = selected_range
-    where = st.text_input(
-        "SQL condition",
-        key="where",
-        placeholder="width < 200 OR topic = 3",
-        help="Any expression over the columns of `samples`.",
-        **options,
-    )
+            low, high, step = audit.ask("bounds", find_slider_bounds, column)
+            ends = st.slider(column_label(column), low, high, (low, high), step, key=column, **options)
+            if ends != (low, high):  # a range that is fully open keeps rows without a value
+                ranges[column] = ends
+    options |= {"placeholder": "width < 200 OR topic = 3", "help": "Any expression over the columns of `samples`."}
+    where = st.text_input("SQL condition", key="where", **options)
     st.button("Clear filters", on_click=clear_filters, icon=":material/filter_alt_off:", width="stretch")
-    return RowSelection(
-        None if kind == ANY else kind, None if status == ANY else status, tuple(flags),
-        {ANY: None, "reviewed": ANY}.get(review, review), text, where, ranges,
-    )  # fmt: skip
+    kind, status, review = (None if value == ANY else value for value in (kind, status, review))
+    return RowSelection(kind, status, tuple(flags), review, text, where, ranges)
 
 
 def show_export(condition: str | None, count: int) -> None:
-    """Show the downloads of the selection."""
     with st.popover("Export", icon=":material/download:", disabled=not count):
         st.markdown(f"The selection, **{count:,}** rows")
-        st.download_button(
-            "All columns (Parquet)", lambda: make_rows_file(database, condition), "selection.parquet", on_click="ignore"
-        )
-        st.download_button(
-            "Usable rows (DataComp .npy)",
-            lambda: make_subset_file(database, Rules(where=condition)),
-            "selection.npy",
-            on_click="ignore",
-        )
+        make_parquet = partial(make_rows_file, database, condition)
+        make_npy = partial(make_subset_file, database, Rules(where=condition))
+        st.download_button("All columns (Parquet)", make_parquet, "selection.parquet", on_click="ignore")
+        st.download_button("Usable rows (DataComp .npy)", make_npy, "selection.npy", on_click="ignore")
         st.caption(f"The Parquet file holds at most {EXPORT_ROWS:,} rows; `auditor filter` has no limit.")
 
 
@@ -182,7 +159,6 @@ def show_pagination(pages: int) -> int:
 
 
 def card_numbers(view: GalleryView) -> tuple[str, ...]:
-    """The columns to show on a card."""
     if view.search:
         return ("nearness", *CARD_NUMBERS[:1])
     is_extra = view.sort in MEASUREMENTS and view.sort not in CARD_NUMBERS
@@ -199,22 +175,18 @@ gallery_search = show_search()
 try:
     condition = selection.condition(database)
     version = database.freshness(condition)
-    count = audit.ask("count", count_rows, condition, version=version)
+    count = audit.ask("count", count_matching_rows, condition, version=version)
 except QueryError as error:
     show_condition_error(error)
     st.stop()
 matches = count_matches(condition, gallery_search) if gallery_search else 0
 with st.container(horizontal=True, vertical_alignment="bottom"):
-    layout = st.segmented_control(
-        "Gallery", LAYOUTS, default=LAYOUTS[0], key="look", bind="query-params", required=True
-    )
+    layout = show_choice("Gallery", LAYOUTS, "look")
     sort, descending = show_order()
-    size = st.selectbox(
-        "Per page", PAGE_SIZES, index=1, key="size", bind="query-params", on_change=go_to_first_page, width=100
-    )
-    grouped = audit.ask("several captions", has_several_captions) and st.toggle(
-        "One card per medium", True, key="grouped", bind="query-params", on_change=go_to_first_page
-    )
+    options: Any = {"bind": "query-params", "on_change": go_to_first_page}
+    size = st.selectbox("Per page", PAGE_SIZES, index=1, key="size", width=100, **options)
+    several = audit.ask("several captions", has_several_captions)
+    grouped = several and st.toggle("One card per medium", True, key="grouped", **options)
 
 view = GalleryView(selection, sort, descending, size, grouped, gallery_search)
 cards = matches if gallery_search else audit.ask("cards", count_cards, condition, grouped, version=version)

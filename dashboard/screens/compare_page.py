@@ -51,26 +51,15 @@ def show_audit_agreement(comparison: Comparison) -> None:
     st.markdown(f"**{comparison.matched:,}** rows matched by {comparison.matched_by}; {unmatched}.")
     first_column, second_column = st.columns(2, gap="large")
     with first_column:
-        st.dataframe(
-            [{"measurement": column_label(c), "rank correlation": v} for c, v in comparison.correlation.items()],
-            hide_index=True,
-            column_config={
-                "rank correlation": st.column_config.ProgressColumn(min_value=-1.0, max_value=1.0, format="%.3f")
-            },
-        )
+        rows = [{"measurement": column_label(c), "rank correlation": v} for c, v in comparison.correlation.items()]
+        bar = st.column_config.ProgressColumn(min_value=-1.0, max_value=1.0, format="%.3f")
+        st.dataframe(rows, hide_index=True, column_config={"rank correlation": bar})
     with second_column:
-        st.dataframe(
-            [
-                {
-                    "flag": FLAGS[f.flag].label,
-                    "in both": f.both,
-                    "only in the first": f.gone,
-                    "only in the second": f.newly,
-                }
-                for f in comparison.flags
-            ],
-            hide_index=True,
-        )
+        flags = [
+            {"flag": FLAGS[f.flag].label, "in both": f.both, "only in the first": f.gone, "only in the second": f.newly}
+            for f in comparison.flags
+        ]
+        st.dataframe(flags, hide_index=True)
         if comparison.status_changes:
             st.dataframe(comparison.status_changes, hide_index=True)
 

@@ -1,5 +1,6 @@
 """Faults: patterns of faults in the corpus, and proposed repairs, before and after, to accept or to refuse."""
 
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -7,8 +8,7 @@ import streamlit as st
 from auditor.audit_folder.fault_records import Fault, read_faults
 from auditor.audit_folder.side_files import Verdict, format_mark_key, mark_repair, read_repair_marks
 from auditor.faults.repair import Repair, propose_repairs
-from auditor.query.database import AuditDatabase
-from auditor.query.row_queries import read_row as find_row
+from auditor.query.row_queries import read_row
 from auditor.query.sandbox import quote_literal
 from dashboard.audit_source import open_first_audit
 from dashboard.display_text import format_percent, shorten_text, show_empty_state
@@ -28,28 +28,22 @@ def show_faults(faults: list[Fault]) -> None:
     """Show the first faults in words and all of them as a table."""
     for fault in faults[:FAULTS_IN_WORDS]:
         with st.container(border=True, horizontal=True, vertical_alignment="center"):
-            details = [f"{fault.kind}: {fault.pattern}", f"{fault.rows:,} rows"]
-            details += [f"p = {fault.p_value:.1g}"] if fault.p_value is not None else []
+            p_value = "" if fault.p_value is None else f" · p = {fault.p_value:.1g}"
             st.text(fault.sentence)
-            st.caption(" · ".join(details), width="content")
+            st.caption(f"{fault.kind}: {fault.pattern} · {fault.rows:,} rows{p_value}", width="content")
             if fault.shard:
                 query = {"where": f"shard = {quote_literal(fault.shard)}"}
                 st.page_link(BROWSE, label="Browse the shard", query_params=query, width="content")
     with st.expander("All faults as a table"):
-        st.dataframe(
-            [
-                {"kind": fault.kind, "rows": fault.rows, "p-value": fault.p_value, "description": fault.sentence}
-                for fault in faults
-            ],
-            hide_index=True,
-            column_config={"p-value": st.column_config.NumberColumn(format="scientific")},
-        )
+        rows = [{"kind": f.kind, "rows": f.rows, "p-value": f.p_value, "description": f.sentence} for f in faults]
+        columns = {"p-value": st.column_config.NumberColumn(format="scientific")}
+        st.dataframe(rows, hide_index=True, column_config=columns)
 
 
 def show_repair(repair: Repair, verdict: str | None) -> None:
     """Show a caption with its present medium and with the one it belongs to."""
-    old_row = find_row(database, repair.uid, repair.caption_index, repair.shard)
-    new_row = find_row(database, repair.new_uid, None, repair.new_shard)
+    old_row = read_row(database, repair.uid, repair.caption_index, repair.shard)
+    new_row = read_row(database, repair.new_uid, None, repair.new_shard)
     if old_row is None or new_row is None:
         return
     with st.container(border=True, key=f"repair-{repair.uid}-{repair.caption_index}"):
@@ -71,29 +65,18 @@ def show_repair(repair: Repair, verdict: str | None) -> None:
 
 
 def show_verdict_button(label: str, repair: Repair, verdict: Verdict, current: str | None) -> None:
-    st.button(
-        label,
-        key=f"{verdict}-{repair.uid}-{repair.caption_index}",
-        type="primary" if current == verdict else "secondary",
-        on_click=save_verdict,
-        args=(repair, verdict),
-    )
-
-
-def save_verdict(repair: Repair, verdict: Verdict) -> None:
-    mark_repair(database.files.folder, repair.uid, repair.caption_index, verdict)
-
-
-def list_repairs(database: AuditDatabase, confidence: float) -> list[Repair]:
-    """All repairs with enough confidence, including refused ones, so that a verdict can be changed."""
-    return propose_repairs(database, confidence, heed_marks=False)
+    key = f"{verdict}-{repair.uid}-{repair.caption_index}"
+    arguments = (database.files.folder, repair.uid, repair.caption_index, verdict)
+    style: Any = "primary" if current == verdict else "secondary"
+    st.button(label, key=key, type=style, on_click=mark_repair, args=arguments)
 
 
 def show_repairs() -> None:
     st.subheader("Repairs")
     st.caption("`auditor repair` includes accepted repairs and leaves out refused ones.")
     confidence = st.slider("Confidence of at least", 0.5, 0.99, 0.9, 0.01, key="confidence", bind="query-params")
-    repairs: list[Repair] = audit.ask("repairs", list_repairs, confidence)
+    propose_all = partial(propose_repairs, heed_marks=False)  # refused ones too, so that a verdict can be changed
+    repairs: list[Repair] = audit.ask("repairs", propose_all, confidence)
     if not repairs:
         show_empty_state("Nothing to repair", "No displaced caption has a medium with that confidence.")
         return

@@ -1,6 +1,7 @@
 """Map: the content of the corpus. A lasso or a box on it is a condition for Browse, Thresholds and `auditor filter`."""
 
 import shlex
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -17,12 +18,11 @@ from auditor.query.map_queries import (
     sample_points,
     simplify_lasso,
 )
-from auditor.query.row_queries import count_matching_rows as count_rows
-from auditor.query.row_queries import fetch_rows, read_page
+from auditor.query.row_queries import count_matching_rows, fetch_rows, read_page
 from auditor.query.sandbox import QueryError
 from auditor.schema import COLUMNS
 from dashboard.audit_source import open_first_audit
-from dashboard.display_text import show_condition_error, show_empty_state
+from dashboard.display_text import show_choice, show_condition_error, show_empty_state
 from dashboard.gallery import show_gallery
 from dashboard.map_chart import draw_map
 from dashboard.records import make_uids_file
@@ -37,9 +37,8 @@ database = audit.database
 
 def list_color_columns() -> list[str]:
     """Columns to color by, without those whose values hardly repeat."""
-    columns = [column for column in database.columns if not (column in COLUMNS and COLUMNS[column].unique)]
-    excluded = (*FIRST_COLORS, "key", "media_path")
-    return [*FIRST_COLORS, *(column for column in columns if column not in excluded)]
+    excluded = {*FIRST_COLORS, "key", "media_path", *(name for name, column in COLUMNS.items() if column.unique)}
+    return [*FIRST_COLORS, *(column for column in database.columns if column not in excluded)]
 
 
 def read_drawn_shapes(event: Any) -> list[Shape]:
@@ -59,7 +58,7 @@ def show_selection(shapes: list[Shape], where: str) -> None:
     """Show how many rows are selected, links for them, and the most suspicious of them."""
     inside = build_shapes_condition(shapes, *PLACES[over])
     condition = f"({inside}) AND ({where})" if where.strip() else inside
-    count = audit.ask("count", count_rows, condition, version=database.freshness(condition))
+    count = audit.ask("count", count_matching_rows, condition, version=database.freshness(condition))
     st.subheader("Selected")
     with st.container(horizontal=True, vertical_alignment="center", key="selected"):
         st.markdown(f"**{count:,}** rows")
@@ -67,10 +66,8 @@ def show_selection(shapes: list[Shape], where: str) -> None:
         keep, remove = {"keep_where": condition}, {"keep_where": f"NOT coalesce({condition}, FALSE)"}
         st.page_link(THRESHOLDS, label="Keep only them", icon=":material/tune:", query_params=keep)
         st.page_link(THRESHOLDS, label="Remove them", icon=":material/tune:", query_params=remove)
-        uids_file = "selected.txt"
-        st.download_button(
-            "Their uids", lambda: make_uids_file(database, condition), uids_file, on_click="ignore", disabled=not count
-        )
+        make_file = partial(make_uids_file, database, condition)
+        st.download_button("Their uids", make_file, "selected.txt", on_click="ignore", disabled=not count)
         st.button("Clear", on_click=clear_selection, icon=":material/close:")
     with st.expander("As a command"):
         command = ["auditor", "filter", database.path, "--where", condition, "--out", "kept.npy"]
@@ -93,14 +90,14 @@ if not audit.ask("has map", has_map):
     show_empty_state("This audit has no map", "Score it again:", f"auditor score {database.path}")
     st.stop()
 with st.container(horizontal=True, vertical_alignment="bottom"):
-    over = st.segmented_control("Map of", list(PLACES), default="media", key="over", bind="query-params", required=True)
+    over = show_choice("Map of", PLACES, "over")
     color_column = st.selectbox("Color by", list_color_columns(), key="colour", bind="query-params", width=280)
     where = st.text_input("SQL condition", key="map_where", bind="query-params", placeholder="kind = 'video'")
-over = over or "media"
 try:
     version = database.freshness(where or None)
     rows = audit.ask("points", sample_points, over, color_column, where, version=database.reviews_version)
-    total = audit.ask("count", count_rows, f"({where or 'TRUE'}) AND {PLACES[over][0]} IS NOT NULL", version=version)
+    placed = f"({where or 'TRUE'}) AND {PLACES[over][0]} IS NOT NULL"
+    total = audit.ask("count", count_matching_rows, placed, version=version)
 except QueryError as error:
     show_condition_error(error)
     st.stop()

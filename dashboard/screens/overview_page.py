@@ -5,7 +5,7 @@ import json
 import streamlit as st
 
 from auditor.query.distributions import TimeShifts, compute_histograms_and_densities
-from auditor.query.row_queries import list_errors as list_errors
+from auditor.query.row_queries import list_errors
 from auditor.query.summary import AT_LEAST, Summary, summarize_audit
 from auditor.report.charts import draw_counts, draw_density, draw_histogram, draw_score_mixture
 from auditor.score.statistics.caption_timing import SIGNIFICANT_P
@@ -16,6 +16,7 @@ from dashboard.display_text import (
     column_label,
     format_part,
     make_noise_card,
+    show_choice,
     show_empty_state,
     show_number_cards,
     status_label,
@@ -45,14 +46,11 @@ def show_numbers(summary: Summary) -> None:
             NumberCard("Duplicates", f"{summary.duplicates:,}"),
         ]
     )
-    ambiguous = [
-        NumberCard(label, f"{count:,}", f"{format_part(count, summary.usable)} of the usable rows")
-        for label, count in (
-            ("Ambiguous captions", summary.flags["ambiguous_text"]),
-            ("Ambiguous media", summary.flags["ambiguous_visual"]),
-        )
-    ]
-    show_number_cards([*map(make_noise_card, summary.noise), *ambiguous])
+    cards = [make_noise_card(noise) for noise in summary.noise]
+    for label, flag in (("Ambiguous captions", "ambiguous_text"), ("Ambiguous media", "ambiguous_visual")):
+        count = summary.flags[flag]
+        cards.append(NumberCard(label, f"{count:,}", f"{format_part(count, summary.usable)} of the usable rows"))
+    show_number_cards(cards)
 
 
 def show_mismatches() -> None:
@@ -61,17 +59,7 @@ def show_mismatches() -> None:
     if not kinds:
         show_empty_state("Not estimated", "There are too few pairs, or the audit has not been scored yet.")
         return
-    names = list(kinds)
-    kind = st.segmented_control(
-        "Kind",
-        names,
-        default=names[0],
-        key="pairs",
-        bind="query-params",
-        required=True,
-        label_visibility="collapsed",
-    )
-    statistics = kinds[kind or names[0]]
+    statistics = kinds[show_choice("Kind", kinds, "pairs", label_visibility="collapsed")]
     show_chart(draw_score_mixture(statistics["histogram"], statistics["pi0"], size=(HALF[0], 320)), "mixture")
     st.caption(
         f"Random re-pairings of captions show what mismatched pairs look like; they explain the orange part. {AT_LEAST}"
@@ -101,16 +89,7 @@ def show_ambiguity() -> None:
     if summary.time_shifts:
         show_time_shifts(summary.time_shifts)
     st.subheader("Ambiguity against similarity")
-    side = st.segmented_control(
-        "Of",
-        list(UNCERTAINTIES),
-        default="captions",
-        key="density",
-        bind="query-params",
-        required=True,
-        label_visibility="collapsed",
-    )
-    column = UNCERTAINTIES[side or "captions"]
+    column = UNCERTAINTIES[show_choice("Of", UNCERTAINTIES, "density", label_visibility="collapsed")]
     density = densities[columns.index(column)]
     labels = column_label("similarity"), column_label(column)
     clicked_cell = show_chart(draw_density(density, *labels, size=FULL, clickable=True), f"density-{column}")
@@ -147,8 +126,5 @@ with second_column:
     show_statuses(summary)
 show_ambiguity()
 with st.expander("How this audit was made"):
-    st.code(
-        json.dumps({name: database.manifest.get(name) for name in MANIFEST_PARTS}, indent=1),
-        language="json",
-        height=400,
-    )
+    manifest = {name: database.manifest.get(name) for name in MANIFEST_PARTS}
+    st.code(json.dumps(manifest, indent=1), language="json", height=400)

@@ -4,7 +4,7 @@ from typing import Any
 
 import streamlit as st
 
-from auditor.query.row_queries import read_row as find_row
+from auditor.query.row_queries import read_row
 from auditor.query.sandbox import QueryError
 from auditor.review.certificate import certify
 from auditor.review.label_sample import count_labels, fetch_sample_marks, read_label_sample
@@ -22,22 +22,18 @@ audit = open_first_audit()
 database = audit.database
 
 
-def format_queue_row_id(queue_row: QueueRow) -> str:
-    return format_row_id({"uid": queue_row.uid, "caption_index": queue_row.caption_index})
-
-
 def list_unmarked(queue: list[QueueRow], marks: dict[tuple[str, int], str]) -> list[QueueRow]:
     """The rows that this reviewer has not marked, the skipped ones last."""
     skipped: set[str] = st.session_state.get("skipped", set())
-    unmarked = [queue_row for queue_row in queue if (queue_row.uid, queue_row.caption_index) not in marks]
-    return sorted(unmarked, key=lambda queue_row: format_queue_row_id(queue_row) in skipped)
+    unmarked = [row for row in queue if (row.uid, row.caption_index) not in marks]
+    return sorted(unmarked, key=lambda row: format_row_id(vars(row)) in skipped)
 
 
 def read_whole_row(queue_row: QueueRow) -> dict[str, Any] | None:
     """All columns of a row, read once per session."""
     rows: dict[QueueRow, dict[str, Any] | None] = st.session_state.setdefault("whole_rows", {})
     if queue_row not in rows:
-        rows[queue_row] = find_row(database, queue_row.uid, queue_row.caption_index, queue_row.shard)
+        rows[queue_row] = read_row(database, queue_row.uid, queue_row.caption_index, queue_row.shard)
     return rows[queue_row]
 
 
@@ -49,7 +45,7 @@ def show_queue(queue: list[QueueRow], name: str) -> None:
     rows = [row for queue_row in unmarked[:PRELOADED] if (row := read_whole_row(queue_row))]
     numbers = () if name.startswith(CERTIFICATION) else REVIEW_NUMBERS  # a score would bias a certification
     items = make_review_cards(database, rows, thumbnail_cache(REVIEW), marks, numbers)
-    decided = [format_queue_row_id(queue_row) for queue_row in queue if queue_row not in unmarked]
+    decided = [format_row_id(vars(row)) for row in queue if row not in unmarked]
     show_review_cards(database, f"{name} {reviewer}", items, decided=decided, total=len(queue), remaining=len(unmarked))
 
 
@@ -65,23 +61,16 @@ def show_certificate(name: str) -> None:
 
 
 def show_reviewer_agreement() -> None:
-    """Show the agreement of each two reviewers."""
     agreements = measure_agreement(database)
     if not agreements:
         st.caption("Two reviewers must mark the same rows before their agreement can be measured.")
         return
-    st.dataframe(
-        [
-            {
-                "reviewers": f"{agreement.first}, {agreement.second}",
-                "rows": agreement.rows,
-                "same mark": format_percent(agreement.same),
-                "Cohen's kappa": format_number(agreement.kappa),
-            }
-            for agreement in agreements
-        ],
-        hide_index=True,
-    )
+    rows = [
+        {"reviewers": f"{pair.first}, {pair.second}", "rows": pair.rows}
+        | {"same mark": format_percent(pair.same), "Cohen's kappa": format_number(pair.kappa)}
+        for pair in agreements
+    ]
+    st.dataframe(rows, hide_index=True)
 
 
 with st.sidebar:

@@ -10,7 +10,7 @@ from auditor.query.explain import Explanation, explain_row
 from auditor.query.row_queries import list_captions, list_row_marks
 from auditor.query.search import weigh_words
 from auditor.report.charts import draw_lines
-from auditor.review.flag_precision import FlagPrecision, measure_flag_precision
+from auditor.review.flag_precision import measure_flag_precision
 from auditor.review.review_queues import fetch_reviewer_marks
 from auditor.schema import MARKS
 from auditor.workers.encoder_client import SearchError
@@ -20,6 +20,7 @@ from dashboard.display_text import (
     MARK_ICONS,
     describe_scores,
     describe_span,
+    format_interval,
     format_number,
     format_percent,
     render_word_gains,
@@ -80,7 +81,6 @@ def show_medium(row: Row) -> bytes | None:
 
 
 def show_mark_form(row: Row) -> None:
-    """Show the mark buttons next to the medium, on the first screen."""
     with st.container(horizontal=True, vertical_alignment="center", key="verdict"):
         for mark in MARKS:
             if st.button(mark, shortcut=mark[0], icon=MARK_ICONS[mark], key=f"mark-{mark}"):
@@ -104,15 +104,12 @@ def show_marks(row: Row) -> None:
         st.markdown(":orange-badge[reviewers disagree]")
     if marks:
         st.dataframe(marks, hide_index=True)
-    show_precision(measure_flag_precision(database))
-
-
-def show_precision(precision: FlagPrecision) -> None:
+    precision = measure_flag_precision(database)
     expected = format_percent(precision.expected, 0)
     if precision.measured is None:
         st.caption(f"Expected share of mismatches among the flagged pairs: {expected}. Nobody has judged any yet.")
     else:
-        interval = f"{format_percent(precision.low, 0)} to {format_percent(precision.high, 0)}"
+        interval = format_interval(precision.low, precision.high, 0)
         measured = f"**{format_percent(precision.measured, 0)}** of {precision.judged} ({interval})"
         st.caption(f"Flagged pairs that reviewers call bad: {measured}; expected: **{expected}**.")
 
@@ -154,7 +151,6 @@ def show_best_caption(row: Row, explanation: Explanation) -> None:
 
 
 def show_sibling_captions(row: Row) -> None:
-    """Show the other captions of this medium."""
     siblings = [other for other in medium_rows if other["caption_index"] != row["caption_index"]]
     if not siblings:
         return
@@ -215,14 +211,11 @@ def go_to_row(row: Row, steps: int) -> None:
     st.rerun()
 
 
-def show_step_button(label: str, row: Row | None, steps: int, shortcut: str) -> None:
-    if st.button(label, disabled=row is None, shortcut=shortcut, key=label.lower()) and row:
-        go_to_row(row, steps)
-
-
 def show_navigation(row: Row) -> None:
-    show_step_button("Previous", find_row_at(-1), -1, "Left")
-    show_step_button("Next", *find_next_row(row), "Right")
+    steps = {"Previous": (find_row_at(-1), -1, "Left"), "Next": (*find_next_row(row), "Right")}
+    for label, (target, distance, shortcut) in steps.items():
+        if st.button(label, disabled=target is None, shortcut=shortcut, key=label.lower()) and target:
+            go_to_row(target, distance)
     show_unmarked_button(row)
     query = view.query(position or 0)
     st.page_link(BROWSE, label="Back to the gallery", icon=":material/photo_library:", query_params=query)

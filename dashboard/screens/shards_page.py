@@ -27,8 +27,9 @@ def sort_groups(groups: list[Group], sort: str) -> list[Group]:
 def show_table(column: str, groups: list[Group]) -> None:
     """Show the heat table; a click on a cell browses the rows of its line."""
     with_faults = any(group.faults for group in groups)
-    shares = {name: st.column_config.NumberColumn(format="%.1f%%") for name in ("unusable", "mismatched", "ambiguous")}
-    ends = {name: st.column_config.NumberColumn(format="%.1f%%", width="small") for name in ("at least", "at most")}
+    number = st.column_config.NumberColumn
+    shares = {name: number(format="%.1f%%") for name in ("unusable", "mismatched", "ambiguous")}
+    ends = {name: number(format="%.1f%%", width="small") for name in ("at least", "at most")}
     event = st.dataframe(
         style_heat_table([group_record(group, with_faults) for group in groups]),
         key=f"parts-{column}",
@@ -40,8 +41,8 @@ def show_table(column: str, groups: list[Group]) -> None:
             **shares,
             **ends,
             "group": st.column_config.TextColumn(column_label(column), width=340 if column == "topic" else "medium"),
-            "rows": st.column_config.NumberColumn(format="localized"),
-            "similarity": st.column_config.NumberColumn("mean similarity", format="%.3f"),
+            "rows": number(format="localized"),
+            "similarity": number("mean similarity", format="%.3f"),
             "faults": st.column_config.TextColumn(width="large"),
         },
     )

@@ -1,6 +1,7 @@
 """Thresholds: what a filter keeps and loses, the pairs at its cut, and the file or command that applies it."""
 
 import shlex
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -20,8 +21,10 @@ from dashboard.display_text import (
     NumberCard,
     column_label,
     format_change,
+    format_interval,
     format_part,
     format_percent,
+    show_choice,
     show_condition_error,
     show_empty_state,
     show_number_cards,
@@ -45,25 +48,23 @@ def show_limit(rule: str, column: Column) -> float | None:
     """Show a slider over the values of a column; its far end means no limit."""
     steps = [f"{step:g}" for step in audit.ask("steps", list_slider_steps, column.name)]
     options, bound = ([*steps, NO_LIMIT], "at most") if rule.startswith("max") else ([NO_LIMIT, *steps], "at least")
-    default = default_cut() if rule == "max_p_mismatch" else NO_LIMIT
+    default = NO_LIMIT
+    if rule == "max_p_mismatch" and database.manifest.get("statistics"):
+        cut = database.thresholds.get("mismatch")
+        default = round_up_probability(cut) if isinstance(cut, float) else NO_LIMIT
     value = st.select_slider(f"{column.label}: {bound}", options, default, key=rule, bind="query-params")
     return None if value == NO_LIMIT else float(value)
 
 
-def default_cut() -> str:
-    """The threshold of the mismatch flag, or no limit if the audit has no estimate of mismatches."""
-    cut = database.thresholds.get("mismatch") if database.manifest.get("statistics") else None
-    return round_up_probability(cut) if isinstance(cut, float) else NO_LIMIT
-
-
 def show_rules() -> Rules:
-    """Show the widgets of the sidebar."""
     values: dict[str, Any] = {}
     audit.ask("ranges", cache_ranges, [column.name for column in RULES.values()])
     for rule, column in RULES.items():
         values[rule] = show_limit(rule, column)
         if rule == "max_p_mismatch":
-            show_loss_form()
+            with st.popover("Choose by acceptable loss", icon=":material/balance:", width="stretch"):
+                percent = st.number_input("Good pairs to lose at most, in %", 0.0, 50.0, 2.0, 0.5, key="lose_at_most")
+                st.button("Set the cut", on_click=set_cut, args=(percent / 100,))
     top = st.slider("Keep the best", 1, 100, 100, format="%d%%", key="keep_top", bind="query-params")
     sort = st.selectbox("… by", MEASUREMENTS, key="by", bind="query-params", disabled=top == 100)
     unique = st.toggle("Keep only the first of duplicates", key="no_duplicates", bind="query-params")
@@ -72,13 +73,6 @@ def show_rules() -> Rules:
         values |= {"keep_top": f"{top}%", "by": sort}
     values |= {"where": where.strip() or None, "no_duplicates": unique}
     return Rules.of(values)
-
-
-def show_loss_form() -> None:
-    """Show the form that sets the cut by the share of good pairs it may lose."""
-    with st.popover("Choose by acceptable loss", icon=":material/balance:", width="stretch"):
-        percent = st.number_input("Good pairs to lose at most, in %", 0.0, 50.0, 2.0, 0.5, key="lose_at_most")
-        st.button("Set the cut", on_click=set_cut, args=(percent / 100,))
 
 
 def set_cut(share: float) -> None:
@@ -103,14 +97,10 @@ def show_effects(effects: RuleEffects) -> None:
         ]
     )
     rows = [
-        {
-            "rule": effect.rule,
-            "kept": effect.kept,
-            "removed": effect.removed,
-            "removed only by it": effect.removed_only_by_it,
-            "expected precision": format_percent(effect.expected_precision),
-            "good pairs lost": format_percent(effect.expected_loss),
-        }
+        {"rule": effect.rule, "kept": effect.kept, "removed": effect.removed}
+        | {"removed only by it": effect.removed_only_by_it}
+        | {"expected precision": format_percent(effect.expected_precision)}
+        | {"good pairs lost": format_percent(effect.expected_loss)}
         for effect in effects.rules
     ]
     if rows:
@@ -126,12 +116,12 @@ def show_intervals(p_mismatch: float | None) -> None:
     precision, sentences = measure_flag_precision(database), []
     if p_mismatch is not None:
         (cut,) = compute_cuts(audit.ask("pairs", count_pairs), [p_mismatch])
-        precise = f"precision {format_percent(cut.precision_low)} to {format_percent(cut.precision_high)}"
-        loss = f"good pairs lost {format_percent(cut.lost_low, 2)} to {format_percent(cut.lost_high, 2)}"
-        caught = f"mismatched pairs caught {format_percent(cut.caught_low)} to {format_percent(cut.caught_high)}"
+        precise = f"precision {format_interval(cut.precision_low, cut.precision_high)}"
+        loss = f"good pairs lost {format_interval(cut.lost_low, cut.lost_high, 2)}"
+        caught = f"mismatched pairs caught {format_interval(cut.caught_low, cut.caught_high)}"
         sentences.append(f"The cut by p_mismatch alone: {precise}, {loss}, {caught}.")
     if precision.measured is not None:
-        interval = f"{format_percent(precision.low)} to {format_percent(precision.high)}"
+        interval = format_interval(precision.low, precision.high)
         verdict = f"{format_percent(precision.measured)} of {precision.judged} flagged pairs bad ({interval})"
         sentences.append(f"Reviewers called {verdict}; {format_percent(precision.expected)} were expected.")
     st.caption("  \n".join(sentences))
@@ -139,21 +129,10 @@ def show_intervals(p_mismatch: float | None) -> None:
 
 def show_downloads(rules: Rules, effects: RuleEffects) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.download_button(
-            "Download the subset (DataComp .npy)",
-            lambda: make_subset_file(database, rules),
-            "kept.npy",
-            type="primary",
-            icon=":material/download:",
-            on_click="ignore",
-        )
-        st.download_button(
-            "Keys (.txt)",
-            lambda: make_subset_file(database, rules, "txt"),
-            "kept.txt",
-            icon=":material/download:",
-            on_click="ignore",
-        )
+        options: Any = {"icon": ":material/download:", "on_click": "ignore"}
+        make_file = partial(make_subset_file, database, rules)
+        st.download_button("Download the subset (DataComp .npy)", make_file, "kept.npy", type="primary", **options)
+        st.download_button("Keys (.txt)", partial(make_file, "txt"), "kept.txt", **options)
     media = audit.ask("media kept", count_kept_media, rules, version=version)
     st.caption(f"The subset lists the uids of {effects.kept:,} pairs; the keys are those of their {media:,} media.")
     command = ["auditor", "filter", database.path, *rules.command_line(), "--out", "kept.npy"]
@@ -179,19 +158,12 @@ def show_pairs_at_cut(rules: Rules) -> None:
 
 def show_drift(drift: Drift) -> None:
     """Show how the kept set differs from the whole."""
-    st.dataframe(
-        [
-            {
-                "mean of": shift.measure,
-                "all": shift.whole,
-                "kept": shift.kept,
-                "change": format_change(shift.change),
-            }
-            for shift in drift.measures
-        ],
-        hide_index=True,
-        column_config={name: st.column_config.NumberColumn(format="%.4g") for name in ("all", "kept")},
-    )
+    rows = [
+        {"mean of": mean.measure, "all": mean.whole, "kept": mean.kept, "change": format_change(mean.change)}
+        for mean in drift.measures
+    ]
+    columns = {name: st.column_config.NumberColumn(format="%.4g") for name in ("all", "kept")}
+    st.dataframe(rows, hide_index=True, column_config=columns)
     distance = format_percent(drift.topic_distance)
     st.caption(f"Topics: {distance} of the kept rows would need another topic to match the topics of the whole corpus.")
     topics = drift.topics[:TOPICS]
@@ -224,9 +196,7 @@ show_effects(effects)
 if database.manifest.get("statistics"):
     show_intervals(rules.limits.get("max_p_mismatch"))
 show_downloads(rules, effects)
-panel = st.segmented_control(
-    "Look at", PANELS, default=PANELS[0], key="look", bind="query-params", required=True, label_visibility="collapsed"
-)
+panel = show_choice("Look at", PANELS, "look", label_visibility="collapsed")
 if panel == PANELS[0]:
     show_pairs_at_cut(rules)
 elif panel == PANELS[1]:

@@ -103,7 +103,7 @@ def test_marks_of_a_row(tmp_path: Path) -> None:
         ("bob", "bad"),
         ("ann", "good"),
     ]
-    assert audit.count(RowSelection(review="any").condition(audit.database)) == 1
+    assert audit.count(RowSelection(review="reviewed").condition(audit.database)) == 1
     assert audit.count(RowSelection(review="unsure").condition(audit.database)) == 1
     assert audit.count(RowSelection(review="none").condition(audit.database)) == audit.count() - 1
 

@@ -6,15 +6,15 @@ from dashboard.url_state import GallerySearch, GalleryView, parse_view
 
 def test_views_survive_the_url() -> None:
     chosen = RowSelection(
-        "video", "not ok", ("mismatch",), "any", "a & b", "width > 3 AND key = 'x'", {"similarity": (0.1, 0.25)}
+        "video", "not ok", ("mismatch",), "reviewed", "a & b", "width > 3 AND key = 'x'", {"similarity": (0.1, 0.25)}
     )
     plain = GalleryView(RowSelection())
     for view in (GalleryView(chosen, "width", False), GalleryView(RowSelection(review="none"), None), plain):
         assert parse_view(view.to_url()) == view
     assert plain.to_url() == ""
     assert parse_view(GalleryView(RowSelection(), size=48).to_url()).size == 48 and parse_view("size=7").size == 24
-    assert GalleryView(RowSelection(), size=12).query(position=24) == {"size": ["12"], "page": ["3"]}
-    assert plain.query(position=23) == {} and plain.query(position=24) == {"page": ["2"]}
+    assert GalleryView(RowSelection(), size=12).query(position=24) == {"size": "12", "page": "3"}
+    assert plain.query(position=23) == {} and plain.query(position=24) == {"page": "2"}
     assert parse_view("kind=sound&status=x&flag=y&similarity=a&similarity=b&order=z") == plain
 
 
