@@ -71,7 +71,6 @@ def draw_icon() -> Image.Image:
 
 
 def show_sidebar(database: AuditDatabase) -> None:
-    """Show which audit is open, what limits its results, and who reviews."""
     with st.sidebar:
         st.text(database.path.rstrip("/").rsplit("/", 1)[-1] or database.path, help="The open audit.")
         for note in database.notes:

@@ -37,7 +37,6 @@ def read_results(folder: str | None) -> tuple[list[BenchmarkResult], list[str]]:
 
 
 def metric_columns(row: Mapping[str, Any]) -> dict[str, float | None]:
-    """The metrics of both directions in one record."""
     columns = {
         f"{arrow} {metric}": round_finite((row.get(direction) or {}).get(metric))
         for direction, arrow in zip(DIRECTIONS, ("v→t", "t→v"), strict=True)
@@ -74,7 +73,6 @@ def removal_series(result: BenchmarkResult, direction: str) -> Series:
 
 
 def decile_series(result: BenchmarkResult, direction: str) -> Series:
-    """Recall in each tenth of the items, for each order."""
     deciles = read_part(result, "deciles", direction) or {}
     return {ORDERS[order]: [(row["bin"], row["recall"]) for row in rows] for order, rows in deciles.items()}
 

@@ -98,7 +98,6 @@ def shorten_text(text: str | None, length: int = LONGEST_TEXT) -> str:
 
 
 def describe_scores(row: Mapping[str, Any], percentiles: Mapping[str, float]) -> list[ScoreText]:
-    """The scores of a row in sentences, without those it does not have."""
     kind = row.get("kind") or "medium"
     scores = []
     for name in HEADLINES:
@@ -111,7 +110,6 @@ def describe_scores(row: Mapping[str, Any], percentiles: Mapping[str, float]) ->
 
 
 def describe_span(row: Mapping[str, Any]) -> str:
-    """Sentences about the span of a timed caption in its video."""
     span = f"{format_clock(row['start'])} to {format_clock(row['end'])}"
     text = f"The caption describes {span}; the player stops after it."
     if row.get("best_start") is not None:
@@ -173,7 +171,6 @@ def show_choice(label: str, options: Iterable[str], key: str, **details: Any) ->
 
 
 def show_number_cards(cards: Sequence[NumberCard]) -> None:
-    """Show large numbers in one row, in cards of one height."""
     style: Any = {"delta_color": "off", "delta_arrow": "off", "border": True, "height": "stretch"}
     for column, card in zip(st.columns(len(cards)), cards, strict=True):
         column.metric(card.label, card.value, card.below, help=card.meaning, **style)

@@ -51,7 +51,6 @@ def show_rows(database: AuditDatabase, places: Sequence[Mapping[str, Any]], firs
 
 
 def show_prototypes(title: str, beliefs: list[PrototypeBelief]) -> None:
-    """Show the prototypes with the most evidence."""
     if not beliefs:
         return
     st.subheader(title)

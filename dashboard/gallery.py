@@ -7,12 +7,12 @@ import streamlit as st
 
 from auditor.query.database import AuditDatabase
 from auditor.review.review_queues import fetch_reviewer_marks
-from auditor.schema import HEADLINES, MARKS
+from auditor.schema import MARKS
 from dashboard.audit_source import OpenAudit
 from dashboard.display_text import MARK_ICONS, format_number, short_label, shorten_text, show_flag_badges
 from dashboard.media_preview import SMALL, MediumPreview, playback_seconds, thumbnail_cache
 from dashboard.records import list_cards, list_other_marks
-from dashboard.review_cards import make_review_cards, show_review_cards
+from dashboard.review_cards import CARD_NUMBERS, make_review_cards, show_review_cards
 from dashboard.url_state import (
     BROWSE,
     SAMPLE,
@@ -24,7 +24,7 @@ from dashboard.url_state import (
     set_example_row,
 )
 
-CARD_NUMBERS = HEADLINES[:2]
+INLINE_VIDEO = 24 * 2**20  # bytes of a video that a card plays; the Sample page plays all
 Row = Mapping[str, Any]
 
 
@@ -36,7 +36,7 @@ def show_gallery(
 
     With a view, the link of each card carries the view and its position there, counted from `first`.
     """
-    previews = thumbnail_cache(SMALL).show(database, [rows[0] for rows in cards], play=True)
+    previews = thumbnail_cache(SMALL).show(database, [rows[0] for rows in cards], play=INLINE_VIDEO)
     for start in range(0, len(cards), columns):
         for position, column in enumerate(st.columns(columns), start):
             if position < len(cards):
@@ -123,7 +123,7 @@ def show_compact_gallery(
     cards: list[list[dict[str, Any]]] = st.session_state["compact"][1]
     rows = {format_row_id(card[0]): card[0] for card in cards}
     marks = fetch_reviewer_marks(audit.database, reviewer)
-    items = make_review_cards(audit.database, list(rows.values()), thumbnail_cache(SMALL), marks, numbers, play=False)
+    items = make_review_cards(audit.database, list(rows.values()), thumbnail_cache(SMALL), marks, numbers, play=0)
     for item, card in zip(items, cards, strict=True):
         item["captions"] = len(card)
     result = show_review_cards(audit.database, f"{key} {reviewer}", items, grid=True, on_like=go_to_first_page)

@@ -22,7 +22,6 @@ from auditor.report.thumbnails import ThumbnailError, Thumbnails
 Row = Mapping[str, Any]
 SMALL, REVIEW, LARGE, STRIP = 360, 800, 1200, 160  # pixels
 CACHE_BYTES = 200 * 2**20
-INLINE_VIDEO = 24 * 2**20  # galleries play videos up to this size, the Sample page plays all
 READERS = 8  # threads, because a remote corpus answers slowly
 CODECS = (b"avc1", b"avc3", b"av01", b"vp09", b"hvc1", b"hev1")
 
@@ -77,8 +76,8 @@ class ThumbnailCache:
         self._decoding = threading.Lock()
         self._decoder: Thumbnails | None = None
 
-    def show(self, database: AuditDatabase, rows: Sequence[Row], *, play: bool = False) -> list[MediumPreview]:
-        """A preview for each row, in order. With `play`, short videos come as they are."""
+    def show(self, database: AuditDatabase, rows: Sequence[Row], *, play: int = 0) -> list[MediumPreview]:
+        """A preview for each row, in order. Videos of up to `play` bytes come as they are, others as one frame."""
         keys = [(database.path, database.moved_to, play, *medium_location(row)) for row in rows]
         with self._lock:
             missing = {key: row for key, row in zip(keys, rows, strict=True) if key not in self._previews}
@@ -98,7 +97,7 @@ class ThumbnailCache:
         while self._bytes > CACHE_BYTES and len(self._previews) > 1:
             self._bytes -= self._previews.popitem(last=False)[1].size
 
-    def _make(self, database: AuditDatabase, rows: Sequence[Row], play: bool) -> list[MediumPreview]:
+    def _make(self, database: AuditDatabase, rows: Sequence[Row], play: int) -> list[MediumPreview]:
         with ThreadPoolExecutor(READERS) as readers:
             results = list(readers.map(lambda row: read_preview(database, row, play), rows))
         tasks: list[tuple[int, bytes, Kind]] = [
@@ -112,7 +111,7 @@ class ThumbnailCache:
         return [result if isinstance(result, MediumPreview) else NOT_SHOWN for result in results]
 
 
-def read_preview(database: AuditDatabase, row: Row, play: bool) -> bytes | MediumPreview:
+def read_preview(database: AuditDatabase, row: Row, play: int) -> bytes | MediumPreview:
     """The bytes to decode, or a preview that needs no decoding."""
     if not row.get("media_path"):
         return MediumPreview(problem="there is no medium")
@@ -122,8 +121,7 @@ def read_preview(database: AuditDatabase, row: Row, play: bool) -> bytes | Mediu
         data = read_row_media(database, row)
     except (AuditorError, OSError) as error:
         return MediumPreview(problem=str(error), cacheable=False)
-    playable = play and row.get("kind") == "video" and len(data) <= INLINE_VIDEO
-    mime_type = video_mime_type(data) if playable else None
+    mime_type = video_mime_type(data) if row.get("kind") == "video" and len(data) <= play else None
     return MediumPreview(video=data, mime_type=mime_type) if mime_type else data
 
 

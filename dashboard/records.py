@@ -120,7 +120,6 @@ def count_cards(database: AuditDatabase, condition: str | None, grouped: bool) -
 def find_neighbor(
     database: AuditDatabase, condition: str | None, view: GalleryView, position: int
 ) -> dict[str, Any] | None:
-    """The first row of the card at a position of a view."""
     cards = list_cards(database, condition, view, limit=1, offset=position) if position >= 0 else []
     return cards[0][0] if cards else None
 
@@ -132,14 +131,12 @@ def list_other_marks(database: AuditDatabase, row: Mapping[str, Any], reviewer: 
 
 
 def make_rows_file(database: AuditDatabase, condition: str | None, limit: int = EXPORT_ROWS) -> bytes:
-    """The rows of a selection with any status, as Parquet."""
     buffer = io.BytesIO()
     pq.write_table(select_samples(database, condition, limit), buffer, compression="zstd")
     return buffer.getvalue()
 
 
 def make_uids_file(database: AuditDatabase, condition: str) -> bytes:
-    """The uids of a selection, one per line."""
     return "".join(f"{uid}\n" for uid in list_uids(database, condition)).encode()
 
 

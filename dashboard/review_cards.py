@@ -20,7 +20,7 @@ from dashboard.media_preview import MediumPreview, ThumbnailCache
 from dashboard.url_state import current_reviewer, format_row_id
 
 Row = Mapping[str, Any]
-REVIEW_NUMBERS = HEADLINES[:2]  # below a picture
+CARD_NUMBERS = HEADLINES[:2]  # below a picture
 INLINE_BYTES = 3 * 2**20  # the browser gets videos up to this size with the card, and one frame of larger ones
 
 _cards_component = st.components.v2.component(
@@ -41,12 +41,9 @@ def split_identity(identity: str) -> tuple[str, int]:
 
 def make_review_cards(
     database: AuditDatabase, rows: Sequence[Row], cache: ThumbnailCache, marks: Mapping[tuple[str, int], str],
-    numbers: Sequence[str], *, play: bool = True,
+    numbers: Sequence[str], *, play: int = INLINE_BYTES,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Rows in the form that the browser gets. Without `play`, a video is one frame."""
-    previews = cache.show(database, rows, play=play)
-    large_rows = [row for row, preview in zip(rows, previews, strict=True) if is_large_video(preview)]
-    stills = iter(cache.show(database, large_rows))
+    """Rows in the form that the browser gets. A video of more than `play` bytes is one frame."""
     return [
         {
             "id": format_row_id(row),
@@ -54,23 +51,18 @@ def make_review_cards(
             "line": " · ".join(f"{short_label(c)} {format_number(row[c])}" for c in numbers if row.get(c) is not None),
             "mark": marks.get((row["uid"], row.get("caption_index") or 0)),
             "encoded": row.get("status") == "ok",  # only encoded rows can be searched by
-            **picture_fields(next(stills) if is_large_video(preview) else preview),
+            **picture_fields(preview),
         }
-        for row, preview in zip(rows, previews, strict=True)
+        for row, preview in zip(rows, cache.show(database, rows, play=play), strict=True)
     ]
 
 
-def is_large_video(preview: MediumPreview) -> bool:
-    return preview.video is not None and len(preview.video) > INLINE_BYTES
-
-
 def picture_fields(preview: MediumPreview) -> dict[str, Any]:
-    """The picture or video of a card as a data URL, or why there is none."""
-    is_video = preview.video is not None
-    data, mime_type = (preview.video, preview.mime_type) if is_video else (preview.jpeg, "image/jpeg")
+    data = preview.video or preview.jpeg
     if data is None:
         return {"problem": preview.problem or "not shown"}
-    return {"src": f"data:{mime_type};base64,{base64.b64encode(data).decode()}", "video": is_video}
+    mime_type = preview.mime_type if preview.video else "image/jpeg"
+    return {"src": f"data:{mime_type};base64,{base64.b64encode(data).decode()}", "video": preview.video is not None}
 
 
 def show_review_cards(
@@ -99,12 +91,10 @@ def resend_pictures() -> None:
 
 
 def without_picture(item: Mapping[str, Any]) -> dict[str, Any]:
-    """A card whose picture the browser already has."""
     return {**{name: value for name, value in item.items() if name != "src"}, "loaded": True}
 
 
 def receive_decisions(database: AuditDatabase, grid: bool) -> None:
-    """Save the decisions that are new and acknowledge them."""
     message = (st.session_state.get(component_key(grid)) or {}).get("decisions") or {}
     st.session_state["loaded_cards"] = set(message.get("loaded") or [])
     acknowledged = st.session_state.setdefault("acknowledged_decisions", {})

@@ -54,7 +54,6 @@ class GallerySearch:
 
     @property
     def example(self) -> tuple[str, int]:
-        """The uid and caption index of the row that others should be like."""
         uid, _, index_text = self.like.rpartition("-")
         index = parse_index(index_text)
         return (self.like, 0) if index is None else (uid, index)
@@ -138,7 +137,6 @@ def parse_range(values: list[str]) -> tuple[float, float] | None:
 
 
 def format_range(ends: Iterable[float]) -> list[str]:
-    """The two values of a range slider in a URL."""
     return [f"{end:.9g}" for end in ends]
 
 
@@ -156,7 +154,6 @@ def set_example_row(row: Mapping[str, Any]) -> None:
 def sample_query(
     row: Mapping[str, Any], view: GalleryView | None = None, position: int | None = None
 ) -> dict[str, str]:
-    """Parameters of the Sample page."""
     index, shard = row.get("caption_index") or 0, row.get("shard") or ""
     query = {"uid": str(row["uid"]), "caption": str(index), "shard": str(shard)}
     if view is not None and position is not None:
@@ -171,7 +168,6 @@ def current_reviewer() -> str:
 
 
 def find_requested_row(database: AuditDatabase) -> dict[str, Any] | None:
-    """The row that the URL names, or the most suspicious row if it names none."""
     uid, shard = st.query_params.get("uid"), st.query_params.get("shard") or None
     if not uid:
         return next(iter(find_worst_rows(database, n=1).to_pylist()), None)

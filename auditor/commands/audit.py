@@ -60,7 +60,6 @@ def build_limits(values: dict[str, Any]) -> DecodeLimits:
 
 
 def build_audit_config(values: dict[str, Any]) -> AuditConfig:
-    """The settings of an audit from the values of OPTIONS."""
     from model.backbone import resolve_device
     from model.precision import resolve_precision
 

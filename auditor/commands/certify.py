@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auditor.commands.options import CORPUS_HELP, POSITIVE, GroupedCommand, advanced_option, json_option, option
+from auditor.commands.options import CORPUS_HELP, POSITIVE, advanced_option, audit_command, json_option, option
 from auditor.commands.output import open_audit
 from auditor.commands.selection import build_rules, selection_options
 from auditor.terminal import print_json, print_line
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from auditor.review.label_sample import LabelSample
 
 
-@click.command(cls=GroupedCommand)
-@click.argument("audit")
+@audit_command
 @option("--labels", type=POSITIVE, default=100, help="Number of rows to judge.")
 @selection_options
 @advanced_option("--keep-top", help="Keep the best share (30%) or number (100000) of the usable rows ...")

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from auditor.commands.options import CORPUS_HELP, option
+from auditor.commands.options import CORPUS_HELP, audit_command, option
 from auditor.dashboard_settings import Settings
 from auditor.errors import AuditorError
 from auditor.terminal import print_line
@@ -27,8 +27,7 @@ class DashboardError(AuditorError):
     """The dashboard cannot be started."""
 
 
-@click.command()
-@click.argument("audit")
+@audit_command
 @click.argument("audit2", required=False)
 @option("--host", default="127.0.0.1", help="Address to listen on. Anyone who can reach it sees the corpus, unless "
         "there is a --password.")  # fmt: skip
@@ -122,7 +121,6 @@ def flatten_keys(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def wait_for_child(child: "subprocess.Popen[bytes]") -> int:
-    """Wait until the child ends, or terminate it on Ctrl-C or SIGTERM."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return child.wait()

@@ -197,7 +197,6 @@ def check_memory() -> Iterator[CheckResult]:
 
 
 def check_disk() -> Iterator[CheckResult]:
-    """Check the free space of the current folder and of the cache of model weights."""
     weights = Path(os.environ.get("HF_HOME", Path.home() / ".cache"))
     for name, folder in (("disk here", Path.cwd()), ("disk for weights", weights)):
         while not folder.exists():

@@ -90,7 +90,6 @@ def show_results(results: dict[str, Any], json_: bool) -> None:
 
 
 def format_eccv(figures: dict[str, dict[str, float]]) -> str:
-    """Format the metrics in percent, like the table above them."""
     from auditor.research.retrieval.eccv import METRICS
 
     return "; ".join(

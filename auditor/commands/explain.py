@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auditor.commands.options import count_option, json_option, option
+from auditor.commands.options import audit_command, count_option, json_option, option
 from auditor.commands.output import open_audit
 from auditor.schema import list_column_names
 from auditor.terminal import print_json, print_line
@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from auditor.query.prototype_evidence import PrototypeBelief
 
 
-@click.command()
-@click.argument("audit")
+@audit_command
 @click.argument("key")
 @option("--caption", "caption_index", type=click.IntRange(min=0), help="Index of the caption, counted from 0.")
 @count_option(5, "Number of alternatives.")
@@ -71,7 +70,6 @@ def show_explanation(explanation: "Explanation") -> None:
 
 
 def tabulate_fits(matches: "list[Fit]") -> list[dict[str, Any]]:
-    """One row per match, with the columns start and end if any has a span."""
     timed = any(fit.start is not None for fit in matches)
     return [
         {"similarity": fit.similarity, "key": fit.key}

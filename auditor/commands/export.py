@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auditor.commands.options import CORPUS_HELP, GroupedCommand, json_option, option
+from auditor.commands.options import CORPUS_HELP, audit_command, json_option, option
 from auditor.commands.output import open_audit
 from auditor.commands.selection import select_rows, selection_options
 from auditor.terminal import print_json, print_line, print_lines
@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from auditor.keep.subset import Subset
 
 
-@click.command(cls=GroupedCommand)
-@click.argument("audit")
+@audit_command
 @option("--fiftyone", metavar="NAME", help="Create a FiftyOne dataset with fields, tags and embeddings.")
 @option("--media", metavar="FOLDER", help="Folder for media that FiftyOne cannot read from tars or tables.")
 @option("--csv", metavar="FILE", help="Write all columns to a CSV for spreadsheets.")

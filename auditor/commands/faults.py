@@ -1,14 +1,11 @@
 """`auditor faults`: faults of a corpus that come in patterns: shifts, mixed-up blocks, bad shards, boilerplate."""
 
-import click
-
-from auditor.commands.options import GroupedCommand, option
+from auditor.commands.options import audit_command, option
 from auditor.commands.output import Output, open_audit, output_options
 from auditor.terminal import print_line
 
 
-@click.command(cls=GroupedCommand)
-@click.argument("audit")
+@audit_command
 @option("--by", default="shard", help="Column whose values are compared: shard, topic, ...")
 @output_options
 def command(audit: str, by: str, output: Output) -> None:

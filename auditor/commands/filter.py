@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auditor.commands.options import CORPUS_HELP, POSITIVE, GroupedCommand, advanced_option, json_option, option
+from auditor.commands.options import CORPUS_HELP, POSITIVE, advanced_option, audit_command, json_option, option
 from auditor.commands.output import open_audit
 from auditor.commands.selection import select_rows, selection_options
 from auditor.terminal import print_json, print_line
@@ -18,8 +18,7 @@ TIERS = click.IntRange(min=2)
 SHOWN_TOPICS = 5
 
 
-@click.command(cls=GroupedCommand)
-@click.argument("audit")
+@audit_command
 @option(
     "--out", help="Target: a folder for new shards, kept.npy, .parquet or .txt; for a table also .csv, .tsv, .jsonl."
 )

@@ -4,12 +4,11 @@ from typing import Any
 
 import click
 
-from auditor.commands.options import GroupedCommand, add_options, json_option, option, options_from
+from auditor.commands.options import add_options, audit_command, json_option, option, options_from
 from auditor.score.score_config import HeadFitConfig
 
 
-@click.command(cls=GroupedCommand)
-@click.argument("audit")
+@audit_command
 @option("--out", required=True, type=click.Path(file_okay=False), help="Folder of the new checkpoint.")
 @json_option()
 @lambda function: add_options(function, options_from(HeadFitConfig))

@@ -4,15 +4,14 @@ from typing import Any
 
 import click
 
-from auditor.commands.options import json_option, option
+from auditor.commands.options import audit_command, json_option, option
 from auditor.commands.output import open_audit
 from auditor.terminal import print_json, print_line
 
 WHICH = click.Choice(["first", "last"])
 
 
-@click.command()
-@click.argument("audit")
+@audit_command
 @click.argument("table")
 @option("--on", type=click.Choice(["uid", "key"]), required=True, help="Column that both tables have.")
 @click.option("--prefix", default="", help="Prefix of the new columns, such as aesthetics_.")

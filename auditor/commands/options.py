@@ -51,6 +51,11 @@ class GroupedCommand(click.Command):
                     formatter.write_dl(records)
 
 
+def audit_command(function: Callable[..., None]) -> click.Command:
+    """A command whose first argument is AUDIT."""
+    return click.command(cls=GroupedCommand)(click.argument("audit")(function))
+
+
 class ShareType(click.ParamType[float]):
     """A share such as '2%' or '0.02'. With `small`, a bare 1 is refused, because it may be meant as a percentage."""
 

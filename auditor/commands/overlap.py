@@ -6,14 +6,13 @@ from typing import Any
 
 import click
 
-from auditor.commands.options import GroupedCommand, advanced_option, count_option, option
+from auditor.commands.options import advanced_option, audit_command, count_option, option
 from auditor.commands.output import Output, output_options, print_notes
 
 SAME = "Treat {} as the same from this cosine up [default: estimated]."
 
 
-@click.command(cls=GroupedCommand)
-@click.argument("audit")
+@audit_command
 @click.argument("other")
 @advanced_option("--media-cosine", type=float, help=SAME.format("media"))
 @advanced_option("--caption-cosine", type=float, help=SAME.format("captions"))

@@ -2,15 +2,14 @@
 
 import click
 
-from auditor.commands.options import POSITIVE, GroupedCommand, advanced_option, option
+from auditor.commands.options import POSITIVE, advanced_option, audit_command, option
 from auditor.commands.output import Output, open_audit, output_options
 from auditor.terminal import print_line
 
 SHOWN = 100
 
 
-@click.command(cls=GroupedCommand)
-@click.argument("audit")
+@audit_command
 @click.argument("sql")
 @option("--limit", type=POSITIVE, help="Largest number of rows [default: 100 on a terminal, else all].")
 @advanced_option("--timeout", default=60.0, help="Time limit in seconds.")

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from auditor.commands.options import CORPUS_HELP, json_option, option
+from auditor.commands.options import CORPUS_HELP, audit_command, json_option, option
 from auditor.commands.output import open_audit, write_rows_to_parquet
 from auditor.terminal import print_json, print_line
 
@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 PROBABILITY = click.FloatRange(0, 1, min_open=True, max_open=True)
 
 
-@click.command()
-@click.argument("audit")
+@audit_command
 @option("--out", help="Folder for repairs.parquet and, with --apply, the repaired shards.")
 @option("--apply", "write", is_flag=True, help="Write the repaired shards.")
 @option("--parquet", type=click.Path(dir_okay=False), help="Write the list of repairs to this file.")

@@ -2,13 +2,12 @@
 
 import click
 
-from auditor.commands.options import CORPUS_HELP, option
+from auditor.commands.options import CORPUS_HELP, audit_command, option
 from auditor.commands.output import open_audit
 from auditor.terminal import print_line
 
 
-@click.command()
-@click.argument("audit")
+@audit_command
 @option("--out", default="report.html", help="File to write.")
 @option("--per-gallery", type=click.IntRange(0, 200), default=12, help="Pairs per gallery.")
 @option("--no-media", is_flag=True, help="Omit thumbnails, so that the corpus is not read.")

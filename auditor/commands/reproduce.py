@@ -99,7 +99,6 @@ def show_paper_figures(printed: Any, incomparable: str | None) -> None:
 
 
 def describe_data(parts: dict[str, Any]) -> Iterator[str]:
-    """Notes on the data and the training behind a table."""
     if parts:
         yield f"trained: {parts['trained']}"
     if parts.get("similarity", "cosine") != "cosine":

@@ -3,14 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
-import click
-
-from auditor.commands.options import GroupedCommand, add_options, json_option, option, options_from
+from auditor.commands.options import add_options, audit_command, json_option, option, options_from
 from auditor.score.score_config import ScoreConfig
 
 
-@click.command(cls=GroupedCommand)
-@click.argument("audit")
+@audit_command
 @option("--model", metavar="CHECKPOINT", help="PAU checkpoint made for the audit's own backbone.")
 @option("--refit", is_flag=True, help="Fit everything again on all shards of an audit that was extended.")
 @option("--quiet", is_flag=True, help="Show no progress.")

@@ -4,14 +4,13 @@ from typing import Any
 
 import click
 
-from auditor.commands.options import GroupedCommand, count_option, option, where_option
+from auditor.commands.options import audit_command, count_option, option, where_option
 from auditor.commands.output import Output, add_span_columns, open_audit, output_options
 
 SIDES = click.Choice(["media", "captions"])
 
 
-@click.command(cls=GroupedCommand)
-@click.argument("audit")
+@audit_command
 @click.argument("text", required=False)
 @option("--like", metavar="KEY", help="Search by a row of the audit: its key or uid.")
 @option("--caption", "caption_index", type=click.IntRange(min=0), help="Index of the caption of --like, from 0.")

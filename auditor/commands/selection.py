@@ -32,7 +32,6 @@ def selection_options(function: Function) -> Function:
 
 
 def select_rows(audit: "Audit", rules: dict[str, Any]) -> "Subset":
-    """The rows of an audit that satisfy the values of OPTIONS and further rules."""
     return audit.keep(**build_rules(audit, rules))
 
 

@@ -1,14 +1,11 @@
 """`auditor summary`: show what an audit found."""
 
-import click
-
-from auditor.commands.options import GroupedCommand
+from auditor.commands.options import audit_command
 from auditor.commands.output import Output, open_audit, output_options
 from auditor.terminal import print_json
 
 
-@click.command(cls=GroupedCommand)
-@click.argument("audit")
+@audit_command
 @output_options
 def command(audit: str, output: Output) -> None:
     """Show what AUDIT found: rows by status, flags, the estimated share of mismatched pairs, typical values.

@@ -2,17 +2,14 @@
 
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from auditor.commands.options import SHARE, SMALL_SHARE, GroupedCommand, option, where_option
+from auditor.commands.options import SHARE, SMALL_SHARE, audit_command, option, where_option
 from auditor.commands.output import Output, open_audit, output_options
 
 if TYPE_CHECKING:
     from auditor.keep.thresholds import Cut, PairCounts
 
 
-@click.command(cls=GroupedCommand)
-@click.argument("audit")
+@audit_command
 @option("--at", "cut_offs", type=SHARE, multiple=True, help="A cut-off to show (may be repeated).")
 @option("--lose-at-most", type=SMALL_SHARE, help="Show the cut-off that loses at most this share of good pairs.")
 @option("--expect-precision", type=SHARE, help="Show only the cut-off whose removed pairs have this precision.")

@@ -29,13 +29,11 @@ def train_options(command: Function) -> Function:
 
 
 def build_train_config(options: dict[str, Any]) -> TrainConfig:
-    """The settings of a run from the values of the command line."""
     flags = dict(options)
     return load_config(flags, preset=flags.pop("preset"), file=flags.pop("config_file"))
 
 
 def show_training_result(result: "TrainResult", as_json: bool) -> None:
-    """Print the result of a run, including what failed."""
     if as_json:
         print_json(result.to_dict())
         return

@@ -2,16 +2,13 @@
 
 from typing import Any
 
-import click
-
-from auditor.commands.options import json_option, option
+from auditor.commands.options import audit_command, json_option, option
 from auditor.commands.output import print_notes
 from auditor.errors import AuditorError
 from auditor.terminal import print_json, print_line
 
 
-@click.command()
-@click.argument("audit")
+@audit_command
 @option("-n", "count", default=50, help="Number of rows to check.")
 @option("--model", help="The model, if it is not where the audit found it.")
 @option("--corpus", metavar="NEW_ROOT", help="Where the corpus is now, if it has moved.")

@@ -2,9 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from auditor.commands.options import GroupedCommand, json_option, option
+from auditor.commands.options import audit_command, json_option, option
 from auditor.commands.output import open_audit
 from auditor.commands.selection import select_rows, selection_options
 from auditor.terminal import print_json, print_lines
@@ -13,8 +11,7 @@ if TYPE_CHECKING:
     from auditor.keep.weights import Weighed
 
 
-@click.command(cls=GroupedCommand)
-@click.argument("audit")
+@audit_command
 @option("--out", required=True, help="weights.parquet, or weights.npy with repeated uids.")
 @option("--by", multiple=True, default=["p_mismatch"], metavar="COLUMN",
         help="Weigh by 1 - x if a large x is suspicious, else by x; several columns multiply.")  # fmt: skip

@@ -1,15 +1,12 @@
 """`auditor worst`: list the most suspicious rows by any column."""
 
-import click
-
-from auditor.commands.options import GroupedCommand, count_option, option, where_option
+from auditor.commands.options import audit_command, count_option, option, where_option
 from auditor.commands.output import Output, add_span_columns, open_audit, output_options
 from auditor.schema import HEADLINES
 from auditor.terminal import print_line
 
 
-@click.command(cls=GroupedCommand)
-@click.argument("audit")
+@audit_command
 @option("--by", default="p_mismatch", help=f"Column, like {', '.join(HEADLINES)}; the suspicious end comes first.")
 @count_option(20)
 @where_option

@@ -17,7 +17,7 @@ from auditor.schema import FLAGS, HEADLINES, MEASUREMENTS
 from auditor.workers.encoder_client import SearchError
 from dashboard.audit_source import open_first_audit
 from dashboard.display_text import column_label, show_choice, show_condition_error, show_empty_state
-from dashboard.gallery import CARD_NUMBERS, show_compact_gallery, show_gallery
+from dashboard.gallery import show_compact_gallery, show_gallery
 from dashboard.records import (
     EXPORT_ROWS,
     SEARCH_ROWS,
@@ -28,7 +28,7 @@ from dashboard.records import (
     make_subset_file,
     search_rows,
 )
-from dashboard.review_cards import resend_pictures
+from dashboard.review_cards import CARD_NUMBERS, resend_pictures
 from dashboard.row_selection import RowSelection, find_slider_bounds
 from dashboard.url_state import (
     ANY,
@@ -127,7 +127,6 @@ def show_export(condition: str | None, count: int) -> None:
 
 
 def show_order() -> tuple[str | None, bool]:
-    """Show the sort column and the direction, which a search disables."""
     options: Any = {"bind": "query-params", "on_change": go_to_first_page, "disabled": bool(gallery_search)}
     columns = [CORPUS_ORDER, *database.columns]
     sort = st.selectbox("Sort by", columns, index=columns.index(SORT), key="sort", width=220, **options)
@@ -136,7 +135,6 @@ def show_order() -> tuple[str | None, bool]:
 
 
 def show_counts(condition: str | None, count: int, cards: int, view: GalleryView) -> None:
-    """Show how many rows there are, and links that carry the selection to other pages."""
     if view.search:
         limit = f" (at most {SEARCH_ROWS})" if cards else ""
         st.markdown(f"the **{cards:,}** nearest of **{count:,}** rows{limit}")
@@ -150,7 +148,6 @@ def show_counts(condition: str | None, count: int, cards: int, view: GalleryView
 
 
 def show_pagination(pages: int) -> int:
-    """Show the page buttons and return the number of the page."""
     page_number = st.session_state.get("page") or 1
     st.button("Previous", on_click=turn_page, args=(-1,), disabled=page_number <= 1, shortcut="Left", key="previous")
     page_number = int(st.pagination(pages, key="page", bind="query-params"))

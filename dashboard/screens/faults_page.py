@@ -25,7 +25,6 @@ database = audit.database
 
 
 def show_faults(faults: list[Fault]) -> None:
-    """Show the first faults in words and all of them as a table."""
     for fault in faults[:FAULTS_IN_WORDS]:
         with st.container(border=True, horizontal=True, vertical_alignment="center"):
             p_value = "" if fault.p_value is None else f" · p = {fault.p_value:.1g}"
@@ -41,7 +40,6 @@ def show_faults(faults: list[Fault]) -> None:
 
 
 def show_repair(repair: Repair, verdict: str | None) -> None:
-    """Show a caption with its present medium and with the one it belongs to."""
     old_row = read_row(database, repair.uid, repair.caption_index, repair.shard)
     new_row = read_row(database, repair.new_uid, None, repair.new_shard)
     if old_row is None or new_row is None:

@@ -42,7 +42,6 @@ def list_color_columns() -> list[str]:
 
 
 def read_drawn_shapes(event: Any) -> list[Shape]:
-    """The shapes that the user has drawn since the selection was last cleared."""
     selection = event.selection if event else {}
     drawings = [*(selection.get("box") or []), *(selection.get("lasso") or [])]
     shapes = [simplify_lasso(list(zip(drawing["x"], drawing["y"], strict=True))) for drawing in drawings]
@@ -55,7 +54,6 @@ def clear_selection() -> None:
 
 
 def show_selection(shapes: list[Shape], where: str) -> None:
-    """Show how many rows are selected, links for them, and the most suspicious of them."""
     inside = build_shapes_condition(shapes, *PLACES[over])
     condition = f"({inside}) AND ({where})" if where.strip() else inside
     count = audit.ask("count", count_matching_rows, condition, version=database.freshness(condition))
@@ -77,7 +75,6 @@ def show_selection(shapes: list[Shape], where: str) -> None:
 
 
 def show_clicked_row(event: Any) -> None:
-    """Show the row of the point that the user has clicked."""
     clicked_points = (event.selection.get("points") or []) if event else []
     order = str(clicked_points[0].get("customdata") or "") if len(clicked_points) == 1 else ""
     if order.isdecimal():

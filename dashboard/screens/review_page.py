@@ -13,7 +13,7 @@ from auditor.review.reviewer_agreement import measure_agreement
 from dashboard.audit_source import open_first_audit
 from dashboard.display_text import format_number, format_percent, show_condition_error, show_empty_state
 from dashboard.media_preview import REVIEW, thumbnail_cache
-from dashboard.review_cards import REVIEW_NUMBERS, make_review_cards, resend_pictures, show_review_cards
+from dashboard.review_cards import CARD_NUMBERS, make_review_cards, resend_pictures, show_review_cards
 from dashboard.url_state import current_reviewer, format_row_id
 
 PRELOADED = 12  # pictures
@@ -43,14 +43,13 @@ def show_queue(queue: list[QueueRow], name: str) -> None:
     marks = fetch_reviewer_marks(database, reviewer)
     unmarked = list_unmarked(queue, marks)
     rows = [row for queue_row in unmarked[:PRELOADED] if (row := read_whole_row(queue_row))]
-    numbers = () if name.startswith(CERTIFICATION) else REVIEW_NUMBERS  # a score would bias a certification
+    numbers = () if name.startswith(CERTIFICATION) else CARD_NUMBERS  # a score would bias a certification
     items = make_review_cards(database, rows, thumbnail_cache(REVIEW), marks, numbers)
     decided = [format_row_id(vars(row)) for row in queue if row not in unmarked]
     show_review_cards(database, f"{name} {reviewer}", items, decided=decided, total=len(queue), remaining=len(unmarked))
 
 
 def show_certificate(name: str) -> None:
-    """Show what the marks of a certification sample prove so far."""
     sample = read_label_sample(database.files.folder, name)
     certificate = certify(count_labels(sample, fetch_sample_marks(database, sample)), filtered=bool(sample.rules))
     share = certificate.mismatched

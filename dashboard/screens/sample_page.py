@@ -1,7 +1,7 @@
 """Sample: one pair in large, its scores in words, the evidence behind them, and the marks of reviewers."""
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NoReturn
 
 import streamlit as st
 
@@ -98,7 +98,6 @@ def note_key(row: Row) -> str:
 
 
 def show_marks(row: Row) -> None:
-    """Show the marks of all reviewers on this pair, and the measured precision of the mismatch flag."""
     marks = list_row_marks(database, row["uid"], row["caption_index"] or 0)
     if len({mark["mark"] for mark in marks}) > 1:
         st.markdown(":orange-badge[reviewers disagree]")
@@ -115,14 +114,12 @@ def show_marks(row: Row) -> None:
 
 
 def show_scores(row: Row) -> None:
-    """Show the scores, one per line, with their meaning as help."""
     with st.container(key="scores", gap=None):
         for score in describe_scores(row, audit.ask("percentiles", compute_percentiles, row)):
             st.markdown(f"**{score.value}** :gray[{score.label}]", help=f"{score.label}: {score.sentence}.")
 
 
 def show_word_gains(row: Row) -> None:
-    """On demand, show which words of the caption speak against the medium."""
     if not st.toggle("Which words speak against it?", key="words", bind="query-params", help=WORDS_HELP):
         return
     try:
@@ -140,7 +137,6 @@ def show_word_gains(row: Row) -> None:
 
 
 def show_best_caption(row: Row, explanation: Explanation) -> None:
-    """Show the caption of the corpus that fits this medium best, next to its own similarity."""
     if explanation.captions and explanation.caption_rank is not None:
         best = explanation.captions[0]
         similarity, own_similarity = format_number(best.similarity), format_number(row["similarity"])
@@ -183,29 +179,20 @@ def find_next_row(row: Row) -> tuple[Row | None, int]:
     return find_row_at(1), 1
 
 
-def find_unmarked_row(row: Row) -> tuple[Row | None, int]:
-    """The next row that this reviewer has not marked and its distance, within the next CARDS_AHEAD cards."""
+def show_unmarked_button(row: Row) -> None:
+    label, hint = "Next unmarked", "Go to the next row that you have not marked."
+    if not st.button(label, shortcut="n", key="next-unmarked", help=hint, disabled=position is None):
+        return
     marks = fetch_reviewer_marks(database, current_reviewer())
     for steps, card in enumerate(list_cards(database, condition, view, CARDS_AHEAD, position or 0)):
         for other in card:
             key = (other["uid"], other["caption_index"] or 0)
             if key not in marks and key != (row["uid"], row["caption_index"] or 0):
-                return other, steps
-    return None, 0
+                go_to_row(other, steps)
+    st.toast(f"{current_reviewer()} has marked all of the next {CARDS_AHEAD} rows")
 
 
-def show_unmarked_button(row: Row) -> None:
-    label, hint = "Next unmarked", "Go to the next row that you have not marked."
-    if not st.button(label, shortcut="n", key="next-unmarked", help=hint, disabled=position is None):
-        return
-    next_row, steps = find_unmarked_row(row)
-    if next_row:
-        go_to_row(next_row, steps)
-    else:
-        st.toast(f"{current_reviewer()} has marked all of the next {CARDS_AHEAD} rows")
-
-
-def go_to_row(row: Row, steps: int) -> None:
+def go_to_row(row: Row, steps: int) -> NoReturn:
     """Open another row; the parameters of widgets (reviewer, go_on) stay as they are."""
     st.query_params.update(sample_query(row, view, None if position is None else position + steps))
     st.rerun()
@@ -224,7 +211,6 @@ def show_navigation(row: Row) -> None:
 
 
 def show_frames(explanation: Explanation, row: Row, data: bytes | None) -> None:
-    """Show the similarity of each frame to the caption, and the frames themselves."""
     points = [(frame.time, frame.similarity) for frame in explanation.frames if frame.time is not None]
     if points:
         st.subheader("Frame by frame")

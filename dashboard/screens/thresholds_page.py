@@ -157,7 +157,6 @@ def show_pairs_at_cut(rules: Rules) -> None:
 
 
 def show_drift(drift: Drift) -> None:
-    """Show how the kept set differs from the whole."""
     rows = [
         {"mean of": mean.measure, "all": mean.whole, "kept": mean.kept, "change": format_change(mean.change)}
         for mean in drift.measures
