@@ -30,10 +30,10 @@ def show_evidence(database: AuditDatabase, explanation: Explanation) -> None:
     st.subheader("Media that fit this caption")
     show_rank("medium", explanation.medium_rank, explanation.media_of)
     show_rows(database, [asdict(fit) for fit in explanation.media])
-    first_column, second_column = st.columns(2, gap="large")
-    with first_column:
+    left, right = st.columns(2, gap="large")
+    with left:
         show_prototypes("What makes the medium uncertain", explanation.prototypes_visual)
-    with second_column:
+    with right:
         show_prototypes("What makes the caption uncertain", explanation.prototypes_text)
     if explanation.duplicates:
         st.subheader("Duplicates")

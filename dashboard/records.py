@@ -10,22 +10,10 @@ import pyarrow.parquet as pq
 
 from auditor.errors import AuditorError
 from auditor.keep.subset import Subset
+from auditor.query import row_queries
 from auditor.query.corpus_groups import Group
 from auditor.query.database import AuditDatabase
 from auditor.query.distributions import Density
-from auditor.query.row_queries import (
-    count_matching_rows,
-    count_media,
-    find_usable_row,
-    has_several_captions,
-    list_row_marks,
-    list_uids,
-    read_media_page,
-    read_page,
-    read_row,
-    read_row_media,
-    select_samples,
-)
 from auditor.query.rules import Rules
 from auditor.query.search import SearchHit, search
 from dashboard.url_state import GallerySearch, GalleryView, format_range
@@ -76,10 +64,10 @@ def find_corpus_problem(database: AuditDatabase) -> str | None:
 
     Only success is cached: a store may be out of reach for a moment.
     """
-    row = database.cached("a usable row", lambda: find_usable_row(database))
+    row = database.cached("a usable row", lambda: row_queries.find_usable_row(database))
     try:
         if row:
-            database.cached("media can be read", lambda: len(read_row_media(database, row)))
+            database.cached("media can be read", lambda: len(row_queries.read_row_media(database, row)))
     except (AuditorError, OSError) as error:
         return str(error)
     return None
@@ -94,11 +82,12 @@ def list_cards(
     """
     if view.search:
         matches = search_rows(database, condition, view.search)[offset : offset + limit]
-        rows = [read_row(database, match.uid, match.caption_index, match.shard) for match in matches]
+        rows = [row_queries.read_row(database, match.uid, match.caption_index, match.shard) for match in matches]
         return [[{**row, "nearness": match.similarity}] for row, match in zip(rows, matches, strict=True) if row]
-    if view.grouped and has_several_captions(database):
-        return read_media_page(database, condition, view.sort, view.descending, limit, offset)
-    return [[row] for row in read_page(database, condition, view.sort, view.descending, limit, offset).to_pylist()]
+    page = (condition, view.sort, view.descending, limit, offset)
+    if view.grouped and row_queries.has_several_captions(database):
+        return row_queries.read_media_page(database, *page)
+    return [[row] for row in row_queries.read_page(database, *page).to_pylist()]
 
 
 def search_rows(database: AuditDatabase, condition: str | None, gallery_search: GallerySearch) -> list[SearchHit]:
@@ -114,7 +103,8 @@ def search_rows(database: AuditDatabase, condition: str | None, gallery_search: 
 
 
 def count_cards(database: AuditDatabase, condition: str | None, grouped: bool) -> int:
-    return (count_media if grouped and has_several_captions(database) else count_matching_rows)(database, condition)
+    several = grouped and row_queries.has_several_captions(database)
+    return (row_queries.count_media if several else row_queries.count_matching_rows)(database, condition)
 
 
 def find_neighbor(
@@ -126,18 +116,18 @@ def find_neighbor(
 
 def list_other_marks(database: AuditDatabase, row: Mapping[str, Any], reviewer: str, mark: str) -> list[str]:
     """The marks of other reviewers on a row that differ from this one: "ann: good"."""
-    marks = list_row_marks(database, row["uid"], row["caption_index"] or 0)
+    marks = row_queries.list_row_marks(database, row["uid"], row["caption_index"] or 0)
     return [f"{m['reviewer']}: {m['mark']}" for m in marks if m["reviewer"] != reviewer and m["mark"] != mark]
 
 
 def make_rows_file(database: AuditDatabase, condition: str | None, limit: int = EXPORT_ROWS) -> bytes:
     buffer = io.BytesIO()
-    pq.write_table(select_samples(database, condition, limit), buffer, compression="zstd")
+    pq.write_table(row_queries.select_samples(database, condition, limit), buffer, compression="zstd")
     return buffer.getvalue()
 
 
 def make_uids_file(database: AuditDatabase, condition: str) -> bytes:
-    return "".join(f"{uid}\n" for uid in list_uids(database, condition)).encode()
+    return "".join(f"{uid}\n" for uid in row_queries.list_uids(database, condition)).encode()
 
 
 def count_kept_media(database: AuditDatabase, rules: Rules) -> int:

@@ -50,24 +50,24 @@ if pearson := content.get("pearson"):
             st.metric(label, format_number(round_finite(pearson[name], 3)), border=True)
 
 direction = show_choice("Direction", DIRECTIONS, "direction", format_func=DIRECTIONS.__getitem__)
-first_column, second_column = st.columns(2, gap="large")
-with first_column:
+left, right = st.columns(2, gap="large")
+with left:
     st.subheader("Recall without the most uncertain")
     labels = "share removed", "R@1 of the rest"
     removal = draw_lines(removal_series(result, direction), *labels, size=HALF, format_x=format_tick_percent)
     show_chart(removal, "removal")
     st.caption("Any removal makes the task easier; only the distance to random removal matters.")
-with second_column:
+with right:
     st.subheader("Recall by tenth of the score")
     deciles = decile_series(result, direction)
     show_chart(draw_lines(deciles, "tenth, the least uncertain first", "R@1", size=HALF), "deciles")
 st.subheader("Does the score predict success?")
-first_column, second_column = st.columns(2, gap="large")
-with first_column:
+left, right = st.columns(2, gap="large")
+with left:
     calibration = calibration_series(result, direction)
     labels = "predicted share of hits", "observed share of hits"
     show_chart(draw_lines(calibration, *labels, size=HALF, diagonal=True), "calibration")
-second_column.dataframe(list_calibration(result, direction), hide_index=True)
+right.dataframe(list_calibration(result, direction), hide_index=True)
 if other_files:
     with st.expander("Files that hold no result"):
         st.text("\n".join(other_files))

@@ -15,19 +15,10 @@ from auditor.query.sandbox import QueryError
 from auditor.query.search_index import SIDES
 from auditor.schema import FLAGS, HEADLINES, MEASUREMENTS
 from auditor.workers.encoder_client import SearchError
+from dashboard import records
 from dashboard.audit_source import open_first_audit
 from dashboard.display_text import column_label, show_choice, show_condition_error, show_empty_state
 from dashboard.gallery import show_compact_gallery, show_gallery
-from dashboard.records import (
-    EXPORT_ROWS,
-    SEARCH_ROWS,
-    count_cards,
-    count_pages,
-    list_cards,
-    make_rows_file,
-    make_subset_file,
-    search_rows,
-)
 from dashboard.review_cards import CARD_NUMBERS, resend_pictures
 from dashboard.row_selection import RowSelection, find_slider_bounds
 from dashboard.url_state import (
@@ -88,7 +79,7 @@ def count_matches(condition: str | None, gallery_search: GallerySearch) -> int:
     """The number of rows that a search finds; stops the page with the reason if it fails."""
     try:
         with st.spinner("Searching …"):
-            return len(search_rows(database, condition, gallery_search))
+            return len(records.search_rows(database, condition, gallery_search))
     except SearchError as error:
         hint = "Search by example still works: the button ≈ (more like this) of any card."
         show_empty_state("This search is not possible", f"{error}\n{hint}", icon=":material/error:")
@@ -119,11 +110,11 @@ def show_filters() -> RowSelection:
 def show_export(condition: str | None, count: int) -> None:
     with st.popover("Export", icon=":material/download:", disabled=not count):
         st.markdown(f"The selection, **{count:,}** rows")
-        make_parquet = partial(make_rows_file, database, condition)
-        make_npy = partial(make_subset_file, database, Rules(where=condition))
+        make_parquet = partial(records.make_rows_file, database, condition)
+        make_npy = partial(records.make_subset_file, database, Rules(where=condition))
         st.download_button("All columns (Parquet)", make_parquet, "selection.parquet", on_click="ignore")
         st.download_button("Usable rows (DataComp .npy)", make_npy, "selection.npy", on_click="ignore")
-        st.caption(f"The Parquet file holds at most {EXPORT_ROWS:,} rows; `auditor filter` has no limit.")
+        st.caption(f"The Parquet file holds at most {records.EXPORT_ROWS:,} rows; `auditor filter` has no limit.")
 
 
 def show_order() -> tuple[str | None, bool]:
@@ -136,7 +127,7 @@ def show_order() -> tuple[str | None, bool]:
 
 def show_counts(condition: str | None, count: int, cards: int, view: GalleryView) -> None:
     if view.search:
-        limit = f" (at most {SEARCH_ROWS})" if cards else ""
+        limit = f" (at most {records.SEARCH_ROWS})" if cards else ""
         st.markdown(f"the **{cards:,}** nearest of **{count:,}** rows{limit}")
     else:
         st.markdown(f"**{count:,}** rows" + (f" of **{cards:,}** media" if view.grouped else ""))
@@ -186,7 +177,7 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
     grouped = several and st.toggle("One card per medium", True, key="grouped", **options)
 
 view = GalleryView(selection, sort, descending, size, grouped, gallery_search)
-cards = matches if gallery_search else audit.ask("cards", count_cards, condition, grouped, version=version)
+cards = matches if gallery_search else audit.ask("cards", records.count_cards, condition, grouped, version=version)
 with counts_container:
     show_counts(condition, count, cards, view)
 if not count or not cards:
@@ -195,11 +186,11 @@ if not count or not cards:
 
 body, footer = st.container(), st.container(horizontal=True, horizontal_alignment="center", vertical_alignment="center")
 with footer:
-    first = (show_pagination(count_pages(cards, size)) - 1) * size
+    first = (show_pagination(records.count_pages(cards, size)) - 1) * size
 with body:
     if layout == LAYOUTS[0]:
         resend_pictures()
         show_compact_gallery(audit, condition, view, first, card_numbers(view)[:1])
     else:
-        page_cards = list_cards(database, condition, view, size, first)
+        page_cards = records.list_cards(database, condition, view, size, first)
         show_gallery(database, page_cards, view=view, first=first, numbers=card_numbers(view))

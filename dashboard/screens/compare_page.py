@@ -49,12 +49,12 @@ def show_audit_agreement(comparison: Comparison) -> None:
     st.subheader("Do they agree?")
     unmatched = f"{comparison.only_first:,} only in the first, {comparison.only_second:,} only in the second"
     st.markdown(f"**{comparison.matched:,}** rows matched by {comparison.matched_by}; {unmatched}.")
-    first_column, second_column = st.columns(2, gap="large")
-    with first_column:
+    left, right = st.columns(2, gap="large")
+    with left:
         rows = [{"measurement": column_label(c), "rank correlation": v} for c, v in comparison.correlation.items()]
         bar = st.column_config.ProgressColumn(min_value=-1.0, max_value=1.0, format="%.3f")
         st.dataframe(rows, hide_index=True, column_config={"rank correlation": bar})
-    with second_column:
+    with right:
         flags = [
             {"flag": FLAGS[f.flag].label, "in both": f.both, "only in the first": f.gone, "only in the second": f.newly}
             for f in comparison.flags

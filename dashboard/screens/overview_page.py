@@ -119,10 +119,10 @@ show_numbers(summary)
 with st.container(horizontal=True):
     for label, query in LINKS:
         st.page_link(BROWSE, label=label, icon=":material/arrow_forward:", query_params=query)
-first_column, second_column = st.columns(2, gap="large")
-with first_column:
+left, right = st.columns(2, gap="large")
+with left:
     show_mismatches()
-with second_column:
+with right:
     show_statuses(summary)
 show_ambiguity()
 with st.expander("How this audit was made"):

@@ -14,6 +14,7 @@ from auditor.review.flag_precision import measure_flag_precision
 from auditor.review.review_queues import fetch_reviewer_marks
 from auditor.schema import MARKS
 from auditor.workers.encoder_client import SearchError
+from dashboard import media_preview
 from dashboard.audit_source import open_first_audit
 from dashboard.chart_view import FULL, show_chart
 from dashboard.display_text import (
@@ -30,14 +31,6 @@ from dashboard.display_text import (
 )
 from dashboard.evidence_panels import show_evidence
 from dashboard.gallery import mark_row, show_preview
-from dashboard.media_preview import (
-    LARGE,
-    make_frame_strip,
-    playback_seconds,
-    read_original,
-    thumbnail_cache,
-    video_mime_type,
-)
 from dashboard.records import find_neighbor, list_cards
 from dashboard.url_state import (
     BROWSE,
@@ -62,15 +55,15 @@ database = audit.database
 
 def show_medium(row: Row) -> bytes | None:
     """Show the medium in large and return the bytes of a video for its frame strip."""
-    data = read_original(database, row) if row["kind"] == "video" and row["status"] == "ok" else None
-    mime_type = video_mime_type(data) if data else None
+    data = media_preview.read_original(database, row) if row["kind"] == "video" and row["status"] == "ok" else None
+    mime_type = media_preview.video_mime_type(data) if data else None
     if data and mime_type:
-        start, end = playback_seconds(row)
+        start, end = media_preview.playback_seconds(row)
         st.video(data, format=mime_type, start_time=start, end_time=end)
         if row["start"] is not None:
             st.caption(describe_span(row))
     else:
-        (preview,) = thumbnail_cache(LARGE).show(database, [row])
+        (preview,) = media_preview.thumbnail_cache(media_preview.LARGE).show(database, [row])
         show_preview(preview, row)
         if data and preview.jpeg:
             st.caption("Browsers do not play this codec; the frames below are those that were encoded.")
@@ -217,7 +210,7 @@ def show_frames(explanation: Explanation, row: Row, data: bytes | None) -> None:
         labels = "seconds", "similarity of the frame"
         size = FULL[0], 220.0
         show_chart(draw_lines({"frame": points}, *labels, size=size, highlight=explanation.best_frame), "frames")
-    strip = make_frame_strip(database, row, data, row["frames"] or 12) if data else []
+    strip = media_preview.make_frame_strip(database, row, data, row["frames"] or 12) if data else []
     if strip:
         with st.container(key="strip-frames"):
             for column, (time, jpeg) in zip(st.columns(len(strip), gap="small"), strip, strict=True):
@@ -243,10 +236,10 @@ medium_rows = list_captions(database, row).to_pylist()
 
 with st.container(horizontal=True, vertical_alignment="center"):
     show_navigation(row)
-first_column, second_column = st.columns([3, 2], gap="large")
-with first_column, st.container(key="medium"):
+left, right = st.columns([3, 2], gap="large")
+with left, st.container(key="medium"):
     data = show_medium(row)
-with second_column:
+with right:
     with st.container(key="caption"):
         st.text(row["caption"] or "(no caption)")
     show_flag_badges(row)
