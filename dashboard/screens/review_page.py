@@ -1,5 +1,6 @@
 """Review: one pair after the other, with a key for each decision and the next pictures already loaded."""
 
+from dataclasses import asdict
 from typing import Any
 
 import streamlit as st
@@ -26,7 +27,7 @@ def list_unmarked(queue: list[QueueRow], marks: dict[tuple[str, int], str]) -> l
     """The rows that this reviewer has not marked, the skipped ones last."""
     skipped: set[str] = st.session_state.get("skipped", set())
     unmarked = [row for row in queue if (row.uid, row.caption_index) not in marks]
-    return sorted(unmarked, key=lambda row: format_row_id(vars(row)) in skipped)
+    return sorted(unmarked, key=lambda row: format_row_id(asdict(row)) in skipped)
 
 
 def read_whole_row(queue_row: QueueRow) -> dict[str, Any] | None:
@@ -45,7 +46,7 @@ def show_queue(queue: list[QueueRow], name: str) -> None:
     rows = [row for queue_row in unmarked[:PRELOADED] if (row := read_whole_row(queue_row))]
     numbers = () if name.startswith(CERTIFICATION) else CARD_NUMBERS  # a score would bias a certification
     items = make_review_cards(database, rows, thumbnail_cache(REVIEW), marks, numbers)
-    decided = [format_row_id(vars(row)) for row in queue if row not in unmarked]
+    decided = [format_row_id(asdict(row)) for row in queue if row not in unmarked]
     show_review_cards(database, f"{name} {reviewer}", items, decided=decided, total=len(queue), remaining=len(unmarked))
 
 
