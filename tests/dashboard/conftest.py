@@ -1,6 +1,7 @@
 """One browser, one audit and one running dashboard for all browser tests, and a small audit for the other tests."""
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,19 @@ from tests.support.browser import TIMEOUT, launch_chromium, serve_dashboard
 from tests.support.build_once import build_once
 from tests.support.dashboard_audit import write_audit
 from tests.support.synthetic import write_corpus_audit
+
+
+@pytest.fixture(scope="session", autouse=True)
+def fast_streamlit() -> Iterator[None]:
+    """Read the metadata of all packages once instead of in every AppTest, and skip what the pages do not use."""
+    import streamlit.components.v2.manifest_scanner as scanner
+    from streamlit import config
+
+    for option in ("runner.magicEnabled", "runner.postScriptGC"):
+        config.set_option(option, False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scanner, "scan_component_manifests", cache(scanner.scan_component_manifests))
+        yield
 
 
 @pytest.fixture(scope="session")
