@@ -7,15 +7,23 @@ No file is opened and shards are not checked one by one, so 100,000 shards are l
 
 import glob
 import itertools
-import math
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
 
 from braceexpand import braceexpand
 
-from auditor.corpus import remote_files
+from auditor.corpus.corpus_files import (
+    Info,
+    expand_glob,
+    is_url,
+    list_files,
+    make_path_absolute,
+    open_store,
+    path_exists,
+)
 from auditor.corpus.shard import CorpusError
 
 COCO = "coco:"  # prefix of the path of a JSON in COCO's form
@@ -42,20 +50,27 @@ def find_corpus_paths(spec: str) -> list[CorpusPath]:
     """Return the files and folders of a spec. A literal path must exist; one path of an expansion must exist."""
     if not spec.strip():
         raise CorpusError("the corpus is empty: give a path, a URL, a glob or a list")
-    paths: dict[str, CorpusPath] = {}
-    for part in spec.split("::"):
-        for path in _find_part_paths(part.strip()):
-            paths.setdefault(path.path, path)
-    return list(paths.values())
+    paths = [path for part in spec.split("::") for path in _find_part_paths(part.strip())]
+    return list(dict.fromkeys(paths))
+
+
+def list_path_files(path: CorpusPath) -> Mapping[str, Info]:
+    """Return the files of a path with the information of the store, as far as it is known."""
+    return list_files(path.path) if path.folder else {path.path: {}}
+
+
+def split_prefix(spec: str) -> tuple[str, list[str]]:
+    """Split a spec into its prefix, or "", and its parts."""
+    prefix = next((name for name in PREFIXES if spec.startswith(name)), "")
+    return prefix, [part.strip() for part in spec.removeprefix(prefix).split("::")]
 
 
 def make_corpus_absolute(spec: str) -> str:
     """Make local paths absolute, for a process in another folder; braces and globs stay."""
-    prefix = next((name for name in PREFIXES if spec.startswith(name)), "")
-    parts = [part.strip() for part in spec.removeprefix(prefix).split("::")]
+    prefix, parts = split_prefix(spec)
     # a leading brace may list both paths and URLs
     paths = [path for part in parts for path in (expand_braces(part) if part.startswith("{") else [part])]
-    return prefix + "::".join(remote_files.make_path_absolute(os.path.expanduser(path)) for path in paths)
+    return prefix + "::".join(make_path_absolute(os.path.expanduser(path)) for path in paths)
 
 
 def is_folder_spec(spec: str) -> bool:
@@ -66,27 +81,22 @@ def is_folder_spec(spec: str) -> bool:
 
 def find_corpus_folder(spec: str, path: str) -> str | None:
     """Return the part of a spec that contains `path`: a file written there would become part of the corpus."""
-    if spec.startswith(COCO):  # its JSON lists the files
+    prefix, parts = split_prefix(spec)
+    if prefix == COCO:  # its JSON lists the files
         return None
-    prefix = next((name for name in PREFIXES if spec.startswith(name)), "")
-    parents = _list_with_parents(_resolve_path(path))
-    for part in spec.removeprefix(prefix).split("::"):
-        for pattern in map(_resolve_path, expand_braces(part.strip())):
+    names = _resolve_path(path).split("/")
+    parents = ["/".join(names[:end]) or "/" for end in range(len(names), 0, -1)]
+    for part in parts:
+        for pattern in map(_resolve_path, expand_braces(part)):
             if any(parent == pattern or (glob.has_magic(pattern) and fnmatch(parent, pattern)) for parent in parents):
-                return part.strip()
+                return part
     return None
 
 
 def _resolve_path(path: str) -> str:
     """Resolve symbolic links, so that two paths to one folder are equal."""
-    full = remote_files.make_path_absolute(path if remote_files.is_url(path) else os.path.expanduser(path))
-    return full if remote_files.is_url(full) else os.path.realpath(full)
-
-
-def _list_with_parents(path: str) -> list[str]:
-    """Return the path itself and all folders above it."""
-    names = path.split("/")
-    return [path, *("/".join(names[:end]) or "/" for end in range(len(names) - 1, 0, -1))]
+    full = make_path_absolute(os.path.expanduser(path))
+    return full if is_url(full) else os.path.realpath(full)
 
 
 def _find_part_paths(part: str) -> list[CorpusPath]:
@@ -94,59 +104,44 @@ def _find_part_paths(part: str) -> list[CorpusPath]:
         raise CorpusError(f"{part!r}: pipe: runs a command and is never opened; give a path or an fsspec URL instead")
     if not part:
         raise CorpusError("an empty path in the list: `::` stands between two paths")
-    part = part if remote_files.is_url(part) else os.path.expanduser(part)
-    if _spec_exists(part):  # an existing name that contains braces or stars
+    part = os.path.expanduser(part)
+    if path_exists(make_path_absolute(part)):  # an existing name that contains braces or stars
         return [_build_corpus_path(part)]
     patterns = expand_braces(part)
     if len(patterns) == 1 and not glob.has_magic(part):
         raise CorpusError(f"{part} does not exist{'; lists are written a.tar::b.tar' if ',' in part else ''}")
-    paths = [path for pattern in patterns for path in _expand_glob(pattern)]
+    paths = [path for name in patterns for path in (expand_glob(name) if glob.has_magic(name) else [name])]
     if not paths:
         raise CorpusError(f"nothing matches {part}")
-    candidates = paths if not remote_files.is_url(part) else paths[:MAX_CHECKED]
-    if not glob.has_magic(part) and not any(_spec_exists(path) for path in candidates):
+    candidates = map(make_path_absolute, paths[:MAX_CHECKED] if is_url(part) else paths)
+    if not glob.has_magic(part) and not any(map(path_exists, candidates)):
         raise CorpusError(f"{part} does not exist: none of its {len(paths)} paths does, such as {paths[0]}")
     return [_build_corpus_path(path, check=len(paths) <= MAX_CHECKED) for path in paths]
 
 
-def _expand_glob(pattern: str) -> list[str]:
-    if not glob.has_magic(pattern):
-        return [pattern]
-    return remote_files.glob_urls(pattern) if remote_files.is_url(pattern) else glob.glob(pattern, recursive=True)
-
-
-def _spec_exists(path: str) -> bool:
-    return (
-        remote_files.url_exists(path)
-        if remote_files.is_url(path)
-        else os.path.exists(remote_files.make_path_absolute(path))
-    )
-
-
 def _build_corpus_path(path: str, check: bool = True) -> CorpusPath:
     """Check whether a path is a folder only if `check` is set or its name has no extension."""
-    full = remote_files.make_path_absolute(path)
+    full = make_path_absolute(path)
     if not check and _SUFFIX.search(full):
         return CorpusPath(full, folder=False)
-    if remote_files.is_url(full):
-        folder = remote_files.find_folder_url(full)
-        return CorpusPath(folder or full, folder is not None)
-    return CorpusPath(full, os.path.isdir(full))
+    if not is_url(full):
+        return CorpusPath(full, os.path.isdir(full))
+    with open_store(full) as (fs, name):
+        folder = fs.isdir(name)  # spelled as `list_files` spells it
+        return CorpusPath(str(fs.unstrip_protocol(name)).rstrip("/") if folder else full, folder)
 
 
 def expand_braces(pattern: str) -> list[str]:
     """Expand `{00000..00012}` and `{a,b}` as a shell does; unbalanced braces stay. Raises CorpusError if too many."""
     try:
-        # counted first, because braceexpand holds every range in memory
-        if math.prod(_count_choices(braces) for braces in _BRACES.findall(pattern)) <= MAX_PATHS:
+        choices = 1  # counted first, because braceexpand holds every range in memory
+        for braces in _BRACES.findall(pattern):
+            numbers = _RANGE.fullmatch(braces)
+            choices *= abs(int(numbers[2]) - int(numbers[1])) + 1 if numbers else braces.count(",") + 1
+        if choices <= MAX_PATHS:
             paths = list(itertools.islice(braceexpand(pattern, escape=False), MAX_PATHS + 1))
             if len(paths) <= MAX_PATHS:
                 return paths
     except ValueError:  # unbalanced braces
         return [pattern]
     raise CorpusError(f"{pattern} expands to more than {MAX_PATHS:,} paths")
-
-
-def _count_choices(braces: str) -> int:
-    numbers = _RANGE.fullmatch(braces)
-    return abs(int(numbers[2]) - int(numbers[1])) + 1 if numbers else braces.count(",") + 1

@@ -7,14 +7,14 @@ that img2dataset reports as a success but that is not in the tar has a missing m
 import json
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Set
 from typing import Any
 
 import pyarrow as pa
 
-from auditor.corpus import remote_files
 from auditor.corpus.caption_text import dump_carried_fields, parse_captions, parse_uid, replace_unsafe
-from auditor.corpus.read_medium import MediaError, open_parquet, read_media
+from auditor.corpus.corpus_files import path_exists, read_range
+from auditor.corpus.parquet_rows import open_parquet
 from auditor.corpus.sample import Problem, Sample
 from auditor.corpus.shard import CorpusError, CorpusOptions
 
@@ -26,15 +26,12 @@ USED_COLUMNS = (*REQUIRED_COLUMNS, "caption", "error_message", "uid", "url")
 
 def find_companion(tar: str, ending: str) -> str | None:
     """Return the file of img2dataset beside NNNNN.tar, if it exists: NNNNN.parquet, NNNNN_stats.json."""
-    if not tar.endswith(".tar"):
-        return None
     path = tar.removesuffix(".tar") + ending
-    exists = remote_files.url_exists(path) if remote_files.is_url(path) else os.path.isfile(path)
-    return path if exists else None
+    return path if tar.endswith(".tar") and path_exists(path) and not os.path.isdir(path) else None
 
 
 def find_missing_samples(
-    shard: str, tar: str, keys: Collection[str], options: CorpusOptions
+    shard: str, tar: str, keys: Set[str], options: CorpusOptions
 ) -> tuple[list[Sample], list[str]]:
     """Return the samples of img2dataset's table that the tar lacks, and the problems of its files."""
     videos = {_CLIP.sub("", key) for key in keys}  # video2dataset counts videos, not the clips cut from them
@@ -51,24 +48,19 @@ def find_missing_samples(
             rows = file.read(columns=list(columns)).to_pylist()
     except (OSError, CorpusError, pa.ArrowException) as error:
         return [], [*problems, f"{os.path.basename(path)} of img2dataset cannot be read: {format_one_line(error)}"]
-    tar_keys = set(keys)
-    missing = [row for row in rows if str(row["key"]) not in tar_keys]
+    missing = [row for row in rows if str(row["key"]) not in keys]
     return [build_missing_sample(shard, row, options) for row in missing], problems
 
 
 def build_missing_sample(shard: str, row: dict[str, Any], options: CorpusOptions) -> Sample:
-    """Build a sample that the tar does not contain."""
     key, captions, uid = replace_unsafe(str(row["key"])), parse_captions(row.get("caption")), parse_uid(row.get("uid"))
+    if row["status"] == SUCCESS:
+        problem = Problem("missing_media", "img2dataset reports a success, but the sample is not in the tar")
+    else:
+        message = ": ".join(str(part) for part in (row["status"] or "no status", row.get("error_message")) if part)
+        problem = Problem("not_downloaded", replace_unsafe(" ".join(message.split())))
     carried = (dump_carried_fields(row, options.carry),)
-    return Sample(shard, key, captions, None, uid, problem=describe_failure(row), carried=carried)
-
-
-def describe_failure(row: dict[str, Any]) -> Problem:
-    status, message = row["status"], row.get("error_message")
-    if status == SUCCESS:
-        return Problem("missing_media", "img2dataset reports a success, but the sample is not in the tar")
-    parts = [str(status or "no status"), *([str(message)] if message else [])]
-    return Problem("not_downloaded", replace_unsafe(" ".join(": ".join(parts).split())))
+    return Sample(shard, key, captions, None, uid, problem=problem, carried=carried)
 
 
 def check_stats(tar: str, samples: int, videos: int) -> Iterator[str]:
@@ -78,9 +70,9 @@ def check_stats(tar: str, samples: int, videos: int) -> Iterator[str]:
         return
     name = os.path.basename(path)
     try:
-        stats = json.loads(read_media(path, 0, -1))
+        stats = json.loads(read_range(path))
         tried, successes = int(stats["count"]), int(stats["successes"])
-    except (MediaError, ValueError, KeyError, TypeError) as error:
+    except (OSError, CorpusError, ValueError, KeyError, TypeError, RecursionError) as error:
         yield f"{name} of img2dataset cannot be read: {format_one_line(error)}"
         return
     if successes not in (samples, videos):

@@ -9,10 +9,17 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from auditor.corpus import remote_files
+from auditor.corpus.corpus_files import (
+    format_store_digest,
+    is_url,
+    list_files,
+    read_objects,
+    read_range,
+    stamp_file,
+)
 from auditor.corpus.file_names import (
     FOREIGN,
     SUBTITLES,
@@ -52,17 +59,26 @@ class FolderShard:
     def fingerprint(self) -> str:
         """Hash the names, sizes and times of all files and the content of the sidecars."""
         digest = hashlib.blake2b(digest_size=16)
-        sidecars = self.sidecars()
+        sidecars = self.read_sidecars()
         for file in self.files:
             digest.update(repr((file.name, file.size, file.digest)).encode("utf-8", "surrogatepass"))
-            digest.update(b"" if remote_files.is_url(self.root) else _stamp_file(self.path(file.name)).encode())
+            if not is_url(self.root):
+                try:
+                    digest.update(stamp_file(self.path(file.name)).encode())
+                except OSError:
+                    digest.update(b"gone")
             digest.update(sidecars.get(file.name, b""))
         return digest.hexdigest()
 
     @contextmanager
     def open(self) -> Iterator[OpenShard]:
-        sidecars = self.sidecars()
-        parts = {part.name: part for file in self.files if (part := self.part(file)) is not None}
+        sidecars = self.read_sidecars()
+        parts: dict[str, SampleFile] = {}
+        for file in self.files:
+            path = self.path(file.name)
+            with suppress(OSError):  # a file that is gone is no part of its sample
+                size = file.size if is_url(path) else os.stat(path).st_size
+                parts[file.name] = SampleFile(file.name, path, 0, size)
 
         def read(part: SampleFile) -> bytes:
             return sidecars.get(part.name, b"")
@@ -76,33 +92,33 @@ class FolderShard:
     def path(self, name: str) -> str:
         return f"{self.root.rstrip('/')}/{name}"
 
-    def part(self, file: FolderFile) -> SampleFile | None:
-        """Return the file of a sample, or None if the file is gone."""
-        size = file.size
-        if not remote_files.is_url(self.root):
-            try:
-                size = os.stat(self.path(file.name)).st_size
-            except OSError:
-                return None
-        return SampleFile(file.name, self.path(file.name), 0, size)
-
-    def sidecars(self) -> dict[str, bytes]:
+    def read_sidecars(self) -> dict[str, bytes]:
         """Return the content of each readable sidecar by name; remote ones are fetched together."""
-        names = [file.name for file in self.files if _get_last_extension(file.name) in SIDECARS]
-        if remote_files.is_url(self.root):
-            contents = remote_files.read_objects([self.path(name) for name in names])
-            return {name: contents[self.path(name)] for name in names if self.path(name) in contents}
-        return {name: data for name in names if (data := _read_sidecar(self.path(name))) is not None}
+        paths = {file.name: self.path(file.name) for file in self.files if _get_last_extension(file.name) in SIDECARS}
+        if is_url(self.root):
+            contents = read_objects(list(paths.values()))
+            return {name: contents[path] for name, path in paths.items() if path in contents}
+        sidecars = {}
+        for name, path in paths.items():
+            with suppress(OSError):
+                sidecars[name] = read_range(path)
+        return sidecars
 
 
 def list_folder_shards(root: str, options: CorpusOptions) -> list[FolderShard]:
     """Cut a folder into virtual shards of `shard_size` whole keys each, in natural order."""
     keys: dict[str, list[FolderFile]] = {}
-    for file in _list_folder_files(root):
-        split = split_key(file.name)
-        if split is not None and _is_corpus_file(split[1]):
-            keys.setdefault(split[0], []).append(file)
-    if not any(_get_last_extension(file.name) not in SIDECARS for files in keys.values() for file in files):
+    has_media = False
+    for path, info in list_files(root).items():
+        name = path.removeprefix(root).lstrip("/")
+        last = _get_last_extension(name)
+        is_medium = guess_media_kind(last) is not None or last in FOREIGN
+        hidden = any(folder.startswith(".") for folder in name.split("/"))
+        if not hidden and (is_medium or last in SIDECARS) and (split := split_key(name)):
+            has_media |= is_medium
+            digest = format_store_digest(info) or str(info.get("mtime", ""))
+            keys.setdefault(split[0], []).append(FolderFile(name, int(info.get("size", -1) or 0), digest))
+    if not has_media:
         return []
     ordered = sorted(keys, key=natural_sort_key)
     cuts = [ordered[start : start + options.shard_size] for start in range(0, len(ordered), options.shard_size)]
@@ -117,28 +133,34 @@ def group_files(names: Iterable[str]) -> list[tuple[str, int, list[str]]]:
     """Group files into (key, occurrence, files of the key)."""
     sets: dict[str, list[str]] = {}
     for name in names:
-        sets.setdefault(_strip_all_extensions(name), []).append(name)
+        stem = name[: len(name) - len(_get_full_extension(name)) - 1]
+        sets.setdefault(stem, []).append(name)
     return [group for files in sets.values() for group in _group_by_medium(files)]
 
 
-def _group_by_medium(files: list[str]) -> list[tuple[str, int, list[str]]]:
+def _group_by_medium(files: list[str]) -> Iterator[tuple[str, int, list[str]]]:
+    """Give the sidecars of a key to its first medium (video before image); each further medium repeats the key."""
     media = [name for name in files if _get_last_extension(name) not in SIDECARS]
     stems = {strip_extension(name) for name in media}
     keys: dict[str, list[str]] = {key: [] for key in sorted(stems, key=natural_sort_key)}
     for name in files:
-        key = strip_extension(name) if name in media else _find_owner_key(_strip_sidecar_extension(name), stems, media)
+        key = strip_extension(name) if name in media else _find_owner_key(name, stems, media)
         keys.setdefault(key, []).append(name)
-    return [group for key, key_files in keys.items() for group in _number_occurrences(key, key_files)]
+    for key, names in keys.items():
+        kinds = {name: kind for name in names if (kind := guess_media_kind(name))}
+        repeats = sorted(kinds, key=lambda name: (kinds[name] == "image", name))[1:]
+        yield key, 0, [name for name in names if name not in repeats]
+        yield from ((key, number, [name]) for number, name in enumerate(repeats, start=1))
 
 
-def _strip_sidecar_extension(name: str) -> str:
-    """Strip the extension, and the language of a subtitle: `a.en.vtt` -> `a`."""
-    stem = strip_extension(name)
-    return _LANGUAGE.sub("", stem) if _get_last_extension(name) in SUBTITLES else stem
+def _find_owner_key(sidecar: str, stems: set[str], media: list[str]) -> str:
+    """Return the key of a sidecar: `a.txt`, `a.jpg.txt` and `a.en.vtt` belong to `a.jpg`.
 
-
-def _find_owner_key(stem: str, stems: set[str], media: list[str]) -> str:
-    """Return the key of a sidecar: `a` and `a.jpg` belong to `a.jpg`; `a` belongs to `a.1.jpg` if no other fits."""
+    `a.txt` belongs to `a.1.jpg` if no other medium fits.
+    """
+    stem = strip_extension(sidecar)
+    if _get_last_extension(sidecar) in SUBTITLES:
+        stem = _LANGUAGE.sub("", stem)
     if stem in stems:
         return stem
     if stem in media:
@@ -147,55 +169,10 @@ def _find_owner_key(stem: str, stems: set[str], media: list[str]) -> str:
     return longer[0] if len(longer) == 1 else stem
 
 
-def _strip_all_extensions(name: str) -> str:
-    return name[: len(name) - len(_get_full_extension(name)) - 1]
-
-
 def _get_full_extension(name: str) -> str:
     """Return the part of the last name after its first dot."""
     return name.rpartition("/")[2].partition(".")[2].lower()
 
 
-def _number_occurrences(key: str, files: list[str]) -> list[tuple[str, int, list[str]]]:
-    """Give the sidecars to the first medium (video before image); each further medium repeats the key."""
-    media = [name for name in files if guess_media_kind(name) is not None]
-    ranked = sorted(media, key=lambda name: (guess_media_kind(name) == "image", name))
-    first = [name for name in files if name not in ranked[1:]]
-    return [(key, 0, first), *((key, number, [name]) for number, name in enumerate(ranked[1:], start=1))]
-
-
-def _list_folder_files(root: str) -> Iterator[FolderFile]:
-    if remote_files.is_url(root):
-        for url, info in remote_files.list_objects(root).items():
-            name = url.removeprefix(root).lstrip("/")
-            digest = remote_files.format_store_digest(info) or str(info.get("mtime", ""))
-            yield FolderFile(name, int(info.get("size") or 0), digest)
-        return
-    for top, folders, names in os.walk(root):
-        folders[:] = [folder for folder in folders if not folder.startswith(".")]
-        below = os.path.relpath(top, root)
-        yield from (FolderFile(name if below == "." else f"{below}/{name}") for name in names)
-
-
-def _is_corpus_file(extension: str) -> bool:
-    return guess_media_kind(extension) is not None or _get_last_extension(extension) in SIDECARS | FOREIGN
-
-
 def _get_last_extension(name: str) -> str:
     return name.rpartition(".")[2].lower()
-
-
-def _stamp_file(path: str) -> str:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return "gone"
-    return f"{status.st_size} {status.st_mtime_ns}"
-
-
-def _read_sidecar(path: str) -> bytes | None:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError:
-        return None

@@ -11,10 +11,11 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import IO
 
 import pyarrow as pa
 
-from auditor.corpus import remote_files
+from auditor.corpus.corpus_files import open_copy, open_file
 from auditor.corpus.tar_index import TarIndex, index_tar
 
 COMPRESSIONS = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
@@ -45,7 +46,6 @@ class OpenTar:
 
 
 def is_tar(path: str) -> bool:
-    """Return whether a path has the extension of a tar."""
     return _TAR.search(path) is not None
 
 
@@ -60,55 +60,32 @@ def open_tar(path: str) -> Iterator[OpenTar]:
     """Open a tar by its path or URL. Raises OSError or CorpusError."""
     with ExitStack() as stack:
         problems: list[str] = []
-        fd = stack.enter_context(_open_descriptor(path))
-        if compression := _sniff_compression(os.pread(fd, 4, 0)):
-            fd = stack.enter_context(_unpack_tar(fd, compression, problems))
+        file = stack.enter_context(open_copy(path))
+        start = os.pread(file.fileno(), 4, 0)
+        if compression := next((name for magic, name in COMPRESSIONS.items() if start.startswith(magic)), None):
+            packed, file = file, stack.enter_context(tempfile.TemporaryFile(prefix="auditor-"))
+            problems += _unpack_tar(packed, compression, file)
             path = f"{path}#compression={compression}"
-        yield OpenTar(fd, path, os.fstat(fd).st_size, problems)
+        yield OpenTar(file.fileno(), path, os.fstat(file.fileno()).st_size, problems)
 
 
 def read_compressed(path: str, compression: str, offset: int, size: int) -> bytes:
     """Read a byte range of the tar in a compressed file. Unpacks everything before the range and nothing after it."""
-    with ExitStack() as stack:
-        source = remote_files.open_url(path) if remote_files.is_url(path) else open(path, "rb")  # noqa: SIM115 (closed below)
-        stack.enter_context(source)
-        stream = stack.enter_context(pa.CompressedInputStream(source, compression))
+    with open_file(path) as source, pa.CompressedInputStream(source, compression) as stream:
         while offset > 0 and (skipped := len(stream.read(min(offset, 2**20)))):
             offset -= skipped
         return bytes(stream.read(size))
 
 
-@contextmanager
-def _open_descriptor(path: str) -> Iterator[int]:
-    if remote_files.is_url(path):
-        with remote_files.fetch_copy(path) as fd:
-            yield fd
-        return
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
-def _sniff_compression(start: bytes) -> str | None:
-    return next((name for magic, name in COMPRESSIONS.items() if start.startswith(magic)), None)
-
-
-@contextmanager
-def _unpack_tar(fd: int, compression: str, problems: list[str]) -> Iterator[int]:
-    """Unpack as far as possible: a damaged end costs the samples there, not the shard."""
-    with tempfile.TemporaryFile(prefix="auditor-") as copy:
-        with open(fd, "rb", closefd=False) as packed, pa.CompressedInputStream(packed, compression) as stream:
-            while chunk := _read_unpacked_chunk(stream, problems):
-                copy.write(chunk)
-        copy.flush()
-        yield copy.fileno()
-
-
-def _read_unpacked_chunk(stream: pa.CompressedInputStream, problems: list[str]) -> bytes:
-    try:
-        return bytes(stream.read(CHUNK))
-    except (pa.ArrowException, OSError) as error:
-        problems.append(f"cannot be unpacked to its end: {error}")
-        return b""
+def _unpack_tar(packed: IO[bytes], compression: str, copy: IO[bytes]) -> Iterator[str]:
+    """Unpack as far as possible and yield the problems: a damaged end costs the samples there, not the shard."""
+    with pa.CompressedInputStream(packed, compression) as stream:
+        chunk = b"start"
+        while chunk:
+            try:
+                chunk = stream.read(CHUNK)
+            except (pa.ArrowException, OSError) as error:
+                yield f"cannot be unpacked to its end: {error}"
+                break
+            copy.write(chunk)
+    copy.flush()

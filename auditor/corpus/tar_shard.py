@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from auditor.corpus import img2dataset, remote_files
+from auditor.corpus.corpus_files import hash_file
 from auditor.corpus.file_names import escape_name, split_key
+from auditor.corpus.img2dataset import find_companion, find_missing_samples
 from auditor.corpus.read_medium import MediaError
 from auditor.corpus.sample import Media
 from auditor.corpus.sample_files import SampleFile, build_sample, describe_text_problems, group_sample_files
@@ -30,7 +31,7 @@ class TarShard:
         """
         try:
             digest = hash_file(self.path)
-            table = img2dataset.find_companion(self.path, ".parquet")
+            table = find_companion(self.path, ".parquet")
             if table is None:
                 return digest
             return hashlib.blake2b(f"{digest} {hash_file(table)}".encode(), digest_size=16).hexdigest()
@@ -61,41 +62,26 @@ class TarShard:
                 raise MediaError(f"{self.path} became shorter while it was read: no {item.size} bytes at {item.offset}")
             return data
 
-        samples = [
-            build_sample(self.name, key, occurrence, parts, read, self.options)
-            for (key, occurrence), parts in group_tar_members(index, tar.path).items()
-        ]
-        missing, notes = img2dataset.find_missing_samples(self.name, self.path, {s.key for s in samples}, self.options)
-        problems = (
-            tar.problems + index.problems + _describe_unnamed_members(index) + describe_text_problems(samples) + notes
-        )
-        return OpenShard(samples + missing, problems, read)
-
-
-def hash_file(path: str) -> str:
-    if remote_files.is_url(path):
-        return remote_files.fingerprint_object(path)
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+        groups = group_tar_members(index, tar.path).items()
+        samples = [build_sample(self.name, *key, files, read, self.options) for key, files in groups]
+        missing, notes = find_missing_samples(self.name, self.path, {s.key for s in samples}, self.options)
+        problems = tar.problems + index.problems
+        if names := [member.name for member in index.members if split_key(member.name) is None]:
+            example = escape_name(names[0])
+            problems.append(f"{len(names)} members without a key (no extension, hidden or meta), such as {example}")
+        return OpenShard(samples + missing, problems + describe_text_problems(samples) + notes, read)
 
 
 def group_tar_members(index: TarIndex, path: str) -> dict[tuple[str, int], dict[str, SampleFile]]:
     """Group members by (key, occurrence), then by extension; `path` is the path of the tar."""
-    return group_sample_files(_build_sample_file(member, path) for member in index.members)
+    return group_sample_files(
+        SampleFile(member.name, path, member.offset, member.size, _find_defect(member)) for member in index.members
+    )
 
 
-def _build_sample_file(member: TarMember, path: str) -> SampleFile:
-    defect = None
+def _find_defect(member: TarMember) -> str | None:
     if not member.regular:
-        defect = f"{escape_name(member.name)} is a link or a sparse file, not a regular member"
-    elif member.present < member.size:
-        defect = f"{escape_name(member.name)} is cut off: it has {member.present} of {member.size} bytes"
-    return SampleFile(member.name, path, member.offset, member.size, defect)
-
-
-def _describe_unnamed_members(index: TarIndex) -> list[str]:
-    """Report the members that belong to no sample."""
-    names = [member.name for member in index.members if split_key(member.name) is None]
-    if not names:
-        return []
-    return [f"{len(names)} members without a key (no extension, hidden or meta), such as {escape_name(names[0])}"]
+        return f"{escape_name(member.name)} is a link or a sparse file, not a regular member"
+    if member.present < member.size:
+        return f"{escape_name(member.name)} is cut off: it has {member.present} of {member.size} bytes"
+    return None

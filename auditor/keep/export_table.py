@@ -79,10 +79,11 @@ def find_kept_captions(subset: KeptRows, shard: TableShard) -> KeptPlaces:
 def read_kept_rows(subset: KeptRows, shards: list[TableShard]) -> Iterator[Row]:
     for shard in shards:
         places_by_row = find_kept_captions(subset, shard)
-        timed = shard.timed
+        columns = shard.columns
         for number, fields in shard.rows() if places_by_row else ():
             if number in places_by_row:
-                yield select_captions(fields, shard.caption_column, places_by_row[number], timed=timed)
+                timed = columns.start is not None  # its captions may have spans
+                yield select_captions(fields, columns.caption, places_by_row[number], timed=timed)
 
 
 def select_captions(fields: Row, column: str, places: list[int], *, timed: bool) -> Row:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from auditor.audit_folder import arrow_schema
 from auditor.audit_folder.embeddings import build_vector_column
-from auditor.corpus import remote_files
+from auditor.corpus.corpus_files import is_url, make_path_absolute
 from auditor.corpus.file_names import guess_media_kind
 from auditor.corpus.stored.vector_shard import ColumnRoles, StoredVectors, VectorShard
 from auditor.sweep.caption_facts import describe_captions
@@ -223,5 +223,5 @@ def resolve_path(path: str | None, folder: str) -> str | None:
     if not path or path.lower().startswith(("http://", "https://")):
         return None
     if path.startswith("file://"):
-        return remote_files.make_path_absolute(path)
-    return path if remote_files.is_url(path) or os.path.isabs(path) else f"{folder.rstrip('/')}/{path}"
+        return make_path_absolute(path)
+    return path if is_url(path) or os.path.isabs(path) else f"{folder.rstrip('/')}/{path}"

@@ -15,7 +15,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from auditor.corpus import remote_files
+from auditor.corpus.corpus_files import open_file
 from auditor.corpus.shard import CorpusError
 
 Matrix = npt.NDArray[np.floating[Any]]
@@ -48,8 +48,7 @@ class MatrixFile:
                 raise NpyError(f"{self.label} cannot be read: {' '.join(str(error).split())}") from error
 
     def _stream(self, stack: ExitStack) -> IO[bytes]:
-        opened = remote_files.open_url(self.path) if remote_files.is_url(self.path) else open(self.path, "rb")  # noqa: SIM115
-        file: IO[bytes] = stack.enter_context(opened)
+        file = stack.enter_context(open_file(self.path))
         if self.member is None:
             return file
         archive = stack.enter_context(zipfile.ZipFile(file))
@@ -71,29 +70,20 @@ class OpenMatrix:
 
     def __init__(self, file: MatrixFile, stream: IO[bytes]) -> None:
         self.file, self.stream = file, stream
-        shape, fortran, self.dtype = read_npy_header(stream)
+        version = np.lib.format.read_magic(stream)
+        if version not in ((1, 0), (2, 0)):
+            raise NpyError(f"unknown .npy version {version[0]}.{version[1]}")
+        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, self.dtype = read_header(stream)  # loads no Python object
         if self.dtype.kind != "f" or len(shape) != 2 or fortran:
             raise NpyError(f"{file.label} is not a row-major matrix of floats: {shape} of {self.dtype}")
         self.rows, self.width = shape
         self.begin = stream.tell()
 
     def read(self, start: int, stop: int) -> Matrix:
-        """Return rows `start` to `stop`."""
         size = self.width * self.dtype.itemsize
         self.stream.seek(self.begin + start * size)  # always: streams of a file in memory share one position
         data = self.stream.read((stop - start) * size)
         if len(data) != (stop - start) * size:
             raise NpyError(f"{self.file.label} ends too early: its header announces {self.rows} rows")
         return np.frombuffer(data, self.dtype).reshape(stop - start, self.width)
-
-
-def read_npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Return shape, whether column-major, and type. No Python object is ever loaded."""
-    version = np.lib.format.read_magic(stream)
-    if version == (1, 0):
-        header = np.lib.format.read_array_header_1_0(stream)
-    elif version == (2, 0):
-        header = np.lib.format.read_array_header_2_0(stream)
-    else:
-        raise NpyError(f"unknown .npy version {version[0]}.{version[1]}")
-    return header

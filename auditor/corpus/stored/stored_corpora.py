@@ -7,18 +7,18 @@ img_emb/, text_emb/ and metadata/, with one file of each per part. Any other Par
 
 import os
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from auditor.audit_folder.extra_columns import find_plain_type
-from auditor.corpus import remote_files
-from auditor.corpus.corpus_spec import CLIP_RETRIEVAL, DATACOMP, find_corpus_paths
+from auditor.corpus.corpus_files import Info, is_url, read_object_info
+from auditor.corpus.corpus_spec import CLIP_RETRIEVAL, DATACOMP, CorpusPath, find_corpus_paths, list_path_files
 from auditor.corpus.file_names import find_common_root, make_shard_names, natural_sort_key
-from auditor.corpus.read_medium import open_parquet
+from auditor.corpus.parquet_rows import open_parquet
 from auditor.corpus.shard import Corpus, CorpusError, CorpusOptions, Shard
 from auditor.corpus.stored.npy_matrix import MatrixFile
 from auditor.corpus.stored.vector_shard import (
@@ -36,18 +36,9 @@ from auditor.schema import COLUMNS
 MAX_TRIED_FILES = 20  # before a corpus is reported as unreadable
 DATACOMP_ROLES = ColumnRoles("text", "uid", "uid", "url", "original_width", "original_height", "sha256")
 DATACOMP_FEATURES = "l14"  # b32 is the other one
+OPTIONAL_ROLES = ("key", "path", "width", "height", "digest")
 PATH_COLUMNS = ("image_path", "media_path", "file_name", "path")
 _METADATA = re.compile(r"metadata/metadata_(\w+)\.parquet$")
-
-
-@dataclass(frozen=True, slots=True)
-class VectorFile:
-    """A Parquet file, the place of its vectors, and its size."""
-
-    path: str
-    visual: VectorPlace
-    text: VectorPlace
-    size: int  # bytes of the largest of its files
 
 
 def open_datacomp(spec: str, options: CorpusOptions) -> Corpus:
@@ -55,38 +46,35 @@ def open_datacomp(spec: str, options: CorpusOptions) -> Corpus:
     place = find_corpus_paths(spec.removeprefix(DATACOMP))[0]
     if not place.folder:
         raise CorpusError(f"{spec}: give the folder with the .parquet and .npz files")
-    sizes = list_file_sizes(place.path)
-    tables = sorted((path for path in sizes if path.endswith(".parquet")), key=natural_sort_key)
-    if not tables:
-        raise CorpusError(f"{spec}: no .parquet file there")
+    sizes = list_file_sizes(place)
     features = options.features or DATACOMP_FEATURES
-    files = []
-    for path in tables:
+    shards = []
+    for path in _list_parquet_files(spec, sizes):
         npz = path.removesuffix(".parquet") + ".npz"
         sides = MatrixFile(npz, f"{features}_img"), MatrixFile(npz, f"{features}_txt")
-        files.append(VectorFile(path, *sides, sizes.get(npz, 0)))
-    return list_vector_shards(spec, place.path, files, DATACOMP_ROLES)
+        shards.append(VectorShard("", path, *sides, DATACOMP_ROLES))
+    return list_vector_shards(spec, place.path, shards, sizes)
 
 
 def open_clip_retrieval(spec: str, options: CorpusOptions) -> Corpus:
     """Open the parts that metadata/ lists; a part without its embeddings is a failed shard."""
     place = find_corpus_paths(spec.removeprefix(CLIP_RETRIEVAL))[0]
-    sizes = list_file_sizes(place.path) if place.folder else {}
-    files = []
+    sizes = list_file_sizes(place) if place.folder else {}
+    key = options.key_column or "image_path"
+    roles = ColumnRoles(options.caption_column or "caption", None, key, "image_path", "width", "height", None)
+    shards = []
     for path in sorted(sizes, key=natural_sort_key):
         if match := _METADATA.search(path):
             root = path[: match.start()]
-            visual = f"{root}img_emb/img_emb_{match[1]}.npy"
-            text = f"{root}text_emb/text_emb_{match[1]}.npy"
-            files.append(VectorFile(path, MatrixFile(visual), MatrixFile(text), sizes.get(visual, 0)))
-    if not files:
+            visual = MatrixFile(f"{root}img_emb/img_emb_{match[1]}.npy")
+            text = MatrixFile(f"{root}text_emb/text_emb_{match[1]}.npy")
+            shards.append(VectorShard("", path, visual, text, roles))
+    if not shards:
         raise CorpusError(
             f"{spec}: no metadata/metadata_0.parquet there, beside img_emb/ and text_emb/; "
             "clip-retrieval writes it with --enable_metadata or --enable_text"
         )
-    key = options.key_column or "image_path"
-    roles = ColumnRoles(options.caption_column or "caption", None, key, "image_path", "width", "height", None)
-    return list_vector_shards(spec, place.path, files, roles)
+    return list_vector_shards(spec, place.path, shards, sizes)
 
 
 def open_vector_parquet(spec: str, options: CorpusOptions) -> Corpus:
@@ -95,13 +83,19 @@ def open_vector_parquet(spec: str, options: CorpusOptions) -> Corpus:
         raise CorpusError("give both --visual-column and --text-column: the two columns of vectors")
     sizes: dict[str, int] = {}
     for place in find_corpus_paths(spec):
-        sizes |= list_file_sizes(place.path) if place.folder else {place.path: get_file_size(place.path)}
-    paths = sorted((path for path in sizes if path.endswith(".parquet")), key=natural_sort_key)
+        sizes |= list_file_sizes(place)
+    paths = _list_parquet_files(spec, sizes)
+    sides = VectorColumn(options.visual_column), VectorColumn(options.text_column)
+    roles = _choose_roles(paths[0], options)
+    shards = [VectorShard("", path, *sides, roles) for path in paths]
+    return list_vector_shards(spec, find_common_root(paths), shards, sizes)
+
+
+def _list_parquet_files(spec: str, files: Iterable[str]) -> list[str]:
+    paths = sorted((path for path in files if path.endswith(".parquet")), key=natural_sort_key)
     if not paths:
         raise CorpusError(f"{spec}: no .parquet file there")
-    sides = VectorColumn(options.visual_column), VectorColumn(options.text_column)
-    files = [VectorFile(path, *sides, sizes[path]) for path in paths]
-    return list_vector_shards(spec, find_common_root(paths), files, _choose_roles(paths[0], options))
+    return paths
 
 
 def _choose_roles(path: str, options: CorpusOptions) -> ColumnRoles:
@@ -121,37 +115,41 @@ def _choose_roles(path: str, options: CorpusOptions) -> ColumnRoles:
     return ColumnRoles(caption, find_usual_column(("uid",), names), key, path_column, "width", "height", "sha256")
 
 
-def list_vector_shards(spec: str, root: str, files: Sequence[VectorFile], roles: ColumnRoles) -> Corpus:
-    """List the shards of files; the first readable file determines the width of vectors and the columns."""
+def list_vector_shards(spec: str, root: str, files: Sequence[VectorShard], sizes: Mapping[str, int]) -> Corpus:
+    """Name and cut the shards of files; the first readable file determines the width of vectors and the columns."""
     below = find_common_root([file.path for file in files])
     names = make_shard_names([file.path.removeprefix(below).lstrip("/") for file in files])
-    schema, dim, roles = _read_first_schema(spec, files, roles)
-    carried = choose_carried_columns(schema, roles)
+    schema, dim = _read_first_schema(spec, files)
+    roles = files[0].roles
+    absent: dict[str, Any] = {role: None for role in OPTIONAL_ROLES if getattr(roles, role) not in schema.names}
+    roles = replace(roles, **absent)
+    audit_columns = {roles.caption, roles.uid, roles.key, *COLUMNS}  # the audit stores them itself
+    types = ((field.name, find_plain_type(field.type)) for field in schema if field.name not in audit_columns)
+    carried = tuple((name, stored_type) for name, stored_type in types if stored_type)
     shards: list[Shard] = []
     for file, name in zip(files, names, strict=True):
-        whole = VectorShard(name, file.path, file.visual, file.text, roles, carried, dim)
-        shards += cut_vector_shard(whole) if file.size > LARGE_FILE_BYTES else [whole]
+        whole = replace(file, name=name, roles=roles, carried=carried, dim=dim)
+        large = max(sizes.get(path, 0) for path in whole.files) > LARGE_FILE_BYTES
+        shards += cut_vector_shard(whole) if large else [whole]
     return Corpus(spec, root, shards)
 
 
-def _read_first_schema(
-    spec: str, files: Sequence[VectorFile], roles: ColumnRoles
-) -> tuple[pa.Schema, int, ColumnRoles]:
+def _read_first_schema(spec: str, files: Sequence[VectorShard]) -> tuple[pa.Schema, int]:
+    """Return the schema and the width of the vectors of the first readable file."""
     first: Exception | None = None
     for file in files[:MAX_TRIED_FILES]:
         try:
             with open_parquet(file.path) as table:
                 schema = table.schema_arrow
-                sides = {"visual": file.visual, "text": file.text}
-                widths = {side: _read_width(place, table, file.path) for side, place in sides.items()}
+                visual, text = (_read_width(place, table, file.path) for place in (file.visual, file.text))
         except (OSError, CorpusError, pa.ArrowException) as error:
             first = first or error
             continue
-        if len(set(widths.values())) > 1:
-            description = " and ".join(f"{side} vectors of {width} numbers" for side, width in widths.items())
+        if visual != text:
+            description = f"visual vectors of {visual} numbers and text vectors of {text} numbers"
             raise CorpusError(f"{file.path} has {description}: both sides must come from one model")
-        if widths["visual"]:
-            return schema, widths["visual"], _drop_absent_roles(schema, roles)
+        if visual:
+            return schema, visual
     raise CorpusError(f"{spec}: {first or 'no row has a vector'}")
 
 
@@ -162,23 +160,6 @@ def _read_width(place: VectorPlace, table: pq.ParquetFile, path: str) -> int:
     place.check(table.schema_arrow, path)
     widths = (find_usual_width(batch.column(0)) for batch in table.iter_batches(1000, columns=[place.column]))
     return next(filter(None, widths), 0)
-
-
-def _drop_absent_roles(schema: pa.Schema, roles: ColumnRoles) -> ColumnRoles:
-    """Remove the optional columns that the table does not have."""
-    absent: dict[str, Any] = {
-        part: None
-        for part in ("key", "path", "width", "height", "digest")
-        if getattr(roles, part) is not None and getattr(roles, part) not in schema.names
-    }
-    return replace(roles, **absent)
-
-
-def choose_carried_columns(schema: pa.Schema, roles: ColumnRoles) -> tuple[tuple[str, str], ...]:
-    """Return the plain columns that the audit does not store itself, with the Arrow type of each."""
-    names = {*roles.audit_columns, *COLUMNS}
-    types = ((field.name, find_plain_type(field.type)) for field in schema)
-    return tuple((name, stored_type) for name, stored_type in types if stored_type and name not in names)
 
 
 def cut_vector_shard(shard: VectorShard) -> Iterator[VectorShard]:
@@ -195,21 +176,11 @@ def cut_vector_shard(shard: VectorShard) -> Iterator[VectorShard]:
         start = stop
 
 
-def list_file_sizes(folder: str) -> dict[str, int]:
-    """Return the size of every file under a folder or URL."""
-    if remote_files.is_url(folder):
-        return {path: int(info.get("size") or 0) for path, info in remote_files.list_objects(folder).items()}
-    sizes = {}
-    for top, _, names in os.walk(folder):
-        for name in names:
-            path = os.path.join(top, name)
-            sizes[path] = os.stat(path).st_size if os.path.exists(path) else 0
-    return sizes
+def list_file_sizes(place: CorpusPath) -> dict[str, int]:
+    return {path: _get_file_size(path, info) for path, info in list_path_files(place).items()}
 
 
-def get_file_size(path: str) -> int:
-    return (
-        int(remote_files.read_object_info(path).get("size") or 0)
-        if remote_files.is_url(path)
-        else os.stat(path).st_size
-    )
+def _get_file_size(path: str, info: Info) -> int:
+    if is_url(path):
+        return int((info or read_object_info(path)).get("size") or 0)
+    return os.stat(path).st_size if os.path.exists(path) else 0

@@ -7,7 +7,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from auditor.corpus import remote_files
-from auditor.corpus.read_medium import open_parquet
+from auditor.corpus.corpus_files import stamp_file
+from auditor.corpus.parquet_rows import open_parquet, read_batches
 from auditor.corpus.shard import CorpusError, OpenShard, ShardError
 from auditor.corpus.stored.npy_matrix import MatrixFile, OpenMatrix
 
@@ -38,7 +38,8 @@ class VectorColumn:
         if self.column not in schema.names:
             raise CorpusError(f"no column {self.column!r}: {path} has {', '.join(schema.names[:30])}")
         column_type = schema.field(self.column).type
-        if not is_list_type(column_type) or not pa.types.is_floating(column_type.value_type):
+        lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+        if not any(check(column_type) for check in lists) or not pa.types.is_floating(column_type.value_type):
             raise CorpusError(f"column {self.column!r} of {path} is {column_type}, not a list of floats")
 
 
@@ -64,11 +65,6 @@ class ColumnRoles:
     width: str | None = None
     height: str | None = None
     digest: str | None = None  # equal for equal media, in hex
-
-    @property
-    def audit_columns(self) -> tuple[str | None, ...]:
-        """Columns that the audit stores under its own names."""
-        return self.caption, self.uid, self.key
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +109,7 @@ class VectorShard:
         digest = hashlib.blake2b(repr((self.start, self.stop, self.roles, self.carried)).encode(), digest_size=16)
         try:
             for path in sorted(self.files):
-                digest.update(_stamp_path(path).encode())
+                digest.update(f"{path} {stamp_file(path)}".encode())
         except (OSError, CorpusError) as error:
             raise ShardError.convert(self.name, path, error) from error
         return digest.hexdigest()
@@ -141,6 +137,7 @@ class VectorShard:
 
     def _side(self, place: VectorPlace, file: pq.ParquetFile, stack: ExitStack) -> OpenMatrix | VectorColumn:
         if isinstance(place, VectorColumn):
+            place.check(file.schema_arrow, self.path)
             return place
         matrix = stack.enter_context(place.open())
         if matrix.rows != file.metadata.num_rows:
@@ -153,83 +150,45 @@ class VectorShard:
         return matrix
 
     def _table(self, file: pq.ParquetFile, stop: int) -> pa.Table:
-        names = file.schema_arrow.names
+        schema = file.schema_arrow
         for needed in filter(None, (self.roles.caption, self.roles.uid)):
-            if needed not in names:
+            if needed not in schema.names:
                 raise ShardError(self.name, f"{os.path.basename(self.path)} has no column {needed!r}")
-        columns = dict.fromkeys([*list_role_columns(self.roles), *(name for name, _ in self.carried)])
-        present = [name for name in columns if name in names]
-        return pa.concat_tables(_read_row_range(file, present, self.start, stop)).combine_chunks()
+        columns = dict.fromkeys([*astuple(self.roles), *(name for name, _ in self.carried)])
+        present = [name for name in columns if name in schema.names]
+        batches = read_batches(file, self.start, stop, STRETCH_ROWS, present)
+        return pa.Table.from_batches(batches, pa.schema(map(schema.field, present))).combine_chunks()
 
     def _stretches(
         self, file: pq.ParquetFile, sides: Sequence[OpenMatrix | VectorColumn], stop: int
     ) -> Iterator[VectorStretch]:
         columns = [side.column for side in sides if isinstance(side, VectorColumn)]
-        batches = _read_row_range(file, columns, self.start, stop) if columns else iter(())
-        ranges = ((first, min(first + STRETCH_ROWS, stop)) for first in range(self.start, stop, STRETCH_ROWS))
-        for first, last in ranges:
-            batch = next(batches) if columns else None
+        batches = read_batches(file, self.start, stop, STRETCH_ROWS, columns) if columns else iter(())
+        first = self.start
+        while first < stop:
+            batch = next(batches, None)
+            last = min(first + STRETCH_ROWS, stop) if batch is None else first + batch.num_rows
             visual, text = (self._read(side, batch, first, last) for side in sides)
             yield VectorStretch(first - self.start, visual, text)
+            first = last
 
-    def _read(self, side: OpenMatrix | VectorColumn, batch: pa.Table | None, first: int, last: int) -> StoredVectors:
+    def _read(
+        self, side: OpenMatrix | VectorColumn, batch: pa.RecordBatch | None, first: int, last: int
+    ) -> StoredVectors:
         if isinstance(side, OpenMatrix):
-            values = side.read(first, last)
-            return StoredVectors(values, np.full(len(values), side.width, np.int64))
+            return StoredVectors(side.read(first, last), np.full(last - first, side.width, np.int64))
         assert batch is not None
-        return StoredVectors(*read_vector_column(batch.column(side.column), self.dim))
+        return read_vector_column(batch.column(side.column), self.dim)
 
 
-def list_role_columns(roles: ColumnRoles) -> list[str]:
-    columns = (roles.caption, roles.uid, roles.key, roles.path, roles.width, roles.height, roles.digest)
-    return [name for name in columns if name is not None]
-
-
-def _read_row_range(file: pq.ParquetFile, columns: Sequence[str], start: int, stop: int) -> Iterator[pa.Table]:
-    """Yield rows `start` to `stop` of some columns in tables of STRETCH_ROWS rows; at least one table."""
-    edges = np.cumsum([0, *(file.metadata.row_group(g).num_rows for g in range(file.num_row_groups))])
-    groups = [g for g in range(file.num_row_groups) if edges[g] < stop and edges[g + 1] > start]
-    skip = start - int(edges[groups[0]]) if groups else 0
-    waiting = file.schema_arrow.empty_table().select(columns)
-    row_count, total = 0, stop - start
-    for batch in file.iter_batches(STRETCH_ROWS, row_groups=groups, columns=list(columns)):
-        if skip >= batch.num_rows:
-            skip -= batch.num_rows
-            continue
-        waiting = pa.concat_tables([waiting, pa.Table.from_batches([batch.slice(skip)])])
-        skip = 0
-        while waiting.num_rows >= STRETCH_ROWS and row_count + STRETCH_ROWS <= total:
-            yield waiting.slice(0, STRETCH_ROWS)
-            waiting, row_count = waiting.slice(STRETCH_ROWS), row_count + STRETCH_ROWS
-        if row_count + waiting.num_rows >= total:
-            break
-    if row_count < total or not total:
-        yield waiting.slice(0, total - row_count)
-
-
-def _stamp_path(path: str) -> str:
-    if remote_files.is_url(path):
-        return remote_files.fingerprint_object(path)
-    status = os.stat(path)
-    return f"{path} {status.st_size} {status.st_mtime_ns}"
-
-
-def is_list_type(arrow_type: pa.DataType) -> bool:
-    checks = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    return any(check(arrow_type) for check in checks)
-
-
-def read_vector_column(column: pa.ChunkedArray, dim: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+def read_vector_column(lists: pa.Array, dim: int) -> StoredVectors:
     """Return (N, dim) with zeros for rows of another width, and the widths; 0 if a row is null."""
-    lists = column.combine_chunks()
-    lists = pa.concat_arrays(lists.chunks) if isinstance(lists, pa.ChunkedArray) else lists
     widths = count_row_widths(lists)
-    flat = lists.flatten()  # rows that are not null
-    numbers = flat.to_numpy(zero_copy_only=False)  # nulls inside become NaN
+    numbers = lists.flatten().to_numpy(zero_copy_only=False)  # of rows that are not null; nulls inside become NaN
     values = np.zeros((len(lists), dim), numbers.dtype if numbers.dtype.kind == "f" else np.float32)
     right = widths == dim
     values[right] = numbers[np.repeat(right, widths)].reshape(-1, dim)
-    return values, widths
+    return StoredVectors(values, widths)
 
 
 def count_row_widths(lists: pa.Array) -> npt.NDArray[np.int64]:

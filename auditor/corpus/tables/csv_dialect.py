@@ -11,9 +11,8 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import BinaryIO
+from typing import IO
 
-from auditor.corpus import remote_files
 from auditor.corpus.caption_text import (
     BYTE_ORDER_MARKS,
     ENCODING_SAMPLE_BYTES,
@@ -21,6 +20,7 @@ from auditor.corpus.caption_text import (
     find_encoding,
     replace_unsafe,
 )
+from auditor.corpus.corpus_files import is_url
 from auditor.corpus.file_names import guess_media_kind
 from auditor.corpus.shard import CorpusOptions
 
@@ -47,7 +47,7 @@ class TableDialect:
     numbered: bool = False
     returns: bool = False  # rows end with a lone carriage return, as on old Macs
 
-    def lines(self, file: BinaryIO) -> Iterable[bytes]:
+    def lines(self, file: IO[bytes]) -> Iterable[bytes]:
         """Return the lines of a file, or of a byte range of one, with their line ends."""
         if self.returns:
             return (line[0] for line in _RETURN.finditer(file.read()))
@@ -82,7 +82,7 @@ class TableDialect:
                 yield end, values
 
 
-def find_dialect(file: BinaryIO, form: str, options: CorpusOptions) -> TableDialect:
+def find_dialect(file: IO[bytes], form: str, options: CorpusOptions) -> TableDialect:
     """Detect the dialect from the beginning of a table; changes the position of the file."""
     dialect = TableDialect(form, find_table_encoding(file, options.encoding))
     file.seek(0)
@@ -96,7 +96,7 @@ def find_dialect(file: BinaryIO, form: str, options: CorpusOptions) -> TableDial
     return replace(dialect, delimiter=delimiter)
 
 
-def find_table_encoding(file: BinaryIO, default: str | None) -> str:
+def find_table_encoding(file: IO[bytes], default: str | None) -> str:
     """Find the encoding from the whole file: the only caption beyond ASCII may be in the last row."""
     start = file.read(ENCODING_SAMPLE_BYTES)
     for mark, encoding in BYTE_ORDER_MARKS.items():
@@ -133,4 +133,4 @@ def _guess_delimiter(dialect: TableDialect, lines: Sequence[bytes]) -> str:
 
 def has_header(cells: Sequence[str]) -> bool:
     """Return whether cells are column names: none of them names a medium."""
-    return not any(remote_files.is_url(cell) or ("." in cell and guess_media_kind(cell) is not None) for cell in cells)
+    return not any(is_url(cell) or ("." in cell and guess_media_kind(cell) is not None) for cell in cells)

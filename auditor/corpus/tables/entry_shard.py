@@ -8,11 +8,11 @@ key of the second is its whole path.
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from auditor.corpus import remote_files
 from auditor.corpus.caption_text import replace_unsafe
+from auditor.corpus.corpus_files import is_url, make_path_absolute, read_range
 from auditor.corpus.file_names import VIDEOS, escape_name, guess_media_kind, strip_extension
 from auditor.corpus.read_medium import read_medium_bytes
 from auditor.corpus.sample import Kind, Media, Problem, Sample, Span
@@ -88,7 +88,7 @@ def fingerprint_entries(folder: str, entries: Sequence[TableEntry]) -> str:
     for entry in entries:
         path = resolve_media_path(folder, entry.media)
         if path not in file_states:
-            unchecked = remote_files.is_url(path) or not entry.media
+            unchecked = is_url(path) or not entry.media
             file_states[path] = (-1, 0) if unchecked else _stat_file(_find_video_file(path))
         size, time = file_states[path]
         fields = (entry.key, entry.media, entry.captions, entry.uid, entry.cell, size, time, *entry.carried)
@@ -98,12 +98,12 @@ def fingerprint_entries(folder: str, entries: Sequence[TableEntry]) -> str:
 
 def resolve_media_path(folder: str, media: str) -> str:
     """Resolve a path of a list against its folder; URLs and absolute paths stay."""
-    if remote_files.is_url(media):
-        return remote_files.make_path_absolute(media)
-    if media.startswith("/") and not remote_files.is_url(folder):
+    if is_url(media):
+        return make_path_absolute(media)
+    if media.startswith("/") and not is_url(folder):
         return media
     path = f"{folder.rstrip('/')}/{media.lstrip('/')}"
-    return path if remote_files.is_url(path) else os.path.normpath(path)
+    return path if is_url(path) else os.path.normpath(path)
 
 
 def _join_entries(first: TableEntry, again: TableEntry) -> TableEntry:
@@ -123,16 +123,13 @@ def _choose_free_key(folder: str, entry: TableEntry, key_counts: dict[str, int])
     number = f"{entry.row:09d}"
     if not entry.media:
         return number
-    path = make_path_relative(folder, entry.media)
-    candidates = [path if remote_files.is_url(path) else strip_extension(path), path]
+    path = entry.media
+    if is_url(path):
+        candidates = [path]
+    else:  # relative to the list if it is below it, else without its leading slash
+        path = resolve_media_path(folder, path).removeprefix(f"{folder.rstrip('/')}/").lstrip("/")
+        candidates = [strip_extension(path), path]
     return next((key for key in candidates if escape_name(key) not in key_counts), f"{path}#{number}")
-
-
-def make_path_relative(folder: str, media: str) -> str:
-    """Return a path relative to the list if it is below it, else without its leading slash; URLs stay."""
-    if remote_files.is_url(media):
-        return media
-    return resolve_media_path(folder, media).removeprefix(f"{folder.rstrip('/')}/").lstrip("/")
 
 
 def _build_entry_sample(shard: str, folder: str, entry: TableEntry, key: str, occurrence: int, default: Kind) -> Sample:
@@ -155,13 +152,16 @@ def _find_media(folder: str, media: str, default: Kind) -> tuple[Media | None, P
     if not media:
         return None, Problem("missing_media", "its row names no file")
     path = resolve_media_path(folder, media)
-    if remote_files.is_url(path):  # a check would cost a request; reading reports a missing one
+    if is_url(path):  # a check would cost a request; reading reports a missing one
         return Media(path, 0, -1, guess_media_kind(path.split("?")[0]) or default), None
     path = _find_video_file(path)
     size, _ = _stat_file(path)
     if size < 0:
         return None, Problem("missing_media", replace_unsafe(f"{media} does not exist"))
-    kind = guess_media_kind(path) or sniff_media_kind(_read_first_bytes(path))
+    kind = guess_media_kind(path)
+    if kind is None:
+        with suppress(OSError):
+            kind = sniff_media_kind(read_range(path, 0, 32))
     if kind is None:
         return None, Problem("missing_media", replace_unsafe(f"{media} is neither an image nor a video"))
     return Media(escape_name(path), 0, size, kind), None
@@ -192,11 +192,3 @@ def _stat_file(path: str) -> tuple[int, int]:
     except (OSError, ValueError):  # ValueError: a NUL in the name
         return -1, 0
     return (status.st_size, status.st_mtime_ns) if os.path.isfile(path) else (-1, 0)
-
-
-def _read_first_bytes(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read(32)
-    except OSError:
-        return b""

@@ -12,8 +12,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from auditor.corpus import remote_files
 from auditor.corpus.caption_text import parse_captions, replace_unsafe
+from auditor.corpus.corpus_files import is_url, make_path_absolute, read_range
 from auditor.corpus.corpus_spec import COCO, TIMED
 from auditor.corpus.file_names import make_shard_names, natural_sort_key
 from auditor.corpus.shard import Corpus, CorpusError, CorpusOptions
@@ -33,35 +33,29 @@ def open_timed_json(spec: str, options: CorpusOptions) -> Corpus:
 
 
 def open_json_list(
-    spec: str, prefix: str, options: CorpusOptions, entries_of: Callable[[Any, str], list[TableEntry]]
+    spec: str, prefix: str, options: CorpusOptions, build_entries: Callable[[Any, str], list[TableEntry]]
 ) -> Corpus:
     """Open the corpus `PREFIX:JSON::FOLDER`; both may be URLs."""
-    captions, separator, folder = spec.removeprefix(prefix).partition("::")
-    if not separator or not captions or not folder:
+    captions, _, folder = spec.removeprefix(prefix).partition("::")
+    if not captions or not folder:
         raise CorpusError(
             f"{spec}: name the file of captions and the folder of media, as in {prefix}captions.json::folder"
         )
-    captions, folder = remote_files.make_path_absolute(captions), remote_files.make_path_absolute(folder)
-    if not remote_files.is_url(folder) and not os.path.isdir(folder):
+    captions, folder = make_path_absolute(captions), make_path_absolute(folder)
+    if not is_url(folder) and not os.path.isdir(folder):
         raise CorpusError(f"{folder} is not a folder")
-    entries = entries_of(_load_json(captions), captions)
+    try:
+        record = json.loads(read_range(captions))
+    except FileNotFoundError:
+        raise CorpusError(f"{captions} does not exist") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise CorpusError(f"{captions} cannot be read as JSON: {error}") from error
+    entries = build_entries(record, captions)
     stem = captions.rpartition("/")[2].removesuffix(".json")
     cuts = [entries[start : start + options.shard_size] for start in range(0, len(entries), options.shard_size)]
     names = make_shard_names([f"{stem}-{number:06d}" for number in range(len(cuts))])
     shards = [EntryShard(name, folder, tuple(cut)) for name, cut in zip(names, cuts, strict=True)]
     return Corpus(spec, folder, shards)
-
-
-def _load_json(path: str) -> Any:
-    try:
-        if remote_files.is_url(path):
-            return json.loads(remote_files.read_object_range(path, 0, -1))
-        with open(path, "rb") as file:
-            return json.loads(file.read())
-    except FileNotFoundError:
-        raise CorpusError(f"{path} does not exist") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise CorpusError(f"{path} cannot be read as JSON: {error}") from error
 
 
 def _coco_entries(record: Any, path: str) -> list[TableEntry]:

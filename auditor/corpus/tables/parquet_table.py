@@ -6,24 +6,23 @@ very many, are one shard each, so they are listed without opening them.
 
 import hashlib
 import os
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import accumulate
+from itertools import takewhile
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from auditor.audit_folder.parquet_reader import PythonParquetFile
-from auditor.corpus import remote_files
+from auditor.corpus.corpus_files import is_url, open_copy, stamp_file
 from auditor.corpus.file_names import make_shard_names
-from auditor.corpus.read_medium import BUFFER, is_arrow_path, open_parquet
+from auditor.corpus.parquet_rows import BUFFER, compute_row_edges, is_arrow_path, open_parquet, read_batches
 from auditor.corpus.shard import CorpusError, CorpusOptions, OpenShard, ShardError
 from auditor.corpus.tables.entry_shard import TableEntry, build_entry_samples, fingerprint_entries
-from auditor.corpus.tables.table import choose_columns
+from auditor.corpus.tables.table import TableColumns, choose_columns
 from auditor.corpus.tables.table_cells import OpenTable
 
 MAX_CUT_FILES = 256  # more files than this are not cut
@@ -42,19 +41,15 @@ class ParquetShard:
 
     def fingerprint(self) -> str:
         """Hash the size and time of the file (the digest of a remote one), its rows, and the local files they name."""
-        digest = hashlib.blake2b(repr((self.start, self.stop)).encode(), digest_size=16)
         try:
-            if remote_files.is_url(self.path):
-                digest.update(remote_files.fingerprint_object(self.path).encode())
-                return digest.hexdigest()
-            status = os.stat(self.path)
-            digest.update(f"{status.st_size} {status.st_mtime_ns}".encode())
-            with self.table() as table:
-                entries = [] if table.in_cells else table.entries(self.start, self.stop)
-                digest.update(fingerprint_entries(os.path.dirname(self.path), entries).encode())
+            parts = [repr((self.start, self.stop)), stamp_file(self.path)]
+            if not is_url(self.path):
+                with self.table() as table:
+                    entries = [] if table.in_cells else table.entries(self.start, self.stop)
+                    parts.append(fingerprint_entries(self.folder, entries))
         except (OSError, CorpusError, pa.ArrowException) as error:
             raise ShardError.convert(self.name, self.path, error) from error
-        return digest.hexdigest()
+        return hashlib.blake2b("".join(parts).encode(), digest_size=16).hexdigest()
 
     @contextmanager
     def open(self) -> Iterator[OpenShard]:
@@ -62,7 +57,7 @@ class ParquetShard:
             try:
                 table = stack.enter_context(self.table())
                 entries = table.entries(self.start, self.stop)
-                samples = build_entry_samples(self.name, os.path.dirname(self.path), entries, table.default)
+                samples = build_entry_samples(self.name, self.folder, entries, table.columns.default_kind)
             except (OSError, CorpusError, pa.ArrowException) as error:
                 raise ShardError.convert(self.name, self.path, error) from error
             yield OpenShard(samples, [], table.read)
@@ -73,15 +68,9 @@ class ParquetShard:
         return os.path.dirname(self.path)
 
     @property
-    def caption_column(self) -> str:
+    def columns(self) -> TableColumns:
         with self.table() as table:
-            return table.columns.caption
-
-    @property
-    def timed(self) -> bool:
-        """Whether its captions may have spans."""
-        with self.table() as table:
-            return table.columns.start is not None
+            return table.columns
 
     def schema(self) -> pa.Schema:
         with self.table() as table:
@@ -102,22 +91,20 @@ class ParquetShard:
     @contextmanager
     def table(self) -> Iterator[OpenTable]:
         with ExitStack() as stack:
-            if remote_files.is_url(self.path) and not is_arrow_path(self.path):
-                copy = stack.enter_context(
-                    open(stack.enter_context(remote_files.fetch_copy(self.path)), "rb", closefd=False)
-                )
+            if is_url(self.path) and not is_arrow_path(self.path):
+                copy = stack.enter_context(open_copy(self.path))
                 file = stack.enter_context(PythonParquetFile(copy, buffer_size=BUFFER))
             else:
                 file = stack.enter_context(open_parquet(self.path))
             yield OpenTable(self.path, file, choose_columns(self.path, file.schema_arrow.names, self.options))
 
 
-def list_parquet_shards(paths: Sequence[str], names: Sequence[str], options: CorpusOptions) -> list[ParquetShard]:
-    """List the shards of Parquet files; `names` are the shard names of the files."""
-    if len(paths) > MAX_CUT_FILES or any(remote_files.is_url(path) for path in paths):
-        return [ParquetShard(name, path, options) for name, path in zip(names, paths, strict=True)]
+def list_parquet_shards(files: Sequence[tuple[str, str]], options: CorpusOptions) -> list[ParquetShard]:
+    """List the shards of Parquet files, each with its path and its name."""
+    if len(files) > MAX_CUT_FILES or any(is_url(path) for path, _ in files):
+        return [ParquetShard(name, path, options) for path, name in files]
     pieces: list[tuple[str, str, int, int]] = []
-    for name, path in zip(names, paths, strict=True):
+    for path, name in files:
         cuts = _cut_parquet_file(path, options)
         pieces += [(f"{name}-{number:06d}", path, *cut) for number, cut in enumerate(cuts)]
     unique = make_shard_names([name for name, *_ in pieces])
@@ -129,8 +116,7 @@ def _cut_parquet_file(path: str, options: CorpusOptions) -> list[tuple[int, int]
     try:
         with open_parquet(path) as file:
             columns = choose_columns(path, file.schema_arrow.names, options)
-            groups = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
-            cuts = cut_row_groups(groups, options.shard_size)
+            cuts = cut_row_groups(np.diff(compute_row_edges(file)).tolist(), options.shard_size)
             in_cells = OpenTable(path, file, columns).in_cells
             return align_cuts_to_media(file, columns.media, cuts) if columns.start and not in_cells else cuts
     except (OSError, pa.ArrowException) as error:
@@ -158,23 +144,21 @@ def cut_row_groups(groups: Sequence[int], size: int) -> list[tuple[int, int]]:
 
 def align_cuts_to_media(file: pq.ParquetFile, column: str, cuts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Move the end of each range to the next change of medium, so that the rows of one video stay together."""
-    edges = [0, *accumulate(file.metadata.row_group(group).num_rows for group in range(file.num_row_groups))]
-
-    @lru_cache(2)
-    def column_of(group: int) -> pa.ChunkedArray:
-        return file.read_row_groups([group], [column]).column(0)
-
-    def medium(row: int) -> Any:
-        group = bisect_right(edges, row) - 1
-        return column_of(group)[row - edges[group]].as_py()
-
+    total = compute_row_edges(file)[-1]
     ranges: list[tuple[int, int]] = []
     start = 0
     for _, stop in cuts:
-        stop = max(stop, start)
-        while start < stop < edges[-1] and medium(stop) == medium(stop - 1) is not None:
-            stop += 1
+        if start < stop < total:
+            stop = _find_medium_end(file, column, stop, total)
         if stop > start:
             ranges.append((start, stop))
-        start = stop
+            start = stop
     return ranges
+
+
+def _find_medium_end(file: pq.ParquetFile, column: str, row: int, total: int) -> int:
+    """Return the first row, from `row` on, whose medium is not that of the row before `row`."""
+    batches = read_batches(file, row - 1, total, 1000, [column])
+    media = (medium for batch in batches for medium in batch.column(0).to_pylist())
+    last = next(media)
+    return row + sum(1 for _ in takewhile(lambda medium: medium is not None and medium == last, media))

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from auditor.corpus.caption_text import dump_carried_fields, parse_uid, replace_unsafe
-from auditor.corpus.sample import Media, Span
+from auditor.corpus.file_names import guess_media_kind
+from auditor.corpus.sample import Kind, Span
 from auditor.corpus.shard import CorpusError, CorpusOptions
 from auditor.corpus.tables.entry_shard import TableEntry
 from auditor.corpus.timed_captions import (
@@ -53,6 +54,12 @@ class TableColumns:
     def names(self) -> list[str]:
         columns = (self.media, self.caption, self.key, self.uid, self.start, self.end, *self.carry)
         return list(dict.fromkeys(name for name in columns if name is not None))
+
+    @property
+    def default_kind(self) -> Kind:
+        """The kind of a medium if neither its bytes nor its name shows it."""
+        name = self.media.lower()
+        return "video" if "video" in name or guess_media_kind(name) == "video" else "image"
 
 
 def find_table_form(path: str) -> str | None:
@@ -98,27 +105,25 @@ def find_usual_column(names: Sequence[str], columns: Sequence[str]) -> str | Non
     return next((lower[name] for name in names if name in lower), None)
 
 
-def build_entry(row: int, fields: dict[str, Any], columns: TableColumns, cell: Media | None = None) -> TableEntry:
+def build_entry(row: int, fields: dict[str, Any], columns: TableColumns) -> TableEntry:
     """Build the entry of a row. Of Hugging Face's struct of bytes and path, only the path is used."""
     value = fields.get(columns.media)
     if isinstance(value, dict):
         value = value.get("path")
     key = fields.get(columns.key) if columns.key is not None else None
     uid = parse_uid(fields.get(columns.uid)) if columns.uid is not None else None
-    row_captions = _read_row_captions(fields, columns)
-    captions = tuple(text for _, text, _ in row_captions)
+    captions = _read_row_captions(fields, columns)
     carried = dump_carried_fields(fields, columns.carry)
     return TableEntry(
         row=row,
         media=replace_unsafe(str(value)).strip() if isinstance(value, str | int) else "",
-        captions=captions,
+        captions=tuple(text for _, text, _ in captions),
         carried=(carried,) * max(1, len(captions)) if columns.carry else (),
-        places=tuple((row, place) for place, _, _ in row_captions),
+        places=tuple((row, place) for place, _, _ in captions),
         key=None if key is None or key == "" else str(key),
         uid=uid,
-        uids=tuple(uid if number == 0 else None for number in range(len(captions))),
-        cell=cell,
-        spans=tuple(span for *_, span in row_captions) if columns.start is not None else (),
+        uids=(uid, *[None] * (len(captions) - 1)) if captions else (),
+        spans=tuple(span for *_, span in captions) if columns.start is not None else (),
     )
 
 

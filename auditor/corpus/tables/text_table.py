@@ -11,12 +11,11 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, BinaryIO
+from typing import IO, Any
 
-from auditor.corpus import remote_files
 from auditor.corpus.caption_text import parse_record
+from auditor.corpus.corpus_files import open_copy, read_range
 from auditor.corpus.read_medium import read_medium_bytes
-from auditor.corpus.sample import Kind
 from auditor.corpus.shard import CorpusError, CorpusOptions, OpenShard, ShardError
 from auditor.corpus.tables.csv_dialect import TableDialect, find_dialect, has_header
 from auditor.corpus.tables.entry_shard import TableEntry, build_entry_samples, fingerprint_entries
@@ -39,13 +38,11 @@ class TextShard:
     first: int
 
     def fingerprint(self) -> str:
-        """Hash the rows and the files that they name."""
         return fingerprint_entries(self.folder, self.entries())
 
     @contextmanager
     def open(self) -> Iterator[OpenShard]:
-        default: Kind = "video" if "video" in self.columns.media.lower() else "image"
-        samples = build_entry_samples(self.name, self.folder, self.entries(), default)
+        samples = build_entry_samples(self.name, self.folder, self.entries(), self.columns.default_kind)
         yield OpenShard(samples, self.problems() if self.first == 0 else [], read_medium_bytes)
 
     def problems(self) -> list[str]:
@@ -68,56 +65,39 @@ class TextShard:
         """The folder that its paths are relative to."""
         return os.path.dirname(self.path)
 
-    @property
-    def caption_column(self) -> str:
-        return self.columns.caption
-
-    @property
-    def timed(self) -> bool:
-        """Whether its captions may have spans."""
-        return self.columns.start is not None
-
     def column_names(self) -> list[str]:
         """Return all column names; of JSON lines, those of the first row."""
         return list(self.dialect.names) or list(next((fields for _, fields in self.rows()), {}))
 
     def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the number and the cells of each readable row."""
-        for number, (_, fields) in enumerate(_read_text_rows(io.BytesIO(self.content()), self.dialect), self.first):
-            if fields is not None:
-                yield number, fields
+        yield from ((number, fields) for number, fields in self.lines() if fields is not None)
 
     def entries(self) -> list[TableEntry]:
-        rows = _read_text_rows(io.BytesIO(self.content()), self.dialect)
-        return [self.entry(self.first + number, fields) for number, (_, fields) in enumerate(rows)]
+        return [
+            TableEntry(row, "", (), defect=f"row {row} of {self.path} is not a JSON object")
+            if fields is None
+            else build_entry(row, fields, self.columns)
+            for row, fields in self.lines()
+        ]
 
-    def entry(self, row: int, fields: Fields) -> TableEntry:
-        if fields is None:
-            return TableEntry(row, "", (), defect=f"row {row} of {self.path} is not a JSON object")
-        return build_entry(row, fields, self.columns)
-
-    def content(self) -> bytes:
+    def lines(self) -> Iterator[tuple[int, Fields]]:
+        """Yield the number and the cells of each row."""
+        size = self.end - self.start
         try:
-            if remote_files.is_url(self.path):
-                data = remote_files.read_object_range(self.path, self.start, self.end - self.start)
-            else:
-                with open(self.path, "rb") as file:
-                    file.seek(self.start)
-                    data = file.read(self.end - self.start)
+            data = read_range(self.path, self.start, size)
         except (OSError, CorpusError) as error:
             raise ShardError.convert(self.name, self.path, error) from error
-        if len(data) != self.end - self.start:
+        if len(data) != size:
             raise ShardError(self.name, f"{self.path} is shorter than when the corpus was opened")
-        return data
+        for row, (_, fields) in enumerate(_read_text_rows(io.BytesIO(data), self.dialect), self.first):
+            yield row, fields
 
 
 def list_text_shards(path: str, form: str, name: str, options: CorpusOptions) -> list[TextShard]:
     """Read the table once and cut it into shards."""
     try:
-        if remote_files.is_url(path):
-            with remote_files.fetch_copy(path) as descriptor, open(descriptor, "rb", closefd=False) as file:
-                return _cut_text_table(file, path, form, name, options)
-        with open(path, "rb") as file:
+        with open_copy(path) as file:
             return _cut_text_table(file, path, form, name, options)
     except OSError as error:
         raise CorpusError(f"{path} cannot be read: {error}") from error
@@ -125,7 +105,7 @@ def list_text_shards(path: str, form: str, name: str, options: CorpusOptions) ->
         raise CorpusError(f"{path} is not a readable {form.upper()} table: {error}") from error
 
 
-def _cut_text_table(file: BinaryIO, path: str, form: str, name: str, options: CorpusOptions) -> list[TextShard]:
+def _cut_text_table(file: IO[bytes], path: str, form: str, name: str, options: CorpusOptions) -> list[TextShard]:
     dialect, start = _read_column_names(file, path, find_dialect(file, form, options), options)
     file.seek(start)
     rows = ((start + end, fields) for end, fields in _read_text_rows(file, dialect))
@@ -141,7 +121,7 @@ def _cut_text_table(file: BinaryIO, path: str, form: str, name: str, options: Co
 
 
 def _read_column_names(
-    file: BinaryIO, path: str, dialect: TableDialect, options: CorpusOptions
+    file: IO[bytes], path: str, dialect: TableDialect, options: CorpusOptions
 ) -> tuple[TableDialect, int]:
     """Return the dialect with the column names, and the offset of the first row."""
     if dialect.form == "jsonl":
@@ -183,7 +163,7 @@ def _cut_byte_ranges(
     yield start, end, first
 
 
-def _read_text_rows(file: BinaryIO, dialect: TableDialect) -> Iterator[tuple[int, Fields]]:
+def _read_text_rows(file: IO[bytes], dialect: TableDialect) -> Iterator[tuple[int, Fields]]:
     """Yield each row with the number of bytes up to its end."""
     if dialect.form != "jsonl":
         for end, values in dialect.records(dialect.lines(file)):

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from auditor.corpus.caption_text import parse_record
+from auditor.corpus.corpus_files import is_url
 from auditor.corpus.file_names import split_key
 from auditor.corpus.open_corpus import CorpusError, Shard
-from auditor.corpus.remote_files import is_url
 from auditor.corpus.tar_archive import open_tar
 from auditor.corpus.tar_index import NotATarError
 from auditor.errors import AuditorError
