@@ -55,9 +55,7 @@ class AuditFiles:
 
     def shard(self, shard: str) -> "AuditFiles":
         """Return the audit with only the file of one shard."""
-        scored = tuple(file for file in self.scored if get_shard_name(file) == shard)
-        swept = tuple(file for file in self.swept if get_shard_name(file) == shard)
-        return replace(self, scored=scored, swept=swept)
+        return self.only([number for number, file in enumerate(self.all) if get_shard_name(file) == shard])
 
     def only(self, numbers: Sequence[int]) -> "AuditFiles":
         """Return the audit with some of its files, by their positions in `all`; their order stays."""
@@ -118,7 +116,7 @@ def find_swept_shards(folder: Folder) -> list[str]:
 
 def read_file_columns(folder: Folder, name: str) -> tuple[str, ...]:
     try:
-        return tuple(folder.table_columns(name))
+        return tuple(folder.table_schema(name).names)
     except (OSError, pa.ArrowException) as error:
         raise AuditError(f"{folder.path(name)} cannot be read: {' '.join(str(error).split())}") from None
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from auditor.audit_folder import arrow_schema
 from auditor.audit_folder.folder import Folder
@@ -39,7 +40,6 @@ def read_embeddings(folder: Folder, shard: str) -> Embeddings:
 
 
 def read_facts(folder: Folder, shard: str, columns: Sequence[str]) -> pa.Table:
-    """Return some of the facts of a shard."""
     return folder.read_table(name_embeddings_file(shard), columns).select(columns)
 
 
@@ -120,19 +120,16 @@ def read_vector_matrix(vectors: Any, dim: int) -> Floats:
 
 
 def _read_frames(table: Any, media_rows: Ints, dim: int) -> tuple[Floats, Bools] | tuple[None, None]:
-    lists = table.column("frame_embeddings").take(pa.array(media_rows)).combine_chunks()
-    if isinstance(lists, pa.ChunkedArray):
-        lists = pa.concat_arrays(lists.chunks) if lists.num_chunks else pa.array([], lists.type)
-    counts = np.array([0 if n is None else n for n in lists.value_lengths().to_pylist()], dtype=np.int64)
+    lists = table.column("frame_embeddings").take(pa.array(media_rows))
+    counts = pc.list_value_length(lists).fill_null(0).to_numpy().astype(np.int64)
     if not counts.any():
         return None, None
-    return pad_frames(read_vector_matrix(lists.flatten(), dim), counts)
+    return pad_frames(read_vector_matrix(pc.list_flatten(lists), dim), counts)
 
 
 def build_nullable_vectors(rows: npt.NDArray[Any], present: Bools) -> Any:
     """Build a float16 column of vectors that is null if `present` is false."""
-    dim = rows.shape[1]
-    full = np.zeros((len(present), dim), dtype=np.float16)
+    full = np.zeros((len(present), rows.shape[1]), dtype=np.float16)
     full[present] = rows.astype(np.float16)
     return build_vector_column(full, present)
 

@@ -5,6 +5,7 @@ its columns and makes them visible. A shard that is swept again loses these file
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,16 +90,13 @@ def remove_shard_columns(folder: Folder, shard: str) -> None:
 
 def cast_columns(table: pa.Table, columns: Sequence[tuple[str, str]]) -> pa.Table:
     """Cast columns to their stored types; a column is null if it is missing or does not fit its type."""
-    return pa.table({name: _cast_column(table, name, pa.type_for_alias(kind)) for name, kind in columns})
-
-
-def _cast_column(table: pa.Table, name: str, stored_type: pa.DataType) -> pa.ChunkedArray | pa.Array:
-    if name not in table.column_names:
-        return pa.nulls(table.num_rows, stored_type)
-    try:
-        return table.column(name).cast(stored_type, safe=False)
-    except pa.ArrowException:
-        return pa.nulls(table.num_rows, stored_type)
+    cast = {}
+    for name, kind in columns:
+        cast[name] = pa.nulls(table.num_rows, pa.type_for_alias(kind))
+        if name in table.column_names:
+            with suppress(pa.ArrowException):
+                cast[name] = table.column(name).cast(pa.type_for_alias(kind), safe=False)
+    return pa.table(cast)
 
 
 def find_plain_type(arrow_type: pa.DataType) -> str | None:

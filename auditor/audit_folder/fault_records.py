@@ -1,7 +1,7 @@
 """faults.parquet: the patterns that `auditor faults` found, one record each."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -42,23 +42,9 @@ class Fault:
         return asdict(self)
 
 
-SCHEMA = pa.schema(
-    [
-        ("kind", pa.string()),
-        ("pattern", pa.string()),
-        ("shard", pa.string()),
-        ("first_key", pa.string()),
-        ("last_key", pa.string()),
-        ("offset", pa.int32()),
-        ("rows", pa.int64()),
-        ("p_value", pa.float64()),
-        ("sentence", pa.string()),
-        ("value", pa.string()),
-        *((name, pa.float64()) for name in ("share", "low", "high", "usual")),
-        ("likeness", pa.string()),
-        ("spread", pa.float64()),
-    ]
-)
+FLOATS = ("p_value", "share", "low", "high", "usual", "spread")
+TYPES = {"offset": pa.int32(), "rows": pa.int64(), **dict.fromkeys(FLOATS, pa.float64())}  # else a string
+SCHEMA = pa.schema([(field.name, TYPES.get(field.name, pa.string())) for field in fields(Fault)])
 
 
 def build_fault_table(faults: Sequence[Fault]) -> pa.Table:
@@ -70,7 +56,5 @@ def write_faults(folder: Folder, faults: Sequence[Fault]) -> None:
 
 
 def read_faults(folder: Folder) -> list[Fault] | None:
-    """Return the faults, or None if `auditor faults` has not run."""
-    if not folder.exists(FILE):
-        return None
-    return [Fault(**row) for row in folder.read_table(FILE).to_pylist()]
+    """Return None if `auditor faults` has not run."""
+    return [Fault(**row) for row in folder.read_table(FILE).to_pylist()] if folder.exists(FILE) else None

@@ -10,7 +10,7 @@ import fcntl
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from auditor.audit_folder.parquet_reader import PythonParquetFile
 from auditor.errors import AuditorError
 
 TEMPORARY = ".part-"
-_SWEPT: set[str] = set()
+_SWEPT: set[str] = set()  # folders without the temporary files of earlier processes
 
 
 class StorageError(AuditorError):
@@ -39,7 +39,7 @@ class Folder:
             self.fs, self.root = fsspec.core.url_to_fs(self.url)
         except (ImportError, ValueError) as error:
             raise StorageError(f"cannot open {self.url}: {error}") from error
-        self.local = getattr(self.fs, "protocol", "") == "file" or "file" in self.fs.protocol
+        self.local = "file" in self.fs.protocol
         if self.local:
             self.root = os.path.abspath(self.root)
 
@@ -57,38 +57,29 @@ class Folder:
         self.fs.invalidate_cache()
         return bool(self.fs.exists(self.path(name)))
 
-    def names(self, folder: str, suffix: str) -> list[str]:
-        """Return the sorted names, without folder and suffix, of the finished files of a folder."""
-        if self.local:
-            with contextlib.suppress(FileNotFoundError), os.scandir(self.path(folder)) as entries:
-                return _strip_suffix((entry.name for entry in entries), suffix)
-            return []
-        self.fs.invalidate_cache()
+    def entries(self, folder: str = "") -> list[str]:
+        """Return the names of all files and folders in a folder, also hidden ones; none if it does not exist yet."""
         try:
+            if self.local:
+                return os.listdir(self.path(folder))
+            self.fs.invalidate_cache()
             paths = self.fs.ls(self.path(folder), detail=False)
         except FileNotFoundError:
             return []
-        return _strip_suffix((str(path).rsplit("/", 1)[-1] for path in paths), suffix)
+        return [str(path).rstrip("/").rsplit("/", 1)[-1] for path in paths]
+
+    def names(self, folder: str, suffix: str) -> list[str]:
+        """Return the sorted names, without folder and suffix, of the finished files of a folder."""
+        names = (name for name in self.entries(folder) if name.endswith(suffix) and not name.startswith("."))
+        return sorted(name.removesuffix(suffix) for name in names)
 
     def bytes_in(self, folder: str) -> int:
         """Return the total size of the files in a subfolder."""
-        if self.local:
-            with contextlib.suppress(FileNotFoundError), os.scandir(self.path(folder)) as entries:
-                return sum(entry.stat().st_size for entry in entries)
-            return 0
         self.fs.invalidate_cache()
         try:
             return int(self.fs.du(self.path(folder)))
         except FileNotFoundError:
             return 0
-
-    def entries(self) -> list[str]:
-        """Return the names of all files and folders in it, also hidden ones; none if it does not exist yet."""
-        self.fs.invalidate_cache()
-        try:
-            return [str(path).rstrip("/").rsplit("/", 1)[-1] for path in self.fs.ls(self.root, detail=False)]
-        except FileNotFoundError:
-            return []
 
     def read_bytes(self, name: str) -> bytes:
         data: bytes = self.fs.cat_file(self.path(name))
@@ -136,10 +127,6 @@ class Folder:
         with self.reading(name), self.open_table(name) as file:
             return file.schema_arrow.remove_metadata()
 
-    def table_columns(self, name: str) -> list[str]:
-        columns: list[str] = self.table_schema(name).names
-        return columns
-
     @contextlib.contextmanager
     def reading(self, name: str) -> Iterator[None]:
         """Convert errors to StorageError with the path of the file."""
@@ -181,14 +168,19 @@ class Folder:
         try:
             self.fs.makedirs(target.rsplit("/", 1)[0], exist_ok=True)
             staging = os.path.dirname(target) if self.local else tempfile.gettempdir()
-            remove_abandoned_files(staging)
+            if staging not in _SWEPT:
+                _SWEPT.add(staging)
+                remove_abandoned_files(staging)
             handle, temporary = create_temporary_file(staging)
         except OSError as error:
             raise StorageError(f"cannot write {target}: {describe_os_error(error)}") from error
         try:
             yield Path(temporary)
             if self.local:
-                _move_into_place(temporary, target)
+                os.chmod(temporary, 0o644)
+                with open(temporary, "rb") as file:  # not `handle`: the caller may have replaced the file
+                    os.fsync(file.fileno())
+                os.replace(temporary, target)
             else:
                 self.fs.put_file(temporary, target)
         except OSError as error:
@@ -200,11 +192,8 @@ class Folder:
 
     def sweep_temporary(self, *folders: str) -> None:
         """Remove the temporary files of killed runs."""
-        if not self.local:
-            return
-        for folder in folders:
-            for path in Path(self.path(folder)).glob(f"{TEMPORARY}*"):
-                path.unlink(missing_ok=True)
+        for folder in folders if self.local else ():
+            remove_abandoned_files(self.path(folder))
 
 
 def create_temporary_file(folder: str) -> tuple[int, str]:
@@ -218,20 +207,11 @@ def create_temporary_file(folder: str) -> tuple[int, str]:
 
 
 def remove_abandoned_files(folder: str) -> None:
-    """Remove the temporary files of killed writers in a folder, once per folder and process."""
-    if folder in _SWEPT:
-        return
-    _SWEPT.add(folder)
-    with os.scandir(folder) as entries:
-        paths = [entry.path for entry in entries if entry.name.startswith(TEMPORARY)]
-    for path in paths:
-        with contextlib.suppress(OSError):
-            handle = os.open(path, os.O_RDWR)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.unlink(path)
-            finally:
-                os.close(handle)
+    """Remove the temporary files of killed writers in a folder: those that no process has locked."""
+    for path in Path(folder).glob(f"{TEMPORARY}*"):
+        with contextlib.suppress(OSError), path.open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
 
 
 def split_target(target: str) -> tuple[Folder, str]:
@@ -246,14 +226,3 @@ def describe_os_error(error: OSError) -> str:
     if error.errno == errno.ENOSPC:
         return "the disk is full; free some space and run the same command again to resume"
     return error.strerror or str(error)
-
-
-def _move_into_place(temporary: str, target: str) -> None:
-    os.chmod(temporary, 0o644)
-    with open(temporary, "rb") as file:
-        os.fsync(file.fileno())
-    os.replace(temporary, target)
-
-
-def _strip_suffix(names: Iterable[str], suffix: str) -> list[str]:
-    return sorted(name.removesuffix(suffix) for name in names if name.endswith(suffix) and not name.startswith("."))

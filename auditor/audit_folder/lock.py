@@ -97,7 +97,8 @@ def _lock_remote_folder(folder: Folder) -> Iterator[None]:
 def _claim_remote_lock(folder: Folder, owner: dict[str, Any]) -> None:
     """Create the lock, or take over that of a dead owner."""
     if _create_remote_lock(folder, owner):
-        if ATOMIC.intersection(_list_protocols(folder)):
+        protocols = folder.fs.protocol
+        if ATOMIC.intersection([protocols] if isinstance(protocols, str) else protocols):
             return
     else:
         held = _read_remote_lock(folder)
@@ -110,11 +111,6 @@ def _claim_remote_lock(folder: Folder, owner: dict[str, Any]) -> None:
     current = _read_remote_lock(folder)
     if _parse_owner(current).get("token") != owner["token"]:
         raise _build_refusal(folder, current)
-
-
-def _list_protocols(folder: Folder) -> list[str]:
-    protocols = folder.fs.protocol
-    return [protocols] if isinstance(protocols, str) else list(protocols)
 
 
 def _create_remote_lock(folder: Folder, owner: dict[str, Any]) -> bool:
@@ -179,10 +175,10 @@ class _LockRenewer:
         """If SIGINT is ignored, as in the background of a script, handle it so that a lost lock stops the run."""
         self.ignored = self.interrupts and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
         if self.ignored:
-            signal.signal(signal.SIGINT, self._stop)
+            signal.signal(signal.SIGINT, self.stop_if_lost)
         self.thread.start()
 
-    def _stop(self, *_: object) -> None:
+    def stop_if_lost(self, *_: object) -> None:
         if self.lost:
             raise KeyboardInterrupt
 

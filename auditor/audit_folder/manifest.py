@@ -64,13 +64,14 @@ MANIFEST_SHAPE: dict[str, Any] = {
 }
 
 
+BINS = ("observed", "null")
 ESTIMATE_SHAPE = CompleteShape(
     pi0=NUMBER,
     pi0_low=NUMBER,
     pi0_high=NUMBER,
     pairs=int,
     curve=CompleteShape(score=NUMBERS, p=NUMBERS),
-    histogram=CompleteShape(edges=NUMBERS, observed=NUMBERS, null=NUMBERS),
+    histogram=CompleteShape(edges=NUMBERS, **dict.fromkeys(BINS, NUMBERS)),
 )
 
 
@@ -79,17 +80,27 @@ def find_statistics_error(statistics: dict[str, Any]) -> str:
     estimated = {kind: estimate for kind, estimate in statistics.items() if estimate.get("pi0") is not None}
     if error := find_shape_error(estimated, {"": ESTIMATE_SHAPE}, "statistics"):
         return error
-    unequal = [kind for kind, estimate in estimated.items() if not has_equal_lengths(estimate)]
-    return f"statistics.{unequal[0]} has lists of unequal lengths" if unequal else ""
+    for kind, estimate in estimated.items():
+        curve, bins = estimate["curve"], estimate["histogram"]
+        lengths = [len(curve["score"]) - len(curve["p"]), *(len(bins["edges"]) - 1 - len(bins[name]) for name in BINS)]
+        if any(lengths):
+            return f"statistics.{kind} has lists of unequal lengths"
+    return ""
 
 
-def has_equal_lengths(estimated: dict[str, Any]) -> bool:
-    """Return whether lists that belong together have equal lengths."""
-    curve, bins = estimated["curve"], estimated["histogram"]
-    return (
-        len(curve["score"]) == len(curve["p"])
-        and len(bins["edges"]) - 1 == len(bins["observed"]) == len(bins["null"])
-    )  # fmt: skip
+def format_current_time() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def read_versions() -> dict[str, str]:
+    """Return the versions of Python and of the installed packages."""
+    versions = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
 
 
 @dataclass
@@ -102,9 +113,9 @@ class Manifest:
     state: str = "sweeping"
     scoring: dict[str, Any] | None = None  # options of the scoring that is running on a finished audit
     format: int = FORMAT
-    created: str = field(default_factory=lambda: format_current_time())
+    created: str = field(default_factory=format_current_time)
     finished: str | None = None
-    versions: dict[str, str] = field(default_factory=lambda: read_versions())
+    versions: dict[str, str] = field(default_factory=read_versions)
     counts: dict[str, Any] = field(default_factory=dict)
     shards: dict[str, int] = field(default_factory=dict)  # rows of each swept shard
     failed_shards: list[dict[str, str]] = field(default_factory=list)
@@ -128,18 +139,3 @@ class Manifest:
                 missing = ".".join([part, *absent[:1]])
                 raise AuditError(f"the {MANIFEST_NAME} of {folder.url} is damaged: it has no {missing}")
         return cls(**stored)
-
-
-def format_current_time() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-
-
-def read_versions() -> dict[str, str]:
-    """Return the versions of Python and of the installed packages."""
-    versions = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return versions

@@ -5,7 +5,7 @@ Python object, a process that is ending or collecting garbage at that moment cra
 itself, and a file that only Python can read (behind fsspec) is read by the calling thread.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import IO, Any
 
 import pyarrow as pa
@@ -18,20 +18,14 @@ class PythonParquetFile(pq.ParquetFile):  # type: ignore[misc]
     def __init__(self, file: IO[bytes], **options: Any) -> None:
         super().__init__(file, pre_buffer=False, **options)
 
-    def read(self, columns: Sequence[str] | None = None, **_: Any) -> pa.Table:
-        return super().read(columns, use_threads=False)
+    def read(self, *args: Any, **options: Any) -> pa.Table:
+        return super().read(*args, **options, use_threads=False)
 
-    def read_row_group(self, i: int, columns: Sequence[str] | None = None, **_: Any) -> pa.Table:
-        return super().read_row_group(i, columns, use_threads=False)
+    def read_row_group(self, *args: Any, **options: Any) -> pa.Table:
+        return super().read_row_group(*args, **options, use_threads=False)
 
-    def read_row_groups(self, row_groups: Sequence[int], columns: Sequence[str] | None = None, **_: Any) -> pa.Table:
-        return super().read_row_groups(row_groups, columns, use_threads=False)
+    def read_row_groups(self, *args: Any, **options: Any) -> pa.Table:
+        return super().read_row_groups(*args, **options, use_threads=False)
 
-    def iter_batches(
-        self,
-        batch_size: int = 65536,
-        row_groups: Sequence[int] | None = None,
-        columns: Sequence[str] | None = None,
-        **_: Any,
-    ) -> Iterator[pa.RecordBatch]:
-        yield from super().iter_batches(batch_size, row_groups, columns, use_threads=False)
+    def iter_batches(self, *args: Any, **options: Any) -> Iterator[pa.RecordBatch]:
+        yield from super().iter_batches(*args, **options, use_threads=False)

@@ -18,19 +18,9 @@ from auditor.errors import AuditError
 TOPICS = "topics.json"
 REPAIR_MARKS = "repair_marks.json"
 Verdict = Literal["accepted", "refused"]
-OVERLAP_SCHEMA = pa.schema(
-    [
-        ("uid", pa.string()),  # of the row, or of a medium's first row if the medium matches
-        ("key", pa.string()),
-        ("shard", pa.string()),
-        ("media_digest", pa.string()),
-        ("what", pa.string()),  # media, caption
-        ("how", pa.string()),  # exact, near
-        ("cosine", pa.float32()),
-        ("other_key", pa.string()),
-        ("other_caption", pa.string()),
-    ]
-)
+# uid: of the row, or of a medium's first row if the medium matches; what: media, caption; how: exact, near
+OVERLAP_COLUMNS = ("uid", "key", "shard", "media_digest", "what", "how", "cosine", "other_key", "other_caption")
+OVERLAP_SCHEMA = pa.schema([(name, pa.float32() if name == "cosine" else pa.string()) for name in OVERLAP_COLUMNS])
 
 
 def write_topics(folder: Folder, captions: Sequence[Sequence[str]]) -> None:

@@ -239,7 +239,7 @@ def summarize_apply(database: AuditDatabase, work: ApplyTask, new_shards: int) -
     """Summarize what the audit has now."""
     folder, shards = database.files.folder, [get_shard_name(file) for file in database.files.all]
     stored = [folder.table_metadata(name_column_file(work.name, shard)) for shard in shards]
-    columns = folder.table_columns(name_column_file(work.name, shards[0])) if shards else []
+    columns = folder.table_schema(name_column_file(work.name, shards[0])).names if shards else []
     missed = sum(int(metadata.get(MISSED, 0)) for metadata in stored)
     return ApplyResult(
         work.name, tuple(columns), database.counts["rows"], len(shards), len(shards) - new_shards, missed

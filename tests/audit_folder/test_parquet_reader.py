@@ -76,7 +76,7 @@ def test_a_local_table_is_opened_by_pyarrow(table: pa.Table, tmp_path: Path, mon
 
     monkeypatch.setattr(type(folder.fs), "open", refuse)
     assert folder.read_table("t.parquet", ["c1"])["c1"] == table["c1"]
-    assert folder.table_columns("t.parquet") == table.column_names
+    assert folder.table_schema("t.parquet").names == table.column_names
     assert folder.table_metadata("t.parquet")
 
 
