@@ -75,12 +75,6 @@ def _guess_encoding(data: bytes) -> str:
     return best.encoding if best is not None else "latin-1"
 
 
-def find_legacy_encoding(data: bytes, default: str | None) -> str | None:
-    """Return the encoding that text is read in, or None if it is a Unicode encoding."""
-    encoding = find_encoding(data, default)
-    return None if encoding.startswith("utf") else encoding
-
-
 def split_lines(text: str) -> list[str]:
     """Split at line ends only; str.splitlines also splits at form feeds and U+2028, which occur inside captions."""
     return re.split(r"\r\n|\r|\n", text)

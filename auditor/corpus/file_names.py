@@ -17,6 +17,17 @@ VIDEOS = frozenset(["mp4", "webm", "mkv", "avi", "mov", "m4v", "mpg", "mpeg", "3
 SUBTITLES = ("vtt", "srt")
 # Media that the auditor cannot decode. In a folder they get a row with that reason; other files (README) get none.
 FOREIGN = frozenset(["heic", "heif", "avif", "jxl", "jp2", "svg", "psd", "ico", "tga", "dng"])
+MAGIC = {  # first bytes of a file: its extension
+    b"\xff\xd8\xff": "jpg",
+    b"\x89PNG": "png",
+    b"GIF8": "gif",
+    b"BM": "bmp",
+    b"II*\0": "tif",
+    b"MM\0*": "tif",
+    b"\x1a\x45\xdf\xa3": "webm",
+    b"\0\0\x01\xba": "mpg",
+    b"\0\0\x01\xb3": "mpg",
+}
 
 _META = re.compile(r"__[^/]*__($|/)")
 _DIGITS = re.compile(r"[0-9]+")
@@ -34,6 +45,22 @@ def guess_media_kind(extension: str) -> Kind | None:
     if last in IMAGES:
         return "image"
     return "video" if last in VIDEOS else None
+
+
+def sniff_media_kind(start: bytes) -> Kind | None:
+    return guess_media_kind(sniff_extension(start) or "")
+
+
+def sniff_extension(start: bytes) -> str | None:
+    """Detect the format of a medium by its first 32 bytes; None if it is none that can be decoded."""
+    if start[4:8] == b"ftyp":
+        return None if start[8:12] in (b"heic", b"heix", b"mif1", b"avif", b"avis", b"msf1") else "mp4"
+    if start[8:11] == b"AVI":
+        return "avi"
+    if start[8:12] == b"WEBP":
+        return "webp"
+    extension = next((extension for magic, extension in MAGIC.items() if start.startswith(magic)), None)
+    return "mov" if extension is None and start[4:8] in (b"moov", b"mdat", b"wide") else extension
 
 
 def split_key(name: str) -> tuple[str, str] | None:

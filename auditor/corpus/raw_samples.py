@@ -9,21 +9,22 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
 
 from auditor.corpus.caption_text import parse_record, split_lines
-from auditor.corpus.file_names import escape_name, guess_media_kind, resolve_stored_path
+from auditor.corpus.file_names import escape_name, guess_media_kind, resolve_stored_path, sniff_extension
 from auditor.corpus.read_medium import read_media, relocate_path, strip_fragment
-from auditor.corpus.rewrite_captions import CorpusChangedError, drop_caption_fields, keep_captions
+from auditor.corpus.rewrite_captions import CorpusChangedError, build_timed_record, keep_captions
 from auditor.corpus.sample_files import SampleFile
 from auditor.corpus.shard import DEFAULT_OPTIONS, CorpusError, CorpusOptions
 from auditor.corpus.tar_archive import OpenTar, is_tar, open_tar
 from auditor.corpus.tar_index import NotATarError
 from auditor.corpus.tar_shard import group_tar_members
 
-MAGIC = {b"\xff\xd8\xff": "jpg", b"\x89PNG": "png", b"GIF8": "gif", b"BM": "bmp", b"\x1a\x45\xdf\xa3": "webm"}
 OWN_FIELDS = frozenset({"__key__", "__url__"})  # of a WebDataset sample; no member can have these names
 
 
@@ -53,18 +54,11 @@ class KeptShard:
 
 def read_kept_samples(shard: KeptShard) -> Iterator[dict[str, Any]]:
     """Yield the samples of a shard in order: __key__, __url__ and bytes by extension."""
-    rows = shard.table.to_pylist()
-    start = 0
-    while start < len(rows):
-        path = rows[start]["media_path"]
-        stop = start
-        while stop < len(rows) and rows[stop]["media_path"] == path:
-            stop += 1
+    for path, group in groupby(shard.table.to_pylist(), key=itemgetter("media_path")):
         if is_tar(strip_fragment(path)):
-            yield from read_tar_samples(strip_fragment(shard.current_path(path)), rows[start:stop], shard.options)
+            yield from read_tar_samples(strip_fragment(shard.current_path(path)), list(group), shard.options)
         else:
-            yield from (read_single_sample(shard, row) for row in rows[start:stop])
-        start = stop
+            yield from (read_single_sample(shard, row) for row in group)
 
 
 def read_tar_samples(path: str, rows: list[dict[str, Any]], options: CorpusOptions) -> Iterator[dict[str, Any]]:
@@ -78,7 +72,8 @@ def read_tar_samples(path: str, rows: list[dict[str, Any]], options: CorpusOptio
                 raise CorpusChangedError(
                     f"{path} has no sample {row['key']} where the audit saw it: the corpus has changed; audit it again"
                 )
-            members = {get_member_extension(part): tar.read(part.offset, part.size) for part in parts}
+            names = (part.name.rpartition("/")[2].partition(".")[2] for part in parts)
+            members = {name: tar.read(part.offset, part.size) for name, part in zip(names, parts, strict=True)}
             sample = {  # last, so that a member named x.__key__ cannot replace it
                 **(build_timed_members(row, members) if has_spans(row) else members),
                 "__key__": row["key"],
@@ -98,13 +93,9 @@ def build_timed_members(row: Mapping[str, Any], members: Mapping[str, bytes]) ->
     captions = list(zip(row["captions"], row["starts"], row["ends"], row["uids"], strict=True))
     timed = [{"start": a, "end": b, "caption": text, "uid": uid} for text, a, b, uid in captions if a is not None]
     whole = [text for text, start, _, _ in captions if start is None]
-    record = {**drop_caption_fields((records and records[0]) or {}), "captions": whole, "segments": timed}
+    record = build_timed_record((records and records[0]) or {}, whole, timed)
     media = {name: data for name, data in members.items() if guess_media_kind(name) is not None}
     return {**media, "json": json.dumps(record, ensure_ascii=False).encode()}
-
-
-def get_member_extension(part: SampleFile) -> str:
-    return part.name.rpartition("/")[2].partition(".")[2]
 
 
 def group_sound_members(tar: OpenTar, path: str) -> list[tuple[str, list[SampleFile]]]:
@@ -153,8 +144,4 @@ def find_media_extension(path: str, data: bytes) -> str:
     name = strip_fragment(path).split("?")[0].rpartition(".")[2].lower()
     if "#" not in path and guess_media_kind(name) is not None:
         return name
-    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        return "webp"
-    if data[4:8] == b"ftyp":
-        return "mp4"
-    return next((name for magic, name in MAGIC.items() if data.startswith(magic)), "bin")
+    return sniff_extension(data) or "bin"

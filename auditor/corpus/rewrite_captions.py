@@ -5,15 +5,15 @@ Captions are read as the audit reads them, so caption number 3 is the same in bo
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from auditor.corpus.caption_text import decode_text, parse_captions, parse_record, read_record_captions, split_captions
+from auditor.corpus.caption_text import decode_text, parse_captions, parse_record, split_captions
 from auditor.corpus.file_names import guess_media_kind
 from auditor.corpus.sample import Span
 from auditor.corpus.sample_files import choose_sample_files
 from auditor.corpus.shard import CorpusOptions
-from auditor.corpus.timed_captions import combine_captions, parse_subtitles, read_record_spans
+from auditor.corpus.timed_captions import combine_captions, parse_subtitles
 from auditor.errors import AuditorError
 
 # of a .json: replaced by the kept captions
@@ -29,23 +29,22 @@ def keep_captions(members: Mapping[str, Any], numbers: Sequence[int], options: C
 
     Members are bytes, or decoded by WebDataset: str for the .txt, a dict for the .json.
     """
-    names = [name for name in members if not name.startswith("__")]
-    _, text, record, subtitles = choose_sample_files(names)
-    lines = split_captions(_decode_member(members[text], options), options.captions) if text is not None else ()
-    fields = _parse_member(members[record], options) if record is not None else None
-    whole = lines or read_record_captions(fields or {})
-    cues = parse_subtitles(_decode_member(members[subtitles], options)) if subtitles is not None else []
-    if not cues and fields is not None:
-        whole, cues = read_record_spans(fields, whole)
-    captions, spans = combine_captions(whole, cues)
+    _, text, record, subtitles = choose_sample_files(name for name in members if not name.startswith("__"))
+    lines = split_captions(_decode_member(members, text, options), options.captions)
+    cues = parse_subtitles(_decode_member(members, subtitles, options))
+    if record is not None and isinstance(members[record], Mapping):
+        fields: dict[str, Any] | None = dict(members[record])
+    else:
+        fields = parse_record(_decode_member(members, record, options))
+    captions, spans, _ = combine_captions(lines, cues, fields or {})
     if any(number >= len(captions) for number in numbers):
         raise CorpusChangedError(
             f"sample {members.get('__key__', '')} has {len(captions)} captions, fewer than when it was audited"
         )
     kept_captions = [captions[number] for number in numbers]
     if spans:
-        timed = [(captions[number], spans[number]) for number in numbers]
-        return _build_timed_sample(members, record, fields or {}, timed)
+        kept_spans = [spans[number] for number in numbers]
+        return _build_timed_sample(members, record, fields or {}, zip(kept_captions, kept_spans, strict=True))
     changed = dict(members)
     if text is not None and lines:
         changed[text] = _encode_like(members[text], "\n".join(kept_captions))
@@ -58,25 +57,29 @@ def _build_timed_sample(
     members: Mapping[str, Any],
     record: str | None,
     fields: Mapping[str, Any],
-    captions: Sequence[tuple[str, Span | None]],
+    captions: Iterable[tuple[str, Span | None]],
 ) -> dict[str, Any]:
     """Return the members of a video with timed captions, in the form of an export."""
-    segments = [{"start": span.start, "end": span.end, "caption": text} for text, span in captions if span is not None]
-    whole = [text for text, span in captions if span is None]
-    names = [name for name in members if name.startswith("__") or guess_media_kind(name) is not None]
-    written = {**drop_caption_fields(fields), "captions": whole, "segments": segments}
-    decoded = not any(isinstance(members[name], bytes) for name in names)
-    plain = json.dumps(written, ensure_ascii=False).encode()
-    form = _encode_like(members[record], written) if record is not None else written if decoded else plain
-    return {**{name: members[name] for name in names}, record or "json": form}
+    segments, whole = [], []
+    for text, span in captions:
+        if span is None:
+            whole.append(text)
+        else:
+            segments.append({"start": span.start, "end": span.end, "caption": text})
+    kept = {name: data for name, data in members.items() if name.startswith("__") or guess_media_kind(name) is not None}
+    form = b"" if any(isinstance(data, bytes) for data in kept.values()) else {}
+    written = build_timed_record(fields, whole, segments)
+    return {**kept, record or "json": _encode_like(members[record] if record is not None else form, written)}
 
 
-def drop_caption_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record without the fields that its kept captions replace."""
+def build_timed_record(
+    fields: Mapping[str, Any], whole: Sequence[str], segments: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return a record with only these captions: of the whole video, and `segments` with spans."""
     other = {name: value for name, value in fields.items() if name not in TIMED_FIELDS}
     if isinstance(described := other.get("yt_meta_dict"), dict):
         other["yt_meta_dict"] = {name: value for name, value in described.items() if name != "subtitles"}
-    return other
+    return {**other, "captions": whole, "segments": segments}
 
 
 def rewrite_record(fields: Mapping[str, Any], kept_captions: Sequence[str]) -> dict[str, Any]:
@@ -91,16 +94,12 @@ def rewrite_record(fields: Mapping[str, Any], kept_captions: Sequence[str]) -> d
     return changed
 
 
-def _decode_member(member: Any, options: CorpusOptions) -> str:
+def _decode_member(members: Mapping[str, Any], name: str | None, options: CorpusOptions) -> str:
+    member = members[name] if name is not None else ""
     return member if isinstance(member, str) else decode_text(member, options.encoding)
 
 
-def _parse_member(member: Any, options: CorpusOptions) -> dict[str, Any] | None:
-    return dict(member) if isinstance(member, Mapping) else parse_record(_decode_member(member, options))
-
-
 def _encode_like(member: Any, value: str | dict[str, Any]) -> Any:
-    """Encode the value in the form of the member."""
     if isinstance(member, Mapping):
         return value
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -6,23 +6,20 @@ Tars and folders share this code. Of several media, a plain extension (`jpg`) is
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from auditor.corpus.caption_text import (
     MAX_CAPTION_BYTES,
-    decode_text,
     dump_carried_fields,
-    find_legacy_encoding,
+    find_encoding,
     parse_record,
     parse_uid,
-    read_record_captions,
     replace_unsafe,
     split_captions,
 )
 from auditor.corpus.file_names import SUBTITLES, escape_name, guess_media_kind, split_key, unescape_name
 from auditor.corpus.sample import Media, Problem, Sample
 from auditor.corpus.shard import CorpusOptions
-from auditor.corpus.timed_captions import combine_captions, parse_subtitles, read_record_spans, read_segment_uids
+from auditor.corpus.timed_captions import combine_captions, parse_subtitles
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,36 +65,29 @@ def build_sample(
     names = choose_sample_files(parts)
     media, text, record, subtitles = (parts[name] if name is not None else None for name in names)
     sidecars = [part for part in (text, record, subtitles) if part is not None]
-    texts = {part: read(part) for part in sidecars if not _find_defect(part)}
-    encodings = {part: find_legacy_encoding(data, options.encoding) for part, data in texts.items()}
-    whole: tuple[str, ...] = ()
-    cues = parse_subtitles(decode_text(texts[subtitles], options.encoding)) if subtitles in texts else []
-    uid: str | None = None
-    uids: tuple[str | None, ...] = ()
-    fields: dict[str, Any] = {}
-    if text in texts:
-        whole = split_captions(decode_text(texts[text], options.encoding), options.captions)
-    if record in texts and (record_fields := parse_record(texts[record], options.encoding)) is not None:
-        fields = record_fields
-        whole = whole or read_record_captions(fields)
-        if not cues:
-            whole, cues = read_record_spans(fields, whole)
-            uids = read_segment_uids(fields, len(whole))
-        uid = parse_uid(fields.get("uid"))
-    captions, spans = combine_captions(whole, cues)
+    contents = {part: read(part) for part in sidecars if not _find_defect(part)}
+    encodings = {part: find_encoding(data, options.encoding) for part, data in contents.items()}
+
+    def decode(part: SampleFile | None) -> str:
+        return replace_unsafe(contents[part].decode(encodings[part], "replace")) if part in contents else ""
+
+    fields = parse_record(decode(record)) or {}
+    lines = split_captions(decode(text), options.captions)
+    captions, spans, uids = combine_captions(lines, parse_subtitles(decode(subtitles)), fields)
     problem = _find_problem(parts, media, next(iter(sidecars), None), captions)
     if occurrence:
         problem = Problem("duplicate_key", f"key {escape_name(key)} was seen {occurrence} times before in this shard")
+    kind = guess_media_kind(media.name) if media is not None else None
     return Sample(
         shard,
         escape_name(key),
         captions,
-        _build_media(media),
-        uid,
+        Media(escape_name(media.path), media.offset, media.size, kind) if media and kind else None,
+        parse_uid(fields.get("uid")),
         occurrence,
         problem,
         spans,
-        encoding=next(filter(None, encodings.values()), None),
+        encoding=next((name for name in encodings.values() if not name.startswith("utf")), None),
         carried=(dump_carried_fields(fields, options.carry),),
         uids=uids,
     )
@@ -105,22 +95,16 @@ def build_sample(
 
 def describe_text_problems(samples: Sequence[Sample]) -> list[str]:
     """Describe names and captions that are not in UTF-8, for the list of a shard's problems."""
-    return describe_escaped_keys([sample.key for sample in samples]) + describe_legacy_encodings(samples)
-
-
-def describe_escaped_keys(keys: Iterable[str]) -> list[str]:
-    changed = [key for key in keys if unescape_name(key) != key]
-    if not changed:
-        return []
-    return [f"{len(changed):,} keys contain bytes that are not text and are written with escapes, such as {changed[0]}"]
-
-
-def describe_legacy_encodings(samples: Iterable[Sample]) -> list[str]:
+    notes = []
+    if escaped := [sample.key for sample in samples if unescape_name(sample.key) != sample.key]:
+        notes.append(
+            f"{len(escaped):,} keys contain bytes that are not text and are written with escapes, such as {escaped[0]}"
+        )
     keys_by_encoding: dict[str, list[str]] = {}
     for sample in samples:
         if sample.encoding is not None:
             keys_by_encoding.setdefault(sample.encoding, []).append(sample.key)
-    return [
+    return notes + [
         f"captions of {len(keys):,} samples are not in UTF-8 and were read as {encoding}, such as those of {keys[0]}; "
         "set another encoding with --encoding"
         for encoding, keys in keys_by_encoding.items()
@@ -128,7 +112,6 @@ def describe_legacy_encodings(samples: Iterable[Sample]) -> list[str]:
 
 
 def choose_medium(extensions: Iterable[str]) -> str | None:
-    """Return the extension of a sample's medium."""
     kinds = {name: kind for name in extensions if (kind := guess_media_kind(name)) is not None}
     return min(kinds, key=lambda name: ("." in name, kinds[name] == "image"), default=None)
 
@@ -139,12 +122,6 @@ def choose_sample_files(extensions: Iterable[str]) -> tuple[str | None, str | No
     medium = choose_medium(names)
     text, record, *subtitles = (_choose_sidecar(names, form, medium) for form in ("txt", "json", *SUBTITLES))
     return medium, text, record, next(filter(None, subtitles), None)
-
-
-def _build_media(part: SampleFile | None) -> Media | None:
-    if part is None or (kind := guess_media_kind(part.name)) is None:
-        return None
-    return Media(escape_name(part.path), part.offset, part.size, kind)
 
 
 def _choose_sidecar(names: list[str], last: str, medium: str | None) -> str | None:
@@ -161,16 +138,13 @@ def _find_defect(part: SampleFile) -> str | None:
     return part.defect
 
 
-def _list_extensions(parts: SampleFiles) -> str:
-    return ", ".join(f".{extension}" for extension in parts) or "files that are gone"
-
-
 def _find_problem(
     parts: SampleFiles, media: SampleFile | None, sidecar: SampleFile | None, captions: tuple[str, ...]
 ) -> Problem | None:
     """Return the first defect that prevents scoring, or None."""
     if media is None:
-        return Problem("missing_media", escape_name(f"no image or video, only {_list_extensions(parts)}"))
+        names = ", ".join(f".{extension}" for extension in parts) or "files that are gone"
+        return Problem("missing_media", escape_name(f"no image or video, only {names}"))
     if media.defect is not None:
         return Problem("corrupt", replace_unsafe(media.defect))
     if media.size == 0:

@@ -16,7 +16,7 @@ from decimal import Decimal
 from itertools import zip_longest
 from typing import Any
 
-from auditor.corpus.caption_text import parse_captions, parse_uid, replace_unsafe
+from auditor.corpus.caption_text import parse_captions, parse_uid, read_record_captions, replace_unsafe
 from auditor.corpus.sample import Span
 
 TimedCaption = tuple[str, Span]
@@ -251,11 +251,17 @@ def pair_texts_with_spans(texts: Sequence[Any], spans: Sequence[Span | None]) ->
 
 
 def combine_captions(
-    whole: Iterable[str], timed: Iterable[TimedCaption]
-) -> tuple[tuple[str, ...], tuple[Span | None, ...]]:
-    """Return captions of the whole medium, then timed ones, with their spans; no spans if no caption is timed."""
-    untimed, with_span = tuple(whole), list(timed)
-    if not with_span:
-        return untimed, ()
-    captions = (*untimed, *(text for text, _ in with_span))
-    return captions, (*(None for _ in untimed), *(span for _, span in with_span))
+    lines: tuple[str, ...], cues: list[TimedCaption], record: dict[str, Any]
+) -> tuple[tuple[str, ...], tuple[Span | None, ...], tuple[str | None, ...]]:
+    """Return the captions of a sample with their spans and uids: captions of the whole medium, then timed ones.
+
+    `lines` are the captions of its .txt, `cues` its subtitles, `record` its .json. Spans and uids are empty if no
+    caption has one.
+    """
+    whole = lines or read_record_captions(record)
+    uids: tuple[str | None, ...] = ()
+    if not cues:
+        whole, cues = read_record_spans(record, whole)
+        uids = read_segment_uids(record, len(whole))
+    spans = (*(None for _ in whole), *(span for _, span in cues)) if cues else ()
+    return (*whole, *(text for text, _ in cues)), spans, uids

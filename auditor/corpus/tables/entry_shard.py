@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from auditor.corpus.caption_text import replace_unsafe
 from auditor.corpus.corpus_files import is_url, make_path_absolute, read_range
-from auditor.corpus.file_names import VIDEOS, escape_name, guess_media_kind, strip_extension
+from auditor.corpus.file_names import VIDEOS, escape_name, guess_media_kind, sniff_media_kind, strip_extension
 from auditor.corpus.read_medium import read_medium_bytes
 from auditor.corpus.sample import Kind, Media, Problem, Sample, Span
 from auditor.corpus.shard import OpenShard
@@ -174,16 +174,6 @@ def _find_video_file(path: str) -> str:
     folder, name = os.path.split(path)
     places = (f"{root}/{name}{ending}" for root in (folder, f"{folder}/videos") for ending in VIDEO_ENDINGS)
     return next((place for place in places if os.path.isfile(place)), path)
-
-
-def sniff_media_kind(start: bytes) -> Kind | None:
-    """Detect image or video by the first 32 bytes; None if it is neither."""
-    if start.startswith((b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"BM", b"II*\0", b"MM\0*")) or start[8:12] == b"WEBP":
-        return "image"
-    if start[4:8] == b"ftyp":
-        return None if start[8:12] in (b"heic", b"heix", b"mif1", b"avif", b"avis", b"msf1") else "video"
-    video = start.startswith((b"\x1a\x45\xdf\xa3", b"\0\0\x01\xba", b"\0\0\x01\xb3")) or start[8:11] == b"AVI"
-    return "video" if video or start[4:8] in (b"moov", b"mdat", b"wide") else None
 
 
 def _stat_file(path: str) -> tuple[int, int]:

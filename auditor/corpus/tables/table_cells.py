@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from auditor.corpus.file_names import escape_name, guess_media_kind
+from auditor.corpus.file_names import escape_name, guess_media_kind, sniff_media_kind
 from auditor.corpus.parquet_rows import compute_row_edges, read_batches
 from auditor.corpus.read_medium import MediaError, format_cell_path, parse_cell_path, read_medium_bytes
 from auditor.corpus.sample import Kind, Media
-from auditor.corpus.tables.entry_shard import TableEntry, sniff_media_kind
+from auditor.corpus.tables.entry_shard import TableEntry
 from auditor.corpus.tables.table import TableColumns, build_entry
 
 BATCH = 16  # rows whose media are in memory at once
