@@ -94,13 +94,12 @@ def make_portable_key(key: str) -> str:
 
 
 def make_portable_extension(extension: str) -> str:
-    """Make the extension of a member name valid on all systems."""
     return _NOT_PORTABLE.sub("_", escape_name(extension)).replace("/", "_")
 
 
 def escape_name(name: str) -> str:
     """Escape a name so that a column can hold it; most names stay as they are."""
-    return _NO_TEXT.sub(_escape_match, name) if _NO_TEXT.search(name) else name
+    return _NO_TEXT.sub(_escape_match, name)
 
 
 def _escape_match(match: re.Match[str]) -> str:
@@ -111,14 +110,12 @@ def _escape_match(match: re.Match[str]) -> str:
 
 def unescape_name(text: str) -> str:
     """Undo `escape_name`."""
-    return _ESCAPE.sub(_unescape_match, text) if "\\" in text else text
+    return _ESCAPE.sub(_unescape_match, text)
 
 
 def _unescape_match(match: re.Match[str]) -> str:
-    if match[2]:
-        return chr(int(match[2], 16))
-    byte = int(match[1], 16)
-    return chr(byte) if byte < 128 else chr(0xDC00 + byte)
+    code = int(match[1] or match[2], 16)
+    return chr(code if match[2] or code < 128 else 0xDC00 + code)
 
 
 def resolve_stored_path(path: str) -> str:
@@ -137,7 +134,8 @@ def make_shard_names(paths: Sequence[str]) -> list[str]:
     names: list[str] = []
     used_names: set[str] = set()
     for path in paths:
-        name = _make_safe_name(path)
+        stem = _CONTAINER.sub("", path.strip("/"))
+        name = _UNSAFE.sub("_", stem.replace("/", "__")) or "shard"
         if name.casefold() in used_names or len(name.encode()) > MAX_SHARD_NAME:
             digest = hashlib.blake2b(path.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
             name = f"{name.encode()[: MAX_SHARD_NAME - 13].decode(errors='ignore')}-{digest}"
@@ -146,21 +144,6 @@ def make_shard_names(paths: Sequence[str]) -> list[str]:
     return names
 
 
-def _make_safe_name(path: str) -> str:
-    stem = _CONTAINER.sub("", path.strip("/"))
-    return _UNSAFE.sub("_", stem.replace("/", "__")) or "shard"
-
-
 def find_common_root(paths: Iterable[str]) -> str:
     """Return the deepest folder that contains all paths: `s3://b/x/1.tar`, `s3://b/x/2.tar` -> `s3://b/x`."""
-    shared: list[str] | None = None
-    for path in paths:
-        folders = path.split("/")[:-1]
-        if shared is None:
-            shared = folders
-        elif shared != folders:
-            depth = 0
-            while depth < min(len(shared), len(folders)) and shared[depth] == folders[depth]:
-                depth += 1
-            shared = shared[:depth]
-    return "/".join(shared or []) or "/"
+    return "/".join(os.path.commonprefix([path.split("/")[:-1] for path in paths])) or "/"  # noqa: RUF071 (of lists)

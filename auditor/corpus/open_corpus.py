@@ -1,17 +1,7 @@
 """Open a corpus: `open_corpus("shards/{00000..00012}.tar")` detects its kind and lists its shards.
 
-| kind                   | form                                                                                      |
-|------------------------|-------------------------------------------------------------------------------------------|
-| WebDataset tars        | a .tar, a folder of them, a glob, `{000..012}`, `{a,b}`, `a.tar::b.tar`; local or a URL    |
-| media with sidecars    | a folder with `cat.jpg` and `cat.txt` (or `cat.json`) in it, at any depth                  |
-| tables                 | .csv, .tsv, .jsonl, .parquet; several, or a folder of them                                 |
-| Hugging Face datasets  | a folder of `save_to_disk`, or the Parquet files of the hub                                |
-| COCO captions          | `coco:captions_val2017.json::val2017`                                                      |
-| timed captions by id   | `timed:train.json::videos`: ActivityNet's and HowTo100M's JSON                             |
-| embeddings, no media   | `datacomp:FOLDER`, `clip-retrieval:FOLDER`, Parquet with a visual and a text column         |
-
-A folder is read as tars if it has any (img2dataset writes a .parquet beside each), else as media with sidecars, else as
-tables (`metadata.csv` beside the images that it describes).
+docs/corpora.md lists the kinds. A folder is read as tars if it has any (img2dataset writes a .parquet beside each),
+else as media with sidecars, else as tables (`metadata.csv` beside the images that it describes).
 """
 
 import json

@@ -63,14 +63,12 @@ def get_row_span(row: Mapping[str, Any]) -> Span | None:
 
 def split_by_span(sample: Sample) -> list[Sample]:
     """Return one sample per span of a video with the captions of that span, or the sample itself if it has no spans."""
-    if not sample.spans:
-        return [sample]
-    spans = dict.fromkeys(sample.spans)
+    texts: dict[Span | None, list[str]] = {}
+    for text, span in zip(sample.captions, sample.spans, strict=False):
+        texts.setdefault(span, []).append(text)
     parts = []
-    for span in spans:
-        captions = tuple(
-            text for text, caption_span in zip(sample.captions, sample.spans, strict=True) if caption_span == span
-        )
+    for span, captions in texts.items():
         key = sample.key if span is None else f"{sample.key}@{span.start:.10g}-{span.end:.10g}"
-        parts.append(replace(sample, key=key, captions=captions, uid=None, uids=(), spans=(span,) * len(captions)))
-    return parts
+        spans = (span,) * len(captions)
+        parts.append(replace(sample, key=key, captions=tuple(captions), uid=None, uids=(), spans=spans))
+    return parts or [sample]

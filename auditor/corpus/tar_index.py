@@ -6,7 +6,7 @@ checksum and reports the skipped bytes. It reads ustar, GNU (long names, big siz
 
 import os
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from auditor.corpus.file_names import escape_name
 
@@ -45,18 +45,13 @@ class TarHeader:
     type: bytes
     extended: bool  # an old GNU sparse file whose map continues in the next block
 
-    @property
-    def has_data(self) -> bool:
-        """Links, devices, folders and fifos (types 1 to 6) have no data, even if their size field is not 0."""
-        return self.type not in b"123456"
 
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class TarIndex:
     """The members in file order, and the problems of the walk."""
 
-    members: list[TarMember] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
+    members: list[TarMember]
+    problems: list[str]
 
 
 def index_tar(fd: int, size: int) -> TarIndex:
@@ -66,8 +61,10 @@ def index_tar(fd: int, size: int) -> TarIndex:
 
 def parse_tar_header(block: bytes) -> TarHeader | None:
     """Parse a block of 512 bytes; return None if its checksum or a number is wrong."""
-    recorded = parse_tar_number(block[148:156])
-    if recorded is None or recorded not in _compute_checksums(block):
+    fields = block[:148] + block[156:]
+    recorded, checksum = parse_tar_number(block[148:156]), 256 + sum(fields)
+    # some old writers added signed bytes
+    if recorded != checksum and recorded != checksum - 256 * sum(byte > 127 for byte in fields):
         return None
     size = parse_tar_number(block[124:136])
     if size is None or size < 0:
@@ -91,14 +88,6 @@ def parse_tar_number(digits: bytes) -> int | None:
     return int(octal, 8) if re.fullmatch(rb"[0-7]+", octal) else None
 
 
-def _compute_checksums(block: bytes) -> tuple[int, int]:
-    fields = block[:148] + block[156:]
-    unsigned = 256 + sum(fields)
-    if fields.isascii():
-        return unsigned, unsigned
-    return unsigned, unsigned - 256 * sum(byte > 127 for byte in fields)  # some old writers added signed bytes
-
-
 def _decode_name(field_: bytes) -> str:
     return field_.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")  # different bytes stay different names
 
@@ -110,7 +99,8 @@ def _round_up_to_block(size: int) -> int:
 class _TarWalker:
     def __init__(self, fd: int, size: int) -> None:
         self.fd, self.size = fd, size
-        self.index = TarIndex()
+        self.members: list[TarMember] = []
+        self.problems: list[str] = []
         self.pending: dict[str, str] = {}  # fields of extension headers for the next member
         self.defaults: dict[str, str] = {}  # fields of a global pax header for all members after it
         self.ended = False  # the end-of-archive mark has been read
@@ -131,15 +121,12 @@ class _TarWalker:
                 position = self.add_entry(header, position)
         if not self.headers and not self.ended:
             raise NotATarError
-        if not self.ended and not self.index.problems:
-            self.add_problem("no end-of-archive mark: the shard may have been cut off")
-        return self.index
+        if not self.ended and not self.problems:
+            self.problems.append("no end-of-archive mark: the shard may have been cut off")
+        return TarIndex(self.members, self.problems)
 
     def read(self, offset: int, size: int) -> bytes:
         return os.pread(self.fd, min(size, max(0, self.size - offset)), offset)
-
-    def add_problem(self, message: str) -> None:
-        self.index.problems.append(message)
 
     def add_entry(self, header: TarHeader, position: int) -> int:
         """Add the member (or extension) whose header is at `position`; return the offset of the next header."""
@@ -157,27 +144,24 @@ class _TarWalker:
             extension = self.read(start, BLOCK)
             continued = len(extension) == BLOCK and extension[504] != 0
             start += BLOCK
-        if not header.has_data:
-            size = 0
+        # links, devices, folders and fifos (types 1 to 6) have no data, even if their size field is not 0
+        has_data = header.type not in b"123456"
+        size = size if has_data else 0
         if header.type != b"5":
             sparse = header.type == b"S" or any(record.startswith("GNU.sparse") for record in fields)
             name = fields.get("GNU.sparse.name", name)
-            self.add_member(name, start, size, regular=header.has_data and not sparse)
+            present = max(0, min(size, self.size - start))
+            if present < size:
+                missing = f"{size - present} of its {size} bytes are missing"
+                self.problems.append(f"the shard ends inside {escape_name(name)}: {missing}")
+            self.members.append(TarMember(name, start, size, present, regular=has_data and not sparse))
         return start + _round_up_to_block(size)
-
-    def add_member(self, name: str, start: int, size: int, *, regular: bool) -> None:
-        present = max(0, min(size, self.size - start))
-        if present < size:
-            self.add_problem(
-                f"the shard ends inside {escape_name(name)}: {size - present} of its {size} bytes are missing"
-            )
-        self.index.members.append(TarMember(name, start, size, present, regular))
 
     def read_extension(self, header: TarHeader, start: int) -> None:
         """Store the fields of a long-name or pax header for the members after it."""
         data = self.read(start, min(header.size, MAX_EXTENSION_BYTES))
         if len(data) < header.size:
-            self.add_problem(f"the extension header at offset {start - BLOCK} is cut off or far too long")
+            self.problems.append(f"the extension header at offset {start - BLOCK} is cut off or far too long")
         elif header.type == b"L":
             self.pending["path"] = _decode_name(data)
         elif header.type == b"g":
@@ -198,7 +182,7 @@ class _TarWalker:
         self.pending = {}
         self.ended = True
         if position < self.size:
-            self.add_problem(
+            self.problems.append(
                 f"{position - start} zero bytes at offset {start} and more data after them: "
                 "readers that stop at the end-of-archive mark miss that data"
             )
@@ -211,11 +195,10 @@ class _TarWalker:
         if start is None:
             start = self.find_shifted(position)
         if start is None:
-            self.add_problem(
-                f"bad header at offset {position}: no good one in the {self.size - position} bytes after it"
-            )
+            rest = self.size - position
+            self.problems.append(f"bad header at offset {position}: no good one in the {rest} bytes after it")
             return self.size
-        self.add_problem(f"bad header at offset {position}: the walk continues with the good one at offset {start}")
+        self.problems.append(f"bad header at offset {position}: the walk continues with the good one at offset {start}")
         self.resumed = start
         return start
 
@@ -235,11 +218,11 @@ class _TarWalker:
 
         Lost bytes move the next header into the space of the member before it, which is then incomplete.
         """
-        last = self.index.members[-1] if self.index.members else None
+        last = self.members[-1] if self.members else None
         # never twice to the same offset: a header before the bad one may lead back to it
         start = self.find_magic(max(last.offset if last else bad + 1, self.resumed + 1))
         if last and start is not None and start < bad:
-            self.index.members[-1] = replace(last, present=max(0, last.size - (bad - start)))
+            self.members[-1] = replace(last, present=max(0, last.size - (bad - start)))
         return start
 
     def find_magic(self, position: int) -> int | None:

@@ -20,6 +20,7 @@ from auditor.corpus.caption_text import parse_captions, parse_uid, read_record_c
 from auditor.corpus.sample import Span
 
 TimedCaption = tuple[str, Span]
+UNREADABLE = Span(math.nan, math.nan)
 _CLOCK = re.compile(r"\s*(-?)(?:(\d+):)?(?:(\d{1,2}):)?(\d+(?:[.,]\d+)?(?:[eE][-+]?\d+)?)\s*s?\s*")
 _ARROW = re.compile(r"^\s*(-?[\d:.,]+)\s*-->\s*(-?[\d:.,]+)")
 _TAG = re.compile(r"</?[\w.:][^<>]*>|\{\\[^{}]*\}")
@@ -40,20 +41,15 @@ PAIR_LISTS = ("timestamp", "timestamps", "clips", "segments", "spans")  # lists 
 
 def parse_time(value: Any) -> float:
     """Return seconds, or NaN if the value is not a time."""
-    if isinstance(value, bool) or value is None:
-        return math.nan
     if isinstance(value, datetime.timedelta):
         return value.total_seconds()
-    if isinstance(value, datetime.time):
-        value = value.isoformat()
-    try:
-        return float(value) if isinstance(value, int | float | Decimal) else _parse_clock(value)
-    except OverflowError:  # an integer with hundreds of digits
-        return math.nan
-
-
-def _parse_clock(value: Any) -> float:
-    match = _CLOCK.fullmatch(value) if isinstance(value, str) else None
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+        try:
+            return float(value)
+        except OverflowError:  # an integer with hundreds of digits
+            return math.nan
+    text = value.isoformat() if isinstance(value, datetime.time) else value
+    match = _CLOCK.fullmatch(text) if isinstance(text, str) else None
     if match is None:
         return math.nan
     sign, first, second, seconds = match.groups()
@@ -89,10 +85,7 @@ def parse_cues(text: str) -> Iterator[tuple[float, float, list[str]]]:
         # YouTube's automatic captions begin with a line of one space
         if times is not None and (arrow or not line or (texts and not line.strip())):
             numbered = arrow is not None and bool(texts) and texts[-1].strip().isdecimal()  # number of the next cue
-            yield (
-                *times,
-                [clean for text_line in (texts[:-1] if numbered else texts) if (clean := strip_tags(text_line))],
-            )
+            yield (*times, list(filter(None, map(strip_tags, texts[:-1] if numbered else texts))))
             times = None
         if times is not None:
             texts += [line] if line.strip() else []
@@ -106,7 +99,6 @@ def parse_cues(text: str) -> Iterator[tuple[float, float, list[str]]]:
 
 
 def strip_tags(line: str) -> str:
-    """Return a line of a cue without its tags."""
     return " ".join(replace_unsafe(html.unescape(_TAG.sub("", line))).split())
 
 
@@ -116,7 +108,7 @@ def read_record_spans(record: dict[str, Any], whole: tuple[str, ...]) -> tuple[t
     Spans come from `segments: [{start, end, caption}]`, else from the fields of video2dataset: a span for each caption,
     or subtitles if there is no caption.
     """
-    if segments := list(_parse_segments(record.get("segments"))):
+    if segments := _parse_segments(record.get("segments")):
         return whole, segments
     if clips := pair_captions_with_clips(record, whole):
         return (), clips
@@ -138,10 +130,8 @@ def read_record_subtitles(record: dict[str, Any]) -> list[TimedCaption]:
     whole = metadata.get("subtitles") if isinstance(metadata, dict) else None
     clip = _find_clip_span(record.get("clips"))
     cues = record.get("clip_subtitles") or (whole if clip is None else None) or record.get("subtitles")
-    return [
-        (text, span if clip is None else _shift_into_clip(span, clip))
-        for text, span in _extend_marks(_parse_segments(cues))
-    ]
+    captions = _extend_marks(_parse_segments(cues))
+    return [(text, _shift_into_clip(span, clip) if clip else span) for text, span in captions]
 
 
 def _extend_marks(captions: Iterable[TimedCaption]) -> Iterator[TimedCaption]:
@@ -156,19 +146,15 @@ def _extend_marks(captions: Iterable[TimedCaption]) -> Iterator[TimedCaption]:
 
 def _find_clip_span(clips: Any) -> Span | None:
     """Return the span of the original video that a clip was cut from: `clips: [[start, end]]` or `[start, end]`."""
-    if not isinstance(clips, list) or len(spans := parse_cell_spans(clips, None)) != 1 or spans[0] is None:
-        return None
-    return spans[0] if math.isfinite(spans[0].start) else None
+    spans = parse_cell_spans(clips, None) if isinstance(clips, list) else ()
+    return spans[0] if len(spans) == 1 and spans[0] and math.isfinite(spans[0].start) else None
 
 
 def _shift_into_clip(span: Span, clip: Span) -> Span:
     """Convert a span of the original video to the time of a clip, and cut it at the ends of the clip."""
-    start, end = span.start - clip.start, span.end - clip.start
-    if start < 0 < end:
-        start = 0.0
-    if start < clip.end - clip.start < end:
-        end = clip.end - clip.start
-    return Span(start, end)
+    start, end, length = span.start - clip.start, span.end - clip.start, clip.end - clip.start
+    start = 0.0 if start < 0 < end else start
+    return Span(start, length if start < length < end else end)
 
 
 def read_segment_uids(record: dict[str, Any], whole: int) -> tuple[str | None, ...]:
@@ -177,9 +163,9 @@ def read_segment_uids(record: dict[str, Any], whole: int) -> tuple[str | None, .
     return (*(None for _ in range(whole)), *uids) if any(uids) else ()
 
 
-def _parse_segments(values: Any) -> Iterator[TimedCaption]:
-    for text, segment in _iterate_texts(values):
-        yield text, Span(parse_time(segment.get("start")), parse_time(segment.get("end")))
+def _parse_segments(values: Any) -> list[TimedCaption]:
+    segments = _iterate_texts(values)
+    return [(text, Span(parse_time(part.get("start")), parse_time(part.get("end")))) for text, part in segments]
 
 
 def _iterate_texts(values: Any) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -187,15 +173,14 @@ def _iterate_texts(values: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     segments = _choose_language(values)
     for segment in segments if isinstance(segments, list) else []:
         if isinstance(segment, dict):
-            words = next((words for name in TEXTS if (words := segment.get(name))), None)
-            text = " ".join(parse_captions(_choose_language(words)))
-            if text:
+            words = next(filter(None, map(segment.get, TEXTS)), None)
+            if text := " ".join(parse_captions(_choose_language(words))):
                 yield text, segment
 
 
 def _choose_language(value: Any) -> Any:
     """Return the value, or the first nonempty one if video2dataset stores it by language."""
-    return next((choice for choice in value.values() if choice), None) if isinstance(value, dict) else value
+    return next(filter(None, value.values()), None) if isinstance(value, dict) else value
 
 
 def parse_cell_spans(start: Any, end: Any) -> tuple[Span | None, ...]:
@@ -204,12 +189,9 @@ def parse_cell_spans(start: Any, end: Any) -> tuple[Span | None, ...]:
         pairs = parse_list_cell(start)
         if pairs and not isinstance(pairs[0], list | tuple) and len(pairs) == 2:
             pairs = [pairs]  # a single [start, end]
-        return tuple(_parse_pair(pair) for pair in pairs)
+        readable = (isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs)
+        return tuple(_parse_span(*pair) if ok else UNREADABLE for pair, ok in zip(pairs, readable, strict=True))
     return tuple(_parse_span(a, b) for a, b in zip_longest(parse_list_cell(start), parse_list_cell(end)))
-
-
-def _parse_pair(pair: Any) -> Span | None:
-    return _parse_span(*pair) if isinstance(pair, list | tuple) and len(pair) == 2 else Span(math.nan, math.nan)
 
 
 def _parse_span(start: Any, end: Any) -> Span | None:
@@ -245,7 +227,7 @@ def pair_texts_with_spans(texts: Sequence[Any], spans: Sequence[Span | None]) ->
     One span serves all texts; a text without a span of its own gets one of NaN.
     """
     text_spans = list(spans) * len(texts) if len(spans) == 1 else list(spans[: len(texts)])
-    text_spans += [Span(math.nan, math.nan)] * (len(texts) - len(text_spans))
+    text_spans += [UNREADABLE] * (len(texts) - len(text_spans))
     captions = ((place, " ".join(parse_captions(text)), text_spans[place]) for place, text in enumerate(texts))
     return [caption for caption in captions if caption[1]]
 
