@@ -52,15 +52,16 @@ def content(shard: Shard) -> dict[str, tuple[bytes, tuple[str, ...]]]:
         return {s.key: (opened.read(s.media), s.captions) for s in opened.samples if s.media is not None}
 
 
-@pytest.mark.parametrize("spec", ["", "/", "/*.tar", "/{00000..00002}.tar", "/00000.tar::{url}/0000{{1,2}}.tar"])
-def test_tars_on_s3_are_what_they_are_on_disk(bucket: Bucket, tars: Path, scratch: Path, spec: str) -> None:  # noqa: F811
+def test_tars_on_s3_are_what_they_are_on_disk(bucket: Bucket, tars: Path, scratch: Path) -> None:  # noqa: F811
     url = bucket.upload(tars, "deep/er/")
-    corpus = open_corpus(url + spec.replace("{url}", url).replace("{{", "{").replace("}}", "}"))
     local = open_corpus(str(tars))
-    assert corpus.root == url
-    assert [shard.name for shard in corpus.shards] == [shard.name for shard in local.shards]
-    assert [content(shard) for shard in corpus.shards] == [content(shard) for shard in local.shards]
-    assert list(scratch.iterdir()) == []
+    contents = [content(shard) for shard in local.shards]
+    for spec in ("", "/", "/*.tar", "/{00000..00002}.tar", f"/00000.tar::{url}/0000{{1,2}}.tar"):
+        corpus = open_corpus(url + spec)
+        assert corpus.root == url
+        assert [shard.name for shard in corpus.shards] == [shard.name for shard in local.shards]
+        assert [content(shard) for shard in corpus.shards] == contents
+        assert list(scratch.iterdir()) == []
 
 
 def test_a_shard_is_fetched_in_one_get(bucket: Bucket, tars: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811

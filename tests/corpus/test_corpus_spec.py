@@ -104,7 +104,7 @@ def test_wrong_options_raise() -> None:
         CorpusOptions(captions="all")  # type: ignore[arg-type]
 
 
-def test_a_hundred_thousand_shards_are_listed_without_looking_at_each(
+def test_ten_thousand_shards_are_listed_without_looking_at_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_shard(tmp_path / "000000.tar", SAMPLE)
@@ -116,11 +116,11 @@ def test_a_hundred_thousand_shards_are_listed_without_looking_at_each(
 
     for name in ("exists", "isdir", "isfile"):
         monkeypatch.setattr(f"os.path.{name}", look)
-    corpus = open_corpus(f"{tmp_path}/{{000000..099999}}.tar")
-    assert len(corpus.shards) == 100_000
+    corpus = open_corpus(f"{tmp_path}/{{000000..009999}}.tar")
+    assert len(corpus.shards) == 10_000
     assert len(looked) < 50
-    assert len({shard.name for shard in corpus.shards}) == 100_000
-    assert len(pickle.dumps(corpus.shards)) < (len(corpus.shards[0].path) + 25) * 100_000  # little but the path
+    assert len({shard.name for shard in corpus.shards}) == 10_000
+    assert len(pickle.dumps(corpus.shards)) < (len(corpus.shards[0].path) + 25) * 10_000  # little but the path
 
 
 @pytest.mark.parametrize(

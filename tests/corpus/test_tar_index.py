@@ -19,12 +19,12 @@ from auditor.corpus.tar_shard import group_tar_members
 BLOCK = 512
 # names as tars hold them: several folders deep, longer than the 100 bytes of a header, not only ASCII
 SEGMENTS = st.text(
-    st.characters(codec="utf-8", exclude_characters="/\0", exclude_categories=["Cc"]), min_size=1, max_size=60
+    st.characters(codec="utf-8", exclude_characters="/\0", exclude_categories=["Cc"]), min_size=1, max_size=40
 )
 NAMES = (
     st.lists(SEGMENTS, min_size=1, max_size=4).map("/".join).filter(lambda name: not set(name.split("/")) & {".", ".."})
 )
-FILES = st.lists(st.tuples(NAMES, st.binary(max_size=1500)), max_size=8)
+FILES = st.lists(st.tuples(NAMES, st.binary(max_size=1500)), max_size=4)
 FORMATS = st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 
 
@@ -274,15 +274,15 @@ def test_sparse_members_are_reported_and_cost_no_other(tmp_path: Path, form: lis
     assert found["b"] is not None and found["b"].status == "corrupt" and "sparse" in found["b"].message
 
 
-def test_a_hundred_thousand_members() -> None:
+def test_ten_thousand_members() -> None:
     whole = pack([("%06d.jpg", b"A" * 5)])[: 2 * BLOCK]
     blank = whole[:148] + b" " * 8 + whole[156:BLOCK]
     packed = bytearray()
-    for number in range(100_000):
+    for number in range(10_000):
         name = b"%06d.%s" % (number // 2, b"txt" if number % 2 else b"jpg")
         header = bytearray(name.ljust(100, b"\0") + blank[100:])
         header[148:156] = b"%06o\0 " % sum(header)
         packed += header + whole[BLOCK:]
     found = index(bytes(packed) + bytes(2 * BLOCK))
-    assert len(found.members) == 100_000 and found.problems == [] and found.members[-1].name == "049999.txt"
-    assert len(group_tar_members(found, "s.tar")) == 50_000
+    assert len(found.members) == 10_000 and found.problems == [] and found.members[-1].name == "004999.txt"
+    assert len(group_tar_members(found, "s.tar")) == 5_000

@@ -7,6 +7,7 @@ gets a new `bucket`; child processes (Ray workers, the command line) inherit its
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -48,13 +49,21 @@ class Bucket:
         self.client.delete_object(Bucket=self.name, Key=key)
 
 
+@lru_cache
+def connect(endpoint: str) -> Any:
+    keys = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
+    return boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1", **keys)
+
+
 @pytest.fixture(scope="session")
 def s3_endpoint() -> Iterator[str]:
     """The address of a running server, one per test session."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
+    endpoint = f"http://{host}:{port}"
+    yield endpoint
+    connect(endpoint).close()
     server.stop()
 
 
@@ -71,11 +80,9 @@ def bucket(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("AWS_PROFILE", raising=False)
-    client = boto3.client("s3", endpoint_url=s3_endpoint)
     name = f"corpus-{uuid.uuid4().hex[:12]}"
-    client.create_bucket(Bucket=name)
-    yield Bucket(name, s3_endpoint, client, environment)
-    client.close()
+    connect(s3_endpoint).create_bucket(Bucket=name)
+    yield Bucket(name, s3_endpoint, connect(s3_endpoint), environment)
     _forget_connections()
 
 
