@@ -54,7 +54,6 @@ class AuditFiles:
         return {name: kind for source in self.sources for name, kind in source.columns.items()}
 
     def shard(self, shard: str) -> "AuditFiles":
-        """Return the audit with only the file of one shard."""
         return self.only([number for number, file in enumerate(self.all) if get_shard_name(file) == shard])
 
     def only(self, numbers: Sequence[int]) -> "AuditFiles":
@@ -147,7 +146,6 @@ def list_audit_notes(files: AuditFiles) -> list[str]:
 
 
 def describe_unexpected_files(files: AuditFiles) -> list[str]:
-    """Describe missing shards, and files that are not part of the audit."""
     notes = []
     if files.missing:
         rows = sum((get_listed_shards(files.manifest) or {}).get(shard, 0) for shard in files.missing)

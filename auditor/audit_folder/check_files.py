@@ -11,8 +11,6 @@ from auditor.audit_folder.fault_records import FILE as FAULTS
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.manifest import read_manifest
 
-PARTS = ("embeddings", "samples")  # one file per shard
-
 
 @dataclass(frozen=True, slots=True)
 class FileProblem:
@@ -23,11 +21,13 @@ class FileProblem:
 def check_audit_files(folder: Folder) -> tuple[int, list[FileProblem]]:
     """Return the number of files and their problems."""
     manifest = read_manifest(folder)
-    names = {part: folder.names(part, ".parquet") for part in PARTS}
+    names = {part: folder.names(part, ".parquet") for part in ("embeddings", "samples")}  # one file per shard
     problems = list(_compare_with_manifest(names, get_listed_shards(manifest)))
     problems += _check_column_rows(folder, names["samples"])
-    files = [f"{part}/{name}.parquet" for part in PARTS for name in names[part]]
-    files += list_optional_files(folder)
+    files = [f"{part}/{name}.parquet" for part in names for name in names[part]]
+    parts = [*(f"columns/{source.name}" for source in find_column_sources(folder)), "duplicates", "overlap"]
+    files += [f"{part}/{name}.parquet" for part in parts for name in folder.names(part, ".parquet")]
+    files += [FAULTS] if folder.exists(FAULTS) else []
     for file in files:
         sound = folder.is_sound(file)
         if not sound:
@@ -44,13 +44,6 @@ def _compare_with_manifest(names_by_part: dict[str, list[str]], listed: dict[str
         yield from (FileProblem(f"{part}/{name}.parquet", "missing") for name in sorted(shards - set(names)))
         foreign = sorted(set(names) - shards)
         yield from (FileProblem(f"{part}/{name}.parquet", "does not belong to this audit") for name in foreign)
-
-
-def list_optional_files(folder: Folder) -> list[str]:
-    """Return the optional files of an audit: extra columns, duplicates, faults, overlaps."""
-    parts = [*(f"columns/{source.name}" for source in find_column_sources(folder)), "duplicates", "overlap"]
-    files = [f"{part}/{name}.parquet" for part in parts for name in folder.names(part, ".parquet")]
-    return [*files, *([FAULTS] if folder.exists(FAULTS) else [])]
 
 
 def _check_column_rows(folder: Folder, shards: list[str]) -> Iterator[FileProblem]:

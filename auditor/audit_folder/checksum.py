@@ -25,8 +25,9 @@ def write_checksum(path: Path) -> None:
         start, footer = read_footer(file)
         place = footer.rfind(EMPTY_CHECKSUM.encode())
         if place >= 0:
+            checksum = f"blake2b:{hash_content(file, start, footer)}"
             file.seek(start + place)
-            file.write(f"blake2b:{hash_content(file, start, footer)}".encode())
+            file.write(checksum.encode())
 
 
 def verify_checksum(file: IO[bytes]) -> bool | None:
@@ -56,8 +57,6 @@ def read_footer(file: IO[bytes]) -> tuple[int, bytes]:
 
 
 def hash_content(file: IO[bytes], start: int, footer: bytes) -> str:
-    """Hash the bytes before `start` and the footer; the position of the file stays."""
-    position = file.tell()
     digest = hashlib.blake2b(digest_size=16)
     file.seek(0)
     remaining = start
@@ -65,5 +64,4 @@ def hash_content(file: IO[bytes], start: int, footer: bytes) -> str:
         digest.update(chunk)
         remaining -= len(chunk)
     digest.update(footer)
-    file.seek(position)
     return digest.hexdigest()

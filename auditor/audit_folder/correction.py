@@ -32,7 +32,6 @@ def fingerprint_statistics(manifest: Mapping[str, Any]) -> str:
 
 
 def apply_correction(manifest: Mapping[str, Any], correction: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the manifest with the corrected shares and curves."""
     statistics = {
         kind: {**estimate, "pi0_without_labels": estimate.get("pi0"), **correction["statistics"].get(kind, {})}
         for kind, estimate in (manifest.get("statistics") or {}).items()
@@ -41,7 +40,6 @@ def apply_correction(manifest: Mapping[str, Any], correction: Mapping[str, Any])
 
 
 def build_corrected_sql(correction: Mapping[str, Any]) -> str:
-    """Build the SQL of the corrected probability from the stored p_mismatch and mismatch_score."""
     fit = correction["map"]
     smallest = float(fit["smallest_p"])
     clipped = f"least(greatest(CAST(p_mismatch AS DOUBLE), {smallest!r}), {1 - smallest!r})"

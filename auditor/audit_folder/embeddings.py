@@ -96,7 +96,6 @@ def parse_embeddings(table: pa.Table) -> Embeddings:
 
 
 def _read_context_frames(table: Any, dim: int) -> dict[str, tuple[Floats, tuple[float, ...]]]:
-    """Return the frames around the spans of each video, by digest."""
     rows = table.filter(table["context_times"].is_valid())
     columns = zip(*(rows[name] for name in ("media_digest", "context_embeddings", "context_times")), strict=True)
     return {

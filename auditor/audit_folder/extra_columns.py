@@ -17,9 +17,8 @@ from auditor.errors import AuditError
 
 CARRIED = "carried"  # the source of columns that come from the corpus
 # Names that queries use internally, and that DuckDB defines for every table.
-RESERVED = frozenset(["file", "file_index", "file_row_number", "filename", "rowid", "uid_order"]) | frozenset(
-    ["position", "number", "is_kept", "reason"]
-)
+RESERVED = {"file", "file_index", "file_row_number", "filename", "rowid", "uid_order"}
+RESERVED |= {"position", "number", "is_kept", "reason"}
 LONGEST_NAME = 200
 ABOUT = CompleteShape(columns={"": str})
 SQL_TYPES = {"string": "VARCHAR", "bool": "BOOLEAN", "int64": "BIGINT", "float32": "FLOAT", "float64": "DOUBLE"}
@@ -73,7 +72,6 @@ def publish_source(folder: Folder, source: ColumnSource) -> None:
 def write_columns(
     folder: Folder, source: str, shard: str, table: pa.Table, metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write the columns of one shard, one row for each of its rows."""
     folder.write_table(name_column_file(source, shard), table, metadata, storage={"compression": "lz4"})
 
 
@@ -83,7 +81,6 @@ def remove_source(folder: Folder, source: str) -> None:
 
 
 def remove_shard_columns(folder: Folder, shard: str) -> None:
-    """Remove the extra columns of a shard that is swept again."""
     for name in folder.names("columns", ""):
         folder.remove(name_column_file(name, shard))
 

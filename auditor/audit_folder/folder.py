@@ -74,7 +74,6 @@ class Folder:
         return sorted(name.removesuffix(suffix) for name in names)
 
     def bytes_in(self, folder: str) -> int:
-        """Return the total size of the files in a subfolder."""
         self.fs.invalidate_cache()
         try:
             return int(self.fs.du(self.path(folder)))
@@ -114,7 +113,6 @@ class Folder:
 
     @contextlib.contextmanager
     def open_table(self, name: str) -> Iterator[pq.ParquetFile]:
-        """Open a Parquet file to read parts of it."""
         if self.local:
             with pq.ParquetFile(self.path(name)) as file:
                 yield file
@@ -191,7 +189,6 @@ class Folder:
             os.close(handle)
 
     def sweep_temporary(self, *folders: str) -> None:
-        """Remove the temporary files of killed runs."""
         for folder in folders if self.local else ():
             remove_abandoned_files(self.path(folder))
 
@@ -215,7 +212,6 @@ def remove_abandoned_files(folder: str) -> None:
 
 
 def split_target(target: str) -> tuple[Folder, str]:
-    """Split a path or URL of a file into its folder and its name."""
     parent, _, name = target.rpartition("/")
     if not name or parent.endswith(":/"):
         raise StorageError(f"{target} is not a file: give one such as results.json or s3://bucket/results.json")

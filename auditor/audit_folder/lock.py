@@ -34,11 +34,9 @@ class LockedError(AuditorError):
     """Another run holds the lock of this folder."""
 
 
-@contextlib.contextmanager
-def hold_folder_lock(folder: Folder) -> Iterator[None]:
+def hold_folder_lock(folder: Folder) -> contextlib.AbstractContextManager[None]:
     """Hold the lock of a folder. Raises LockedError if another process holds it."""
-    with _lock_local_folder(folder) if folder.local else _lock_remote_folder(folder):
-        yield
+    return _lock_local_folder(folder) if folder.local else _lock_remote_folder(folder)
 
 
 @contextlib.contextmanager
@@ -101,15 +99,15 @@ def _claim_remote_lock(folder: Folder, owner: dict[str, Any]) -> None:
         if ATOMIC.intersection([protocols] if isinstance(protocols, str) else protocols):
             return
     else:
-        held = _read_remote_lock(folder)
-        if held and not _is_owner_dead(folder, held):
+        held = _read_owner(folder)
+        if held is not None and not _is_owner_dead(folder, held):
             raise _build_refusal(folder, held)
         folder.remove(REMOTE_LOCK)
         if not _create_remote_lock(folder, owner):
-            raise _build_refusal(folder, _read_remote_lock(folder))
+            raise _build_refusal(folder, _read_owner(folder))
     time.sleep(SETTLE)
-    current = _read_remote_lock(folder)
-    if _parse_owner(current).get("token") != owner["token"]:
+    current = _read_owner(folder)
+    if not current or current.get("token") != owner["token"]:
         raise _build_refusal(folder, current)
 
 
@@ -128,35 +126,30 @@ def _create_remote_lock(folder: Folder, owner: dict[str, Any]) -> bool:
     return True
 
 
-def _read_remote_lock(folder: Folder) -> bytes:
+def _read_owner(folder: Folder) -> dict[str, Any] | None:
+    """Return the owner of the lock, empty if it is unreadable, or None if there is no lock."""
     try:
-        return folder.read_bytes(REMOTE_LOCK)
+        owner = json.loads(folder.read_bytes(REMOTE_LOCK))
     except FileNotFoundError:
-        return b""
-
-
-def _parse_owner(content: bytes) -> dict[str, Any]:
-    try:
-        owner = json.loads(content)
+        return None
     except ValueError:
         return {}
     return owner if isinstance(owner, dict) else {}
 
 
-def _is_owner_dead(folder: Folder, held: bytes) -> bool:
+def _is_owner_dead(folder: Folder, owner: dict[str, Any]) -> bool:
     """Return whether the owner is dead: not if the lock is fresh, yes if it is very old, else after watching it."""
-    written = _parse_owner(held).get("time")
+    written = owner.get("time")
     age = time.time() - written if isinstance(written, int | float) else STALE
     if 0 <= age < STALE:
         return False
     if age > LONG_DEAD:
         return True
     time.sleep(WATCHED * RENEW)
-    return _read_remote_lock(folder) in (held, b"")
+    return _read_owner(folder) in (owner, None)
 
 
-def _build_refusal(folder: Folder, held: bytes) -> LockedError:
-    owner = _parse_owner(held)
+def _build_refusal(folder: Folder, owner: dict[str, Any] | None) -> LockedError:
     name = f"pid {owner.get('pid')} on {owner.get('host')}" if owner else "owner unknown"
     return LockedError(f"another run is writing {folder.url} ({name}); wait until it ends, or one minute after it died")
 
@@ -194,7 +187,7 @@ class _LockRenewer:
                 return
 
     def is_owned(self) -> bool:
-        return bool(_parse_owner(_read_remote_lock(self.folder)).get("token") == self.owner["token"])
+        return bool((_read_owner(self.folder) or {}).get("token") == self.owner["token"])
 
     def end(self) -> None:
         self.ended.set()

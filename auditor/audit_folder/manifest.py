@@ -93,7 +93,6 @@ def format_current_time() -> str:
 
 
 def read_versions() -> dict[str, str]:
-    """Return the versions of Python and of the installed packages."""
     versions = {"python": platform.python_version()}
     for package in PACKAGES:
         try:

@@ -7,12 +7,8 @@ from typing import Any, Literal
 
 MAX_CAPTION_BYTES = 16 * 2**20  # a larger file is not a caption file
 ENCODING_SAMPLE_BYTES = 65_536  # examined to guess an encoding
-BYTE_ORDER_MARKS = {
-    b"\xef\xbb\xbf": "utf-8-sig",
-    b"\xff\xfe\0\0": "utf-32",
-    b"\xff\xfe": "utf-16",
-    b"\xfe\xff": "utf-16",
-}
+# byte order marks
+MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe\0\0": "utf-32", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _UNSAFE = re.compile("[\x00\ud800-\udfff]")  # NUL truncates C strings; UTF-8 cannot encode lone surrogates
 _WORD = re.compile(rb"[A-Za-z\x80-\xff]{3,}")
 _UID = re.compile(r"[0-9a-fA-F]{32}")
@@ -30,11 +26,8 @@ def decode_text(data: bytes, encoding: str | None = None) -> str:
 
 def find_encoding(data: bytes, default: str | None = None) -> str:
     """Return UTF-8 or UTF-16 if the bytes show it, else the `default`, else the most probable encoding."""
-    for mark, encoding in BYTE_ORDER_MARKS.items():
-        if data.startswith(mark):
-            return encoding
-    if default is not None:
-        return default
+    if encoding := next((name for mark, name in MARKS.items() if data.startswith(mark)), default):
+        return encoding
     try:
         data.decode("utf-8")
     except UnicodeDecodeError:

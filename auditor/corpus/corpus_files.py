@@ -82,13 +82,17 @@ def read_range(path: str, offset: int = 0, size: int = -1) -> bytes:
         return file.read(max(size, -1))
 
 
-def read_objects(urls: list[str]) -> dict[str, bytes]:
-    """Read small objects with one call; unreadable ones are left out."""
-    if not urls:
-        return {}
-    with open_store(urls[0]) as (fs, _):
-        contents = fs.cat([fs._strip_protocol(url) for url in urls], on_error="omit")
-        return {str(fs.unstrip_protocol(path)): data for path, data in contents.items()}
+def read_files(paths: list[str]) -> dict[str, bytes]:
+    """Read small files, remote ones with one call; unreadable ones are left out."""
+    contents: dict[str, bytes] = {}
+    if paths and is_url(paths[0]):
+        with open_store(paths[0]) as (fs, _):
+            objects = fs.cat([fs._strip_protocol(path) for path in paths], on_error="omit")
+            return {str(fs.unstrip_protocol(name)): data for name, data in objects.items()}
+    for path in paths:
+        with suppress(OSError):
+            contents[path] = read_range(path)
+    return contents
 
 
 def path_exists(path: str) -> bool:

@@ -12,18 +12,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from typing import Any
 
 from braceexpand import braceexpand
 
-from auditor.corpus.corpus_files import (
-    Info,
-    expand_glob,
-    is_url,
-    list_files,
-    make_path_absolute,
-    open_store,
-    path_exists,
-)
+from auditor.corpus.corpus_files import expand_glob, is_url, list_files, make_path_absolute, open_store, path_exists
 from auditor.corpus.shard import CorpusError
 
 COCO = "coco:"  # prefix of the path of a JSON in COCO's form
@@ -45,6 +38,10 @@ class CorpusPath:
     path: str
     folder: bool
 
+    def list_files(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return the files of the path with the information of the store, as far as it is known."""
+        return list_files(self.path) if self.folder else {self.path: {}}
+
 
 def find_corpus_paths(spec: str) -> list[CorpusPath]:
     """Return the files and folders of a spec. A literal path must exist; one path of an expansion must exist."""
@@ -54,13 +51,7 @@ def find_corpus_paths(spec: str) -> list[CorpusPath]:
     return list(dict.fromkeys(paths))
 
 
-def list_path_files(path: CorpusPath) -> Mapping[str, Info]:
-    """Return the files of a path with the information of the store, as far as it is known."""
-    return list_files(path.path) if path.folder else {path.path: {}}
-
-
 def split_prefix(spec: str) -> tuple[str, list[str]]:
-    """Split a spec into its prefix, or "", and its parts."""
     prefix = next((name for name in PREFIXES if spec.startswith(name)), "")
     return prefix, [part.strip() for part in spec.removeprefix(prefix).split("::")]
 

@@ -30,10 +30,7 @@ def find_companion(tar: str, ending: str) -> str | None:
     return path if tar.endswith(".tar") and path_exists(path) and not os.path.isdir(path) else None
 
 
-def find_missing_samples(
-    shard: str, tar: str, keys: Set[str], options: CorpusOptions
-) -> tuple[list[Sample], list[str]]:
-    """Return the samples of img2dataset's table that the tar lacks, and the problems of its files."""
+def find_lost_samples(shard: str, tar: str, keys: Set[str], options: CorpusOptions) -> tuple[list[Sample], list[str]]:
     videos = {_CLIP.sub("", key) for key in keys}  # video2dataset counts videos, not the clips cut from them
     problems = list(check_stats(tar, len(keys), len(videos)))
     path = find_companion(tar, ".parquet")

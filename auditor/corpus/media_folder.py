@@ -12,14 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from auditor.corpus.corpus_files import (
-    format_store_digest,
-    is_url,
-    list_files,
-    read_objects,
-    read_range,
-    stamp_file,
-)
+from auditor.corpus.corpus_files import format_store_digest, is_url, list_files, read_files, stamp_file
 from auditor.corpus.file_names import (
     FOREIGN,
     SUBTITLES,
@@ -95,14 +88,8 @@ class FolderShard:
     def read_sidecars(self) -> dict[str, bytes]:
         """Return the content of each readable sidecar by name; remote ones are fetched together."""
         paths = {file.name: self.path(file.name) for file in self.files if _get_last_extension(file.name) in SIDECARS}
-        if is_url(self.root):
-            contents = read_objects(list(paths.values()))
-            return {name: contents[path] for name, path in paths.items() if path in contents}
-        sidecars = {}
-        for name, path in paths.items():
-            with suppress(OSError):
-                sidecars[name] = read_range(path)
-        return sidecars
+        contents = read_files(list(paths.values()))
+        return {name: contents[path] for name, path in paths.items() if path in contents}
 
 
 def list_folder_shards(root: str, options: CorpusOptions) -> list[FolderShard]:

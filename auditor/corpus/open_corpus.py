@@ -8,20 +8,12 @@ import json
 from collections.abc import Sequence
 
 from auditor.corpus.corpus_files import read_range
-from auditor.corpus.corpus_spec import (
-    CLIP_RETRIEVAL,
-    COCO,
-    DATACOMP,
-    TIMED,
-    CorpusPath,
-    find_corpus_paths,
-    list_path_files,
-)
+from auditor.corpus.corpus_spec import CLIP_RETRIEVAL, COCO, DATACOMP, TIMED, CorpusPath, find_corpus_paths
 from auditor.corpus.file_names import find_common_root, make_shard_names, natural_sort_key
 from auditor.corpus.media_folder import SIDECARS, list_folder_shards
 from auditor.corpus.shard import DEFAULT_OPTIONS, Corpus, CorpusError, CorpusOptions, OpenShard, Shard, ShardError
 from auditor.corpus.stored.stored_corpora import open_clip_retrieval, open_datacomp, open_vector_parquet
-from auditor.corpus.tables.json_captions import open_coco, open_timed_json
+from auditor.corpus.tables.json_captions import open_json_list
 from auditor.corpus.tables.parquet_table import list_parquet_shards
 from auditor.corpus.tables.table import find_table_form
 from auditor.corpus.tables.text_table import list_text_shards
@@ -29,7 +21,7 @@ from auditor.corpus.tar_archive import is_tar
 from auditor.corpus.tar_shard import TarShard
 
 __all__ = ["Corpus", "CorpusError", "CorpusOptions", "OpenShard", "Shard", "ShardError", "open_corpus"]
-OPENERS = {COCO: open_coco, TIMED: open_timed_json, DATACOMP: open_datacomp, CLIP_RETRIEVAL: open_clip_retrieval}
+OPENERS = {COCO: open_json_list, TIMED: open_json_list, DATACOMP: open_datacomp, CLIP_RETRIEVAL: open_clip_retrieval}
 STATE = "state.json"  # of a folder that Hugging Face's `save_to_disk` wrote
 
 
@@ -44,18 +36,16 @@ def open_corpus(spec: str, options: CorpusOptions = DEFAULT_OPTIONS) -> Corpus:
     if vectors:
         return open_vector_parquet(spec, options)
     paths = find_corpus_paths(spec)
-    files = sorted({file for path in paths for file in list_path_files(path)}, key=natural_sort_key)
+    files = sorted({file for path in paths for file in path.list_files()}, key=natural_sort_key)
     if tars := [path for path in files if is_tar(path)]:
-        _reject_mixed_files(spec, paths, tars)
-        return _open_file_corpus(spec, tars, options)
+        return _open_file_corpus(spec, paths, tars, options)
     folders = [path.path for path in paths if path.folder]
     tables = sorted((path for path in drop_cached_arrow_files(files) if find_table_form(path)), key=natural_sort_key)
     sidecars = any(path.rpartition(".")[2] in SIDECARS for path in files)
     if len(paths) == 1 and folders and (sidecars or not tables) and (shards := list_folder_shards(folders[0], options)):
         return Corpus(spec, folders[0], shards)
     if tables:
-        _reject_mixed_files(spec, paths, tables)
-        return _open_file_corpus(spec, tables, options)
+        return _open_file_corpus(spec, paths, tables, options)
     if len(paths) > 1 and folders:
         raise CorpusError(f"{spec}: give one folder of media, or several tars or tables")
     hint = "; unpack it first" if any(path.endswith((".gz", ".xz", ".zip", ".zst")) for path in files) else ""
@@ -64,18 +54,14 @@ def open_corpus(spec: str, options: CorpusOptions = DEFAULT_OPTIONS) -> Corpus:
     raise CorpusError(f"{spec}: no tar, no image or video and no table (.csv, .tsv, .jsonl, .parquet) there{hint}")
 
 
-def _reject_mixed_files(spec: str, paths: Sequence[CorpusPath], used: Sequence[str]) -> None:
-    """Raise CorpusError if a file that the spec names would be left out."""
+def _open_file_corpus(spec: str, paths: Sequence[CorpusPath], used: Sequence[str], options: CorpusOptions) -> Corpus:
+    """Open tars or tables. Raises CorpusError if a file that the spec names would be left out."""
     left_out = {path.path for path in paths if not path.folder} - set(used)
     if left_out:
         raise CorpusError(f"{spec}: {min(left_out)} is not of the same kind as {used[0]}; audit them apart")
-
-
-def _open_file_corpus(spec: str, paths: Sequence[str], options: CorpusOptions) -> Corpus:
-    """Open tars or tables; the shards of Parquet files come before those of other tables."""
-    root = find_common_root(paths)
-    names = make_shard_names([path.removeprefix(root).lstrip("/") for path in paths])
-    files = [(path, name, find_table_form(path)) for path, name in zip(paths, names, strict=True)]
+    root = find_common_root(used)
+    names = make_shard_names([path.removeprefix(root).lstrip("/") for path in used])
+    files = [(path, name, find_table_form(path)) for path, name in zip(used, names, strict=True)]
     shards: list[Shard] = [TarShard(name, path, options) for path, name, form in files if form is None]
     shards += list_parquet_shards([(path, name) for path, name, form in files if form == "parquet"], options)
     for path, name, form in files:

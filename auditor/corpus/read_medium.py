@@ -71,7 +71,6 @@ def relocate_path(path: str, root: str, old_root: str | None = None) -> str:
 
 
 def format_cell_path(table: str, column: str, row: int) -> str:
-    """Format the path of the bytes in a cell of a Parquet table."""
     return f"{table}#column={quote(column, safe='')}&row={row}"
 
 

@@ -141,7 +141,6 @@ def _find_defect(part: SampleFile) -> str | None:
 def _find_problem(
     parts: SampleFiles, media: SampleFile | None, sidecar: SampleFile | None, captions: tuple[str, ...]
 ) -> Problem | None:
-    """Return the first defect that prevents scoring, or None."""
     if media is None:
         names = ", ".join(f".{extension}" for extension in parts) or "files that are gone"
         return Problem("missing_media", escape_name(f"no image or video, only {names}"))

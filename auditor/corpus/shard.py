@@ -5,10 +5,12 @@ lists every key of the shard once, in a fixed order, and reads the bytes of one 
 """
 
 import codecs
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
+
+import pyarrow as pa
 
 from auditor.corpus.sample import Media, Sample
 from auditor.errors import AuditorError
@@ -30,14 +32,18 @@ class ShardError(CorpusError):
     def __reduce__(self) -> tuple[type["ShardError"], tuple[str, str]]:  # Ray workers send it back
         return ShardError, (self.shard, self.reason)
 
-    @classmethod
-    def convert(cls, shard: str, path: str, error: Exception) -> "ShardError":
-        """Return the error of reading `path` as a ShardError."""
-        if isinstance(error, ShardError):
-            return error
-        if isinstance(error, FileNotFoundError):
-            return cls(shard, f"{path} does not exist")
-        return cls(shard, str(error) if isinstance(error, CorpusError) else f"{path}: {error}")
+
+@contextmanager
+def convert_shard_errors(shard: str, path: str) -> Iterator[None]:
+    """Convert the errors of reading `path` to ShardErrors."""
+    try:
+        yield
+    except ShardError:
+        raise
+    except FileNotFoundError as error:
+        raise ShardError(shard, f"{path} does not exist") from error
+    except (OSError, CorpusError, pa.ArrowException) as error:
+        raise ShardError(shard, str(error) if isinstance(error, CorpusError) else f"{path}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +86,13 @@ class CorpusOptions:
         object.__setattr__(self, "carry", tuple(self.carry))
         if self.delimiter is not None and len(self.delimiter) != 1:
             raise CorpusError(f"delimiter must be one character, not {self.delimiter!r}")
-        if self.encoding is not None:
-            _check_encoding(self.encoding)
+        try:
+            codecs.lookup(self.encoding or "utf-8")
+        except LookupError:
+            choices = "common ones are utf-8, cp1252, utf-16, gb18030"
+            raise CorpusError(f"there is no encoding {self.encoding!r}; {choices}") from None
         if self.shard_size < 1:
             raise CorpusError(f"shard_size must be at least 1, not {self.shard_size}")
-
-
-def _check_encoding(encoding: str) -> None:
-    try:
-        codecs.lookup(encoding)
-    except LookupError:
-        raise CorpusError(
-            f"there is no encoding {encoding!r}; common ones are utf-8, cp1252, utf-16, gb18030"
-        ) from None
 
 
 DEFAULT_OPTIONS = CorpusOptions()
@@ -104,11 +104,7 @@ class OpenShard:
 
     samples: list[Sample]
     problems: list[str]
-    read_bytes: Callable[[Media], bytes] = field(repr=False)
-
-    def read(self, media: Media) -> bytes:
-        """Return the bytes of a medium. Raises `auditor.corpus.read_medium.MediaError` if they cannot be read."""
-        return self.read_bytes(media)
+    read: Callable[[Media], bytes] = field(repr=False)  # raises `auditor.corpus.read_medium.MediaError`
 
 
 @runtime_checkable

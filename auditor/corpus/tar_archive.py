@@ -50,7 +50,6 @@ def is_tar(path: str) -> bool:
 
 
 def split_compression(path: str) -> tuple[str, str | None]:
-    """Split a path into the tar and its compression, if any."""
     packed = _COMPRESSION.search(path)
     return (path[: packed.start()], packed[1]) if packed else (path, None)
 

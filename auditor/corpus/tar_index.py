@@ -55,7 +55,6 @@ class TarIndex:
 
 
 def index_tar(fd: int, size: int) -> TarIndex:
-    """Walk over a tar of `size` bytes; reads only its headers."""
     return _TarWalker(fd, size).run()
 
 

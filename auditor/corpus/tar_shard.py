@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from auditor.corpus.corpus_files import hash_file
 from auditor.corpus.file_names import escape_name, split_key
-from auditor.corpus.img2dataset import find_companion, find_missing_samples
+from auditor.corpus.img2dataset import find_companion, find_lost_samples
 from auditor.corpus.read_medium import MediaError
 from auditor.corpus.sample import Media
 from auditor.corpus.sample_files import SampleFile, build_sample, describe_text_problems, group_sample_files
-from auditor.corpus.shard import DEFAULT_OPTIONS, CorpusError, CorpusOptions, OpenShard, ShardError
+from auditor.corpus.shard import DEFAULT_OPTIONS, CorpusOptions, OpenShard, ShardError, convert_shard_errors
 from auditor.corpus.tar_archive import OpenTar, open_tar
 from auditor.corpus.tar_index import NotATarError, TarIndex, TarMember
 
@@ -29,23 +29,18 @@ class TarShard:
 
         The hash includes img2dataset's table beside the tar, if there is one.
         """
-        try:
+        with convert_shard_errors(self.name, self.path):
             digest = hash_file(self.path)
             table = find_companion(self.path, ".parquet")
             if table is None:
                 return digest
             return hashlib.blake2b(f"{digest} {hash_file(table)}".encode(), digest_size=16).hexdigest()
-        except (OSError, CorpusError) as error:
-            raise ShardError.convert(self.name, self.path, error) from error
 
     @contextmanager
     def open(self) -> Iterator[OpenShard]:
         with ExitStack() as stack:
-            try:
-                tar = stack.enter_context(open_tar(self.path))
-                shard = self.index(tar)
-            except (OSError, CorpusError) as error:
-                raise ShardError.convert(self.name, self.path, error) from error
+            with convert_shard_errors(self.name, self.path):
+                shard = self.index(stack.enter_context(open_tar(self.path)))
             yield shard
 
     def index(self, tar: OpenTar) -> OpenShard:
@@ -64,7 +59,7 @@ class TarShard:
 
         groups = group_tar_members(index, tar.path).items()
         samples = [build_sample(self.name, *key, files, read, self.options) for key, files in groups]
-        missing, notes = find_missing_samples(self.name, self.path, {s.key for s in samples}, self.options)
+        missing, notes = find_lost_samples(self.name, self.path, {s.key for s in samples}, self.options)
         problems = tar.problems + index.problems
         if names := [member.name for member in index.members if split_key(member.name) is None]:
             example = escape_name(names[0])

@@ -27,16 +27,7 @@ _TAG = re.compile(r"</?[\w.:][^<>]*>|\{\\[^{}]*\}")
 _OTHER_BLOCK = re.compile(r"(NOTE|STYLE|REGION)(\s|:|$)")  # start of a WebVTT block that is not a cue
 MARK_SECONDS, MAX_LINE_SECONDS = 0.02, 10.0  # seconds
 ROLLING_SECONDS = 0.1  # up to this gap between cues, or length of a cue, lines of the last cue stay on the screen
-STARTS = (
-    *("start", "start_time", "start_timestamp", "start_sec", "start_seconds", "begin", "clip_start", "t_start"),
-    *("starts", "captions_starts"),
-)
-ENDS = (
-    *("end", "end_time", "end_timestamp", "end_sec", "end_seconds", "stop", "clip_end", "t_end"),
-    *("ends", "captions_ends"),
-)
 TEXTS = ("caption", "text", "sentence", "lines", "line")
-PAIR_LISTS = ("timestamp", "timestamps", "clips", "segments", "spans")  # lists of [start, end]
 
 
 def parse_time(value: Any) -> float:
@@ -169,7 +160,6 @@ def _parse_segments(values: Any) -> list[TimedCaption]:
 
 
 def _iterate_texts(values: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the text of each record that has one, with the record."""
     segments = _choose_language(values)
     for segment in segments if isinstance(segments, list) else []:
         if isinstance(segment, dict):
@@ -202,7 +192,6 @@ def _parse_span(start: Any, end: Any) -> Span | None:
 
 
 def looks_like_list(value: Any) -> bool:
-    """Return whether a cell is a list, or text that looks like one."""
     return isinstance(value, list | tuple) or (isinstance(value, str) and value.lstrip().startswith("["))
 
 

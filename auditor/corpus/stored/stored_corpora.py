@@ -16,23 +16,17 @@ import pyarrow.parquet as pq
 
 from auditor.audit_folder.extra_columns import find_plain_type
 from auditor.corpus.corpus_files import Info, is_url, read_object_info
-from auditor.corpus.corpus_spec import CLIP_RETRIEVAL, DATACOMP, CorpusPath, find_corpus_paths, list_path_files
+from auditor.corpus.corpus_spec import CLIP_RETRIEVAL, DATACOMP, CorpusPath, find_corpus_paths
 from auditor.corpus.file_names import find_common_root, make_shard_names, natural_sort_key
 from auditor.corpus.parquet_rows import open_parquet
 from auditor.corpus.shard import Corpus, CorpusError, CorpusOptions, Shard
 from auditor.corpus.stored.npy_matrix import MatrixFile
-from auditor.corpus.stored.vector_shard import (
-    LARGE_FILE_BYTES,
-    SHARD_ROWS,
-    ColumnRoles,
-    VectorColumn,
-    VectorPlace,
-    VectorShard,
-    find_usual_width,
-)
+from auditor.corpus.stored.vector_shard import ColumnRoles, VectorColumn, VectorShard, find_usual_width
 from auditor.corpus.tables.table import CAPTION_NAMES, KEY_NAMES, find_usual_column
 from auditor.schema import COLUMNS
 
+SHARD_ROWS = 25_000  # of a shard of a large file
+LARGE_FILE_BYTES = 2**28  # a larger file is opened and cut
 MAX_TRIED_FILES = 20  # before a corpus is reported as unreadable
 DATACOMP_ROLES = ColumnRoles("text", "uid", "uid", "url", "original_width", "original_height", "sha256")
 DATACOMP_FEATURES = "l14"  # b32 is the other one
@@ -78,7 +72,6 @@ def open_clip_retrieval(spec: str, options: CorpusOptions) -> Corpus:
 
 
 def open_vector_parquet(spec: str, options: CorpusOptions) -> Corpus:
-    """Open all Parquet files of the spec; the options name both columns of vectors."""
     if options.visual_column is None or options.text_column is None:
         raise CorpusError("give both --visual-column and --text-column: the two columns of vectors")
     sizes: dict[str, int] = {}
@@ -135,7 +128,6 @@ def list_vector_shards(spec: str, root: str, files: Sequence[VectorShard], sizes
 
 
 def _read_first_schema(spec: str, files: Sequence[VectorShard]) -> tuple[pa.Schema, int]:
-    """Return the schema and the width of the vectors of the first readable file."""
     first: Exception | None = None
     for file in files[:MAX_TRIED_FILES]:
         try:
@@ -153,7 +145,7 @@ def _read_first_schema(spec: str, files: Sequence[VectorShard]) -> tuple[pa.Sche
     raise CorpusError(f"{spec}: {first or 'no row has a vector'}")
 
 
-def _read_width(place: VectorPlace, table: pq.ParquetFile, path: str) -> int:
+def _read_width(place: MatrixFile | VectorColumn, table: pq.ParquetFile, path: str) -> int:
     if not isinstance(place, VectorColumn):
         with place.open() as matrix:
             return matrix.width
@@ -163,7 +155,6 @@ def _read_width(place: VectorPlace, table: pq.ParquetFile, path: str) -> int:
 
 
 def cut_vector_shard(shard: VectorShard) -> Iterator[VectorShard]:
-    """Cut a shard into shards of at most SHARD_ROWS rows."""
     try:
         with open_parquet(shard.path) as file:
             total = file.metadata.num_rows
@@ -177,7 +168,7 @@ def cut_vector_shard(shard: VectorShard) -> Iterator[VectorShard]:
 
 
 def list_file_sizes(place: CorpusPath) -> dict[str, int]:
-    return {path: _get_file_size(path, info) for path, info in list_path_files(place).items()}
+    return {path: _get_file_size(path, info) for path, info in place.list_files().items()}
 
 
 def _get_file_size(path: str, info: Info) -> int:

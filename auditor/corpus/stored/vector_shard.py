@@ -17,12 +17,10 @@ import pyarrow.parquet as pq
 
 from auditor.corpus.corpus_files import stamp_file
 from auditor.corpus.parquet_rows import open_parquet, read_batches
-from auditor.corpus.shard import CorpusError, OpenShard, ShardError
+from auditor.corpus.shard import CorpusError, OpenShard, ShardError, convert_shard_errors
 from auditor.corpus.stored.npy_matrix import MatrixFile, OpenMatrix
 
 STRETCH_ROWS = 8192  # whose vectors are read at once
-SHARD_ROWS = 25_000  # of a shard of a large file
-LARGE_FILE_BYTES = 2**28  # a larger file is opened and cut
 
 Ints = npt.NDArray[np.int64]
 
@@ -100,18 +98,15 @@ class VectorShard:
 
     @property
     def files(self) -> set[str]:
-        """The files of its rows and vectors."""
         places = [place.path for place in (self.visual, self.text) if isinstance(place, MatrixFile)]
         return {self.path, *places}
 
     def fingerprint(self) -> str:
         """Hash the sizes and times of the files, or the digests of the store."""
         digest = hashlib.blake2b(repr((self.start, self.stop, self.roles, self.carried)).encode(), digest_size=16)
-        try:
-            for path in sorted(self.files):
+        for path in sorted(self.files):
+            with convert_shard_errors(self.name, path):
                 digest.update(f"{path} {stamp_file(path)}".encode())
-        except (OSError, CorpusError) as error:
-            raise ShardError.convert(self.name, path, error) from error
         return digest.hexdigest()
 
     def open(self) -> AbstractContextManager[OpenShard]:
@@ -122,18 +117,11 @@ class VectorShard:
     @contextmanager
     def open_vectors(self) -> Iterator[OpenVectors]:
         """Open the rows and their vectors. Raises ShardError if Parquet file and vectors disagree."""
-        with ExitStack() as stack:
-            try:
-                file = stack.enter_context(open_parquet(self.path))
-                sides = [self._side(place, file, stack) for place in (self.visual, self.text)]
-                stop = file.metadata.num_rows if self.stop is None else self.stop
-                yield OpenVectors(self._table(file, stop), self._stretches(file, sides, stop))
-            except FileNotFoundError as error:
-                raise ShardError(self.name, f"{error.filename or self.path} does not exist") from error
-            except (OSError, CorpusError, pa.ArrowException) as error:
-                if isinstance(error, ShardError):
-                    raise
-                raise ShardError(self.name, f"{os.path.basename(self.path)}: {error}") from error
+        with convert_shard_errors(self.name, self.path), ExitStack() as stack:
+            file = stack.enter_context(open_parquet(self.path))
+            sides = [self._side(place, file, stack) for place in (self.visual, self.text)]
+            stop = file.metadata.num_rows if self.stop is None else self.stop
+            yield OpenVectors(self._table(file, stop), self._stretches(file, sides, stop))
 
     def _side(self, place: VectorPlace, file: pq.ParquetFile, stack: ExitStack) -> OpenMatrix | VectorColumn:
         if isinstance(place, VectorColumn):

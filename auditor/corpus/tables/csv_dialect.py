@@ -13,13 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import IO
 
-from auditor.corpus.caption_text import (
-    BYTE_ORDER_MARKS,
-    ENCODING_SAMPLE_BYTES,
-    MAX_CAPTION_BYTES,
-    find_encoding,
-    replace_unsafe,
-)
+from auditor.corpus.caption_text import ENCODING_SAMPLE_BYTES, MAX_CAPTION_BYTES, find_encoding, replace_unsafe
 from auditor.corpus.corpus_files import is_url
 from auditor.corpus.file_names import guess_media_kind
 from auditor.corpus.shard import CorpusOptions
@@ -27,11 +21,8 @@ from auditor.corpus.shard import CorpusOptions
 DELIMITERS = ",;\t|"
 DELIMITER_ROWS = 50  # examined to detect the delimiter
 CHUNK = 2**20
-MARKED = {  # with byte order, to decode lines, which have no mark
-    ("utf-16", b"\xff\xfe"): "utf-16-le",
-    ("utf-16", b"\xfe\xff"): "utf-16-be",
-    ("utf-32", b"\xff\xfe\0\0"): "utf-32-le",
-}
+# byte order marks, and the encodings of lines, which have no mark
+MARKS = {b"\xef\xbb\xbf": "utf-8", b"\xff\xfe\0\0": "utf-32-le", b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _RETURN = re.compile(rb"[^\r]*\r|[^\r]+")
 
@@ -99,13 +90,10 @@ def find_dialect(file: IO[bytes], form: str, options: CorpusOptions) -> TableDia
 def find_table_encoding(file: IO[bytes], default: str | None) -> str:
     """Find the encoding from the whole file: the only caption beyond ASCII may be in the last row."""
     start = file.read(ENCODING_SAMPLE_BYTES)
-    for mark, encoding in BYTE_ORDER_MARKS.items():
-        if start.startswith(mark):
-            return MARKED.get((encoding, mark), "utf-8")
-    if default is not None:
-        return default
-    if b"\0" in start and (encoding := find_encoding(start)).startswith("utf-16"):
+    if encoding := next((name for mark, name in MARKS.items() if start.startswith(mark)), default):
         return encoding
+    if b"\0" in start and (guess := find_encoding(start)).startswith("utf-16"):
+        return guess
     file.seek(0)
     decoder = codecs.getincrementaldecoder("utf-8")()
     while chunk := file.read(CHUNK):

@@ -55,14 +55,9 @@ class EntryShard:
         yield OpenShard(build_entry_samples(self.name, self.folder, self.entries), [], read_medium_bytes)
 
 
-def build_entry_samples(
-    shard: str, folder: str, entries: Sequence[TableEntry], default: Kind = "image"
-) -> list[Sample]:
-    """Build one sample per medium, in the order of first mention."""
-    return [
-        _build_entry_sample(shard, folder, entry, key, occurrence, default)
-        for key, occurrence, entry in merge_entries(folder, entries)
-    ]
+def build_entry_samples(shard: str, folder: str, entries: Sequence[TableEntry], kind: Kind = "image") -> list[Sample]:
+    """Build one sample per medium, in the order of first mention. `kind`: of media that do not show it."""
+    return [_build_entry_sample(shard, folder, *medium, kind) for medium in merge_entries(folder, entries)]
 
 
 def merge_entries(folder: str, entries: Sequence[TableEntry]) -> Iterator[tuple[str, int, TableEntry]]:
@@ -132,7 +127,7 @@ def _choose_free_key(folder: str, entry: TableEntry, key_counts: dict[str, int])
     return next((key for key in candidates if escape_name(key) not in key_counts), f"{path}#{number}")
 
 
-def _build_entry_sample(shard: str, folder: str, entry: TableEntry, key: str, occurrence: int, default: Kind) -> Sample:
+def _build_entry_sample(shard: str, folder: str, key: str, occurrence: int, entry: TableEntry, default: Kind) -> Sample:
     media, problem = (entry.cell, None) if entry.cell is not None else _find_media(folder, entry.media, default)
     if entry.defect is not None:
         problem = Problem("corrupt", entry.defect)

@@ -9,7 +9,6 @@ end], and `sentences`) or HowTo100M (`start`, `end` and `text`, one list each). 
 
 import json
 import os
-from collections.abc import Callable
 from typing import Any
 
 from auditor.corpus.caption_text import parse_captions, replace_unsafe
@@ -24,18 +23,9 @@ TIMED_FORM = '{"timestamps": [[0, 1]], "sentences": [""]} or {"start": [0], "end
 TIMED_TEXTS = ("sentences", "text", "captions")
 
 
-def open_coco(spec: str, options: CorpusOptions) -> Corpus:
-    return open_json_list(spec, COCO, options, _coco_entries)
-
-
-def open_timed_json(spec: str, options: CorpusOptions) -> Corpus:
-    return open_json_list(spec, TIMED, options, _timed_entries)
-
-
-def open_json_list(
-    spec: str, prefix: str, options: CorpusOptions, build_entries: Callable[[Any, str], list[TableEntry]]
-) -> Corpus:
+def open_json_list(spec: str, options: CorpusOptions) -> Corpus:
     """Open the corpus `PREFIX:JSON::FOLDER`; both may be URLs."""
+    prefix, build_entries = (COCO, _coco_entries) if spec.startswith(COCO) else (TIMED, _timed_entries)
     captions, _, folder = spec.removeprefix(prefix).partition("::")
     if not captions or not folder:
         raise CorpusError(
@@ -87,7 +77,6 @@ def _timed_entries(record: Any, path: str) -> list[TableEntry]:
 
 
 def _timed_entry(row: int, video: str, fields: Any) -> TableEntry:
-    """Build the entry of a video with its captions; an entry in another form gets that as its defect."""
     record = fields if isinstance(fields, dict) else {}
     texts = next((record[name] for name in TIMED_TEXTS if isinstance(record.get(name), list)), None)
     if texts is None:

@@ -13,15 +13,7 @@ from auditor.corpus.file_names import guess_media_kind
 from auditor.corpus.sample import Kind, Span
 from auditor.corpus.shard import CorpusError, CorpusOptions
 from auditor.corpus.tables.entry_shard import TableEntry
-from auditor.corpus.timed_captions import (
-    ENDS,
-    PAIR_LISTS,
-    STARTS,
-    looks_like_list,
-    pair_texts_with_spans,
-    parse_cell_spans,
-    parse_list_cell,
-)
+from auditor.corpus.timed_captions import looks_like_list, pair_texts_with_spans, parse_cell_spans, parse_list_cell
 
 FORMS = {"csv": "csv", "tsv": "tsv", "jsonl": "jsonl", "ndjson": "jsonl", "parquet": "parquet", "arrow": "parquet"}
 MEDIA_NAMES = (
@@ -35,6 +27,15 @@ CAPTION_NAMES = (
     *("alt", "prompt", "name", "raw", "comment"),
 )
 KEY_NAMES = ("key", "__key__")
+STARTS = (
+    *("start", "start_time", "start_timestamp", "start_sec", "start_seconds", "begin", "clip_start", "t_start"),
+    *("starts", "captions_starts"),
+)
+ENDS = (
+    *("end", "end_time", "end_timestamp", "end_sec", "end_seconds", "stop", "clip_end", "t_end"),
+    *("ends", "captions_ends"),
+)
+PAIR_LISTS = ("timestamp", "timestamps", "clips", "segments", "spans")  # lists of [start, end]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import IO, Any
 from auditor.corpus.caption_text import parse_record
 from auditor.corpus.corpus_files import open_copy, read_range
 from auditor.corpus.read_medium import read_medium_bytes
-from auditor.corpus.shard import CorpusError, CorpusOptions, OpenShard, ShardError
+from auditor.corpus.shard import CorpusError, CorpusOptions, OpenShard, ShardError, convert_shard_errors
 from auditor.corpus.tables.csv_dialect import TableDialect, find_dialect, has_header
 from auditor.corpus.tables.entry_shard import TableEntry, build_entry_samples, fingerprint_entries
 from auditor.corpus.tables.table import TableColumns, build_entry, choose_columns
@@ -70,7 +70,6 @@ class TextShard:
         return list(self.dialect.names) or list(next((fields for _, fields in self.rows()), {}))
 
     def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield the number and the cells of each readable row."""
         yield from ((number, fields) for number, fields in self.lines() if fields is not None)
 
     def entries(self) -> list[TableEntry]:
@@ -82,12 +81,9 @@ class TextShard:
         ]
 
     def lines(self) -> Iterator[tuple[int, Fields]]:
-        """Yield the number and the cells of each row."""
         size = self.end - self.start
-        try:
+        with convert_shard_errors(self.name, self.path):
             data = read_range(self.path, self.start, size)
-        except (OSError, CorpusError) as error:
-            raise ShardError.convert(self.name, self.path, error) from error
         if len(data) != size:
             raise ShardError(self.name, f"{self.path} is shorter than when the corpus was opened")
         for row, (_, fields) in enumerate(_read_text_rows(io.BytesIO(data), self.dialect), self.first):
@@ -95,7 +91,6 @@ class TextShard:
 
 
 def list_text_shards(path: str, form: str, name: str, options: CorpusOptions) -> list[TextShard]:
-    """Read the table once and cut it into shards."""
     try:
         with open_copy(path) as file:
             return _cut_text_table(file, path, form, name, options)
