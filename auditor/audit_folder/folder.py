@@ -66,6 +66,8 @@ class Folder:
             paths = self.fs.ls(self.path(folder), detail=False)
         except FileNotFoundError:
             return []
+        except NotADirectoryError:  # a file
+            paths = [self.path(folder)]
         return [str(path).rstrip("/").rsplit("/", 1)[-1] for path in paths]
 
     def names(self, folder: str, suffix: str) -> list[str]:

@@ -23,15 +23,11 @@ def find_shape_error(stored: Any, shape: Any, where: str = "") -> str:
             return f"{where} is not an object"
         if isinstance(shape, CompleteShape) and (absent := next((name for name in shape if name not in stored), None)):
             return f"{where}.{absent} is missing"
-        parts = [(name, inner) for name, inner in shape.items() if name] + [
-            (name, shape[""]) for name in stored if "" in shape
-        ]
-        errors = (
-            find_shape_error(stored[name], inner, f"{where}.{name}".lstrip("."))
-            for name, inner in parts
-            if name in stored
-        )
-        return next(filter(None, errors), "")
+        for name, value in stored.items():
+            inner = shape.get(name, shape.get(""))
+            if inner is not None and (error := find_shape_error(value, inner, f"{where}.{name}".lstrip("."))):
+                return error
+        return ""
     if isinstance(shape, list):
         if not isinstance(stored, list) or (shape is NUMBERS and not stored):
             return f"{where} is not a list" if shape is not NUMBERS else f"{where} is not a list of numbers"

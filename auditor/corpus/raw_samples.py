@@ -69,9 +69,8 @@ def read_tar_samples(path: str, rows: list[dict[str, Any]], options: CorpusOptio
         for row in rows:
             parts = by_offset.get((row["key"], row["media_offset"]))
             if parts is None:
-                raise CorpusChangedError(
-                    f"{path} has no sample {row['key']} where the audit saw it: the corpus has changed; audit it again"
-                )
+                place = f"{path} has no sample {row['key']} where the audit saw it"
+                raise CorpusChangedError(f"{place}: the corpus has changed; audit it again")
             names = (part.name.rpartition("/")[2].partition(".")[2] for part in parts)
             members = {name: tar.read(part.offset, part.size) for name, part in zip(names, parts, strict=True)}
             sample = {  # last, so that a member named x.__key__ cannot replace it
@@ -115,9 +114,8 @@ def reopen_tar(path: str) -> Iterator[OpenTar]:
             tar = stack.enter_context(open_tar(resolve_stored_path(path)))
         except (OSError, CorpusError) as error:
             why = error.strerror if isinstance(error, OSError) else error
-            raise CorpusChangedError(
-                f"{path} cannot be read ({why}); if the corpus has moved, name its new folder with --corpus NEW_ROOT"
-            ) from None
+            remedy = "if the corpus has moved, name its new folder with --corpus NEW_ROOT"
+            raise CorpusChangedError(f"{path} cannot be read ({why}); {remedy}") from None
         yield tar
 
 

@@ -16,6 +16,7 @@ from auditor.corpus.shard import CorpusOptions
 from auditor.corpus.timed_captions import combine_captions, parse_subtitles
 from auditor.errors import AuditorError
 
+Fields = Mapping[str, Any]
 # of a .json: replaced by the kept captions
 TIMED_FIELDS = ("caption", "captions", "segments", "subtitles", "clips", "clip_subtitles")
 
@@ -24,7 +25,7 @@ class CorpusChangedError(AuditorError):
     """The corpus has moved or changed since it was audited."""
 
 
-def keep_captions(members: Mapping[str, Any], numbers: Sequence[int], options: CorpusOptions) -> dict[str, Any]:
+def keep_captions(members: Fields, numbers: Sequence[int], options: CorpusOptions) -> dict[str, Any]:
     """Return the members of a sample by extension, with only the captions that have these numbers.
 
     Members are bytes, or decoded by WebDataset: str for the .txt, a dict for the .json.
@@ -54,10 +55,7 @@ def keep_captions(members: Mapping[str, Any], numbers: Sequence[int], options: C
 
 
 def _build_timed_sample(
-    members: Mapping[str, Any],
-    record: str | None,
-    fields: Mapping[str, Any],
-    captions: Iterable[tuple[str, Span | None]],
+    members: Fields, record: str | None, fields: Fields, captions: Iterable[tuple[str, Span | None]]
 ) -> dict[str, Any]:
     """Return the members of a video with timed captions, in the form of an export."""
     segments, whole = [], []
@@ -72,9 +70,7 @@ def _build_timed_sample(
     return {**kept, record or "json": _encode_like(members[record] if record is not None else form, written)}
 
 
-def build_timed_record(
-    fields: Mapping[str, Any], whole: Sequence[str], segments: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
+def build_timed_record(fields: Fields, whole: Sequence[str], segments: Sequence[Fields]) -> dict[str, Any]:
     """Return a record with only these captions: of the whole video, and `segments` with spans."""
     other = {name: value for name, value in fields.items() if name not in TIMED_FIELDS}
     if isinstance(described := other.get("yt_meta_dict"), dict):
@@ -82,7 +78,7 @@ def build_timed_record(
     return {**other, "captions": whole, "segments": segments}
 
 
-def rewrite_record(fields: Mapping[str, Any], kept_captions: Sequence[str]) -> dict[str, Any]:
+def rewrite_record(fields: Fields, kept_captions: Sequence[str]) -> dict[str, Any]:
     """Return a record whose `captions` and `caption`, if it has them, hold the kept captions; other fields stay."""
     changed = dict(fields)
     if "captions" in fields:
@@ -94,7 +90,7 @@ def rewrite_record(fields: Mapping[str, Any], kept_captions: Sequence[str]) -> d
     return changed
 
 
-def _decode_member(members: Mapping[str, Any], name: str | None, options: CorpusOptions) -> str:
+def _decode_member(members: Fields, name: str | None, options: CorpusOptions) -> str:
     member = members[name] if name is not None else ""
     return member if isinstance(member, str) else decode_text(member, options.encoding)
 

@@ -33,7 +33,8 @@ class SampleFile:
     defect: str | None = None  # why its bytes cannot be read
 
 
-SampleFiles = Mapping[str, SampleFile]  # by extension
+Parts = Mapping[str, SampleFile]  # by extension
+Reader = Callable[[SampleFile], bytes]  # of a sidecar
 
 
 def group_sample_files(parts: Iterable[SampleFile]) -> dict[tuple[str, int], dict[str, SampleFile]]:
@@ -53,15 +54,8 @@ def group_sample_files(parts: Iterable[SampleFile]) -> dict[tuple[str, int], dic
     return groups
 
 
-def build_sample(
-    shard: str,
-    key: str,
-    occurrence: int,
-    parts: SampleFiles,
-    read: Callable[[SampleFile], bytes],
-    options: CorpusOptions,
-) -> Sample:
-    """Build the sample of one group of files; `read` returns the bytes of a sidecar."""
+def build_sample(shard: str, key: str, occurrence: int, parts: Parts, read: Reader, options: CorpusOptions) -> Sample:
+    """Build the sample of one group of files."""
     names = choose_sample_files(parts)
     media, text, record, subtitles = (parts[name] if name is not None else None for name in names)
     sidecars = [part for part in (text, record, subtitles) if part is not None]
@@ -78,19 +72,11 @@ def build_sample(
     if occurrence:
         problem = Problem("duplicate_key", f"key {escape_name(key)} was seen {occurrence} times before in this shard")
     kind = guess_media_kind(media.name) if media is not None else None
-    return Sample(
-        shard,
-        escape_name(key),
-        captions,
-        Media(escape_name(media.path), media.offset, media.size, kind) if media and kind else None,
-        parse_uid(fields.get("uid")),
-        occurrence,
-        problem,
-        spans,
-        encoding=next((name for name in encodings.values() if not name.startswith("utf")), None),
-        carried=(dump_carried_fields(fields, options.carry),),
-        uids=uids,
-    )
+    place = Media(escape_name(media.path), media.offset, media.size, kind) if media and kind else None
+    uid, carried = parse_uid(fields.get("uid")), (dump_carried_fields(fields, options.carry),)
+    encoding = next((name for name in encodings.values() if not name.startswith("utf")), None)
+    key = escape_name(key)
+    return Sample(shard, key, captions, place, uid, occurrence, problem, spans, encoding, carried, uids)
 
 
 def describe_text_problems(samples: Sequence[Sample]) -> list[str]:
@@ -139,7 +125,7 @@ def _find_defect(part: SampleFile) -> str | None:
 
 
 def _find_problem(
-    parts: SampleFiles, media: SampleFile | None, sidecar: SampleFile | None, captions: tuple[str, ...]
+    parts: Parts, media: SampleFile | None, sidecar: SampleFile | None, captions: tuple[str, ...]
 ) -> Problem | None:
     if media is None:
         names = ", ".join(f".{extension}" for extension in parts) or "files that are gone"

@@ -69,9 +69,8 @@ class TarShard:
 
 def group_tar_members(index: TarIndex, path: str) -> dict[tuple[str, int], dict[str, SampleFile]]:
     """Group members by (key, occurrence), then by extension; `path` is the path of the tar."""
-    return group_sample_files(
-        SampleFile(member.name, path, member.offset, member.size, _find_defect(member)) for member in index.members
-    )
+    files = (SampleFile(m.name, path, m.offset, m.size, _find_defect(m)) for m in index.members)
+    return group_sample_files(files)
 
 
 def _find_defect(member: TarMember) -> str | None:

@@ -110,9 +110,8 @@ class VectorShard:
         return digest.hexdigest()
 
     def open(self) -> AbstractContextManager[OpenShard]:
-        raise ShardError(
-            self.name, "holds embeddings without media: it can be audited, but not used to train or evaluate"
-        )
+        reason = "holds embeddings without media: it can be audited, but not used to train or evaluate"
+        raise ShardError(self.name, reason)
 
     @contextmanager
     def open_vectors(self) -> Iterator[OpenVectors]:
@@ -128,11 +127,9 @@ class VectorShard:
             place.check(file.schema_arrow, self.path)
             return place
         matrix = stack.enter_context(place.open())
-        if matrix.rows != file.metadata.num_rows:
-            raise ShardError(
-                self.name,
-                f"{place.label} has {matrix.rows:,} rows, {os.path.basename(self.path)} {file.metadata.num_rows:,}",
-            )
+        name, rows = os.path.basename(self.path), file.metadata.num_rows
+        if matrix.rows != rows:
+            raise ShardError(self.name, f"{place.label} has {matrix.rows:,} rows, {name} {rows:,}")
         if self.dim and matrix.width != self.dim:
             raise ShardError(self.name, f"{place.label} has vectors of {matrix.width} numbers, not {self.dim}")
         return matrix

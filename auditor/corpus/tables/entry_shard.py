@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from auditor.corpus.caption_text import replace_unsafe
 from auditor.corpus.corpus_files import is_url, make_path_absolute, read_range
@@ -103,15 +104,10 @@ def resolve_media_path(folder: str, media: str) -> str:
 
 def _join_entries(first: TableEntry, again: TableEntry) -> TableEntry:
     carried = first.carried[: len(first.captions)] + again.carried[: len(again.captions)]
-    return replace(
-        first,
-        captions=first.captions + again.captions,
-        uid=first.uid or again.uid,
-        carried=carried or first.carried,
-        places=first.places + again.places,
-        uids=first.uids + again.uids,
-        spans=first.spans + again.spans,
-    )
+    lists: dict[str, Any] = {
+        name: getattr(first, name) + getattr(again, name) for name in ("captions", "places", "uids", "spans")
+    }
+    return replace(first, uid=first.uid or again.uid, carried=carried or first.carried, **lists)
 
 
 def _choose_free_key(folder: str, entry: TableEntry, key_counts: dict[str, int]) -> str:

@@ -83,6 +83,5 @@ def _timed_entry(row: int, video: str, fields: Any) -> TableEntry:
         return TableEntry(row, video, (), key=video, defect=f"its entry is not {TIMED_FORM}")
     start, end = (record["start"], record.get("end", "")) if "start" in record else (record.get("timestamps"), None)
     captions = pair_texts_with_spans(texts, parse_cell_spans(start, end) if start is not None else ())
-    return TableEntry(
-        row, video, tuple(text for _, text, _ in captions), key=video, spans=tuple(span for *_, span in captions)
-    )
+    lines, spans = tuple(text for _, text, _ in captions), tuple(span for *_, span in captions)
+    return TableEntry(row, video, lines, key=video, spans=spans)

@@ -133,12 +133,10 @@ def _read_column_names(
 
 def _guess_columns(rows: list[dict[str, Any]], options: CorpusOptions) -> CorpusOptions:
     """Guess which unnamed columns hold media (paths or URLs) and captions (the longest of the other texts)."""
-    names = list(rows[0])
-    media = options.media_column or max(
-        names, key=lambda name: sum(not has_header([str(row.get(name) or "")]) for row in rows)
-    )
-    text_columns = [name for name in names if name not in (media, options.key_column)]
-    longest = max(text_columns, key=lambda name: sum(len(str(row.get(name) or "")) for row in rows), default=None)
+    cells = {name: [str(row.get(name) or "") for row in rows] for name in rows[0]}
+    media = options.media_column or max(cells, key=lambda name: sum(not has_header([cell]) for cell in cells[name]))
+    text_columns = [name for name in cells if name not in (media, options.key_column)]
+    longest = max(text_columns, key=lambda name: sum(map(len, cells[name])), default=None)
     return replace(options, media_column=media, caption_column=options.caption_column or longest)
 
 
