@@ -1,7 +1,6 @@
 """A checksum of a Parquet file in its own footer: it detects damage anywhere, and one rename still publishes the file.
 
-The file is written with a checksum of zeros in its metadata and hashed; the hash then replaces the zeros. The check
-replaces the hash by zeros again before it hashes the file.
+The file is hashed with a checksum of zeros in its metadata; then the hash replaces the zeros.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """columns/<source>/: extra columns of an audit's rows that are carried from the corpus, joined, or computed by a user.
 
 A source has one file per shard, with the rows of the shard's own file in the same order, and about.json, which names
-its columns and makes them visible. A shard that is swept again loses these files, because its rows may change.
+its columns and makes them visible.
 """
 
 from collections.abc import Mapping, Sequence

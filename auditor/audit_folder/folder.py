@@ -1,7 +1,7 @@
 """A folder on disk or behind fsspec (`s3://`, `gs://`, `memory://`) with atomic writes.
 
-On disk, a file is written under a temporary name, flushed and renamed; an object store shows an upload only when it is
-complete. So the existence of a file marks finished work, and a killed process leaves no half-written file.
+A file appears only when it is complete, so its existence marks finished work: on disk it is written under a temporary
+name, flushed and renamed; an object store shows an upload at its end.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
 """Lock a folder (an audit, a run, an export) for one writer; a second writer is refused while the first is alive.
 
-On disk, the kernel holds the lock (flock) and releases it when the process ends for any reason. An object store has no
-locks: the owner creates a small file, which the store allows only once, and renews it every few seconds. Another run
-takes over a lock that is not renewed. Clocks of machines differ, so it first watches the lock for a while.
+On disk, the kernel holds the lock and releases it when the process ends for any reason. An object store has no locks:
+the owner creates a small file, which the store allows only once, and renews it. Another run takes over a lock that is
+not renewed. Clocks of machines differ, so it first watches the lock for a while.
 """
 
 import contextlib

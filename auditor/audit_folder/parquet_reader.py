@@ -1,8 +1,7 @@
 """Read Parquet files so that pyarrow's own threads never hold a Python object.
 
-pyarrow reads ahead in its own threads and may release the file there after the read has returned. If the file is a
-Python object, a process that is ending or collecting garbage at that moment crashes. So pyarrow opens local files
-itself, and a file that only Python can read (behind fsspec) is read by the calling thread.
+They may release the file after the read has returned; if it is a Python object, a process that is ending or collecting
+garbage at that moment crashes. So the calling thread reads a file that only Python can open (behind fsspec).
 """
 
 from collections.abc import Iterator

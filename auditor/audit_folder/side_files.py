@@ -1,7 +1,7 @@
 """The small files of an audit: topics.json, repair_marks.json and overlap/<name>.parquet.
 
-topics.json names each topic by its most typical captions. repair_marks.json holds the verdicts of people on proposed
-repairs. `auditor overlap` writes overlap/<name>.parquet: the rows whose medium or caption is also in another corpus.
+They hold the most typical captions of each topic, the verdicts of people on proposed repairs, and the rows whose medium
+or caption is also in another corpus.
 """
 
 import re

@@ -2,7 +2,7 @@
 
     shards/{00000..00012}.tar    shards/part-*.tar    a.tar::b.tar    s3://bucket/{train,val}/    laion/
 
-No file is opened and shards are not checked one by one, so 100,000 shards are listed in about a second.
+Shards are not checked one by one, so 100,000 of them are listed in about a second.
 """
 
 import glob

@@ -1,8 +1,8 @@
 r"""File names: media extensions, the key of a name, the natural order of shards and the names of shards.
 
-Names of files and tar members are bytes, decoded with surrogateescape. A column cannot hold bytes that are not UTF-8
-(Latin-1 in old archives), a NUL, or half a surrogate pair; they are escaped there, `caf\xe9`. A real backslash before
-text that looks like such an escape is escaped too, so different names stay different and a path leads to its file.
+Names of files and tar members are bytes, decoded with surrogateescape. What a column cannot hold (bytes that are not
+UTF-8, a NUL, half a surrogate pair) is escaped there, `caf\xe9`; so is a real backslash before text that looks like an
+escape. So different names stay different and a path leads to its file.
 """
 
 import hashlib

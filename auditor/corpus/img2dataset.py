@@ -1,7 +1,6 @@
 """Read img2dataset's files beside a tar: NNNNN.parquet lists every sample it tried, NNNNN_stats.json counts them.
 
-A sample that img2dataset could not download or resize is not in the tar; it becomes a row with that reason. A sample
-that img2dataset reports as a success but that is not in the tar has a missing medium.
+A sample that is not in the tar becomes a row with the reason: not downloaded, or missing in spite of a success.
 """
 
 import json

@@ -1,8 +1,8 @@
 """A folder of media with sidecars, `cat.jpg` beside `cat.txt`, `cat.json` or `cat.vtt`, cut into virtual shards.
 
-A key is always the path of the medium below the folder, up to its last dot: `clip.0001.mp4` has the key `clip.0001`. A
-sidecar is named like the medium, with its extension or without (`a.jpg.txt`, `a.txt`); `a.jpg` beside `a.png` repeats a
-key. Hidden files, and files that are neither media nor sidecars, are not part of the corpus.
+A key is the path of the medium below the folder, up to its last dot. A sidecar is named like the medium, with its
+extension or without (`a.jpg.txt`, `a.txt`); `a.jpg` beside `a.png` repeats a key. Hidden files, and files that are
+neither media nor sidecars, are not part of the corpus.
 """
 
 import hashlib

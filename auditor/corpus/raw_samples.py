@@ -1,8 +1,7 @@
 """Read the kept samples of a corpus with all their files and only the kept captions.
 
-A sample of a tar has all members of its key (the medium, txt, json and any other), byte for byte except for dropped
-captions. A sample of a folder or a table, which have no members, has the medium and the kept captions. The kept timed
-captions of a video are written to its .json, in place of its subtitles.
+A sample of a tar has all members of its key, byte for byte except for dropped captions. A sample of a folder or a table
+has the medium and the kept captions. Timed captions are written to the .json, in place of subtitles.
 """
 
 import json

@@ -1,8 +1,7 @@
 """Read the bytes of one medium: a file, a byte range of a tar, or a cell of a Parquet table; local or behind fsspec.
 
-`media_path` in an audit is an absolute path or a URL. If the corpus has moved, `root` is its new folder. Two kinds of
-path have a fragment: `t.parquet#column=image&row=17`, and `s.tar.gz#compression=gzip`, where offsets are those of the
-unpacked tar.
+`media_path` in an audit is an absolute path or a URL. Two kinds have a fragment: `t.parquet#column=image&row=17`, and
+`s.tar.gz#compression=gzip`, where offsets are those of the unpacked tar.
 """
 
 import re

@@ -1,7 +1,6 @@
 """Drop captions of a sample: rewrite its .txt and .json, and leave all other members byte for byte.
 
-Captions are read as the audit reads them, so caption number 3 is the same in both. Timed captions are written as
-`segments` of the .json, in place of subtitles and of a .txt.
+Captions are read as the audit reads them, so caption number 3 is the same in both.
 """
 
 import json

@@ -1,7 +1,7 @@
 """The interface of a corpus: shards that can be named, fingerprinted, sent to a worker and opened.
 
-A `Shard` is small and picklable: it holds the place of its bytes and reads nothing until it is opened. An `OpenShard`
-lists every key of the shard once, in a fixed order, and reads the bytes of one medium at a time.
+A `Shard` is small and picklable and reads nothing until it is opened. An `OpenShard` lists every key of the shard once,
+in a fixed order, and reads the bytes of one medium at a time.
 """
 
 import codecs

@@ -21,7 +21,7 @@ def write_shard(path: str | Path, samples: Iterable[tuple[str, Members]]) -> int
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     count = 0
     try:
-        with create_tar(unfinished) as tar:
+        with tarfile.open(unfinished, "w", format=tarfile.PAX_FORMAT) as tar:
             for key, members in samples:
                 count += 1
                 add_sample_members(tar, key, members)
@@ -31,16 +31,11 @@ def write_shard(path: str | Path, samples: Iterable[tuple[str, Members]]) -> int
     return count
 
 
-def create_tar(path: Path) -> tarfile.TarFile:
-    """Create an empty tar; the caller closes it."""
-    return tarfile.open(path, "w", format=tarfile.PAX_FORMAT)
-
-
 class PortableTar:
     """A tar that unpacks on every system: member names are unique and stay inside the folder."""
 
     def __init__(self, path: Path) -> None:
-        self.tar = create_tar(path)
+        self.tar = tarfile.open(path, "w", format=tarfile.PAX_FORMAT)  # noqa: SIM115
         self.used_keys: set[str] = set()
 
     def __enter__(self) -> "PortableTar":
@@ -63,7 +58,6 @@ class PortableTar:
 
 
 def make_unique_name(name: str, used_names: Container[str]) -> str:
-    """Return the name, with a number if it is already used."""
     candidate, number = name, 0
     while candidate in used_names:
         number += 1

@@ -1,8 +1,7 @@
 """Open a tar and read it by offset: plain or compressed, local or behind fsspec.
 
-A remote tar is fetched whole. A compressed tar (gzip, bzip2, zstd, detected by its first bytes) is unpacked. Both use
-an unnamed temporary file that disappears with the process. Offsets of a compressed tar are those of the unpacked one,
-and paths to its members end with `#compression=...`.
+A remote tar is fetched whole, a compressed one (detected by its first bytes) is unpacked, both to an unnamed temporary
+file. Offsets are those of the unpacked tar, and paths to its members end with `#compression=...`.
 """
 
 import os

@@ -1,8 +1,8 @@
 """Parse captions with a time span from untrusted text: WebVTT, SubRip, segments in JSON, cells of tables.
 
 Times are seconds (`12.5`) or clock times (`00:01:02.500`, `1:02,5`). An unreadable time becomes NaN, and its row gets
-the status `bad_span` when the video is decoded, so no caption is dropped. pysubs2 is not used: it drops cues with
-unreadable times, loses the sign of negative ones, reads NOTE blocks as captions, and is four times as slow.
+the status `bad_span` when the video is decoded. pysubs2 is not used: it drops cues with unreadable times, loses the
+sign of negative ones, reads NOTE blocks as captions, and is four times as slow.
 """
 
 import ast

@@ -1,8 +1,8 @@
 """Open corpora of stored embeddings: find their files and cut them into shards.
 
-`datacomp:FOLDER` holds NAME.parquet with the rows and NAME.npz with their CLIP features. `clip-retrieval:FOLDER` holds
-img_emb/, text_emb/ and metadata/, with one file of each per part. Any other Parquet file needs --visual-column and
---text-column. Files are opened until one can be read; the sweep reports any other file that disagrees with it.
+`datacomp:FOLDER` holds NAME.parquet with the rows and NAME.npz with their CLIP features, `clip-retrieval:FOLDER` holds
+img_emb/, text_emb/ and metadata/. Any other Parquet file needs --visual-column and --text-column. The first readable
+file determines the columns; the sweep reports any other file that disagrees with it.
 """
 
 import os

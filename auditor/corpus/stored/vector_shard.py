@@ -1,6 +1,6 @@
 """A shard of stored embeddings: a range of rows of a Parquet file, with vectors in the table or in files beside it.
 
-It has a name and a fingerprint like every shard, and no media: it is read as `VectorStretch`es of rows and vectors.
+It has no media: it is read as `VectorStretch`es of rows and vectors.
 """
 
 import hashlib

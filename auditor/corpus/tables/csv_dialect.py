@@ -1,8 +1,7 @@
 """Detect how a text table is written: its encoding, its delimiter, and whether it begins with column names.
 
-Options override the detection. The delimiter is the one that gives most of the first rows the same number of cells; the
-first row is a header if no cell names a medium. DuckDB's `sniff_csv` is not used: it reports a header for a table of
-paths and captions that has none, reads only three encodings, and gives no byte offsets of rows.
+DuckDB's `sniff_csv` is not used: it reports a header for a table of paths and captions that has none, reads only three
+encodings, and gives no byte offsets of rows.
 """
 
 import codecs

@@ -1,8 +1,7 @@
 """Virtual shards from lists of media and captions, such as tables and COCO's JSON.
 
-Rows that name the same medium become one sample with several captions, so it is decoded once. The key is the row's own
-key if it has one, else the path below the list up to the last dot. If two media share that path (`a.jpg`, `a.png`), the
-key of the second is its whole path.
+Rows that name the same medium become one sample with several captions. The key is the row's own key, else the path
+below the list up to the last dot, or the whole path if another medium has that key (`a.jpg`, `a.png`).
 """
 
 import hashlib

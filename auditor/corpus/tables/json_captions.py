@@ -1,10 +1,8 @@
 """One JSON file of captions and the folder of its media, read whole and cut into shards.
 
-`coco:captions_val2017.json::val2017` names a JSON with `images` and `annotations`. An image is one sample with all of
-its captions; its file name, not its `id`, makes the key.
-
-`timed:train.json::videos` names a JSON object with one entry per video id, as in ActivityNet (`timestamps` with [start,
-end], and `sentences`) or HowTo100M (`start`, `end` and `text`, one list each). The id finds the file of the video.
+`coco:captions_val2017.json::val2017` has `images` and `annotations`; the file name of an image makes the key.
+`timed:train.json::videos` has one entry per video id, as in ActivityNet (`timestamps` with [start, end], and
+`sentences`) or HowTo100M (`start`, `end` and `text`, one list each). The id finds the file of the video.
 """
 
 import json

@@ -38,10 +38,13 @@ ROWS = 8192  # whose other cells are in memory at once
 class OpenTable:
     """Rows and cells of a Parquet file. Cells are read forward in small batches; going back restarts a row group."""
 
-    def __init__(self, path: str, file: pq.ParquetFile, columns: TableColumns) -> None:
+    def __init__(
+        self, path: str, file: pq.ParquetFile, columns: TableColumns, start: int = 0, stop: int | None = None
+    ) -> None:
         self.path, self.file, self.columns = path, file, columns
         self.type: pa.DataType = file.schema_arrow.field(columns.media).type
         self.edges = compute_row_edges(file)
+        self.start, self.stop = start, self.edges[-1] if stop is None else stop
         self.lock = threading.Lock()
         self.batches: Iterator[pa.Array] = iter(())
         self.cells: pa.Array = pa.array([], pa.large_binary())  # of the current batch
@@ -56,19 +59,19 @@ class OpenTable:
     def has(self, field: str) -> bool:
         return bool(pa.types.is_struct(self.type) and self.type.get_field_index(field) >= 0)
 
-    def entries(self, start: int, stop: int | None) -> list[TableEntry]:
-        """Return the entries of rows, with the place of their bytes if the table holds them."""
-        stop = self.edges[-1] if stop is None else stop
+    def entries(self) -> list[TableEntry]:
+        """Return the entries of the rows, with the place of their bytes if the table holds them."""
         names = [name for name in self.columns.names if name != self.columns.media]  # without the bytes of media
         if self.has("path"):
             names.append(f"{self.columns.media}.path")
         elif not self.in_cells:
             names.append(self.columns.media)
-        rows = (row for batch in read_batches(self.file, start, stop, ROWS, names) for row in batch.to_pylist())
-        entries = [build_entry(number, fields, self.columns) for number, fields in enumerate(rows, start)]
+        batches = read_batches(self.file, self.start, self.stop, ROWS, names)
+        rows = enumerate((row for batch in batches for row in batch.to_pylist()), self.start)
+        entries = [build_entry(number, fields, self.columns) for number, fields in rows]
         if not self.in_cells:
             return entries
-        return [self.add_cell(entry, *cell) for entry, cell in zip(entries, self.measure(start, stop), strict=True)]
+        return [self.add_cell(entry, *cell) for entry, cell in zip(entries, self.measure(), strict=True)]
 
     def add_cell(self, entry: TableEntry, size: int | None, kind: Kind | None) -> TableEntry:
         if size is None:
@@ -77,14 +80,14 @@ class OpenTable:
         kind = kind or guess_media_kind(entry.media) or self.columns.default_kind
         return replace(entry, cell=Media(path, 0, size, kind))
 
-    def whole_rows(self, start: int, stop: int | None) -> Iterator[tuple[int, dict[str, Any]]]:
+    def whole_rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the number and all cells of each row, a few in memory at once."""
-        batches = read_batches(self.file, start, self.edges[-1] if stop is None else stop, BATCH)
-        yield from enumerate((row for batch in batches for row in batch.to_pylist()), start)
+        batches = read_batches(self.file, self.start, self.stop, BATCH)
+        yield from enumerate((row for batch in batches for row in batch.to_pylist()), self.start)
 
-    def measure(self, start: int, stop: int) -> Iterator[tuple[int | None, Kind | None]]:
+    def measure(self) -> Iterator[tuple[int | None, Kind | None]]:
         """Yield size and kind of each cell with one pass over the bytes; None if a cell is null."""
-        for cells in self.arrays(start, stop):
+        for cells in self.arrays(self.start, self.stop):
             heads = pc.binary_slice(cells, 0, 32).to_pylist()
             kinds = [sniff_media_kind(head) if head is not None else None for head in heads]
             yield from zip(pc.binary_length(cells).to_pylist(), kinds, strict=True)
@@ -136,7 +139,7 @@ class ParquetShard:
             parts = [repr((self.start, self.stop)), stamp_file(self.path)]
             if not is_url(self.path):
                 with self.table() as table:
-                    entries = [] if table.in_cells else table.entries(self.start, self.stop)
+                    entries = [] if table.in_cells else table.entries()
                     parts.append(fingerprint_entries(self.folder, entries))
         return hashlib.blake2b("".join(parts).encode(), digest_size=16).hexdigest()
 
@@ -145,7 +148,7 @@ class ParquetShard:
         with ExitStack() as stack:
             with convert_shard_errors(self.name, self.path):
                 table = stack.enter_context(self.table())
-                entries = table.entries(self.start, self.stop)
+                entries = table.entries()
                 samples = build_entry_samples(self.name, self.folder, entries, table.columns.default_kind)
             yield OpenShard(samples, [], table.read)
 
@@ -168,11 +171,11 @@ class ParquetShard:
 
     def entries(self) -> list[TableEntry]:
         with self.table() as table:
-            return table.entries(self.start, self.stop)
+            return table.entries()
 
     def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
         with self.table() as table:
-            yield from table.whole_rows(self.start, self.stop)
+            yield from table.whole_rows()
 
     @contextmanager
     def table(self) -> Iterator[OpenTable]:
@@ -182,7 +185,8 @@ class ParquetShard:
                 file = stack.enter_context(PythonParquetFile(copy, buffer_size=BUFFER))
             else:
                 file = stack.enter_context(open_parquet(self.path))
-            yield OpenTable(self.path, file, choose_columns(self.path, file.schema_arrow.names, self.options))
+            columns = choose_columns(self.path, file.schema_arrow.names, self.options)
+            yield OpenTable(self.path, file, columns, self.start, self.stop)
 
 
 def list_parquet_shards(files: Sequence[tuple[str, str]], options: CorpusOptions) -> list[ParquetShard]:

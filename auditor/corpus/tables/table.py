@@ -1,7 +1,6 @@
 """Tables with a column of media and a column of captions: CSV, TSV, JSON lines, Parquet.
 
-Columns are found by their usual names (`image`, `file_name`, `url`, ...; `caption`, `text`, ...) or named in
-`CorpusOptions`. Paths are relative to the table. Rows are cut into virtual shards in their own order.
+Columns are found by their usual names or named in `CorpusOptions`. Paths are relative to the table.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,6 @@
 """CSV, TSV and JSON lines: one pass when the corpus is opened finds the start of each virtual shard.
 
-A shard is a byte range, so it is small to send and is read without the rows before it. Consecutive rows that name the
-same medium stay in one shard.
+A shard is a byte range, read without the rows before it. Consecutive rows of one medium stay in one shard.
 """
 
 import csv
