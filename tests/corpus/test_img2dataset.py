@@ -12,6 +12,7 @@ from auditor.audit import Audit
 from auditor.corpus.open_corpus import CorpusOptions, open_corpus
 from auditor.run.audit_config import AuditConfig
 from auditor.run.run_audit import run_audit
+from auditor.sweep.sweep_config import SweepConfig
 from tests.support.corpora import make_sample, write_tar
 
 # as img2dataset writes it for --output_format webdataset
@@ -76,17 +77,14 @@ def test_a_failed_download_is_a_sample_with_the_reason(tmp_path: Path) -> None:
 
 
 def test_an_audit_has_rows_for_all_tried_samples(tmp_path: Path, random_model: str) -> None:
-    write_download(tmp_path / "corpus", count=20, failed=60)
-    manifest = run_audit(
-        AuditConfig(
-            str(tmp_path / "corpus"), str(tmp_path / "audit"), random_model, allow_random_weights=True, quiet=True
-        )
-    )
-    assert manifest.counts["status"] == {"ok": 20, "not_downloaded": 60}
+    write_download(tmp_path / "corpus", count=4, failed=12)
+    corpus, out, sweep = str(tmp_path / "corpus"), str(tmp_path / "audit"), SweepConfig(decoders=1)
+    manifest = run_audit(AuditConfig(corpus, out, random_model, sweep=sweep, allow_random_weights=True, quiet=True))
+    assert manifest.counts["status"] == {"ok": 4, "not_downloaded": 12}
     with Audit(tmp_path / "audit") as audit:
         shown = audit.errors()
-        assert {row["status"] for row in shown} == {"not_downloaded"} and sum(row["rows"] for row in shown) == 60
-        assert audit.count() == 80
+        assert {row["status"] for row in shown} == {"not_downloaded"} and sum(row["rows"] for row in shown) == 12
+        assert audit.count() == 16
 
 
 def test_a_changed_table_changes_the_shard(tmp_path: Path) -> None:

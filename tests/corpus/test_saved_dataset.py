@@ -14,13 +14,14 @@ from auditor.corpus.read_medium import read_media
 from auditor.errors import AuditorError
 from auditor.run.audit_config import AuditConfig
 from auditor.run.run_audit import run_audit
+from auditor.sweep.sweep_config import SweepConfig
 from tests.support.corpora import make_caption, make_picture
 from tests.support.synthetic import write_corpus_audit
 
 datasets = pytest.importorskip("datasets", reason="Hugging Face's datasets is not installed")
 
 
-def make_dataset(count: int = 50, first: int = 0) -> Any:
+def make_dataset(count: int = 20, first: int = 0) -> Any:
     numbers = range(first, first + count)
     columns = {
         "image": [{"bytes": make_picture(i), "path": f"photo_{i}.jpg"} for i in numbers],
@@ -52,13 +53,13 @@ def expected(count: int, first: int = 0) -> list[Any]:
 
 def test_a_folder_of_save_to_disk(tmp_path: Path) -> None:
     make_dataset().save_to_disk(tmp_path / "data", num_shards=3)
-    assert samples_of(tmp_path / "data") == expected(50)
-    names = [shard.name for shard in open_corpus(str(tmp_path / "data"), CorpusOptions(shard_size=10)).shards]
+    assert samples_of(tmp_path / "data") == expected(20)
+    names = [shard.name for shard in open_corpus(str(tmp_path / "data"), CorpusOptions(shard_size=5)).shards]
     assert len(names) == len(set(names)) >= 3
 
 
 def test_splits_are_read_together_and_caches_are_not(tmp_path: Path) -> None:
-    both = datasets.DatasetDict({"test": make_dataset(5, first=100), "train": make_dataset(20)})
+    both = datasets.DatasetDict({"test": make_dataset(3, first=100), "train": make_dataset(8)})
     both.save_to_disk(tmp_path / "data")
     loaded = datasets.load_from_disk(str(tmp_path / "data"))["train"]
     loaded.map(
@@ -66,26 +67,26 @@ def test_splits_are_read_together_and_caches_are_not(tmp_path: Path) -> None:
     )
     assert (tmp_path / "data/train/cache-1.arrow").is_file()
     found = samples_of(tmp_path / "data")
-    assert sorted(found) == sorted(expected(5, first=100) + expected(20))
+    assert sorted(found) == sorted(expected(3, first=100) + expected(8))
 
 
 def test_parquet_of_the_hub(tmp_path: Path) -> None:
-    make_dataset(30).to_parquet(str(tmp_path / "train-00000-of-00001.parquet"))
-    assert samples_of(tmp_path / "train-00000-of-00001.parquet") == expected(30)
+    make_dataset(10).to_parquet(str(tmp_path / "train-00000-of-00001.parquet"))
+    assert samples_of(tmp_path / "train-00000-of-00001.parquet") == expected(10)
 
 
 def test_an_arrow_file_is_audited_and_its_kept_samples_are_exported(tmp_path: Path, random_model: str) -> None:
-    make_dataset(40).save_to_disk(tmp_path / "data")
-    options = CorpusOptions(carry=("license",))
-    run_audit(AuditConfig(str(tmp_path / "data"), str(tmp_path / "audit"), random_model, options=options, quiet=True))
+    make_dataset(12).save_to_disk(tmp_path / "data")
+    corpus, out, options = str(tmp_path / "data"), str(tmp_path / "audit"), CorpusOptions(carry=("license",))
+    run_audit(AuditConfig(corpus, out, random_model, options=options, sweep=SweepConfig(decoders=1), quiet=True))
     with Audit(tmp_path / "audit") as audit:
         row = audit.sql("SELECT * FROM samples WHERE key = 'photo_7'").to_pylist()[0]
         assert (row["license"], row["caption"], audit.media(row)) == ("cc-by", make_caption(7), make_picture(7))
         done = audit.keep(where="license = 'cc-by'").write(tmp_path / "kept.parquet", input_columns=True)
-        assert done.rows == 20
+        assert done.rows == 6
         made = audit.keep(where="license = 'cc-by'").to_datasets()
-    assert len(made) == 20 and made.features["image"] == datasets.Image()
-    assert {row["key"] for row in made} == {f"photo_{i}" for i in range(1, 40, 2)}
+    assert len(made) == 6 and made.features["image"] == datasets.Image()
+    assert {row["key"] for row in made} == {f"photo_{i}" for i in range(1, 12, 2)}
 
 
 @pytest.mark.parametrize("data", [b"", b"no arrow at all", None])
