@@ -21,7 +21,7 @@ from torch import Tensor
 
 from auditor.console import print_table
 from auditor.research.evaluate.benchmark_splits import SplitSweeper, find_split_shards, join_shards, make_audit_config
-from auditor.research.retrieval.recall import EmbeddingSet, rank_text_queries, rank_visual_queries
+from auditor.research.retrieval.recall import EmbeddingSet, rank_queries
 from auditor.vectors import MediaVectors
 from model.backbone import Backbone, load_backbone
 from model.fit_prototypes import fit_prototypes, measure_corpus_similarity, measure_uncertainty_fit
@@ -97,8 +97,8 @@ def removals(
     data = EmbeddingSet(MediaVectors(visual), text, np.arange(len(visual)), val.owner)
     similarity = visual @ text.T
     sides = {
-        "captions": (rank_text_queries(data).hit(1), val.text, train.visual, similarity.T),
-        "images": (rank_visual_queries(data).hit(1), val.visual, train.text, similarity),
+        "captions": (rank_queries(data, "text_to_visual").hit(1), val.text, train.visual, similarity.T),
+        "images": (rank_queries(data, "visual_to_text").hit(1), val.visual, train.text, similarity),
     }
     found = {}
     for side, (hits, own, others, scores) in sides.items():

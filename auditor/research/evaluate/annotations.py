@@ -6,7 +6,8 @@ point outside it. Entries that cannot be used are listed by name, not dropped.
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,10 @@ class BenchmarkError(ModelError):
     """Benchmark files that are missing or have the wrong content."""
 
 
+Names = dict[str, list[str]]  # split -> ids
+Caption = tuple[str, str]  # id and text, each empty if it is missing
+
+
 @dataclass(frozen=True, slots=True)
 class BenchmarkEntry:
     """The annotation of one medium of a benchmark."""
@@ -28,24 +33,20 @@ class BenchmarkEntry:
     id: str
     split: str
     filename: str
-    captions: tuple[str, ...]
-    caption_ids: tuple[str, ...] = ()  # one for each caption, or empty
+    captions: Sequence[Caption]
 
-    def texts(self) -> tuple[list[str], list[str]]:
-        """The captions that are not empty, and their ids."""
-        positions = [number for number, caption in enumerate(self.captions) if caption]
-        ids = self.caption_ids if len(self.caption_ids) == len(self.captions) and all(self.caption_ids) else ()
-        return [self.captions[number] for number in positions], [ids[number] for number in positions] if ids else []
+    def texts(self) -> list[str]:
+        return [text for _, text in self.captions if text]
 
-
-Names = dict[str, list[str]]  # split -> ids
+    def caption_ids(self) -> list[str]:
+        """The ids of the captions that are not empty; none if any caption has no id."""
+        return [number for number, text in self.captions if text] if all(number for number, _ in self.captions) else []
 
 
 @dataclass(slots=True)
 class BenchmarkListing:
     """All entries of a benchmark, and the ids of the media that could not become entries."""
 
-    benchmark: str
     entries: list[BenchmarkEntry] = field(default_factory=list)
     unknown_split: Names = field(default_factory=dict)
     unannotated: Names = field(default_factory=dict)  # in a split list, without annotation
@@ -57,8 +58,18 @@ class BenchmarkListing:
             add_name(self.unknown_split, entry.split, entry.id)
             return
         self.entries.append(entry)
-        if any(entry.captions) and not all(entry.captions):
+        if 0 < len(entry.texts()) < len(entry.captions):
             add_name(self.caption_missing, entry.split, entry.id)
+
+    def add_split(
+        self, split: str, ids: Iterable[str], filenames: Mapping[str, str], captions: Mapping[str, Sequence[Caption]]
+    ) -> None:
+        """Add the media of a split list; those without a file name are not annotated."""
+        for number in ids:
+            if number in filenames:
+                self.add(BenchmarkEntry(number, split, filenames[number], captions.get(number, ())))
+            else:
+                add_name(self.unannotated, split, number)
 
 
 def add_name(names: Names, split: str, identifier: str) -> None:
@@ -69,7 +80,6 @@ class MediaFolder:
     """The media files below a folder, by name."""
 
     def __init__(self, root: Path, extensions: frozenset[str]):
-        self.root = root
         self.by_name: dict[str, list[Path]] = {}
         self.by_stem: dict[str, list[Path]] = {}
         for folder, _, names in os.walk(root):
@@ -88,27 +98,30 @@ class MediaFolder:
         return min(paths, key=lambda path: (path.parts[-len(parts) :] != parts, str(path)), default=None)
 
 
-def find_first_file(root: Path, names: Iterable[str]) -> Path | None:
+def find_first_file(root: Path, *names: str) -> Path | None:
     """The first of these files that exists in the root or one folder below it."""
-    for name in names:
-        for path in (root / name, *sorted(root.glob(f"*/{name}"))):
-            if path.is_file():
-                return path
-    return None
+    paths = (path for name in names for path in (root / name, *sorted(root.glob(f"*/{name}"))))
+    return next((path for path in paths if path.is_file()), None)
 
 
 def require_file(root: Path, *names: str) -> Path:
-    path = find_first_file(root, names)
+    path = find_first_file(root, *names)
     if path is None:
         raise BenchmarkError(f"{root} has no {' or '.join(names)} (looked there and one folder below)")
     return path
 
 
-def load_json(path: Path) -> Any:
+@contextmanager
+def open_json(path: Path, layout: str) -> Iterator[Any]:
+    """Yield the content of a JSON file; an error in the context means that it does not have this layout."""
     try:
-        return json.loads(path.read_text(encoding="utf-8-sig"))
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise BenchmarkError(f"{path} is not JSON: {error}") from None
+    try:
+        yield content
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise BenchmarkError(f"{path} is not {layout}: {error!r}") from None
 
 
 def load_lines(path: Path) -> list[str]:

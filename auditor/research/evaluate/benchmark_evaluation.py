@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from auditor.audit_folder.folder import split_target
@@ -26,15 +25,15 @@ from auditor.research.evaluate.benchmark_splits import (
     find_split_shards,
     join_shards,
 )
-from auditor.research.evaluate.pack import VIDEO_BENCHMARKS
 from auditor.research.retrieval import analyses, eccv
 from auditor.research.retrieval.analyses import ItemScores
-from auditor.research.retrieval.protocols import PROTOCOLS, Protocol, RerankWeights, read_paper_figures, score_split
-from auditor.research.retrieval.recall import EmbeddingSet
+from auditor.research.retrieval.protocols import PROTOCOLS, Protocol, read_paper_figures, score_split
+from auditor.research.retrieval.recall import DIRECTIONS, EmbeddingSet, rank_queries
 from auditor.research.retrieval.rerank import Rerank, RetrievalSplit, fit_beta
 from auditor.terminal import to_json
 from model.backbone import Backbone
-from model.prototypes import HeadConfig, PrototypeHead
+from model.fit_prototypes import fit_prototypes
+from model.prototypes import PrototypeHead
 
 FORMAT = 1
 VALIDATION_MEDIA = 1000  # more data would only cost time: only two betas are fitted
@@ -62,10 +61,14 @@ def evaluate_benchmark(
     test = join_shards(name, list(sweep_split(name, shards)), protocol.captions)
     check_failed_share(test, config.max_failed)
     validation = sweep_validation(config, name, protocol, sweep_split)
-    fitted = head is None
-    head = head or fit_head(validation or test, config.seed)
+    source = "of the checkpoint" if head else f"fitted on {(validation or test).name} without labels"
+    head = head or fit_head((validation or test).data, config.seed)
     u = compute_uncertainty(head, test.data)
-    rerank = None if validation is None else fit_rerank(head, validation, protocol.collapse_texts)
+    rerank, betas = None, None
+    if validation:
+        rerank = fit_rerank(head, validation, protocol.collapse_texts)
+        fitted_on: dict[str, Any] = {"fitted_on": validation.name, "media": len(validation.keys)}
+        betas = {"beta_visual": rerank.beta_visual, "beta_text": rerank.beta_text, **fitted_on}
     return {
         "format": FORMAT,
         "benchmark": config.benchmark,
@@ -73,12 +76,21 @@ def evaluate_benchmark(
         "model": {
             "spec": backbone.spec,
             "fingerprint": backbone.fingerprint,
-            "head": f"fitted on {(validation or test).name} without labels" if fitted else "of the checkpoint",
+            "head": source,
             "prototypes": head.config.prototypes,
         },
-        "data": describe_split(config, test, protocol),
+        "data": {
+            "source": config.data,
+            "split": test.name,
+            "media": len(test.keys),
+            "captions": len(test.captions),
+            "expected_media": protocol.media,
+            "complete": is_published_split(protocol, test),
+            "video": protocol.video,
+            "failed": test.failed,
+        },
         "tables": compute_recall_tables(protocol, test, u, rerank),
-        "rerank": describe_rerank(rerank, validation),
+        "rerank": betas,
         **analyze_uncertainty(test.data, u),
         **compute_eccv_figures(config.benchmark, test, shards),
         "paper": read_paper_figures("retrieval").get(config.benchmark, []),
@@ -108,12 +120,9 @@ def sweep_validation(
     return None
 
 
-def fit_head(split: BenchmarkSplit, seed: int) -> PrototypeHead:
+def fit_head(data: EmbeddingSet, seed: int) -> PrototypeHead:
     """Prototypes for encoders without a head, fitted on the embeddings alone, without their pairing."""
-    from model.fit_prototypes import fit_prototypes
-
-    visual, text = torch.from_numpy(split.data.visual), torch.from_numpy(split.data.text)
-    return fit_prototypes(visual, text, HeadConfig(dim=visual.shape[1]), seed=seed)
+    return fit_prototypes(torch.from_numpy(data.visual), torch.from_numpy(data.text), seed=seed)
 
 
 @torch.no_grad()
@@ -126,19 +135,8 @@ def compute_uncertainty(head: PrototypeHead, data: EmbeddingSet) -> ItemScores:
 
 def fit_rerank(head: PrototypeHead, validation: BenchmarkSplit, collapse_texts: bool = False) -> Rerank:
     """Fit the betas with the protocol's own count, which decides how ties of equal sentences score (MSVD has many)."""
-    data = validation.data
-    u = compute_uncertainty(head, data)
-    similarity = data.scores(slice(None), slice(None))
-    keys = list(validation.keys)
-    return fit_beta(RetrievalSplit(keys, similarity, u.visual, u.text, data.text_groups, collapse_texts))
-
-
-def compute_rerank_weights(rerank: Rerank, test: BenchmarkSplit, u: ItemScores) -> RerankWeights:
-    """Factors of equation 8 for a split that the betas were not fitted on."""
-    shared = rerank.fitted_keys.intersection(test.keys)
-    if shared:
-        raise EvaluationError(f"{len(shared)} media are in the validation and the test split, such as {min(shared)}")
-    return RerankWeights(np.exp(-rerank.beta_visual * u.visual), np.exp(-rerank.beta_text * u.text))
+    data, u = validation.data, compute_uncertainty(head, validation.data)
+    return fit_beta(RetrievalSplit(list(validation.keys), data.scores(), u, data.text_groups, collapse_texts))
 
 
 def compute_recall_tables(
@@ -146,12 +144,11 @@ def compute_recall_tables(
 ) -> list[dict[str, Any]]:
     """A row for each gallery, plain and re-ranked."""
     whole = is_published_split(protocol, test)
-    plain = score_split(protocol, test.data, split=test.name, complete=whole)
-    rows = [{"gallery": g, "reranked": False, **r.to_dict()} for g, r in plain.items()]
-    if rerank is not None:
-        reranked = score_split(protocol, test.data, compute_rerank_weights(rerank, test, u), test.name, complete=whole)
-        rows += [{"gallery": g, "reranked": True, **r.to_dict()} for g, r in reranked.items()]
-    return rows
+    return [
+        {"gallery": gallery, "reranked": data is not test.data, **result.to_dict()}
+        for data in (test.data, *([rerank.apply(test.keys.tolist(), test.data, u)] if rerank else []))
+        for gallery, result in score_split(protocol, data, test.name, complete=whole).items()
+    ]
 
 
 def is_published_split(protocol: Protocol, test: BenchmarkSplit) -> bool:
@@ -159,47 +156,18 @@ def is_published_split(protocol: Protocol, test: BenchmarkSplit) -> bool:
     return protocol.media is None or (len(test.keys) == protocol.media and test.name == protocol.split)
 
 
-def describe_split(config: EvaluateConfig, test: BenchmarkSplit, protocol: Protocol) -> dict[str, Any]:
-    return {
-        "source": config.data,
-        "split": test.name,
-        "media": len(test.keys),
-        "captions": len(test.captions),
-        "expected_media": protocol.media,
-        "complete": is_published_split(protocol, test),
-        "video": config.benchmark in VIDEO_BENCHMARKS,
-        "failed": test.failed,
-    }
-
-
-def describe_rerank(rerank: Rerank | None, validation: BenchmarkSplit | None) -> dict[str, Any] | None:
-    if rerank is None or validation is None:
-        return None
-    return {
-        "beta_visual": rerank.beta_visual,
-        "beta_text": rerank.beta_text,
-        "fitted_on": validation.name,
-        "media": len(validation.keys),
-    }
-
-
 def analyze_uncertainty(data: EmbeddingSet, u: ItemScores) -> dict[str, Any]:
     """The curves of the dashboard, each for u and for h."""
     h = analyses.compute_mean_similarity(data)
     orders = {"uncertainty": u, "mean_similarity": h}
-    removal, deciles, calibration = {}, {}, {}
-    for direction in analyses.DIRECTIONS:
-        removal[direction] = analyses.compute_removal_curve(data, orders, direction)
-        hit = analyses.rank_queries(data, direction).hit(1)
-        side = {n: o.visual if direction == "visual_to_text" else o.text for n, o in orders.items()}
-        deciles[direction] = {n: analyses.compute_recall_by_bin(s, hit) for n, s in side.items()}
-        calibration[direction] = {n: analyses.calibrate_recall(s, hit).to_dict() for n, s in side.items()}
-    return {
-        "pearson": analyses.correlate_scores(u, h),
-        "removal": removal,
-        "deciles": deciles,
-        "calibration": calibration,
-    }
+    curves: dict[str, dict[str, Any]] = {"removal": {}, "deciles": {}, "calibration": {}}
+    for direction in DIRECTIONS:
+        hit = rank_queries(data, direction).hit(1)
+        side = {name: scores.of_queries(direction) for name, scores in orders.items()}
+        curves["removal"][direction] = analyses.compute_removal_curve(data, orders, direction)
+        curves["deciles"][direction] = {n: analyses.compute_recall_by_bin(s, hit) for n, s in side.items()}
+        curves["calibration"][direction] = {n: analyses.calibrate_recall(s, hit) for n, s in side.items()}
+    return {"pearson": analyses.correlate_scores(u, h), **curves}
 
 
 def compute_eccv_figures(benchmark: str, test: BenchmarkSplit, shards: Sequence[Shard]) -> dict[str, Any]:

@@ -37,9 +37,6 @@ class Complexity:
     visible_parameters: int
     visible_macs: int
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def count_complexity(model: str = "ViT-B-32", frames: int = 12, tokens: int = 32, prototypes: int = 8) -> Complexity:
     """Count an open_clip model by name; its weights are not created."""
@@ -103,32 +100,15 @@ def count_operations(model: nn.Module, run: Callable[[], Tensor]) -> tuple[int, 
 
 def study_complexity() -> StudyFindings:
     """Parameters and operations of ViT-B/32 with 12 frames: all of them, and those that the paper's counter saw."""
-    complexity = count_complexity()
-    short_complexity = count_complexity(tokens=24)
-    rows = [
-        {"count": "everything", "parameters (M)": complexity.parameters / 1e6, "FLOPs (G)": complexity.flops / 1e9},
-        {
-            "count": "everything, a multiply-add once",
-            "parameters (M)": complexity.parameters / 1e6,
-            "FLOPs (G)": complexity.flops / 2e9,
-        },
-        {
-            "count": "linear and convolution layers only, 32 tokens",
-            "parameters (M)": complexity.visible_parameters / 1e6,
-            "FLOPs (G)": complexity.visible_macs / 1e9,
-        },
-        {
-            "count": "linear and convolution layers only, 24 tokens",
-            "parameters (M)": short_complexity.visible_parameters / 1e6,
-            "FLOPs (G)": short_complexity.visible_macs / 1e9,
-        },
-        {
-            "count": "the PAU head",
-            "parameters (M)": complexity.parameters_head / 1e6,
-            "FLOPs (G)": complexity.flops_head / 1e9,
-        },
-    ]
+    full, short = count_complexity(), count_complexity(tokens=24)
+    counts = {  # parameters, operations
+        "everything": (full.parameters, full.flops),
+        "everything, a multiply-add once": (full.parameters, full.flops / 2),
+        "linear and convolution layers only, 32 tokens": (full.visible_parameters, full.visible_macs),
+        "linear and convolution layers only, 24 tokens": (short.visible_parameters, short.visible_macs),
+        "the PAU head": (full.parameters_head, full.flops_head),
+    }
+    rows = [{"count": name, "parameters (M)": p / 1e6, "FLOPs (G)": f / 1e9} for name, (p, f) in counts.items()]
     bars = make_bars(rows, "count", ("parameters (M)", "FLOPs (G)"))
-    return StudyFindings(
-        rows, bars=bars, axes=("", "parameters (M), FLOPs (G)"), details={"count": complexity.to_dict()}
-    )
+    axes = "", "parameters (M), FLOPs (G)"
+    return StudyFindings(rows, bars=bars, axes=axes, details={"count": asdict(full)})

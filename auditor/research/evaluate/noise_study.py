@@ -19,9 +19,9 @@ from auditor.score.statistics.mismatch import fit_mismatch
 from auditor.score.statistics.mismatch_statistic import compute_statistic
 from auditor.score.statistics.rivals import ReferenceSample, measure_pairs
 from auditor.score.statistics.siblings import collect_siblings
-from auditor.vectors import MediaVectors
 
 REFERENCE_PAIRS = 20_000  # most pairs of the reference sample of p_mismatch
+NO_ESTIMATES = {"pi0": None, "AUROC of p": None}
 
 
 def study_noise(study: Study) -> StudyFindings:
@@ -44,17 +44,9 @@ def study_noise(study: Study) -> StudyFindings:
                 results_by_method.setdefault(name, []).append(compute_recall(model.embed(study.test)))
         estimated, separation = np.mean(quality, axis=0)
         for name, results in results_by_method.items():
-            estimates = {"pi0": float(estimated), "AUROC of p": float(separation)} if "p_mismatch" in name else {}
-            rows.append(
-                {
-                    "shuffled": share,
-                    "method": name,
-                    **average_recalls(results),
-                    "pi0": None,
-                    "AUROC of p": None,
-                    **estimates,
-                }
-            )
+            weighted = "p_mismatch" in name
+            figures = {"pi0": float(estimated), "AUROC of p": float(separation)} if weighted else NO_ESTIMATES
+            rows.append({"shuffled": share, "method": name, **average_recalls(results), **figures})
     series = {
         name: [(row["shuffled"], row["RSum"]) for row in rows if row["method"] == name]
         for name in dict.fromkeys(row["method"] for row in rows)
@@ -73,13 +65,12 @@ def cross_fit_mismatch(pairs: FeaturePairs, config: ProjectionTraining) -> tuple
     for held_out in (half, ~half):
         training = replace(pairs, text=pairs.text[~held_out], owners=pairs.owners[~held_out])
         model = train_projections(training, config)
-        data = model.embed(pairs)
-        owners = pairs.owners[held_out]
+        data, owners = model.embed(pairs), pairs.owners[held_out]
         media, text = data.media.take(owners), data.text[held_out]
-        rows = sample_media_pairs(owners, REFERENCE_PAIRS, config.seed)
+        siblings = collect_siblings(owners, text, media.own_similarity(text))
         scale = float(model.log_scale.detach().exp())
-        sample = make_reference_sample(media, text, owners, scale)
-        reference = sample.take(rows)
+        sample = ReferenceSample(media, text, owners, scale, siblings=siblings)
+        reference = sample.take(sample_media_pairs(owners, REFERENCE_PAIRS, config.seed))
         fit = fit_mismatch(reference, seed=config.seed, captions=len(pairs.owners), draws=20_000)
         if fit is None or fit.statistic is None:
             raise EvaluationError(f"{len(owners)} pairs are too few to separate mismatched pairs from matching ones")
@@ -87,12 +78,6 @@ def cross_fit_mismatch(pairs: FeaturePairs, config: ProjectionTraining) -> tuple
         p[held_out] = fit.p(compute_statistic(fit.statistic, sample, measured))
         shares.append(fit.pi0)
     return p, float(np.mean(shares))
-
-
-def make_reference_sample(media: MediaVectors, text: Array, owners: Array, scale: float) -> ReferenceSample:
-    """Pairs, together with the other captions of their media."""
-    siblings = collect_siblings(owners, text, media.own_similarity(text))
-    return ReferenceSample(media, text, owners, scale, siblings=siblings)
 
 
 def sample_media_pairs(owners: Array, pairs: int, seed: int) -> Array:

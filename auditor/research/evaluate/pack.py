@@ -21,7 +21,6 @@ from typing import Any
 
 from auditor.corpus.file_names import IMAGES, VIDEOS
 from auditor.corpus.shard_writer import Members, write_shard
-from auditor.research.evaluate import image_benchmarks, video_benchmarks
 from auditor.research.evaluate.annotations import (
     BenchmarkEntry,
     BenchmarkError,
@@ -30,17 +29,17 @@ from auditor.research.evaluate.annotations import (
     Names,
     add_name,
 )
+from auditor.research.evaluate.benchmark_readers import READERS
+from auditor.research.retrieval.protocols import PROTOCOLS
 
-READERS = {
-    "coco": image_benchmarks.read_coco,
-    "flickr8k": image_benchmarks.read_flickr8k,
-    "flickr30k": image_benchmarks.read_flickr30k,
-    "msrvtt": video_benchmarks.read_msrvtt,
-    "msvd": video_benchmarks.read_msvd,
-    "didemo": video_benchmarks.read_didemo,
-}
-VIDEO_BENCHMARKS = ("msrvtt", "msvd", "didemo")
 INDEX = "benchmark.json"
+LOSSES = {
+    "missing_media": "without a media file",
+    "without_caption": "without a caption",
+    "repeated": "listed twice",
+    "unannotated": "in the split list but not annotated",
+}
+Media = list[tuple[BenchmarkEntry, Path]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +47,6 @@ class PackConfig:
     samples_per_shard: int = 1000
     bytes_per_shard: int = 1 << 29
     max_missing: float = 0.01  # share of the media of each split that may be missing
-
-
-DEFAULT = PackConfig()
 
 
 @dataclass(slots=True)
@@ -71,23 +67,16 @@ class PackReport:
 
     def lost(self) -> Counter[str]:
         """How many media of each split cannot be packed, without those of an unknown split."""
-        kinds = (self.missing_media, self.without_caption, self.repeated, self.unannotated)
-        return Counter(split for kind in kinds for split, ids in kind.items() for _ in ids)
+        return Counter(split for kind in LOSSES for split, ids in getattr(self, kind).items() for _ in ids)
 
     def problems(self) -> list[str]:
         """A line for each kind of loss in each split, with its count and the first ids."""
-        ids_by_loss = {
-            "without a media file": self.missing_media,
-            "without a caption": self.without_caption,
-            "listed twice": self.repeated,
-            "in the split list but not annotated": self.unannotated,
-        }
-        losses = [
-            _format_loss(f"of {split} {loss}", ids) for loss, kind in ids_by_loss.items() for split, ids in kind.items()
+        lines = [
+            _format_loss(f"of {split} {loss}", ids)
+            for kind, loss in LOSSES.items()
+            for split, ids in getattr(self, kind).items()
         ]
-        return losses + [
-            _format_loss(f"in the unknown split {name!r}", ids) for name, ids in self.unknown_split.items()
-        ]
+        return lines + [_format_loss(f"in the unknown split {name!r}", ids) for name, ids in self.unknown_split.items()]
 
     def notes(self) -> list[str]:
         """A line for each finding that loses no medium."""
@@ -96,23 +85,19 @@ class PackReport:
 
 
 def _format_loss(loss: str, ids: list[str]) -> str:
-    return f"{len(ids):,} {loss} ({_format_ids(ids)})"
+    return f"{len(ids):,} {loss} ({', '.join(ids[:3])}{', ...' if len(ids) > 3 else ''})"
 
 
-def _format_ids(ids: list[str], count: int = 3) -> str:
-    return ", ".join(ids[:count]) + (", ..." if len(ids) > count else "")
-
-
-def pack(benchmark: str, source: Path, out: Path, config: PackConfig = DEFAULT) -> PackReport:
+def pack(benchmark: str, source: Path, out: Path, config: PackConfig | None = None) -> PackReport:
     """Pack a benchmark: read the annotations, find the media files, write the shards."""
+    config = config or PackConfig()
     if benchmark not in READERS:
         raise BenchmarkError(f"unknown benchmark {benchmark!r}; one of {', '.join(READERS)}")
     if not source.is_dir():
         raise BenchmarkError(f"{source} is not a folder")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise BenchmarkError(f"{out} exists; choose a new folder")
-    listing = READERS[benchmark](source)
-    media, report = match_entries(listing, source)
+    media, report = match_entries(benchmark, READERS[benchmark](source), source)
     check_losses(report, Counter(entry.split for entry, _ in media), config.max_missing)
     out.parent.mkdir(parents=True, exist_ok=True)
     with publish_folder(out) as folder:
@@ -122,30 +107,28 @@ def pack(benchmark: str, source: Path, out: Path, config: PackConfig = DEFAULT) 
     return report
 
 
-def match_entries(listing: BenchmarkListing, source: Path) -> tuple[list[tuple[BenchmarkEntry, Path]], PackReport]:
+def match_entries(benchmark: str, listing: BenchmarkListing, source: Path) -> tuple[Media, PackReport]:
     """Match each entry with its file; entries without a file, without a caption or with a used key are reported."""
     report = PackReport(
-        listing.benchmark,
+        benchmark,
         unannotated=listing.unannotated,
         unknown_split=listing.unknown_split,
         caption_missing=listing.caption_missing,
         unlisted=listing.unlisted,
     )
-    media = MediaFolder(source, VIDEOS if listing.benchmark in VIDEO_BENCHMARKS else IMAGES)
-    matches: list[tuple[BenchmarkEntry, Path]] = []
-    used_keys: set[tuple[str, str]] = set()
+    folder = MediaFolder(source, VIDEOS if PROTOCOLS[benchmark].video else IMAGES)
+    matches: dict[tuple[str, str], tuple[BenchmarkEntry, Path]] = {}
     for entry in listing.entries:
-        path = media.find(entry.filename)
+        path, key = folder.find(entry.filename), (entry.split, make_tar_key(entry.id))
         if path is None:
             add_name(report.missing_media, entry.split, entry.id)
-        elif not any(entry.captions):
+        elif not entry.texts():
             add_name(report.without_caption, entry.split, entry.id)
-        elif (entry.split, make_tar_key(entry.id)) in used_keys:
+        elif key in matches:
             add_name(report.repeated, entry.split, entry.id)
         else:
-            used_keys.add((entry.split, make_tar_key(entry.id)))
-            matches.append((entry, path))
-    return matches, report
+            matches[key] = entry, path
+    return list(matches.values()), report
 
 
 def check_losses(report: PackReport, packed: Counter[str], max_missing: float) -> None:
@@ -177,7 +160,9 @@ def make_tar_key(identifier: str) -> str:
 def publish_folder(out: Path) -> Iterator[Path]:
     """Yield a temporary folder that is renamed to `out` when the context ends without an error."""
     prefix = f".{out.name}.part-"
-    sweep_abandoned_folders(out.parent, prefix)
+    for abandoned in out.parent.glob(f"{prefix}*"):  # by runs that were killed
+        with contextlib.suppress(OSError), lock_folder(abandoned):
+            shutil.rmtree(abandoned)
     partial = Path(tempfile.mkdtemp(prefix=prefix, dir=out.parent))
     with lock_folder(partial):
         try:
@@ -200,28 +185,17 @@ def lock_folder(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def sweep_abandoned_folders(parent: Path, prefix: str) -> None:
-    """Remove the temporary folders of runs that were killed."""
-    for folder in parent.glob(f"{prefix}*"):
-        with contextlib.suppress(OSError), lock_folder(folder):
-            shutil.rmtree(folder)
-
-
-def _write_split(
-    folder: Path, split: str, media: list[tuple[BenchmarkEntry, Path]], report: PackReport, config: PackConfig
-) -> None:
+def _write_split(folder: Path, split: str, media: Media, report: PackReport, config: PackConfig) -> None:
     for number, part in enumerate(_split_into_shards(media, config)):
         samples = ((make_tar_key(entry.id), _make_members(entry, path, report.benchmark)) for entry, path in part)
         write_shard(folder / f"{split}-{number:05d}.tar", samples)
         report.shards[split] = number + 1
     report.media[split] = len(media)
-    report.captions[split] = sum(len(entry.texts()[0]) for entry, _ in media)
+    report.captions[split] = sum(len(entry.texts()) for entry, _ in media)
 
 
-def _split_into_shards(
-    media: list[tuple[BenchmarkEntry, Path]], config: PackConfig
-) -> Iterator[list[tuple[BenchmarkEntry, Path]]]:
-    part: list[tuple[BenchmarkEntry, Path]] = []
+def _split_into_shards(media: Media, config: PackConfig) -> Iterator[Media]:
+    part: Media = []
     size = 0
     for entry, path in media:
         if part and (len(part) >= config.samples_per_shard or size >= config.bytes_per_shard):
@@ -234,12 +208,11 @@ def _split_into_shards(
 
 
 def _make_members(entry: BenchmarkEntry, path: Path, benchmark: str) -> Members:
-    captions, caption_ids = entry.texts()
     ids: dict[str, Any] = {"id": entry.id, "benchmark": benchmark, "split": entry.split, "filename": path.name}
-    if caption_ids:
+    if caption_ids := entry.caption_ids():
         ids["caption_ids"] = caption_ids
     return {
         path.suffix[1:].lower(): path,
-        "txt": "\n".join(captions).encode(),
+        "txt": "\n".join(entry.texts()).encode(),
         "json": json.dumps(ids, ensure_ascii=False).encode(),
     }

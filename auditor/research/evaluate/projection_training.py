@@ -22,6 +22,7 @@ from model.losses import diversity_loss, uncertainty_loss
 from model.prototypes import HeadConfig, PrototypeHead
 from model.similarity import pool_frames, similarity_matrix
 from model.training.objective import compute_weighted_info_nce, mask_false_negatives
+from model.training.training_config import scale_learning_rate
 from model.training.uncertainty_targets import CorpusTarget, RetrievalTarget, UncertaintyTarget
 
 
@@ -56,10 +57,9 @@ class FeaturePairs:
     mask: Array | None = None  # (N, J) False for padding
 
     def take_media(self, start: int, stop: int) -> "FeaturePairs":
-        selected = (self.owners >= start) & (self.owners < stop)
-        frames = None if self.frames is None else self.frames[start:stop]
-        mask = None if self.mask is None else self.mask[start:stop]
-        return FeaturePairs(self.visual[start:stop], self.text[selected], self.owners[selected] - start, frames, mask)
+        chosen = (self.owners >= start) & (self.owners < stop)
+        media = (None if x is None else x[start:stop] for x in (self.frames, self.mask))
+        return FeaturePairs(self.visual[start:stop], self.text[chosen], self.owners[chosen] - start, *media)
 
     def media(self) -> tuple[Tensor, Tensor | None]:
         """Features of the frames (N, J, P) with their mask, or features of images (N, P)."""
@@ -87,7 +87,8 @@ class Projections(nn.Module):
             self.visual = nn.Linear(visual.shape[1], config.dim)
             self.text = nn.Linear(text.shape[1], config.dim)
         self.log_scale = nn.Parameter(torch.tensor(math.log(1 / 0.07)))
-        self.head = PrototypeHead(make_head_config(config), seed=config.seed)
+        settings = HeadConfig(config.dim, config.prototypes, config.init, config.evidence, scale=config.evidence_scale)
+        self.head = PrototypeHead(settings, seed=config.seed)
 
     def embed_visual(self, features: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """Embeddings of media (N, D), and of their frames (N, J, D) if they are videos."""
@@ -105,16 +106,6 @@ class Projections(nn.Module):
         return EmbeddingSet(media, text, np.arange(len(visual)), pairs.owners)
 
 
-def make_head_config(config: ProjectionTraining) -> HeadConfig:
-    return HeadConfig(
-        dim=config.dim,
-        prototypes=config.prototypes,
-        init=config.init,
-        evidence=config.evidence,
-        scale=config.evidence_scale,
-    )
-
-
 def train_projections(pairs: FeaturePairs, config: ProjectionTraining, weights: Array | None = None) -> Projections:
     """Train on all pairs, each once an epoch, with AdamW, warm-up and cosine decay; `weights` (M,) are for InfoNCE."""
     model = Projections(pairs, config)
@@ -122,11 +113,13 @@ def train_projections(pairs: FeaturePairs, config: ProjectionTraining, weights: 
     (visual, mask), text = pairs.media(), torch.from_numpy(pairs.text)
     owners = torch.from_numpy(pairs.owners.astype(np.int64))
     weight = torch.ones(len(text)) if weights is None else torch.from_numpy(weights.astype(np.float32))
-    prototype_weights = list(model.head.parameters())
-    projection_weights = [*model.visual.parameters(), *model.text.parameters(), model.log_scale]
-    rates = [config.rate, config.prototype_rate]
+    projections = [*model.visual.parameters(), *model.text.parameters(), model.log_scale]
     optimizer = torch.optim.AdamW(
-        [{"params": projection_weights}, {"params": prototype_weights}], weight_decay=config.weight_decay
+        [
+            {"params": projections, "peak": config.rate},
+            {"params": list(model.head.parameters()), "peak": config.prototype_rate},
+        ],
+        weight_decay=config.weight_decay,
     )
     generator = torch.Generator().manual_seed(config.seed)
     per_epoch = max(1, len(text) // config.batch)
@@ -135,8 +128,8 @@ def train_projections(pairs: FeaturePairs, config: ProjectionTraining, weights: 
         if step % per_epoch == 0:
             order = torch.randperm(len(text), generator=generator)
         rows = order[step % per_epoch * config.batch :][: config.batch]
-        for group, rate in zip(optimizer.param_groups, rates, strict=True):
-            group["lr"] = rate * scale_projection_rate(step, total)
+        for group in optimizer.param_groups:
+            group["lr"] = group["peak"] * scale_learning_rate(step, total, max(1, total // 20))
         media = owners[rows]
         visual_batch = visual[media], None if mask is None else mask[media]
         loss = compute_projection_loss(model, target, config, visual_batch, text[rows], media, weight[rows])
@@ -146,13 +139,6 @@ def train_projections(pairs: FeaturePairs, config: ProjectionTraining, weights: 
         with torch.no_grad():
             model.log_scale.clamp_(max=math.log(100.0))
     return model.eval()
-
-
-def scale_projection_rate(step: int, total: int) -> float:
-    warm = max(1, total // 20)
-    if step < warm:
-        return (step + 1) / warm
-    return 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, total - warm)))
 
 
 def compute_projection_loss(

@@ -1,6 +1,6 @@
 """Reproduces one of the paper's tables: encode a corpus (or read the cache), train, analyze, write JSON and SVG."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,7 +32,7 @@ from auditor.research.evaluate.studies import (
     study_removal,
     study_trust,
 )
-from auditor.research.evaluate.trunk_features import EncodeShards, FeatureShard
+from auditor.research.evaluate.trunk_features import EncodeShards
 from auditor.research.retrieval.protocols import PROTOCOLS, Protocol, mask_first_captions, read_paper_figures
 from auditor.vectors import average_frames, pad_frames
 
@@ -49,13 +49,8 @@ STUDIES: dict[str, Callable[[Study], StudyFindings]] = {
 }
 # The data of each of the paper's tables: its figures are shown only next to figures from the same data.
 PAPER_DATA = {
+    **dict.fromkeys(("removal", "trust", "ablation", "prototypes", "evidence", "init"), ("msrvtt",)),
     "pearson": ("coco", "msrvtt"),
-    "removal": ("msrvtt",),
-    "trust": ("msrvtt",),
-    "ablation": ("msrvtt",),
-    "prototypes": ("msrvtt",),
-    "evidence": ("msrvtt",),
-    "init": ("msrvtt",),
     "noise": ("coco",),
 }
 
@@ -118,30 +113,23 @@ def encode_split(
     shards = list(encode(find_split_shards(str(config.data), name)))
     split = join_shards(name, [shard.to_embeddings() for shard in shards], captions)
     check_failed_share(split, config.max_failed)
-    return split, join_features(split, shards, captions)
-
-
-def join_features(split: BenchmarkSplit, shards: Sequence[FeatureShard], captions: int | None) -> FeaturePairs:
     counts = np.concatenate([shard.counts for shard in shards])
     visual = np.concatenate([shard.visual_features for shard in shards])
     text = np.concatenate([shard.text_features[mask_first_captions(shard.owners, captions)] for shard in shards])
-    frames = None if split.data.media.frames is None else pad_frames(visual, counts)[0]
-    return FeaturePairs(
-        average_frames(visual, counts),
-        np.ascontiguousarray(text, np.float32),
-        split.data.text_groups,
-        frames,
-        split.data.media.mask,
-    )
+    media, owners = split.data.media, split.data.text_groups
+    frames = None if media.frames is None else pad_frames(visual, counts)[0]
+    text = np.ascontiguousarray(text, np.float32)
+    return split, FeaturePairs(average_frames(visual, counts), text, owners, frames, media.mask)
 
 
 def build_results(
     config: ReproduceConfig, findings: StudyFindings, printed: Any, study: Study | None
 ) -> dict[str, Any]:
     parts = study and {
-        "train": [len(study.train.visual), len(study.train.text)],
-        "validation": [len(study.validation.visual), len(study.validation.text)],
-        "test": [len(study.test.visual), len(study.test.text)],
+        **{
+            name: [len(pairs.visual), len(pairs.text)]
+            for name, pairs in (("train", study.train), ("validation", study.validation), ("test", study.test))
+        },
         "trained": TRAINED,
         "similarity": study.similarity,
         "failed": study.failed,
@@ -153,11 +141,7 @@ def build_results(
         "benchmark": config.benchmark,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "data": {"source": config.data, "test_split": config.test_split, "media_and_captions": parts},
-        "rows": findings.rows,
-        "series": findings.series,
-        "bars": findings.bars,
-        "axes": findings.axes,
-        "details": findings.details,
+        **vars(findings),
         "paper": printed,
         "incomparable": explain_incomparable(PROTOCOLS[config.benchmark], study) if study else None,
     }
@@ -173,14 +157,12 @@ def explain_incomparable(protocol: Protocol, study: Study) -> str | None:
 
 def write_results(results: dict[str, Any], out: Path) -> list[Path]:
     """Write `TABLE.json`, and `TABLE.svg` if the table has a plot; returns their paths."""
-    paths = [out / f"{results['table']}.json"]
-    out.mkdir(parents=True, exist_ok=True)
+    table, lines, bars = results["table"], results["series"], results["bars"]
+    paths = [out / f"{table}.json"]
     save_results(results, paths[0])
-    if results["series"] or results["bars"]:
+    if lines or bars:
         x_label, y_label = results["axes"]
-        paths.append(out / f"{results['table']}.svg")
-        lines, bars = results["series"], results["bars"]
-        title = results["table"]
-        chart = draw_line_figure(title, x_label, y_label, lines) if lines else draw_bar_figure(title, y_label, bars)
+        paths.append(out / f"{table}.svg")
+        chart = draw_line_figure(table, x_label, y_label, lines) if lines else draw_bar_figure(table, y_label, bars)
         paths[1].write_text(chart, encoding="utf-8")
     return paths

@@ -8,9 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
-from auditor.research.evaluate.benchmark_evaluation import compute_uncertainty
+from auditor.research.evaluate.benchmark_evaluation import compute_uncertainty, fit_head
 from auditor.research.evaluate.projection_training import (
     FeaturePairs,
     Projections,
@@ -18,21 +16,15 @@ from auditor.research.evaluate.projection_training import (
     train_projections,
 )
 from auditor.research.retrieval import analyses
-from auditor.research.retrieval.analyses import (
-    DIRECTIONS,
-    Direction,
-    ItemScores,
-    average_runs,
-    compute_deviation,
-)
-from auditor.research.retrieval.protocols import RerankWeights, average_results
-from auditor.research.retrieval.recall import EmbeddingSet, RetrievalResult, compute_recall
+from auditor.research.retrieval.analyses import ItemScores, average_runs, compute_deviation, compute_mean_similarity
+from auditor.research.retrieval.protocols import average_results
+from auditor.research.retrieval.recall import DIRECTIONS, EmbeddingSet, RetrievalResult, compute_recall, rank_queries
 from auditor.research.retrieval.rerank import RetrievalSplit, fit_beta
-from model.fit_prototypes import fit_prototypes
 
 BASELINE: dict[str, Any] = {"weight_uncertainty": 0.0, "weight_diversity": 0.0}
 RETRIEVAL: dict[str, Any] = {"target": "retrieval"}
-CUTS = ("R@1", "R@5", "R@10")
+BETAS = tuple(round(0.1 * step, 1) for step in range(16))
+SIDES = {"visual_to_text": "v2t", "text_to_visual": "t2v"}
 Series = dict[str, list[tuple[float, float]]]
 Bars = dict[str, list[tuple[str, float]]]  # for each color: the label and the length of each bar
 
@@ -71,8 +63,10 @@ class Study:
             models.append(self.trained[config])
         return models
 
-    def results(self, models: Sequence[Projections]) -> list[RetrievalResult]:
-        return [compute_recall(model.embed(self.test)) for model in models]
+    def score_test(self, model: Projections) -> tuple[EmbeddingSet, ItemScores]:
+        """The test part, embedded by a model, and the uncertainties of its head."""
+        data = model.embed(self.test)
+        return data, compute_uncertainty(model.head, data)
 
 
 def recall_reranked(study: Study, model: Projections, uncertainty_model: Projections) -> RetrievalResult:
@@ -80,82 +74,51 @@ def recall_reranked(study: Study, model: Projections, uncertainty_model: Project
     validation, test = model.embed(study.validation), model.embed(study.test)
     u = compute_uncertainty(uncertainty_model.head, uncertainty_model.embed(study.validation))
     keys = [f"validation {i}" for i in range(len(validation.visual))]
-    similarity = validation.scores(slice(None), slice(None))
-    betas = fit_beta(RetrievalSplit(keys, similarity, u.visual, u.text, validation.text_groups), BETAS)
-    u = compute_uncertainty(uncertainty_model.head, uncertainty_model.embed(study.test))
-    factors = RerankWeights(np.exp(-betas.beta_visual * u.visual), np.exp(-betas.beta_text * u.text))
-    return compute_recall(test, visual_weight=factors.visual, text_weight=factors.text)
-
-
-BETAS = tuple(round(0.1 * step, 1) for step in range(16))
+    rerank = fit_beta(RetrievalSplit(keys, validation.scores(), u, validation.text_groups), BETAS)
+    return compute_recall(rerank.apply((), test, study.score_test(uncertainty_model)[1]))
 
 
 def average_recalls(results: Sequence[RetrievalResult]) -> dict[str, float]:
     """Mean recalls over seeds, and the standard deviation of RSum between seeds."""
-    mean = average_results(results)
-    row: dict[str, float] = {}
-    for side, recalls in (("t2v", mean.text_to_visual), ("v2t", mean.visual_to_text)):
-        row |= {f"{side} {cut}": getattr(recalls, cut.replace("@", "").lower()) for cut in CUTS}
-    sums = [result.rsum for result in results]
-    return row | {"RSum": float(np.mean(sums)), "sd": compute_deviation(sums)}
-
-
-def score_test_part(study: Study, models: Sequence[Projections]) -> list[tuple[EmbeddingSet, ItemScores]]:
-    return [(data := model.embed(study.test), compute_uncertainty(model.head, data)) for model in models]
+    mean = average_results(results).to_dict()
+    row = {f"{SIDES[way]} {cut}": mean[way][cut] for way in DIRECTIONS[::-1] for cut in ("R@1", "R@5", "R@10")}
+    return row | {"RSum": mean["RSum"], "sd": compute_deviation([result.rsum for result in results])}
 
 
 def study_correlation(study: Study) -> StudyFindings:
     """Does u follow h? For heads trained with the projections, and for prototypes fitted on the frozen embeddings."""
-    h = analyses.compute_mean_similarity(study.frozen)
-    fitted = [
-        analyses.correlate_scores(compute_uncertainty(fit_frozen_head(study, s), study.frozen), h)
-        for s in range(study.seeds)
-    ]
+    h, models = compute_mean_similarity(study.frozen), study.models()
+    heads = [fit_head(study.frozen_train, seed) for seed in range(study.seeds)]
     correlations = {
-        "trained with the projections": correlate_models(study, study.models()),
+        "trained with the projections": correlate_models(study, models),
         "without L_uct (control)": correlate_models(study, study.models(**BASELINE)),
         "no head: h against the training part's mean": average_runs(
-            [correlate_training_mean(study, m) for m in study.models()]
+            [correlate_training_mean(study, model) for model in models]
         ),
-        "fitted on frozen embeddings": average_runs(fitted),
+        "fitted on frozen embeddings": average_runs(
+            [analyses.correlate_scores(compute_uncertainty(head, study.frozen), h) for head in heads]
+        ),
     }
     rows = [{"head": name, **row} for name, row in correlations.items()]
-    return StudyFindings(
-        rows, bars=make_bars(rows, "head", ("PCC_V", "PCC_T")), axes=("", "Pearson correlation of u and h")
-    )
+    bars = make_bars(rows, "head", ("PCC_V", "PCC_T"))
+    return StudyFindings(rows, bars=bars, axes=("", "Pearson correlation of u and h"))
 
 
-def correlate_models(study: Study, models: Sequence[Projections]) -> dict[str, float]:
+def correlate_models(study: Study, models: Sequence[Projections]) -> Any:
     """The correlation of u and h, averaged over models."""
-    correlation: dict[str, float] = average_runs(
-        [
-            analyses.correlate_scores(u, analyses.compute_mean_similarity(data))
-            for data, u in score_test_part(study, models)
-        ]
-    )
-    return correlation
+    scored = map(study.score_test, models)
+    return average_runs([analyses.correlate_scores(u, compute_mean_similarity(data)) for data, u in scored])
 
 
 def correlate_training_mean(study: Study, model: Projections) -> dict[str, float]:
     """How well h generalizes: the similarity to the mean of the training part, correlated with h of the test part."""
     training, data = model.embed(study.train), model.embed(study.test)
     similarity_to_mean = ItemScores(data.visual @ training.text.mean(axis=0), data.text @ training.visual.mean(axis=0))
-    return analyses.correlate_scores(similarity_to_mean, analyses.compute_mean_similarity(data))
-
-
-def fit_frozen_head(study: Study, seed: int) -> Any:
-    import torch
-
-    data = study.frozen_train
-    return fit_prototypes(torch.from_numpy(data.visual), torch.from_numpy(data.text), seed=seed)
+    return analyses.correlate_scores(similarity_to_mean, compute_mean_similarity(data))
 
 
 def make_bars(rows: Sequence[Mapping[str, Any]], name: str, columns: Sequence[str]) -> Bars:
     return {column: [(row[name], row[column]) for row in rows] for column in columns}
-
-
-def abbreviate_direction(direction: Direction) -> str:
-    return "v2t" if direction == "visual_to_text" else "t2v"
 
 
 def study_removal(study: Study) -> StudyFindings:
@@ -164,23 +127,20 @@ def study_removal(study: Study) -> StudyFindings:
     u follows h, as in the paper, or the retrieval entropy in the batch ("retrieval").
     """
     runs, galleries = [], []
-    for baseline_model, model, retrieval_model in zip(
-        study.models(**BASELINE), study.models(), study.models(**RETRIEVAL), strict=True
-    ):
-        baseline = baseline_model.embed(study.test)
-        orders = {
-            "uncertainty": compute_uncertainty(model.head, model.embed(study.test)),
-            "uncertainty (retrieval)": compute_uncertainty(retrieval_model.head, retrieval_model.embed(study.test)),
-            "mean similarity": analyses.compute_mean_similarity(baseline),
-        }
+    variants = study.models(**BASELINE), study.models(), study.models(**RETRIEVAL)
+    for plain, *models in zip(*variants, strict=True):
+        baseline = plain.embed(study.test)
+        u, u_retrieval = (study.score_test(model)[1] for model in models)
+        h = compute_mean_similarity(baseline)
+        orders = {"uncertainty": u, "uncertainty (retrieval)": u_retrieval, "mean similarity": h}
         runs.append({d: analyses.compute_removal_curve(baseline, orders, d) for d in DIRECTIONS})
         galleries.append({d: analyses.compute_gallery_removal_curve(baseline, orders, d) for d in DIRECTIONS})
     rows: list[dict[str, Any]] = []
     series: Series = {}
     for direction, curve in average_runs(runs).items():
-        rows += [{"direction": abbreviate_direction(direction), **row} for row in curve]
-        for name in (*orders, "random"):
-            series[f"{abbreviate_direction(direction)} {name}"] = [(row["share"], row[name]) for row in curve]
+        side = SIDES[direction]
+        rows += [{"direction": side, **row} for row in curve]
+        series |= {f"{side} {name}": [(row["share"], row[name]) for row in curve] for name in (*orders, "random")}
     return StudyFindings(rows, series, axes=("share removed", "R@1"), details={"gallery_only": average_runs(galleries)})
 
 
@@ -193,22 +153,20 @@ def study_trust(study: Study) -> StudyFindings:
     for target, changes in (("h", {}), ("retrieval", RETRIEVAL)):
         runs = []
         for baseline, model in zip(study.models(**BASELINE), study.models(**changes), strict=True):
-            models = {"PAU": model.embed(study.test), "baseline": baseline.embed(study.test)}
-            u = compute_uncertainty(model.head, models["PAU"])
+            data, u = study.score_test(model)
+            models = {"PAU": data, "baseline": baseline.embed(study.test)}
             runs.append({d: analyses.compare_uncertain_subsets(models, u, d, sizes) for d in DIRECTIONS})
         for direction, curve in average_runs(runs).items():
-            side = {"direction": abbreviate_direction(direction), "target": target}
-            rows += [{**side, **row, "gain": row["PAU"] - row["baseline"]} for row in curve]
+            side = SIDES[direction]
+            rows += [{"direction": side, "target": target, **r, "gain": r["PAU"] - r["baseline"]} for r in curve]
             for name in ("PAU", "baseline"):
-                series[f"{abbreviate_direction(direction)} {name}, u by {target}"] = [
-                    (row["samples"], row[name]) for row in curve
-                ]
+                series[f"{side} {name}, u by {target}"] = [(row["samples"], row[name]) for row in curve]
     return StudyFindings(rows, series, axes=("most uncertain samples", "R@1"))
 
 
 def study_deciles(study: Study) -> StudyFindings:
     """Recall by tenths of uncertainty and of h, and how well each predicts failure."""
-    measures = average_runs([measure_failure_prediction(data, u) for data, u in score_test_part(study, study.models())])
+    measures = average_runs([measure_failure_prediction(*study.score_test(model)) for model in study.models()])
     rows = [
         {
             "direction": name.partition(" ")[0],
@@ -223,22 +181,19 @@ def study_deciles(study: Study) -> StudyFindings:
         for name, tenths in measures["tenths"].items()
     ]
     series = {name: [(b["bin"], b["recall"]) for b in tenths] for name, tenths in measures["tenths"].items()}
-    return StudyFindings(
-        rows, series, axes=("tenth of the score", "R@1"), details={"calibration": measures["calibration"]}
-    )
+    details = {"calibration": measures["calibration"]}
+    return StudyFindings(rows, series, axes=("tenth of the score", "R@1"), details=details)
 
 
 def measure_failure_prediction(data: EmbeddingSet, u: ItemScores) -> dict[str, dict[str, Any]]:
     """Recall by tenths and calibration of one model, under names such as "v2t uncertainty"."""
     measures: dict[str, dict[str, Any]] = {"tenths": {}, "calibration": {}}
     for direction in DIRECTIONS:
-        hit = analyses.rank_queries(data, direction).hit(1)
-        for name, scores in {"uncertainty": u, "mean similarity": analyses.compute_mean_similarity(data)}.items():
-            side = scores.visual if direction == "visual_to_text" else scores.text
-            measures["tenths"][f"{abbreviate_direction(direction)} {name}"] = analyses.compute_recall_by_bin(side, hit)
-            measures["calibration"][f"{abbreviate_direction(direction)} {name}"] = analyses.calibrate_recall(
-                side, hit
-            ).to_dict()
+        hit = rank_queries(data, direction).hit(1)
+        for name, scores in {"uncertainty": u, "mean similarity": compute_mean_similarity(data)}.items():
+            side, full_name = scores.of_queries(direction), f"{SIDES[direction]} {name}"
+            measures["tenths"][full_name] = analyses.compute_recall_by_bin(side, hit)
+            measures["calibration"][full_name] = analyses.calibrate_recall(side, hit)
     return measures
 
 
@@ -250,14 +205,12 @@ def study_ablation(study: Study) -> StudyFindings:
     for changes, uct, div in ((BASELINE, False, False), ({"weight_diversity": 0.0}, True, False), ({}, True, True)):
         models = study.models(**changes)
         uncertainty_models = models if uct else pau  # the paper re-ranks its baseline with the uncertainties of PAU
-        reranked = [
-            recall_reranked(study, model, uncertainty_model)
-            for model, uncertainty_model in zip(models, uncertainty_models, strict=True)
-        ]
-        for name, results in ((False, study.results(models)), (True, reranked)):
-            rows.append({"L_uct": uct, "L_div": div, "re-rank": name, **average_recalls(results)})
-            setting = "L_uct, L_div" if div else "L_uct" if uct else "neither L_uct nor L_div"
-            bars["re-ranked" if name else "plain"].append((setting, rows[-1]["RSum"]))
+        plain = [compute_recall(model.embed(study.test)) for model in models]
+        reranked = [recall_reranked(study, *pair) for pair in zip(models, uncertainty_models, strict=True)]
+        setting = "L_uct, L_div" if div else "L_uct" if uct else "neither L_uct nor L_div"
+        for (name, bar), results in zip(bars.items(), (plain, reranked), strict=True):
+            rows.append({"L_uct": uct, "L_div": div, "re-rank": name == "re-ranked", **average_recalls(results)})
+            bar.append((setting, rows[-1]["RSum"]))
     return StudyFindings(rows, bars=bars, axes=("", "RSum"))
 
 
@@ -266,7 +219,8 @@ def compare_variants(study: Study, variants: Mapping[str, dict[str, Any]]) -> St
     rows = []
     for name, changes in {"without PAU": BASELINE, **variants}.items():
         models = study.models(**changes)
-        rows.append({"setting": name, **average_recalls(study.results(models)), **correlate_models(study, models)})
+        results = [compute_recall(model.embed(study.test)) for model in models]
+        rows.append({"setting": name, **average_recalls(results), **correlate_models(study, models)})
     return StudyFindings(rows, bars=make_bars(rows, "setting", ("RSum",)), axes=("", "RSum"))
 
 

@@ -9,6 +9,7 @@ named by the content of its shard.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,18 +77,18 @@ class FeatureEncoder:
         """Encode a shard, or read it from the cache."""
         path = self.cache and self.cache / f"{shard.name}-{shard.fingerprint()[:16]}.npz"
         if path and path.exists():
-            return load_shard(path)
+            with np.load(path, allow_pickle=False) as stored:
+                return FeatureShard(**stored)
         with shard.open() as opened:
-            encoded_shard = self._encode(opened)
+            features = self._encode(opened)
         if path:
-            save_shard(path, encoded_shard)
-        return encoded_shard
+            with Folder(path.parent).writing(path.name) as draft, draft.open("wb") as file:
+                np.savez(file, **{field.name: getattr(features, field.name) for field in fields(features)})
+        return features
 
     def _encode(self, opened: OpenShard) -> FeatureShard:
-        samples: list[Sample] = []
+        media: list[tuple[Sample, int, bool]] = []  # with the number of frames, and whether it is a video
         failed: list[str] = []
-        counts: list[int] = []
-        video: list[bool] = []
         batches = FrameBatches(self.backbone, BATCH)
         with record_features(self.backbone) as (visual, text):
             for outcome in decode_each_span(opened, self.pool):
@@ -95,77 +96,54 @@ class FeatureEncoder:
                 if isinstance(result, Problem):
                     failed.append(f"{sample.key}: {result.message}")
                     continue
-                samples.append(sample)
-                counts.append(len(result.pixels))
-                video.append(result.duration is not None)
+                media.append((sample, len(result.pixels), result.duration is not None))
                 batches.add(result.pixels)
             frames = batches.finish()
-            captions = [caption for sample in samples for caption in sample.captions]
+            captions = [caption for sample, _, _ in media for caption in sample.captions]
             # Not sorted by length: the recorded features have to be in the order of the captions.
             texts = self.backbone.encode_texts(captions, by_length=False).cpu().numpy()
         return FeatureShard(
-            keys=np.array([sample.key for sample in samples], dtype=np.str_),
+            keys=np.array([sample.key for sample, _, _ in media], dtype=np.str_),
             captions=np.array(captions, dtype=np.str_),
-            owners=np.repeat(np.arange(len(samples)), [len(sample.captions) for sample in samples]),
-            counts=np.array(counts, dtype=np.int64),
-            video=np.array(video, dtype=bool),
+            owners=np.repeat(np.arange(len(media)), [len(sample.captions) for sample, _, _ in media]),
+            counts=np.array([count for _, count, _ in media], dtype=np.int64),
+            video=np.array([is_video for _, _, is_video in media], dtype=bool),
             frames=frames,
             text=texts,
-            visual_features=visual.concatenate(frames),
-            text_features=text.concatenate(texts),
+            visual_features=concatenate_features(visual, frames),
+            text_features=concatenate_features(text, texts),
             failed=np.array(failed, dtype=np.str_),
         )
 
 
-class FeatureRecorder:
-    """A forward hook that records the inputs of a tower's last projection, in the order they were encoded."""
-
-    def __init__(self) -> None:
-        self.inputs: list[Tensor] = []
-
-    def __call__(self, _: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        self.inputs.append(inputs[0].detach().float())
-
-    def concatenate(self, embeddings: Array) -> Array:
-        """All recorded features, or the embeddings if there are none."""
-        return torch.cat(self.inputs).cpu().numpy() if self.inputs else embeddings
-
-
 @contextmanager
-def record_features(backbone: Backbone) -> Iterator[tuple[FeatureRecorder, FeatureRecorder]]:
-    """Record the features of the image tower and of the text tower inside the context."""
-    recorders = FeatureRecorder(), FeatureRecorder()
+def record_features(backbone: Backbone) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
+    """Record the inputs of the last projection of the image tower and of the text tower, in the order of encoding."""
+    recorded: tuple[list[Tensor], list[Tensor]] = [], []
     layers = (
         last_linear(backbone.model.visual, "head"),
         last_linear(find_causal_tower(backbone.model), "text_projection"),
     )
-    handles = [
-        layer.register_forward_pre_hook(recorder)
-        for layer, recorder in zip(layers, recorders, strict=True)
-        if layer is not None
-    ]
+
+    def record(tower: int, _: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        recorded[tower].append(inputs[0].detach().float())
+
+    hooks = [layer.register_forward_pre_hook(partial(record, i)) for i, layer in enumerate(layers) if layer]
     try:
-        yield recorders
+        yield recorded
     finally:
-        for handle in handles:
-            handle.remove()
+        for hook in hooks:
+            hook.remove()
+
+
+def concatenate_features(parts: list[Tensor], embeddings: Array) -> Array:
+    """All recorded features, or the embeddings if there are none."""
+    return torch.cat(parts).cpu().numpy() if parts else embeddings
 
 
 def last_linear(tower: Any, name: str) -> nn.Linear | None:
     """The linear layer that ends a tower: its attribute `name`, or the last layer inside it."""
     layer = getattr(tower, name, None)
-    if isinstance(layer, nn.Linear):
-        return layer
-    if isinstance(layer, nn.Sequential) and len(layer) and isinstance(layer[-1], nn.Linear):
-        return layer[-1]
-    return None
-
-
-def save_shard(path: Path, shard: FeatureShard) -> None:
-    with Folder(path.parent).writing(path.name) as partial, partial.open("wb") as file:
-        np.savez(file, **{field.name: getattr(shard, field.name) for field in fields(shard)})
-
-
-def load_shard(path: Path) -> FeatureShard:
-    with np.load(path, allow_pickle=False) as stored:
-        return FeatureShard(**{field.name: stored[field.name] for field in fields(FeatureShard)})
+    if isinstance(layer, nn.Sequential) and len(layer):
+        layer = layer[-1]
+    return layer if isinstance(layer, nn.Linear) else None

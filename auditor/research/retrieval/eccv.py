@@ -34,7 +34,7 @@ def rank_top(data: EmbeddingSet, *, texts: bool, depth: int = DEPTH, step: int =
     parts = []
     for start in range(0, queries, step):
         rows = slice(start, start + step)
-        scores = data.scores(rows, slice(None)) if texts else data.scores(slice(None), rows).T
+        scores = data.scores(visual=rows) if texts else data.scores(text=rows).T
         keep = min(depth, scores.shape[1])
         chosen = np.argpartition(-scores, keep - 1, axis=1)[:, :keep]
         order = np.argsort(-np.take_along_axis(scores, chosen, axis=1), axis=1, kind="stable")
@@ -55,12 +55,9 @@ def compute_eccv_metrics(data: EmbeddingSet, image_ids: Sequence[int], caption_i
     i2t = dict(zip(visual.tolist(), text[rank_top(data, texts=True)].tolist(), strict=True))
     t2i = dict(zip(text.tolist(), visual[rank_top(data, texts=False)].tolist(), strict=True))
     try:
-        metrics: dict[str, Any] = package.Metrics().compute_all_metrics(
-            i2t, t2i, target_metrics=tuple(METRICS), Ks=(1,)
-        )
+        return dict(package.Metrics().compute_all_metrics(i2t, t2i, target_metrics=tuple(METRICS), Ks=(1,)))
     except LookupError as error:  # it looks up each of its queries, with as many answers as positives
         raise EccvError(f"not all of its images and captions are in this split (first {error})") from None
-    return metrics
 
 
 def find_coco_ids(

@@ -9,21 +9,13 @@ paragraph per video.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache, partial
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from auditor.research.retrieval.recall import (
-    Array,
-    EmbeddingSet,
-    Recalls,
-    RetrievalError,
-    RetrievalResult,
-    compute_recall,
-)
+from auditor.research.retrieval.recall import Array, EmbeddingSet, Recalls, RetrievalResult, compute_recall
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +43,6 @@ PROTOCOLS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class RerankWeights:
-    """Factors of the scores, equation 8; all ones without re-ranking."""
-
-    visual: Array  # (N,)
-    text: Array  # (M,)
-
-    @staticmethod
-    def ones(data: EmbeddingSet) -> "RerankWeights":
-        return RerankWeights(np.ones(len(data.visual), np.float32), np.ones(len(data.text), np.float32))
-
-
 def mask_first_captions(owners: Array, count: int | None) -> Array:
     """Mask of the first `count` captions of each medium."""
     if count is None:
@@ -75,32 +55,22 @@ def mask_first_captions(owners: Array, count: int | None) -> Array:
 
 
 def score_split(
-    protocol: Protocol,
-    data: EmbeddingSet,
-    weights: RerankWeights | None = None,
-    split: str | None = None,
-    *,
-    complete: bool = True,
+    protocol: Protocol, data: EmbeddingSet, split: str | None = None, *, complete: bool = True
 ) -> dict[str, RetrievalResult]:
     """The results of every gallery of the protocol, by name; the first is the one to quote.
 
     The folds of an incomplete split get another name: one missing medium shifts all folds after it.
     """
-    w = weights or RerankWeights.ones(data)
-    name = (
-        (split or protocol.split)
-        if protocol.fold is None
-        else f"{protocol.benchmark.upper()} {_format_gallery_size(len(data.visual))}"
-    )
-    scored = partial(compute_recall, data, visual_weight=w.visual, text_weight=w.text)
-    results = {name: scored(collapse_texts=protocol.collapse_texts)}
+    media, size, benchmark = len(data.visual), protocol.fold, protocol.benchmark.upper()
+    name = f"{benchmark} {_format_gallery_size(media)}" if size else split or protocol.split
+    results = {name: compute_recall(data, collapse_texts=protocol.collapse_texts)}
     if protocol.collapse_texts:
-        results[f"{name}, all sentences"] = scored()
-    if protocol.fold and len(data.visual) >= 2 * protocol.fold:
-        count = min(5, len(data.visual) // protocol.fold)
-        folds = [_score_fold(data, w, fold, protocol.fold) for fold in range(count)]
-        official = f"{protocol.benchmark.upper()} {_format_gallery_size(protocol.fold)}"
-        results[official if complete else f"{name}, folds of {protocol.fold}"] = average_results(folds)
+        results[f"{name}, all sentences"] = compute_recall(data)
+    if size and media >= 2 * size:
+        starts = range(0, min(5, media // size) * size, size)
+        folds = [compute_recall(data.take_groups(data.visual_groups[i : i + size])) for i in starts]
+        fold_name = f"{benchmark} {_format_gallery_size(size)}" if complete else f"{name}, folds of {size}"
+        results[fold_name] = average_results(folds)
     return results
 
 
@@ -108,33 +78,16 @@ def _format_gallery_size(count: int) -> str:
     return f"{count // 1000}K" if count % 1000 == 0 else str(count)
 
 
-def _score_fold(data: EmbeddingSet, weights: RerankWeights, number: int, size: int) -> RetrievalResult:
-    visual = np.zeros(len(data.visual), dtype=bool)
-    visual[number * size : (number + 1) * size] = True
-    text = np.isin(data.text_groups, data.visual_groups[visual])
-    part = data.take_visual(visual).take_text(text)
-    return compute_recall(part, visual_weight=weights.visual[visual], text_weight=weights.text[text])
-
-
 def average_results(results: Sequence[RetrievalResult]) -> RetrievalResult:
     """The mean of every metric over folds or seeds."""
-    if not results:
-        raise RetrievalError("no results to average")
 
-    def averaged(direction: Sequence[Recalls]) -> Recalls:
-        values = np.array([(d.r1, d.r5, d.r10, d.median_rank, d.mean_rank) for d in direction]).mean(axis=0)
-        r1, r5, r10, median, mean = map(float, values)
-        return Recalls(r1, r5, r10, median, mean, direction[0].queries, direction[0].without_positive)
+    def average(parts: Sequence[Recalls]) -> Recalls:
+        r1, r5, r10, median, mean = np.mean([astuple(part)[:5] for part in parts], axis=0).tolist()
+        return Recalls(r1, r5, r10, median, mean, parts[0].queries, parts[0].without_positive)
 
-    return RetrievalResult(averaged([r.visual_to_text for r in results]), averaged([r.text_to_visual for r in results]))
-
-
-@cache
-def load_paper() -> dict[str, Any]:
-    figures: dict[str, Any] = json.loads(Path(__file__).with_name("paper.json").read_text(encoding="utf-8"))
-    return figures
+    return RetrievalResult(average([r.visual_to_text for r in results]), average([r.text_to_visual for r in results]))
 
 
 def read_paper_figures(table: str) -> Any:
     """The figures that the paper prints in one of its tables; an empty list if it has none."""
-    return load_paper().get(table, [])
+    return json.loads(Path(__file__).with_name("paper.json").read_text(encoding="utf-8")).get(table, [])

@@ -8,9 +8,8 @@ pair the same score has the recall of chance, not 100%. Scores that differ by le
 equal. Blocks of scores keep 25,000 captions x 5,000 images within some tens of megabytes. Needs NumPy only.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import astuple, dataclass, replace
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,13 +18,15 @@ from auditor.errors import AuditorError
 from auditor.vectors import MediaVectors
 
 Array = npt.NDArray[Any]
-CUTS = (1, 5, 10)
+Direction = Literal["visual_to_text", "text_to_visual"]
+DIRECTIONS: tuple[Direction, Direction] = ("visual_to_text", "text_to_visual")
+METRICS = ("R@1", "R@5", "R@10", "MdR", "MnR", "queries", "without_positive")  # the fields of Recalls
 BLOCK_SCORES = 4_000_000  # scores held at once: 16 MB in float32
 ROUNDING = 1e-6  # cosines in float32 differ by up to this between block shapes
 
 
 class RetrievalError(AuditorError):
-    """Embeddings, groups or weights that do not match."""
+    """Embeddings and groups that do not match."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +58,18 @@ class EmbeddingSet:
         """The media of these groups with all their captions."""
         return self.take_visual(np.isin(self.visual_groups, groups)).take_text(np.isin(self.text_groups, groups))
 
-    def scores(self, visual: slice, text: slice) -> Array:  # (n, m)
+    def reweight(self, visual: Array, text: Array) -> "EmbeddingSet":
+        """Scale the vectors, and so every score, by factors of media (N,) and captions (M,), as in equation 8."""
+        factors = visual.astype(np.float32)[:, None]
+        frames = None if self.media.frames is None else self.media.frames * factors[..., None]
+        media = MediaVectors(self.visual * factors, frames, self.media.mask)
+        return replace(self, media=media, text=self.text * text.astype(np.float32)[:, None])
+
+    def scores(self, visual: slice = slice(None), text: slice = slice(None)) -> Array:  # (n, m)
         return self.media.take(visual).similarity(self.text[text])
 
 
-@dataclass(frozen=True, slots=True)
-class Ranks:
+class Ranks(NamedTuple):
     """The rank of each query's best positive, with ties counted separately."""
 
     greater: Array  # (Q,) negatives strictly above the best positive
@@ -109,7 +116,7 @@ class Recalls:
         if not count:
             raise RetrievalError("no query has a positive in the gallery; do the captions belong to these media?")
         expected = ranks.expected()[answerable]
-        r1, r5, r10 = (100 * float(ranks.hit(k)[answerable].mean()) for k in CUTS)
+        r1, r5, r10 = (100 * float(ranks.hit(k)[answerable].mean()) for k in (1, 5, 10))
         return Recalls(r1, r5, r10, float(np.median(expected)), float(expected.mean()), count, len(answerable) - count)
 
 
@@ -123,23 +130,9 @@ class RetrievalResult:
         """Sum of the six recalls, at most 600."""
         return sum(d.r1 + d.r5 + d.r10 for d in (self.visual_to_text, self.text_to_visual))
 
-    @property
-    def mean_r1(self) -> float:
-        return (self.visual_to_text.r1 + self.text_to_visual.r1) / 2
-
     def to_dict(self) -> dict[str, Any]:
-        directions = {"visual_to_text": self.visual_to_text, "text_to_visual": self.text_to_visual}
         recalls: dict[str, Any] = {
-            name: {
-                "R@1": d.r1,
-                "R@5": d.r5,
-                "R@10": d.r10,
-                "MdR": d.median_rank,
-                "MnR": d.mean_rank,
-                "queries": d.queries,
-                "without_positive": d.without_positive,
-            }
-            for name, d in directions.items()
+            way: dict(zip(METRICS, astuple(getattr(self, way)), strict=True)) for way in DIRECTIONS
         }
         return {**recalls, "RSum": self.rsum}
 
@@ -177,87 +170,22 @@ def collapse_captions(scores: Array, groups: Array) -> tuple[Array, Array]:
     return np.maximum.reduceat(scores[:, order], starts, axis=1), names
 
 
-def _concatenate_ranks(parts: list[Ranks]) -> Ranks:
-    return Ranks(
-        np.concatenate([p.greater for p in parts]),
-        np.concatenate([p.tied_negatives for p in parts]),
-        np.concatenate([p.tied_positives for p in parts]),
-    )
-
-
-def _iterate_blocks(queries: int, gallery: int, scores: int) -> Iterator[slice]:
-    step = max(1, scores // max(1, gallery))
-    for start in range(0, queries, step):
-        yield slice(start, min(start + step, queries))
-
-
-def rank_visual_queries(
-    data: EmbeddingSet,
-    *,
-    visual_weight: Array | None = None,  # (N,) factors of equation 8; None: do not re-rank
-    text_weight: Array | None = None,  # (M,)
-    collapse_texts: bool = False,
-    tolerance: float = ROUNDING,
-    block_scores: int = BLOCK_SCORES,
-) -> Ranks:
-    """The rank of each medium's best caption."""
-    parts = []
-    for rows in _iterate_blocks(len(data.visual), len(data.text), block_scores):
-        scores = _apply_weights(data.scores(rows, slice(None)), _slice_weight(visual_weight, rows), text_weight)
-        groups = data.text_groups
+def rank_queries(data: EmbeddingSet, direction: Direction, *, collapse_texts: bool = False) -> Ranks:
+    """The rank of each medium's best caption, or of each caption's medium, block by block."""
+    groups = data.visual_groups, data.text_groups
+    query_groups, gallery_groups = groups if direction == "visual_to_text" else groups[::-1]
+    step = max(1, BLOCK_SCORES // max(1, len(gallery_groups)))
+    blocks = []
+    for start in range(0, len(query_groups), step):
+        rows, gallery = slice(start, start + step), gallery_groups
+        scores = data.scores(visual=rows) if direction == "visual_to_text" else data.scores(text=rows).T
         if collapse_texts:
-            scores, groups = collapse_captions(scores, groups)
-        parts.append(rank_block(scores, data.visual_groups[rows], groups, tolerance))
-    return _concatenate_ranks(parts)
+            scores, gallery = collapse_captions(scores, gallery)
+        blocks.append(rank_block(scores, query_groups[rows], gallery, ROUNDING))
+    return Ranks(*map(np.concatenate, zip(*blocks, strict=True)))
 
 
-def rank_text_queries(
-    data: EmbeddingSet,
-    *,
-    visual_weight: Array | None = None,
-    text_weight: Array | None = None,
-    tolerance: float = ROUNDING,
-    block_scores: int = BLOCK_SCORES,
-) -> Ranks:
-    """The rank of each caption's medium."""
-    parts = []
-    for rows in _iterate_blocks(len(data.text), len(data.visual), block_scores):
-        scores = _apply_weights(data.scores(slice(None), rows), visual_weight, _slice_weight(text_weight, rows)).T
-        parts.append(rank_block(scores, data.text_groups[rows], data.visual_groups, tolerance))
-    return _concatenate_ranks(parts)
-
-
-def _slice_weight(weight: Array | None, rows: slice) -> Array | None:
-    return None if weight is None else weight[rows]
-
-
-def _apply_weights(scores: Array, visual: Array | None, text: Array | None) -> Array:
-    if visual is not None:
-        scores = scores * visual[:, None]
-    if text is not None:
-        scores = scores * text[None, :]
-    return scores
-
-
-def compute_recall(
-    data: EmbeddingSet,
-    *,
-    visual_weight: Array | None = None,
-    text_weight: Array | None = None,
-    collapse_texts: bool = False,
-    tolerance: float = ROUNDING,
-    block_scores: int = BLOCK_SCORES,
-) -> RetrievalResult:
-    """Recall in both directions, block by block; the full matrix of scores is never in memory."""
-    visual = rank_visual_queries(
-        data,
-        visual_weight=visual_weight,
-        text_weight=text_weight,
-        collapse_texts=collapse_texts,
-        tolerance=tolerance,
-        block_scores=block_scores,
-    )
-    text = rank_text_queries(
-        data, visual_weight=visual_weight, text_weight=text_weight, tolerance=tolerance, block_scores=block_scores
-    )
-    return RetrievalResult(Recalls.of(visual), Recalls.of(text))
+def compute_recall(data: EmbeddingSet, *, collapse_texts: bool = False) -> RetrievalResult:
+    """Recall in both directions; the full matrix of scores is never in memory."""
+    visual = rank_queries(data, "visual_to_text", collapse_texts=collapse_texts)
+    return RetrievalResult(Recalls.of(visual), Recalls.of(rank_queries(data, "text_to_visual")))

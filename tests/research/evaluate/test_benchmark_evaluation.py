@@ -33,6 +33,7 @@ from auditor.research.retrieval import eccv
 from auditor.research.retrieval.analyses import ItemScores
 from auditor.research.retrieval.protocols import PROTOCOLS
 from auditor.research.retrieval.recall import EmbeddingSet, compute_recall
+from auditor.research.retrieval.rerank import RerankError
 from auditor.sweep.sweep_events import ShardReport
 from auditor.terminal import to_json
 from auditor.vectors import MediaVectors
@@ -156,7 +157,7 @@ def test_videos_score_by_mean_and_best_frame(tmp_path: Path, sweep_split: SplitS
     frames, mask = data.media.frames, data.media.mask
     assert frames is not None and mask is not None and frames.shape[:2] == (3, 4)
     expected = similarity_matrix(*(torch.from_numpy(x) for x in (data.visual, frames, mask, data.text)))
-    np.testing.assert_allclose(data.scores(slice(None), slice(None)), expected.numpy(), atol=1e-6)
+    np.testing.assert_allclose(data.scores(), expected.numpy(), atol=1e-6)
     assert split.captions.tolist() == ["a dog", "in the sun"] * 3
 
 
@@ -177,7 +178,7 @@ def test_validation_on_the_reported_split_is_refused(
 def test_media_in_both_splits_are_refused(tmp_path: Path, backbone: Backbone, sweep_split: SplitSweeper) -> None:
     for split in ("test", "val"):
         write_tar(tmp_path / f"{split}-0.tar", ((f"{i}", make_sample(i)) for i in range(6)))
-    with pytest.raises(EvaluationError, match="in the validation and the test"):
+    with pytest.raises(RerankError, match="in the validation and the test"):
         evaluate_benchmark(EvaluateConfig("shards", str(tmp_path)), backbone, None, sweep_split)
 
 
@@ -213,7 +214,7 @@ def test_ray_gives_the_same_tables(tmp_path: Path, shards: Path, random_model: s
 
     given = ["flickr8k", "--data", str(shards), "--model", random_model, "--out", str(tmp_path / "results.json")]
     try:
-        assert run_command_line([*given, "--workers", "2", "--cpus-per-worker", "1", "--address", "local"], job) == 0
+        assert run_command_line([*given, "--workers", "1", "--cpus-per-worker", "1", "--address", "local"], job) == 0
     finally:
         ray.shutdown()
     again = json.loads((tmp_path / "results.json").read_text())
@@ -352,15 +353,11 @@ def test_betas_are_fitted_on_the_protocols_own_count() -> None:
     assert evaluation.fit_rerank(head, split, collapse_texts=True).beta_text == 0  # type: ignore[arg-type]
 
 
-def test_reranking_weights_are_equation_8(shards: Path, sweep_split: SplitSweeper) -> None:
+def test_reranking_does_not_lower_r1_of_the_split_it_is_fitted_on(shards: Path, sweep_split: SplitSweeper) -> None:
     test = join_shards("test", list(sweep_split("test", find_split_shards(str(shards), "test"))), 5)
     u = ItemScores(np.linspace(0, 1, 20), np.linspace(1, 0, 100))
     rerank = evaluation.fit_rerank(_Fixed(u), test)  # type: ignore[arg-type]
-    other = evaluation.BenchmarkSplit("x", np.array(["z"] * 20), test.captions, test.data, [])
-    weights = evaluation.compute_rerank_weights(rerank, other, u)
-    np.testing.assert_allclose(weights.visual, np.exp(-rerank.beta_visual * u.visual))
-    plain = compute_recall(test.data)
-    best = compute_recall(test.data, visual_weight=weights.visual, text_weight=weights.text)
+    plain, best = compute_recall(test.data), compute_recall(rerank.apply(["z"] * 20, test.data, u))
     assert best.text_to_visual.r1 >= plain.text_to_visual.r1 and best.visual_to_text.r1 >= plain.visual_to_text.r1
 
 

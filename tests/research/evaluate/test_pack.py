@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from auditor.commands.pack import command
 from auditor.corpus.open_corpus import open_corpus
 from auditor.research.evaluate.annotations import BenchmarkError
+from auditor.research.evaluate.benchmark_readers import load_msvd_captions
 from auditor.research.evaluate.pack import PackConfig, pack
-from auditor.research.evaluate.video_benchmarks import load_msvd_captions
 
 
 def media(path: Path, *names: str) -> None:

@@ -3,6 +3,7 @@
 import json
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ import auditor.research.evaluate.reproduce
 from auditor.commands.reproduce import TABLES, command, describe_data, round_row, show_paper_figures
 from auditor.research.evaluate import noise_study, studies
 from auditor.research.evaluate.benchmark_splits import EvaluationError, find_split_shards
+from auditor.research.evaluate.complexity import study_complexity
 from auditor.research.evaluate.projection_training import (
     FeaturePairs,
     ProjectionTraining,
@@ -38,6 +40,7 @@ from auditor.vectors import MediaVectors
 from model.backbone import load_backbone
 from tests.support.corpora import make_sample, write_tar
 
+COUNTED_ONCE = cache(study_complexity)
 QUICK = ProjectionTraining(dim=16, epochs=3, batch=64)
 
 
@@ -91,17 +94,12 @@ def test_pairs_of_weight_zero_teach_nothing(study: Study) -> None:
     assert weighed.rsum > plain.rsum + 5
 
 
-def test_cross_fitting_finds_the_shuffled_pairs(study: Study) -> None:
-    noisy, wrong = shuffle_captions(feature_pairs(400, seed=5), 0.4, seed=0)
-    p, pi0 = noise_study.cross_fit_mismatch(noisy, replace(QUICK, epochs=12, **BASELINE))
-    assert ((p >= 0) & (p <= 1)).all() and 0.25 < pi0 < 0.6
-    assert compute_auroc(p, wrong.astype(float)) > 0.85
-
-
-def test_cross_fitting_against_a_sample_finds_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cross_fitting_finds_the_shuffled_pairs_also_against_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     noisy, wrong = shuffle_captions(feature_pairs(400, seed=5), 0.4, seed=0)
     config = replace(QUICK, epochs=12, **BASELINE)
-    whole, _ = noise_study.cross_fit_mismatch(noisy, config)
+    whole, pi0 = noise_study.cross_fit_mismatch(noisy, config)
+    assert ((whole >= 0) & (whole <= 1)).all() and 0.25 < pi0 < 0.6
+    assert compute_auroc(whole, wrong.astype(float)) > 0.85
     monkeypatch.setattr(noise_study, "REFERENCE_PAIRS", 200)
     p, pi0 = noise_study.cross_fit_mismatch(noisy, config)
     assert not np.array_equal(p, whole) and 0.2 < pi0 < 0.6
@@ -136,7 +134,7 @@ def test_curves_are_means_over_the_seeds(study: Study, name: str) -> None:
 
 def test_deviation_of_two_seeds_is_that_of_a_sample(study: Study) -> None:
     pair = replace(study, seeds=2)
-    results = pair.results(pair.models())
+    results = [compute_recall(model.embed(pair.test)) for model in pair.models()]
     difference = abs(results[0].rsum - results[1].rsum)
     assert difference and studies.average_recalls(results)["sd"] == pytest.approx(difference / np.sqrt(2))
     assert round_row({"sd": studies.average_recalls(results[:1])["sd"]}) == {"sd": None}
@@ -234,7 +232,11 @@ def test_a_video_of_equal_frames_is_an_image() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(STUDIES))
-def test_every_study_gives_rows_that_can_be_stored(study: Study, name: str, tmp_path: Path) -> None:
+def test_every_study_gives_rows_that_can_be_stored(
+    study: Study, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Cross-fitting takes long and has its own test.
+    monkeypatch.setattr(noise_study, "cross_fit_mismatch", lambda pairs, _: (np.full(len(pairs.owners), 0.1), 0.1))
     findings = STUDIES[name](study)
     assert findings.rows and all(row.keys() == findings.rows[0].keys() for row in findings.rows)
     paths = write_results(build_results(ReproduceConfig(name), findings, None, study), tmp_path)
@@ -260,6 +262,12 @@ def test_every_table_is_described_and_has_a_study() -> None:
     assert set(TABLES) == {*STUDIES, "complexity"} and set(PAPER_DATA) <= set(STUDIES)
 
 
+@pytest.fixture
+def counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auditor.research.evaluate.reproduce, "study_complexity", COUNTED_ONCE)
+
+
+@pytest.mark.usefixtures("counted_once")
 def test_complexity_command_needs_no_data(tmp_path: Path) -> None:
     result = CliRunner().invoke(command, ["complexity", "--out", str(tmp_path), "--json"])
     assert result.exit_code == 0, result.output
@@ -283,6 +291,7 @@ def test_findings_without_series_draw_nothing(tmp_path: Path) -> None:
     assert [path.name for path in paths] == ["pearson.json"]
 
 
+@pytest.mark.usefixtures("counted_once")
 def test_nothing_is_written_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(command, ["complexity"])

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from auditor.research.retrieval import recall
 from auditor.research.retrieval.recall import (
     EmbeddingSet,
     Ranks,
@@ -15,8 +16,7 @@ from auditor.research.retrieval.recall import (
     RetrievalError,
     compute_recall,
     rank_block,
-    rank_text_queries,
-    rank_visual_queries,
+    rank_queries,
 )
 from auditor.vectors import MediaVectors
 from tests.support.similarity_recall import recall_from_similarity
@@ -57,15 +57,18 @@ def test_without_ties_ranks_are_those_of_sorting() -> None:
     scores = data.visual @ data.text.T
     positive = data.visual_groups[:, None] == data.text_groups[None, :]
     expected = [naive_rank(scores[i], positive[i], rng) for i in range(40)]
-    assert rank_visual_queries(data).expected().tolist() == expected
+    assert rank_queries(data, "visual_to_text").expected().tolist() == expected
     expected = [naive_rank(scores[:, j], positive[:, j], rng) for j in range(200)]
-    assert rank_text_queries(data).expected().tolist() == expected
+    assert rank_queries(data, "text_to_visual").expected().tolist() == expected
 
 
 @pytest.mark.parametrize("block_scores", [1, 37, 1000, 10**9])
 @pytest.mark.parametrize("make", [image_set, video_set])
 @pytest.mark.parametrize("collapse", [False, True])
-def test_blocks_give_what_the_full_matrix_gives(make, block_scores: int, collapse: bool) -> None:  # type: ignore[no-untyped-def]
+def test_blocks_give_what_the_full_matrix_gives(  # type: ignore[no-untyped-def]
+    make, block_scores: int, collapse: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recall, "BLOCK_SCORES", block_scores)
     data = make(3)
     full = np.empty((len(data.visual), len(data.text)))
     for i in range(len(data.visual)):
@@ -75,10 +78,7 @@ def test_blocks_give_what_the_full_matrix_gives(make, block_scores: int, collaps
                 full[i, j] = (full[i, j] + max(f @ t for f in data.media.frames[i][data.media.mask[i]])) / 2
     weights = np.linspace(0.5, 1, len(data.visual)), np.linspace(1, 0.6, len(data.text))
     naive = recall_from_similarity(full * np.outer(*weights), data.text_groups, collapse_texts=collapse)
-    blockwise = compute_recall(
-        data, visual_weight=weights[0], text_weight=weights[1], collapse_texts=collapse, block_scores=block_scores
-    )
-    assert blockwise == naive
+    assert compute_recall(data.reweight(*weights), collapse_texts=collapse) == naive
 
 
 @settings(max_examples=25, deadline=None)
@@ -184,5 +184,5 @@ def test_video_scores_agree_with_the_released_program(shared: Path) -> None:
         np.arange(30),
         known["text_to_video"],
     )
-    ours = data.scores(slice(None), slice(None)) * float(known["logit_scale"])
+    ours = data.scores() * float(known["logit_scale"])
     np.testing.assert_allclose(ours, known["sim_plain_TxV"].T, rtol=0, atol=1e-9)

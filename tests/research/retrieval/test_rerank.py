@@ -6,7 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from auditor.research.retrieval.rerank import RerankError, RetrievalSplit, fit_beta, reweight_similarity
+from auditor.research.retrieval.analyses import ItemScores
+from auditor.research.retrieval.recall import EmbeddingSet, compute_recall
+from auditor.research.retrieval.rerank import Rerank, RerankError, RetrievalSplit, fit_beta
+from auditor.vectors import MediaVectors
 from tests.support.similarity_recall import recall_from_similarity
 
 
@@ -17,21 +20,21 @@ def hubby_split(seed: int, prefix: str, count: int = 120) -> RetrievalSplit:
     similarity = 0.3 + 0.05 * generator.standard_normal((count, count)) + 0.12 * np.eye(count)
     similarity = similarity * np.exp(0.4 * u_visual)[:, None] * np.exp(0.6 * u_text)[None, :]
     keys = [f"{prefix}{index}" for index in range(count)]
-    return RetrievalSplit(keys, similarity, u_visual, u_text, np.arange(count))
+    return RetrievalSplit(keys, similarity, ItemScores(u_visual, u_text), np.arange(count))
 
 
 def test_equation_8_as_printed() -> None:
     split = hubby_split(0, "a", count=4)
-    found = reweight_similarity(split, 0.3, 0.7)
+    found = split.reweight(0.3, 0.7)
     i, j = 2, 1
-    expected = np.exp(-0.3 * split.uncertainty_visual[i]) * np.exp(-0.7 * split.uncertainty_text[j])
+    expected = np.exp(-0.3 * split.u.visual[i]) * np.exp(-0.7 * split.u.text[j])
     assert found[i, j] == pytest.approx(expected * split.similarity[i, j])
 
 
 def test_beta_of_a_validation_split_helps_another_split() -> None:
     rerank = fit_beta(hubby_split(1, "val"))
     test = hubby_split(2, "test")
-    after = rerank.apply(test)
+    after = test.reweight(rerank.beta_visual, rerank.beta_text)
     assert 0.2 <= rerank.beta_visual <= 0.7 and 0.3 <= rerank.beta_text <= 0.9
     assert test.text_queries(after) > test.text_queries(test.similarity) + 5
     assert test.visual_queries(after) > test.visual_queries(test.similarity) + 5
@@ -42,7 +45,7 @@ def test_the_two_searches_find_the_best_of_the_whole_grid() -> None:
     rerank = fit_beta(split, grid)
 
     def mean_r1(beta_visual: float, beta_text: float) -> float:
-        scores = reweight_similarity(split, beta_visual, beta_text)
+        scores = split.reweight(beta_visual, beta_text)
         return (split.text_queries(scores) + split.visual_queries(scores)) / 2
 
     assert mean_r1(rerank.beta_visual, rerank.beta_text) == max(mean_r1(v, t) for v in grid for t in grid)
@@ -50,7 +53,7 @@ def test_the_two_searches_find_the_best_of_the_whole_grid() -> None:
 
 def test_without_any_use_beta_is_zero() -> None:
     split = hubby_split(4, "val", count=30)
-    flat = replace(split, uncertainty_visual=np.full(30, 0.5), uncertainty_text=np.full(30, 0.5))
+    flat = replace(split, u=ItemScores(np.full(30, 0.5), np.full(30, 0.5)))
     assert (fit_beta(flat).beta_visual, fit_beta(flat).beta_text) == (0.0, 0.0)
 
 
@@ -58,11 +61,11 @@ def test_beta_is_fitted_on_the_count_that_is_reported() -> None:
     """Medium 0 ties with medium 1 for every beta; only the number of tied sentences of medium 1 changes."""
     similarity = np.array([[0.5, 0.4, 0.5, 0.5, 0.4], [0.1, 0.1, 0.9, 0.9, 0.9]])
     u_text, owners = np.array([1.0, 0.0, 1.0, 1.0, 0.0]), np.array([0, 0, 1, 1, 1])
-    split = RetrievalSplit(["a", "b"], similarity, np.zeros(2), u_text, owners)
+    split = RetrievalSplit(["a", "b"], similarity, ItemScores(np.zeros(2), u_text), owners)
     assert fit_beta(split, (0.0, 1.0)).beta_text == 1.0  # one tied sentence instead of two
     collapsed = replace(split, collapse_texts=True)
     for beta in (0.0, 1.0):
-        scores = reweight_similarity(split, 0.0, beta)
+        scores = split.reweight(0.0, beta)
         reported = recall_from_similarity(scores, owners, collapse_texts=True).visual_to_text.r1
         assert collapsed.visual_queries(scores) == pytest.approx(reported) == pytest.approx(75.0)
     assert fit_beta(collapsed, (0.0, 1.0)).beta_text == 0.0
@@ -70,22 +73,26 @@ def test_beta_is_fitted_on_the_count_that_is_reported() -> None:
 
 def test_the_reported_split_cannot_be_the_one_beta_was_fitted_on() -> None:
     split = hubby_split(5, "val")
+    data = EmbeddingSet(MediaVectors(np.eye(120, dtype=np.float32)), np.eye(120), np.arange(120), np.arange(120))
     rerank = fit_beta(split)
-    with pytest.raises(RerankError, match="fitted on 120 of these media"):
-        rerank.apply(split)
-    order = np.random.default_rng(0).permutation(120)
-    shuffled = RetrievalSplit(
-        [f"other{index}" for index in order],
-        split.similarity[order][:, order],
-        split.uncertainty_visual[order],
-        split.uncertainty_text[order],
-        np.arange(120),
-    )
-    with pytest.raises(RerankError, match="exactly these numbers"):
-        rerank.apply(shuffled)
-    overlapping = hubby_split(6, "test")
-    with pytest.raises(RerankError, match=r"fitted on 1 of these media \(such as val7"):
-        rerank.apply(replace(overlapping, keys=["val7", *overlapping.keys[1:]]))
+    with pytest.raises(RerankError, match="120 media are in the validation and the test split"):
+        rerank.apply(split.keys, data, split.u)
+    with pytest.raises(RerankError, match=r"1 media .* such as val7"):
+        rerank.apply(["val7", *(f"test{index}" for index in range(119))], data, split.u)
+
+
+def test_reranked_embeddings_have_the_scores_of_equation_8() -> None:
+    """Also those of videos, and the recall of scaled vectors is that of scaled scores."""
+    generator = np.random.default_rng(0)
+    visual, text, frames = (generator.normal(size=s).astype(np.float32) for s in ((9, 6), (18, 6), (9, 3, 6)))
+    owners, mask = np.repeat(np.arange(9), 2), generator.random((9, 3)) < 0.7
+    u = ItemScores(generator.random(9), generator.random(18))
+    for media in (MediaVectors(visual), MediaVectors(visual, frames, mask)):
+        data = EmbeddingSet(media, text, np.arange(9), owners)
+        weighted = Rerank(0.4, 1.1, frozenset()).apply([], data, u)
+        scores = RetrievalSplit([str(i) for i in range(9)], data.scores(), u, owners).reweight(0.4, 1.1)
+        np.testing.assert_allclose(weighted.scores(), scores, rtol=1e-5, atol=1e-6)
+        assert compute_recall(weighted) == recall_from_similarity(scores, owners)
 
 
 def test_shapes_that_do_not_fit_are_refused() -> None:
@@ -93,7 +100,7 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
     with pytest.raises(RerankError, match="keys"):
         replace(split, keys=["a", "b"])
     with pytest.raises(RerankError, match="captions"):
-        replace(split, uncertainty_text=np.zeros(2))
+        replace(split, u=ItemScores(split.u.visual, np.zeros(2)))
     with pytest.raises(RerankError, match="unique"):
         replace(split, keys=["a", "a", "b"])
     with pytest.raises(RerankError, match=">= 0"):
@@ -105,8 +112,8 @@ def test_reranked_similarities_of_the_released_program(shared: Path) -> None:
     data = np.load(shared / "oracle" / "itm_eval_f30kstyle_60img.npz")
     owners = np.arange(300) // 5
     names = [str(index) for index in range(60)]
-    split = RetrievalSplit(names, data["sim_plain"], data["vu"][:, 0], data["tu"][:, 0], owners)
-    found = reweight_similarity(split, float(data["beta_v"]), float(data["beta_t"]))
+    split = RetrievalSplit(names, data["sim_plain"], ItemScores(data["vu"][:, 0], data["tu"][:, 0]), owners)
+    found = split.reweight(float(data["beta_v"]), float(data["beta_t"]))
     np.testing.assert_allclose(found, data["sim_rerank"], atol=1e-9)
     assert split.text_queries(found) == pytest.approx(float(data["rerank__t2i_R1"]), abs=1e-4)
     assert split.visual_queries(found) == pytest.approx(float(data["rerank__i2t_R1"]), abs=1e-4)
