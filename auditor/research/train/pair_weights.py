@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from auditor.audit_folder.folder import Folder, split_target
-from auditor.audit_folder.manifest import MANIFEST_NAME as MANIFEST
+from auditor.audit_folder.manifest import MANIFEST_NAME
 from auditor.errors import AuditorError
 from auditor.query.database import AuditDatabase
 from auditor.query.sandbox import Limits
@@ -44,16 +44,14 @@ class PairWeights:
     @classmethod
     def read(cls, path: str) -> "PairWeights":
         """Read the weights from a Parquet file, a folder of Parquet files, or an audit."""
-        ratings: dict[tuple[str, int], list[PairRating]] = {}
+        weights = cls({}, path)
         for key, index, weight, shard, caption in read_weight_rows(path):
-            pair_ratings = ratings.setdefault((key, index), [])
-            unscored = [rating for rating in pair_ratings if rating.shard == shard and rating.weight is None]
-            if weight is None and any(rating.shard == shard for rating in pair_ratings):
+            ratings = weights.ratings.setdefault((key, index), [])
+            if weight is None and any(rating.shard == shard for rating in ratings):
                 continue  # a duplicate key, which training skips as well
-            for rating in unscored:
-                pair_ratings.remove(rating)
-            pair_ratings.append(PairRating(weight, shard, None if caption is None else hash(caption)))
-        return cls(ratings, path)
+            ratings[:] = [rating for rating in ratings if rating.shard != shard or rating.weight is not None]
+            ratings.append(PairRating(weight, shard, None if caption is None else hash(caption)))
+        return weights
 
     def weigh_draws(self, draws: Iterable[Draw]) -> list[float]:
         """The weight of each draw; joined captions weigh their mean."""
@@ -61,14 +59,11 @@ class PairWeights:
 
     def weigh_caption(self, draw: Draw, index: int) -> float:
         sample = draw.sample
-        pair_ratings = self.ratings.get((sample.key, index))
-        if pair_ratings is None:
+        matches = self.ratings.get((sample.key, index))
+        if matches is None:
             return 1.0
-        matches = (
-            pair_ratings
-            if len(pair_ratings) == 1
-            else [rating for rating in pair_ratings if rating.shard == sample.shard]
-        )
+        if len(matches) > 1:
+            matches = [rating for rating in matches if rating.shard == sample.shard]
         if len(matches) != 1:
             raise PairWeightError(
                 f"{self.path} has several pairs of key {sample.key}, but not exactly one of shard {sample.shard}: "
@@ -85,13 +80,16 @@ class PairWeights:
 def read_weight_rows(path: str) -> Iterator[tuple[str, int, float | None, str | None, str | None]]:
     """Key, caption_index, weight, shard and caption of each row; the last two are None if the table lacks them."""
     for batch in read_weight_batches(path):
-        absent = [None] * batch.num_rows
-        names = batch.schema.names
-        measure = "weight" if "weight" in names else "p_mismatch"
+        measure = find_measure(batch.schema.names)
         weights = [None if x is None else convert_to_weight(measure, x, path) for x in batch[measure].to_pylist()]
         pairs = [batch[name].to_pylist() for name in PAIR]
-        optional = [batch[name].to_pylist() if name in names else absent for name in OPTIONAL_COLUMNS]
+        absent = [None] * batch.num_rows
+        optional = [batch[n].to_pylist() if n in batch.schema.names else absent for n in OPTIONAL_COLUMNS]
         yield from zip(*pairs, weights, *optional, strict=True)
+
+
+def find_measure(names: list[str]) -> str:
+    return "weight" if "weight" in names else "p_mismatch"
 
 
 def convert_to_weight(measure: str, x: float, path: str) -> float:
@@ -105,8 +103,12 @@ def convert_to_weight(measure: str, x: float, path: str) -> float:
 def read_weight_batches(path: str) -> Iterator[pa.RecordBatch]:
     """The columns of PAIR, the weight and OPTIONAL_COLUMNS of an audit, a Parquet file or a folder of them."""
     folder = Folder(path)
-    if folder.exists(MANIFEST):
-        yield from read_audit_batches(path)
+    if folder.exists(MANIFEST_NAME):
+        with AuditDatabase(path, limits=Limits(seconds=None)) as database:
+            if database.state != "complete":
+                raise PairWeightError(f"{path} is not finished (state: {database.state}): finish the audit first")
+            columns = ", ".join((*PAIR, "p_mismatch", *OPTIONAL_COLUMNS))
+            yield from database.sandbox.stream(f"SELECT {columns} FROM measured")
         return
     try:
         for parent, name in list_parquet_files(folder):
@@ -128,19 +130,10 @@ def list_parquet_files(folder: Folder) -> Iterator[tuple[Folder, str]]:
     yield from ((folder, name) for name in names)
 
 
-def read_audit_batches(path: str) -> Iterator[pa.RecordBatch]:
-    with AuditDatabase(path, limits=Limits(seconds=None)) as database:
-        if database.state != "complete":
-            raise PairWeightError(f"{path} is not finished (state: {database.state}): finish the audit first")
-        yield from database.sandbox.stream(
-            f"SELECT {', '.join((*PAIR, 'p_mismatch', *OPTIONAL_COLUMNS))} FROM measured"
-        )
-
-
 def choose_weight_columns(path: str, names: list[str]) -> list[str]:
-    measure = "weight" if "weight" in names else "p_mismatch"
-    if missing := [name for name in (*PAIR, measure) if name not in names]:
+    needed = [*PAIR, find_measure(names)]
+    if missing := [name for name in needed if name not in names]:
         raise PairWeightError(
             f"{path} has no column {missing[0]}; weights need {', '.join(PAIR)}, weight or p_mismatch"
         )
-    return [*PAIR, measure, *(name for name in OPTIONAL_COLUMNS if name in names)]
+    return [*needed, *(name for name in OPTIONAL_COLUMNS if name in names)]

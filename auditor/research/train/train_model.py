@@ -9,8 +9,8 @@ import math
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.lock import hold_folder_lock
 from auditor.console import Progress
 from auditor.errors import AuditorError, explain_interrupt
-from auditor.research.retrieval.recall import EmbeddingSet, RetrievalResult, compute_recall
+from auditor.research.retrieval.recall import DIRECTIONS, EmbeddingSet, RetrievalResult, compute_recall
 from auditor.research.train.training_loader import Batch, MediaLoader
 from auditor.research.train.training_run import TrainError, TrainingRun, prepare_run
 from auditor.terminal import print_line
@@ -98,10 +98,9 @@ class TrainProgress:
         fields |= {name: report.terms[name] for name in ("info_nce", "uncertainty", "diversity")}
         self.bar.advance(report.pairs, **fields)
         if report.validation and not self.quiet:
-            to_text, to_visual = (report.validation[way]["R@1"] for way in ("visual_to_text", "text_to_visual"))
-            print_line(
-                f"epoch {report.epoch}: R@1 visual to text {to_text:.1f}, text to visual {to_visual:.1f}", err=True
-            )
+            to_text, to_visual = (report.validation[way]["R@1"] for way in DIRECTIONS)
+            recalls = f"R@1 visual to text {to_text:.1f}, text to visual {to_visual:.1f}"
+            print_line(f"epoch {report.epoch}: {recalls}", err=True)
 
     def close(self) -> None:
         if self.bar is not None:
@@ -115,7 +114,9 @@ def train(
     processes = processes or current_processes()
     out = Path(config.out)
     fresh = not out.exists()
-    with torch.random.fork_rng(), lock_run_folder(config, processes):
+    # Two runs in one folder would mix their metrics and delete each other's files.
+    locked = processes.first and "://" not in config.out
+    with torch.random.fork_rng(), hold_folder_lock(Folder(config.out)) if locked else nullcontext():
         try:
             run = prepare_run(config, processes)
             with run.pool, explain_interrupt(lambda: describe_saved_step(run, out)):
@@ -134,15 +135,13 @@ def describe_saved_step(run: TrainingRun, out: Path) -> str:
     return f"{out / LAST} holds step {step:,} of {run.steps:,}: run the same command again to resume from there"
 
 
-def lock_run_folder(config: TrainConfig, processes: ProcessGroup) -> AbstractContextManager[None]:
-    """Lock the folder: two runs in one folder would mix their metrics and delete each other's files."""
-    return hold_folder_lock(Folder(config.out)) if processes.first and "://" not in config.out else nullcontext()
-
-
 def run_steps(run: TrainingRun, out: Path, progress: ReportStep) -> TrainResult:
-    """Run all remaining steps."""
     began, first = time.monotonic(), run.state.step
-    metrics = start_run_folder(run, out)
+    metrics = None
+    if run.processes.first:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "config.toml").write_text(run.config.to_toml(), encoding="utf-8")
+        metrics = MetricsFile(out, first)
     terms: LossTerms | None = None
     with closing(iter(run.pairs)) as batches:
         while run.state.step < run.steps:
@@ -155,15 +154,10 @@ def run_steps(run: TrainingRun, out: Path, progress: ReportStep) -> TrainResult:
             measured = finish_epoch(run, out, metrics) if ended else None
             if ended or step % run.config.save_every == 0:
                 save_checkpoint_state(run, out)
-            progress(make_step_report(run, terms, measured))
+            epoch, epochs = math.ceil(step / run.per_epoch), run.config.epochs
+            progress(StepReport(step, run.steps, epoch, epochs, run.pairs_per_step, asdict(terms), measured))
     run.processes.wait()
     return make_train_result(run, out, first, terms, time.monotonic() - began)
-
-
-def make_step_report(run: TrainingRun, terms: LossTerms, validation: dict[str, Any] | None) -> StepReport:
-    epoch = math.ceil(run.state.step / run.per_epoch)
-    size = run.pairs_per_step
-    return StepReport(run.state.step, run.steps, epoch, run.config.epochs, size, asdict(terms), validation)
 
 
 def optimizer_step(run: TrainingRun, batches: Iterator[Batch]) -> LossTerms:
@@ -171,12 +165,16 @@ def optimizer_step(run: TrainingRun, batches: Iterator[Batch]) -> LossTerms:
     config, learner, processes = run.config, run.learner, run.processes
     factor = run.scaler.get_scale() / config.accumulate
     run.optimizer.zero_grad(set_to_none=True)
-    reported = []
+    reported: list[dict[str, float]] = []
     for part in range(config.accumulate):
         seed = derive_seed(config.seed, run.state.step, part, processes.rank)
         pairs = move_to_device(run, next(batches))
-        with add_step_to_errors(run.state.step + 1):
-            reported.append(add_gradient(learner, pairs, processes, seed=seed, chunk=config.chunk, factor=factor))
+        try:
+            terms = add_gradient(learner, pairs, processes, seed=seed, chunk=config.chunk, factor=factor)
+        except ObjectiveError as error:
+            advice = "lower the learning rates, or warm up for longer"
+            raise TrainError(f"{error} at step {run.state.step + 1}; {advice}") from error
+        reported.append(asdict(terms))
     synchronize_gradients(learner, processes)
     run.scaler.unscale_(run.optimizer)
     limit = config.clip_norm or math.inf
@@ -191,15 +189,7 @@ def optimizer_step(run: TrainingRun, batches: Iterator[Batch]) -> LossTerms:
     with torch.no_grad():
         learner.log_scale.clamp_(max=math.log(config.max_logit_scale))
     run.state.step += 1
-    return average_terms(reported)
-
-
-@contextmanager
-def add_step_to_errors(step: int) -> Iterator[None]:
-    try:
-        yield
-    except ObjectiveError as error:
-        raise TrainError(f"{error} at step {step}; lower the learning rates, or warm up for longer") from error
+    return LossTerms(**{name: sum(part[name] for part in reported) / len(reported) for name in reported[0]})
 
 
 def move_to_device(run: TrainingRun, batch: Batch) -> TrainingPairs:
@@ -231,19 +221,6 @@ def synchronize_gradients(learner: Learner, processes: ProcessGroup) -> None:
     processes.average([b for b in learner.backbone.model.buffers() if b.is_floating_point()])
 
 
-def average_terms(terms: Iterable[LossTerms]) -> LossTerms:
-    rows = [asdict(t) for t in terms]
-    return LossTerms(**{name: sum(row[name] for row in rows) / len(rows) for name in rows[0]})
-
-
-def start_run_folder(run: TrainingRun, out: Path) -> MetricsFile | None:
-    if not run.processes.first:
-        return None
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "config.toml").write_text(run.config.to_toml(), encoding="utf-8")
-    return MetricsFile(out, run.state.step)
-
-
 def finish_epoch(run: TrainingRun, out: Path, metrics: MetricsFile | None) -> dict[str, Any] | None:
     """Validate, and save the weights if they are the best so far; without validation the last ones are the best."""
     recall = validate_learner(run.learner, run.validation, run.config.tokens, run.processes) if run.validation else None
@@ -267,14 +244,12 @@ def save_checkpoint_state(run: TrainingRun, out: Path) -> None:
 
 
 def make_train_result(run: TrainingRun, out: Path, first: int, terms: LossTerms | None, seconds: float) -> TrainResult:
-    local_failures = list(run.pairs.failures.values())
-    if run.validation:
-        local_failures += run.validation.failures.values()
+    loaders = (run.pairs, run.validation) if run.validation else (run.pairs,)
+    local_failures = [failure for loader in loaders for failure in loader.failures.values()]
     failures = [failure for part in run.processes.share(local_failures) for failure in part]
     left_out = sum((corpus.left_out for corpus in run.corpora), Counter(failure.reason for failure in failures))
     examples = [f"{failure.shard}: {failure.key}: {failure.message}" for failure in failures]
     examples += [example for corpus in run.corpora for example in corpus.examples]
-    rate = (run.state.step - first) * run.pairs_per_step / max(seconds, 1e-9)
     return TrainResult(
         best=out / BEST,
         last=out / LAST,
@@ -285,7 +260,7 @@ def make_train_result(run: TrainingRun, out: Path, first: int, terms: LossTerms 
         failures=dict(left_out),
         examples=examples[:5],
         problems=[problem for corpus in run.corpora for problem in corpus.problems],
-        pairs_per_second=rate,
+        pairs_per_second=(run.state.step - first) * run.pairs_per_step / max(seconds, 1e-9),
         seconds=seconds,
     )
 

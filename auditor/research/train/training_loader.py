@@ -7,6 +7,7 @@ that was killed resumes with the next batch.
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from auditor.research.train.training_reader import (
     TrainingReader,
     draw_passes,
 )
-from auditor.research.train.training_shards import CountedShards, LoaderError, assign_slices
+from auditor.research.train.training_shards import CountedShards, LoaderError
 from auditor.workers.decoder_pool import DecoderPool
 from model.pixels import Pixels
 from model.training.training_processes import ProcessGroup
@@ -74,28 +75,26 @@ class PairLoader:
         state = state or {"position": (0, 0), "failures": []}
         self.position: Position = (state["position"][0], state["position"][1])
         self.failures = {f["number"]: TrainingFailure(**f) for f in state["failures"]}
-        self.passes = shards.most_captions if config.captions == "all" else 1
-        self.rank, self.config = processes.rank, config
-        slices = assign_slices(len(shards.shards), processes.rank, processes.size)
-        self.reader = TrainingReader(shards.shards, slices, pool, config, failed=set(self.failures))
+        self.reader = TrainingReader(shards, pool, config, processes, self.failures)
 
     def __iter__(self) -> Generator[Batch, None, None]:
-        pairs: list[tuple[Draw, Pixels]] = []
-        cycle, decoded = self.position[0] // self.passes, sum(self.position)  # a resumed run has decoded some before
-        for draw, result in self.reader.decode(draw_passes(self.reader, self.position, self.passes, self.rank)):
-            if draw.position[0] // self.passes != cycle:
+        draws: list[Draw] = []
+        media: list[Pixels] = []
+        passes = self.reader.passes
+        cycle, decoded = self.position[0] // passes, sum(self.position)  # a resumed run has decoded some before
+        for draw, pixels in self.reader.decode(draw_passes(self.reader, self.position)):
+            if draw.position[0] // passes != cycle:
                 if not decoded:
                     raise LoaderError(describe_decoding_failure(self.failures))
-                cycle, decoded = draw.position[0] // self.passes, 0
-            if isinstance(result, TrainingFailure):
-                self.failures[result.number] = result
-            elif result is not None:
+                cycle, decoded = draw.position[0] // passes, 0
+            if pixels is not None:
                 decoded += 1
-                pairs.append((draw, result))
-            if len(pairs) == self.config.batch:
+                draws.append(draw)
+                media.append(pixels)
+            if len(draws) == self.reader.config.batch:
                 self.position = draw.position
-                yield Batch(*pad_and_stack([pixels for _, pixels in pairs]), [draw for draw, _ in pairs])
-                pairs = []
+                yield Batch(*pad_and_stack(media), draws)
+                draws, media = [], []
 
     def state(self) -> dict[str, Any]:
         """The position and the failures, for JSON: a loader made with them continues with the next batch."""
@@ -118,22 +117,16 @@ class MediaLoader:
         pool: DecoderPool,
         processes: ProcessGroup = ProcessGroup(),  # noqa: B008 (frozen)
     ) -> None:
-        slices = assign_slices(len(shards.shards), processes.rank, processes.size)
-        self.reader, self.config = TrainingReader(shards.shards, slices, pool, config), config
         self.failures: dict[int, TrainingFailure] = {}
+        self.reader = TrainingReader(shards, pool, config, processes, self.failures)
 
     def __iter__(self) -> Iterator[MediaBatch]:
-        media: list[tuple[Draw, Pixels]] = []
-        for draw, result in self.reader.decode(self.tasks()):
-            if isinstance(result, TrainingFailure):
-                self.failures[result.number] = result
-            elif result is not None:
-                media.append((draw, result))
-            if len(media) == self.config.batch:
-                yield self.batch(media)
-                media = []
-        if media:
-            yield self.batch(media)
+        join = self.reader.config.captions == "join"
+        decoded = ((draw, pixels) for draw, pixels in self.reader.decode(self.tasks()) if pixels is not None)
+        while media := list(islice(decoded, self.reader.config.batch)):
+            captions = [(draw.caption,) if join else draw.sample.captions for draw, _ in media]
+            tensors = pad_and_stack([pixels for _, pixels in media])
+            yield MediaBatch(*tensors, [draw.medium for draw, _ in media], captions)
 
     def tasks(self) -> Generator[DecodeTask, None, None]:
         """Every medium of this process's share once, in order, with all its captions."""
@@ -141,11 +134,6 @@ class MediaLoader:
             for number, sample, content in self.reader.samples(piece):
                 for part in split_by_span(sample):
                     yield Draw(number, part, tuple(range(len(part.captions)))), content
-
-    def batch(self, media: list[tuple[Draw, Pixels]]) -> MediaBatch:
-        join = self.config.captions == "join"
-        captions = [(draw.caption,) if join else draw.sample.captions for draw, _ in media]
-        return MediaBatch(*pad_and_stack([pixels for _, pixels in media]), [draw.medium for draw, _ in media], captions)
 
 
 def pad_and_stack(media: Sequence[Pixels]) -> tuple[Tensor, Tensor]:

@@ -7,19 +7,21 @@ batch. A position is (pass, pairs drawn in it). To resume, the order is replayed
 
 import math
 import random
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Literal
 
 import webdataset
 
-from auditor.corpus.open_corpus import OpenShard, Shard
+from auditor.corpus.open_corpus import OpenShard
 from auditor.corpus.read_medium import MediaError
-from auditor.corpus.sample import Kind, Problem, Sample, Span
-from auditor.research.train.training_shards import LoaderError, ShardSlice
+from auditor.corpus.sample import Problem, Sample, Span
+from auditor.research.train.training_shards import CountedShards, LoaderError, ShardSlice, assign_slices
 from auditor.sweep.prefetch import Prefetch
 from auditor.workers.decoder_pool import Decoded, DecoderPool
 from model.pixels import Pixels
+from model.training.training_processes import ProcessGroup
 
 Captions = Literal["all", "one", "join"]
 Position = tuple[int, int]  # (pass, pairs drawn in it)
@@ -88,23 +90,27 @@ DecodeTask = tuple[Draw, FileContent]
 class TrainingReader:
     """Reads and decodes the slices of one process, and caches pixels up to a size limit."""
 
-    shards: Sequence[Shard]
-    slices: Sequence[ShardSlice]
+    corpus: CountedShards
     pool: DecoderPool
     config: LoaderConfig
+    processes: ProcessGroup
+    failures: dict[int, TrainingFailure]  # by medium; grows
     cached_pixels: dict[int, Pixels] = field(default_factory=dict)  # by medium
-    failed: set[int] = field(default_factory=set)
     contents: dict[ShardSlice, list[tuple[int, Sample]]] = field(default_factory=dict)  # only when caching
     used_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        self.slices = assign_slices(len(self.corpus.shards), self.processes.rank, self.processes.size)
+        self.passes = self.corpus.most_captions if self.config.captions == "all" else 1  # of a cycle, or epoch
 
     def samples(self, piece: ShardSlice) -> Iterator[NumberedSample]:
         """The samples of a slice in a fixed order: from memory if all its pixels are cached, else from the shard."""
         cached = self.contents.get(piece)
-        if cached is not None and all(self.is_done(number, sample) for number, sample in cached):
-            yield from ((number, sample, None) for number, sample in cached)
+        if cached is not None and all(self.is_done(*sample) for sample in cached):
+            yield from ((*sample, None) for sample in cached)
             return
-        with self.shards[piece.shard].open() as opened:
-            contents = list(piece.samples(opened))
+        with self.corpus.shards[piece.shard].open() as opened:
+            contents = piece.samples(opened)
             if self.config.cache_bytes:
                 self.contents[piece] = contents
             for number, sample in contents:
@@ -115,43 +121,41 @@ class TrainingReader:
         captions = range(len(sample.captions))
         together = [tuple(captions)] if self.config.captions == "join" else [(index,) for index in captions]
         media = {Draw(number, sample, chosen).medium for chosen in together} if sample.spans else {number}
-        return all(medium in self.cached_pixels or medium in self.failed for medium in media)
+        return all(medium in self.cached_pixels or medium in self.failures for medium in media)
 
-    def decode(
-        self, tasks: Generator[DecodeTask, None, None]
-    ) -> Iterator[tuple[Draw, Pixels | TrainingFailure | None]]:
-        """Pixels (J, H, W, 3) of each draw, in the order of draws; None for a medium that failed before.
+    def decode(self, tasks: Generator[DecodeTask, None, None]) -> Iterator[tuple[Draw, Pixels | None]]:
+        """Pixels (J, H, W, 3) of each draw, in the order of draws; None for a medium that failed (`failures`).
 
         A thread reads files ahead; the processes of the pool decode them.
         """
         ahead = Prefetch(tasks, measure_task_size, AHEAD_BYTES)
         try:
-            work = ((draw, content, get_media_kind(draw), list_spans(draw)) for draw, content in ahead)
+            # A medium without spans is decoded whole.
+            work = (
+                (draw, content, draw.sample.media.kind, [draw.span] if draw.sample.spans else [])
+                for draw, content in ahead
+                if draw.sample.media
+            )
             for draw, decoded in self.pool.map_spans(work, lookahead=max(64, 2 * self.config.batch)):
                 yield draw, self.settle(draw, decoded.pixels if isinstance(decoded, Decoded) else decoded)
         finally:
             ahead.close()
 
-    def settle(self, draw: Draw, result: Pixels | Problem | None) -> Pixels | TrainingFailure | None:
-        """The pixels of a draw, or its failure, in the order of draws: a resumed run then decides in the same way."""
-        number = draw.medium
-        if number in self.failed:
+    def settle(self, draw: Draw, result: Pixels | Problem | None) -> Pixels | None:
+        """The pixels of a draw, or None, decided in the order of draws: a resumed run then decides in the same way."""
+        number, sample = draw.medium, draw.sample
+        if number in self.failures:
             return None
         if number in self.cached_pixels:
             return self.cached_pixels[number]
         assert result is not None  # only cached and failed media are not read
         if isinstance(result, Problem):
-            self.failed.add(number)
-            return TrainingFailure(number, draw.sample.shard, draw.sample.key, result.status, result.message)
+            self.failures[number] = TrainingFailure(number, sample.shard, sample.key, result.status, result.message)
+            return None
         if self.used_bytes + result.nbytes <= self.config.cache_bytes:
             self.cached_pixels[number] = result
             self.used_bytes += result.nbytes
         return result
-
-
-def list_spans(draw: Draw) -> list[Span | None]:
-    """The span to decode; empty for the whole file."""
-    return [draw.span] if draw.sample.spans else []
 
 
 def read_media_bytes(opened: OpenShard, sample: Sample) -> bytes | Problem:
@@ -166,65 +170,55 @@ def measure_task_size(task: DecodeTask) -> int:
     return len(task[1]) if isinstance(task[1], bytes) else DRAW_BYTES
 
 
-def get_media_kind(draw: Draw) -> Kind:
-    return draw.sample.media.kind if draw.sample.media else "image"
-
-
-def choose_captions(number: int, count: int, pass_number: int, passes: int, config: LoaderConfig) -> tuple[int, ...]:
-    """Which of its `count` captions medium `number` has in pass `pass_number`; empty if it is not in this pass.
+def choose_captions(number: int, captions: int, pass_number: int, passes: int, config: LoaderConfig) -> tuple[int, ...]:
+    """Which of its `captions` captions medium `number` has in pass `pass_number`; empty if it is not in this pass.
 
     With "all", an epoch has `passes` passes. A medium with n captions is in n of them, evenly spread, with each caption
     once. Otherwise it is in every pass, with its captions in turn ("one") or together ("join").
     """
     if config.captions == "join":
-        return tuple(range(count))
-    if count == 1 and (passes == 1 or config.captions == "one"):
+        return tuple(range(captions))
+    if captions == 1 and (passes == 1 or config.captions == "one"):
         return (0,)
     if config.captions == "one":
-        return (shuffle_caption_indices(number, count, pass_number // count, config.seed)[pass_number % count],)
-    cycle, step = divmod(pass_number, passes)
-    step += random.Random(f"{config.seed} {number}").randrange(passes)
-    place = step * count // passes
-    if (step + 1) * count // passes == place:
-        return ()
-    return (shuffle_caption_indices(number, count, cycle, config.seed)[place % count],)
+        cycle, place = divmod(pass_number, captions)
+    else:
+        cycle, step = divmod(pass_number, passes)
+        step += random.Random(f"{config.seed} {number}").randrange(passes)
+        place = step * captions // passes
+        if (step + 1) * captions // passes == place:
+            return ()
+    return (random.Random(f"{config.seed} {number} {cycle}").sample(range(captions), captions)[place % captions],)
 
 
-def shuffle_caption_indices(number: int, count: int, cycle: int, seed: int) -> list[int]:
-    return random.Random(f"{seed} {number} {cycle}").sample(range(count), count)
-
-
-def draw_pass(reader: TrainingReader, pass_number: int, passes: int, rank: int) -> Iterator[DecodeTask]:
+def draw_pass(reader: TrainingReader, pass_number: int) -> Iterator[DecodeTask]:
     """The pairs of one pass, in the order of their use."""
     config = reader.config
-    order = random.Random(f"{config.seed} {rank} {pass_number}")
+    order = random.Random(f"{config.seed} {reader.processes.rank} {pass_number}")
     slices = order.sample(reader.slices, len(reader.slices))
     tasks = (
         (number, sample, chosen, content)
         for piece in slices
         for number, sample, content in reader.samples(piece)
-        if (chosen := choose_captions(number, len(sample.captions), pass_number, passes, config))
+        if (chosen := choose_captions(number, len(sample.captions), pass_number, reader.passes, config))
     )
-    shuffled: Iterable[tuple[int, Sample, tuple[int, ...], FileContent]] = webdataset.shuffle(
-        config.shuffle, initial=config.shuffle, rng=order
-    )(tasks)
+    shuffled = webdataset.shuffle(config.shuffle, initial=config.shuffle, rng=order)(tasks)
     for offset, (number, sample, chosen, content) in enumerate(shuffled, start=1):
         yield Draw(number, sample, chosen, (pass_number, offset)), content
 
 
-def draw_passes(reader: TrainingReader, start: Position, passes: int, rank: int) -> Generator[DecodeTask, None, None]:
-    """Draw pass after pass from a position on, without end; `passes` of them make a cycle with every sample."""
-    pass_number, skip = start
-    drawn = pass_number  # in this cycle; a resumed run has drawn before
-    while True:
-        for task in draw_pass(reader, pass_number, passes, rank):
+def draw_passes(reader: TrainingReader, start: Position) -> Generator[DecodeTask, None, None]:
+    """Draw pass after pass from a position on, without end."""
+    first, skip = start
+    drawn = first  # in this cycle; a resumed run has drawn before
+    for pass_number in count(first):
+        for task in draw_pass(reader, pass_number):
             drawn += 1
             if skip:
                 skip -= 1
             else:
                 yield task
-        pass_number += 1
-        if pass_number % passes == 0:
+        if (pass_number + 1) % reader.passes == 0:
             if not drawn:
                 raise LoaderError("a training process has no samples: there are fewer samples than processes")
             drawn = 0

@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -71,11 +70,7 @@ class TrainingRun:
 
     @property
     def pairs_per_step(self) -> int:
-        return count_step_pairs(self.config)
-
-
-def count_step_pairs(config: TrainConfig) -> int:
-    return config.batch_size * config.accumulate
+        return self.config.batch_size * self.config.accumulate
 
 
 def check_settings(config: TrainConfig, processes: int) -> None:
@@ -94,11 +89,11 @@ def prepare_run(config: TrainConfig, processes: ProcessGroup) -> TrainingRun:
         check_folder(out)
     shards = count_shards(config.corpus, processes)
     held_out = count_shards(config.val, processes) if config.val else None
-    per_epoch = shards.pairs(config.captions) // count_step_pairs(config)
-    if not per_epoch:
+    pairs, step_pairs = shards.pairs(config.captions), config.batch_size * config.accumulate
+    if pairs < step_pairs:
         raise ConfigError(
-            f"{config.corpus} has {shards.pairs(config.captions)} pairs an epoch, "
-            f"fewer than the {count_step_pairs(config)} of one step: lower batch_size or accumulate"
+            f"{config.corpus} has {pairs} pairs an epoch, "
+            f"fewer than the {step_pairs} of one step: lower batch_size or accumulate"
         )
     last = find_saved_state(config, processes, out)
     learner = build_learner(config)
@@ -107,15 +102,21 @@ def prepare_run(config: TrainConfig, processes: ProcessGroup) -> TrainingRun:
     if last:
         _, state = read_state(last)
         load_last(last, learner, optimizer)
-    scaler = torch.amp.GradScaler(
-        learner.backbone.device.type, enabled=choose_mixed_dtype(config, learner) == torch.float16
-    )
+    backbone = learner.backbone
+    scaled = choose_mixed_dtype(config, backbone.device) == torch.float16
+    scaler = torch.amp.GradScaler(backbone.device.type, enabled=scaled)
     if state.scaler:
         scaler.load_state_dict(state.scaler)
     weights = PairWeights.read(config.weights) if config.weights else None
-    position = get_loader_state(state, processes)
-    reading = make_loader_config(config, processes)
-    pool = DecoderPool(learner.backbone.pixels, config.frames, choose_decoder_count(config, processes))
+    reading = LoaderConfig(
+        batch=config.batch_size // processes.size,
+        captions=config.captions,
+        shuffle=config.shuffle,
+        cache_bytes=int(config.cache_gb * 2**30) if config.cache else 0,
+        seed=config.seed,
+    )
+    pool = DecoderPool(backbone.pixels, config.frames, choose_decoder_count(config, processes))
+    position = state.loaders[processes.rank] if state.loaders else None
     return TrainingRun(
         config,
         processes,
@@ -127,7 +128,7 @@ def prepare_run(config: TrainConfig, processes: ProcessGroup) -> TrainingRun:
         weights,
         state,
         [shards, held_out] if held_out else [shards],
-        per_epoch,
+        pairs // step_pairs,
         pool,
     )
 
@@ -138,8 +139,7 @@ def find_saved_state(config: TrainConfig, processes: ProcessGroup, out: Path) ->
     if not last:
         return None
     saved, state = read_state(Path(last))
-    changed = config.differences(saved)
-    if changed:
+    if changed := config.differences(saved):
         name = changed[0]
         raise StateError(
             f"{out} holds a run with {name} = {getattr(saved, name)!r}, not {getattr(config, name)!r}: "
@@ -148,20 +148,6 @@ def find_saved_state(config: TrainConfig, processes: ProcessGroup, out: Path) ->
     if len(state.loaders or []) != processes.size:
         raise StateError(f"{out} holds a run of {len(state.loaders or [])} processes, not {processes.size}")
     return Path(last)
-
-
-def get_loader_state(state: RunState, processes: ProcessGroup) -> dict[str, Any] | None:
-    return state.loaders[processes.rank] if state.loaders else None
-
-
-def make_loader_config(config: TrainConfig, processes: ProcessGroup) -> LoaderConfig:
-    return LoaderConfig(
-        batch=config.batch_size // processes.size,
-        captions=config.captions,
-        shuffle=config.shuffle,
-        cache_bytes=int(config.cache_gb * 2**30) if config.cache else 0,
-        seed=config.seed,
-    )
 
 
 def choose_decoder_count(config: TrainConfig, processes: ProcessGroup) -> int:
@@ -180,51 +166,46 @@ def build_learner(config: TrainConfig) -> Learner:
     head.train()
     if 0 < config.chunk < config.batch_size and mixes_samples(backbone.model):
         raise ConfigError(f"{config.model} uses batch normalization in training: chunk must be 0")
-    learner = Learner(
-        backbone,
-        head,
-        build_target(config, backbone),
-        config.weight_uncertainty,
-        config.weight_diversity,
-        nullcontext,
-    )
-    dtype = choose_mixed_dtype(config, learner)
-    if dtype is None:
-        return learner
-    autocast: Callable[[], AbstractContextManager[None]] = partial(torch.autocast, backbone.device.type, dtype)
-    return Learner(backbone, head, learner.target, config.weight_uncertainty, config.weight_diversity, autocast)
+    dtype = choose_mixed_dtype(config, backbone.device)
+    autocast: Callable[[], AbstractContextManager[None]] = nullcontext
+    if dtype is not None:
+        autocast = partial(torch.autocast, backbone.device.type, dtype)
+    target = build_target(config, backbone)
+    return Learner(backbone, head, target, config.weight_uncertainty, config.weight_diversity, autocast)
 
 
 def build_target(config: TrainConfig, backbone: Backbone) -> UncertaintyTarget | None:
     """The target of u; None for the paper's h in each batch."""
+    momentum = config.target_momentum
     if config.target == "paper":
         return None
-    if config.target == "retrieval":
-        return RetrievalTarget(config.target_momentum).to(backbone.device)
-    return CorpusTarget(backbone.dim, config.target_momentum).to(backbone.device)
+    target = RetrievalTarget(momentum) if config.target == "retrieval" else CorpusTarget(backbone.dim, momentum)
+    return target.to(backbone.device)
 
 
-def choose_mixed_dtype(config: TrainConfig, learner: Learner) -> torch.dtype | None:
+def choose_mixed_dtype(config: TrainConfig, device: torch.device) -> torch.dtype | None:
     """The lower precision of mixed-precision training; None for fp32."""
-    if learner.backbone.device.type != "cuda" or config.precision == "fp32":
+    if device.type != "cuda" or config.precision == "fp32":
         if config.precision in ("bf16", "fp16"):
             raise ConfigError(f"precision {config.precision} needs CUDA; the CPU supports fp32 only")
         return None
-    if config.precision == "auto":
-        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
-    return torch.bfloat16 if config.precision == "bf16" else torch.float16
+    brain = config.precision == "bf16" or (config.precision == "auto" and torch.cuda.is_bf16_supported())
+    return torch.bfloat16 if brain else torch.float16
 
 
 def build_optimizer(config: TrainConfig, learner: Learner) -> torch.optim.Optimizer:
     """The optimizer; encoders have their own rate, and weight decay applies only to their matrices."""
     parameters = collect_parameters(learner)
-    encoders = {name: p for name, p in parameters.items() if name.startswith("backbone.")}
+    encoders = [p for name, p in parameters.items() if name.startswith("backbone.")]
     other = [p for name, p in parameters.items() if name.startswith("head.")]
-    groups: list[dict[str, Any]] = [
-        {"params": [p for p in encoders.values() if p.ndim >= 2], "weight_decay": config.weight_decay},
-        {"params": [p for p in encoders.values() if p.ndim < 2], "weight_decay": 0.0},
-        {"params": other, "weight_decay": 0.0, "peak": config.lr_other},
+    groups = [
+        {"params": params, "weight_decay": decay, "peak": peak}
+        for params, decay, peak in (
+            ([p for p in encoders if p.ndim >= 2], config.weight_decay, config.lr_encoders),
+            ([p for p in encoders if p.ndim < 2], 0.0, config.lr_encoders),
+            (other, 0.0, config.lr_other),
+        )
+        if params
     ]
-    groups = [{"peak": config.lr_encoders, **group} for group in groups if group["params"]]
     kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
     return kind(groups, lr=config.lr_encoders, betas=(0.9, config.beta2), eps=config.epsilon, fused=True)

@@ -4,7 +4,7 @@ A sample is usable if the corpus reader finds no problem with it; the others are
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
 from typing import Any
@@ -72,15 +72,10 @@ class ShardSlice:
     part: int = 0
     parts: int = 1
 
-    def samples(self, opened: OpenShard) -> Iterator[tuple[int, Sample]]:
+    def samples(self, opened: OpenShard) -> list[tuple[int, Sample]]:
         """Each sample with a number that is unique in the corpus and does not change if another sample disappears."""
-        for place, sample in list(iterate_usable(opened))[self.part :: self.parts]:
-            yield self.shard << 32 | place, sample
-
-
-def iterate_usable(opened: OpenShard) -> Iterator[tuple[int, Sample]]:
-    """The usable samples, each with its position among all samples of the shard."""
-    return ((place, sample) for place, sample in enumerate(opened.samples) if sample.problem is None)
+        usable = ((place, sample) for place, sample in enumerate(opened.samples) if sample.problem is None)
+        return [(self.shard << 32 | place, sample) for place, sample in usable][self.part :: self.parts]
 
 
 def count_shards(spec: str, processes: ProcessGroup = ProcessGroup()) -> CountedShards:  # noqa: B008 (frozen)
@@ -90,23 +85,22 @@ def count_shards(spec: str, processes: ProcessGroup = ProcessGroup()) -> Counted
         local_counts: Any = {i: count_shard(shards[i]) for i in range(processes.rank, len(shards), processes.size)}
     except AuditorError as error:  # every process must receive it, or the others would wait forever
         local_counts = error
-    counted: dict[int, ShardCount] = {}
+    counts: dict[int, ShardCount] = {}
     for part in processes.share(local_counts):
         if isinstance(part, AuditorError):
             raise part
-        counted.update(part)
-    corpus = CountedShards(shards, [counted[i] for i in range(len(shards))])
+        counts.update(part)
+    corpus = CountedShards(shards, [counts[i] for i in range(len(shards))])
     if not corpus.samples:
-        raise LoaderError(
-            f"{spec} holds no pairs: a sample is a medium with captions{'; '.join(['', *corpus.examples[:1]])}"
-        )
+        example = "".join(f"; {example}" for example in corpus.examples[:1])
+        raise LoaderError(f"{spec} holds no pairs: a sample is a medium with captions{example}")
     return corpus
 
 
 def count_shard(shard: Shard) -> ShardCount:
     """Count the samples and captions of a shard, without reading media."""
     with shard.open() as opened:
-        sizes = [len(sample.captions) for _, sample in iterate_usable(opened)]
+        sizes = [len(sample.captions) for sample in opened.samples if sample.problem is None]
         wrong = [(sample, sample.problem) for sample in opened.samples if sample.problem]
         example = f"{shard.name}: {wrong[0][0].key}: {wrong[0][1].message}" if wrong else None
         problem = f"{shard.name}: {opened.problems[0]}" if opened.problems else None
