@@ -10,7 +10,7 @@ import json
 import logging
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -52,7 +52,7 @@ class Backbone:
     pixels: PixelSpec
     config: dict[str, Any]  # {"model_cfg": ..., "preprocess_cfg": ...}, as in open_clip_config.json
     pretrained: bool  # False: random weights, only good for training from scratch
-    trims: bool = field(default=False)  # whether padding is cut from batches of captions
+    trims: bool = False  # whether padding is cut from batches of captions
     precision: NumericalPrecision = field(default_factory=NumericalPrecision)  # of encoding; training has its own
 
     @property
@@ -68,9 +68,9 @@ class Backbone:
         return True
 
     def describe(self) -> dict[str, Any]:
-        """Return what identifies the model, as the manifest of an audit stores it."""
-        identity = {"spec": self.spec, "fingerprint": self.fingerprint, "dim": self.dim}
-        return {**identity, "logit_scale": self.logit_scale, "pixels": self.pixels.to_dict()}
+        """What identifies the model, as the manifest of an audit stores it."""
+        identity = {name: getattr(self, name) for name in ("spec", "fingerprint", "dim", "logit_scale")}
+        return {**identity, "pixels": self.pixels.to_dict()}
 
     @property
     def device(self) -> torch.device:
@@ -103,8 +103,7 @@ class Backbone:
 
     def tokens(self, captions: Sequence[str]) -> Tensor:
         """Tokens (B, L) of captions at full width, on the CPU. Thread-safe."""
-        tokens: Tensor = self.tokenizer(list(captions))
-        return tokens
+        return self.tokenizer(list(captions))  # type: ignore[no-any-return]
 
     def token_counts(self, tokens: Tensor, captions: Sequence[str]) -> list[tuple[int, bool]]:
         """For each caption, the number of tokens that the tower sees (with start and end), and whether it is cut."""
@@ -184,9 +183,8 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 def compute_backbone_fingerprint(backbone: Backbone) -> str:
     """Fingerprint of the current weights, the architecture and the preprocessing, wherever they came from."""
-    return compute_fingerprint(
-        backbone.model.state_dict(), {"model": backbone.config["model_cfg"], "pixels": backbone.pixels.to_dict()}
-    )
+    config = {"model": backbone.config["model_cfg"], "pixels": backbone.pixels.to_dict()}
+    return compute_fingerprint(backbone.model.state_dict(), config)
 
 
 def resolve_device(name: str) -> str:
@@ -202,7 +200,7 @@ def load_backbone(spec: str, device: str = "cpu", seed: int = 0) -> Backbone:
     if name.startswith(LOCAL_PREFIX):
         check_model_folder(Path(name.removeprefix(LOCAL_PREFIX)))
     try:
-        with weight_download(name.startswith(HUB_PREFIX) or tag is not None), torch.random.fork_rng(devices=[]):
+        with quiet_loading(name.startswith(HUB_PREFIX) or tag is not None), torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             # The factory ignores the activation that a tag was trained with; the wrong one gives wrong embeddings.
             quick_gelu = bool(tag and open_clip.get_pretrained_cfg(name, tag).get("quick_gelu"))
@@ -219,10 +217,14 @@ def load_backbone(spec: str, device: str = "cpu", seed: int = 0) -> Backbone:
         raise BackboneError(explain_load_failure(spec, error)) from error
     if quick_gelu:
         model_cfg["quick_gelu"] = True
+    return make_backbone(spec, model.to(device), tokenizer, model_cfg, pretrained)
+
+
+def make_backbone(spec: str, model: Any, tokenizer: Any, model_cfg: dict[str, Any], pretrained: bool) -> Backbone:
+    """An open_clip model in evaluation mode, with its preprocessing and the settings to store."""
     config = {"model_cfg": drop_download_settings(model_cfg), "preprocess_cfg": dict(model.visual.preprocess_cfg)}
     pixels = PixelSpec.from_open_clip(config["preprocess_cfg"])
-    model.eval().to(device)
-    return Backbone(spec, model, tokenizer, pixels, config, pretrained, trims=can_trim(model, tokenizer))
+    return Backbone(spec, model.eval(), tokenizer, pixels, config, pretrained, can_trim(model, tokenizer))
 
 
 def parse_spec(spec: str) -> tuple[str, str | None]:
@@ -243,7 +245,6 @@ def parse_spec(spec: str) -> tuple[str, str | None]:
 
 
 def explain_unknown_model(name: str, names: Sequence[str]) -> str:
-    """Explain why a name is not a model: a missing path, or a misspelled name."""
     if name.startswith(("/", ".", "~")):
         return f"there is no file or folder {name}"
     similar = difflib.get_close_matches(name.replace("/", "-"), names, n=3)
@@ -285,13 +286,10 @@ def refuse_code_in_folder(folder: Path) -> None:
 
 def refuse_remote_code(spec: str, config: Any) -> None:
     """Reject a configuration that makes the tokenizer or text tower run Python code from the model's folder."""
-    if isinstance(config, dict):
-        if config.get("trust_remote_code"):
-            raise BackboneError(f"{spec} asks for trust_remote_code, to run code of its own, which is not allowed")
-        for value in config.values():
-            refuse_remote_code(spec, value)
-    elif isinstance(config, list):
-        for value in config:
+    if isinstance(config, dict) and config.get("trust_remote_code"):
+        raise BackboneError(f"{spec} asks for trust_remote_code, to run code of its own, which is not allowed")
+    if isinstance(config, dict | list):
+        for value in config.values() if isinstance(config, dict) else config:
             refuse_remote_code(spec, value)
 
 
@@ -303,7 +301,6 @@ def drop_download_settings(config: Any) -> Any:
 
 
 def explain_load_failure(spec: str, error: Exception) -> str:
-    """Explain in one line why a model could not be loaded, and what to do."""
     reason = format_error_line(error)
     if any(sign in reason for sign in ("Failed to download", "Failed initial", "Required pretrained weights")):
         return (
@@ -320,17 +317,22 @@ def format_error_line(error: BaseException, limit: int = 300) -> str:
 
 
 @contextmanager
-def weight_download(remote: bool) -> Iterator[None]:
-    """Mute the libraries' log lines during a load. Without a network, use only the hub's cache."""
+def quiet_loading(remote: bool = False) -> Iterator[None]:
+    """Mute the libraries' log lines during a load. For `remote` weights without a network, use the hub's cache only."""
     root, hub = logging.getLogger(), logging.getLogger("huggingface_hub")
     mute = logging.NullHandler()  # the root logger would otherwise install a handler that prints
     level = hub.level
     root.addHandler(mute)
     hub.setLevel(logging.CRITICAL)
+    from huggingface_hub import constants
+
+    offline = constants.HF_HUB_OFFLINE
     try:
-        with offline_hub_mode() if remote and not can_resolve_hub() else nullcontext():
-            yield
+        # In offline mode, files that are not cached fail at once instead of after a minute of retries.
+        constants.HF_HUB_OFFLINE = offline or (remote and not can_resolve_hub())
+        yield
     finally:
+        constants.HF_HUB_OFFLINE = offline
         root.removeHandler(mute)
         hub.setLevel(level)
 
@@ -346,16 +348,3 @@ def can_resolve_hub() -> bool:
     except OSError:
         return False
     return True
-
-
-@contextmanager
-def offline_hub_mode() -> Iterator[None]:
-    """Set the hub library to offline mode: uncached files fail at once instead of after a minute of retries."""
-    from huggingface_hub import constants
-
-    offline = constants.HF_HUB_OFFLINE
-    constants.HF_HUB_OFFLINE = True
-    try:
-        yield
-    finally:
-        constants.HF_HUB_OFFLINE = offline

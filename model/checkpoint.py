@@ -43,17 +43,8 @@ class CheckpointError(ModelError):
 
 
 @dataclass(frozen=True)
-class Checkpoint:
-    """A PAU model: encoders, head and settings."""
-
-    backbone: Backbone
-    head: PrototypeHead
-    config: dict[str, Any]
-
-
-@dataclass(frozen=True)
 class LoadedModel:
-    """The encoders that a name on the command line stands for, and the head if it is a checkpoint."""
+    """Encoders, and their head if they come from a checkpoint."""
 
     backbone: Backbone
     head: PrototypeHead | None
@@ -118,7 +109,7 @@ def save_backbone(backbone: Backbone, folder: Path) -> None:
     write_json(backbone.config, folder / BACKBONE_CONFIG)
 
 
-def load_checkpoint(folder: str | Path, device: str = "cpu") -> Checkpoint:
+def load_checkpoint(folder: str | Path, device: str = "cpu") -> LoadedModel:
     """Load encoders and head. Rejects a backbone other than the one that the head was made for."""
     folder = Path(folder)
     config = read_checkpoint_config(folder)
@@ -127,18 +118,15 @@ def load_checkpoint(folder: str | Path, device: str = "cpu") -> Checkpoint:
     if not expected["stored"] and Path(expected["spec"]).resolve() == folder.resolve():
         raise CheckpointError(f"{folder} names itself as its backbone: it was written over the model it was made for")
     try:
-        if expected["stored"]:
-            backbone = load_backbone(f"{LOCAL_PREFIX}{folder}", device)
-        else:
-            backbone = load_model(expected["spec"], device).backbone
+        stored = f"{LOCAL_PREFIX}{folder}" if expected["stored"] else None
+        backbone = load_backbone(stored, device) if stored else load_model(expected["spec"], device).backbone
     except BackboneError as error:
         raise CheckpointError(f"the encoders of checkpoint {folder} cannot be loaded: {error}") from error
     check_backbone(folder, config, backbone)
-    return Checkpoint(backbone, head, config)
+    return LoadedModel(backbone, head)
 
 
 def check_backbone(folder: Path, config: Mapping[str, Any], backbone: Backbone) -> None:
-    """Reject a backbone whose width or weights differ from those that the head was made for."""
     width = config["head"]["dim"]
     if backbone.dim != width:
         raise CheckpointError(
@@ -153,7 +141,6 @@ def check_backbone(folder: Path, config: Mapping[str, Any], backbone: Backbone) 
 
 
 def load_prototype_head(folder: str | Path, device: str = "cpu") -> PrototypeHead:
-    """Load only the head of a checkpoint, without its encoders."""
     folder = Path(folder)
     config = read_checkpoint_config(folder)
     try:
@@ -161,12 +148,9 @@ def load_prototype_head(folder: str | Path, device: str = "cpu") -> PrototypeHea
     except HeadError as error:
         raise CheckpointError(f"{folder / CONFIG}: {error}") from error
     tensors = read_tensors(folder / HEAD)
-    expected = {name: tuple(tensor.shape) for name, tensor in head.state_dict().items()}
-    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    shapes, expected = format_shapes(tensors), format_shapes(head.state_dict())
     if shapes != expected:
-        raise CheckpointError(
-            f"{folder / HEAD} has {format_shapes(shapes)}, but config.json needs {format_shapes(expected)}"
-        )
+        raise CheckpointError(f"{folder / HEAD} has {shapes}, but config.json needs {expected}")
     head.load_state_dict(tensors)
     if head.fingerprint != config["head_fingerprint"]:
         raise CheckpointError(f"{folder / HEAD} is not the file that {CONFIG} was written with: save it again")
@@ -177,13 +161,11 @@ def load_model(spec: str | Path, device: str = "cpu") -> LoadedModel:
     """Load a checkpoint folder, or any open_clip model (which has no head)."""
     folder = Path(spec)
     if (folder / CONFIG).is_file() or (folder.is_dir() and str(spec) not in open_clip.list_models()):
-        checkpoint = load_checkpoint(spec, device)
-        return LoadedModel(checkpoint.backbone, checkpoint.head)
+        return load_checkpoint(spec, device)
     return LoadedModel(load_backbone(str(spec), device), None)
 
 
 def read_checkpoint_config(folder: Path) -> dict[str, Any]:
-    """Read config.json of a checkpoint, and check the keys that loading needs."""
     path = folder / CONFIG
     if not path.is_file():
         hint = f"; an open_clip model is written {LOCAL_PREFIX}{folder}" if (folder / BACKBONE_CONFIG).is_file() else ""
@@ -213,9 +195,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     """Write copies of the tensors: safetensors refuses shared and strided memory."""
-    copies = {
-        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
-    }
+    copies = {name: t.detach().cpu().clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}
     try:
         save_file(copies, path)
     except (SafetensorError, OSError) as error:  # a full disk raises SafetensorError
@@ -234,8 +214,8 @@ def check_replaceable(folder: Path) -> None:
         raise CheckpointError(f"{folder} exists and is not a checkpoint: name another folder")
 
 
-def format_shapes(tensors: Mapping[str, tuple[int, ...]]) -> str:
-    return ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in sorted(tensors.items())) or "nothing"
+def format_shapes(tensors: Mapping[str, Tensor]) -> str:
+    return ", ".join(f"{name} {'x'.join(map(str, t.shape))}" for name, t in sorted(tensors.items())) or "nothing"
 
 
 @contextmanager

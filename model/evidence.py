@@ -43,23 +43,6 @@ def prepare_logits(logits: Tensor, evidence: str, tau: float) -> Tensor:
     return logits.clamp(-limit, limit)
 
 
-def log_mean_evidence(logits: Tensor, tau: float) -> Tensor:
-    """Logarithm of the mean over the prototypes of the evidence exp(logit / tau)."""
-    return torch.logsumexp(logits / tau, dim=-1) - torch.log(logits.new_tensor(float(logits.shape[-1])))
-
-
-def linear_evidence(logits: Tensor, evidence: str) -> Tensor:
-    """Softplus (equation 10) or ReLU (equation 9) evidence. It grows linearly with the logits and stays finite."""
-    if evidence == "relu":
-        return F.relu(logits)
-    return F.softplus(logits, beta=SOFTPLUS_GAMMA, threshold=SOFTPLUS_THRESHOLD)
-
-
-def mean_evidence(e: Tensor) -> Tensor:
-    """Mean over the prototypes, divided before it is summed so that it cannot overflow."""
-    return (e / e.shape[-1]).sum(dim=-1)
-
-
 def dirichlet_uncertainty(logits: Tensor, evidence: str = "exp", tau: float = 5.0) -> Tensor:
     """u = 1 - K/S (equation 3) for `logits` (N, K), the scaled similarities to the prototypes. Returns (N,).
 
@@ -68,6 +51,9 @@ def dirichlet_uncertainty(logits: Tensor, evidence: str = "exp", tau: float = 5.
     """
     logits = prepare_logits(logits, evidence, tau)
     if evidence == "exp":
-        return torch.sigmoid(log_mean_evidence(logits, tau))
-    mean = mean_evidence(linear_evidence(logits, evidence))
+        count = logits.new_tensor(float(logits.shape[-1]))
+        return torch.sigmoid(torch.logsumexp(logits / tau, dim=-1) - torch.log(count))
+    # Softplus (equation 10) and ReLU (equation 9) grow linearly with the logits and stay finite.
+    e = F.relu(logits) if evidence == "relu" else F.softplus(logits, beta=SOFTPLUS_GAMMA, threshold=SOFTPLUS_THRESHOLD)
+    mean = (e / e.shape[-1]).sum(dim=-1)  # divided before it is summed, so that it cannot overflow
     return mean / (1.0 + mean)

@@ -103,7 +103,5 @@ def crop_or_pad_pixels(spec: PixelSpec, resized: Pixels) -> Pixels:
     height, width = spec.size
     y, x = center_offset(resized.shape[0], height), center_offset(resized.shape[1], width)
     if y < 0 or x < 0:
-        return np.asarray(
-            crop_or_pad(Image.fromarray(resized), spec.size, spec.fill if spec.resize_mode == "longest" else 0)
-        )
+        return np.asarray(crop_or_pad(Image.fromarray(resized), spec.size, spec.padding))
     return np.ascontiguousarray(resized[y : y + height, x : x + width])

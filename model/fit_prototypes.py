@@ -74,16 +74,15 @@ def fit_prototypes(
     """
     config = config or HeadConfig(dim=visual.shape[-1])
     visual, text = normalize_embeddings(visual, "media", config.dim), normalize_embeddings(text, "captions", config.dim)
-    generator = torch.Generator().manual_seed(seed)
-    with torch.enable_grad():
-        if recipe == "corpus":
-            measure = choose_target_measure(target, logit_scale)
-            return fit_to_corpus(visual, text, config, settings or FitConfig(), seed, generator, measure)
-        if recipe == "paper" and target == "h":
-            return fit_like_paper(visual, text, config, settings or PAPER, seed, generator)
-    if recipe == "paper":
+    if recipe not in ("corpus", "paper"):
+        raise FitError(f"recipe must be corpus or paper, not {recipe!r}")
+    if recipe == "paper" and target != "h":
         raise FitError("recipe paper is defined for target h only; use recipe corpus")
-    raise FitError(f"recipe must be corpus or paper, not {recipe!r}")
+    with torch.enable_grad():
+        if recipe == "paper":
+            return fit_like_paper(visual, text, config, settings or PAPER, seed)
+        measure = choose_target_measure(target, logit_scale)
+        return fit_to_corpus(visual, text, config, settings or FitConfig(), seed, measure)
 
 
 def choose_target_measure(target: Target, logit_scale: float | None) -> Measure:
@@ -124,26 +123,21 @@ def standardize_target(values: Tensor) -> Tensor:
     return (centered / deviation).clamp(-4.0, 4.0).to(values.dtype)
 
 
-def draw_subset(embeddings: Tensor, size: int, generator: torch.Generator) -> Tensor:
-    if len(embeddings) <= size:
-        return embeddings
-    return embeddings[torch.randperm(len(embeddings), generator=generator)[:size].to(embeddings.device)]
-
-
 def fit_to_corpus(
-    visual: Tensor,
-    text: Tensor,
-    config: HeadConfig,
-    settings: FitConfig,
-    seed: int,
-    generator: torch.Generator,
-    measure: Measure,
+    visual: Tensor, text: Tensor, config: HeadConfig, settings: FitConfig, seed: int, measure: Measure
 ) -> PrototypeHead:
     """Recipe "corpus": initialization by regression, then Adam on L_uct + L_div."""
+    generator = torch.Generator().manual_seed(seed)
     linear = measure is measure_corpus_similarity
     # Perplexity is expensive, so it is computed for fewer instances.
     size = settings.max_instances if linear else min(settings.max_instances, INITIALIZATION_ROWS)
-    visual_sample, text_sample = (draw_subset(x, size, generator) for x in (visual, text))
+
+    def draw(embeddings: Tensor) -> Tensor:
+        if len(embeddings) <= size:
+            return embeddings
+        return embeddings[torch.randperm(len(embeddings), generator=generator)[:size].to(embeddings.device)]
+
+    visual_sample, text_sample = draw(visual), draw(text)
     z_visual = standardize_target(measure(visual_sample, text))
     z_text = standardize_target(measure(text_sample, visual))
     random_head = PrototypeHead(config, seed).to(visual.device)
@@ -162,25 +156,21 @@ def fit_to_corpus(
     def loss(rows_visual: Tensor, rows_text: Tensor) -> Tensor:
         u_visual = head.uncertainty_visual(visual_sample[rows_visual])
         u_text = head.uncertainty_text(text_sample[rows_text])
-        return uncertainty_loss(u_visual, targets_visual[rows_visual], lam=1.0) + uncertainty_loss(
-            u_text, targets_text[rows_text], lam=1.0
-        )
+        loss_visual = uncertainty_loss(u_visual, targets_visual[rows_visual], lam=1.0)
+        return loss_visual + uncertainty_loss(u_text, targets_text[rows_text], lam=1.0)
 
     return optimize_head(head, loss, len(visual_sample), len(text_sample), settings, generator)
 
 
-def fit_like_paper(
-    visual: Tensor, text: Tensor, config: HeadConfig, settings: FitConfig, seed: int, generator: torch.Generator
-) -> PrototypeHead:
+def fit_like_paper(visual: Tensor, text: Tensor, config: HeadConfig, settings: FitConfig, seed: int) -> PrototypeHead:
     """Recipe "paper": h and lambda are computed on each batch."""
-    head = PrototypeHead(config, seed).to(visual.device)
+    head, generator = PrototypeHead(config, seed).to(visual.device), torch.Generator().manual_seed(seed)
 
     def loss(rows_visual: Tensor, rows_text: Tensor) -> Tensor:
         batch_visual, batch_text = visual[rows_visual], text[rows_text]
         h_visual, h_text = compute_mean_similarities(batch_visual @ batch_text.T)
-        return uncertainty_loss(head.uncertainty_visual(batch_visual), h_visual) + uncertainty_loss(
-            head.uncertainty_text(batch_text), h_text
-        )
+        loss_visual = uncertainty_loss(head.uncertainty_visual(batch_visual), h_visual)
+        return loss_visual + uncertainty_loss(head.uncertainty_text(batch_text), h_text)
 
     return optimize_head(head, loss, len(visual), len(text), settings, generator)
 
@@ -196,9 +186,15 @@ def optimize_head(
     """Train a head with Adam and a cosine schedule on random batches of both modalities."""
     optimizer = torch.optim.Adam(head.parameters(), lr=settings.learning_rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(1, settings.steps))
-    device = head.visual.device
+
+    def draw_batch(count: int) -> Tensor:
+        """Rows of a batch: all rows if they fit, else a random draw."""
+        if count <= settings.batch:
+            return torch.arange(count)
+        return torch.randint(count, (settings.batch,), generator=generator)
+
     for _ in range(settings.steps):
-        rows = [draw_batch(count, settings.batch, generator).to(device) for count in (media, captions)]
+        rows = [draw_batch(count).to(head.visual.device) for count in (media, captions)]
         diversity = diversity_loss(head.visual) + diversity_loss(head.text)
         total = uncertainty_terms(*rows) + settings.diversity_weight * diversity
         if not bool(torch.isfinite(total)):
@@ -208,13 +204,6 @@ def optimize_head(
         optimizer.step()
         schedule.step()
     return head.eval().requires_grad_(False)
-
-
-def draw_batch(count: int, batch: int, generator: torch.Generator) -> Tensor:
-    """Rows of a batch: all rows if they fit, else a random draw."""
-    if count <= batch:
-        return torch.arange(count)
-    return torch.randint(count, (batch,), generator=generator)
 
 
 @dataclass(frozen=True)

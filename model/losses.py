@@ -1,66 +1,31 @@
 """The losses of PAU as pure functions: symmetric InfoNCE, L_uct (equation 6) and L_div (equation 7).
 
 The total is info_nce + w_u * (L_uct^v + L_uct^t) / 2 + w_d * (L_div^v + L_div^t); the caller chooses the weights.
-`chunked_info_nce` has the value and gradients of `info_nce` for batches whose similarity matrix does not fit in memory.
 """
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from model.model_errors import ModelError
-from model.similarity import similarity_matrix
 
 
 class LossError(ModelError):
     """Tensors whose shapes do not fit a loss."""
 
 
-def info_nce(logits: Tensor) -> Tensor:
-    """Symmetric InfoNCE: mean of both directions for scaled similarities (N, N) with the true pairs on the diagonal."""
+def info_nce(logits: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Symmetric InfoNCE: mean of both directions for scaled similarities (N, N) with the true pairs on the diagonal.
+
+    `weights` (N,) weigh the pairs. A pair of weight 0 is still a negative for the other pairs: its medium and its
+    caption are real.
+    """
     if logits.ndim != 2 or logits.shape[0] != logits.shape[1]:
         raise LossError(f"InfoNCE needs a square matrix of similarities, not {tuple(logits.shape)}")
     truth = torch.arange(len(logits), device=logits.device)
-    return (F.cross_entropy(logits, truth) + F.cross_entropy(logits.T, truth)) / 2
-
-
-def chunked_info_nce(
-    visual: Tensor,  # (N, D)
-    text: Tensor,  # (N, D)
-    scale: Tensor | float,
-    chunk: int = 1024,
-    frames: Tensor | None = None,  # (N, J, D)
-    mask: Tensor | None = None,  # (N, J)
-) -> Tensor:
-    """`info_nce(scale * similarity_matrix(...))` with at most `chunk` rows of the matrix in memory.
-
-    Each block of rows gives the log-sums of its rows and its share of those of the columns. The backward pass computes
-    the block again instead of storing it.
-    """
-    if len(visual) != len(text) or chunk < 1:
-        raise LossError(f"{len(visual)} media and {len(text)} captions in chunks of {chunk} are not pairs")
-    scale = torch.as_tensor(scale, dtype=visual.dtype, device=visual.device)
-    blocks = []
-    for start in range(0, len(visual), chunk):
-        block = slice(start, start + chunk)
-        block_frames = None if frames is None else frames[block]
-        block_mask = None if mask is None else mask[block]
-        inputs = (visual[block], block_frames, block_mask, text, scale, start)
-        blocks.append(checkpoint(compute_block_sums, *inputs, use_reentrant=False))
-    rows, columns, truths = zip(*blocks, strict=True)
-    truth = torch.cat(truths)
-    to_text = (torch.cat(rows) - truth).mean()
-    to_visual = (torch.logsumexp(torch.stack(columns), dim=0) - truth).mean()
-    return (to_text + to_visual) / 2
-
-
-def compute_block_sums(
-    visual: Tensor, frames: Tensor | None, mask: Tensor | None, text: Tensor, scale: Tensor, start: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-sums of n rows (n,), their share of the log-sums of all columns (N,), and the logits of their pairs (n,)."""
-    logits = scale * similarity_matrix(visual, frames, mask, text)  # (n, N)
-    return torch.logsumexp(logits, dim=1), torch.logsumexp(logits, dim=0), logits.diagonal(offset=start)
+    share = torch.full_like(logits[0], 1 / len(logits)) if weights is None else weights / weights.sum().clamp_min(1e-8)
+    losses = [F.cross_entropy(way, truth, reduction="none") for way in (logits, logits.T)]
+    return sum((share * loss).sum() for loss in losses) / 2  # type: ignore[return-value]
 
 
 def compute_mean_similarities(cosines: Tensor) -> tuple[Tensor, Tensor]:

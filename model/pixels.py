@@ -10,7 +10,7 @@ import struct
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -79,7 +79,7 @@ class PixelSpec:
     fill: int = 0
 
     def __post_init__(self) -> None:
-        if self.resize_mode not in ("shortest", "longest", "squash"):
+        if self.resize_mode not in get_args(ResizeMode):
             raise ModelError(f"unknown resize mode {self.resize_mode!r}; it is one of shortest, longest, squash")
         if self.interpolation not in FILTERS:
             raise ModelError(f"unknown interpolation {self.interpolation!r}; it is one of bicubic, bilinear")
@@ -91,6 +91,11 @@ class PixelSpec:
         """The interpolation that open_clip uses: always bicubic if it crops to a size that is not square."""
         square = self.size[0] == self.size[1]
         return self.interpolation if square or self.resize_mode != "shortest" else "bicubic"
+
+    @property
+    def padding(self) -> int:
+        """The gray level around an image that is smaller than the size."""
+        return self.fill if self.resize_mode == "longest" else 0
 
     @classmethod
     def from_open_clip(cls, config: Mapping[str, Any]) -> "PixelSpec":
@@ -131,17 +136,14 @@ def parse_channels(values: float | list[float] | tuple[float, ...]) -> Triple:
     return float(red), float(green), float(blue)
 
 
-# ---------------------------------------------------------------------------------------------------- resize and crop
-
-
 def fit_image(spec: PixelSpec, image: Image.Image) -> Pixels:
     """Resize, crop and pad an RGB image to `spec.size`: uint8 (H, W, 3), equal to open_clip's transform."""
-    resized_size = compute_resized_size(spec, image.size)
-    if spec.resize_mode == "longest":
-        fitted = crop_or_pad(resize_image(image, resized_size, spec.kernel), spec.size, spec.fill)
+    (width, height), kernel = compute_resized_size(spec, image.size), FILTERS[spec.kernel]
+    if width * height > MAX_INTERMEDIATE:
+        fitted = resize_crop_only(image, (width, height), spec.size, kernel)
     else:
-        fitted = resize_and_crop(image, resized_size, spec.size, spec.kernel)
-    return np.asarray(fitted, dtype=np.uint8)
+        fitted = image if image.size == (width, height) else image.resize((width, height), kernel)
+    return np.asarray(crop_or_pad(fitted, spec.size, spec.padding), dtype=np.uint8)
 
 
 def compute_resized_size(spec: PixelSpec, size: tuple[int, int]) -> tuple[int, int]:
@@ -168,23 +170,19 @@ def scale_by_ratio(size: tuple[int, int], target: tuple[int, int], choose: Any) 
     return max(1, round(size[0] / ratio)), max(1, round(size[1] / ratio))
 
 
-def resize_image(image: Image.Image, size: tuple[int, int], interpolation: Interpolation) -> Image.Image:
-    return image if image.size == size else image.resize(size, FILTERS[interpolation])
-
-
-def resize_and_crop(
-    image: Image.Image, resized: tuple[int, int], size: tuple[int, int], interpolation: Interpolation
+def resize_crop_only(
+    image: Image.Image, resized: tuple[int, int], size: tuple[int, int], kernel: Image.Resampling
 ) -> Image.Image:
-    """Resize to (width, height) `resized`, then crop the center of (height, width) `size`."""
+    """The center of (height, width) `size`, as if the image were resized to (width, height) `resized` first.
+
+    An image of 1 x 50,000 pixels would grow to 224 x 11,200,000 before the crop.
+    """
     height, width = size
-    if resized[0] * resized[1] <= MAX_INTERMEDIATE:
-        return crop_or_pad(resize_image(image, resized, interpolation), size, fill=0)
-    # An image of 1 x 50,000 pixels would grow to 224 x 11,200,000 before the crop: resize only the crop.
     x0, y0 = max(0, center_offset(resized[0], width)), max(0, center_offset(resized[1], height))
     x1, y1 = min(resized[0], x0 + width), min(resized[1], y0 + height)
     x_scale, y_scale = image.width / resized[0], image.height / resized[1]
     box = (x0 * x_scale, y0 * y_scale, x1 * x_scale, y1 * y_scale)
-    return crop_or_pad(image.resize((x1 - x0, y1 - y0), FILTERS[interpolation], box), size, fill=0)
+    return image.resize((x1 - x0, y1 - y0), kernel, box)
 
 
 def center_offset(length: int, target: int) -> int:
@@ -204,9 +202,6 @@ def crop_or_pad(image: Image.Image, size: tuple[int, int], fill: int) -> Image.I
     return image.crop((x, y, x + width, y + height))
 
 
-# ------------------------------------------------------------------------------------------------------------ decode
-
-
 def decode_image(data: bytes, limits: DecodeLimits = DecodeLimits()) -> Image.Image:  # noqa: B008 (frozen)
     """Decode to RGB as a browser shows it: first frame, upright, transparency on white, 16 bits scaled to 8."""
     if not data:
@@ -219,7 +214,8 @@ def decode_image(data: bytes, limits: DecodeLimits = DecodeLimits()) -> Image.Im
             with Image.open(io.BytesIO(data), formats=FORMATS) as image:
                 check_pixel_count(image.size, limits)
                 image.load()
-                return apply_orientation(convert_to_rgb(image), image)
+                transposition, upright = TRANSPOSITIONS.get(read_orientation(image)), convert_to_rgb(image)
+                return upright if transposition is None else upright.transpose(transposition)
     except DecodeError:
         raise
     except Image.DecompressionBombError as error:
@@ -246,14 +242,8 @@ def check_pixel_count(size: tuple[int, int], limits: DecodeLimits) -> None:
         raise DecodeError("too_large", f"{width} x {height} pixels, above the limit of {limits.max_pixels:,}")
 
 
-def apply_orientation(image: Image.Image, source: Image.Image) -> Image.Image:
-    """Rotate or flip `image` according to the EXIF data of its source (Pillow rotates TIFF itself)."""
-    transposition = TRANSPOSITIONS.get(read_orientation(source))
-    return image if transposition is None else image.transpose(transposition)
-
-
 def read_orientation(source: Image.Image) -> int:
-    """The EXIF orientation, 1 to 8; 1 (upright) if it is missing or damaged."""
+    """The EXIF orientation, 1 to 8; 1 (upright) if it is missing or damaged. Pillow rotates TIFF itself."""
     block = source.info.get("exif")
     if not block or source.format == "TIFF":
         return 1
@@ -293,7 +283,6 @@ def convert_deep_gray(image: Image.Image) -> Image.Image:
 
 
 def find_white_level(image: Image.Image, values: npt.NDArray[np.float32]) -> float:
-    """The value of white."""
     if image.mode.startswith("I;16"):
         bits = image.getexif().get(258, 16) if image.format == "TIFF" else 16
         return float((1 << int(bits[0] if isinstance(bits, tuple) else bits)) - 1)

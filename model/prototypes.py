@@ -1,6 +1,6 @@
 """The PAU head: one bank of K prototypes per modality. An instance is compared with the bank of the other modality."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -12,7 +12,12 @@ from model.evidence import check_evidence, dirichlet_uncertainty
 from model.fingerprint import compute_fingerprint
 from model.model_errors import ModelError
 
-INITIALIZATIONS = ("xavier", "kaiming_uniform", "kaiming_normal", "orthogonal")
+INITIALIZATIONS: dict[str, Callable[..., Tensor]] = {
+    "xavier": nn.init.xavier_uniform_,
+    "kaiming_uniform": nn.init.kaiming_uniform_,
+    "kaiming_normal": nn.init.kaiming_normal_,
+    "orthogonal": nn.init.orthogonal_,
+}
 
 
 class HeadError(ModelError):
@@ -65,14 +70,7 @@ class HeadConfig:
 
 def draw_prototypes(config: HeadConfig, generator: torch.Generator) -> Tensor:
     """Draw a random bank of prototypes (K, D) by `config.init`. Xavier is the uniform ("normalized") form."""
-    bank = torch.empty(config.prototypes, config.dim)
-    if config.init == "xavier":
-        return nn.init.xavier_uniform_(bank, generator=generator)
-    if config.init == "kaiming_uniform":
-        return nn.init.kaiming_uniform_(bank, generator=generator)
-    if config.init == "kaiming_normal":
-        return nn.init.kaiming_normal_(bank, generator=generator)
-    return nn.init.orthogonal_(bank, generator=generator)
+    return INITIALIZATIONS[config.init](torch.empty(config.prototypes, config.dim), generator=generator)
 
 
 class PrototypeHead(nn.Module):
@@ -94,15 +92,13 @@ class PrototypeHead(nn.Module):
         return self._logits(visual, self.text, self.config.center_visual)
 
     def logits_text(self, text: Tensor) -> Tensor:
-        """scale * (cos - center) of text embeddings (N, D) with the VISUAL prototypes: (N, K)."""
+        """The same of text embeddings (N, D) with the VISUAL prototypes: (N, K)."""
         return self._logits(text, self.visual, self.config.center_text)
 
-    def uncertainty_visual(self, visual: Tensor) -> Tensor:
-        """u of visual embeddings (N, D): (N,)."""
+    def uncertainty_visual(self, visual: Tensor) -> Tensor:  # (N,)
         return dirichlet_uncertainty(self.logits_visual(visual), self.config.evidence, self.config.tau)
 
-    def uncertainty_text(self, text: Tensor) -> Tensor:
-        """u of text embeddings (N, D): (N,)."""
+    def uncertainty_text(self, text: Tensor) -> Tensor:  # (N,)
         return dirichlet_uncertainty(self.logits_text(text), self.config.evidence, self.config.tau)
 
     def _logits(self, embeddings: Tensor, bank: Tensor, center: float) -> Tensor:

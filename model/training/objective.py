@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from model.backbone import Backbone
-from model.losses import compute_mean_similarities, diversity_loss, uncertainty_loss
+from model.losses import compute_mean_similarities, diversity_loss, info_nce, uncertainty_loss
 from model.model_errors import ModelError
 from model.prototypes import PrototypeHead
 from model.similarity import pool_frames, similarity_matrix
@@ -105,29 +105,15 @@ def compute_objective(
     visual = pool_frames(frames, mask)  # (N, D)
     cosines = similarity_matrix(visual, frames, mask, text)  # (N, N)
     logits = cosines * learner.log_scale.exp()
-    contrast = compute_weighted_info_nce(mask_false_negatives(logits, numbers), weights)
+    contrast = info_nce(mask_false_negatives(logits, numbers), weights)
     u_visual, u_text = learner.head.uncertainty_visual(visual), learner.head.uncertainty_text(text)
-    if learner.target is None:
-        h_visual, h_text = compute_mean_similarities(cosines)
-        follow = uncertainty_loss(u_visual, h_visual) + uncertainty_loss(u_text, h_text)
-    else:
-        h_visual, h_text = learner.target(visual, text, logits)
-        follow = uncertainty_loss(u_visual, h_visual, lam=1.0) + uncertainty_loss(u_text, h_text, lam=1.0)
+    target, lam = learner.target, None if learner.target is None else 1.0
+    h_visual, h_text = target(visual, text, logits) if target else compute_mean_similarities(cosines)
+    follow = uncertainty_loss(u_visual, h_visual, lam) + uncertainty_loss(u_text, h_text, lam)
     spread = diversity_loss(learner.head.visual) + diversity_loss(learner.head.text)
     total = contrast + learner.weight_uncertainty * follow + learner.weight_diversity * spread
     reported = (total, contrast, follow, spread, u_visual.mean(), u_text.mean())
     return total, LossTerms(*(value.item() for value in reported))
-
-
-def compute_weighted_info_nce(logits: Tensor, weights: Tensor) -> Tensor:
-    """Symmetric InfoNCE of logits (N, N), with a weight (N,) for each pair; equal weights give `losses.info_nce`.
-
-    A pair of weight 0 is still a negative for the other pairs: its medium and its caption are real.
-    """
-    truth = torch.arange(len(logits), device=logits.device)
-    losses_by_direction = [F.cross_entropy(way, truth, reduction="none") for way in (logits, logits.T)]
-    share = weights / weights.sum().clamp_min(1e-8)
-    return sum((share * losses).sum() for losses in losses_by_direction) / 2  # type: ignore[return-value]
 
 
 def gather_frames(frames: Tensor, mask: Tensor, processes: ProcessGroup) -> tuple[Tensor, Tensor]:
@@ -151,20 +137,18 @@ def add_gradient(
     size = chunk or len(pairs)
     parts = [slice(start, min(start + size, len(pairs))) for start in range(0, len(pairs), size)]
     if len(parts) == 1:
-        embedded = encode_rows(learner, pairs, parts[0], derive_seed(seed, 0))
-        total, terms = compute_objective(learner, pairs, embedded, processes)
-        check_finite(terms)
-        (factor * total).backward()  # type: ignore[no-untyped-call]
-        return terms
-    with torch.no_grad():
-        chunks = [encode_rows(learner, pairs, rows, derive_seed(seed, i)) for i, rows in enumerate(parts)]
-    whole = EmbeddedPairs(torch.cat([part.frames for part in chunks]), torch.cat([part.text for part in chunks]))
-    whole.frames.requires_grad_(is_tower_trainable(learner.backbone.model, visual=True))
-    whole.text.requires_grad_(is_tower_trainable(learner.backbone.model, visual=False))
+        whole = encode_rows(learner, pairs, parts[0], derive_seed(seed, 0))
+    else:
+        with torch.no_grad():
+            chunks = [encode_rows(learner, pairs, rows, derive_seed(seed, i)) for i, rows in enumerate(parts)]
+        whole = EmbeddedPairs(torch.cat([part.frames for part in chunks]), torch.cat([part.text for part in chunks]))
+        whole.frames.requires_grad_(is_tower_trainable(learner.backbone.model, visual=True))
+        whole.text.requires_grad_(is_tower_trainable(learner.backbone.model, visual=False))
     total, terms = compute_objective(learner, pairs, whole, processes)
-    check_finite(terms)
+    if not math.isfinite(terms.loss):
+        raise ObjectiveError(f"the loss is {terms.loss}")
     (factor * total).backward()  # type: ignore[no-untyped-call]
-    if whole.frames.requires_grad or whole.text.requires_grad:
+    if len(parts) > 1 and (whole.frames.requires_grad or whole.text.requires_grad):
         for i, rows in enumerate(parts):
             backpropagate_rows(encode_rows(learner, pairs, rows, derive_seed(seed, i)), whole, rows)
     return terms
@@ -176,8 +160,3 @@ def backpropagate_rows(part: EmbeddedPairs, whole: EmbeddedPairs, rows: slice) -
     pairs = [(side, leaf.grad[rows]) for side, leaf in sides if leaf.grad is not None and side.requires_grad]
     if pairs:
         torch.autograd.backward([side for side, _ in pairs], [gradient for _, gradient in pairs])
-
-
-def check_finite(terms: LossTerms) -> None:
-    if not math.isfinite(terms.loss):
-        raise ObjectiveError(f"the loss is {terms.loss}")

@@ -1,11 +1,9 @@
 """The model before the first step: its weights, which of them are trainable, and the training mode of its layers."""
 
 import json
-import logging
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +17,22 @@ from model.backbone import (
     LOCAL_PREFIX,
     Backbone,
     BackboneError,
-    drop_download_settings,
     format_error_line,
     load_backbone,
+    make_backbone,
+    quiet_loading,
 )
 from model.checkpoint import CheckpointError, load_model, load_prototype_head
-from model.pixels import PixelSpec
 from model.prototypes import HeadConfig, PrototypeHead
-from model.text_tower import can_trim, trim_padding
+from model.text_tower import trim_padding
 from model.training.training_config import ConfigError, TrainConfig
 
 # Projections into the shared embedding space, by open_clip's names: its own ViT and ResNet, timm trunks, text towers.
 PROJECTIONS = re.compile(r"(visual\.(proj|head|attnpool)|text_projection|text\.(text_projection|proj))\b")
+SCALES = ("logit_scale", "logit_bias")  # of the loss, not of a tower
 
 
 def start_backbone(config: TrainConfig, device: str) -> Backbone:
-    """The backbone before the first step."""
     if config.model.endswith(".json"):
         return build_scratch_backbone(Path(config.model), device, config.seed)
     if not config.model.startswith(LOCAL_PREFIX) and Path(config.model).is_dir():
@@ -45,14 +43,8 @@ def start_backbone(config: TrainConfig, device: str) -> Backbone:
 def start_head(config: TrainConfig, backbone: Backbone) -> PrototypeHead:
     """New prototypes, or those of a checkpoint."""
     if config.head is None:
-        settings = HeadConfig(
-            dim=backbone.dim,
-            prototypes=config.prototypes,
-            init=config.init,
-            evidence=config.evidence,
-            tau=config.tau,
-            scale=config.evidence_scale,
-        )
+        kind = config.prototypes, config.init, config.evidence, config.tau, config.evidence_scale
+        settings = HeadConfig(backbone.dim, *kind)
         return PrototypeHead(settings, config.seed).to(backbone.device)
     head = load_prototype_head(config.head, str(backbone.device))
     if head.config.dim != backbone.dim:
@@ -66,7 +58,7 @@ def start_head(config: TrainConfig, backbone: Backbone) -> PrototypeHead:
 def build_scratch_backbone(path: Path, device: str, seed: int) -> Backbone:
     """A model with random weights from an open_clip configuration: `model_cfg` and an optional `preprocess_cfg`."""
     config = read_model_config(path)
-    with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]), quiet_root_logger():
+    with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]), quiet_loading():
         (Path(folder) / "open_clip_config.json").write_text(json.dumps(config), encoding="utf-8")
         torch.manual_seed(seed)
         try:
@@ -74,11 +66,7 @@ def build_scratch_backbone(path: Path, device: str, seed: int) -> Backbone:
             tokenizer = open_clip.get_tokenizer(f"{LOCAL_PREFIX}{folder}")
         except Exception as error:  # a wrong key in a configuration raises many kinds of errors inside open_clip
             raise BackboneError(f"open_clip cannot build the model of {path}: {format_error_line(error)}") from error
-    complete = {"model_cfg": drop_download_settings(config["model_cfg"]), "preprocess_cfg": model.visual.preprocess_cfg}
-    pixels = PixelSpec.from_open_clip(complete["preprocess_cfg"])
-    model.eval().to(device)
-    trims = can_trim(model, tokenizer)
-    return Backbone(str(path), model, tokenizer, pixels, complete, pretrained=False, trims=trims)
+    return make_backbone(str(path), model.to(device), tokenizer, config["model_cfg"], pretrained=False)
 
 
 def read_model_config(path: Path) -> dict[str, Any]:
@@ -93,31 +81,16 @@ def read_model_config(path: Path) -> dict[str, Any]:
     return {"preprocess_cfg": {}, **config}
 
 
-@contextmanager
-def quiet_root_logger() -> Iterator[None]:
-    """Suppress open_clip's warning about random weights, which are intended here."""
-    logger = logging.getLogger()
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-
-
 def select_trainable_weights(backbone: Backbone, part: str) -> None:
     """Make `part` of the backbone trainable: all, projections, text (not the image tower) or prototypes (nothing)."""
     for name, parameter in backbone.model.named_parameters():
-        scale = name in ("logit_scale", "logit_bias") and part != "prototypes"
         parameter.requires_grad = (
-            scale
-            or part == "all"
+            part == "all"
             or (part == "text" and not name.startswith("visual."))
             or (part == "projections" and bool(PROJECTIONS.match(name)))
+            or (part != "prototypes" and name in SCALES)
         )
-    if part == "projections" and not any(
-        p.requires_grad for n, p in backbone.model.named_parameters() if n.startswith("visual.")
-    ):
+    if part == "projections" and not is_tower_trainable(backbone.model, visual=True):
         raise ConfigError(f"no projection of the image tower of {backbone.spec} is known; train all or text")
 
 
@@ -147,7 +120,7 @@ def is_tower_trainable(model: nn.Module, visual: bool) -> bool:
     return any(
         parameter.requires_grad
         for name, parameter in model.named_parameters()
-        if name.startswith("visual.") == visual and name not in ("logit_scale", "logit_bias")
+        if name.startswith("visual.") == visual and name not in SCALES
     )
 
 

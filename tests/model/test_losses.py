@@ -12,7 +12,6 @@ from torch import Tensor
 from model.evidence import dirichlet_uncertainty
 from model.losses import (
     LossError,
-    chunked_info_nce,
     compute_mean_similarities,
     diversity_loss,
     info_nce,
@@ -30,21 +29,6 @@ def test_info_nce_is_the_mean_of_both_directions() -> None:
     rows = -torch.log(torch.softmax(logits, dim=1).diagonal()).mean()
     columns = -torch.log(torch.softmax(logits, dim=0).diagonal()).mean()
     torch.testing.assert_close(info_nce(logits), (rows + columns) / 2)
-
-
-@pytest.mark.parametrize("chunk", [1, 3, 7, 100])
-@pytest.mark.parametrize("video", [False, True])
-def test_chunked_info_nce_has_the_value_and_the_gradients_of_the_plain_one(chunk: int, video: bool) -> None:
-    visual, text, frames = leaf(7, 6, seed=1), leaf(7, 6, seed=2), leaf(7, 3, 6, seed=3)
-    scale = torch.tensor(30.0, dtype=torch.float64, requires_grad=True)
-    mask = torch.rand(7, 3, generator=torch.manual_seed(4)) > 0.3
-    extra = (frames, mask) if video else (None, None)
-    leaves = [visual, text, scale, frames] if video else [visual, text, scale]
-    plain = info_nce(scale * similarity_matrix(visual, *extra, text))
-    chunked = chunked_info_nce(visual, text, scale, chunk, *extra)
-    torch.testing.assert_close(chunked, plain)
-    for one, other in zip(torch.autograd.grad(chunked, leaves), torch.autograd.grad(plain, leaves), strict=True):
-        torch.testing.assert_close(one, other)
 
 
 def test_lambda_is_a_constant_of_the_batch_by_default() -> None:
@@ -84,8 +68,6 @@ def test_mean_similarities_are_row_and_column_means() -> None:
 def test_tensors_that_do_not_belong_together_are_refused() -> None:
     with pytest.raises(LossError, match="square"):
         info_nce(torch.zeros(2, 3))
-    with pytest.raises(LossError, match="not pairs"):
-        chunked_info_nce(torch.zeros(2, 3), torch.zeros(3, 3), 1.0)
     with pytest.raises(LossError, match="same instances"):
         uncertainty_loss(torch.zeros(2), torch.zeros(3))
 
@@ -147,10 +129,8 @@ def test_video_losses_of_the_released_program(shared: Path) -> None:
     frames, mask = torch.from_numpy(data["frame_feats"]), torch.from_numpy(data["frame_mask"]).bool()
     text, scale = torch.from_numpy(data["txt_feats"]), float(data["logit_scale"])
     visual = pool_frames(frames, mask)
-    assert chunked_info_nce(visual, text, scale, 5, frames, mask).item() == pytest.approx(
-        float(data["sim_loss"]), abs=1e-9
-    )
     logits = scale * similarity_matrix(visual, frames, mask, text)
+    assert info_nce(logits).item() == pytest.approx(float(data["sim_loss"]), abs=1e-9)
     h_visual, h_text = compute_mean_similarities(logits - torch.diag(logits.diagonal()))
     for u, h, name in [("vu", h_visual, "uct_loss_v"), ("tu", h_text, "uct_loss_t")]:
         found = uncertainty_loss(torch.from_numpy(data[u][:, 0]), h)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from auditor.research.evaluate.studies import StudyFindings, make_bars
-from model.training.trainable import quiet_root_logger
+from model.backbone import quiet_loading
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Complexity:
 
 def count_complexity(model: str = "ViT-B-32", frames: int = 12, tokens: int = 32, prototypes: int = 8) -> Complexity:
     """Count an open_clip model by name; its weights are not created."""
-    with quiet_root_logger(), torch.device("meta"):
+    with quiet_loading(), torch.device("meta"):
         clip: Any = open_clip.create_model(model, device="meta", force_context_length=tokens)
         full: Any = open_clip.create_model(model, device="meta")
     clip.train()  # in evaluation mode, fused attention would hide its matrix products from the counter

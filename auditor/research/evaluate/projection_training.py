@@ -18,10 +18,10 @@ from torch import Tensor, nn
 
 from auditor.research.retrieval.recall import Array, EmbeddingSet
 from auditor.vectors import MediaVectors
-from model.losses import diversity_loss, uncertainty_loss
+from model.losses import diversity_loss, info_nce, uncertainty_loss
 from model.prototypes import HeadConfig, PrototypeHead
 from model.similarity import pool_frames, similarity_matrix
-from model.training.objective import compute_weighted_info_nce, mask_false_negatives
+from model.training.objective import mask_false_negatives
 from model.training.training_config import scale_learning_rate
 from model.training.uncertainty_targets import CorpusTarget, RetrievalTarget, UncertaintyTarget
 
@@ -153,7 +153,7 @@ def compute_projection_loss(
     (visual, frames), text = model.embed_visual(*visual_features), model.embed_text(text_features)
     similarity = similarity_matrix(visual, frames, visual_features[1], text)
     logits = similarity * model.log_scale.exp()
-    loss = compute_weighted_info_nce(mask_false_negatives(logits, media), weights)
+    loss = info_nce(mask_false_negatives(logits, media), weights)
     if config.weight_uncertainty:
         h_visual, h_text = target(visual, text, logits)
         follow = uncertainty_loss(model.head.uncertainty_visual(visual), h_visual, lam=1.0)

@@ -12,7 +12,6 @@ from model.training.objective import (
     TrainingPairs,
     add_gradient,
     compute_objective,
-    compute_weighted_info_nce,
     encode_rows,
     mask_false_negatives,
 )
@@ -101,13 +100,13 @@ def test_random_layers_do_the_same_in_both_passes(tmp_path: Path) -> None:
 
 def test_weights_of_one_are_plain_info_nce() -> None:
     logits = torch.randn(9, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    torch.testing.assert_close(compute_weighted_info_nce(logits, torch.full((9,), 0.3).double()), info_nce(logits))
+    torch.testing.assert_close(info_nce(logits, torch.full((9,), 0.3).double()), info_nce(logits))
 
 
 def test_a_pair_of_weight_zero_pulls_nothing_together() -> None:
     logits = torch.randn(6, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64).requires_grad_()
     weights = torch.tensor([1.0, 1.0, 0.0, 1.0, 1.0, 1.0], dtype=torch.float64)
-    compute_weighted_info_nce(logits, weights).backward()  # type: ignore[no-untyped-call]
+    info_nce(logits, weights).backward()  # type: ignore[no-untyped-call]
     assert logits.grad is not None
     assert logits.grad[2, 2] == 0.0  # neither way: all that is left is to be a negative
     assert (logits.grad.diagonal()[weights > 0] < 0).all()

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from auditor.errors import AuditorError
 from auditor.research.train.train_model import TrainConfig, train
 from auditor.research.train.training_run import build_learner
-from model.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from model.checkpoint import CheckpointError, load_checkpoint, read_checkpoint_config, save_checkpoint
 from model.model_errors import ModelError
 from model.prototypes import HeadConfig, PrototypeHead
 from model.training.objective import Learner, TrainingPairs, add_gradient
@@ -60,8 +60,8 @@ def test_a_run_learns_and_leaves_what_it_says(tmp_path: Path) -> None:
     assert [line["step"] for line in lines if "loss" in line] == list(range(1, 41))
     recalls = [line["validation"] for line in lines if "validation" in line]
     assert len(recalls) == 10 and max(found["RSum"] for found in recalls) == result.validation["RSum"]  # type: ignore[index]
-    checkpoint = load_checkpoint(out / "best")
-    assert checkpoint.backbone.dim == 16 and checkpoint.config["extra"]["train"]["epochs"] == 10
+    extra = read_checkpoint_config(out / "best")["extra"]
+    assert load_checkpoint(out / "best").backbone.dim == 16 and extra["train"]["epochs"] == 10
     assert load_config({}, file=out / "config.toml") == config
     again = train(config)  # nothing is left to do
     assert again.steps == again.resumed_from == 40 and again.terms is None and again.validation == result.validation
