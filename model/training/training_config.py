@@ -122,8 +122,7 @@ class TrainConfig:
 
     def differences(self, other: "TrainConfig") -> list[str]:
         """Names of the settings that differ from `other` and make this a different run."""
-        values, other_values = self.to_dict(), other.to_dict()
-        return [name for name in values if name not in INCIDENTAL and values[name] != other_values[name]]
+        return [n for n, value in self.to_dict().items() if n not in INCIDENTAL and value != getattr(other, n)]
 
 
 def format_toml_value(value: Any) -> str:
@@ -143,23 +142,14 @@ def check_type(name: str, value: Any, hint: Any) -> None:
         if value not in get_args(kind):
             raise ConfigError(f"{name} is one of {', '.join(get_args(kind))}, not {value!r}")
     elif not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise ConfigError(f"{name} must be {describe_type(kind)}, not {value!r}")
+        description = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}[kind]
+        raise ConfigError(f"{name} must be {description}, not {value!r}")
     elif kind is float and not math.isfinite(value):
         raise ConfigError(f"{name} must be a finite number, not {value}")
 
 
-def describe_type(kind: type) -> str:
-    return {int: "a whole number", float: "a number", bool: "true or false", str: "text"}[kind]
-
-
 def list_presets() -> list[str]:
     return sorted(path.stem for path in PRESETS.glob("*.toml"))
-
-
-def read_preset(name: str) -> dict[str, Any]:
-    if name not in list_presets():
-        raise ConfigError(f"no preset {name!r}; there are {', '.join(list_presets())}")
-    return read_toml(PRESETS / f"{name}.toml")
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
@@ -175,7 +165,9 @@ def load_config(flags: Mapping[str, Any], *, preset: str | None = None, file: st
     """Settings of a preset, overridden by a TOML file, overridden by the flags that are not None."""
     values: dict[str, Any] = {}
     if preset:
-        values.update(check_setting_names(read_preset(preset), f"preset {preset}"))
+        if preset not in list_presets():
+            raise ConfigError(f"no preset {preset!r}; there are {', '.join(list_presets())}")
+        values.update(check_setting_names(read_toml(PRESETS / f"{preset}.toml"), f"preset {preset}"))
     if file:
         values.update(check_setting_names(read_toml(file), str(file)))
     values.update(check_setting_names({name: value for name, value in flags.items() if value is not None}, "the flags"))
@@ -198,21 +190,18 @@ def check_setting_names(values: Mapping[str, Any], source: str) -> dict[str, Any
 
 
 def load_saved_config(values: Mapping[str, Any]) -> TrainConfig:
-    """The settings that a run has saved."""
     return TrainConfig(**check_setting_names(values, "the saved run"))
 
 
-def count_warmup_steps(warmup: float, steps: int) -> int:
-    """Below 1, `warmup` is a share of all steps; else it is a number of steps."""
-    return min(steps, round(warmup * steps) if warmup < 1 else round(warmup))
-
-
 def scale_learning_rate(step: int, steps: int, warmup: float, schedule: str = "cosine") -> float:
-    """Multiplier of the peak learning rate, in [0, 1], at `step` (counted from 0) of `steps`."""
-    if schedule == "clip4clip":
-        share = warmup if warmup < 1 else warmup / steps
-        return clip4clip_decay(step / steps, share)
-    first = count_warmup_steps(warmup, steps)
+    """Multiplier of the peak learning rate, in [0, 1], at `step` (counted from 0) of `steps`.
+
+    Below 1, `warmup` is a share of all steps; else it is a number of steps.
+    """
+    if schedule == "clip4clip":  # the cosine also runs during the warm-up, so the rate drops a little at its end
+        progress, share = step / steps, warmup if warmup < 1 else warmup / steps
+        return progress / share if progress < share else cosine_decay(progress)
+    first = min(steps, round(warmup * steps) if warmup < 1 else round(warmup))
     if step < first:
         return (step + 1) / first
     return 1.0 if schedule == "constant" else cosine_decay((step - first) / max(1, steps - first))
@@ -221,8 +210,3 @@ def scale_learning_rate(step: int, steps: int, warmup: float, schedule: str = "c
 def cosine_decay(progress: float) -> float:
     """Half a cosine wave from 1 at progress 0 to 0 at progress 1."""
     return 0.5 * (1.0 + math.cos(math.pi * min(progress, 1.0)))
-
-
-def clip4clip_decay(progress: float, warmup: float) -> float:
-    """CLIP4Clip's schedule: the cosine also runs during the warm-up, so the rate drops a little at its end."""
-    return progress / warmup if progress < warmup else cosine_decay(progress)

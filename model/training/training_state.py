@@ -67,8 +67,13 @@ def save_last(
     out: Path, config: TrainConfig, learner: Learner, optimizer: torch.optim.Optimizer, state: RunState
 ) -> None:
     def write_state(draft: Path) -> None:
-        tensors = {**collect_optimizer_tensors(learner, optimizer), **collect_target_tensors(learner)}
-        save_tensors(tensors, draft / TENSORS)
+        target = {} if learner.target is None else learner.target.state_dict()
+        tensors = {
+            f"optimizer/{name}/{key}": torch.as_tensor(value)
+            for name, parameter in collect_parameters(learner).items()
+            for key, value in optimizer.state.get(parameter, {}).items()
+        }
+        save_tensors(tensors | {f"target/{name}": tensor for name, tensor in target.items()}, draft / TENSORS)
         write_json({"config": config.to_dict(), **vars(state)}, draft / STATE)
 
     save_weights(out / LAST, config, learner, {"step": state.step}, write_state)
@@ -84,9 +89,8 @@ def save_weights(
     """Save a checkpoint of the current weights, without the encoders if these are pretrained and were not trained."""
     stored = config.train != "prototypes" or not learner.backbone.pretrained
     settings = {"train": config.to_dict(), **extra}
-    save_checkpoint(
-        folder, learner.head, learner.backbone, with_backbone=stored, extra=settings, write_more=write_extra
-    )
+    head, backbone = learner.head, learner.backbone
+    save_checkpoint(folder, head, backbone, with_backbone=stored, extra=settings, write_more=write_extra)
 
 
 def collect_parameters(learner: Learner) -> dict[str, Tensor]:
@@ -96,18 +100,6 @@ def collect_parameters(learner: Learner) -> dict[str, Tensor]:
         **{f"backbone.{name}": parameter for name, parameter in encoders if parameter.requires_grad},
         **{f"head.{name}": parameter for name, parameter in learner.head.named_parameters()},
     }
-
-
-def collect_optimizer_tensors(learner: Learner, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    return {
-        f"optimizer/{name}/{key}": torch.as_tensor(value)
-        for name, parameter in collect_parameters(learner).items()
-        for key, value in optimizer.state.get(parameter, {}).items()
-    }
-
-
-def collect_target_tensors(learner: Learner) -> dict[str, Tensor]:
-    return {} if learner.target is None else {f"target/{k}": v for k, v in learner.target.state_dict().items()}
 
 
 def read_state(last: Path) -> tuple[TrainConfig, RunState]:
@@ -125,16 +117,18 @@ def load_last(last: Path, learner: Learner, optimizer: torch.optim.Optimizer) ->
         learner.backbone.model.load_state_dict(read_tensors(last / BACKBONE))
         learner.backbone.__dict__.pop("fingerprint", None)  # it belongs to the previous weights
     learner.head.load_state_dict(load_prototype_head(last, str(device)).state_dict())
-    tensors = read_tensors(last / TENSORS)
-    if learner.target is not None:
-        learner.target.load_state_dict({k.removeprefix("target/"): v for k, v in tensors.items() if k[:7] == "target/"})
-    parameters = collect_parameters(learner)
-    for full, tensor in tensors.items():
-        if full.startswith("optimizer/"):
-            _, name, key = full.split("/")
-            if name not in parameters:
-                raise StateError(f"{last / TENSORS} has a weight {name} that does not learn in this run")
+    parameters, target = collect_parameters(learner), {}
+    for full, tensor in read_tensors(last / TENSORS).items():
+        kind, name, *rest = full.split("/")
+        if kind == "target":
+            target[name] = tensor
+        elif name in parameters:
+            key = rest[0]
             optimizer.state[parameters[name]][key] = tensor if key == "step" else tensor.to(device)
+        else:
+            raise StateError(f"{last / TENSORS} has a weight {name} that does not learn in this run")
+    if learner.target is not None:
+        learner.target.load_state_dict(target)
 
 
 class MetricsFile:
@@ -142,14 +136,10 @@ class MetricsFile:
 
     def __init__(self, out: Path, step: int) -> None:
         self.path = out / METRICS
-        lines = []
-        if self.path.is_file():
-            for line in self.path.read_text(encoding="utf-8").splitlines(keepends=True):
-                # A kill may leave half a line at the end.
-                if line.endswith("\n") and json.loads(line)["step"] <= step:
-                    lines.append(line)
+        text = self.path.read_text(encoding="utf-8") if self.path.is_file() else ""
+        lines = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]  # a kill may leave half a line
         draft = self.path.with_suffix(".part")
-        draft.write_text("".join(lines), encoding="utf-8")
+        draft.write_text("".join(line for line in lines if json.loads(line)["step"] <= step), encoding="utf-8")
         draft.replace(self.path)
 
     def write(self, record: Mapping[str, Any]) -> None:

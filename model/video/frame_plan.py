@@ -42,15 +42,13 @@ def explain_bad_span(start: float, end: float, duration: float) -> str | None:
     return None
 
 
-def choose_span_frames(index: FrameIndex, start: float, end: float, count: int) -> list[int]:
+def choose_frames(index: FrameIndex, span: Span, count: int) -> list[int]:
     """At most `count` frames at the centers of equal segments of a span, and at least one."""
-    low, high = max(start, 0.0), min(end, index.duration)
+    if span is None:
+        return segment_centers(len(index), count)
+    low, high = max(span[0], 0.0), min(span[1], index.duration)
     times = [low + (2 * j + 1) * (high - low) / (2 * count) for j in range(count)]
     return sorted({index.number_at(time) for time in times})
-
-
-def choose_frames(index: FrameIndex, span: Span, count: int) -> list[int]:
-    return choose_span_frames(index, *span, count) if span else segment_centers(len(index), count)
 
 
 def choose_grid_frames(index: FrameIndex, spans: Sequence[tuple[float, float]], context: float) -> list[int]:

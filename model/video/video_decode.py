@@ -53,12 +53,6 @@ class VideoSource:
         image, size = make_pixels_square(frame, self.header.pixel_aspect, turned=turned)
         return np.asarray(image) if self.spec is None else fit_image(self.spec, image), size
 
-    def fit_pyav_frame(self, frame: Any) -> tuple[Pixels, tuple[int, int]]:
-        """The same for a PyAV frame, which is first rotated upright."""
-        turns = round(frame.rotation / 90) % 4  # counterclockwise
-        upright: Pixels = np.ascontiguousarray(np.rot90(frame.to_ndarray(format="rgb24"), turns))
-        return self.fit_frame(upright, turned=turns % 2 == 1)
-
 
 VideoDecoder = Callable[[VideoSource, int], Frames]
 
@@ -75,7 +69,10 @@ def decode_frames(
     """Decode at most `count` frames of a video. `distrust_pyav` tries decord first, after PyAV has crashed."""
     errors: list[str] = []
     with open_video(data, limits, spec, motion) as source:
-        for decoder in choose_decoders(source, distrust_pyav):
+        decoders: list[VideoDecoder] = [decode_with_pyav]
+        if has_timestamps(source.start) and source.header.codec in EXACT_IN_DECORD:
+            decoders.insert(0 if distrust_pyav else 1, decode_with_decord)
+        for decoder in decoders:
             try:
                 frames = decoder(source, count)
                 check_pixel_count((frames.width, frames.height), limits)
@@ -100,13 +97,6 @@ def open_video(
         raise DecodeError("corrupt", "not a video of a known format" if data else "the file is empty")
     with open_as_path(data) as path:
         yield VideoSource(path, data[:16], read_video_header(path, limits), spec, motion)
-
-
-def choose_decoders(source: VideoSource, distrust_pyav: bool) -> list[VideoDecoder]:
-    """The decoders in the order to try them; decord only for files in which it seeks exactly."""
-    exact_in_decord = has_timestamps(source.start) and source.header.codec in EXACT_IN_DECORD
-    decoders: list[VideoDecoder] = [decode_with_pyav, decode_with_decord] if exact_in_decord else [decode_with_pyav]
-    return decoders[::-1] if distrust_pyav else decoders
 
 
 def shorten_decoder_error(error: Exception, path: str) -> str:
@@ -148,14 +138,12 @@ def decode_with_pyav(source: VideoSource, count: int) -> Frames:
 
     If fewer frames decode than the packets promise (a damaged file), choose again among those that do.
     """
-    index = read_frame_index(source.path)
-    numbers = segment_centers(len(index), count)
-    video = OpenVideo(source, index, numbers)
-    images = dict(video.decode_images())
-    if len(images) < len(numbers):
-        index = index_decoded_frames(source.path)
+    for read_index in (read_frame_index, index_decoded_frames):
+        index = read_index(source.path)
         video = OpenVideo(source, index, segment_centers(len(index), count))
         images = dict(video.decode_images())
+        if len(images) == len(video.numbers):
+            break
     if not images:
         raise DecodeError("corrupt", "no frame could be decoded")
     times = [index.times[number] for number in images]
@@ -177,7 +165,9 @@ class OpenVideo:
         for number, frame in decode_chosen_frames(self.source, self.index, to_decode):
             self.collector.add_frame(number, frame)
             if number in numbers:
-                image, self.size = self.source.fit_pyav_frame(frame)
+                turns = round(frame.rotation / 90) % 4  # counterclockwise
+                upright: Pixels = np.ascontiguousarray(np.rot90(frame.to_ndarray(format="rgb24"), turns))
+                image, self.size = self.source.fit_frame(upright, turned=turns % 2 == 1)
                 yield number, image
 
     def facts(self) -> VideoFacts:
@@ -238,14 +228,9 @@ def decode_chosen_frames(source: VideoSource, index: FrameIndex, numbers: Sequen
             return
         except SeekError:
             pass
-    yield from decode_from_start(source.path, [number for number in numbers if number > last])
-
-
-def decode_from_start(path: str, numbers: Sequence[int]) -> Iterator[tuple[int, Any]]:
-    """Yield these frames, counted in decoding order."""
-    pending = set(numbers)
+    pending = {number for number in numbers if number > last}
     last = max(pending, default=-1)
-    for number, (frame, _, _) in enumerate(decode_all_frames(path)):
+    for number, (frame, _, _) in enumerate(decode_all_frames(source.path)):
         if number in pending:
             yield number, frame
         if number >= last:

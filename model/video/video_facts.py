@@ -54,17 +54,6 @@ class Motion:
     slideshow_share: float | None = None  # of the time, in still pictures between two changes
 
 
-def shrink_frame(frame: Any) -> Pixels:
-    """A PyAV frame, reduced to (SIDE, SIDE, 3)."""
-    shrunk = frame.reformat(width=SIDE, height=SIDE, format="rgb24", interpolation="AREA")
-    return np.asarray(shrunk.to_ndarray(), np.uint8)
-
-
-def choose_motion_frames(rate: float, total: int) -> range:
-    """Numbers of the frames to measure motion on."""
-    return range(0, total, max(1, round(rate / PICTURES_PER_SECOND), -(-total // MAX_PICTURES)))
-
-
 def measure_motion(pictures: Pixels, times: Sequence[float]) -> Motion:
     """Measure motion on small pictures (N, SIDE, SIDE, 3) at `times` in seconds."""
     when, gray = np.asarray(times, np.float64), convert_to_gray(pictures)
@@ -180,7 +169,8 @@ class VideoFactCollector:
 
     def __init__(self, index: FrameIndex, chosen: Sequence[int], audio: bool, motion: bool) -> None:
         self.index, self.audio = index, audio
-        self.motion_frames: Sequence[int] = choose_motion_frames(index.rate, len(index)) if motion else ()
+        step = max(1, round(index.rate / PICTURES_PER_SECOND), -(-len(index) // MAX_PICTURES))
+        self.motion_frames: Sequence[int] = range(0, len(index), step) if motion else ()
         sample = [chosen[position] for position in segment_centers(len(chosen), PICTURES_WITHOUT_MOTION)]
         self.numbers = set(self.motion_frames) or set(sample)
         self.pictures: list[Pixels] = []
@@ -188,7 +178,8 @@ class VideoFactCollector:
 
     def add_frame(self, number: int, frame: Any) -> None:
         if number in self.numbers:
-            self.pictures.append(shrink_frame(frame))
+            small = frame.reformat(width=SIDE, height=SIDE, format="rgb24", interpolation="AREA")
+            self.pictures.append(np.asarray(small.to_ndarray(), np.uint8))
             self.times.append(self.index.times[number])
 
     def facts(self) -> VideoFacts:

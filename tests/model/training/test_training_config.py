@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from model.training.training_config import (
+    PRESETS,
     ConfigError,
-    count_warmup_steps,
     list_presets,
     load_config,
-    read_preset,
+    read_toml,
     scale_learning_rate,
 )
 
@@ -63,7 +63,7 @@ def test_wrong_settings_are_named(tmp_path: Path, text: str, message: str) -> No
 
 def test_presets_name_no_paths() -> None:
     for name in list_presets():
-        assert not {"corpus", "out", "val", "seed"} & set(read_preset(name))
+        assert not {"corpus", "out", "val", "seed"} & set(read_toml(PRESETS / f"{name}.toml"))
 
 
 def test_clip4clip_equals_the_released_video_schedule(shared: Path) -> None:
@@ -79,9 +79,8 @@ def test_cosine_equals_the_released_image_schedule(shared: Path) -> None:
 
 
 def test_warmup_is_a_share_below_one_and_steps_above() -> None:
-    assert count_warmup_steps(0.1, 200) == 20
-    assert count_warmup_steps(30, 200) == 30
-    assert count_warmup_steps(500, 200) == 200  # a short run is all warm-up
+    for warmup, first in ((0.1, 20), (30, 30), (500, 200)):  # a short run is all warm-up
+        assert [scale_learning_rate(step, 200, warmup) for step in (0, first - 1)] == [1 / first, 1.0]
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "clip4clip", "constant"])
