@@ -2,7 +2,8 @@
 
 import io
 import json
-from collections.abc import Mapping
+import multiprocessing
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -84,3 +85,18 @@ def make_tiny_config(folder: Path, **changes: Any) -> TrainConfig:
         shuffle=16,
     )
     return replace(config, **changes)
+
+
+def run_in_processes(function: Callable[..., None], *arguments: tuple[Any, ...]) -> list[int | None]:
+    """Call the function in one process for each tuple of arguments; returns the exit codes.
+
+    The processes are forked from a server that imports torch only once.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["auditor.research.train.train_model"])
+    processes = [context.Process(target=function, args=each) for each in arguments]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(timeout=300)
+    return [process.exitcode for process in processes]

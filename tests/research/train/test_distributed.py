@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from safetensors.torch import load_file, save_file
 
 from auditor.research.train.train_model import synchronize_gradients, train
@@ -25,7 +24,7 @@ from model.training.training_processes import ProcessGroup, current_processes
 from model.training.training_state import collect_parameters
 from tests.model.training.test_objective import gradients, make_pairs
 from tests.research.train.test_train_model import same
-from tests.support.training import make_tiny_config, write_shards
+from tests.support.training import make_tiny_config, run_in_processes, write_shards
 
 
 def free_port() -> int:
@@ -69,7 +68,8 @@ def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
     val = write_shards(folder, count=1, size=7, name="val")
     config = make_tiny_config(folder, val=val)
     (folder / "run.toml").write_text(config.to_toml())
-    mp.spawn(worker, args=(str(folder), free_port()), nprocs=2)  # type: ignore[no-untyped-call]
+    port = free_port()
+    assert run_in_processes(worker, *((rank, str(folder), port) for rank in range(2))) == [0, 0]
     return folder
 
 
@@ -148,7 +148,8 @@ def test_a_worker_is_killed_and_the_job_ends_with_the_same_weights(tmp_path: Pat
     assert sorted(set(steps)) == list(range(1, 61)) and len(steps) == 60 + 15  # none lost, none twice, 15 validations
     assert len(set(re.findall(r"rank \d of 2: pid (\d+)", (tmp_path / "job.log").read_text()))) > 2  # restarted
     (tmp_path / "straight.toml").write_text(replace(config, out=str(tmp_path / "straight")).to_toml())
-    mp.spawn(undisturbed, args=(str(tmp_path), free_port()), nprocs=2)  # type: ignore[no-untyped-call]
+    port = free_port()
+    assert run_in_processes(undisturbed, *((rank, str(tmp_path), port) for rank in range(2))) == [0, 0]
     assert same(tmp_path / "run" / "last", tmp_path / "straight" / "last")
     assert same(tmp_path / "run" / "best", tmp_path / "straight" / "best")
 

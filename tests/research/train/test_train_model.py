@@ -1,9 +1,8 @@
 """Runs: resuming after kill -9, trainable weights, and errors that leave no files behind."""
 
 import json
+import os
 import signal
-import subprocess
-import sys
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from auditor.errors import AuditorError
-from auditor.research.train.train_model import TrainConfig, train
+from auditor.research.train.train_model import StepReport, TrainConfig, train
 from auditor.research.train.training_run import build_learner
 from model.checkpoint import CheckpointError, load_checkpoint, read_checkpoint_config, save_checkpoint
 from model.model_errors import ModelError
@@ -29,7 +28,7 @@ from model.training.training_state import collect_parameters, recover_last
 from tests.model.training.test_objective import gradients, make_pairs
 from tests.support.corpora import write_members
 from tests.support.decoders import signal_decoder_at
-from tests.support.training import make_tiny_config, write_model_config, write_shards
+from tests.support.training import make_tiny_config, run_in_processes, write_model_config, write_shards
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -67,17 +66,14 @@ def test_a_run_learns_and_leaves_what_it_says(tmp_path: Path) -> None:
     assert again.steps == again.resumed_from == 40 and again.terms is None and again.validation == result.validation
 
 
-KILLED = """
-import os, signal, sys
-import torch
-torch.set_num_threads(1)
-from auditor.research.train.train_model import train
-from model.training.training_config import load_config
-def progress(report):
-    if report.step == int(sys.argv[2]):
-        os.kill(os.getpid(), signal.SIGKILL)
-train(load_config({}, file=sys.argv[1]), progress)
-"""
+def train_until_killed(config: str, last_step: int) -> None:
+    torch.set_num_threads(1)
+
+    def progress(report: StepReport) -> None:
+        if report.step == last_step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    train(load_config({}, file=config), progress)
 
 
 def test_a_killed_run_ends_with_the_weights_of_an_undisturbed_one(tmp_path: Path) -> None:
@@ -85,12 +81,7 @@ def test_a_killed_run_ends_with_the_weights_of_an_undisturbed_one(tmp_path: Path
     settings: dict[str, Any] = {"val": val, "epochs": 3, "save_every": 3, "accumulate": 1, "chunk": 5}
     config = make_tiny_config(tmp_path, **settings)
     (tmp_path / "run.toml").write_text(config.to_toml())
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED, str(tmp_path / "run.toml"), "7"],
-        cwd=Path(__file__).parents[3],
-        capture_output=True,
-    )
-    assert killed.returncode == -9, killed.stderr.decode()
+    assert run_in_processes(train_until_killed, (str(tmp_path / "run.toml"), 7)) == [-9]
     lines = (tmp_path / "run" / "metrics.jsonl").read_text()
     with (tmp_path / "run" / "metrics.jsonl").open("a") as file:
         file.write('{"step": 9, "los')  # as a kill in the middle of a line leaves it
