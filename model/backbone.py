@@ -182,7 +182,6 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 
 def compute_backbone_fingerprint(backbone: Backbone) -> str:
-    """Fingerprint of the current weights, the architecture and the preprocessing, wherever they came from."""
     config = {"model": backbone.config["model_cfg"], "pixels": backbone.pixels.to_dict()}
     return compute_fingerprint(backbone.model.state_dict(), config)
 
@@ -221,7 +220,6 @@ def load_backbone(spec: str, device: str = "cpu", seed: int = 0) -> Backbone:
 
 
 def make_backbone(spec: str, model: Any, tokenizer: Any, model_cfg: dict[str, Any], pretrained: bool) -> Backbone:
-    """An open_clip model in evaluation mode, with its preprocessing and the settings to store."""
     config = {"model_cfg": drop_download_settings(model_cfg), "preprocess_cfg": dict(model.visual.preprocess_cfg)}
     pixels = PixelSpec.from_open_clip(config["preprocess_cfg"])
     return Backbone(spec, model.eval(), tokenizer, pixels, config, pretrained, can_trim(model, tokenizer))
@@ -294,7 +292,6 @@ def refuse_remote_code(spec: str, config: Any) -> None:
 
 
 def drop_download_settings(config: Any) -> Any:
-    """Copy a model configuration without the settings that would download weights."""
     if isinstance(config, dict):
         return {key: drop_download_settings(value) for key, value in config.items() if key not in DOWNLOAD_SETTINGS}
     return list(config) if isinstance(config, tuple) else config

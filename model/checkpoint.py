@@ -102,7 +102,6 @@ def make_spec_absolute(spec: str) -> str:
 
 
 def save_backbone(backbone: Backbone, folder: Path) -> None:
-    """Save the encoders in open_clip's folder format, with the tokenizer's files if it has any."""
     save_tensors(backbone.model.state_dict(), folder / BACKBONE)
     if hasattr(backbone.tokenizer, "save_pretrained"):
         backbone.tokenizer.save_pretrained(str(folder))
@@ -207,7 +206,6 @@ def write_json(value: Any, path: Path) -> None:
 
 
 def check_replaceable(folder: Path) -> None:
-    """Refuse to replace a file or folder that is not a checkpoint."""
     if folder.exists() and not folder.is_dir():
         raise CheckpointError(f"{folder} is a file; a checkpoint is a folder")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / CONFIG).is_file():

@@ -25,7 +25,6 @@ class EvidenceError(ModelError):
 
 
 def check_evidence(evidence: str, tau: float) -> None:
-    """Reject an unknown evidence function and a temperature that is not positive and finite."""
     if evidence not in EVIDENCE_FUNCTIONS:
         raise EvidenceError(f"evidence must be one of {', '.join(EVIDENCE_FUNCTIONS)}, not {evidence!r}")
     if not 0.0 < tau < float("inf"):

@@ -86,7 +86,6 @@ def fit_prototypes(
 
 
 def choose_target_measure(target: Target, logit_scale: float | None) -> Measure:
-    """The function that computes the target of u for instances (N, D) and the other modality (M, D)."""
     if target == "h":
         return measure_corpus_similarity
     if target != "retrieval":
@@ -97,7 +96,6 @@ def choose_target_measure(target: Target, logit_scale: float | None) -> Measure:
 
 
 def normalize_embeddings(embeddings: Tensor, modality: str, dim: int) -> Tensor:
-    """Check embeddings (N, D) and return them L2-normalized in single precision."""
     if embeddings.ndim != 2 or embeddings.shape[1] != dim:
         raise FitError(f"embeddings of {modality} must be of shape (N, {dim}), not {tuple(embeddings.shape)}")
     if len(embeddings) == 0:
@@ -183,12 +181,10 @@ def optimize_head(
     settings: FitConfig,
     generator: torch.Generator,
 ) -> PrototypeHead:
-    """Train a head with Adam and a cosine schedule on random batches of both modalities."""
     optimizer = torch.optim.Adam(head.parameters(), lr=settings.learning_rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(1, settings.steps))
 
     def draw_batch(count: int) -> Tensor:
-        """Rows of a batch: all rows if they fit, else a random draw."""
         if count <= settings.batch:
             return torch.arange(count)
         return torch.randint(count, (settings.batch,), generator=generator)
@@ -217,7 +213,6 @@ class UncertaintyFit:
 
 
 def measure_uncertainty_fit(u: Tensor, h: Tensor) -> UncertaintyFit:
-    """Compare u and its target h, both (N,)."""
     pearson = float(torch.corrcoef(torch.stack([u.double(), h.double()]))[0, 1]) if len(u) > 1 else float("nan")
     quantiles = torch.tensor([0.05, 0.5, 0.95], dtype=u.dtype, device=u.device)
     sample = u[:: max(1, len(u) // 1_000_000)]  # torch.quantile takes no more than 16 million values

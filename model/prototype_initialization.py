@@ -88,7 +88,6 @@ class PrototypeInitializer:
         self.centered: RidgeRegression | None = None
 
     def initialize(self, scale: float, centered: bool) -> InitialPrototypes:
-        """Initial prototypes at this scale, with or without a center."""
         shared = self._regression(centered).solve(scale)
         bank = self._bank(shared)
         center = float(shared @ self.mean) - self.mean_logit / scale if centered else 0.0

@@ -59,7 +59,6 @@ class HeadConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "HeadConfig":
-        """Read settings from parsed JSON or TOML. Unknown keys are rejected."""
         unknown = sorted(set(values) - {field.name for field in fields(cls)})
         if unknown:
             raise HeadError(f"unknown setting of a head: {', '.join(unknown)}")

@@ -41,7 +41,6 @@ def start_backbone(config: TrainConfig, device: str) -> Backbone:
 
 
 def start_head(config: TrainConfig, backbone: Backbone) -> PrototypeHead:
-    """New prototypes, or those of a checkpoint."""
     if config.head is None:
         kind = config.prototypes, config.init, config.evidence, config.tau, config.evidence_scale
         settings = HeadConfig(backbone.dim, *kind)

@@ -26,7 +26,6 @@ class ConfigError(ModelError):
 
 
 def config_field(default: Any, help: str) -> Any:
-    """A field whose help text the command line shows."""
     return field(default=default, metadata={"help": help})
 
 

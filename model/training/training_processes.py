@@ -43,7 +43,6 @@ class ProcessGroup:
         return values
 
     def sum_gradients(self, parameters: Iterable[Tensor]) -> None:
-        """Sum the gradients over processes, in place."""
         if self.size == 1:
             return
         for parameter in parameters:

@@ -47,7 +47,6 @@ class RunState:
 
 
 def check_folder(out: Path) -> None:
-    """Refuse to write into a folder that does not belong to a run."""
     if not out.is_dir():
         raise StateError(f"{out} is a file; --out is the folder of a run")
     run_files = {BEST, LAST, METRICS, "metrics.part", "config.toml"}
@@ -111,7 +110,6 @@ def read_state(last: Path) -> tuple[TrainConfig, RunState]:
 
 
 def load_last(last: Path, learner: Learner, optimizer: torch.optim.Optimizer) -> None:
-    """Load the tensors of a saved run into the learner and its optimizer."""
     device = learner.backbone.device
     if (last / BACKBONE).is_file():
         learner.backbone.model.load_state_dict(read_tensors(last / BACKBONE))

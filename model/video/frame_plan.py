@@ -32,7 +32,6 @@ def segment_centers(total: int, count: int) -> list[int]:
 
 
 def explain_bad_span(start: float, end: float, duration: float) -> str | None:
-    """Why a span cannot be decoded, or None if it can."""
     if not (math.isfinite(start) and math.isfinite(end)):
         return "its start or end is not a time"
     if end <= start:
@@ -64,7 +63,6 @@ def choose_grid_frames(index: FrameIndex, spans: Sequence[tuple[float, float]], 
 
 
 def plan_spans(index: FrameIndex, spans: Sequence[Span], count: int, context: float) -> SpanPlan:
-    """Choose `count` frames of each span, and the grid around the spans."""
     if not len(index):
         return SpanPlan([], ["no frame could be decoded"] * len(spans), [])
     reasons = [explain_bad_span(*span, index.duration) if span else None for span in spans]

@@ -58,7 +58,6 @@ class SeekingDecoder:
         self.upcoming = None  # end of the video
 
     def packets_from(self, key: int) -> Iterator[Any]:
-        """The packets from a key frame on."""
         for step in KEY_FRAMES_BACK:
             self.container.seek(self.index.keys[max(0, key - step)], stream=self.stream, backward=True)
             packets = self.container.demux(self.stream)

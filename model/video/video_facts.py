@@ -55,7 +55,6 @@ class Motion:
 
 
 def measure_motion(pictures: Pixels, times: Sequence[float]) -> Motion:
-    """Measure motion on small pictures (N, SIDE, SIDE, 3) at `times` in seconds."""
     when, gray = np.asarray(times, np.float64), convert_to_gray(pictures)
     black = np.quantile(gray.reshape(len(gray), -1), 0.99, axis=1) < MAX_BLACK
     still = bool(np.abs(gray - np.median(gray, axis=0)).max() <= MAX_STILL_CHANGE)

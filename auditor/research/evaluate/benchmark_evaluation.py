@@ -52,7 +52,6 @@ class EvaluateConfig:
 def evaluate_benchmark(
     config: EvaluateConfig, backbone: Backbone, head: PrototypeHead | None, sweep_split: SweepSplit
 ) -> dict[str, Any]:
-    """Compute all tables and curves of one benchmark."""
     protocol = PROTOCOLS.get(config.benchmark)
     if protocol is None:
         raise EvaluationError(f"unknown benchmark {config.benchmark!r}; one of {', '.join(PROTOCOLS)}")
@@ -142,7 +141,6 @@ def fit_rerank(head: PrototypeHead, validation: BenchmarkSplit, collapse_texts: 
 def compute_recall_tables(
     protocol: Protocol, test: BenchmarkSplit, u: ItemScores, rerank: Rerank | None
 ) -> list[dict[str, Any]]:
-    """A row for each gallery, plain and re-ranked."""
     whole = is_published_split(protocol, test)
     return [
         {"gallery": gallery, "reranked": data is not test.data, **result.to_dict()}
@@ -182,7 +180,6 @@ def compute_eccv_figures(benchmark: str, test: BenchmarkSplit, shards: Sequence[
 
 
 def save_results(results: dict[str, Any], out: str | Path) -> None:
-    """Write the results as JSON, atomically."""
     folder, name = split_target(str(out))
     with folder.writing(name) as partial:
         partial.write_text(to_json(results) + "\n", encoding="utf-8")

@@ -102,21 +102,18 @@ def read_shard_embeddings(folder: Folder, shard: str) -> ShardEmbeddings:
     """The embeddings of a swept shard. A span of a video is a medium of its own."""
     embeddings = read_embeddings(folder, shard)
     pairs = embeddings.facts.take(pa.array(embeddings.rows))
+    vectors = embeddings.media
+    frames = None if vectors.frames is None else normalize_rows(vectors.frames)
     first_rows = np.unique(embeddings.media_index, return_index=True)[1]
-    columns = (pairs.column(name).take(pa.array(first_rows)).to_pylist() for name in ("key", "start", "end"))
+    media = pairs.select(["key", "start", "end"]).take(pa.array(first_rows)).to_pylist()
     return ShardEmbeddings(
-        keys=np.array([format_media_key(*row) for row in zip(*columns, strict=True)], dtype=np.str_),
+        keys=np.array([format_media_key(**row) for row in media], dtype=np.str_),
         captions=np.array(pairs.column("caption").to_pylist(), dtype=np.str_),
         owners=embeddings.media_index,
-        media=normalize_media(embeddings.media),
+        media=MediaVectors(normalize_rows(vectors.visual), frames, vectors.mask),
         text=normalize_rows(embeddings.text),
         failed=list_failed_media(embeddings.facts),
     )
-
-
-def normalize_media(media: MediaVectors) -> MediaVectors:
-    frames = None if media.frames is None else normalize_rows(media.frames)
-    return MediaVectors(normalize_rows(media.visual), frames, media.mask)
 
 
 def normalize_rows(vectors: Floats) -> Floats:
@@ -130,15 +127,13 @@ def format_media_key(key: str, start: float | None, end: float | None) -> str:
 
 def list_failed_media(facts: pa.Table) -> list[str]:
     """Key and reason for each medium that could not be encoded; the rows of its captions follow one another."""
-    columns = ("caption_index", "status", "error_message", "key", "start", "end")
     failed: list[str] = []
     previous_span: tuple[float | None, float | None] | None = None
-    for index, status, message, key, start, end in zip(
-        *(facts.column(name).to_pylist() for name in columns), strict=True
-    ):
-        if status != "ok" and (index == 0 or (start, end) != previous_span):
-            failed.append(f"{format_media_key(key, start, end)}: {message}")
-        previous_span = start, end
+    for row in facts.select(["caption_index", "status", "error_message", "key", "start", "end"]).to_pylist():
+        span = row["start"], row["end"]
+        if row["status"] != "ok" and (row["caption_index"] == 0 or span != previous_span):
+            failed.append(f"{format_media_key(row['key'], *span)}: {row['error_message']}")
+        previous_span = span
     return failed
 
 

@@ -70,7 +70,6 @@ class PackReport:
         return Counter(split for kind in LOSSES for split, ids in getattr(self, kind).items() for _ in ids)
 
     def problems(self) -> list[str]:
-        """A line for each kind of loss in each split, with its count and the first ids."""
         lines = [
             _format_loss(f"of {split} {loss}", ids)
             for kind, loss in LOSSES.items()
@@ -79,7 +78,6 @@ class PackReport:
         return lines + [_format_loss(f"in the unknown split {name!r}", ids) for name, ids in self.unknown_split.items()]
 
     def notes(self) -> list[str]:
-        """A line for each finding that loses no medium."""
         lines = [_format_loss(f"of {s} lack some of their captions", ids) for s, ids in self.caption_missing.items()]
         return lines + ([_format_loss("annotated but in no split list", self.unlisted)] if self.unlisted else [])
 
@@ -89,7 +87,6 @@ def _format_loss(loss: str, ids: list[str]) -> str:
 
 
 def pack(benchmark: str, source: Path, out: Path, config: PackConfig | None = None) -> PackReport:
-    """Pack a benchmark: read the annotations, find the media files, write the shards."""
     config = config or PackConfig()
     if benchmark not in READERS:
         raise BenchmarkError(f"unknown benchmark {benchmark!r}; one of {', '.join(READERS)}")

@@ -79,7 +79,6 @@ def recall_reranked(study: Study, model: Projections, uncertainty_model: Project
 
 
 def average_recalls(results: Sequence[RetrievalResult]) -> dict[str, float]:
-    """Mean recalls over seeds, and the standard deviation of RSum between seeds."""
     mean = average_results(results).to_dict()
     row = {f"{SIDES[way]} {cut}": mean[way][cut] for way in DIRECTIONS[::-1] for cut in ("R@1", "R@5", "R@10")}
     return row | {"RSum": mean["RSum"], "sd": compute_deviation([result.rsum for result in results])}
@@ -105,7 +104,6 @@ def study_correlation(study: Study) -> StudyFindings:
 
 
 def correlate_models(study: Study, models: Sequence[Projections]) -> Any:
-    """The correlation of u and h, averaged over models."""
     scored = map(study.score_test, models)
     return average_runs([analyses.correlate_scores(u, compute_mean_similarity(data)) for data, u in scored])
 

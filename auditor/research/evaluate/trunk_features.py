@@ -74,7 +74,6 @@ class FeatureEncoder:
         return map(self.encode, shards)
 
     def encode(self, shard: Shard) -> FeatureShard:
-        """Encode a shard, or read it from the cache."""
         path = self.cache and self.cache / f"{shard.name}-{shard.fingerprint()[:16]}.npz"
         if path and path.exists():
             with np.load(path, allow_pickle=False) as stored:
@@ -137,7 +136,6 @@ def record_features(backbone: Backbone) -> Iterator[tuple[list[Tensor], list[Ten
 
 
 def concatenate_features(parts: list[Tensor], embeddings: Array) -> Array:
-    """All recorded features, or the embeddings if there are none."""
     return torch.cat(parts).cpu().numpy() if parts else embeddings
 
 

@@ -44,7 +44,6 @@ PROTOCOLS = {
 
 
 def mask_first_captions(owners: Array, count: int | None) -> Array:
-    """Mask of the first `count` captions of each medium."""
     if count is None:
         return np.ones(len(owners), dtype=bool)
     order = np.argsort(owners, kind="stable")
@@ -79,8 +78,6 @@ def _format_gallery_size(count: int) -> str:
 
 
 def average_results(results: Sequence[RetrievalResult]) -> RetrievalResult:
-    """The mean of every metric over folds or seeds."""
-
     def average(parts: Sequence[Recalls]) -> Recalls:
         r1, r5, r10, median, mean = np.mean([astuple(part)[:5] for part in parts], axis=0).tolist()
         return Recalls(r1, r5, r10, median, mean, parts[0].queries, parts[0].without_positive)

@@ -43,7 +43,6 @@ class PairWeights:
 
     @classmethod
     def read(cls, path: str) -> "PairWeights":
-        """Read the weights from a Parquet file, a folder of Parquet files, or an audit."""
         weights = cls({}, path)
         for key, index, weight, shard, caption in read_weight_rows(path):
             ratings = weights.ratings.setdefault((key, index), [])

@@ -128,7 +128,6 @@ def train(
 
 
 def describe_saved_step(run: TrainingRun, out: Path) -> str:
-    """The line after Ctrl-C: from which step the same command resumes."""
     if not (out / LAST).exists():
         return "no checkpoint was saved yet (--save-every): the same command starts over"
     step = read_state(out / LAST)[1].step
@@ -236,7 +235,6 @@ def finish_epoch(run: TrainingRun, out: Path, metrics: MetricsFile | None) -> di
 
 
 def save_checkpoint_state(run: TrainingRun, out: Path) -> None:
-    """Save everything that is needed to resume from here."""
     run.state.loaders = run.processes.share(run.pairs.state())
     run.state.scaler = run.scaler.state_dict() or None
     if run.processes.first:

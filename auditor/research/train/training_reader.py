@@ -192,7 +192,6 @@ def choose_captions(number: int, captions: int, pass_number: int, passes: int, c
 
 
 def draw_pass(reader: TrainingReader, pass_number: int) -> Iterator[DecodeTask]:
-    """The pairs of one pass, in the order of their use."""
     config = reader.config
     order = random.Random(f"{config.seed} {reader.processes.rank} {pass_number}")
     slices = order.sample(reader.slices, len(reader.slices))

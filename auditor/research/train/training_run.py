@@ -74,7 +74,6 @@ class TrainingRun:
 
 
 def check_settings(config: TrainConfig, processes: int) -> None:
-    """Refuse settings that cannot work with this number of processes."""
     if config.batch_size % processes:
         raise ConfigError(f"batch_size {config.batch_size} cannot be divided among {processes} processes")
     if "://" in config.out:
@@ -82,7 +81,6 @@ def check_settings(config: TrainConfig, processes: int) -> None:
 
 
 def prepare_run(config: TrainConfig, processes: ProcessGroup) -> TrainingRun:
-    """Read and check everything that a run needs."""
     check_settings(config, processes.size)
     out = Path(config.out)
     if out.exists():
@@ -175,7 +173,6 @@ def build_learner(config: TrainConfig) -> Learner:
 
 
 def build_target(config: TrainConfig, backbone: Backbone) -> UncertaintyTarget | None:
-    """The target of u; None for the paper's h in each batch."""
     momentum = config.target_momentum
     if config.target == "paper":
         return None

@@ -98,7 +98,6 @@ def count_shards(spec: str, processes: ProcessGroup = ProcessGroup()) -> Counted
 
 
 def count_shard(shard: Shard) -> ShardCount:
-    """Count the samples and captions of a shard, without reading media."""
     with shard.open() as opened:
         sizes = [len(sample.captions) for sample in opened.samples if sample.problem is None]
         wrong = [(sample, sample.problem) for sample in opened.samples if sample.problem]
