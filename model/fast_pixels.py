@@ -1,9 +1,8 @@
 """Decode and fit images more than twice as fast as model.pixels, with libjpeg-turbo and torch's resize.
 
-Decoder processes use it unless exact pixels are requested. JPEGs decode to the same bytes as in Pillow, but those
-larger than twice `OVERSAMPLING` times the target size are decoded at a half, a quarter or an eighth. The resize kernel
-has 16-bit weights, Pillow's has 22-bit weights: one value in 250 differs, by one gray level. Pillow decodes all files
-that are not plain upright JPEGs, and all JPEGs that libjpeg-turbo rejects: Pillow decides whether a file is corrupt.
+Decoder processes use it unless exact pixels are requested. JPEGs larger than twice `OVERSAMPLING` times the target size
+are decoded at a half, a quarter or an eighth. The resize kernel has 16-bit weights, Pillow's 22-bit: one value in 250
+differs, by one gray level. Pillow decodes all files that are not plain upright JPEGs or that libjpeg-turbo rejects.
 """
 
 import io

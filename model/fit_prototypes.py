@@ -1,15 +1,11 @@
 """Fit prototypes on stored embeddings with frozen encoders: in seconds, without labels, for any open_clip model.
 
-`fit_prototypes(visual, text)` has two recipes:
+`fit_prototypes(visual, text)` has two recipes, which minimize L_uct (equation 6) and L_div (equation 7) with Adam:
 
-- "corpus" (default): the target of u is computed for each instance over the *whole* corpus of the other modality,
-  standardized and mapped to (0, 1) by a sigmoid. It is the paper's h (mean similarity) or, for target "retrieval", the
-  log-perplexity of the retrieval distribution. This works with a modality gap (CLIP), without one, and with negative
-  mean similarities (SigLIP). `model.prototype_initialization` gives the initial prototypes.
-- "paper": h of random batches, lambda = mean(u)/mean(h) per batch, Xavier initialization. It is there for comparison:
-  if mean similarities are close to zero, lambda explodes and the noise of a batch hides the signal.
-
-Both minimize L_uct (equation 6) and L_div (equation 7) with Adam. The same seed gives the same prototypes.
+- "corpus" (default): the target of u is computed over the *whole* corpus of the other modality, standardized and mapped
+  to (0, 1) by a sigmoid: the paper's h (mean similarity), or the log-perplexity of retrieval. It works with a modality
+  gap (CLIP), without one, and with negative mean similarities (SigLIP).
+- "paper", for comparison: h and lambda of random batches. If mean similarities are close to zero, lambda explodes.
 """
 
 from collections.abc import Callable

@@ -1,9 +1,9 @@
 """Initial prototypes from which u can reach its target, for any geometry of the embeddings.
 
-The target u = sigmoid(z) needs a certain logit, and a logit is `scale * cos`, which is linear in a unit embedding x.
-So ridge regression on the moments of the embeddings gives the direction w with `scale * w.x` closest to the target
-logits. All K prototypes share that direction. The remainder of their unit length points to the corners of a simplex in
-the directions of least variance, where it adds little noise, cancels to first order and keeps the prototypes apart.
+The target u = sigmoid(z) needs a certain logit, `scale * cos`, which is linear in a unit embedding x. So ridge
+regression gives the direction w with `scale * w.x` closest to the target logits. All K prototypes share it. The
+remainder of their unit length points to the corners of a simplex in the directions of least variance, which keeps the
+prototypes apart and adds little noise.
 
 If both modalities share a strong mean direction, no unit vector gives logits around zero. Only then are cosines
 measured from a center (`HeadConfig.center_visual`, `center_text`). If embeddings hardly vary, the scale is raised too.

@@ -1,8 +1,7 @@
 """Similarity of media and captions: the cosine; for video, the mean of the clip's cosine and its best frame's cosine.
 
-Appendix A of the paper: the global branch compares the caption with the mean of the frames, the local branch with the
-frame that fits it best. Padded frames (mask False) are ignored by both. Rows without valid frames are images.
-The perplexity of the retrieval distribution is the target of u that predicts retrieval failures (docs/results.md).
+Appendix A of the paper. Padded frames (mask False) are ignored; rows without valid frames are images. The perplexity of
+the retrieval distribution is the target of u that predicts retrieval failures (docs/results.md).
 """
 
 import torch

@@ -1,9 +1,8 @@
 """The training objective over a whole batch, and its gradient through encoders that see the batch in chunks.
 
-Total = InfoNCE + w_u (L_uct visual + text) + w_d (L_div visual + text). The contrastive loss needs all embeddings of a
-batch at once, but not all activations. With chunks, all embeddings are first computed without a graph, and the loss
-gives their gradients. Each chunk is then encoded again to propagate these gradients to the weights. The gradient is the
-same; the activations of only one chunk are in memory.
+Total = InfoNCE + w_u (L_uct visual + text) + w_d (L_div visual + text). With chunks, all embeddings are first computed
+without a graph, and the loss gives their gradients. Each chunk is then encoded again to propagate these to the weights.
+The gradient is the same; the activations of only one chunk are in memory.
 """
 
 import hashlib

@@ -1,9 +1,8 @@
 """Targets that the uncertainty learns to follow, standardized by running means and mapped to (0, 1) by a sigmoid.
 
-The paper takes h in the batch and scales it by lambda = mean(u)/mean(h). That target is noisy, and meaningless if the
-mean similarity is near zero. `CorpusTarget` takes h against the running mean embedding of the other modality instead.
-`RetrievalTarget` takes the entropy of the retrieval distribution in the batch, which predicts failures of retrieval.
-Both targets have the same meaning in every embedding space.
+The paper takes h in the batch and scales it by lambda = mean(u)/mean(h): noisy, and meaningless if the mean similarity
+is near zero. `CorpusTarget` takes h against the running mean embedding of the other modality, `RetrievalTarget` the
+entropy of the retrieval distribution in the batch. Both have the same meaning in every embedding space.
 """
 
 from abc import ABC, abstractmethod

@@ -1,9 +1,8 @@
 """Measures retrieval on a benchmark, from shards to the JSON that the dashboard's Benchmarks page shows.
 
-Sweep the test split and a validation split. Score the test split by the benchmark's protocol, plain and re-ranked with
-betas fitted on the validation split. Then measure what the uncertainty is worth: its correlation with h, recall without
-the most uncertain items, recall by tenths, and calibration. The engine that sweeps the shards is given by the caller:
-this machine, or Ray in jobs/evaluate.py.
+Score the test split by the benchmark's protocol, plain and re-ranked with betas fitted on a validation split. Then
+measure what the uncertainty is worth: its correlation with h, recall without the most uncertain items, recall by
+tenths, and calibration. The caller gives the engine that sweeps the shards: this machine, or Ray in jobs/evaluate.py.
 """
 
 from collections.abc import Sequence

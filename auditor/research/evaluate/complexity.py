@@ -1,9 +1,8 @@
 """Counts the parameters and operations of a model for one pair: a video of 12 frames and one caption.
 
-Nothing is computed: the model is on torch's meta device, and torch's own counter counts every matrix product. A
-multiply-add is two operations (FLOPs) or one (MACs). The paper's 84.2 M and 36.0 G for ViT-B/32 match a counter that
-sees only plain linear and convolution layers and counts a multiply-add once: it misses attention, embeddings and the
-output projections. The `visible_*` counts work the same way, so that both can be compared.
+Nothing is computed: the model is on torch's meta device. A multiply-add is two operations (FLOPs) or one (MACs). The
+paper's 84.2 M and 36.0 G for ViT-B/32 match a counter that sees only plain linear and convolution layers and counts a
+multiply-add once. The `visible_*` counts work the same way, so that both can be compared.
 """
 
 from collections.abc import Callable

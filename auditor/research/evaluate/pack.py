@@ -1,7 +1,6 @@
 """Packs a benchmark's files into WebDataset shards, one set per split: `auditor pack coco --source DIR --out SHARDS`.
 
-Media bytes are copied unchanged, captions become `.txt` with one caption per line, ids become `.json`. The shards are
-written to a temporary folder next to the destination, which is renamed when all are complete, so a kill leaves no
+Media bytes are copied unchanged, captions become `.txt` with one caption per line, ids become `.json`. A kill leaves no
 incomplete benchmark. Missing media are counted and named. If too many of a split are missing, nothing is written:
 recall on half a test set is not the benchmark's recall.
 """

@@ -1,10 +1,8 @@
 """Trains both projections, the temperature and the prototypes on cached features of frozen trunks.
 
-This runs the paper's training analyses at thousands of pairs a second. The objective is that of
-`model.training.objective` (InfoNCE without false negatives, L_uct against h over the corpus, L_div). The towers below
-their last projection are frozen and the projections start at random, so recall may end below that of the original
-model. The similarity of a video is the paper's: the mean of that of its pooled frames and that of its best frame.
-`shuffle_captions` gives a share of the captions to other media, as in the paper's noisy COCO.
+This runs the paper's training analyses at thousands of pairs a second, with the objective of
+`model.training.objective`. The projections start at random, so recall may end below that of the original model. The
+similarity of a video is the paper's: the mean of that of its pooled frames and that of its best frame.
 """
 
 import math

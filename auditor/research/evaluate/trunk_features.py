@@ -1,9 +1,8 @@
 """Encodes shards for `auditor reproduce`: embeddings, and the features that the towers hand to their last projection.
 
-An audit does not store these features, so `reproduce` encodes shards itself. Training projections and prototypes on the
-features is fine-tuning with frozen trunks, at thousands of pairs a second. A tower that ends in a bare matrix instead
-of a linear layer has no such features; its embeddings take their place. Encoded shards are cached as .npz files, each
-named by the content of its shard.
+Training projections and prototypes on these features is fine-tuning with frozen trunks. A tower that ends in a bare
+matrix instead of a linear layer has no such features; its embeddings take their place. Encoded shards are cached as
+.npz files, each named by the content of its shard.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,10 +1,8 @@
 """The protocol of each benchmark (split, captions per medium, galleries), and the figures that the paper prints.
 
-COCO is reported on all 5,000 test images against their 25,000 captions, and as the mean over five folds of 1,000 x
-5,000 in the order of the split (the paper's released program has folds of 999 x 4,999). If media are missing, the folds
-hold other media and are not called COCO 1K. MSR-VTT is the 1k-A split with one caption per video. MSVD counts videos,
-not their sentences, in video-to-text; the stricter count over all sentences is reported as well. DiDeMo has one
-paragraph per video.
+COCO is reported on all 5,000 test images, and as the mean over five folds of 1,000 in the order of the split (the
+paper's released program has folds of 999). MSR-VTT is the 1k-A split with one caption per video. MSVD counts videos,
+not their sentences, in video-to-text; the stricter count is reported as well. DiDeMo has one paragraph per video.
 """
 
 import json

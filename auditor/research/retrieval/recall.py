@@ -1,11 +1,9 @@
-"""Retrieval metrics: recall at 1, 5 and 10, median and mean rank, RSum, in both directions, block by block.
+"""Retrieval metrics: recall at 1, 5 and 10, median and mean rank, RSum, in both directions, block by block. NumPy only.
 
-A query may have several positives; its rank is the rank of the best one. Ties neither raise nor lower a figure: every
-figure is the exact expectation over random orders of equal scores. With `g` negatives strictly above the best positive,
-and `t` negatives and `p` positives equal to it, the expected rank is `g + (t + p + 1) / (p + 1)` (`1 + g + t/2` for one
-positive). The probability of a hit in the first k follows from drawing without replacement. So a model that gives every
-pair the same score has the recall of chance, not 100%. Scores that differ by less than the rounding error count as
-equal. Blocks of scores keep 25,000 captions x 5,000 images within some tens of megabytes. Needs NumPy only.
+A query may have several positives; its rank is the rank of the best one. Every figure is the exact expectation over
+random orders of equal scores, so a model that gives every pair the same score has the recall of chance. With `g`
+negatives strictly above the best positive, and `t` negatives and `p` positives equal to it, the expected rank is
+`g + (t + p + 1) / (p + 1)`. Scores that differ by less than the rounding error count as equal.
 """
 
 from dataclasses import astuple, dataclass, replace

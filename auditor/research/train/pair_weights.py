@@ -1,9 +1,8 @@
 """Weights of pairs for training on noisy corpora: 1 - p_mismatch, or the weights of a table.
 
-They come from an audit, local or remote, corrected by people's labels if it has any; from the table that `auditor
-weigh` writes; or from any Parquet file with p_mismatch. A pair is looked up by key and caption_index, which audit and
-training count in the same way. If the table has the caption, as an audit does, it must be equal to the corpus's. Keys
-that occur in several shards are distinguished by the shard.
+They come from an audit, from the table that `auditor weigh` writes, or from any Parquet file with p_mismatch. A pair is
+looked up by key and caption_index. If the table has the caption, as an audit does, it must be equal to the corpus's.
+Keys that occur in several shards are distinguished by the shard.
 """
 
 import math
