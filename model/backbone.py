@@ -82,8 +82,13 @@ class Backbone:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Fingerprint of weights, architecture and preprocessing at the time of the first access."""
-        return compute_backbone_fingerprint(self)
+        """That of the weights at the time of the first access."""
+        return self.compute_fingerprint()
+
+    def compute_fingerprint(self) -> str:
+        """Fingerprint of the current weights, the architecture and the preprocessing, wherever they came from."""
+        config = {"model": self.config["model_cfg"], "pixels": self.pixels.to_dict()}
+        return compute_fingerprint(self.model.state_dict(), config)
 
     def set_precision(self, precision: Precision, *, compiled: bool = False) -> None:
         """Encode in this precision from now on. The first samples are checked against float32."""
@@ -179,11 +184,6 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
-
-
-def compute_backbone_fingerprint(backbone: Backbone) -> str:
-    config = {"model": backbone.config["model_cfg"], "pixels": backbone.pixels.to_dict()}
-    return compute_fingerprint(backbone.model.state_dict(), config)
 
 
 def resolve_device(name: str) -> str:

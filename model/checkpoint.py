@@ -20,14 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from model.backbone import (
-    LOCAL_PREFIX,
-    Backbone,
-    BackboneError,
-    compute_backbone_fingerprint,
-    format_error_line,
-    load_backbone,
-)
+from model.backbone import LOCAL_PREFIX, Backbone, BackboneError, format_error_line, load_backbone
 from model.model_errors import ModelError
 from model.prototypes import HeadConfig, HeadError, PrototypeHead
 
@@ -70,7 +63,7 @@ def save_checkpoint(
     if backbone is not None:
         backbone_spec = backbone.spec
         # Training changes weights after the fingerprint was first computed.
-        backbone_print = compute_backbone_fingerprint(backbone) if with_backbone else backbone.fingerprint
+        backbone_print = backbone.compute_fingerprint() if with_backbone else backbone.fingerprint
         if backbone.dim != head.config.dim:
             raise CheckpointError(f"the head is for width {head.config.dim}, the backbone has {backbone.dim}")
     if backbone_spec is None or backbone_print is None:

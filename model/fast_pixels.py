@@ -19,6 +19,7 @@ from model.pixels import (
     DecodeLimits,
     Pixels,
     PixelSpec,
+    Size,
     center_offset,
     check_pixel_count,
     compute_resized_size,
@@ -43,7 +44,7 @@ KERNELS: dict[str, Any] = {
 }
 
 
-def decode_and_fit(data: bytes, spec: PixelSpec, limits: DecodeLimits) -> tuple[Pixels, tuple[int, int]]:
+def decode_and_fit(data: bytes, spec: PixelSpec, limits: DecodeLimits) -> tuple[Pixels, Size]:
     """The fitted pixels (H, W, 3) of an image file, and its (width, height) as displayed before fitting."""
     decoded = decode_plain_jpeg(data, spec, limits)
     if decoded is None:
@@ -53,7 +54,7 @@ def decode_and_fit(data: bytes, spec: PixelSpec, limits: DecodeLimits) -> tuple[
     return fit_pixels(spec, pixels, compute_resized_size(spec, size)), size
 
 
-def decode_plain_jpeg(data: bytes, spec: PixelSpec, limits: DecodeLimits) -> tuple[Pixels, tuple[int, int]] | None:
+def decode_plain_jpeg(data: bytes, spec: PixelSpec, limits: DecodeLimits) -> tuple[Pixels, Size] | None:
     """Pixels and full (width, height) of an upright gray or RGB JPEG, or None for any other file."""
     if decode_jpeg is None or data[:2] != b"\xff\xd8" or len(data) > limits.max_bytes:
         return None
@@ -74,14 +75,14 @@ def decode_plain_jpeg(data: bytes, spec: PixelSpec, limits: DecodeLimits) -> tup
         return None
 
 
-def choose_reduction(spec: PixelSpec, size: tuple[int, int]) -> int:
+def choose_reduction(spec: PixelSpec, size: Size) -> int:
     """The divisor at which a JPEG of (width, height) `size` may be decoded: 1, 2, 4 or 8."""
     target = compute_resized_size(spec, size)
     ratio = min(size[0] / target[0], size[1] / target[1])
     return next((scale for scale in SCALES if ratio / scale >= OVERSAMPLING), 1)
 
 
-def fit_pixels(spec: PixelSpec, pixels: Pixels, target: tuple[int, int]) -> Pixels:
+def fit_pixels(spec: PixelSpec, pixels: Pixels, target: Size) -> Pixels:
     """`model.pixels.fit_image` with torch's kernel, which resizes to (width, height) `target`: uint8 (H, W, 3)."""
     height, width = pixels.shape[:2]
     if target == (width, height) or target[0] * target[1] > MAX_INTERMEDIATE or min(width, height) < 2:

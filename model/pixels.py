@@ -31,6 +31,7 @@ Pixels = npt.NDArray[np.uint8]
 Interpolation = Literal["bicubic", "bilinear"]
 ResizeMode = Literal["shortest", "longest", "squash"]
 Triple = tuple[float, float, float]
+Size = tuple[int, int]
 
 CLIP_MEAN: Triple = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD: Triple = (0.26862954, 0.26130258, 0.27577711)
@@ -71,7 +72,7 @@ class DecodeLimits:
 class PixelSpec:
     """The pixels that an encoder needs: open_clip's preprocessing settings."""
 
-    size: tuple[int, int] = (224, 224)  # height, width
+    size: Size = (224, 224)  # height, width
     mean: Triple = CLIP_MEAN
     std: Triple = CLIP_STD
     interpolation: Interpolation = "bicubic"
@@ -123,7 +124,7 @@ class PixelSpec:
         return cls(**values)
 
 
-def parse_size(size: int | list[int] | tuple[int, ...]) -> tuple[int, int]:
+def parse_size(size: int | list[int] | tuple[int, ...]) -> Size:
     """(height, width) of a size that open_clip writes as 224, [224] or [224, 288]."""
     if isinstance(size, int):
         return size, size
@@ -146,7 +147,7 @@ def fit_image(spec: PixelSpec, image: Image.Image) -> Pixels:
     return np.asarray(crop_or_pad(fitted, spec.size, spec.padding), dtype=np.uint8)
 
 
-def compute_resized_size(spec: PixelSpec, size: tuple[int, int]) -> tuple[int, int]:
+def compute_resized_size(spec: PixelSpec, size: Size) -> Size:
     """(width, height) to which an image of (width, height) `size` is resized before it is cropped or padded."""
     height, width = spec.size
     if spec.resize_mode == "squash":
@@ -156,23 +157,21 @@ def compute_resized_size(spec: PixelSpec, size: tuple[int, int]) -> tuple[int, i
     return scale_short_edge(size, height) if height == width else scale_by_ratio(size, spec.size, min)
 
 
-def scale_short_edge(size: tuple[int, int], edge: int) -> tuple[int, int]:
+def scale_short_edge(size: Size, edge: int) -> Size:
     """(width, height) scaled to a short edge of `edge`. Like torchvision, this rounds the long edge down."""
     short, long = sorted(size)
     long_edge = int(edge * long / short)
     return (edge, long_edge) if size[0] <= size[1] else (long_edge, edge)
 
 
-def scale_by_ratio(size: tuple[int, int], target: tuple[int, int], choose: Any) -> tuple[int, int]:
+def scale_by_ratio(size: Size, target: Size, choose: Any) -> Size:
     """(width, height) divided by the larger (`max`) or smaller (`min`) ratio to (height, width) `target`."""
     ratio = choose(size[1] / target[0], size[0] / target[1])
     # open_clip fails if an edge rounds to zero; an audit keeps one line of pixels.
     return max(1, round(size[0] / ratio)), max(1, round(size[1] / ratio))
 
 
-def resize_crop_only(
-    image: Image.Image, resized: tuple[int, int], size: tuple[int, int], kernel: Image.Resampling
-) -> Image.Image:
+def resize_crop_only(image: Image.Image, resized: Size, size: Size, kernel: Image.Resampling) -> Image.Image:
     """The center of (height, width) `size`, as if the image were resized to (width, height) `resized` first.
 
     An image of 1 x 50,000 pixels would grow to 224 x 11,200,000 before the crop.
@@ -189,7 +188,7 @@ def center_offset(length: int, target: int) -> int:
     return round((length - target) / 2.0)
 
 
-def crop_or_pad(image: Image.Image, size: tuple[int, int], fill: int) -> Image.Image:
+def crop_or_pad(image: Image.Image, size: Size, fill: int) -> Image.Image:
     """The center of (height, width) `size`, padded with `fill` if the image is smaller (the odd pixel last)."""
     height, width = size
     if image.size == (width, height):
@@ -228,13 +227,13 @@ def decode_image(data: bytes, limits: DecodeLimits = DecodeLimits()) -> Image.Im
         raise DecodeError("corrupt", f"{type(error).__name__}: {error}") from error
 
 
-def decode_and_fit(data: bytes, spec: PixelSpec, limits: DecodeLimits) -> tuple[Pixels, tuple[int, int]]:
+def decode_and_fit(data: bytes, spec: PixelSpec, limits: DecodeLimits) -> tuple[Pixels, Size]:
     """The fitted pixels (H, W, 3) of an image file, and its (width, height) as displayed before fitting."""
     image = decode_image(data, limits)
     return fit_image(spec, image), image.size
 
 
-def check_pixel_count(size: tuple[int, int], limits: DecodeLimits) -> None:
+def check_pixel_count(size: Size, limits: DecodeLimits) -> None:
     width, height = size
     if width < 1 or height < 1:
         raise DecodeError("corrupt", f"an image of {width} x {height} pixels")

@@ -71,10 +71,8 @@ class PrototypeInitializer:
     instances that are held out.
     """
 
-    def __init__(
-        self, embeddings: Tensor, z: Tensor, config: HeadConfig, random_bank: Tensor, *, linear: bool = True
-    ) -> None:
-        self.config, self.random_bank = config, random_bank.detach().double()
+    def __init__(self, embeddings: Tensor, z: Tensor, config: HeadConfig, bank: Tensor, *, linear: bool = True) -> None:
+        self.config, self.random_bank = config, bank.detach().double()
         held_out = 0 if linear or len(z) < MIN_ROWS_FOR_HOLD_OUT else min(EVALUATION_ROWS, len(z) // 4)
         self.sample = embeddings[: held_out or EVALUATION_ROWS]
         self.target = torch.sigmoid(z[: held_out or EVALUATION_ROWS])

@@ -91,6 +91,7 @@ def select_trainable_weights(backbone: Backbone, part: str) -> None:
         )
     if part == "projections" and not is_tower_trainable(backbone.model, visual=True):
         raise ConfigError(f"no projection of the image tower of {backbone.spec} is known; train all or text")
+    set_training_modes(backbone)
 
 
 def set_training_modes(backbone: Backbone) -> None:

@@ -25,7 +25,7 @@ class ConfigError(ModelError):
     """Settings that are unknown, of the wrong type, or incompatible."""
 
 
-def config_field(default: Any, help: str) -> Any:
+def option(default: Any, help: str) -> Any:
     return field(default=default, metadata={"help": help})
 
 
@@ -35,64 +35,58 @@ class TrainConfig:
 
     corpus: str = field(metadata={"help": "training corpus: anything `auditor audit` reads; separate several with ::"})
     out: str = field(metadata={"help": "folder of the run: best/, last/, metrics.jsonl, config.toml"})
-    val: str | None = config_field(None, "validation corpus; without it best/ holds the last weights")
+    val: str | None = option(None, "validation corpus; without it best/ holds the last weights")
 
-    model: str = config_field(
-        "ViT-B-32@openai", "open_clip model, checkpoint folder, or a .json config for random weights"
-    )
-    head: str | None = config_field(None, "start from the prototypes of this checkpoint folder")
-    train: Literal["all", "projections", "text", "prototypes"] = config_field("all", "weights to train")
-    device: str = config_field("auto", "cpu, cuda, cuda:1, ... or auto")
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = config_field("auto", "auto: mixed on CUDA, fp32 on the CPU")
+    model: str = option("ViT-B-32@openai", "open_clip model, checkpoint folder, or a .json config for random weights")
+    head: str | None = option(None, "start from the prototypes of this checkpoint folder")
+    train: Literal["all", "projections", "text", "prototypes"] = option("all", "weights to train")
+    device: str = option("auto", "cpu, cuda, cuda:1, ... or auto")
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = option("auto", "auto: mixed on CUDA, fp32 on the CPU")
 
-    prototypes: int = config_field(8, "prototypes per modality (K)")
-    init: Literal["xavier", "kaiming_uniform", "kaiming_normal", "orthogonal"] = config_field(
+    prototypes: int = option(8, "prototypes per modality (K)")
+    init: Literal["xavier", "kaiming_uniform", "kaiming_normal", "orthogonal"] = option(
         "xavier", "initialization of the prototypes"
     )
-    evidence: Literal["exp", "softplus", "relu"] = config_field("exp", "evidence function")
-    tau: float = config_field(5.0, "temperature of the exponential evidence")
-    evidence_scale: float = config_field(100.0, "factor of the similarities to prototypes before the evidence function")
+    evidence: Literal["exp", "softplus", "relu"] = option("exp", "evidence function")
+    tau: float = option(5.0, "temperature of the exponential evidence")
+    evidence_scale: float = option(100.0, "factor of the similarities to prototypes before the evidence function")
 
-    target: Literal["corpus", "paper", "retrieval"] = config_field(
+    target: Literal["corpus", "paper", "retrieval"] = option(
         "corpus", "target of u: h over the corpus, the paper's h in the batch, or retrieval entropy in the batch"
     )
-    target_momentum: float = config_field(0.95, "momentum of the running means that standardize the target")
-    weight_uncertainty: float = config_field(1.0, "weight of L_uct (equation 6)")
-    weight_diversity: float = config_field(1.0, "weight of L_div (equation 7)")
-    weights: str | None = config_field(
+    target_momentum: float = option(0.95, "momentum of the running means that standardize the target")
+    weight_uncertainty: float = option(1.0, "weight of L_uct (equation 6)")
+    weight_diversity: float = option(1.0, "weight of L_div (equation 7)")
+    weights: str | None = option(
         None, "weights of pairs: an audit, the output of `auditor weigh`, or Parquet with key, caption_index, weight"
     )
 
-    optimizer: Literal["adam", "adamw"] = config_field("adamw", "optimizer")
-    lr_encoders: float = config_field(1e-5, "peak learning rate of the backbone")
-    lr_other: float = config_field(1e-3, "peak learning rate of the prototypes")
-    weight_decay: float = config_field(0.2, "weight decay of the backbone's matrices: decoupled (adamw) or L2 (adam)")
-    beta2: float = config_field(0.98, "second-moment decay of the optimizer")
-    epsilon: float = config_field(1e-6, "epsilon of the optimizer")
-    clip_norm: float = config_field(1.0, "clip the gradient to this norm; 0: do not clip")
-    max_logit_scale: float = config_field(100.0, "clamp logit_scale to the logarithm of this")
-    schedule: Literal["cosine", "clip4clip", "constant"] = config_field(
-        "cosine", "shape of the learning rate after warm-up"
-    )
-    warmup: float = config_field(0.1, "warm-up: below 1 a share of all steps, else a number of steps")
-    epochs: int = config_field(5, "number of epochs")
-    batch_size: int = config_field(128, "pairs in one contrastive loss, over all processes")
-    accumulate: int = config_field(1, "contrastive batches per optimizer step; their gradients are averaged")
-    chunk: int = config_field(
-        0, "pairs that each process encodes at a time: same gradient, less memory; 0: all at once"
-    )
+    optimizer: Literal["adam", "adamw"] = option("adamw", "optimizer")
+    lr_encoders: float = option(1e-5, "peak learning rate of the backbone")
+    lr_other: float = option(1e-3, "peak learning rate of the prototypes")
+    weight_decay: float = option(0.2, "weight decay of the backbone's matrices: decoupled (adamw) or L2 (adam)")
+    beta2: float = option(0.98, "second-moment decay of the optimizer")
+    epsilon: float = option(1e-6, "epsilon of the optimizer")
+    clip_norm: float = option(1.0, "clip the gradient to this norm; 0: do not clip")
+    max_logit_scale: float = option(100.0, "clamp logit_scale to the logarithm of this")
+    schedule: Literal["cosine", "clip4clip", "constant"] = option("cosine", "shape of the learning rate after warm-up")
+    warmup: float = option(0.1, "warm-up: below 1 a share of all steps, else a number of steps")
+    epochs: int = option(5, "number of epochs")
+    batch_size: int = option(128, "pairs in one contrastive loss, over all processes")
+    accumulate: int = option(1, "contrastive batches per optimizer step; their gradients are averaged")
+    chunk: int = option(0, "pairs that each process encodes at a time: same gradient, less memory; 0: all at once")
 
-    frames: int = config_field(12, "frames sampled from a video")
-    tokens: int = config_field(77, "tokens of a caption, begin and end included")
-    captions: Literal["all", "one", "join"] = config_field(
+    frames: int = option(12, "frames sampled from a video")
+    tokens: int = option(77, "tokens of a caption, begin and end included")
+    captions: Literal["all", "one", "join"] = option(
         "all", "captions in an epoch: all, one for each medium, or all of a medium joined to one paragraph"
     )
-    shuffle: int = config_field(2000, "samples in the shuffle buffer of each process")
-    decoders: int = config_field(0, "decoder processes of each training process; 0: its share of the cores")
-    cache: bool = config_field(False, "keep decoded pixels in memory after the first pass")
-    cache_gb: float = config_field(4.0, "size of the cache in GB, for each training process")
-    seed: int = config_field(0, "random seed of initialization, order and dropout")
-    save_every: int = config_field(500, "steps between checkpoints; a checkpoint also follows each epoch")
+    shuffle: int = option(2000, "samples in the shuffle buffer of each process")
+    decoders: int = option(0, "decoder processes of each training process; 0: its share of the cores")
+    cache: bool = option(False, "keep decoded pixels in memory after the first pass")
+    cache_gb: float = option(4.0, "size of the cache in GB, for each training process")
+    seed: int = option(0, "random seed of initialization, order and dropout")
+    save_every: int = option(500, "steps between checkpoints; a checkpoint also follows each epoch")
 
     def __post_init__(self) -> None:
         hints = get_type_hints(type(self))
@@ -183,9 +177,7 @@ def check_setting_names(values: Mapping[str, Any], source: str) -> dict[str, Any
         if name not in hints:
             matches = difflib.get_close_matches(name, hints, n=1, cutoff=0.0)
             raise ConfigError(f"unknown setting {name!r} in {source}; did you mean {matches[0]!r}?")
-    return {
-        name: float(value) if hints[name] is float and type(value) is int else value for name, value in values.items()
-    }
+    return {n: float(value) if hints[n] is float and type(value) is int else value for n, value in values.items()}
 
 
 def load_saved_config(values: Mapping[str, Any]) -> TrainConfig:

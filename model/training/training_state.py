@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from model.checkpoint import (
     BACKBONE,
@@ -62,9 +63,7 @@ def recover_last(out: Path) -> Path | None:
     return out / LAST if (out / LAST / STATE).is_file() else None
 
 
-def save_last(
-    out: Path, config: TrainConfig, learner: Learner, optimizer: torch.optim.Optimizer, state: RunState
-) -> None:
+def save_last(out: Path, config: TrainConfig, learner: Learner, optimizer: Optimizer, state: RunState) -> None:
     def write_state(draft: Path) -> None:
         target = {} if learner.target is None else learner.target.state_dict()
         tensors = {
@@ -109,7 +108,7 @@ def read_state(last: Path) -> tuple[TrainConfig, RunState]:
         raise StateError(f"{last / STATE} is damaged ({error}); start again in another folder") from error
 
 
-def load_last(last: Path, learner: Learner, optimizer: torch.optim.Optimizer) -> None:
+def load_last(last: Path, learner: Learner, optimizer: Optimizer) -> None:
     device = learner.backbone.device
     if (last / BACKBONE).is_file():
         learner.backbone.model.load_state_dict(read_tensors(last / BACKBONE))

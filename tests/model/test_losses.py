@@ -10,13 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from model.evidence import dirichlet_uncertainty
-from model.losses import (
-    LossError,
-    compute_mean_similarities,
-    diversity_loss,
-    info_nce,
-    uncertainty_loss,
-)
+from model.losses import LossError, compute_mean_similarities, diversity_loss, info_nce, uncertainty_loss
 from model.similarity import pool_frames, similarity_matrix
 
 

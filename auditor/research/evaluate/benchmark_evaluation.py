@@ -95,9 +95,7 @@ def evaluate_benchmark(
     }
 
 
-def sweep_validation(
-    config: EvaluateConfig, test: str, protocol: Protocol, sweep_split: SweepSplit
-) -> BenchmarkSplit | None:
+def sweep_validation(config: EvaluateConfig, test: str, protocol: Protocol, sweep: SweepSplit) -> BenchmarkSplit | None:
     """The split that the betas are fitted on; never the one that is reported."""
     names = [config.validation] if config.validation else [split for split in ("val", "train") if split != test]
     for name in names:
@@ -110,7 +108,7 @@ def sweep_validation(
                 raise
             continue
         swept: list[ShardEmbeddings] = []
-        for shard in sweep_split(name, shards):  # lazily: no more shards than needed
+        for shard in sweep(name, shards):  # lazily: no more shards than needed
             swept.append(shard)
             if sum(len(part.keys) for part in swept) >= VALIDATION_MEDIA:
                 break

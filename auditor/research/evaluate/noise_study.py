@@ -6,12 +6,7 @@ from typing import Any
 import numpy as np
 
 from auditor.research.evaluate.benchmark_splits import EvaluationError
-from auditor.research.evaluate.projection_training import (
-    FeaturePairs,
-    ProjectionTraining,
-    shuffle_captions,
-    train_projections,
-)
+from auditor.research.evaluate.projection_training import FeaturePairs, ProjectionTraining, train_projections
 from auditor.research.evaluate.studies import BASELINE, Study, StudyFindings, average_recalls
 from auditor.research.retrieval.analyses import compute_auroc
 from auditor.research.retrieval.recall import Array, RetrievalResult, compute_recall
@@ -90,3 +85,13 @@ def sample_media_pairs(owners: Array, pairs: int, seed: int) -> Array:
     media, captions = np.unique(owners, return_counts=True)
     order = np.random.default_rng(seed).permutation(len(media))
     return np.flatnonzero(np.isin(owners, media[order[np.cumsum(captions[order]) <= pairs]]))
+
+
+def shuffle_captions(pairs: FeaturePairs, share: float, seed: int) -> tuple[FeaturePairs, Array]:
+    """Give a share of the captions to other media; returns the noisy pairs and the mask of wrong pairs."""
+    generator = np.random.default_rng(seed)
+    count = round(share * len(pairs.owners))
+    chosen = generator.permutation(len(pairs.owners))[:count]
+    owners = pairs.owners.copy()
+    owners[chosen] = owners[np.roll(chosen, 1)]
+    return replace(pairs, owners=owners), np.asarray(owners != pairs.owners)

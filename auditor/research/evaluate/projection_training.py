@@ -6,7 +6,7 @@ similarity of a video is the paper's: the mean of that of its pooled frames and 
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -161,13 +161,3 @@ def compute_projection_loss(
         spread = diversity_loss(model.head.visual) + diversity_loss(model.head.text)
         loss = loss + config.weight_diversity * spread
     return loss
-
-
-def shuffle_captions(pairs: FeaturePairs, share: float, seed: int) -> tuple[FeaturePairs, Array]:
-    """Give a share of the captions to other media; returns the noisy pairs and the mask of wrong pairs."""
-    generator = np.random.default_rng(seed)
-    count = round(share * len(pairs.owners))
-    chosen = generator.permutation(len(pairs.owners))[:count]
-    owners = pairs.owners.copy()
-    owners[chosen] = owners[np.roll(chosen, 1)]
-    return replace(pairs, owners=owners), np.asarray(owners != pairs.owners)

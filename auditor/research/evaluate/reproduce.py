@@ -122,9 +122,7 @@ def encode_split(
     return split, FeaturePairs(average_frames(visual, counts), text, owners, frames, media.mask)
 
 
-def build_results(
-    config: ReproduceConfig, findings: StudyFindings, printed: Any, study: Study | None
-) -> dict[str, Any]:
+def build_results(config: ReproduceConfig, findings: StudyFindings, paper: Any, study: Study | None) -> dict[str, Any]:
     parts = study and {
         **{
             name: [len(pairs.visual), len(pairs.text)]
@@ -142,7 +140,7 @@ def build_results(
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "data": {"source": config.data, "test_split": config.test_split, "media_and_captions": parts},
         **vars(findings),
-        "paper": printed,
+        "paper": paper,
         "incomparable": explain_incomparable(PROTOCOLS[config.benchmark], study) if study else None,
     }
 

@@ -118,10 +118,8 @@ class FeatureEncoder:
 def record_features(backbone: Backbone) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
     """Record the inputs of the last projection of the image tower and of the text tower, in the order of encoding."""
     recorded: tuple[list[Tensor], list[Tensor]] = [], []
-    layers = (
-        last_linear(backbone.model.visual, "head"),
-        last_linear(find_causal_tower(backbone.model), "text_projection"),
-    )
+    model = backbone.model
+    layers = last_linear(model.visual, "head"), last_linear(find_causal_tower(model), "text_projection")
 
     def record(tower: int, _: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         recorded[tower].append(inputs[0].detach().float())

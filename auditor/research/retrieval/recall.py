@@ -129,9 +129,7 @@ class RetrievalResult:
         return sum(d.r1 + d.r5 + d.r10 for d in (self.visual_to_text, self.text_to_visual))
 
     def to_dict(self) -> dict[str, Any]:
-        recalls: dict[str, Any] = {
-            way: dict(zip(METRICS, astuple(getattr(self, way)), strict=True)) for way in DIRECTIONS
-        }
+        recalls = {str(way): dict(zip(METRICS, astuple(getattr(self, way)), strict=True)) for way in DIRECTIONS}
         return {**recalls, "RSum": self.rsum}
 
 

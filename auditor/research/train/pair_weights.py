@@ -130,8 +130,6 @@ def list_parquet_files(folder: Folder) -> Iterator[tuple[Folder, str]]:
 
 def choose_weight_columns(path: str, names: list[str]) -> list[str]:
     needed = [*PAIR, find_measure(names)]
-    if missing := [name for name in needed if name not in names]:
-        raise PairWeightError(
-            f"{path} has no column {missing[0]}; weights need {', '.join(PAIR)}, weight or p_mismatch"
-        )
+    if absent := [name for name in needed if name not in names]:
+        raise PairWeightError(f"{path} has no column {absent[0]}; weights need {', '.join(PAIR)}, weight or p_mismatch")
     return [*needed, *(name for name in OPTIONAL_COLUMNS if name in names)]

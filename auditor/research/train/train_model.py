@@ -80,7 +80,7 @@ class TrainResult:
         return {**asdict(self), "best": str(self.best), "last": str(self.last)}
 
 
-ReportStep = Callable[[StepReport], None]
+StepHook = Callable[[StepReport], None]
 
 
 class TrainProgress:
@@ -107,9 +107,7 @@ class TrainProgress:
             self.bar.__exit__()
 
 
-def train(
-    config: TrainConfig, progress: ReportStep | None = None, processes: ProcessGroup | None = None
-) -> TrainResult:
+def train(config: TrainConfig, progress: StepHook | None = None, processes: ProcessGroup | None = None) -> TrainResult:
     """Start or resume a run and return its result. Every process calls its `progress` after each step."""
     processes = processes or current_processes()
     out = Path(config.out)
@@ -134,7 +132,7 @@ def describe_saved_step(run: TrainingRun, out: Path) -> str:
     return f"{out / LAST} holds step {step:,} of {run.steps:,}: run the same command again to resume from there"
 
 
-def run_steps(run: TrainingRun, out: Path, progress: ReportStep) -> TrainResult:
+def run_steps(run: TrainingRun, out: Path, progress: StepHook) -> TrainResult:
     began, first = time.monotonic(), run.state.step
     metrics = None
     if run.processes.first:

@@ -20,13 +20,7 @@ from auditor.research.train.training_shards import CountedShards, count_shards
 from auditor.workers.decoder_pool import DecoderPool
 from model.backbone import Backbone, resolve_device
 from model.training.objective import Learner
-from model.training.trainable import (
-    mixes_samples,
-    select_trainable_weights,
-    set_training_modes,
-    start_backbone,
-    start_head,
-)
+from model.training.trainable import mixes_samples, select_trainable_weights, start_backbone, start_head
 from model.training.training_config import ConfigError, TrainConfig
 from model.training.training_processes import ProcessGroup
 from model.training.training_state import (
@@ -160,7 +154,6 @@ def build_learner(config: TrainConfig) -> Learner:
         raise TrainError(f"cannot use device {config.device}: {str(error).splitlines()[0]}") from error
     head = start_head(config, backbone)
     select_trainable_weights(backbone, config.train)
-    set_training_modes(backbone)
     head.train()
     if 0 < config.chunk < config.batch_size and mixes_samples(backbone.model):
         raise ConfigError(f"{config.model} uses batch normalization in training: chunk must be 0")

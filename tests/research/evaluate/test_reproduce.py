@@ -16,12 +16,8 @@ from auditor.commands.reproduce import TABLES, command, describe_data, round_row
 from auditor.research.evaluate import noise_study, studies
 from auditor.research.evaluate.benchmark_splits import EvaluationError, find_split_shards
 from auditor.research.evaluate.complexity import study_complexity
-from auditor.research.evaluate.projection_training import (
-    FeaturePairs,
-    ProjectionTraining,
-    shuffle_captions,
-    train_projections,
-)
+from auditor.research.evaluate.noise_study import shuffle_captions
+from auditor.research.evaluate.projection_training import FeaturePairs, ProjectionTraining, train_projections
 from auditor.research.evaluate.reproduce import (
     PAPER_DATA,
     STUDIES,
