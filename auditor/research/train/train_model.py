@@ -21,7 +21,7 @@ import torch
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.lock import hold_folder_lock
 from auditor.console import Progress
-from auditor.errors import AuditorError, explain_interrupt
+from auditor.errors import explain_interrupt
 from auditor.research.retrieval.recall import DIRECTIONS, EmbeddingSet, RetrievalResult, compute_recall
 from auditor.research.train.training_loader import Batch, MediaLoader
 from auditor.research.train.training_run import TrainError, TrainingRun, prepare_run
@@ -261,15 +261,11 @@ def make_train_result(run: TrainingRun, out: Path, first: int, terms: LossTerms 
     )
 
 
-class ValidationError(AuditorError):
-    """A validation corpus without a usable medium."""
-
-
 def validate_learner(learner: Learner, loader: MediaLoader, tokens: int, processes: ProcessGroup) -> RetrievalResult:
     """Recall over the validation media of all processes; every process gets the result."""
     parts = [part for part in processes.share(encode_validation_share(learner, loader, tokens)) if part is not None]
     if not parts:
-        raise ValidationError("no medium of the validation corpus could be decoded")
+        raise TrainError("no medium of the validation corpus could be decoded")
     return compute_recall(concatenate_embedding_sets(parts))
 
 

@@ -33,35 +33,19 @@ class ShardCount:
 
 @dataclass(frozen=True, slots=True)
 class CountedShards:
-    """The shards of a corpus with their counts."""
+    """The shards of a corpus, and the sums of their counts."""
 
     shards: Sequence[Shard]
-    counts: Sequence[ShardCount]
-
-    @property
-    def samples(self) -> int:
-        return sum(count.samples for count in self.counts)
-
-    @property
-    def most_captions(self) -> int:
-        return max(count.most_captions for count in self.counts)
+    samples: int
+    captions: int
+    most_captions: int
+    left_out: Counter[str]  # unusable samples by status, before any decoding
+    examples: list[str]
+    problems: list[str]
 
     def pairs(self, captions: str) -> int:
         """Pairs in an epoch."""
-        return sum(count.captions for count in self.counts) if captions == "all" else self.samples
-
-    @property
-    def left_out(self) -> Counter[str]:
-        """The number of unusable samples by status, before any decoding."""
-        return sum((count.left_out for count in self.counts), Counter[str]())
-
-    @property
-    def examples(self) -> list[str]:
-        return [count.example for count in self.counts if count.example]
-
-    @property
-    def problems(self) -> list[str]:
-        return [count.problem for count in self.counts if count.problem]
+        return self.captions if captions == "all" else self.samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +74,20 @@ def count_shards(spec: str, processes: ProcessGroup = ProcessGroup()) -> Counted
         if isinstance(part, AuditorError):
             raise part
         counts.update(part)
-    corpus = CountedShards(shards, [counts[i] for i in range(len(shards))])
-    if not corpus.samples:
-        example = "".join(f"; {example}" for example in corpus.examples[:1])
+    parts = [counts[i] for i in range(len(shards))]
+    examples = [part.example for part in parts if part.example]
+    if not any(part.samples for part in parts):
+        example = "".join(f"; {example}" for example in examples[:1])
         raise LoaderError(f"{spec} holds no pairs: a sample is a medium with captions{example}")
-    return corpus
+    return CountedShards(
+        shards,
+        samples=sum(part.samples for part in parts),
+        captions=sum(part.captions for part in parts),
+        most_captions=max(part.most_captions for part in parts),
+        left_out=sum((part.left_out for part in parts), Counter[str]()),
+        examples=examples,
+        problems=[part.problem for part in parts if part.problem],
+    )
 
 
 def count_shard(shard: Shard) -> ShardCount:
