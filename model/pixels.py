@@ -68,6 +68,9 @@ class DecodeLimits:
     memory: int = 3 << 30  # bytes in addition to those of an idle decoder
 
 
+DEFAULT_LIMITS = DecodeLimits()
+
+
 @dataclass(frozen=True, slots=True)
 class PixelSpec:
     """The pixels that an encoder needs: open_clip's preprocessing settings."""
@@ -201,7 +204,7 @@ def crop_or_pad(image: Image.Image, size: Size, fill: int) -> Image.Image:
     return image.crop((x, y, x + width, y + height))
 
 
-def decode_image(data: bytes, limits: DecodeLimits = DecodeLimits()) -> Image.Image:  # noqa: B008 (frozen)
+def decode_image(data: bytes, limits: DecodeLimits = DEFAULT_LIMITS) -> Image.Image:
     """Decode to RGB as a browser shows it: first frame, upright, transparency on white, 16 bits scaled to 8."""
     if not data:
         raise DecodeError("corrupt", "the file is empty")

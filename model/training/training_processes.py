@@ -62,8 +62,11 @@ class ProcessGroup:
             dist.barrier()
 
 
+ALONE = ProcessGroup()
+
+
 def current_processes() -> ProcessGroup:
     """The process group of torch.distributed, or a group of one if it was not started."""
     if dist.is_available() and dist.is_initialized():
         return ProcessGroup(dist.get_rank(), dist.get_world_size())
-    return ProcessGroup()
+    return ALONE

@@ -15,7 +15,16 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from model.pixels import DecodeError, DecodeLimits, Pixels, PixelSpec, Size, check_pixel_count, fit_image
+from model.pixels import (
+    DEFAULT_LIMITS,
+    DecodeError,
+    DecodeLimits,
+    Pixels,
+    PixelSpec,
+    Size,
+    check_pixel_count,
+    fit_image,
+)
 from model.video.frame_index import FrameIndex, read_frame_index
 from model.video.frame_plan import Span, SpanPlan, plan_spans, segment_centers
 from model.video.frame_seek import SeekError, decode_all_frames, seek_frames
@@ -60,7 +69,7 @@ VideoDecoder = Callable[[VideoSource, int], Frames]
 def decode_frames(
     data: bytes,
     count: int,
-    limits: DecodeLimits = DecodeLimits(),  # noqa: B008 (frozen)
+    limits: DecodeLimits = DEFAULT_LIMITS,
     spec: PixelSpec | None = None,
     *,
     distrust_pyav: bool = False,
@@ -199,7 +208,7 @@ class SpanVideo(OpenVideo):
 def open_span_video(
     data: bytes,
     request: SpanRequest,
-    limits: DecodeLimits = DecodeLimits(),  # noqa: B008 (frozen)
+    limits: DecodeLimits = DEFAULT_LIMITS,
     spec: PixelSpec | None = None,
     *,
     motion: bool = False,

@@ -27,7 +27,7 @@ from auditor.research.train.training_reader import (
 from auditor.research.train.training_shards import CountedShards, LoaderError
 from auditor.workers.decoder_pool import DecoderPool
 from model.pixels import Pixels
-from model.training.training_processes import ProcessGroup
+from model.training.training_processes import ALONE, ProcessGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class PairLoader:
         shards: CountedShards,
         config: LoaderConfig,
         pool: DecoderPool,
-        processes: ProcessGroup = ProcessGroup(),  # noqa: B008 (frozen)
+        processes: ProcessGroup = ALONE,
         state: dict[str, Any] | None = None,
     ) -> None:
         state = state or {"position": (0, 0), "failures": []}
@@ -111,11 +111,7 @@ class MediaLoader:
     """Iterates over the media of a validation corpus; each iteration starts from the beginning."""
 
     def __init__(
-        self,
-        shards: CountedShards,
-        config: LoaderConfig,
-        pool: DecoderPool,
-        processes: ProcessGroup = ProcessGroup(),  # noqa: B008 (frozen)
+        self, shards: CountedShards, config: LoaderConfig, pool: DecoderPool, processes: ProcessGroup = ALONE
     ) -> None:
         self.failures: dict[int, TrainingFailure] = {}
         self.reader = TrainingReader(shards, pool, config, processes, self.failures)

@@ -107,7 +107,9 @@ def prepare_run(config: TrainConfig, processes: ProcessGroup) -> TrainingRun:
         cache_bytes=int(config.cache_gb * 2**30) if config.cache else 0,
         seed=config.seed,
     )
-    pool = DecoderPool(backbone.pixels, config.frames, choose_decoder_count(config, processes))
+    # By default this process's share of the cores, as if all processes were on this machine.
+    decoders = config.decoders or max(1, min(MOST_DECODERS, len(os.sched_getaffinity(0)) // processes.size))
+    pool = DecoderPool(backbone.pixels, config.frames, decoders)
     position = state.loaders[processes.rank] if state.loaders else None
     return TrainingRun(
         config,
@@ -140,11 +142,6 @@ def find_saved_state(config: TrainConfig, processes: ProcessGroup, out: Path) ->
     if len(state.loaders or []) != processes.size:
         raise StateError(f"{out} holds a run of {len(state.loaders or [])} processes, not {processes.size}")
     return Path(last)
-
-
-def choose_decoder_count(config: TrainConfig, processes: ProcessGroup) -> int:
-    """The configured number, or this process's share of the cores, as if all processes were on this machine."""
-    return config.decoders or max(1, min(MOST_DECODERS, len(os.sched_getaffinity(0)) // processes.size))
 
 
 def build_learner(config: TrainConfig) -> Learner:

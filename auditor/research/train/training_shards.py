@@ -12,7 +12,7 @@ from typing import Any
 from auditor.corpus.open_corpus import OpenShard, Shard, open_corpus
 from auditor.corpus.sample import Sample
 from auditor.errors import AuditorError
-from model.training.training_processes import ProcessGroup
+from model.training.training_processes import ALONE, ProcessGroup
 
 
 class LoaderError(AuditorError):
@@ -62,7 +62,7 @@ class ShardSlice:
         return [(self.shard << 32 | place, sample) for place, sample in usable][self.part :: self.parts]
 
 
-def count_shards(spec: str, processes: ProcessGroup = ProcessGroup()) -> CountedShards:  # noqa: B008 (frozen)
+def count_shards(spec: str, processes: ProcessGroup = ALONE) -> CountedShards:
     """List the shards of a corpus and count each of them in one of the processes."""
     shards = open_corpus(spec).shards
     try:
