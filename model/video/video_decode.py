@@ -15,16 +15,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from model.pixels import (
-    DEFAULT_LIMITS,
-    DecodeError,
-    DecodeLimits,
-    Pixels,
-    PixelSpec,
-    Size,
-    check_pixel_count,
-    fit_image,
-)
+from model.pixels import DEFAULT_LIMITS, DecodeError, DecodeLimits, Pixels, PixelSpec, check_pixel_count, fit_image
 from model.video.frame_index import FrameIndex, read_frame_index
 from model.video.frame_plan import Span, SpanPlan, plan_spans, segment_centers
 from model.video.frame_seek import SeekError, decode_all_frames, seek_frames
@@ -57,7 +48,7 @@ class VideoSource:
     spec: PixelSpec | None
     motion: bool = False  # whether to measure motion, which needs frames in close succession
 
-    def fit_frame(self, frame: Pixels, turned: bool) -> tuple[Pixels, Size]:
+    def fit_frame(self, frame: Pixels, turned: bool) -> tuple[Pixels, tuple[int, int]]:
         """A frame as displayed and fitted, and its (width, height) before fitting."""
         image, size = make_pixels_square(frame, self.header.pixel_aspect, turned=turned)
         return np.asarray(image) if self.spec is None else fit_image(self.spec, image), size
@@ -130,7 +121,7 @@ def decode_with_decord(source: VideoSource, count: int) -> Frames:
     return Frames(images, [float(start) for start, _ in spans[:-1]], *size, float(spans[-1][1]), "decord")
 
 
-def make_pixels_square(frame: Pixels, pixel_aspect: Fraction, *, turned: bool) -> tuple[Image.Image, Size]:
+def make_pixels_square(frame: Pixels, pixel_aspect: Fraction, *, turned: bool) -> tuple[Image.Image, tuple[int, int]]:
     """The frame with square pixels, and its (width, height). `turned` frames are rotated by 90 degrees."""
     image = Image.fromarray(frame)
     if pixel_aspect == 1 or not Fraction(1, 8) <= pixel_aspect <= 8:  # any other value is damage, not a format

@@ -18,7 +18,6 @@ from auditor.research.evaluate.benchmark_splits import (
     join_shards,
 )
 from auditor.research.evaluate.complexity import study_complexity
-from auditor.research.evaluate.noise_study import study_noise
 from auditor.research.evaluate.projection_training import FeaturePairs, ProjectionTraining
 from auditor.research.evaluate.studies import (
     Study,
@@ -28,6 +27,7 @@ from auditor.research.evaluate.studies import (
     study_deciles,
     study_evidence,
     study_init,
+    study_noise,
     study_prototypes,
     study_removal,
     study_trust,

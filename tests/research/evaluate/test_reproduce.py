@@ -13,10 +13,9 @@ from click.testing import CliRunner
 
 import auditor.research.evaluate.reproduce
 from auditor.commands.reproduce import TABLES, command, describe_data, round_row, show_paper_figures
-from auditor.research.evaluate import noise_study, studies
+from auditor.research.evaluate import studies
 from auditor.research.evaluate.benchmark_splits import EvaluationError, find_split_shards
 from auditor.research.evaluate.complexity import study_complexity
-from auditor.research.evaluate.noise_study import shuffle_captions
 from auditor.research.evaluate.projection_training import FeaturePairs, ProjectionTraining, train_projections
 from auditor.research.evaluate.reproduce import (
     PAPER_DATA,
@@ -27,7 +26,7 @@ from auditor.research.evaluate.reproduce import (
     prepare_study,
     write_results,
 )
-from auditor.research.evaluate.studies import BASELINE, Study, StudyFindings
+from auditor.research.evaluate.studies import BASELINE, Study, StudyFindings, shuffle_captions
 from auditor.research.evaluate.trunk_features import FeatureEncoder, FeatureShard
 from auditor.research.retrieval.analyses import compute_auroc
 from auditor.research.retrieval.protocols import PROTOCOLS, read_paper_figures
@@ -93,21 +92,21 @@ def test_pairs_of_weight_zero_teach_nothing(study: Study) -> None:
 def test_cross_fitting_finds_the_shuffled_pairs_also_against_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     noisy, wrong = shuffle_captions(feature_pairs(400, seed=5), 0.4, seed=0)
     config = replace(QUICK, epochs=12, **BASELINE)
-    whole, pi0 = noise_study.cross_fit_mismatch(noisy, config)
+    whole, pi0 = studies.cross_fit_mismatch(noisy, config)
     assert ((whole >= 0) & (whole <= 1)).all() and 0.25 < pi0 < 0.6
     assert compute_auroc(whole, wrong.astype(float)) > 0.85
-    monkeypatch.setattr(noise_study, "REFERENCE_PAIRS", 200)
-    p, pi0 = noise_study.cross_fit_mismatch(noisy, config)
+    monkeypatch.setattr(studies, "REFERENCE_PAIRS", 200)
+    p, pi0 = studies.cross_fit_mismatch(noisy, config)
     assert not np.array_equal(p, whole) and 0.2 < pi0 < 0.6
     assert compute_auroc(p, wrong.astype(float)) > 0.8
 
 
 def test_a_sample_of_pairs_has_whole_media_and_small_data_is_all_of_it() -> None:
     owners = np.random.default_rng(0).permutation(np.repeat(np.arange(100), 5))
-    assert noise_study.sample_media_pairs(owners, 500, seed=0).tolist() == list(range(500))
-    rows = noise_study.sample_media_pairs(owners, 52, seed=0)
+    assert studies.sample_media_pairs(owners, 500, seed=0).tolist() == list(range(500))
+    rows = studies.sample_media_pairs(owners, 52, seed=0)
     assert len(rows) == 50 and (np.bincount(owners[rows], minlength=100) % 5 == 0).all()
-    assert set(owners[rows]) != set(owners[noise_study.sample_media_pairs(owners, 52, seed=1)])
+    assert set(owners[rows]) != set(owners[studies.sample_media_pairs(owners, 52, seed=1)])
 
 
 @pytest.mark.parametrize("name", ["removal", "deciles", "trust"])
@@ -232,7 +231,7 @@ def test_every_study_gives_rows_that_can_be_stored(
     study: Study, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Cross-fitting takes long and has its own test.
-    monkeypatch.setattr(noise_study, "cross_fit_mismatch", lambda pairs, _: (np.full(len(pairs.owners), 0.1), 0.1))
+    monkeypatch.setattr(studies, "cross_fit_mismatch", lambda pairs, _: (np.full(len(pairs.owners), 0.1), 0.1))
     findings = STUDIES[name](study)
     assert findings.rows and all(row.keys() == findings.rows[0].keys() for row in findings.rows)
     paths = write_results(build_results(ReproduceConfig(name), findings, None, study), tmp_path)
