@@ -4,7 +4,6 @@ Every shard that a repair touches is rewritten with all its usable samples. A me
 out if it receives none, because its captions were wrong. The corpus itself is never modified.
 """
 
-import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -17,13 +16,19 @@ from auditor.audit_folder.lock import hold_folder_lock
 from auditor.corpus.caption_text import parse_record
 from auditor.corpus.corpus_spec import is_folder_spec
 from auditor.corpus.raw_samples import OWN_FIELDS, KeptShard, build_timed_members, read_kept_samples
-from auditor.corpus.read_medium import relocate_path, strip_fragment
 from auditor.corpus.shard_writer import PortableTar
 from auditor.faults import shifted_spans
 from auditor.faults.corpus_window import FaultsError
 from auditor.faults.repair import Repair, build_repair_table
-from auditor.keep.export_plan import PLAN, check_export_folder, prepare_export, read_export_plan, stamp_file
-from auditor.keep.kept_rows import fetch_kept_shard
+from auditor.keep.export_target import (
+    PLAN,
+    check_export_folder,
+    fingerprint_export,
+    prepare_export,
+    read_export_plan,
+    stamp_media_files,
+)
+from auditor.keep.kept_rows import CAPTION_COLUMNS, fetch_kept_shard
 from auditor.query.database import AuditDatabase
 from auditor.query.sandbox import quote_literal
 
@@ -54,7 +59,7 @@ def apply_repairs(database: AuditDatabase, repairs: Sequence[Repair], target: st
     shards = sorted({repair.shard for repair in repairs} | {repair.new_shard for repair in repairs})
     check_repair_media(database, shards)
     moving = [repair for repair in repairs if repair.pattern != shifted_spans.PATTERN]
-    moves = CaptionMoves.from_repairs(moving, fetch_captions(database, moving))
+    moves = CaptionMoves(moving, fetch_captions(database, moving))
     samples = left_out = 0
     with hold_folder_lock(folder):
         folder.sweep_temporary("")
@@ -76,34 +81,25 @@ def apply_repairs(database: AuditDatabase, repairs: Sequence[Repair], target: st
     return RepairResult(target, len(shards), samples, len(moving), left_out, len(repairs) - len(moving))
 
 
-@dataclass(frozen=True)
 class CaptionMoves:
     """The numbers of the captions that leave each sample (shard and key), and the captions that arrive."""
 
-    gone: dict[tuple[str, str], set[int]]
-    arrived: dict[tuple[str, str], list[MovedCaption]]
-
-    @classmethod
-    def from_repairs(
-        cls, repairs: Sequence[Repair], captions: Mapping[tuple[str, int], MovedCaption]
-    ) -> "CaptionMoves":
-        gone: dict[tuple[str, str], set[int]] = defaultdict(set)
-        arrived: dict[tuple[str, str], list[MovedCaption]] = defaultdict(list)
+    def __init__(self, repairs: Sequence[Repair], captions: Mapping[tuple[str, int], MovedCaption]) -> None:
+        self.gone: dict[tuple[str, str], set[int]] = defaultdict(set)
+        self.arrived: dict[tuple[str, str], list[MovedCaption]] = defaultdict(list)
         for repair in repairs:
-            gone[repair.shard, repair.key].add(repair.caption_index)
-            arrived[repair.new_shard, repair.new_key].append(captions[repair.uid, repair.caption_index])
-        return cls(dict(gone), dict(arrived))
+            self.gone[repair.shard, repair.key].add(repair.caption_index)
+            self.arrived[repair.new_shard, repair.new_key].append(captions[repair.uid, repair.caption_index])
 
     def captions(self, shard_rows: KeptShard) -> dict[str, list[MovedCaption]]:
         """The new captions of each sample of a shard whose captions change, by key.
 
         If only some captions of a sample move, the others stay: a person decided that they belong there.
         """
-        names = ("captions", "numbers", "uids", "starts", "ends")
         captions_by_key = {}
-        for row in shard_rows.table.select(["key", *names]).to_pylist():
+        for row in shard_rows.table.select(["key", *CAPTION_COLUMNS]).to_pylist():
             place = shard_rows.name, row["key"]
-            columns = zip(*(row[name] for name in names), strict=True) if place in self.gone else ()
+            columns = zip(*(row[name] for name in CAPTION_COLUMNS), strict=True) if place in self.gone else ()
             stay = [
                 {"caption": caption, "uid": uid, "start": start, "end": end}
                 for caption, number, uid, start, end in columns
@@ -118,15 +114,9 @@ def describe_repairs(database: AuditDatabase, repairs: Sequence[Repair], shards:
     """The export plan: the repairs and a fingerprint that includes the files read."""
     listed = quote_literal(list(shards))
     sql = f"SELECT DISTINCT media_path AS path FROM measured WHERE shard IN (SELECT unnest({listed}))"
-    paths = {strip_fragment(row["path"]) for row in database.rows(sql) if row["path"]} if shards else set()
-    local_paths = [
-        relocate_path(path, database.moved_to, database.old_root) if database.moved_to else path
-        for path in sorted(paths)
-    ]
-    content = json.dumps(
-        [[repair.to_dict() for repair in repairs], [stamp_file(path) for path in local_paths if "://" not in path]]
-    )
-    fingerprint = hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
+    paths = [row["path"] for row in database.rows(sql)] if shards else []
+    stamps = sorted(set(stamp_media_files(database, paths)))
+    fingerprint = fingerprint_export([repair.to_dict() for repair in repairs], stamps)
     return {"audit": database.path, "repairs": len(repairs), "fingerprint": fingerprint}
 
 
@@ -149,14 +139,13 @@ def replace_captions(members: Mapping[str, bytes], arrived: Sequence[MovedCaptio
     out = {**members, "txt": "\n".join(captions).encode()}
     record = parse_record(members["json"]) if "json" in members else None
     if record is not None:
-        caption_fields: dict[str, Any] = {"caption": captions[0], "captions": list(captions)}
+        caption_fields = {"caption": captions[0], "captions": captions}
         record |= {field: value for field, value in caption_fields.items() if field in record}
         out["json"] = json.dumps(record, ensure_ascii=False).encode()
     return out
 
 
 def fetch_captions(database: AuditDatabase, repairs: Sequence[Repair]) -> dict[tuple[str, int], MovedCaption]:
-    """The captions that move, by uid and caption_index."""
     captions: dict[tuple[str, int], MovedCaption] = {}
     for start in range(0, len(repairs), AT_ONCE):
         uids = quote_literal([repair.uid for repair in repairs[start : start + AT_ONCE]])
@@ -194,9 +183,8 @@ def check_repair_target(database: AuditDatabase, target: str) -> None:
     same_storage = folder.fs.protocol == corpus_folder.fs.protocol
     target_root, corpus_root = f"{folder.root.rstrip('/')}/", f"{corpus_folder.root.rstrip('/')}/"
     spec = str(database.manifest.get("corpus", {}).get("spec") or "")
-    is_inside = target_root.startswith(corpus_root) and (
-        is_folder_spec(spec) or "**" in spec
-    )  # next to explicitly listed shards is outside
+    # next to explicitly listed shards is outside
+    is_inside = target_root.startswith(corpus_root) and (is_folder_spec(spec) or "**" in spec)
     if same_storage and (target_root == corpus_root or is_inside):
         raise FaultsError(f"{target} is the corpus or a folder in it; write repaired shards to a separate folder")
     check_export_folder(folder)

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from auditor.corpus.raw_samples import KeptShard
 from auditor.faults.repair import CONFIDENCE, Repair
+from auditor.keep.kept_rows import CAPTION_COLUMNS
 from auditor.query.database import AuditDatabase
 from auditor.query.sandbox import quote_literal
 
@@ -24,7 +25,6 @@ SMALLEST = 0.5  # seconds: caption times are rounded to about this
 INSIDE = 0.5  # share of a shifted span that must lie within the video
 Doubles = npt.NDArray[np.float64]
 CaptionPlace = tuple[str, int]  # key and number of a caption
-CAPTION_COLUMNS = ("captions", "numbers", "uids", "starts", "ends")
 
 
 def propose_span_repairs(database: AuditDatabase, confidence: float = CONFIDENCE) -> list[Repair]:

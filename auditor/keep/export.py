@@ -29,16 +29,14 @@ from auditor.keep.export_target import (
     check_outside_corpus,
     copy_to_parquet,
     open_target_file,
-    open_unlimited_sandbox,
     parse_target_form,
 )
-from auditor.keep.kept_rows import KeptRows
+from auditor.keep.kept_rows import MEDIUM, KeptRows
 from auditor.terminal import neutralize_formula
 
 SHARD_SIZE = 10_000
 MOST_ROWS = 1_048_575  # rows of a sheet of Excel or LibreOffice, without the header
 
-UID = np.dtype("u8,u8")
 Uids = npt.NDArray[np.uint64]  # (N, 2)
 Ints = npt.NDArray[np.int64]
 
@@ -65,47 +63,30 @@ def export_subset(
         check_outside_corpus(subset, target)
         return export_shards(subset, Folder(target), shard_size=shard_size, force=force, progress=progress)
     folder, name = open_target_file(subset, target, force)
-    writers = {
-        "npy": write_uid_array,
-        "parquet": export_input_table if input_columns else write_row_table,
-        "txt": write_key_list,
-    }
-    write = writers.get(form, export_input_table)
-    rows = write(subset, folder, name)
-    captions = rows if write is write_row_table else subset.count  # reads the audit once more
-    return ExportResult(target, form, rows, captions=captions)
+    if form == "parquet" and not input_columns:
+        rows = copy_to_parquet(subset, folder, name, subset.select_sql(subset.database.columns))
+        return ExportResult(target, form, rows, captions=rows)
+    write = {"npy": write_uid_array, "txt": write_key_list}.get(form, export_input_table)
+    return ExportResult(target, form, write(subset, folder, name), captions=subset.count)
 
 
 def write_uid_array(subset: KeptRows, folder: Folder, name: str) -> int:
-    sql = f"SELECT {BYTES} FROM {subset.source} WHERE {subset.condition} AND uid IS NOT NULL"
-    with open_unlimited_sandbox(subset) as sandbox:
-        parts = [parse_uids(batch.column(0)) for batch in sandbox.stream(sql)]
-    uids = sort_uids(np.concatenate(parts) if parts else np.empty((0, 2), np.uint64))
-    with folder.writing(name) as path, path.open("wb") as file:
-        np.save(file, uids, allow_pickle=False)
+    batches = subset.stream(f"SELECT {BYTES} FROM {subset.from_clause} AND uid IS NOT NULL")
+    uids = sort_uids(np.concatenate([np.empty((0, 2), np.uint64), *(parse_uids(batch.column(0)) for batch in batches)]))
+    save_uids(uids, folder, name)
     return len(uids)
 
 
-def sort_uids(uids: Uids) -> npt.NDArray[np.void]:
+def sort_uids(uids: Uids) -> Uids:
     """Sort uids and remove repetitions."""
-    ordered = np.take(uids, argsort_uids(uids), axis=0)
-    return pack_uids(ordered[mark_first_uids(ordered)])
-
-
-def write_row_table(subset: KeptRows, folder: Folder, name: str) -> int:
-    return copy_to_parquet(subset, folder, name, subset.select_sql(subset.database.columns))
+    ordered = uids[argsort_uids(uids)]
+    return ordered[mark_first_uids(ordered)]
 
 
 def write_key_list(subset: KeptRows, folder: Folder, name: str) -> int:
-    columns = "shard, key, media_path, media_offset"
-    sql = f"SELECT DISTINCT {columns} FROM {subset.source} WHERE {subset.condition} ORDER BY ALL"
     count = 0
-    with (
-        open_unlimited_sandbox(subset) as sandbox,
-        folder.writing(name) as path,
-        path.open("w", encoding="utf-8", newline="\n") as file,
-    ):
-        for batch in sandbox.stream(sql):
+    with folder.writing(name) as path, path.open("w", encoding="utf-8", newline="\n") as file:
+        for batch in subset.stream(f"SELECT DISTINCT {MEDIUM} FROM {subset.from_clause} ORDER BY ALL"):
             keys = batch.column("key").to_pylist()
             broken = next((key for key in keys if "\n" in key or "\r" in key), None)
             if broken is not None:
@@ -125,14 +106,10 @@ def export_csv(subset: KeptRows, target: str, *, force: bool = False) -> int:
     folder, name = open_target_file(subset, target, force)
     columns = subset.database.columns
     count = 0
-    with (
-        open_unlimited_sandbox(subset) as sandbox,
-        folder.writing(name) as path,
-        path.open("w", encoding="utf-8-sig", newline="") as file,
-    ):
+    with folder.writing(name) as path, path.open("w", encoding="utf-8-sig", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(columns)
-        for batch in sandbox.stream(f"{subset.select_sql(columns)} ORDER BY shard, key, caption_index"):
+        for batch in subset.stream(f"{subset.select_sql(columns)} ORDER BY shard, key, caption_index"):
             writer.writerows([neutralize_formula(value) for value in row.values()] for row in batch.to_pylist())
             count += batch.num_rows
     return count
@@ -154,9 +131,9 @@ def argsort_uids(uids: Uids) -> Ints:
 
 def mark_first_uids(ordered: Uids) -> npt.NDArray[np.bool_]:
     """Mark the sorted uids that differ from their predecessor."""
-    again = (ordered[1:, 0] == ordered[:-1, 0]) & (ordered[1:, 1] == ordered[:-1, 1])
-    return np.concatenate([np.ones(min(1, len(ordered)), bool), ~again])
+    return np.append(True, (ordered[1:] != ordered[:-1]).any(axis=1))[: len(ordered)]
 
 
-def pack_uids(uids: Uids) -> npt.NDArray[np.void]:
-    return np.ascontiguousarray(uids).view(UID).reshape(-1)
+def save_uids(uids: Uids, folder: Folder, name: str) -> None:
+    with folder.writing(name) as path, path.open("wb") as file:
+        np.save(file, np.ascontiguousarray(uids).view("u8,u8").reshape(-1), allow_pickle=False)

@@ -25,7 +25,6 @@ from auditor.keep.kept_rows import KeptRows
 
 DATA = "data-00000-of-00001.arrow"
 BATCH = 100  # rows written at once
-CAPTION_FIELDS = ("captions", "uids", "starts", "ends")
 
 
 def export_datasets(subset: KeptRows, folder: str | Path | None = None) -> Any:
@@ -36,13 +35,15 @@ def export_datasets(subset: KeptRows, folder: str | Path | None = None) -> Any:
         raise AuditorError("Hugging Face's datasets is not installed: pip install 'pau-auditor[datasets]'") from None
     if folder is not None:
         check_outside_corpus(subset, str(folder))
-    if folder is not None and Path(folder).exists() and any(Path(folder).iterdir()):
-        raise ExportError(f"{folder} exists and is not empty; choose another folder")
+        if Path(folder).exists() and any(Path(folder).iterdir()):
+            raise ExportError(f"{folder} exists and is not empty; choose another folder")
     place = Path(tempfile.mkdtemp(prefix="auditor-datasets-")) if folder is None else Path(folder)
     try:
         schema = build_dataset_features(subset, datasets).arrow_schema
         place.mkdir(parents=True, exist_ok=True)
-        write_arrow_stream(subset, place / DATA, schema)
+        with pa.OSFile(str(place / DATA), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
+            for rows in split_batches(read_dataset_rows(subset), BATCH):
+                writer.write_batch(pa.RecordBatch.from_pylist(rows, schema=schema))
         dataset = datasets.Dataset.from_file(str(place / DATA))
     except BaseException:
         shutil.rmtree(place, ignore_errors=True)
@@ -57,27 +58,11 @@ def export_datasets(subset: KeptRows, folder: str | Path | None = None) -> Any:
 def build_dataset_features(subset: KeptRows, datasets: Any) -> Any:
     """The dataset's features, with image and video if there are any; media are decoded on access."""
     kinds = subset.list_kinds()
-    media = {"image": datasets.Image(), "video": datasets.Video()}
+    types = {"image": datasets.Image(), "video": datasets.Video()}
+    media = {kind: types[kind] for kind in types if kind in kinds}
     text, time = datasets.Value("string"), datasets.Value("float64")
-    timed = subset.database.rows(
-        f'SELECT 1 FROM {subset.source} WHERE ({subset.condition}) AND "start" IS NOT NULL LIMIT 1'
-    )
-    return datasets.Features(
-        {
-            "key": text,
-            **{kind: media[kind] for kind in media if kind in kinds},
-            "captions": [text],
-            "uids": [text],
-            **({"starts": [time], "ends": [time]} if timed else {}),
-        }
-    )
-
-
-def write_arrow_stream(subset: KeptRows, path: Path, schema: pa.Schema) -> None:
-    """Write all kept samples as one Arrow stream."""
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
-        for rows in split_batches(read_dataset_rows(subset), BATCH):
-            writer.write_batch(pa.RecordBatch.from_pylist(rows, schema=schema))
+    spans = {"starts": [time], "ends": [time]} if subset.count_where('"start" IS NOT NULL') else {}
+    return datasets.Features({"key": text, **media, "captions": [text], "uids": [text], **spans})
 
 
 def read_dataset_rows(subset: KeptRows) -> Iterator[dict[str, Any]]:
@@ -86,8 +71,7 @@ def read_dataset_rows(subset: KeptRows) -> Iterator[dict[str, Any]]:
         for row, sample in zip(rows.table.to_pylist(), read_kept_samples(rows), strict=True):
             name = choose_medium(extension for extension in sample if extension not in OWN_FIELDS)
             medium = {"bytes": sample[name], "path": f"{row['key'].rpartition('/')[2]}.{name}"} if name else None
-            kind = guess_media_kind(name) if name else None
-            yield {**{name: row[name] for name in CAPTION_FIELDS}, "key": row["key"], str(kind): medium}
+            yield {**row, str(guess_media_kind(name) if name else None): medium}  # other fields are not in the schema
 
 
 def write_dataset_info(place: Path, dataset: Any) -> None:

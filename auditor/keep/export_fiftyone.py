@@ -16,17 +16,12 @@ from auditor.audit_folder.embeddings import name_embeddings_file, read_embedding
 from auditor.audit_folder.folder import Folder
 from auditor.corpus.file_names import make_portable_key
 from auditor.corpus.raw_samples import find_media_extension
-from auditor.corpus.read_medium import MediaError, read_media, strip_fragment
+from auditor.corpus.read_medium import MediaError, strip_fragment
 from auditor.corpus.tar_archive import is_tar
 from auditor.errors import AuditorError
-from auditor.keep.export_target import (
-    ExportError,
-    Progress,
-    check_outside_corpus,
-    open_unlimited_sandbox,
-    split_batches,
-)
+from auditor.keep.export_target import ExportError, Progress, check_outside_corpus, split_batches
 from auditor.keep.kept_rows import KeptRows
+from auditor.query.row_queries import read_row_media
 from auditor.query.sandbox import quote_literal
 from auditor.schema import FLAGS
 
@@ -77,9 +72,8 @@ def list_field_columns(subset: KeptRows) -> list[str]:
 def build_fields(subset: KeptRows, fo: Any) -> dict[str, Any]:
     """A FiftyOne field for every column, so that columns that begin empty have a type."""
     schema = subset.database.run(f"{subset.select_sql(list_field_columns(subset))} LIMIT 0").schema
-    return {to_field_name(field.name): to_field_type(field.type, fo) for field in schema} | {
-        "embedding": fo.VectorField
-    }
+    fields = {to_field_name(field.name): to_field_type(field.type, fo) for field in schema}
+    return {**fields, "embedding": fo.VectorField}
 
 
 def to_field_name(column: str) -> str:
@@ -98,22 +92,15 @@ def build_samples(subset: KeptRows, kind: str, folder: Path, fo: Any) -> Iterato
     """Yield a FiftyOne sample for each kept row of a kind, shard by shard."""
     for shard, _ in subset.by_shard():
         vectors = read_shard_vectors(subset.database.files.folder, shard)
-        for row in stream_rows(subset, shard, kind):
-            path = find_media_file(subset, row, folder)
-            if path is None:
-                continue
-            fields = {to_field_name(column): row[column] for column in list_field_columns(subset)}
-            tags = [flag for flag in FLAGS if row[flag]]
-            vector = vectors.get((row["uid"], row["caption_index"]))
-            yield fo.Sample(filepath=path, tags=tags, embedding=vector, **fields)
-
-
-def stream_rows(subset: KeptRows, shard: str, kind: str) -> Iterator[Row]:
-    chosen = f"{subset.condition} AND shard = {quote_literal(shard)} AND kind = {quote_literal(kind)}"
-    order = "ORDER BY media_path, media_offset, caption_index"
-    with open_unlimited_sandbox(subset) as sandbox:
-        for batch in sandbox.stream(f"SELECT * FROM reviewed AS samples WHERE {chosen} {order}", BATCH):
-            yield from batch.to_pylist()
+        chosen = f"{subset.condition} AND shard = {quote_literal(shard)} AND kind = {quote_literal(kind)}"
+        order = "ORDER BY media_path, media_offset, caption_index"
+        batches = subset.stream(f"SELECT * FROM reviewed AS samples WHERE {chosen} {order}", BATCH)
+        for row in (row for batch in batches for row in batch.to_pylist()):
+            if path := find_media_file(subset, row, folder):
+                fields = {to_field_name(column): row[column] for column in list_field_columns(subset)}
+                tags = [flag for flag in FLAGS if row[flag]]
+                vector = vectors.get((row["uid"], row["caption_index"]))
+                yield fo.Sample(filepath=path, tags=tags, embedding=vector, **fields)
 
 
 def read_shard_vectors(folder: Folder, shard: str) -> dict[tuple[str, int], Any]:
@@ -134,20 +121,12 @@ def find_media_file(subset: KeptRows, row: Row, folder: Path) -> str | None:
     if strip_fragment(path) == path and "://" not in path and not is_tar(path) and not subset.database.moved_to:
         return str(path) if os.path.isfile(path) else None
     try:
-        data = read_media(
-            path,
-            row["media_offset"],
-            row["media_size"],
-            root=subset.database.moved_to,
-            old_root=subset.database.old_root,
-        )
+        data = read_row_media(subset.database, row)
     except MediaError:
         return None
     ending = find_media_extension("#" if is_tar(strip_fragment(path)) else path, data)
-    # part of the digest distinguishes keys that map to the same portable name
-    target = (
-        folder / row["shard"] / f"{make_portable_key(row['key'])}-{(row['media_digest'] or row['uid'])[:8]}.{ending}"
-    )
+    digest = (row["media_digest"] or row["uid"])[:8]  # distinguishes keys that map to the same portable name
+    target = folder / row["shard"] / f"{make_portable_key(row['key'])}-{digest}.{ending}"
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)

@@ -7,7 +7,7 @@ to the kept ones. Relative paths stay relative to the audited table.
 import csv
 import json
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pyarrow as pa
@@ -29,7 +29,6 @@ KeptPlaces = dict[int, list[int]]  # row of the table -> indices of its kept cap
 
 
 def export_input_table(subset: KeptRows, folder: Folder, name: str) -> int:
-    """Write the rows; returns their number."""
     form = name.rpartition(".")[2].lower()
     shards = open_table_shards(subset)
     columns = list(dict.fromkeys(column for shard in shards for column in shard.column_names()))
@@ -38,7 +37,7 @@ def export_input_table(subset: KeptRows, folder: Folder, name: str) -> int:
             return write_input_parquet(str(path), subset, shards)
         with path.open("w", encoding="utf-8", newline="") as file:
             if form == "jsonl":
-                return sum(file.write(to_json_line(row)) > 0 for row in read_kept_rows(subset, shards))
+                return sum(file.write(f"{dump_json(row)}\n") > 0 for row in read_kept_rows(subset, shards))
             writer = csv.DictWriter(file, columns, delimiter="\t" if form == "tsv" else ",", lineterminator="\n")
             if not any(isinstance(shard, TextShard) and shard.dialect.numbered for shard in shards):
                 writer.writeheader()
@@ -63,7 +62,6 @@ def open_table_shards(subset: KeptRows) -> list[TableShard]:
 
 
 def find_kept_captions(subset: KeptRows, shard: TableShard) -> KeptPlaces:
-    """The rows of a shard with a kept caption, and which captions those are."""
     table = subset.shard(shard.name).table
     numbers = dict(zip(table["key"].to_pylist(), table["numbers"].to_pylist(), strict=True))
     places_by_row: KeptPlaces = {}
@@ -79,11 +77,10 @@ def find_kept_captions(subset: KeptRows, shard: TableShard) -> KeptPlaces:
 def read_kept_rows(subset: KeptRows, shards: list[TableShard]) -> Iterator[Row]:
     for shard in shards:
         places_by_row = find_kept_captions(subset, shard)
-        columns = shard.columns
+        column, timed = shard.columns.caption, shard.columns.start is not None  # captions may have spans
         for number, fields in shard.rows() if places_by_row else ():
             if number in places_by_row:
-                timed = columns.start is not None  # its captions may have spans
-                yield select_captions(fields, columns.caption, places_by_row[number], timed=timed)
+                yield select_captions(fields, column, places_by_row[number], timed=timed)
 
 
 def select_captions(fields: Row, column: str, places: list[int], *, timed: bool) -> Row:
@@ -117,22 +114,13 @@ def select_items(cell: Any, places: list[int]) -> Any:
     return repr(chosen)
 
 
-def to_json_line(row: Row) -> str:
-    return json.dumps(row, ensure_ascii=False, default=stringify_value) + "\n"
+def dump_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=stringify_value)
 
 
 def flatten_cells(row: Row) -> Row:
     """The cells of a CSV row: lists and records as JSON."""
-    return {
-        name: json.dumps(value, ensure_ascii=False, default=stringify_value)
-        if isinstance(value, list | dict)
-        else to_cell_text(value)
-        for name, value in row.items()
-    }
-
-
-def to_cell_text(value: Any) -> Any:
-    return stringify_value(value) if isinstance(value, bytes) else value
+    return {name: dump_json(value) if isinstance(value, list | dict | bytes) else value for name, value in row.items()}
 
 
 def stringify_value(value: Any) -> str:
@@ -146,18 +134,15 @@ def stringify_value(value: Any) -> str:
 def write_input_parquet(path: str, subset: KeptRows, shards: list[TableShard]) -> int:
     """Write Parquet, with the types of the input table if that is Parquet too."""
     count, writer = 0, None
-    try:
+    with ExitStack() as stack:
         for shard in shards:
             rows = list(read_kept_rows(subset, [shard]))
             schema = shard.schema() if isinstance(shard, ParquetShard) else writer and writer.schema
-            table = pa.Table.from_pylist(rows, schema=schema) if rows or schema else None
-            if table is not None:
-                writer = writer or pq.ParquetWriter(path, table.schema)
+            if rows or schema:
+                table = pa.Table.from_pylist(rows, schema=schema)
+                writer = writer or stack.enter_context(pq.ParquetWriter(path, table.schema))
                 writer.write_table(table)
-                count += table.num_rows
-    finally:
-        with suppress(AttributeError):
-            writer.close()  # type: ignore[union-attr]
+                count += len(rows)
     if writer is None:
         pq.write_table(pa.table({}), path)
     return count

@@ -1,21 +1,34 @@
-"""Targets of an export: the form that the target's name selects, and the sandbox that writes rows."""
+"""Targets of an export: the form that the target's name selects, and the files and folders that may be written.
+
+A folder of exported shards has a plan, export.json: an interrupted export resumes, and exports never mix.
+"""
 
 import errno
+import hashlib
+import json
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from auditor.audit_folder.folder import Folder, describe_os_error, split_target
+from auditor.audit_folder.folder import TEMPORARY, Folder, StorageError, describe_os_error, split_target
+from auditor.audit_folder.lock import LOCK, REMOTE_LOCK
 from auditor.corpus.corpus_spec import find_corpus_folder, is_folder_spec
+from auditor.corpus.file_names import resolve_stored_path
+from auditor.corpus.read_medium import relocate_path, strip_fragment
 from auditor.errors import AuditorError
 from auditor.keep.kept_rows import KeptRows
-from auditor.query.sandbox import QueryError, Sandbox, quote_literal
+from auditor.query.database import AuditDatabase
+from auditor.query.sandbox import QueryError, quote_literal
 
 T = TypeVar("T")
 Progress = Callable[[int], None]
+FILES = ("npy", "parquet", "txt", "csv", "tsv", "jsonl")
+# extensions that are not folder names
+OTHER_FILES = frozenset(["json", "ndjson", "npz", "tar", "tgz", "gz", "zip", "zst", "pkl", "arrow", "feather", "xlsx"])
+PLAN = "export.json"
+SAME = ("fingerprint", "shard_size")  # must not change between the runs of one export
 
 
 class ExportError(AuditorError):
@@ -31,29 +44,14 @@ class ExportResult:
     captions: int = 0  # pairs kept
 
 
-@contextmanager
-def open_unlimited_sandbox(subset: KeptRows, writable: Sequence[str] = ()) -> Iterator[Sandbox]:
-    """A sandbox without a time limit, for writing."""
-    sandbox = subset.database.open_sandbox(writable, replace(subset.database.limits, seconds=None), subset.condition)
-    try:
-        yield sandbox
-    finally:
-        sandbox.close()
-
-
-FILES = ("npy", "parquet", "txt", "csv", "tsv", "jsonl")
-# extensions that are not folder names
-OTHER_FILES = frozenset(["json", "ndjson", "npz", "tar", "tgz", "gz", "zip", "zst", "pkl", "arrow", "feather", "xlsx"])
-
-
 def parse_target_form(target: str) -> str:
     """The form by extension (npy, parquet, txt, csv, ...), or webdataset for a folder; refuses other file types."""
-    form = target.rsplit("/", 1)[-1].rpartition(".")[2].lower() if "." in target.rsplit("/", 1)[-1] else ""
-    if form in OTHER_FILES:
+    _, dot, form = target.rsplit("/", 1)[-1].lower().rpartition(".")
+    if dot and form in OTHER_FILES:
         raise ExportError(
             f"cannot write .{form}; targets are {', '.join(f'.{f}' for f in FILES)} or a folder for shards"
         )
-    return form if form in FILES else "webdataset"
+    return form if dot and form in FILES else "webdataset"
 
 
 def check_outside_corpus(subset: KeptRows, target: str) -> None:
@@ -84,7 +82,7 @@ def copy_to_parquet(subset: KeptRows, folder: Folder, name: str, sql: str) -> in
 
     Bloom filters do not help readers of all rows and would cost a twentieth of the processor time.
     """
-    with folder.writing(name) as path, open_unlimited_sandbox(subset, [str(path)]) as sandbox:
+    with folder.writing(name) as path, subset.open_sandbox(str(path)) as sandbox:
         try:
             return sandbox.run_copy(
                 f"COPY ({sql}) TO {quote_literal(str(path))} "
@@ -92,7 +90,68 @@ def copy_to_parquet(subset: KeptRows, folder: Folder, name: str, sql: str) -> in
                 "USE_TMP_FILE false)"
             )
         except QueryError as error:
-            full = OSError(errno.ENOSPC, "") if os.strerror(errno.ENOSPC) in str(error) else None
-            raise ExportError(
-                f"cannot write {folder.path(name)}: {describe_os_error(full) if full else error}"
-            ) from None
+            full = os.strerror(errno.ENOSPC) in str(error)
+            reason = describe_os_error(OSError(errno.ENOSPC, "")) if full else error
+            raise ExportError(f"cannot write {folder.path(name)}: {reason}") from None
+
+
+def check_export_folder(folder: Folder) -> None:
+    """Refuse a folder with other content than an export or the remains of one, before a lock file is written to it."""
+    content = [name for name in folder.entries() if not name.startswith((TEMPORARY, LOCK)) and name != REMOTE_LOCK]
+    if content and PLAN not in content:
+        raise ExportError(f"{folder.url} exists and is not empty; choose another folder")
+
+
+def prepare_export(folder: Folder, description: dict[str, Any], force: bool, other_files: tuple[str, ...] = ()) -> None:
+    """Start an export, resume the same export, or refuse. `other_files` are its files besides shards."""
+    if force:
+        clear_export(folder, other_files)
+    previous = read_export_plan(folder)
+    if previous.get("state") == "complete":
+        raise ExportError(f"{folder.url} exists; --force replaces it")
+    if previous and any(previous.get(key) != description.get(key) for key in SAME):
+        raise ExportError(
+            f"{folder.url} holds an unfinished export with other rules or of a corpus that has changed since; "
+            "--force replaces it"
+        )
+    folder.write_json(PLAN, {**description, "state": "writing"})
+
+
+def read_export_plan(folder: Folder) -> dict[str, Any]:
+    """The plan of an earlier run; empty if there was none."""
+    if not folder.exists(PLAN):
+        return {}
+    try:
+        plan = folder.read_json(PLAN)
+    except ValueError:
+        plan = None
+    if not isinstance(plan, dict):
+        raise StorageError(f"{folder.path(PLAN)} is damaged; --force starts over")
+    return plan
+
+
+def clear_export(folder: Folder, other_files: tuple[str, ...]) -> None:
+    """Remove an earlier export and nothing else."""
+    shards = (f"{name}.tar" for name in folder.names("", ".tar") if name.isdecimal())
+    for name in (*shards, *other_files, PLAN):
+        folder.remove(name)
+
+
+def fingerprint_export(*content: Any) -> str:
+    return hashlib.blake2b(json.dumps(content).encode(), digest_size=16).hexdigest()
+
+
+def stamp_media_files(database: AuditDatabase, paths: Iterable[str | None]) -> list[tuple[str, int, int]]:
+    """The size and modification time of local media files, so that a changed corpus is a different export."""
+    root, old_root = database.moved_to, database.old_root
+    files = [strip_fragment(path) for path in paths if path]
+    places = (relocate_path(file, root, old_root) if root else file for file in files)
+    return [stamp_file(place) for place in places if "://" not in place]
+
+
+def stamp_file(path: str) -> tuple[str, int, int]:
+    try:
+        status = os.stat(resolve_stored_path(path))
+    except OSError:
+        return path, -1, -1
+    return path, status.st_size, status.st_mtime_ns

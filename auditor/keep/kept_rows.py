@@ -1,7 +1,8 @@
 """The usable rows of an audit that meet all rules: their SQL, counts, shards, and the reasons of removed rows."""
 
-from collections.abc import Sequence
-from dataclasses import fields
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import fields, replace
 from functools import cached_property
 
 import pyarrow as pa
@@ -9,37 +10,36 @@ import pyarrow as pa
 from auditor.corpus.raw_samples import KeptShard
 from auditor.corpus.shard import CorpusOptions
 from auditor.errors import AuditorError
-from auditor.keep.rule_effects import RuleClause, build_clauses, build_reason_sql, conjoin_clauses
+from auditor.keep.rule_effects import build_clauses, build_reason_sql, conjoin_clauses
 from auditor.query.database import AuditDatabase
 from auditor.query.row_queries import count_matching_media
 from auditor.query.rules import Rules
+from auditor.query.sandbox import Sandbox
 
 MEDIUM = "shard, key, media_path, media_offset"
+CAPTION_COLUMNS = {  # of a KeptShard: lists of the kept captions, and the SQL of their items
+    "captions": "caption",
+    "numbers": "caption_index",
+    "uids": "uid",
+    "starts": '"start"',
+    "ends": '"end"',
+}
 
 
 class KeptRows:
-    """The rows of an audit that rules keep."""
+    """The rows of an audit that rules, and further clauses by name, keep."""
 
-    def __init__(self, database: AuditDatabase, rules: Rules) -> None:
+    def __init__(self, database: AuditDatabase, rules: Rules, **clauses: str) -> None:
         self.database, self.rules = database, rules
-        self.clauses: list[RuleClause] = build_clauses(database, rules)
+        self.clauses = {**build_clauses(database, rules), **clauses}
         self.condition = conjoin_clauses(self.clauses)
-
-    def narrow(self, clause: RuleClause) -> "KeptRows":
-        """The kept rows that also meet another clause."""
-        other = KeptRows(self.database, self.rules)
-        other.clauses = [*self.clauses, clause]
-        other.condition = conjoin_clauses(other.clauses)
-        return other
-
-    @property
-    def source(self) -> str:
-        return self.database.stored_table(self.condition)  # exports read it in a sandbox of their own
+        # a view that exists in every sandbox, because exports open one of their own; further conditions may follow
+        self.from_clause = f"{database.stored_table(self.condition)} WHERE {self.condition}"
 
     @cached_property
     def count(self) -> int:
         """Number of rows kept: pairs of a medium and a caption."""
-        return self._count(f"{self.source} WHERE {self.condition}")
+        return self.count_where("TRUE")
 
     @cached_property
     def media(self) -> int:
@@ -48,35 +48,40 @@ class KeptRows:
 
     @cached_property
     def unscored(self) -> int:
-        """Number of rows kept without p_mismatch."""
-        return self._count(f"{self.source} WHERE {self.condition} AND p_mismatch IS NULL")
+        return self.count_where("p_mismatch IS NULL")
 
     @cached_property
     def usable_unscored(self) -> int:
         """Number of usable rows without p_mismatch, kept or not."""
-        return self._count("measured WHERE status = 'ok' AND p_mismatch IS NULL")
+        sql = "SELECT count(*) AS n FROM measured WHERE status = 'ok' AND p_mismatch IS NULL"
+        return int(self.database.rows(sql)[0]["n"])
 
-    def _count(self, source: str) -> int:
-        count: int = self.database.rows(f"SELECT count(*) AS n FROM {source}")[0]["n"]
-        return count
+    def count_where(self, condition: str) -> int:
+        return int(self.database.rows(f"SELECT count(*) AS n FROM {self.from_clause} AND {condition}")[0]["n"])
 
     def __len__(self) -> int:
         return self.count
 
+    def open_sandbox(self, *writable: str) -> closing[Sandbox]:
+        """A sandbox without a time limit, for exports; a COPY can write to the paths in `writable`."""
+        limits = replace(self.database.limits, seconds=None)
+        return closing(self.database.open_sandbox(writable, limits, self.condition))
+
+    def stream(self, sql: str, batch: int = 100_000) -> Iterator[pa.RecordBatch]:
+        """Yield the result of SQL in batches, without a time limit."""
+        with self.open_sandbox() as sandbox:
+            yield from sandbox.stream(sql, batch)
+
     def select_sql(self, columns: Sequence[str]) -> str:
-        """SQL that selects columns of the kept rows."""
         names = ", ".join(self.database.column(column, "columns") for column in columns)
         return f"SELECT {names} FROM reviewed AS samples WHERE {self.condition}"
 
     def list_kinds(self) -> list[str]:
-        """The kinds of media of the kept rows."""
-        rows = self.database.rows(f"SELECT DISTINCT kind FROM {self.source} WHERE {self.condition} ORDER BY kind")
+        rows = self.database.rows(f"SELECT DISTINCT kind FROM {self.from_clause} ORDER BY kind")
         return [row["kind"] for row in rows]
 
     def column(self, name: str) -> pa.ChunkedArray:
-        """One column of the kept rows."""
-        sql = f"SELECT {self.database.column(name)} FROM {self.source} WHERE {self.condition}"
-        return self.database.run(sql).column(0)
+        return self.database.run(f"SELECT {self.database.column(name)} FROM {self.from_clause}").column(0)
 
     @property
     def uids(self) -> pa.ChunkedArray:
@@ -93,16 +98,13 @@ class KeptRows:
 
     def by_shard(self) -> list[tuple[str, int]]:
         """The shards of the audit in order, with the number of samples kept in each."""
-        rows = self.database.rows(
-            f"SELECT shard, count(*) AS n FROM (SELECT DISTINCT {MEDIUM} "
-            f"FROM {self.source} WHERE {self.condition}) GROUP BY shard ORDER BY shard"
-        )
+        media = f"SELECT DISTINCT {MEDIUM} FROM {self.from_clause}"
+        rows = self.database.rows(f"SELECT shard, count(*) AS n FROM ({media}) GROUP BY shard ORDER BY shard")
         return [(row["shard"], row["n"]) for row in rows]
 
     def with_media(self) -> list[tuple[str, int]]:
         """`by_shard`, or an error if kept rows have no media."""
-        without = self._count(f"{self.source} WHERE {self.condition} AND media_path IS NULL")
-        if without:
+        if without := self.count_where("media_path IS NULL"):
             raise AuditorError(
                 f"{without:,} of the kept rows have embeddings but no media: write .npy, .parquet or .txt instead"
             )
@@ -116,14 +118,7 @@ class KeptRows:
 def fetch_kept_shard(database: AuditDatabase, condition: str, shard: str) -> KeptShard:
     """Fetch the kept samples of a shard; `measured`, `extended` and `reviewed` are limited to its rows."""
     captions = ", ".join(
-        f"list({column} ORDER BY caption_index) FILTER (is_kept) AS {name}"
-        for column, name in (
-            ("caption", "captions"),
-            ("caption_index", "numbers"),
-            ("uid", "uids"),
-            ('"start"', "starts"),
-            ('"end"', "ends"),
-        )
+        f"list({column} ORDER BY caption_index) FILTER (is_kept) AS {name}" for name, column in CAPTION_COLUMNS.items()
     )
     shard_view = database.view(database.files.shard(shard), extended=database.reads_extra_columns(condition))
     table = database.run(
@@ -139,7 +134,6 @@ def fetch_kept_shard(database: AuditDatabase, condition: str, shard: str) -> Kep
 
 
 def load_corpus_options(database: AuditDatabase) -> CorpusOptions:
-    """The options with which the corpus was read when it was audited."""
     saved = database.manifest.get("corpus", {})
-    names = {field.name for field in fields(CorpusOptions)}
-    return CorpusOptions(**{name: value for name, value in saved.items() if name in names and value is not None})
+    options = {field.name: saved.get(field.name) for field in fields(CorpusOptions)}
+    return CorpusOptions(**{name: value for name, value in options.items() if value is not None})

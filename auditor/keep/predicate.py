@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from auditor.corpus.rewrite_captions import keep_captions
 from auditor.corpus.shard import CorpusOptions
@@ -88,43 +89,33 @@ class CaptionFilter(UrlLookup[KeptCaptions]):
 
 
 def make_predicate(subset: KeptRows) -> Predicate:
-    table = subset.database.run(
-        "SELECT media_path, list(DISTINCT number) FILTER (is_kept) AS numbers FROM "
-        f"(SELECT media_path, md5_number_lower(key) AS number, {subset.condition} AS is_kept "
-        f"FROM {subset.source} WHERE media_path IS NOT NULL) GROUP BY media_path"
-    )
-    shards: dict[str, Keys] = {}
-    for path, numbers in zip(table["media_path"].to_pylist(), table["numbers"], strict=True):
-        values = numbers.values.to_numpy() if numbers.is_valid else np.empty(0, np.uint64)
-        shards[relative_shard_path(subset, path)] = np.sort(values)
-    return Predicate(shards)
+    return Predicate({shard: captions.keys for shard, captions in make_caption_filter(subset).shards.items()})
 
 
 def make_caption_filter(subset: KeptRows) -> CaptionFilter:
     """Samples that keep all captions take eight bytes each, others four more for each kept caption."""
-    samples = (
-        "SELECT media_path, md5_number_lower(key) AS number, "
-        "CASE WHEN bool_and(is_kept) THEN [] "
+    database = subset.database
+    rows = f"SELECT *, {subset.condition} AS is_kept FROM {database.stored_table(subset.condition)}"
+    samples = (  # n is NULL if no caption is kept
+        "SELECT media_path, md5_number_lower(key) AS number, CASE WHEN bool_and(is_kept) THEN [] "
         "ELSE list(caption_index ORDER BY caption_index) FILTER (is_kept) END AS n "
-        f"FROM (SELECT *, {subset.condition} AS is_kept FROM {subset.source} WHERE media_path IS NOT NULL) "
-        "GROUP BY media_path, media_offset, key HAVING bool_or(is_kept)"
+        f"FROM ({rows} WHERE media_path IS NOT NULL) GROUP BY media_path, media_offset, key"
     )
-    table = subset.database.run(
-        f"SELECT media_path, list(number ORDER BY number) AS keys, list(len(n) ORDER BY number) AS lengths, "
-        f"flatten(list(n ORDER BY number)) AS numbers FROM ({samples}) GROUP BY media_path"
+    keys, lengths, numbers = (f"list({x} ORDER BY number) FILTER (n IS NOT NULL)" for x in ("number", "len(n)", "n"))
+    table = database.run(
+        f"SELECT media_path, {keys}, {lengths}, flatten({numbers}) FROM ({samples}) GROUP BY media_path"
     )
     shards = {
-        relative_shard_path(subset, row["media_path"]): KeptCaptions(
-            np.array(row["keys"], np.uint64),
-            np.concatenate([[0], np.cumsum(np.array(row["lengths"], np.int64))]),
-            np.array(row["numbers"], np.int32),
+        relative_shard_path(subset, path.as_py()): KeptCaptions(
+            read_list(keys, np.uint64), np.append(0, np.cumsum(read_list(lengths, np.int64))), read_list(n, np.int32)
         )
-        for row in table.to_pylist()
+        for path, keys, lengths, n in zip(*table.columns, strict=True)
     }
-    nothing = KeptCaptions(np.empty(0, np.uint64), np.zeros(1, np.int64), np.empty(0, np.int32))
-    paths = subset.database.rows("SELECT DISTINCT media_path FROM measured WHERE media_path IS NOT NULL")
-    empty_shards = {relative_shard_path(subset, row["media_path"]): nothing for row in paths}
-    return CaptionFilter({**empty_shards, **shards}, load_corpus_options(subset.database))
+    return CaptionFilter(shards, load_corpus_options(database))
+
+
+def read_list(values: pa.ListScalar, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    return np.asarray(values.values if values.is_valid else [], dtype)
 
 
 def relative_shard_path(subset: KeptRows, path: str) -> str:

@@ -3,9 +3,7 @@
 It warns of filters that drop, for example, most videos or a whole topic.
 """
 
-from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
 from auditor.keep.rule_effects import build_clauses, conjoin_clauses
 from auditor.query.database import AuditDatabase
@@ -53,33 +51,22 @@ class Drift:
         return sum(abs(topic.kept - topic.whole) for topic in self.topics) / 2
 
 
-def count_by_topic(groups: list[dict[str, Any]]) -> Counter[int | None]:
-    counts: Counter[int | None] = Counter()
-    for group in groups:
-        counts[group["topic"]] += group["n"]
-    return counts
-
-
 def measure_subset_drift(database: AuditDatabase, rules: Rules) -> Drift:
     """Measure drift in one pass over the usable rows."""
-    clauses = build_clauses(database, rules)
-    table = database.table(conjoin_clauses(clauses), *MEASURES.values())
-    sums = ", ".join(f"sum({sql}) AS s{i}, count({sql}) AS n{i}" for i, sql in enumerate(MEASURES.values()))
-    groups = database.rows(
-        f"SELECT topic, kept, count(*) AS n, {sums} "
-        f"FROM (SELECT *, {conjoin_clauses(clauses)} AS kept FROM {table} WHERE status = 'ok') GROUP BY topic, kept"
+    condition = conjoin_clauses(build_clauses(database, rules))
+    table = database.table(condition, *MEASURES.values())
+    means = ", ".join(
+        f"avg({sql}) AS whole{i}, avg({sql}) FILTER (is_kept) AS kept{i}" for i, sql in enumerate(MEASURES.values())
     )
-    kept_groups = [group for group in groups if group["kept"]]
-
-    def mean(i: int, some_groups: list[dict[str, Any]]) -> float | None:
-        count = sum(group[f"n{i}"] for group in some_groups)
-        return float(sum(group[f"s{i}"] or 0 for group in some_groups)) / count if count else None
-
-    measures = [MeanDrift(measure, mean(i, groups), mean(i, kept_groups)) for i, measure in enumerate(MEASURES)]
-    rows, rows_kept = count_by_topic(groups), count_by_topic(kept_groups)
+    total, *groups = database.rows(
+        f"SELECT topic, count(*) AS rows, count(*) FILTER (is_kept) AS kept, {means} "
+        f"FROM (SELECT *, {condition} AS is_kept FROM {table} WHERE status = 'ok') "
+        "GROUP BY GROUPING SETS ((), (topic)) ORDER BY grouping(topic) DESC, topic"
+    )
+    measures = [MeanDrift(measure, total[f"whole{i}"], total[f"kept{i}"]) for i, measure in enumerate(MEASURES)]
     topics = [
-        TopicDrift(topic, n / rows.total(), rows_kept[topic] / max(rows_kept.total(), 1), n)
-        for topic, n in rows.items()
-        if topic is not None
+        TopicDrift(group["topic"], group["rows"] / total["rows"], group["kept"] / max(total["kept"], 1), group["rows"])
+        for group in groups
+        if group["topic"] is not None
     ]
     return Drift(measures, sorted(topics, key=lambda topic: -abs(topic.kept - topic.whole)))

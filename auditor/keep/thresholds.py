@@ -78,33 +78,24 @@ class PairCounts:
 
 
 def count_pairs(database: AuditDatabase, where: str | None = None) -> PairCounts:
-    """Aggregate an audit's usable pairs."""
     models = load_mismatch_models(database.manifest.get("statistics") or {})
     width = min((float(np.ptp(model.score)) for model in models.values()), default=1.0) / SCORE_STEPS or 1.0
     condition = database.where(where)
-    rows = database.rows(
+    table = database.run(
         f"SELECT kind, CAST(floor(p_mismatch * {STEPS}) AS BIGINT) AS step, "
         f"CAST(floor(mismatch_score / {width!r}) AS BIGINT) AS place, count(*) AS pairs, "
         f"avg(p_mismatch) AS p, avg(mismatch_score) AS score FROM {database.table(condition)} "
         f"WHERE status = 'ok' AND {condition} GROUP BY ALL ORDER BY ALL"
     )
-    unscored = sum(row["pairs"] for row in rows if row["p"] is None)
-    rows = [row for row in rows if row["p"] is not None]
-    if not rows:
+    rows = table.filter(table["p"].is_valid())
+    if not len(rows):
         raise ThresholdError("no row of this audit has p_mismatch: it has too few pairs, or it is not scored yet")
-    counted = build_pair_counts(
-        [row["kind"] for row in rows],
-        np.array([row["step"] for row in rows], np.int64),
-        np.array([row["pairs"] for row in rows], np.float64),
-        np.array([row["p"] for row in rows], np.float64),
-        np.array([row["score"] if row["score"] is not None else np.nan for row in rows], np.float64),
-        models,
-    )
-    return replace(counted, unscored=unscored)
+    step, pairs, p, score = (rows[name].to_numpy() for name in ("step", "pairs", "p", "score"))
+    counts = build_pair_counts(rows["kind"].to_pylist(), step, pairs.astype(np.float64), p, score, models)
+    return replace(counts, unscored=int(table["pairs"].to_numpy().sum() - pairs.sum()))
 
 
 def load_mismatch_models(statistics: Mapping[str, Any]) -> dict[str, MismatchModel]:
-    """The mismatch models of a manifest, by kind."""
     saved_models = {kind: saved for kind, saved in statistics.items() if isinstance(saved, dict) and saved.get("curve")}
     try:
         return {kind: MismatchModel.from_dict(saved) for kind, saved in saved_models.items()}
@@ -130,70 +121,49 @@ def build_pair_counts(
     return PairCounts(step, pairs, p, resampled)
 
 
-@dataclass(frozen=True)
-class ExpectedPairs:
-    """The expected number of mismatched and good pairs removed and kept at each cut-off, (C,) each."""
+def split_pairs(counts: PairCounts, p: Doubles, steps: npt.NDArray[np.int64]) -> dict[str, tuple[Doubles, Doubles]]:
+    """Each estimate of a Cut as the expected number of pairs in a part and in its whole, at each cut-off; (C,) each."""
+    pairs, bad = cumulate_from_top(counts.step, counts.pairs), cumulate_from_top(counts.step, counts.pairs * p)
+    good = pairs - bad
+    removed, bad_removed, good_removed = pairs[steps], bad[steps], good[steps]
+    return {
+        "precision": (bad_removed, removed),
+        "caught": (bad_removed, np.full_like(removed, bad[0])),
+        "lost": (good_removed, np.full_like(removed, good[0])),
+        "left": (bad[0] - bad_removed, pairs[0] - removed),
+    }
 
-    bad_removed: Doubles
-    good_removed: Doubles
-    bad_kept: Doubles
-    good_kept: Doubles
 
-    @staticmethod
-    def of(counts: PairCounts, p: Doubles, steps: npt.NDArray[np.int64]) -> "ExpectedPairs":
-        bad, pairs = cumulate_from_top(counts.step, counts.pairs * p), cumulate_from_top(counts.step, counts.pairs)
-        return ExpectedPairs(
-            bad[steps], (pairs - bad)[steps], bad[0] - bad[steps], (pairs[0] - bad[0]) - (pairs - bad)[steps]
-        )
+def compute_margin(name: str, share: Doubles, whole: Doubles, removed_variance: Doubles, variance: float) -> Doubles:
+    """Half-width of the 90% interval of a share that resampling does not cover, from the sums of p (1 - p).
 
-    def shares(self) -> dict[str, Doubles]:
-        """Each estimate by name: a part of the pairs divided by the sum of that part and its counterpart."""
-        return {
-            "precision": divide_or_nan(self.bad_removed, self.bad_removed + self.good_removed),
-            "caught": divide_or_nan(self.bad_removed, self.bad_removed + self.bad_kept),
-            "lost": divide_or_nan(self.good_removed, self.good_removed + self.good_kept),
-            "left": divide_or_nan(self.bad_kept, self.bad_kept + self.good_kept),
-        }
-
-    def margins(self, removed_variance: Doubles, kept_variance: Doubles) -> dict[str, Doubles]:
-        """Half-widths of the 90% interval of each share that resampling does not cover, from the sums of p (1 - p).
-
-        Which pairs are mismatched is random with probability p, which matters in a small corpus; there half a pair is
-        added as a continuity correction. The whole curve may also be off by CURVE in its log odds, which moves every
-        p by CURVE p (1 - p).
-        """
-        wholes = {
-            "precision": self.bad_removed + self.good_removed,
-            "caught": self.bad_removed + self.bad_kept,
-            "lost": self.good_removed + self.good_kept,
-            "left": self.bad_kept + self.good_kept,
-        }
-        parts: dict[str, tuple[Doubles | float, Doubles | float]] = {"precision": (1.0, 0.0), "left": (0.0, 1.0)}
-        parts |= {name: (1 - value, -value) for name, value in self.shares().items() if name in ("caught", "lost")}
-        margins = {}
-        for name, (a, b) in parts.items():
-            deviation = np.sqrt(
-                a**2 * removed_variance
-                + b**2 * kept_variance
-                + (CURVE * (a * removed_variance + b * kept_variance)) ** 2
-            )
-            margins[name] = divide_or_nan(NORMAL_95 * deviation + 0.5, wholes[name])
-        certain = (wholes["precision"] == 0) | (wholes["left"] == 0)  # nothing or everything is removed
-        return {name: np.where(certain & (name in ("caught", "lost")), 0, margin) for name, margin in margins.items()}
+    Which pairs are mismatched is random with probability p, which matters in a small corpus; there half a pair is
+    added as a continuity correction. The whole curve may also be off by CURVE in its log odds, which moves every
+    p by CURVE p (1 - p).
+    """
+    kept_variance = variance - removed_variance
+    a, b = {"precision": (1.0, 0.0), "left": (0.0, 1.0)}.get(name, (1 - share, -share))
+    curve_error = CURVE * (a * removed_variance + b * kept_variance)
+    deviation = np.sqrt(a**2 * removed_variance + b**2 * kept_variance + curve_error**2)
+    return divide_or_nan(NORMAL_95 * deviation + 0.5, whole)
 
 
 def compute_cuts(counts: PairCounts, cutoffs: Sequence[float] | None = None) -> list[Cut]:
     """The cuts at `cutoffs`, or at all multiples of 1/1000 and one above 1 that removes nothing."""
     steps = np.arange(STEPS + 2) if cutoffs is None else np.array([parse_cutoff(p) for p in cutoffs], np.int64)
-    removed, total = cumulate_from_top(counts.step, counts.pairs)[steps], counts.pairs.sum()
-    sums = ExpectedPairs.of(counts, counts.p, steps)
-    resampled = [ExpectedPairs.of(counts, curve, steps).shares() for curve in counts.resampled]
+    parts = split_pairs(counts, counts.p, steps)
+    removed, total = parts["precision"][1], counts.pairs.sum()
+    resampled = [split_pairs(counts, curve, steps) for curve in counts.resampled]
     variance = cumulate_from_top(counts.step, counts.pairs * counts.p * (1 - counts.p))
-    margins = sums.margins(variance[steps], variance[0] - variance[steps])
+    is_certain = (removed == 0) | (removed == total)
     columns: dict[str, Doubles] = {}
-    for name, point in sums.shares().items():
-        low, high = widen_interval([shares[name] for shares in resampled], point, margins[name])
-        columns |= {name: point, f"{name}_low": low, f"{name}_high": high}
+    for name, (part, whole) in parts.items():
+        share = divide_or_nan(part, whole)
+        margin = compute_margin(name, share, whole, variance[steps], variance[0])
+        if name in ("caught", "lost"):
+            margin[is_certain] = 0
+        low, high = widen_interval([divide_or_nan(*curve[name]) for curve in resampled], share, margin)
+        columns |= {name: share, f"{name}_low": low, f"{name}_high": high}
     return [
         Cut(
             p=int(step) / STEPS,
@@ -246,10 +216,8 @@ def cumulate_from_top(step: npt.NDArray[np.int64], weight: Doubles) -> Doubles:
     return np.asarray(counted[::-1].cumsum()[::-1], np.float64)
 
 
-def divide_or_nan(part: Doubles, whole: Doubles | float) -> Doubles:
-    denominator = np.broadcast_to(np.asarray(whole, np.float64), part.shape)
-    quotient: Doubles = np.divide(part, denominator, out=np.full(part.shape, np.nan), where=denominator > 0)
-    return quotient
+def divide_or_nan(part: Doubles, whole: Doubles) -> Doubles:
+    return np.divide(part, whole, out=np.full_like(whole, np.nan), where=whole > 0)
 
 
 def widen_interval(resampled: Sequence[Doubles], point: Doubles, margin: Doubles) -> tuple[Doubles, Doubles]:

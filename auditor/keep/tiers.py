@@ -11,12 +11,17 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from auditor.audit_folder.folder import TEMPORARY, Folder
-from auditor.keep.export_plan import PLAN, clear_export
 from auditor.keep.export_shards import REMOVED, ShardPlan, export_shards, write_removed_rows
-from auditor.keep.export_target import ExportError, Progress, check_outside_corpus, parse_target_form
+from auditor.keep.export_target import (
+    PLAN,
+    ExportError,
+    Progress,
+    check_outside_corpus,
+    clear_export,
+    parse_target_form,
+)
 from auditor.keep.kept_rows import KeptRows
-from auditor.keep.rule_effects import RuleClause, find_top_condition
-from auditor.schema import COLUMNS
+from auditor.keep.rule_effects import find_top_condition
 
 LISTED = "tiers.json"
 OURS = ("tier-", LISTED, REMOVED, TEMPORARY)  # the files of an export into tiers
@@ -31,7 +36,7 @@ class Tier:
     samples: int
     shards: int
     expected_good: float | None  # share of its pairs that match, by p_mismatch
-    factor: float = 1.0
+    factor: float
 
     @property
     def shards_spec(self) -> str:
@@ -83,13 +88,15 @@ def export_tiers(
         raise ExportError(f"{target} holds other files ({min(strange)}); choose another folder")
     if force:
         clear_tiers(folder)
-    written = []
+    tiers: list[Tier] = []
     for number, part in enumerate(split_tiers(subset, count, rank_column), 1):
         place = Folder(f"{target.rstrip('/')}/tier-{number}")
         result = export_shards(part, place, shard_size=shard_size, progress=progress, part=True)
-        written.append(Tier(result.target, result.captions, result.rows, result.shards, estimate_good_share(part)))
+        good = estimate_good_share(part)
+        best = tiers[0].expected_good if tiers else good
+        factor = good / best if good is not None and best else 1.0
+        tiers.append(Tier(result.target, result.captions, result.rows, result.shards, good, factor))
     write_removed_rows(subset, folder)
-    tiers = [set_factor(tier, written[0].expected_good) for tier in written]
     folder.write_json(LISTED, {"by": rank_column, "tiers": [asdict(tier) for tier in tiers]})
     return Tiers(target, rank_column, tuple(tiers))
 
@@ -106,36 +113,22 @@ def clear_tiers(folder: Folder) -> None:
                 folder.remove(name)
 
 
-def set_factor(tier: Tier, best: float | None) -> Tier:
-    factor = tier.expected_good / best if tier.expected_good is not None and best else 1.0
-    return Tier(tier.folder, tier.pairs, tier.samples, tier.shards, tier.expected_good, factor)
-
-
 def split_tiers(subset: KeptRows, count: int, rank_column: str) -> Iterator[KeptRows]:
     """Yield the kept rows of each tier; tiers are equal unless more rows lack a value than a tier holds."""
-    column = subset.database.column(rank_column)
-    usable = (
-        f"{subset.database.stored_table(subset.condition, column)} WHERE {subset.condition} AND {column} IS NOT NULL"
-    )
-    ranked: int = subset.database.rows(f"SELECT count(*) AS n FROM {usable}")[0]["n"]
+    database, column = subset.database, subset.database.column(rank_column)
+    usable = f"{database.stored_table(subset.condition, column)} WHERE {subset.condition} AND {column} IS NOT NULL"
+    ranked: int = database.rows(f"SELECT count(*) AS n FROM {usable}")[0]["n"]
     if ranked < count:
         raise ExportError(f"{ranked:,} kept pairs with {rank_column} cannot be divided into {count:,} tiers")
     divided = subset.count if subset.count - ranked <= subset.count // count else ranked
-    ties = COLUMNS[rank_column].tie_breaker if rank_column in COLUMNS else ""
     better = "FALSE"
     for tier in range(1, count + 1):
-        row_count = round(divided * tier / count)
-        within = (
-            "TRUE"
-            if tier == count
-            else find_top_condition(subset.database, row_count, rank_column, column, usable, ties)
-        )
-        yield subset.narrow(RuleClause("tier", f"({within}) AND NOT ({better})"))
-        better = within
+        rows = round(divided * tier / count)
+        top = find_top_condition(database, rows, rank_column, usable) if tier < count else "TRUE"
+        yield KeptRows(database, subset.rules, tier=f"({top}) AND NOT ({better})")
+        better = top
 
 
 def estimate_good_share(part: KeptRows) -> float | None:
-    mean = part.database.rows(
-        f"SELECT avg(CAST(1 - p_mismatch AS DOUBLE)) AS x FROM {part.source} WHERE {part.condition}"
-    )[0]["x"]
+    mean = part.database.rows(f"SELECT avg(CAST(1 - p_mismatch AS DOUBLE)) AS x FROM {part.from_clause}")[0]["x"]
     return None if mean is None or math.isnan(mean) else float(mean)

@@ -14,8 +14,8 @@ The resharder finds uids by bisection, so the list is sorted; it writes copies o
 `spread` orders the list for sequential readers: the copies of a uid are far apart.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -25,13 +25,13 @@ import pyarrow.parquet as pq
 from auditor.audit_folder.arrow_schema import SAMPLES
 from auditor.audit_folder.folder import Folder
 from auditor.errors import AuditorError
-from auditor.keep.export import BYTES, Uids, argsort_uids, mark_first_uids, pack_uids, parse_uids
-from auditor.keep.export_target import open_target_file, open_unlimited_sandbox
+from auditor.keep.export import BYTES, Ints, Uids, argsort_uids, mark_first_uids, parse_uids, save_uids
+from auditor.keep.export_target import open_target_file
 from auditor.keep.kept_rows import KeptRows
 from auditor.schema import HIGH_IS_SUSPICIOUS
 
 Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+NOTHING = "no row meets the rules: there is nothing to weigh"
 ROW = ("uid", "shard", "key", "caption_index")
 SCHEMA = pa.schema([*(SAMPLES.field(column) for column in ROW), pa.field("weight", pa.float32())])
 
@@ -75,7 +75,6 @@ class Weighed:
 def write_row_weights(
     subset: KeptRows, target: str, weighing: Weighing, *, spread: bool = False, force: bool = False
 ) -> Weighed:
-    """Write the weights of the kept rows to a .parquet or .npy file."""
     form = target.rpartition(".")[2].lower()
     if form not in ("parquet", "npy"):
         raise WeightError(f"weights are written as .parquet or .npy, not to {target}")
@@ -83,59 +82,53 @@ def write_row_weights(
         raise WeightError("--spread applies to .npy only")
     folder, name = open_target_file(subset, target, force)
     raw = build_weight_sql(subset, weighing)
-    if form == "npy":
-        return write_uid_copies(subset, raw, folder, name, weighing, spread, target)
-    return write_weight_table(subset, raw, folder, name, weighing, target)
+    copies: Floats | Ints
+    if form == "parquet":
+        weights = copies = write_weight_table(subset, raw, folder, name, weighing)
+    else:
+        weights, copies = write_uid_copies(subset, raw, folder, name, weighing, spread)
+    total, squares = float(weights.sum()), float((weights * weights).sum())
+    effective = total * total / squares if squares else 0.0
+    rows = len(weights) if form == "parquet" else int(copies.sum())
+    return Weighed(target, form, rows, int((copies > 0).sum()), total, effective, copies.max().item())
 
 
 def build_weight_sql(subset: KeptRows, weighing: Weighing) -> str:
     """SQL of a row's weight before temperature, size and cap; WeightError if a value is invalid."""
-    parts = [build_column_sql(subset, column) for column in weighing.by]
-    for column, part in zip(weighing.by, parts, strict=True):
-        check_weight_values(subset, column, part)
-    return " * ".join(f"({part})" for part in parts)
+    return " * ".join(f"({build_column_sql(subset, column)})" for column in weighing.by)
 
 
 def build_column_sql(subset: KeptRows, column: str) -> str:
+    """SQL of a column's factor of the weight; refuses factors that are negative or not finite."""
     quoted = subset.database.column(column)
     kind = subset.database.run(f"SELECT {quoted} FROM samples LIMIT 0").schema.field(0).type
     if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
         raise WeightError(f"{column} has type {kind}: weigh by a column of numbers")
-    return f"{'1 - ' if column in HIGH_IS_SUSPICIOUS else ''}CAST({quoted} AS DOUBLE)"
-
-
-def check_weight_values(subset: KeptRows, column: str, part: str) -> None:
-    """Refuse weights that are negative or not finite."""
-    source = subset.database.stored_table(subset.condition, part)
+    is_suspicious = column in HIGH_IS_SUSPICIOUS
+    factor = f"{'1 - ' if is_suspicious else ''}CAST({quoted} AS DOUBLE)"
+    source = subset.database.stored_table(subset.condition, factor)
     wrong = subset.database.rows(
-        f"SELECT count(*) AS n, any_value({subset.database.column(column)}) AS x FROM {source} "
-        f"WHERE {subset.condition} AND (({part}) < 0 OR NOT isfinite({part}))"
+        f"SELECT count(*) AS n, any_value({quoted}) AS x FROM {source} "
+        f"WHERE {subset.condition} AND (({factor}) < 0 OR NOT isfinite({factor}))"
     )[0]
     if wrong["n"]:
-        bound, formula = ("--max", "1 - x") if part.startswith("1 - ") else ("--min", "x")
+        bound, formula = ("--max", "1 - x") if is_suspicious else ("--min", "x")
         raise WeightError(
             f"weights must be finite and not negative; {formula} of {column} violates this in {wrong['n']:,} rows, "
             f"one of them with {wrong['x']:g}; leave them out with {bound} {column}=…"
         )
+    return factor
 
 
-class WeightCurve:
-    """Turns raw weights into weights by temperature, size and cap, fitted to all rows."""
+def fit_curve(raw: Floats, weighing: Weighing) -> Callable[[Floats], Floats]:
+    """The function that turns raw weights into weights by temperature, size and cap, fitted to all rows."""
+    mean = 1.0 if np.isnan(raw).all() else float(np.nanmean(raw))
 
-    def __init__(self, raw: Floats, weighing: Weighing) -> None:
-        values = raw[~np.isnan(raw)]
-        self.weighing = weighing
-        self.missing = float(values.mean()) if len(values) else 1.0
-        self.scale = 1.0
-        if weighing.size is not None:
-            self.scale = find_scale(self._apply_temperature(raw), weighing.size, weighing.cap)
+    def apply_temperature(values: Floats) -> Floats:
+        return np.asarray(np.where(np.isnan(values), mean, values) ** (1 / weighing.temperature))
 
-    def __call__(self, raw: Floats) -> Floats:
-        return apply_soft_cap(self.scale * self._apply_temperature(raw), self.weighing.cap)
-
-    def _apply_temperature(self, raw: Floats) -> Floats:
-        filled: Floats = np.where(np.isnan(raw), self.missing, raw) ** (1.0 / self.weighing.temperature)
-        return filled
+    scale = 1.0 if weighing.size is None else find_scale(apply_temperature(raw), weighing.size, weighing.cap)
+    return lambda values: apply_soft_cap(scale * apply_temperature(values), weighing.cap)
 
 
 def apply_soft_cap(weights: Floats, cap: float | None) -> Floats:
@@ -143,7 +136,9 @@ def apply_soft_cap(weights: Floats, cap: float | None) -> Floats:
 
 
 def find_scale(weights: Floats, size: int, cap: float | None) -> float:
-    """The factor for which the capped weights sum to `size`, found by bisection."""
+    """The factor for which the capped weights sum to `size`."""
+    from scipy.optimize import brentq
+
     total = float(weights.sum())
     if total <= 0:
         raise WeightError("all weights are zero and cannot be scaled")
@@ -152,78 +147,55 @@ def find_scale(weights: Floats, size: int, cap: float | None) -> float:
     room = cap * float((weights > 0).sum())
     if size >= room:
         raise WeightError(f"a size of {size:,} is more than a cap of {cap:g} allows ({room:,.0f})")
-    low, high = 0.0, size / total
+    high = size / total  # enough without the cap
     while float(apply_soft_cap(high * weights, cap).sum()) < size:
-        low, high = high, 2 * high
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if float(apply_soft_cap(middle * weights, cap).sum()) < size else (low, middle)
-    return (low + high) / 2
+        high *= 2
+    return float(brentq(lambda scale: apply_soft_cap(scale * weights, cap).sum() - size, 0, high))
 
 
-def stream_weights(subset: KeptRows, raw: str, columns: str, condition: str) -> Iterator[pa.RecordBatch]:
-    """Stream some columns of the rows that meet a condition, with the raw weight last."""
+def stream_weights(subset: KeptRows, raw: str, columns: str, condition: str) -> Iterator[tuple[pa.RecordBatch, Floats]]:
+    """Stream some columns of the rows that meet a condition, each batch with its raw weights."""
     source = subset.database.stored_table(subset.condition, raw)
-    with open_unlimited_sandbox(subset) as sandbox:
-        yield from sandbox.stream(f"SELECT {columns}, {raw} AS raw FROM {source} WHERE {condition}")
+    for batch in subset.stream(f"SELECT {columns}, {raw} AS raw FROM {source} WHERE {condition}"):
+        yield batch, np.asarray(batch.column("raw").to_numpy(zero_copy_only=False), np.float64)
 
 
-def read_raw_weights(batch: pa.RecordBatch) -> Floats:
-    return np.asarray(batch.column("raw").to_numpy(zero_copy_only=False), np.float64)
-
-
-def write_weight_table(
-    subset: KeptRows, raw: str, folder: Folder, name: str, weighing: Weighing, target: str
-) -> Weighed:
+def write_weight_table(subset: KeptRows, raw: str, folder: Folder, name: str, weighing: Weighing) -> Floats:
     """Write the table in two passes: the first fits the scale, the second writes."""
-    raw_weights = concatenate_weights(
-        [read_raw_weights(batch) for batch in stream_weights(subset, raw, "NULL", subset.condition)]
-    )
-    if not len(raw_weights):
-        raise WeightError("no row meets the rules: there is nothing to weigh")
-    curve, weights = WeightCurve(raw_weights, weighing), []
+    raw_weights = [weights for _, weights in stream_weights(subset, raw, "NULL", subset.condition)]
+    if not raw_weights:
+        raise WeightError(NOTHING)
+    curve, weights = fit_curve(np.concatenate(raw_weights), weighing), []
     columns = f"{', '.join(ROW)}, coalesce({subset.condition}, FALSE) AS is_kept"
     with folder.writing(name) as path, pq.ParquetWriter(path, SCHEMA, compression="zstd") as writer:
-        for batch in stream_weights(subset, raw, columns, "status = 'ok'"):
+        for batch, values in stream_weights(subset, raw, columns, "status = 'ok'"):
             is_kept = batch.column("is_kept").to_numpy(zero_copy_only=False)
-            weights.append(np.where(is_kept, curve(read_raw_weights(batch)), 0.0))
-            columns_of_row = [batch.column(column) for column in ROW]
-            writer.write_table(pa.table([*columns_of_row, pa.array(weights[-1], pa.float32())], schema=SCHEMA))
-    all_weights = concatenate_weights(weights)
-    return summarize_weights(
-        target, "parquet", all_weights, len(all_weights), int((all_weights > 0).sum()), float(all_weights.max())
-    )
+            weights.append(np.where(is_kept, curve(values), 0.0))
+            row_columns = [batch.column(column) for column in ROW]
+            writer.write_table(pa.table([*row_columns, pa.array(weights[-1], pa.float32())], schema=SCHEMA))
+    return np.concatenate(weights)
 
 
 def write_uid_copies(
-    subset: KeptRows, raw: str, folder: Folder, name: str, weighing: Weighing, spread: bool, target: str
-) -> Weighed:
-    """Write repeated uids. A uid with several rows gets their mean weight: each copy has all captions of a sample."""
-    parts = [
-        (parse_uids(b.column(0)), read_raw_weights(b))
-        for b in stream_weights(subset, raw, BYTES, f"{subset.condition} AND uid IS NOT NULL")
-    ]
+    subset: KeptRows, raw: str, folder: Folder, name: str, weighing: Weighing, spread: bool
+) -> tuple[Floats, Ints]:
+    """Write repeated uids; return the weight and the copies of each.
+
+    A uid with several rows gets their mean weight: each copy has all captions of a sample.
+    """
+    batches = stream_weights(subset, raw, BYTES, f"{subset.condition} AND uid IS NOT NULL")
+    parts = [(parse_uids(batch.column(0)), values) for batch, values in batches]
     if not parts:
-        raise WeightError("no row meets the rules: there is nothing to weigh")
-    uids, raw_weights = (
-        np.concatenate([part for part, _ in parts]),
-        concatenate_weights([values for _, values in parts]),
-    )
+        raise WeightError(NOTHING)
+    uids, values = (np.concatenate(part) for part in zip(*parts, strict=True))
     order = argsort_uids(uids)
-    uids, raw_weights = uids[order], raw_weights[order]
+    uids, values = uids[order], values[order]
     first = mark_first_uids(uids)
-    weights = average_by_uid(WeightCurve(raw_weights, Weighing(weighing.by, weighing.temperature))(raw_weights), first)
-    weights = WeightCurve(weights, Weighing(weighing.by, 1.0, weighing.cap, weighing.size))(weights)
+    weights = average_by_uid(fit_curve(values, replace(weighing, size=None, cap=None))(values), first)
+    weights = fit_curve(weights, replace(weighing, temperature=1.0))(weights)
     copies = round_to_copies(weights, weighing.seed)
-    with folder.writing(name) as path, path.open("wb") as file:
-        np.save(
-            file, pack_uids(repeat_uids(uids[first], copies, weighing.seed if spread else None)), allow_pickle=False
-        )
-    return summarize_weights(target, "npy", weights, int(copies.sum()), int((copies > 0).sum()), int(copies.max()))
-
-
-def concatenate_weights(parts: list[Floats]) -> Floats:
-    return np.concatenate(parts) if parts else np.empty(0)
+    save_uids(repeat_uids(uids[first], copies, weighing.seed if spread else None), folder, name)
+    return weights, copies
 
 
 def average_by_uid(values: Floats, first: npt.NDArray[np.bool_]) -> Floats:
@@ -256,8 +228,3 @@ def repeat_uids(uids: Uids, copies: Ints, seed: int | None) -> Uids:
     number = np.arange(len(uid_list)) - np.repeat(np.cumsum(copies) - copies, copies)
     place = (number + np.repeat(random, copies)) / np.repeat(copies, copies)
     return uid_list[np.argsort(place, kind="stable")]
-
-
-def summarize_weights(target: str, form: str, weights: Floats, rows: int, distinct: int, largest: float) -> Weighed:
-    total, squares = float(weights.sum()), float((weights * weights).sum())
-    return Weighed(target, form, rows, distinct, total, total * total / squares if squares else 0.0, largest)

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import sys
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -18,35 +19,47 @@ from auditor.audit_folder.lock import LockedError, hold_folder_lock
 from auditor.cli import run_command_line
 from auditor.corpus.raw_samples import KeptShard
 from auditor.corpus.shard_writer import write_shard
+from auditor.errors import AuditorError
 from auditor.faults.apply_repair import (
     CaptionMoves,
     apply_repairs,
     check_repair_target,
     describe_repairs,
     replace_captions,
+    write_repair_list,
 )
 from auditor.faults.corpus_window import FaultsError
 from auditor.faults.repair import Repair
-from auditor.keep.export_plan import prepare_export
-from auditor.keep.export_target import ExportError
+from auditor.keep.export_target import ExportError, prepare_export
+from auditor.query.database import AuditDatabase
 from tests.support.kill_points import kill_everywhere
-from tests.support.planted import make_captions, make_embeddings, write_planted
-from tests.support.stored import make_vector_table
+from tests.support.planted import make_embeddings, write_planted
 
 
-@pytest.fixture
-def corpus(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two shards of 100 samples with an audit beside them; the captions of s000020 to s000049 are shifted by one."""
     source = np.arange(200)
     source[20:50] += 1
     texts = [f"caption {chr(97 + i % 26)}{chr(97 + i // 26)}" for i in range(200)]
-    folder = tmp_path / "corpus"
+    place = tmp_path_factory.mktemp("repair")
+    folder = place / "corpus"
     for shard in range(2):
         rows = range(shard * 100, shard * 100 + 100)
         samples = [(f"s{i:06d}", {"jpg": b"medium %d" % i, "txt": texts[source[i]].encode()}) for i in rows]
         write_shard(folder / f"{shard:05d}.tar", samples)
-    write_planted(tmp_path / "audit", *make_embeddings(200, 1), shards=2, source=source, captions=texts, corpus=folder)
-    return tmp_path
+    write_planted(place / "audit", *make_embeddings(200, 1), shards=2, source=source, captions=texts, corpus=folder)
+    return place
+
+
+@pytest.fixture(scope="module")
+def audit(corpus: Path) -> Audit:
+    return Audit(corpus / "audit")
+
+
+@pytest.fixture(scope="module")
+def repairs(audit: Audit) -> list[Repair]:
+    return audit.repairs()
 
 
 def read_members(path: Path) -> dict[str, bytes]:
@@ -54,18 +67,20 @@ def read_members(path: Path) -> dict[str, bytes]:
         return {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
 
 
-def test_repaired_shards_have_the_right_captions(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_repaired_shards_have_the_right_captions(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = read_members(corpus / "corpus" / "00000.tar")
-    assert run_command_line(["repair", str(corpus / "audit"), "--out", str(corpus / "out"), "--apply"]) == 0
+    assert run_command_line(["repair", str(corpus / "audit"), "--out", str(tmp_path / "out"), "--apply"]) == 0
     assert "captions moved in 1 shards" in capsys.readouterr().out
-    after = read_members(corpus / "out" / "00000.tar")
+    after = read_members(tmp_path / "out" / "00000.tar")
     for i in range(22, 50):  # the captions of the media inside the stretch
         wanted = f"caption {chr(97 + i % 26)}{chr(97 + i // 26)}"
         assert after[f"s{i:06d}.txt"].decode() == wanted
         assert after[f"s{i:06d}.jpg"] == before[f"s{i:06d}.jpg"]
     assert after["s000005.txt"] == before["s000005.txt"]
     assert "s000020.txt" not in after  # its caption belongs to the next medium, and none belongs to it
-    assert not (corpus / "out" / "00001.tar").exists()
+    assert not (tmp_path / "out" / "00001.tar").exists()
     assert read_members(corpus / "corpus" / "00000.tar") == before
 
 
@@ -77,27 +92,26 @@ def test_the_corpus_itself_is_refused(corpus: Path, capsys: pytest.CaptureFixtur
         assert said.count("\n") == 1
 
 
-def test_embeddings_without_media_are_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    visual, text = make_embeddings(200, 1)
-    text[20:50] = text[21:51]
-    place, audit = tmp_path / "vectors" / "v.parquet", str(tmp_path / "audit")
-    place.parent.mkdir()
-    pq.write_table(make_vector_table(visual, text, make_captions(200)), place)
-    sides = ["--visual-column", "image_embedding", "--text-column", "text_embedding"]
-    assert run_command_line(["audit", str(place), *sides, "--out", audit, "--quiet"]) == 0
-    capsys.readouterr()
-    assert run_command_line(["repair", audit, "--out", str(tmp_path / "out"), "--apply"]) == 1
+def test_embeddings_without_media_are_refused_in_one_line(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    audit = tmp_path / "audit"
+    shutil.copytree(corpus / "audit", audit)
+    for path in (audit / "samples").glob("*.parquet"):
+        table = pq.read_table(path)
+        place = table.schema.get_field_index("media_path")
+        pq.write_table(table.set_column(place, "media_path", pa.nulls(len(table), pa.string())), path)
+    assert run_command_line(["repair", str(audit), "--out", str(tmp_path / "out"), "--apply"]) == 1
     assert "but no media: write only the list of repairs" in capsys.readouterr().err
-    assert run_command_line(["repair", audit, "--out", str(tmp_path / "list")]) == 0
+    assert run_command_line(["repair", str(audit), "--out", str(tmp_path / "list")]) == 0
     assert pq.read_metadata(tmp_path / "list" / "repairs.parquet").num_rows >= 28
 
 
-def test_repairs_can_be_chosen_before_they_are_applied(corpus: Path) -> None:
-    audit = Audit(corpus / "audit")
-    (first, *_) = [repair for repair in audit.repairs() if repair.key == "s000030"]
-    done = apply_repairs(audit.database, [first], str(corpus / "some"))
+def test_repairs_can_be_chosen_before_they_are_applied(audit: Audit, repairs: list[Repair], tmp_path: Path) -> None:
+    (first, *_) = [repair for repair in repairs if repair.key == "s000030"]
+    done = apply_repairs(audit.database, [first], str(tmp_path / "some"))
     assert (done.shards, done.moved, done.left_out) == (1, 1, 1)
-    assert read_members(corpus / "some" / "00000.tar")["s000031.txt"] == b"caption fb"
+    assert read_members(tmp_path / "some" / "00000.tar")["s000031.txt"] == b"caption fb"
 
 
 def test_of_several_captions_those_that_do_not_move_stay() -> None:
@@ -112,11 +126,11 @@ def test_of_several_captions_those_that_do_not_move_stay() -> None:
     rows = [{"key": "a", **listed}, {"key": "b", **{name: values[:1] for name, values in listed.items()}}]
     kept = KeptShard("s", pa.Table.from_pylist(rows))
     moved = Repair("x", "s", "a", 0, "s", "c", "z", "permuted", 0.95)
-    found = CaptionMoves.from_repairs([moved], {("x", 0): {"caption": "one", "uid": "x", "start": None, "end": None}})
+    found = CaptionMoves([moved], {("x", 0): {"caption": "one", "uid": "x", "start": None, "end": None}})
     assert {key: [one["caption"] for one in captions] for key, captions in found.captions(kept).items()} == {
         "a": ["two"]
     }
-    both = CaptionMoves.from_repairs([moved, replace(moved, uid="y", caption_index=1)], {("x", 0): {}, ("y", 1): {}})
+    both = CaptionMoves([moved, replace(moved, uid="y", caption_index=1)], {("x", 0): {}, ("y", 1): {}})
     assert both.captions(kept) == {"a": []}
 
 
@@ -149,21 +163,34 @@ def test_beside_shards_that_are_listed_is_outside_the_corpus(corpus: Path) -> No
         check_repair_target(database, str(corpus / "corpus"))
 
 
-def test_a_moved_corpus_must_be_named(corpus: Path) -> None:
+def test_a_moved_corpus_must_be_named(corpus: Path, tmp_path: Path) -> None:
     audit = Audit(corpus / "audit")
     audit.database.old_root = None
     repair = Repair("0" * 32, "00000", "s000000", 0, "00000", "s000001", "1" * 32, "shift", 0.99)
     with pytest.raises(FaultsError, match="--corpus"):
-        apply_repairs(audit.database, [repair], str(corpus / "out"))
+        apply_repairs(audit.database, [repair], str(tmp_path / "out"))
+
+
+def apply_list(folder: str) -> int:
+    """Apply the repairs that are listed in a folder to the audit in it."""
+    rows = pq.read_table(f"{folder}/list/repairs.parquet").to_pylist()
+    try:
+        with AuditDatabase(f"{folder}/audit") as database:
+            apply_repairs(database, [Repair(**row) for row in rows], f"{folder}/out")
+    except AuditorError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
 
 
 def test_killed_at_any_file_operation_it_goes_on_next_time(
-    corpus: Path, tmp_path_factory: pytest.TempPathFactory
+    corpus: Path, repairs: list[Repair], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     template = tmp_path_factory.mktemp("template")
     shutil.copytree(corpus / "audit", template / "audit")
-    command = ["repair", "{}/audit", "--out", "{}/out", "--apply"]
-    killed = kill_everywhere(template, tmp_path_factory.mktemp("work"), "auditor.faults.apply_repair", *command)
+    write_repair_list(str(template / "list"), repairs)
+    module = "tests.faults.test_apply_repair:apply_list"
+    killed = kill_everywhere(template, tmp_path_factory.mktemp("work"), module, "{}")
     whole = read_members(killed[0].folder / "out" / "00000.tar")
     assert len(killed) > 6 and len(whole) > 100
     for one in killed:
@@ -174,19 +201,17 @@ def test_killed_at_any_file_operation_it_goes_on_next_time(
     assert sum(one.next_exit for one in killed) <= 3
 
 
-def test_two_repairs_into_one_folder(corpus: Path) -> None:
-    audit = Audit(corpus / "audit")
-    repairs = audit.repairs()
-    with hold_folder_lock(Folder(corpus / "out")), pytest.raises(LockedError):
-        apply_repairs(audit.database, repairs, str(corpus / "out"))
-    apply_repairs(audit.database, repairs, str(corpus / "out"))
+def test_two_repairs_into_one_folder(audit: Audit, repairs: list[Repair], tmp_path: Path) -> None:
+    with hold_folder_lock(Folder(tmp_path / "out")), pytest.raises(LockedError):
+        apply_repairs(audit.database, repairs, str(tmp_path / "out"))
+    apply_repairs(audit.database, repairs, str(tmp_path / "out"))
 
 
-def test_repairs_of_a_corpus_that_changes_in_between_are_not_mixed(corpus: Path) -> None:
-    audit = Audit(corpus / "audit")
-    repairs = audit.repairs()
-    folder = Folder(corpus / "out")
+def test_repairs_of_a_corpus_that_changes_in_between_are_not_mixed(
+    corpus: Path, audit: Audit, repairs: list[Repair], tmp_path: Path
+) -> None:
+    folder = Folder(tmp_path / "out")
     prepare_export(folder, describe_repairs(audit.database, repairs, ["00000"]), force=False)
     os.utime(corpus / "corpus" / "00000.tar", ns=(1, 1))
     with pytest.raises(ExportError, match="has changed"):
-        apply_repairs(audit.database, repairs, str(corpus / "out"))
+        apply_repairs(audit.database, repairs, str(tmp_path / "out"))

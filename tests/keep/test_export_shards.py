@@ -11,7 +11,9 @@ from auditor.audit import Audit
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.lock import LockedError, hold_folder_lock
 from auditor.cli import run_command_line
-from auditor.keep.export_target import ExportError
+from auditor.keep import export_shards
+from auditor.keep.export import export_subset
+from auditor.keep.export_target import ExportError, prepare_export
 from auditor.run.audit_config import AuditConfig
 from auditor.run.run_audit import run_audit
 from auditor.sweep.sweep_config import SweepConfig
@@ -66,11 +68,9 @@ def test_killed_at_any_file_operation_it_goes_on_next_time(made: Path, tmp_path:
 
 def test_a_corpus_that_changes_in_the_middle_is_not_mixed(made: Path, tmp_path: Path) -> None:
     kept = Audit(made / "audit").keep()
-    from auditor.keep import export_plan, export_shards
-
     target = Folder(tmp_path / "clean")
     sources = kept.by_shard()
-    export_plan.prepare_export(target, export_shards.describe_export(kept, sources, 6), force=False)
+    prepare_export(target, export_shards.describe_export(kept, sources, 6), force=False)
     tar = made.parent / "corpus" / "00000.tar"
     os.utime(tar, ns=(1, 1))
     with pytest.raises(ExportError, match="a corpus that has changed"):
@@ -78,8 +78,6 @@ def test_a_corpus_that_changes_in_the_middle_is_not_mixed(made: Path, tmp_path: 
 
 
 def test_a_corpus_that_has_moved_is_covered_by_the_plan_too(made: Path, tmp_path: Path) -> None:
-    from auditor.keep import export_shards
-
     here = tmp_path / "moved"
     shutil.copytree(made.parent / "corpus", here)
     with Audit(made / "audit", corpus=here) as audit:
@@ -93,8 +91,6 @@ def test_a_corpus_that_has_moved_is_covered_by_the_plan_too(made: Path, tmp_path
 def test_a_corpus_that_changes_while_it_is_read_is_no_finished_export(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from auditor.keep import export_shards
-
     here, written = tmp_path / "moved", export_shards.write_missing_shards
     shutil.copytree(made.parent / "corpus", here)
 
@@ -111,8 +107,6 @@ def test_a_corpus_that_changes_while_it_is_read_is_no_finished_export(
 
 def test_two_exports_into_one_folder(made: Path, tmp_path: Path) -> None:
     kept = Audit(made / "audit").keep()
-    from auditor.keep.export import export_subset
-
     with hold_folder_lock(Folder(tmp_path / "clean")), pytest.raises(LockedError):
         export_subset(kept, tmp_path / "clean")
     export_subset(kept, tmp_path / "clean")

@@ -2,6 +2,8 @@
 
 import csv
 import json
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -77,10 +79,23 @@ def to_texts(given: list[dict[str, Any]]) -> list[dict[str, str]]:
     return [{name: str(value) for name, value in row.items()} for row in given]
 
 
+@pytest.fixture(scope="module")
+def carry_audit(tmp_path_factory: pytest.TempPathFactory, random_model: str) -> Callable[[str], tuple[Path, Audit]]:
+    """The table and the audit of a form of input, with two carried columns."""
+
+    @cache
+    def run(form: str) -> tuple[Path, Audit]:
+        table = write_input(tmp_path_factory.mktemp(form), form)
+        return table, run_audit_of(table, random_model, carry=("license", "width"))
+
+    return run
+
+
 @pytest.mark.parametrize("form", ["csv", "tsv", "jsonl", "parquet"])
-def test_kept_rows_in_the_shape_of_the_input(tmp_path: Path, form: str, random_model: str) -> None:
-    table = write_input(tmp_path / "in", form)
-    audit = run_audit_of(table, random_model, carry=("license", "width"))
+def test_kept_rows_in_the_shape_of_the_input(
+    tmp_path: Path, form: str, carry_audit: Callable[[str], tuple[Path, Audit]]
+) -> None:
+    table, audit = carry_audit(form)
     kept = audit.keep(where="license = 'by' AND input_width = '101'")
     expected = [row for row in rows() if row["license"] == "by" and row["width"] == 101]
     assert kept.count == len(expected) == 3
@@ -123,9 +138,10 @@ def test_spans_go_with_their_captions(tmp_path: Path, form: str, random_model: s
     assert again == [audit.sql(columns).to_pylist()[place] for place in (0, 2)]
 
 
-def test_carried_columns_can_be_sliced_by(tmp_path: Path, random_model: str) -> None:
-    table = write_input(tmp_path / "in", "csv")
-    audit = run_audit_of(table, random_model, carry=("license", "width"))
+def test_carried_columns_can_be_sliced_by(
+    tmp_path: Path, random_model: str, carry_audit: Callable[[str], tuple[Path, Audit]]
+) -> None:
+    table, audit = carry_audit("csv")
     assert {"license", "input_width", "width"} <= set(audit.columns)
     found = audit.sql("SELECT license, count(*) AS n, max(input_width) AS w FROM samples GROUP BY license ORDER BY 1")
     assert found.to_pylist() == [{"license": "by", "n": 6, "w": "101"}, {"license": "cc0", "n": 6, "w": "101"}]

@@ -119,7 +119,7 @@ def test_a_promise_nobody_can_keep_removes_nothing() -> None:
 @pytest.mark.parametrize("promise", [{"lose_at_most": 2.0}, {"expect_precision": -0.1}, {}])
 def test_promises_that_make_no_sense_are_refused(promise: dict[str, float]) -> None:
     with pytest.raises(ThresholdError):
-        choose_cut(simulate_counts(0.2, 0, media=100)[0], **promise)
+        choose_cut(simulate_counts(0.2, 0)[0], **promise)
 
 
 @pytest.fixture(scope="module")

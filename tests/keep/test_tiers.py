@@ -11,8 +11,8 @@ import pytest
 
 from auditor.audit import Audit
 from auditor.cli import run_command_line
+from auditor.corpus.shard_writer import Members, PortableTar
 from auditor.errors import AuditorError
-from auditor.keep import export_shards
 from auditor.keep.tiers import Tiers, export_tiers
 from tests.support.synthetic import write_corpus_audit
 
@@ -76,21 +76,19 @@ def test_a_tier_of_one_shard_is_named_without_braces(audit: Path, tmp_path: Path
 
 
 def test_a_run_that_was_stopped_goes_on(audit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out, write = tmp_path / "out", export_shards.ShardSequenceWriter.write
-    left = [30]
+    out, add, left = tmp_path / "out", PortableTar.add, iter(range(30))
 
-    def stopping(self: Any, shard: int, sample: dict[str, Any]) -> None:
-        left[0] -= 1
-        if left[0] < 0:
+    def stopping(tar: PortableTar, key: str, members: Members) -> None:
+        if next(left, None) is None:
             raise KeyboardInterrupt
-        write(self, shard, sample)
+        add(tar, key, members)
 
-    monkeypatch.setattr(export_shards.ShardSequenceWriter, "write", stopping)
+    monkeypatch.setattr(PortableTar, "add", stopping)
     with pytest.raises(KeyboardInterrupt):
         write_tiers(audit, out)
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*.tar")}
     assert 2 <= len(before) < 9 and not (out / "tiers.json").exists()
-    monkeypatch.setattr(export_shards.ShardSequenceWriter, "write", write)
+    monkeypatch.setattr(PortableTar, "add", add)
     write_tiers(audit, out)
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert len(list(out.rglob("*.tar"))) == 9

@@ -129,14 +129,14 @@ def test_a_size_is_reached_under_a_cap_or_refused() -> None:
         (["--where", "similarity > 9"], "nothing to weigh"),
     ],
 )
-@pytest.mark.parametrize("form", ["npy", "parquet"])
 def test_what_cannot_be_weighed_is_one_line_and_nothing_is_written(
-    tmp_path: Path, audit: Path, arguments: list[str], message: str, form: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, audit: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_command_line(["weigh", str(audit), "--out", str(tmp_path / f"w.{form}"), *arguments]) == 1
-    told = capsys.readouterr().err.strip().splitlines()
-    assert len(told) == 1 and message in told[0]
-    assert not list(tmp_path.iterdir())
+    for form in ("npy", "parquet") if message == "nothing to weigh" else ("npy",):  # others do not depend on the form
+        assert run_command_line(["weigh", str(audit), "--out", str(tmp_path / f"w.{form}"), *arguments]) == 1
+        told = capsys.readouterr().err.strip().splitlines()
+        assert len(told) == 1 and message in told[0]
+        assert not list(tmp_path.iterdir())
 
 
 def test_what_exists_is_replaced_only_by_force(audit: Path, tmp_path: Path) -> None:
