@@ -11,10 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import linear_sum_assignment
+from scipy.special import logsumexp
 
 from auditor.faults.pairing_evidence import ReferencePairs, SampleVectors, score_all_pairs
 from auditor.score.statistics.mismatch import fit_isotonic
-from auditor.vectors import Floats, Ints
+from auditor.vectors import Bools, Floats, Ints
 
 Doubles = npt.NDArray[np.float64]
 ROUNDS = 30  # of Sinkhorn's algorithm; more do not change the assignment
@@ -45,7 +46,6 @@ class MatchConfidence:
 
 
 def assign_media(score: Floats, sharpness: float) -> Assignment:
-    """The likeliest assignment of media to captions as a whole."""
     share = run_sinkhorn(score, sharpness)
     rows, medium = linear_sum_assignment(np.log(share + 1e-12), maximize=True)
     return Assignment(medium.astype(np.int64), share[rows, medium].astype(np.float32))
@@ -65,19 +65,13 @@ def fit_sharpness(score: Floats) -> float:
 
     def loss(sharpness: float) -> float:
         logits = sharpness * score.astype(np.float64)
-        top = logits.max(axis=1)
-        return float((top + np.log(np.exp(logits - top[:, None]).sum(axis=1)) - np.diagonal(logits)).mean())
+        return float((logsumexp(logits, axis=1) - np.diagonal(logits)).mean())
 
     return float(min(SHARPNESS, key=loss))
 
 
 def calibrate_confidence(
-    sound: SampleVectors,
-    reference: ReferencePairs,
-    block: SampleVectors,
-    missing: float,
-    sharpness: float,
-    seed: int = 0,
+    sound: SampleVectors, reference: ReferencePairs, block: SampleVectors, missing: float, sharpness: float, seed: int
 ) -> MatchConfidence:
     """Measure how often assignments are right, on sound pairs permuted like `block`, a share `missing` without medium.
 
@@ -94,21 +88,20 @@ def calibrate_confidence(
         swapped[: len(strangers)] = strangers
         filler = generator.permutation(len(block))[: len(block) - count]
         visual = np.concatenate([sound.visual[swapped], block.visual[filler]])
-        assignment = assign_media(
-            score_all_pairs(visual, np.concatenate([sound.text[inside], block.text[filler]]), reference), sharpness
-        )
+        text = np.concatenate([sound.text[inside], block.text[filler]])
+        assignment = assign_media(score_all_pairs(visual, text, reference), sharpness)
         shares.append(assignment.share[:count])
         right.append((assignment.medium[:count] == np.arange(count)) & (np.arange(count) >= len(strangers)))
     return fit_confidence(np.concatenate(shares), np.concatenate(right))
 
 
-def fit_confidence(share: Floats, right: npt.NDArray[np.bool_], bins: int = 60) -> MatchConfidence:
+def fit_confidence(share: Floats, right: Bools) -> MatchConfidence:
     """Isotonic regression of correctness on the share, over bins of equally many assignments.
 
     Half a wrong assignment is added to each bin, so that no probability is 1.
     """
     order = np.argsort(share, kind="stable")
-    parts = np.array_split(order, min(bins, max(1, len(order) // 20)))
+    parts = np.array_split(order, min(60, max(1, len(order) // 20)))
     center = np.array([share[part].mean() for part in parts])
     rate = np.array([right[part].sum() / (len(part) + 0.5) for part in parts])
     weight = np.array([len(part) for part in parts], np.float64)

@@ -3,12 +3,13 @@
 Only keys, uids, captions and vectors are read, no frames, so about one shard is in memory.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from auditor.audit_folder.audit_files import find_swept_shards
 from auditor.audit_folder.embeddings import name_embeddings_file, read_vector_matrix
@@ -47,6 +48,11 @@ class ShardWindow:
     def uid(self, caption: int) -> str:
         return str(self.uids[caption].as_py())
 
+    def collect_media(self, uids: Collection[str]) -> dict[str, Floats]:
+        """The media vectors of some rows, by uid."""
+        rows = np.flatnonzero(pc.is_in(self.uids, pa.array(uids, self.uids.type)).to_numpy()).tolist() if uids else []
+        return {self.uid(row): self.samples.visual[self.sample[row]].copy() for row in rows}
+
 
 VECTORS = ("caption_index", "visual", "text")
 
@@ -57,8 +63,8 @@ def read_window(folder: Folder, shard: str) -> ShardWindow:
     index, sample = number_samples(table)
     rows = has_vector(table, "text")
     text = read_vectors(table, "text", rows)
-    uids, captions = (filter_column(table.column(name), rows) for name in ("uid", "caption"))
-    keys, numbers = filter_column(table.column("key"), index == 0), index[rows].astype(np.int64)
+    uids, captions = (table.column(name).filter(pa.array(rows)) for name in ("uid", "caption"))
+    keys, numbers = table.column("key").filter(pa.array(index == 0)), index[rows].astype(np.int64)
     return ShardWindow(shard, keys, uids, captions, text, sample[rows], numbers, average_samples(table, text))
 
 
@@ -81,17 +87,12 @@ def average_samples(table: pa.Table, text: Floats | None = None) -> SampleVector
 
 
 def has_vector(table: pa.Table, side: str) -> Bools:
-    """Whether each row has a vector."""
     return np.asarray(table.column(side).is_valid().to_numpy())
 
 
 def read_vectors(table: pa.Table, side: str, rows: Bools) -> Floats:
     vectors = read_vector_matrix(table.column(side), table.schema.field(side).type.list_size)
     return vectors if rows.all() else vectors[rows]
-
-
-def filter_column(column: pa.ChunkedArray, rows: Bools) -> pa.ChunkedArray:
-    return column if rows.all() else column.filter(pa.array(rows))
 
 
 def read_first_samples(folder: Folder, shard: str, count: int) -> SampleVectors:
@@ -105,7 +106,7 @@ def read_first_samples(folder: Folder, shard: str, count: int) -> SampleVectors:
             begun += int((batch.column("caption_index").to_numpy() == 0).sum())
             if begun > count:  # the last sample is complete once another begins
                 break
-        table = pa.Table.from_batches(batches, None if batches else _vector_schema(file))
+        table = pa.Table.from_batches(batches, _vector_schema(file))
     return average_samples(table).take(slice(0, count))
 
 
@@ -133,9 +134,7 @@ def average_captions(text: Floats, sample: Ints, count: int) -> Floats:
     out = np.zeros((count, text.shape[1]), np.float32)
     if len(text):
         samples, first, captions = np.unique(sample, return_index=True, return_counts=True)
-        is_single = len(samples) == len(text)
-        total = text if is_single else np.add.reduceat(text, first, axis=0)
-        out[samples] = total if is_single else total / captions[:, None].astype(np.float32)
+        out[samples] = np.add.reduceat(text, first, axis=0) / captions[:, None].astype(np.float32)
     return out
 
 
@@ -148,7 +147,6 @@ def average_media(visual: Floats, sample: Ints, count: int) -> Floats:
 
 
 def read_reference_pairs(folder: Folder, scale: float) -> ReferencePairs:
-    """Read a subset of the reference pairs of scoring."""
     try:
         table = folder.read_table(REFERENCE, ["visual", "text", "shard"])
     except FileNotFoundError:
@@ -160,7 +158,6 @@ def read_reference_pairs(folder: Folder, scale: float) -> ReferencePairs:
 
 
 def list_embedded_shards(folder: Folder) -> list[str]:
-    """The shards with embeddings, in corpus order."""
     shards = find_swept_shards(folder)
     if not shards:
         raise FaultsError(f"{folder.url} has no embeddings, in which patterns are searched: run the audit again")
@@ -175,7 +172,5 @@ def concatenate_samples(parts: Sequence[SampleVectors]) -> SampleVectors:
         np.concatenate([part.visual for part in parts]),
         np.concatenate([part.text for part in parts]),
         np.concatenate([part.present for part in parts]),
-        (np.concatenate([level for level, _ in levels]), np.concatenate([level for _, level in levels]))
-        if has_levels
-        else None,
+        (np.concatenate([x for x, _ in levels]), np.concatenate([x for _, x in levels])) if has_levels else None,
     )

@@ -6,13 +6,13 @@ Reads the stored embeddings shard by shard, each with samples of its neighbors, 
 processes of an `engine`.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from auditor.audit_folder.embeddings import name_embeddings_file
 from auditor.audit_folder.fault_records import Fault
@@ -20,7 +20,6 @@ from auditor.audit_folder.folder import Folder
 from auditor.faults import repeated_captions as repeated
 from auditor.faults.corpus_window import (
     FaultsError,
-    ShardWindow,
     concatenate_samples,
     list_embedded_shards,
     read_first_samples,
@@ -38,18 +37,13 @@ from auditor.faults.near_captions import (
     find_shard_templates,
     merge_templates,
     read_media_vectors,
+    take_most_frequent,
 )
-from auditor.faults.pairing_evidence import (
-    PairingEvidence,
-    ReferencePairs,
-    SampleVectors,
-    fit_evidence,
-    score_own_pairs,
-    score_random_pairs,
-)
+from auditor.faults.pairing_evidence import SampleVectors, fit_evidence, score_own_pairs, score_random_pairs
 from auditor.faults.shifted_stretches import (
     REACH,
     ChanceDistribution,
+    FaultCalibration,
     ShardStretches,
     ShiftedStretch,
     compute_band,
@@ -64,15 +58,6 @@ from auditor.workers.process_pool import SERIAL, Engine
 
 CALIBRATION = 8192  # samples from which the evidence and the chance distribution are fitted
 WHOLLY_LOST = 0.5  # a shard with at least this share of lost samples is searched for in other shards
-
-
-@dataclass(frozen=True, slots=True)
-class FaultCalibration:
-    """What is fitted to a corpus before its patterns are searched; picklable."""
-
-    reference: ReferencePairs
-    evidence: PairingEvidence
-    chance: ChanceDistribution
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,22 +77,27 @@ class ShardPatterns:
 
 @dataclass(frozen=True, slots=True)
 class CorpusPatterns:
-    """The shifted stretches and blocks of a corpus, by position; `auditor repair` undoes them."""
+    """The shifted stretches and blocks of a corpus; `auditor repair` undoes them."""
 
     calibration: FaultCalibration
-    shards: tuple[str, ...]
+    by_shard: tuple[ShardPatterns, ...]  # without templates
     starts: tuple[int, ...]  # position of each shard's first sample
-    samples: int
-    media: tuple[int, ...]
-    stretches: tuple[ShiftedStretch, ...]
-    blocks: dict[str, tuple[CaptionBlock, ...]]
-    keys: dict[int, str]  # by position
-    media_vectors: dict[str, Floats]  # by uid
+    stretches: tuple[ShiftedStretch, ...]  # by position
     templates: tuple[CaptionTemplate, ...]  # captions that represent similar captions of any shard
-    incomplete: frozenset[str]  # shards with captions that have no medium
 
-    def shard_of(self, position: int) -> str:
-        return self.shards[int(np.searchsorted(self.starts, position, "right")) - 1]
+    @property
+    def shards(self) -> list[str]:
+        return [patterns.shard for patterns in self.by_shard]
+
+    @property
+    def broken(self) -> set[str]:
+        """The shards with blocks."""
+        return {patterns.shard for patterns in self.by_shard if patterns.blocks}
+
+    def locate(self, position: int) -> tuple[int, int]:
+        """The number of the shard at a position of the corpus, and the position in the shard."""
+        number = bisect_right(self.starts, position) - 1
+        return number, position - self.starts[number]
 
 
 def find_faults(database: AuditDatabase, group_column: str = "shard", engine: Engine = SERIAL) -> list[Fault]:
@@ -117,8 +107,8 @@ def find_faults(database: AuditDatabase, group_column: str = "shard", engine: En
     groups = repeated.find_repeated_captions(database) if "caption_hash" in database.columns else []
     patterns = find_patterns(database, engine, [uid for group in groups for uid in group.members])
     faults = [_describe_shift(stretch, patterns) for stretch in patterns.stretches]
-    blocks = ((shard, block) for shard, shard_blocks in patterns.blocks.items() for block in shard_blocks)
-    faults += [_describe_block(database, block, shard, patterns) for shard, block in blocks if block.pattern != "lost"]
+    blocks = ((shard, block) for shard in patterns.by_shard for block in shard.blocks)
+    faults += [_describe_block(database, block, shard) for shard, block in blocks if block.pattern != "lost"]
     faults += _find_origin_faults(database, patterns, engine)
     faults += find_group_faults(database, group_column)
     return faults + _find_caption_faults(database, groups, patterns, engine)
@@ -129,38 +119,18 @@ def find_patterns(database: AuditDatabase, engine: Engine = SERIAL, uids: Sequen
     folder = Folder(database.path)
     shards = list_embedded_shards(folder)
     calibration = calibrate_evidence(folder, shards, float(database.manifest["model"]["logit_scale"]))
-    numbers = list(range(len(shards)))
     work = partial(find_shard_patterns, folder, tuple(shards), calibration, frozenset(uids))
-    findings: list[ShardPatterns] = []
-    templates = merge_templates(_split_templates(engine.each(work, numbers), findings))
-    samples = [shard.samples for shard in findings]
-    starts = np.cumsum([0, *samples[:-1]])
-    moved_stretches = [shard.stretches.shift_by(int(start)) for shard, start in zip(findings, starts, strict=True)]
-    stretches = select_significant(join_stretches(moved_stretches), calibration.chance, sum(samples))
-    keys = {int(s) + place: key for shard, s in zip(findings, starts, strict=True) for place, key in shard.keys.items()}
-    media_vectors = {uid: vector for shard in findings for uid, vector in shard.media_vectors.items()}
+    by_shard: list[ShardPatterns] = []
+    templates: list[CaptionTemplate] = []
+    for patterns in engine.each(work, list(range(len(shards)))):
+        templates = take_most_frequent([*templates, *patterns.templates])
+        by_shard.append(replace(patterns, templates=()))  # few templates stay in memory
+    *starts, total = accumulate((patterns.samples for patterns in by_shard), initial=0)
+    stretches = join_stretches(shard.stretches.shift_by(start) for shard, start in zip(by_shard, starts, strict=True))
+    significant = select_significant(stretches, calibration.chance, total)
     return CorpusPatterns(
-        calibration,
-        tuple(shards),
-        tuple(int(start) for start in starts),
-        sum(samples),
-        tuple(shard.media for shard in findings),
-        tuple(stretches),
-        {shard.shard: shard.blocks for shard in findings if shard.blocks},
-        keys,
-        media_vectors,
-        tuple(templates),
-        frozenset(shard.shard for shard in findings if not shard.complete),
+        calibration, tuple(by_shard), tuple(starts), tuple(significant), tuple(merge_templates(templates))
     )
-
-
-def _split_templates(
-    shard_patterns: Iterable[ShardPatterns], findings: list[ShardPatterns]
-) -> Iterator[tuple[CaptionTemplate, ...]]:
-    """Yield the templates of each shard and append the rest to `findings`, so that few templates stay in memory."""
-    for patterns in shard_patterns:
-        findings.append(replace(patterns, templates=()))
-        yield patterns.templates
 
 
 def calibrate_evidence(folder: Folder, shards: Sequence[str], scale: float) -> FaultCalibration:
@@ -212,26 +182,19 @@ def find_shard_patterns(
     ratios = compute_shard_band(folder, shards, number, calibration, samples)
     stretches = find_shard_stretches(ratios)
     explained = mark_explained(stretches, ratios, calibration.chance)
-    reference, evidence, chance = calibration.reference, calibration.evidence, calibration.chance
-    blocks = find_blocks(samples, ratios, explained, reference, evidence, chance)
-    found_patterns: list[ShiftedStretch | CaptionBlock] = [*stretches.inside, *stretches.heads, *stretches.tails]
-    found_patterns += blocks
-    ends = {place for pattern in found_patterns for place in (pattern.first, pattern.last)}
-    keys = {place: window.key(place) for place in ends}
-    media = int(samples.present.sum())
-    media_vectors, templates = collect_media(window, uids), tuple(find_shard_templates(window))
-    complete = bool(samples.present[window.sample].all())
+    blocks = find_blocks(samples, ratios, explained, calibration)
+    patterns: list[ShiftedStretch | CaptionBlock] = [*stretches.inside, *stretches.heads, *stretches.tails, *blocks]
     return ShardPatterns(
-        window.shard, len(window), media, stretches, tuple(blocks), keys, media_vectors, templates, complete
+        shard=window.shard,
+        samples=len(window),
+        media=int(samples.present.sum()),
+        stretches=stretches,
+        blocks=tuple(blocks),
+        keys={place: window.key(place) for pattern in patterns for place in (pattern.first, pattern.last)},
+        media_vectors=window.collect_media(uids),
+        templates=tuple(find_shard_templates(window)),
+        complete=bool(samples.present[window.sample].all()),
     )
-
-
-def collect_media(window: ShardWindow, uids: frozenset[str]) -> dict[str, Floats]:
-    """The media vectors of some rows, by uid."""
-    if not uids:
-        return {}
-    rows = np.flatnonzero(pc.is_in(window.uids, pa.array(uids, window.uids.type)).to_numpy()).tolist()
-    return {window.uid(row): window.samples.visual[window.sample[row]].copy() for row in rows}
 
 
 def mark_explained(stretches: ShardStretches, ratios: Floats, chance: ChanceDistribution) -> Bools:
@@ -245,13 +208,14 @@ def mark_explained(stretches: ShardStretches, ratios: Floats, chance: ChanceDist
 
 
 def _describe_shift(stretch: ShiftedStretch, patterns: CorpusPatterns) -> Fault:
-    first, last = patterns.keys.get(stretch.first), patterns.keys.get(stretch.last)
-    shard, end = patterns.shard_of(stretch.first), patterns.shard_of(stretch.last)
+    places = [patterns.locate(position) for position in (stretch.first, stretch.last)]
+    first, last = (patterns.by_shard[number].keys[sample] for number, sample in places)
+    shard, end = (patterns.by_shard[number].shard for number, _ in places)
     place = f"shard {shard}" if shard == end else f"shards {shard} to {end}"
-    direction = "later" if stretch.offset > 0 else "earlier"
+    distance, direction = abs(stretch.offset), "later" if stretch.offset > 0 else "earlier"
     sentence = (
         f"{place}: the captions of {stretch.rows:,} samples, {first} to {last}, belong to the medium "
-        f"{abs(stretch.offset)} {'place' if abs(stretch.offset) == 1 else 'places'} {direction}"
+        f"{distance} {'place' if distance == 1 else 'places'} {direction}"
     )
     return Fault("shift", "shift", shard, first, last, stretch.offset, stretch.rows, stretch.p_value, sentence)
 
@@ -264,10 +228,9 @@ BLOCK_WORDS = {
 }
 
 
-def _describe_block(database: AuditDatabase, block: CaptionBlock, shard: str, patterns: CorpusPatterns) -> Fault:
-    start = patterns.starts[patterns.shards.index(shard)]
-    first, last = patterns.keys.get(start + block.first), patterns.keys.get(start + block.last)
-    pattern = block.pattern
+def _describe_block(database: AuditDatabase, block: CaptionBlock, patterns: ShardPatterns) -> Fault:
+    shard, pattern = patterns.shard, block.pattern
+    first, last = patterns.keys[block.first], patterns.keys[block.last]
     if pattern == "permuted" and is_alphabetical(read_first_captions(database, shard)[block.first : block.last + 1]):
         pattern = "sorted"
     words = BLOCK_WORDS[pattern].format(first=first, last=last, rows=block.rows)
@@ -275,7 +238,6 @@ def _describe_block(database: AuditDatabase, block: CaptionBlock, shard: str, pa
 
 
 def read_first_captions(database: AuditDatabase, shard: str) -> list[str]:
-    """The first caption of each sample of a shard, in order."""
     table = Folder(database.path).read_table(name_embeddings_file(shard), ["caption", "caption_index"])
     rows = zip(table["caption"].to_pylist(), table["caption_index"].to_pylist(), strict=True)
     return [caption or "" for caption, index in rows if index == 0]
@@ -283,12 +245,11 @@ def read_first_captions(database: AuditDatabase, shard: str) -> list[str]:
 
 def _find_origin_faults(database: AuditDatabase, patterns: CorpusPatterns, engine: Engine) -> list[Fault]:
     """Shards that lost most of their captions' media, with the shard that the captions come from, if any."""
-    sizes = dict(zip(patterns.shards, patterns.media, strict=True))
-    lost_samples = {
-        s: [sample for b in blocks if b.pattern == "lost" for sample in b.samples]
-        for s, blocks in patterns.blocks.items()
-    }
-    misplaced = {s: rows for s, rows in lost_samples.items() if len(rows) >= max(FEWEST, WHOLLY_LOST * sizes[s])}
+    misplaced: dict[str, list[int]] = {}
+    for shard in patterns.by_shard:
+        rows = [sample for block in shard.blocks if block.pattern == "lost" for sample in block.samples]
+        if len(rows) >= max(FEWEST, WHOLLY_LOST * shard.media):
+            misplaced[shard.shard] = rows
     folder, reference = Folder(database.path), patterns.calibration.reference
     texts = {s: sample_captions(read_window(folder, s).samples.text[rows]) for s, rows in misplaced.items()}
     names = [shard for shard, text in texts.items() if len(text) >= FEWEST]
@@ -296,8 +257,8 @@ def _find_origin_faults(database: AuditDatabase, patterns: CorpusPatterns, engin
         return []
     sound = np.array([shard not in misplaced for shard in reference.shard], bool)
     captions = [*(texts[name] for name in names), sample_captions(reference.text[sound])]
-    fits = engine.each(partial(_read_best_fits, folder, captions), list(patterns.shards))
-    origins = find_origins(names, captions, patterns.shards, patterns.media, fits)
+    fits = engine.each(partial(_read_best_fits, folder, captions), patterns.shards)
+    origins = find_origins(names, captions, patterns.shards, [shard.media for shard in patterns.by_shard], fits)
     return [_describe_origin(origin, len(misplaced[origin.shard])) for origin in origins]
 
 
@@ -323,14 +284,13 @@ def _find_caption_faults(
     """Repeated captions, and captions of one template if their media differ."""
     corpus_distance = repeated.compute_mean_distance(patterns.calibration.reference.visual)
     near_pairs = repeated.find_near_spellings([group.captions[0] for group in groups])
-    repeated_groups = [
-        repeated.add_spread(group, patterns.media_vectors, corpus_distance)
-        for group in repeated.merge_groups(groups, near_pairs)
-    ]
-    folder = Folder(database.path)
-    near_groups, places = find_near_groups(folder, patterns.shards, patterns.templates, patterns.incomplete, engine)
+    vectors = {uid: vector for shard in patterns.by_shard for uid, vector in shard.media_vectors.items()}
+    merged = repeated.merge_groups(groups, near_pairs)
+    repeated_groups = [repeated.add_spread(group, vectors, corpus_distance) for group in merged]
+    folder, incomplete = Folder(database.path), {shard.shard for shard in patterns.by_shard if not shard.complete}
+    near_groups, shard_of = find_near_groups(folder, patterns.shards, patterns.templates, incomplete, engine)
     new_groups = [group for group in near_groups if not repeated.is_covered(group, repeated_groups)]
-    vectors = read_media_vectors(folder, {uid: places[uid] for group in new_groups for uid in group.members}, engine)
+    vectors = read_media_vectors(folder, {uid: shard_of[uid] for group in new_groups for uid in group.members}, engine)
     spread = (repeated.add_spread(group, vectors, corpus_distance) for group in new_groups)
     new_groups = [group for group in spread if (group.spread or 0) > UNLIKE]
     groups = sorted([*repeated_groups, *new_groups], key=lambda group: -group.rows)

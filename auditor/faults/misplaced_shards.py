@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from auditor.faults.mixed_blocks import find_distinct_vectors, welch_p_value
 from auditor.faults.pairing_evidence import SampleVectors
@@ -32,12 +33,10 @@ class CaptionOrigin:
     p_value: float | None
 
 
-def sample_captions(text: Floats, seed: int = 0) -> Floats:
+def sample_captions(text: Floats) -> Floats:
     """A reproducible random sample of distinct captions."""
-    different = find_distinct_vectors(text)
-    chosen = np.random.default_rng(seed).permutation(different)[:CAPTIONS]
-    sampled_text: Floats = text[chosen]
-    return sampled_text
+    chosen: Ints = np.random.default_rng(0).permutation(find_distinct_vectors(text))[:CAPTIONS]
+    return text[chosen]
 
 
 def find_best_fits(captions: Sequence[Floats], samples: SampleVectors) -> list[Floats]:
@@ -47,15 +46,8 @@ def find_best_fits(captions: Sequence[Floats], samples: SampleVectors) -> list[F
     and these would then look like the best partner of every caption.
     """
     media = samples.visual[samples.present]
-    return [_find_best_fit(text, media) for text in captions]
-
-
-def _find_best_fit(text: Floats, media: Floats) -> Floats:
-    if not (len(media) and len(text)):
-        return np.full(len(text), -np.inf, np.float32)
-    cosine = text @ media.T
-    best: Floats = (cosine - cosine.mean(axis=0)).max(axis=1)
-    return best
+    cosines = (text @ media.T for text in captions)
+    return [(x - x.mean(axis=0)).max(axis=1) if x.size else np.full(len(x), -np.inf, np.float32) for x in cosines]
 
 
 def find_origins(
@@ -76,20 +68,11 @@ def find_origins(
             better = new > best
             best[better], place[better] = new[better], number
     share = np.asarray(media, np.float64) / max(sum(media), 1)
-    sound_fits = top[-1]
-    return [
-        _find_origin(name, place, best, sound_fits, share, shards)
-        for name, place, best in zip(names, best_shard, top, strict=False)
-    ]
+    return [_find_origin(*origin, top[-1], share, shards) for origin in zip(names, best_shard, top, strict=False)]
 
 
 def _find_origin(
-    name: str,
-    place: Ints,
-    top: Floats,
-    sound_fits: Floats,
-    share: "np.typing.NDArray[np.float64]",
-    shards: Sequence[str],
+    name: str, place: Ints, top: Floats, sound_fits: Floats, share: npt.NDArray[np.float64], shards: Sequence[str]
 ) -> CaptionOrigin:
     from scipy.stats import binom
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
 from auditor.faults.caption_matching import LARGEST, assign_media
 from auditor.faults.pairing_evidence import (
@@ -21,7 +20,13 @@ from auditor.faults.pairing_evidence import (
     score_cross_pairs,
     score_own_pairs,
 )
-from auditor.faults.shifted_stretches import ChanceDistribution, compute_band, compute_cusum, compute_increments
+from auditor.faults.shifted_stretches import (
+    FaultCalibration,
+    compute_band,
+    compute_cusum,
+    compute_increments,
+    find_highest_stretch,
+)
 from auditor.vectors import Bools, Floats, Ints
 
 DENSE = 6.0  # smallest CUSUM of lost captions; lower ones are noise
@@ -32,7 +37,6 @@ FEWEST_REVERSED = 4  # rows: in a permuted block two or three are reversed by ch
 FEWEST_ORDERED = 7  # steps: this many go the same way by chance once in sixty times
 SHARPNESS = 40.0  # inverse temperature of the assignment that detects permuted blocks
 ENOUGH = float(np.log(2 / P_EXCHANGED)) - 1e-3  # nats: no exchange with less evidence is significant
-MOST_LOST = LARGEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,83 +54,61 @@ class CaptionBlock:
 
 def find_lost_samples(ratios: Floats, samples: SampleVectors, explained: Bools) -> Bools:
     """Samples whose captions do not belong to their own medium and that no shifted stretch explains; (N,)."""
-    own_ratios = ratios[:, ratios.shape[1] // 2]
-    return np.asarray((own_ratios < 0) & samples.present & ~explained)
+    return np.asarray((ratios[:, ratios.shape[1] // 2] < 0) & samples.present & ~explained)
 
 
 def find_blocks(
-    samples: SampleVectors,
-    ratios: Floats,
-    explained: Bools,
-    reference: ReferencePairs,
-    evidence: PairingEvidence,
-    chance: ChanceDistribution,
+    samples: SampleVectors, ratios: Floats, explained: Bools, calibration: FaultCalibration
 ) -> list[CaptionBlock]:
     """The blocks of a shard, from its samples, its rows of the band and the rows that stretches explain."""
-    samples = samples.with_levels(reference)
+    samples = samples.with_levels(calibration.reference)
     is_lost = find_lost_samples(ratios, samples, explained)
     blocks: list[CaptionBlock] = []
     for first, last in find_dense_stretches(is_lost, samples.present):
-        block = find_reversed_block(samples, first, last, reference, evidence, chance)
-        blocks.append(block or classify_block(samples, first, last, is_lost, reference))
+        block = find_reversed_block(samples, first, last, calibration)
+        blocks.append(block or classify_block(samples, first, last, is_lost, calibration.reference))
     for block in blocks:
         is_lost[block.first : block.last + 1] = False
-    return [*blocks, *find_exchanged_pairs(samples, np.flatnonzero(is_lost), reference, evidence)]
+    exchanged = find_exchanged_pairs(samples, np.flatnonzero(is_lost), calibration.reference, calibration.evidence)
+    return [*blocks, *exchanged]
 
 
 def find_dense_stretches(is_lost: Bools, present: Bools) -> Iterator[tuple[int, int]]:
     """Yield stretches in which most captions are lost, the longest first."""
-    steps = np.where(present, np.where(is_lost, 1.0, -SOUND_COST), 0.0)
+    steps = np.where(present, np.where(is_lost, 1.0, -SOUND_COST), 0.0).astype(np.float32)
     while len(steps):
-        height = compute_cusum(steps[:, None].astype(np.float32))[:, 0]
-        last = int(height.argmax())
-        if height[last] < DENSE:
+        first, last, height = find_highest_stretch(steps)
+        if height < DENSE:
             return
-        low = np.flatnonzero(height[:last] <= 0)
-        first = int(low[-1]) + 1 if len(low) else 0
         yield first, last
         steps[first : last + 1] = -1e6
 
 
 def find_reversed_block(
-    samples: SampleVectors,
-    first: int,
-    last: int,
-    reference: ReferencePairs,
-    evidence: PairingEvidence,
-    chance: ChanceDistribution,
+    samples: SampleVectors, first: int, last: int, calibration: FaultCalibration
 ) -> CaptionBlock | None:
     """A block whose captions are in reverse order: a shifted stretch against its media from last to first."""
+    reference, evidence = calibration.reference, calibration.evidence
     count = min(last - first + 1, LARGEST)
     part = samples.take(slice(first, first + count))
-    reversed_part = _reverse_media(part)
-    own_evidence = np.where(part.present, evidence.log_ratio(_score_diagonal(part, reference)), 0).astype(np.float32)
-    added = compute_increments(compute_band(reversed_part, reference, evidence, reach=count), own_evidence)
-    height = compute_cusum(added)
-    row, column = np.unravel_index(int(height.argmax()), height.shape)
-    low = np.flatnonzero(height[:row, column] <= 0)
-    start = int(low[-1]) + 1 if len(low) else 0
+    diagonal = score_own_pairs(replace(part, present=np.ones(count, bool)), reference)
+    own_evidence = np.where(part.present, evidence.log_ratio(diagonal), 0).astype(np.float32)
+    backwards = part.take(slice(None, None, -1))
+    levels = (backwards.levels[0], part.levels[1]) if backwards.levels and part.levels else None
+    reversed_media = SampleVectors(backwards.visual, part.text, backwards.present, levels)
+    added = compute_increments(compute_band(reversed_media, reference, evidence, reach=count), own_evidence)
+    column = int(compute_cusum(added).max(axis=0).argmax())
+    start, row, height = find_highest_stretch(added[:, column])
     tests = count * (2 * count + 1) / 101  # ChanceDistribution counts rows of 101 offsets
-    p_value = chance.p_value(float(height[row, column]), int(tests) + 1)
+    p_value = calibration.chance.p_value(height, int(tests) + 1)
     if p_value > P_VALUE or (added[start : row + 1, column] > 0).sum() < FEWEST_REVERSED:
         return None
-    mirror = count - 1 - (int(column) - count)  # j belongs to mirror - j
-    begin, end = min(start, mirror - int(row)), max(int(row), mirror - start)
-    begin, end = max(begin, 0), min(end, count - 1)
+    mirror = 2 * count - 1 - column  # j belongs to mirror - j
+    begin, end = max(min(start, mirror - row), 0), min(max(row, mirror - start), count - 1)
     moves = {
         first + j: first + mirror - j for j in range(begin, end + 1) if 0 <= mirror - j < count and mirror != 2 * j
     }
     return CaptionBlock("reversed", first + begin, first + end, end - begin + 1, p_value, moves)
-
-
-def _reverse_media(samples: SampleVectors) -> SampleVectors:
-    """Reverse the order of the media, not of the captions."""
-    levels = (samples.levels[0][::-1], samples.levels[1]) if samples.levels else None
-    return SampleVectors(samples.visual[::-1], samples.text, samples.present[::-1], levels)
-
-
-def _score_diagonal(samples: SampleVectors, reference: ReferencePairs) -> Floats:
-    return score_own_pairs(replace(samples, present=np.ones(len(samples), bool)), reference)
 
 
 def classify_block(
@@ -157,26 +139,23 @@ def find_distinct_vectors(vectors: Floats) -> Ints:
     return np.sort(np.unique(halves, axis=0, return_index=True)[1])
 
 
-def is_alphabetical(captions: Sequence[str], most_wrong: float = 0.05) -> bool:
+def is_alphabetical(captions: Sequence[str]) -> bool:
     """Whether captions are in alphabetical or reverse alphabetical order, with few exceptions."""
     steps = [a <= b for a, b in pairwise(caption.casefold() for caption in captions if caption)]
-    return len(steps) >= FEWEST_ORDERED and not most_wrong < sum(steps) / len(steps) < 1 - most_wrong
+    return len(steps) >= FEWEST_ORDERED and not 0.05 < sum(steps) / len(steps) < 0.95
 
 
 def _score_best_assignment(score: Floats) -> Floats:
     """The doubly centered statistic of the assigned pairs."""
-    score = score - score.mean(axis=1, keepdims=True) - score.mean(axis=0, keepdims=True) + score.mean()
-    assignment = assign_media(score, SHARPNESS)
-    return score[np.arange(len(score)), assignment.medium]
+    score = score - score.mean(axis=1, keepdims=True) - score.mean(axis=0) + score.mean()
+    return score[np.arange(len(score)), assign_media(score, SHARPNESS).medium]
 
 
-def draw_random_media(reference: ReferencePairs, count: int, groups: int = 4, seed: int = 0) -> Iterator[Floats]:
-    """Yield groups of `count` random media of the reference; groups may overlap."""
-    generator = np.random.default_rng(seed)
-    if len(reference.visual) < count:
-        return
-    for _ in range(groups):
-        yield reference.visual[generator.choice(len(reference.visual), count, replace=False)]
+def draw_random_media(reference: ReferencePairs, count: int) -> Iterator[Floats]:
+    """Yield four groups of `count` random media of the reference, if it has so many; groups may overlap."""
+    generator = np.random.default_rng(0)
+    for _ in range(4 if len(reference.visual) >= count else 0):
+        yield generator.choice(reference.visual, count, replace=False)
 
 
 def welch_p_value(values: Floats, baseline: Floats) -> float:
@@ -190,12 +169,15 @@ def find_exchanged_pairs(
     samples: SampleVectors, lost_rows: Ints, reference: ReferencePairs, evidence: PairingEvidence
 ) -> list[CaptionBlock]:
     """Pairs of lost samples whose captions fit each other's medium best, by more than chance."""
-    if not 2 <= len(lost_rows) <= MOST_LOST:
+    if not 2 <= len(lost_rows) <= LARGEST:
         return []
     blocks = []
     for i, j, score in find_mutual_best(score_cross_pairs(samples.take(lost_rows), reference), evidence):
         first, last = int(lost_rows[i]), int(lost_rows[j])
-        p_value = float(min(1.0, 2 * _count_pairs_within(lost_rows, last - first) * np.exp(-score)))
+        # the alternatives to an exchange are the pairs of lost samples that are at most as far apart
+        reached = np.searchsorted(lost_rows, lost_rows + (last - first), "right")
+        alternatives = int((reached - np.arange(len(lost_rows)) - 1).sum())
+        p_value = float(min(1.0, 2 * alternatives * np.exp(-score)))
         if p_value <= P_EXCHANGED:
             blocks.append(CaptionBlock("exchanged", first, last, 2, p_value, {first: last, last: first}))
     return blocks
@@ -221,8 +203,3 @@ def find_mutual_best(score: Floats, evidence: PairingEvidence) -> Iterator[tuple
     best[sample] = partner[order][first]
     for k in np.flatnonzero((best[i] == j) & (best[j] == i)):
         yield int(i[k]), int(j[k]), nats[k]
-
-
-def _count_pairs_within(places: npt.NDArray[np.int64], distance: int) -> int:
-    """The number of pairs of lost samples at most `distance` apart: the alternatives to an exchange over it."""
-    return int((np.searchsorted(places, places + distance, "right") - np.arange(len(places)) - 1).sum())

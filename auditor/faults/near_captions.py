@@ -3,12 +3,13 @@
 Example: "Portrait of Ann Lee, free stock photo", four thousand times with different names. Within each shard, captions
 are near if the MinHashes of their word pairs or their embeddings agree; the caption with the most neighbors becomes the
 template of its group. If there are templates, a second pass over captions and text vectors counts their uses in all
-shards; media are read for a few members only. So at most one shard is in memory. The MinHashes are our own because
-datasketch takes nine times as long for 100,000 captions.
+shards; media are read for some members. So at most one shard is in memory. The MinHashes are our own because datasketch
+takes nine times as long for 100,000 captions.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -17,15 +18,16 @@ import pyarrow.compute as pc
 
 from auditor.audit_folder.embeddings import name_embeddings_file, read_vector_matrix
 from auditor.audit_folder.folder import Folder
-from auditor.faults.corpus_window import ShardWindow, average_media, has_vector, number_samples, read_vectors
+from auditor.faults.corpus_window import ShardWindow, has_vector, number_samples, read_window
 from auditor.faults.repeated_captions import (
-    HASH_COUNT,
+    AT_ONCE,
     MEMBERS,
     SIMILAR_TEXT,
     SMALLEST,
     CaptionGroup,
     Hashes,
     compute_minhashes,
+    estimate_jaccard,
     hash_word_pairs,
     minhash_pairs,
 )
@@ -38,7 +40,6 @@ UNLIKE = 0.8  # near captions are boilerplate from this spread of their media up
 PER_SHARD = 500  # captions compared with each other
 MOST_TEMPLATES = 200
 SHOWN = 3  # spellings listed as examples
-AT_ONCE = 1024  # captions compared with all templates at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +49,6 @@ class DistinctCaptions:
     texts: pa.Array
     rows: Ints  # number of rows with each caption
     first: Ints  # first row with each caption
-
-    def take(self, chosen: Ints) -> "DistinctCaptions":
-        return DistinctCaptions(self.texts.take(pa.array(chosen)), self.rows[chosen], self.first[chosen])
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -67,15 +65,12 @@ class CaptionTemplate:
 
 @dataclass(frozen=True, slots=True)
 class TemplateUses:
-    """The uses of a template in one shard: rows, distinct near captions, and the positions of some members."""
+    """The uses of a template in one shard: rows, distinct near captions, and the uids of some members."""
 
     rows: int
     spellings: int
     captions: tuple[str, ...]
-    members: dict[str, int] = field(default_factory=dict)  # rows of the shard's file, by uid
-
-
-RowPositions = dict[str, tuple[str, int]]  # shard and row of its file, by uid
+    members: tuple[str, ...]
 
 
 def find_near_groups(
@@ -84,53 +79,29 @@ def find_near_groups(
     templates: Sequence[CaptionTemplate],
     incomplete: Collection[str] = (),
     engine: Engine = SERIAL,
-) -> tuple[list[CaptionGroup], RowPositions]:
-    """Groups of captions near each template, the largest first, and the positions of their members."""
+) -> tuple[list[CaptionGroup], dict[str, str]]:
+    """Groups of captions near each template, the largest first, and the shard of each member by uid."""
     if not templates:
         return [], {}
     uses = list(engine.each(partial(count_template_uses, folder, tuple(templates), frozenset(incomplete)), shards))
     groups = [build_group(template, [use[i] for use in uses]) for i, template in enumerate(templates)]
     groups_apart = drop_overlapping_groups([group for group in groups if group is not None])
     member_uids = {uid for group in groups_apart for uid in group.members}
-    positions = (
-        (uid, (shard, row)) for shard, use in zip(shards, uses, strict=True) for uid, row in _list_members(use)
-    )
-    return groups_apart, {uid: place for uid, place in positions if uid in member_uids}
+    shard_uses = [(shard, use) for shard, of_shard in zip(shards, uses, strict=True) for use in of_shard]
+    return groups_apart, {uid: shard for shard, use in shard_uses for uid in member_uids.intersection(use.members)}
 
 
-def _list_members(uses: Sequence[TemplateUses]) -> Iterable[tuple[str, int]]:
-    return (member for use in uses for member in use.members.items())
-
-
-def read_media_vectors(
-    folder: Folder, places: Mapping[str, tuple[str, int]], engine: Engine = SERIAL
-) -> dict[str, Floats]:
-    """The media vectors of some rows, by uid."""
-    by_shard: dict[str, dict[str, int]] = {}
-    for uid, (shard, row) in places.items():
-        by_shard.setdefault(shard, {})[uid] = row
+def read_media_vectors(folder: Folder, shard_of: Mapping[str, str], engine: Engine = SERIAL) -> dict[str, Floats]:
+    """The media vectors of some rows, by uid, from the shards that hold them."""
+    by_shard: dict[str, set[str]] = defaultdict(set)
+    for uid, shard in shard_of.items():
+        by_shard[shard].add(uid)
     shard_vectors = engine.each(partial(_read_shard_media, folder), list(by_shard.items()))
     return {uid: vector for vectors in shard_vectors for uid, vector in vectors.items()}
 
 
-def _read_shard_media(folder: Folder, shard_rows: tuple[str, dict[str, int]]) -> dict[str, Floats]:
-    """The media vectors of rows of one shard; reads only the row groups that hold them."""
-    name, rows = name_embeddings_file(shard_rows[0]), np.array(list(shard_rows[1].values()), np.int64)
-    with folder.reading(name), folder.open_table(name) as file:
-        index = file.read(["caption_index"]).column(0).to_numpy()
-        sample = np.cumsum(index == 0) - 1
-        needed = np.isin(sample, sample[rows])  # a medium is stored with the first caption of its sample
-        edges = np.cumsum([0, *(file.metadata.row_group(i).num_rows for i in range(file.num_row_groups))])
-        parts, samples = [], []
-        for group in np.unique(np.searchsorted(edges, np.flatnonzero(needed), "right") - 1).tolist():
-            stretch = slice(edges[group], edges[group + 1])
-            table = file.read_row_group(group, ["visual"]).filter(pa.array(needed[stretch]))
-            has = has_vector(table, "visual")
-            parts.append(read_vectors(table, "visual", has))
-            samples.append(sample[stretch][needed[stretch]][has])
-    distinct_samples, number = np.unique(np.concatenate(samples), return_inverse=True)
-    media = average_media(np.concatenate(parts), number, len(distinct_samples))
-    return {uid: media[np.searchsorted(distinct_samples, sample[row])] for uid, row in shard_rows[1].items()}
+def _read_shard_media(folder: Folder, shard_uids: tuple[str, set[str]]) -> dict[str, Floats]:
+    return read_window(folder, shard_uids[0]).collect_media(shard_uids[1])
 
 
 def drop_overlapping_groups(groups: Sequence[CaptionGroup]) -> list[CaptionGroup]:
@@ -138,9 +109,9 @@ def drop_overlapping_groups(groups: Sequence[CaptionGroup]) -> list[CaptionGroup
     disjoint: list[CaptionGroup] = []
     claimed: set[str] = set()
     for group in sorted(groups, key=lambda group: -group.rows):
-        if not claimed & set(group.members):
+        if claimed.isdisjoint(group.members):
             disjoint.append(group)
-        claimed |= set(group.members)
+        claimed.update(group.members)
     return disjoint
 
 
@@ -157,17 +128,13 @@ def find_shard_templates(window: ShardWindow) -> list[CaptionTemplate]:
     rows = np.flatnonzero(window.samples.present[window.sample])
     captions = count_distinct_captions(window.captions.take(pa.array(rows)))
     chosen = np.sort(np.random.default_rng(0).permutation(len(captions))[:PER_SHARD])
-    picked = captions.take(chosen)
-    return build_templates(picked, window.text[rows[picked.first]]) if len(chosen) > 1 else []
-
-
-def build_templates(captions: DistinctCaptions, text: Floats) -> list[CaptionTemplate]:
-    texts = captions.texts.to_pylist()
+    if len(chosen) < 2:
+        return []
+    texts, text = captions.texts.take(pa.array(chosen)).to_pylist(), window.text[rows[captions.first[chosen]]]
     is_near = mark_near_captions(compute_minhashes(texts), text)
-    rows = captions.rows.astype(np.float32)
     templates: list[CaptionTemplate] = []
     while len(templates) < MOST_TEMPLATES:
-        weight = is_near.astype(np.float32) @ rows
+        weight = is_near.astype(np.float32) @ captions.rows[chosen].astype(np.float32)
         weight[is_near.sum(axis=1) < 2] = 0
         best = int(weight.argmax())
         if weight[best] == 0:
@@ -185,51 +152,25 @@ def mark_near_captions(signature: Hashes, text: Floats) -> Bools:
     return np.asarray(is_near | (estimate_jaccard(signature, signature) >= CORE), bool)
 
 
-def estimate_jaccard(signature: Hashes, other_signature: Hashes) -> Floats:
-    """(N, M): the share of equal hashes, an estimate of the Jaccard index.
-
-    Comparing the lower 32 bits is enough: hashes are odd multiples of 32-bit numbers plus a constant.
-    """
-    hashes, other_hashes = (
-        np.ascontiguousarray(matrix_of_hashes.T.astype(np.uint32)) for matrix_of_hashes in (signature, other_signature)
-    )
-    equal_hashes = np.zeros((len(signature), len(other_signature)), np.uint8)
-    for start in range(0, len(signature), AT_ONCE):
-        block = equal_hashes[start : start + AT_ONCE]
-        for row, other_row in zip(hashes[:, start : start + AT_ONCE], other_hashes, strict=True):
-            block += row[:, None] == other_row
-    return equal_hashes.astype(np.float32) / np.float32(HASH_COUNT)
-
-
-def merge_templates(templates_by_shard: Iterable[Sequence[CaptionTemplate]]) -> list[CaptionTemplate]:
-    """Merge the templates of all shards as they arrive, holding only the most frequent ones."""
-    frequent: list[CaptionTemplate] = []
-    for templates in templates_by_shard:
-        frequent = take_most_frequent([*frequent, *templates])
-    return [template for template in merge_near_templates(frequent) if template.rows >= SMALLEST][:MOST_TEMPLATES]
-
-
 def take_most_frequent(templates: Iterable[CaptionTemplate]) -> list[CaptionTemplate]:
     return sorted(templates, key=lambda template: (-template.rows, template.caption))[: 10 * MOST_TEMPLATES]
 
 
-def merge_near_templates(templates: Sequence[CaptionTemplate]) -> list[CaptionTemplate]:
-    """Merge templates that are near each other; returns the most frequent first."""
-    merged: list[CaptionTemplate] = []
-    frequent = take_most_frequent(templates)
-    if not frequent:
-        return merged
-    is_near = mark_near_captions(compute_minhashes([t.caption for t in frequent]), np.stack([t.text for t in frequent]))
-    is_merged = np.zeros(len(frequent), bool)
-    for i, template in enumerate(frequent):
+def merge_templates(templates: Sequence[CaptionTemplate]) -> list[CaptionTemplate]:
+    """Merge templates, the most frequent first, that are near each other; omits rare ones."""
+    if not templates:
+        return []
+    signature, text = compute_minhashes([t.caption for t in templates]), np.stack([t.text for t in templates])
+    is_near = mark_near_captions(signature, text)
+    is_merged = np.zeros(len(templates), bool)
+    merged = []
+    for i, template in enumerate(templates):
         if not is_merged[i]:
-            merged.append(
-                CaptionTemplate(
-                    template.caption, int(sum(frequent[j].rows for j in np.flatnonzero(is_near[i]))), template.text
-                )
-            )
+            rows = sum(templates[j].rows for j in np.flatnonzero(is_near[i]).tolist())
+            merged.append(replace(template, rows=rows))
             is_merged |= is_near[i]
-    return sorted(merged, key=lambda template: -template.rows)
+    merged.sort(key=lambda template: -template.rows)
+    return [template for template in merged if template.rows >= SMALLEST][:MOST_TEMPLATES]
 
 
 def count_template_uses(
@@ -238,7 +179,11 @@ def count_template_uses(
     """Count the uses of each template in a shard; `incomplete` are the shards in which captions lack a medium."""
     medium_columns = ["caption_index", "visual"] if shard in incomplete else []
     table = folder.read_table(name_embeddings_file(shard), ["uid", "caption", "text", *medium_columns])
-    rows = np.flatnonzero(mark_rows_with_medium(table) if medium_columns else has_vector(table, "text"))
+    is_counted = has_vector(table, "text")
+    if medium_columns:
+        _, sample = number_samples(table)
+        is_counted &= np.isin(sample, sample[has_vector(table, "visual")])
+    rows = np.flatnonzero(is_counted)
     captions = count_distinct_captions(table.column("caption").take(pa.array(rows)))
     first = rows[captions.first]
     counted, core = match_templates(captions.texts.to_pylist(), table.column("text"), first, templates)
@@ -246,18 +191,11 @@ def count_template_uses(
     total = np.bincount(template, captions.rows[caption], len(templates))
     uses = []
     for i in range(len(templates)):
-        core_captions = np.flatnonzero(core[:, i])
-        uids = table.column("uid").take(pa.array(first[core_captions[:MEMBERS]])).to_pylist()
-        members = dict(zip(uids, first[core_captions[:MEMBERS]].tolist(), strict=True))
-        examples = tuple(captions.texts.take(pa.array(core_captions[:SHOWN])).to_pylist())
-        uses.append(TemplateUses(int(total[i]), len(core_captions), examples, members))
+        near = np.flatnonzero(core[:, i])
+        members = table.column("uid").take(pa.array(first[near[:MEMBERS]])).to_pylist()
+        examples = captions.texts.take(pa.array(near[:SHOWN])).to_pylist()
+        uses.append(TemplateUses(int(total[i]), len(near), tuple(examples), tuple(members)))
     return uses
-
-
-def mark_rows_with_medium(table: pa.Table) -> Bools:
-    """Mark the encoded captions whose sample has a medium."""
-    _, sample = number_samples(table)
-    return has_vector(table, "text") & np.isin(sample, sample[has_vector(table, "visual")])
 
 
 def match_templates(

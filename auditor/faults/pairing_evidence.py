@@ -7,13 +7,12 @@ patterns that no single row shows. NumPy only.
 """
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from auditor.score.statistics.mismatch import fit_isotonic
-from auditor.vectors import Bools, Floats, Ints, Rows
+from auditor.vectors import Bools, Floats, Rows
 
 LEVEL_WEIGHT = 0.5
 MOST = 9.0  # largest evidence of one pair in nats; beyond it, the tails of f0 and f1 are guesses
@@ -21,7 +20,6 @@ BINS = 64
 DRAWS = 200_000
 ROWS_AT_ONCE = 1024
 DRAWS_AT_ONCE = 512
-CELLS = (1024, 4096, 16384, 65536)  # grid sizes for the lookup of knots
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,47 +78,6 @@ def compute_level(vectors: Floats, other_vectors: Floats, scale: float) -> Float
 
 
 @dataclass(frozen=True, slots=True)
-class PiecewiseLinear:
-    """A piecewise linear function. A cell of an even grid holds at most one knot, so lookup takes constant time."""
-
-    low: np.float32
-    cells: np.float32  # per unit of the score
-    below: Ints  # (C,) number of knots in earlier cells
-    knot: Floats  # (C,) the knot in the cell, or infinity
-    start: Floats  # (G + 1,) the start of each line, with its value and slope
-    value: Floats
-    slope: Floats
-
-    @classmethod
-    def fit(cls, score: Floats, ratio: Floats) -> "PiecewiseLinear | None":
-        """None if the knots are too close to each other for a grid."""
-        low, span = score[0], max(float(score[-1]) - float(score[0]), 1e-9)
-        for size in CELLS:
-            cells = np.float32((size - 1) / span)
-            place = ((score - low) * cells).astype(np.int64)
-            if (np.diff(place) > 0).all() and place[-1] < size:
-                break
-        else:
-            return None
-        knot = np.full(size, np.inf, np.float32)
-        knot[place] = score
-        below = np.searchsorted(place, np.arange(size)).astype(np.int64)
-        slope = np.diff(ratio.astype(np.float64)) / np.diff(score.astype(np.float64))
-        edges = np.concatenate([[0], slope, [0]]).astype(np.float32)
-        return cls(low, cells, below, knot, score[np.r_[0, : len(score)]], ratio[np.r_[0, : len(ratio)]], edges)
-
-    def interpolate(self, score: Floats) -> Floats:
-        place = (score - self.low) * self.cells
-        cell = np.clip(place, 0, len(self.below) - 1, out=place).astype(np.int64)
-        line = self.below[cell]
-        line += score >= self.knot[cell]
-        value = score - self.start[line]
-        value *= self.slope[line]
-        value += self.value[line]
-        return value
-
-
-@dataclass(frozen=True)
 class PairingEvidence:
     """The log-likelihood ratio as an increasing function of the statistic."""
 
@@ -128,13 +85,7 @@ class PairingEvidence:
     ratio: Floats  # (G,) nats
 
     def log_ratio(self, score: Floats) -> Floats:
-        if self._segments is None:
-            return np.interp(score, self.score, self.ratio).astype(np.float32)
-        return self._segments.interpolate(score)
-
-    @cached_property
-    def _segments(self) -> PiecewiseLinear | None:
-        return PiecewiseLinear.fit(self.score, self.ratio)
+        return np.interp(score, self.score, self.ratio).astype(np.float32)
 
     def lowest_score(self, ratio: float) -> float:
         """A statistic below which the evidence is less than `ratio`; infinite if it is always less."""
@@ -148,21 +99,15 @@ def fit_evidence(together: Floats, apart: Floats) -> PairingEvidence:
     Pairs of the corpus are a mixture f = pi f0 + (1 - pi) f1; pi is estimated from the low scores, where f1 is zero.
     """
     bins = int(np.clip(len(together) // 8, 4, BINS))
-    edges = np.unique(
-        np.quantile(np.concatenate([together, _thin_values(apart, len(together))]), np.linspace(0, 1, bins))
-    )
-    f = _bin_shares(together, edges)
-    f0 = _bin_shares(apart, edges)
+    as_many = np.sort(apart)[:: max(1, len(apart) // max(1, len(together)))]
+    edges = np.unique(np.quantile(np.concatenate([together, as_many]), np.linspace(0, 1, bins)))
+    f, f0 = _bin_shares(together, edges), _bin_shares(apart, edges)
     low = np.cumsum(f0) <= 0.5
     pi = float(np.clip(f[low].sum() / max(f0[low].sum(), 1e-9), 0, 0.98))
     f1 = np.maximum(f - pi * f0, 0) + 0.5 / len(together)
     ratio = fit_isotonic(np.log(f1 / f1.sum()) - np.log(f0), f0 + f1)
     centers = (edges[1:] + edges[:-1]) / 2
     return PairingEvidence(centers.astype(np.float32), np.clip(ratio, -MOST, MOST).astype(np.float32))
-
-
-def _thin_values(values: Floats, count: int) -> Floats:
-    return np.sort(values)[:: max(1, len(values) // max(1, count))]
 
 
 def _bin_shares(values: Floats, edges: Floats) -> npt.NDArray[np.float64]:
@@ -177,35 +122,31 @@ def compute_pair_statistic(cosine: Floats, visual_level: Floats, text_level: Flo
 
 def score_all_pairs(visual: Floats, text: Floats, reference: ReferencePairs) -> Floats:
     """The statistic of every caption (N, D) with every medium (M, D): (N, M)."""
-    return compute_pair_statistic(
-        text @ visual.T, reference.visual_level(visual)[None, :], reference.text_level(text)[:, None]
-    )
+    return compute_pair_statistic(text @ visual.T, reference.visual_level(visual), reference.text_level(text)[:, None])
 
 
 def score_cross_pairs(samples: SampleVectors, reference: ReferencePairs) -> Floats:
     """The statistic of every caption with every medium of the same samples: (N, N)."""
     visual_level, text_level = samples.compute_levels(reference)
-    return compute_pair_statistic(samples.text @ samples.visual.T, visual_level[None, :], text_level[:, None])
+    return compute_pair_statistic(samples.text @ samples.visual.T, visual_level, text_level[:, None])
 
 
 def score_own_pairs(samples: SampleVectors, reference: ReferencePairs) -> Floats:
     """The statistic of each present sample's own pair."""
     present = samples.take(samples.present)
-    cosine = np.einsum("nd,nd->n", present.text, present.visual, dtype=np.float32)
+    cosine = np.einsum("nd,nd->n", present.text, present.visual)
     return compute_pair_statistic(cosine, *present.compute_levels(reference))
 
 
-def score_random_pairs(samples: SampleVectors, reference: ReferencePairs, seed: int = 0, draws: int = DRAWS) -> Floats:
+def score_random_pairs(samples: SampleVectors, reference: ReferencePairs) -> Floats:
     """The statistic of captions with random media of the same samples, which is distributed as f0."""
     present = samples.take(samples.present)
-    generator = np.random.default_rng(seed)
-    caption = generator.integers(0, len(present), draws)
-    medium = (caption + generator.integers(1, max(2, len(present)), draws)) % len(present)
-    cosine = np.empty(draws, np.float32)
-    for start in range(0, draws, DRAWS_AT_ONCE):
+    generator = np.random.default_rng(0)
+    caption = generator.integers(0, len(present), DRAWS)
+    medium = (caption + generator.integers(1, max(2, len(present)), DRAWS)) % len(present)
+    cosine = np.empty(DRAWS, np.float32)
+    for start in range(0, DRAWS, DRAWS_AT_ONCE):
         rows = slice(start, start + DRAWS_AT_ONCE)
-        cosine[rows] = np.einsum(
-            "nd,nd->n", present.text[caption[rows]], present.visual[medium[rows]], dtype=np.float32
-        )
+        cosine[rows] = np.einsum("nd,nd->n", present.text[caption[rows]], present.visual[medium[rows]])
     visual_level, text_level = present.compute_levels(reference)
     return compute_pair_statistic(cosine, visual_level[medium], text_level[caption])

@@ -7,7 +7,7 @@ and single lost ones by the best assignment within their shard (auditor/faults/c
 probability below `confidence` are omitted.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.audit_folder.folder import Folder
-from auditor.audit_folder.side_files import Verdict, format_mark_key, read_repair_marks
+from auditor.audit_folder.side_files import format_mark_key, read_repair_marks
 from auditor.faults.caption_matching import (
     FEWEST_SOUND,
     LARGEST,
@@ -26,10 +26,10 @@ from auditor.faults.caption_matching import (
     fit_sharpness,
 )
 from auditor.faults.corpus_window import FaultsError, ShardWindow, read_window
-from auditor.faults.find_faults import CorpusPatterns, FaultCalibration, compute_shard_band, find_patterns
+from auditor.faults.find_faults import CorpusPatterns, compute_shard_band, find_patterns
 from auditor.faults.mixed_blocks import CaptionBlock, find_lost_samples
 from auditor.faults.pairing_evidence import ReferencePairs, SampleVectors, score_all_pairs, score_own_pairs
-from auditor.faults.shifted_stretches import REACH, ShiftedStretch
+from auditor.faults.shifted_stretches import REACH, FaultCalibration, ShiftedStretch
 from auditor.query.database import AuditDatabase
 from auditor.vectors import Floats, Ints
 from auditor.workers.process_pool import SERIAL, Engine
@@ -98,42 +98,37 @@ def propose_repairs(
     marks = read_repair_marks(database.files.folder) if heed_marks else {}
     lowest = min(confidence, ACCEPTABLE) if "accepted" in marks.values() else confidence
     work = partial(propose_shard_repairs, Folder(database.path), patterns, lowest)
-    repairs = [repair for shard_repairs in engine.each(work, range(len(patterns.shards))) for repair in shard_repairs]
-    return [repair for repair in repairs if _is_accepted(repair, marks, confidence)]
-
-
-def _is_accepted(repair: Repair, marks: Mapping[str, Verdict], confidence: float) -> bool:
-    """Whether a person accepted the repair or, if nobody marked it, its confidence is high enough."""
-    verdict = marks.get(format_mark_key(repair.uid, repair.caption_index))
-    return verdict == "accepted" or (verdict is None and repair.confidence >= confidence)
+    repairs = [repair for shard_repairs in engine.each(work, range(len(patterns.by_shard))) for repair in shard_repairs]
+    verdicts = [marks.get(format_mark_key(repair.uid, repair.caption_index)) for repair in repairs]
+    return [
+        repair
+        for repair, verdict in zip(repairs, verdicts, strict=True)
+        if verdict == "accepted" or (verdict is None and repair.confidence >= confidence)
+    ]
 
 
 def propose_shard_repairs(folder: Folder, patterns: CorpusPatterns, confidence: float, number: int) -> list[Repair]:
-    """Repairs of the captions of one shard."""
     window = read_window(folder, patterns.shards[number])
     start = patterns.starts[number]
     samples = window.samples.with_levels(patterns.calibration.reference)
     ratios = compute_shard_band(folder, patterns.shards, number, patterns.calibration, samples)
     moves = {move.sample: move for move in _undo_shifts(patterns.stretches, ratios, start)}
-    for block in patterns.blocks.get(window.shard, ()):
+    for block in patterns.by_shard[number].blocks:
         moves.update((move.sample, move) for move in _undo_block(block, window.samples, patterns.calibration, start))
     explained = np.zeros(len(window), bool)
     explained[[sample - start for sample in moves]] = True
     lost_rows = np.flatnonzero(find_lost_samples(ratios, window.samples, explained))
-    sound = select_sound_pairs(patterns.calibration, patterns.blocks.keys())
-    moves.update(
-        (move.sample, move) for move in _assign_lost(window.samples, lost_rows, sound, patterns.calibration, start)
-    )
+    sound = select_sound_pairs(patterns.calibration, patterns.broken)
+    lost_moves = _assign_lost(window.samples, lost_rows, sound, patterns.calibration.reference, start)
+    moves.update((move.sample, move) for move in lost_moves)
     sure = _resolve_conflicts([move for move in moves.values() if move.confidence >= confidence])
     return [repair for move in sure for repair in _build_repairs(folder, patterns, window, start, move)]
 
 
 def _resolve_conflicts(moves: Sequence[CaptionMove]) -> list[CaptionMove]:
     """If two samples' captions move to the same medium, only the more probable move stays."""
-    best: dict[int, CaptionMove] = {}
-    for move in moves:
-        if move.target not in best or best[move.target].confidence < move.confidence:
-            best[move.target] = move
+    by_confidence = sorted(moves, key=lambda move: move.confidence, reverse=True)
+    best = {move.target: move for move in reversed(by_confidence)}
     return sorted(best.values(), key=lambda move: move.sample)
 
 
@@ -159,25 +154,22 @@ def _undo_block(
     for sample, target in block.moves.items():
         if not (samples.present[sample] and samples.present[target]):
             continue
-        fit = score_all_pairs(samples.visual[[target, sample]], samples.text[[sample]], calibration.reference)
-        target_evidence, own_evidence = calibration.evidence.log_ratio(fit[0])
-        if block.pattern == "exchanged":
-            confidence = 1 - block.p_value
-        else:
-            confidence = compute_posterior(
-                INSIDE if block.first < sample < block.last else EDGE, float(target_evidence - max(own_evidence, 0.0))
-            )
+        confidence = 1 - block.p_value
+        if block.pattern != "exchanged":
+            fit = score_all_pairs(samples.visual[[target, sample]], samples.text[[sample]], calibration.reference)
+            target_evidence, own_evidence = calibration.evidence.log_ratio(fit[0])
+            prior = INSIDE if block.first < sample < block.last else EDGE
+            confidence = compute_posterior(prior, float(target_evidence - max(own_evidence, 0.0)))
         yield CaptionMove(start + sample, start + target, block.pattern, confidence)
 
 
 def _assign_lost(
-    samples: SampleVectors, lost_rows: Ints, sound: SampleVectors, calibration: FaultCalibration, start: int
+    samples: SampleVectors, lost_rows: Ints, sound: SampleVectors, reference: ReferencePairs, start: int
 ) -> Iterator[CaptionMove]:
-    """Assign the lost captions of a shard to the media that lost theirs."""
     if len(lost_rows) < 2 or len(sound) < FEWEST_SOUND:
         return
     lost_rows = lost_rows[:LARGEST]
-    assignment, confidence = assign_with_confidence(samples.take(lost_rows), sound, calibration.reference)
+    assignment, confidence = assign_with_confidence(samples.take(lost_rows), sound, reference)
     for i, (medium, sure) in enumerate(zip(assignment.medium, confidence, strict=True)):
         if medium != i:
             yield CaptionMove(start + int(lost_rows[i]), start + int(lost_rows[medium]), "permuted", float(sure))
@@ -199,30 +191,21 @@ def assign_with_confidence(
     size = min(LARGEST, 500, len(sound))
     sharpness = fit_sharpness(score_all_pairs(sound.visual[:size], sound.text[:size], reference))
     assignment = assign_media(score_all_pairs(block.visual, block.text, reference), sharpness)
-    complete, empty = (calibrate_confidence(sound, reference, block, share, sharpness) for share in (0.0, MISSING))
+    complete, empty = (calibrate_confidence(sound, reference, block, x, sharpness, 0) for x in (0.0, MISSING))
     share = float(assignment.share.mean())
     missing = np.clip((complete.mean - share) / max(complete.mean - empty.mean, 1e-6), 0, 1) * MISSING
-    learned = calibrate_confidence(sound, reference, block, float(missing), sharpness, seed=1)
+    learned = calibrate_confidence(sound, reference, block, float(missing), sharpness, 1)
     return assignment, learned.probability(assignment.share)
 
 
 def _build_repairs(
     folder: Folder, patterns: CorpusPatterns, window: ShardWindow, start: int, move: CaptionMove
 ) -> Iterator[Repair]:
-    """The repairs of a sample's caption rows for a move."""
-    number = int(np.searchsorted(patterns.starts, move.target, "right")) - 1
+    number, place = patterns.locate(move.target)
     target = window if patterns.shards[number] == window.shard else read_window(folder, patterns.shards[number])
-    place = move.target - patterns.starts[number]
-    first = int(np.searchsorted(target.sample, place))
-    for row in np.flatnonzero(window.sample == move.sample - start).tolist():
-        yield Repair(
-            window.uid(row),
-            window.shard,
-            window.key(move.sample - start),
-            int(window.caption_index[row]),
-            target.shard,
-            target.key(place),
-            target.uid(first),
-            move.pattern,
-            move.confidence,
-        )
+    new_uid = target.uid(int(np.searchsorted(target.sample, place)))
+    new_place = target.shard, target.key(place), new_uid, move.pattern, move.confidence
+    sample = move.sample - start
+    for row in np.flatnonzero(window.sample == sample).tolist():
+        caption_index = int(window.caption_index[row])
+        yield Repair(window.uid(row), window.shard, window.key(sample), caption_index, *new_place)

@@ -6,9 +6,10 @@ is boilerplate; if its media are similar, it is only a plain description.
 """
 
 import zlib
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,9 @@ from auditor.vectors import Floats, Ints
 SMALLEST = 5  # rows: a caption that occurs less often is not a pattern
 MOST_GROUPS = 1000
 MEMBERS = 32  # members of a group whose media are compared
-HASH_COUNT, BANDS = 64, 16
+HASH_COUNT = 64
+NEAR_SPELLING = 0.6  # smallest share of equal MinHashes (about the Jaccard index)
+AT_ONCE = 1024  # captions compared with all others at once
 SIMILAR_TEXT = 0.97  # cosine of two captions with nearly the same meaning
 Hashes = npt.NDArray[np.uint64]
 
@@ -47,15 +50,13 @@ class CaptionGroup:
         return self.spread is not None and self.spread > 0.7
 
 
-def find_repeated_captions(
-    database: AuditDatabase, smallest: int = SMALLEST, limit: int = MOST_GROUPS
-) -> list[CaptionGroup]:
+def find_repeated_captions(database: AuditDatabase) -> list[CaptionGroup]:
     """The most frequent captions, grouped regardless of case, punctuation and digits."""
     table = database.table("caption_hash uid caption")
     frequent = database.rows(
         f"SELECT caption_hash AS hash, count(*) AS rows FROM {database.table('caption_hash')} "
-        f"WHERE caption_hash IS NOT NULL GROUP BY hash HAVING count(*) >= {int(smallest)} "
-        f"ORDER BY rows DESC, hash LIMIT {int(limit)}"
+        f"WHERE caption_hash IS NOT NULL GROUP BY hash HAVING count(*) >= {SMALLEST} "
+        f"ORDER BY rows DESC, hash LIMIT {MOST_GROUPS}"
     )
     if not frequent:
         return []
@@ -72,14 +73,11 @@ def find_repeated_captions(
         "ON given.caption_hash = named.hash AND given.caption = named.caption "
         "GROUP BY ALL ORDER BY hash, rows DESC, caption"
     )
-    by_hash: dict[int, list[Mapping[str, Any]]] = {}
-    for row in spellings:
-        by_hash.setdefault(row["hash"], []).append(row)
+    by_hash = {key: list(rows) for key, rows in groupby(spellings, lambda row: row["hash"])}
     return [_build_caption_group(by_hash[row["hash"]], row["rows"]) for row in frequent]
 
 
 def _build_caption_group(spellings: Sequence[Mapping[str, Any]], rows: int) -> CaptionGroup:
-    """Build a group from its most frequent spellings and the rows of all spellings."""
     first = spellings[0]
     members = [uid for spelling in spellings for uid in spelling["members"]]
     likeness = "exact" if first["spellings"] == 1 else "normalised"
@@ -89,9 +87,9 @@ def _build_caption_group(spellings: Sequence[Mapping[str, Any]], rows: int) -> C
     )
 
 
-def compute_minhashes(captions: Sequence[str], seed: int = 0) -> Hashes:
+def compute_minhashes(captions: Sequence[str]) -> Hashes:
     """MinHashes (N, HASH_COUNT) of the captions' sets of adjacent word pairs."""
-    return minhash_pairs(*hash_word_pairs(normalize_captions(captions)), seed)
+    return minhash_pairs(*hash_word_pairs(normalize_captions(captions)))
 
 
 def hash_word_pairs(captions: Sequence[str]) -> tuple[Hashes, Ints]:
@@ -112,9 +110,9 @@ def hash_word_pairs(captions: Sequence[str]) -> tuple[Hashes, Ints]:
     return numbers, np.flatnonzero(is_first[begins])
 
 
-def minhash_pairs(pairs: Hashes, first: Ints, seed: int = 0) -> Hashes:
+def minhash_pairs(pairs: Hashes, first: Ints) -> Hashes:
     """The minimum of each hash function over the word pairs of each caption, (N, HASH_COUNT)."""
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     factor = generator.integers(1, 2**61, HASH_COUNT, np.uint64) | np.uint64(1)
     shift = generator.integers(0, 2**61, HASH_COUNT, np.uint64)
     out = np.empty((HASH_COUNT, len(first)), np.uint64)
@@ -124,35 +122,38 @@ def minhash_pairs(pairs: Hashes, first: Ints, seed: int = 0) -> Hashes:
 
 
 def find_near_spellings(captions: Sequence[str]) -> list[tuple[int, int]]:
-    """Pairs of captions that share a band and most of their MinHash: a Jaccard index of about 0.7 or more."""
+    """Pairs of captions that share most of their MinHash."""
     signature = compute_minhashes(captions)
-    width = HASH_COUNT // BANDS
-    pairs = set()
-    for band in range(BANDS):
-        keys = np.ascontiguousarray(signature[:, band * width : (band + 1) * width]).view(f"V{8 * width}").ravel()
-        order = np.argsort(keys, kind="stable")
-        for a, b in pairwise(order.tolist()):
-            if keys[a] == keys[b] and (signature[a] == signature[b]).mean() >= 0.6:
-                pairs.add((min(a, b), max(a, b)))
-    return sorted(pairs)
+    pairs = np.argwhere(np.triu(estimate_jaccard(signature, signature) >= NEAR_SPELLING, k=1))
+    return [(i, j) for i, j in pairs.tolist()]
+
+
+def estimate_jaccard(signature: Hashes, other_signature: Hashes) -> Floats:
+    """(N, M): the share of equal hashes, an estimate of the Jaccard index.
+
+    Comparing the lower 32 bits is enough: hashes are odd multiples of 32-bit numbers plus a constant.
+    """
+    hashes, other_hashes = (np.ascontiguousarray(x.T.astype(np.uint32)) for x in (signature, other_signature))
+    equal_hashes = np.zeros((len(signature), len(other_signature)), np.uint8)
+    for start in range(0, len(signature), AT_ONCE):
+        block = equal_hashes[start : start + AT_ONCE]
+        for row, other_row in zip(hashes[:, start : start + AT_ONCE], other_hashes, strict=True):
+            block += row[:, None] == other_row
+    return equal_hashes.astype(np.float32) / np.float32(HASH_COUNT)
 
 
 def merge_groups(groups: Sequence[CaptionGroup], pairs: Sequence[tuple[int, int]]) -> list[CaptionGroup]:
     """Merge groups that are near each other; returns the largest first."""
-    root = list(range(len(groups)))
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
 
-    def find(i: int) -> int:
-        while root[i] != i:
-            root[i] = root[root[i]]
-            i = root[i]
-        return i
-
-    for a, b in pairs:
-        root[max(find(a), find(b))] = min(find(a), find(b))
-    parts: dict[int, list[CaptionGroup]] = {}
-    for i, group in enumerate(groups):
-        parts.setdefault(find(i), []).append(group)
-    return sorted((_combine_groups(part) for part in parts.values()), key=lambda group: -group.rows)
+    if not pairs:
+        return sorted(groups, key=lambda group: -group.rows)
+    graph = coo_array((np.ones(len(pairs)), np.transpose(pairs)), shape=(len(groups), len(groups)))
+    parts: dict[int, list[CaptionGroup]] = defaultdict(list)
+    for label, group in zip(connected_components(graph, directed=False)[1], groups, strict=True):
+        parts[label].append(group)
+    return sorted(map(_combine_groups, parts.values()), key=lambda group: -group.rows)
 
 
 def _combine_groups(part: Sequence[CaptionGroup]) -> CaptionGroup:
@@ -189,12 +190,13 @@ def compute_mean_distance(visual: Floats) -> float:
 def describe_caption_group(group: CaptionGroup, rows: int) -> Fault:
     """The fault that reports a group; `rows` is the size of the corpus."""
     phrases = {"exact": "the same caption", "normalised": "the same caption except for case, punctuation or digits"}
-    media = "different media: boilerplate" if group.is_boilerplate else "similar media"
-    text = group.captions[0] if len(group.captions[0]) <= 60 else group.captions[0][:57] + "..."
-    media_phrase = f" on {media}" if group.spread is not None else ""
     phrase = phrases.get(group.likeness, "nearly the same caption")
+    if group.spread is not None:
+        phrase += " on different media: boilerplate" if group.is_boilerplate else " on similar media"
+    caption = group.captions[0]
+    text = caption if len(caption) <= 60 else caption[:57] + "..."
     share = group.rows / max(rows, 1)
-    sentence = f"{group.rows:,} rows ({share:.1%}) have {phrase}{media_phrase}: {text!r}"
+    sentence = f"{group.rows:,} rows ({share:.1%}) have {phrase}: {text!r}"
     pattern = "boilerplate" if group.is_boilerplate else "repeated"
-    fault = Fault("caption", pattern, None, None, None, None, group.rows, None, sentence, group.captions[0])
+    fault = Fault("caption", pattern, None, None, None, None, group.rows, None, sentence, caption)
     return replace(fault, share=share, likeness=group.likeness, spread=group.spread)

@@ -77,6 +77,15 @@ class ChanceDistribution:
         return float(-np.expm1(-expected))
 
 
+@dataclass(frozen=True, slots=True)
+class FaultCalibration:
+    """What is fitted to a corpus before its patterns are searched; picklable."""
+
+    reference: ReferencePairs
+    evidence: PairingEvidence
+    chance: ChanceDistribution
+
+
 def compute_band(
     samples: SampleVectors, reference: ReferencePairs, evidence: PairingEvidence, reach: int = REACH
 ) -> Floats:
@@ -125,22 +134,26 @@ def compute_cusum(added: Floats) -> npt.NDArray[np.float64]:
     return np.asarray(total - lowest, np.float64)
 
 
-def find_cusum_peaks(added: Floats, floor: float) -> Floats:
-    """The peaks above `floor` of every excursion of the CUSUM from zero."""
+def find_cusum_peaks(added: Floats) -> Floats:
+    cusum = compute_cusum(added).T.ravel()  # column by column
+    starts = np.flatnonzero(np.append(0, cusum[:-1]) <= 0)
+    starts = np.union1d(starts, np.arange(0, cusum.size, max(len(added), 1)))  # an excursion ends with its column
+    peaks = np.maximum.reduceat(cusum, starts) if cusum.size else cusum
+    return peaks[peaks > 0].astype(np.float32)
+
+
+def find_highest_stretch(added: Floats) -> tuple[int, int, float]:
+    """The first row, the last row and the height of the highest excursion of one CUSUM from zero."""
     cusum = compute_cusum(added)
-    peaks = []
-    for column in np.flatnonzero(cusum.max(axis=0, initial=0) > floor):
-        stretch = np.cumsum(cusum[:, column] <= 0)
-        top = np.zeros(stretch[-1] + 1)
-        np.maximum.at(top, stretch, cusum[:, column])
-        peaks.append(top[top > floor])
-    return np.concatenate(peaks).astype(np.float32) if peaks else np.zeros(0, np.float32)
+    last = int(cusum.argmax())
+    zeros = np.flatnonzero(cusum[:last] <= 0)
+    return int(zeros[-1]) + 1 if len(zeros) else 0, last, float(cusum[last])
 
 
 def fit_chance(permuted: Sequence[Floats]) -> ChanceDistribution:
     """Fit the tail of the CUSUM peaks of permuted corpora, from their increments."""
     rows = sum(len(added) for added in permuted)
-    peaks = np.sort(np.concatenate([find_cusum_peaks(added, 0.0) for added in permuted]))
+    peaks = np.sort(np.concatenate([find_cusum_peaks(added) for added in permuted]))
     if len(peaks) < 20:
         return ChanceDistribution(0.0, max(len(peaks), 1) / max(rows, 1), 1.0)
     tail = peaks[-max(20, min(len(peaks) // 20, 500)) :]
@@ -149,15 +162,11 @@ def fit_chance(permuted: Sequence[Floats]) -> ChanceDistribution:
 
 
 def estimate_chance(
-    samples: SampleVectors,
-    reference: ReferencePairs,
-    evidence: PairingEvidence,
-    seed: int = 0,
-    times: int = PERMUTATIONS,
+    samples: SampleVectors, reference: ReferencePairs, evidence: PairingEvidence, times: int = PERMUTATIONS
 ) -> ChanceDistribution:
     """Estimate chance peaks from permutations of samples of the corpus, each with its own captions."""
     samples = samples.with_levels(reference)  # once for all permutations
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     orders = (generator.permutation(len(samples)) for _ in range(times))
     return fit_chance([compute_increments(compute_band(samples.take(order), reference, evidence)) for order in orders])
 
@@ -165,27 +174,22 @@ def estimate_chance(
 def find_shard_stretches(ratios: Floats) -> ShardStretches:
     """Find the stretches of one shard from its rows of the band, by position in the shard."""
     added = np.ascontiguousarray(compute_increments(ratios).T)  # columns are processed one at a time
-    inside = [
-        stretch for column, values in enumerate(added) for stretch in _find_column_stretches(values, ratios, column)
-    ]
-    heads = [_find_end_stretch(values, ratios, column, head=True) for column, values in enumerate(added)]
-    tails = [_find_end_stretch(values, ratios, column, head=False) for column, values in enumerate(added)]
-    parts = [tuple(stretch for stretch in part if stretch is not None) for part in (inside, heads, tails)]
-    return ShardStretches(0, len(ratios), *parts)
+    columns = list(enumerate(added))
+    inside = [stretch for column, values in columns for stretch in _find_column_stretches(values, ratios, column)]
+    ends = ((_find_end_stretch(values, ratios, i, head=head) for i, values in columns) for head in (True, False))
+    heads, tails = (tuple(filter(None, stretches)) for stretches in ends)
+    return ShardStretches(0, len(ratios), tuple(inside), heads, tails)
 
 
 def _find_column_stretches(added: Floats, ratios: Floats, column: int) -> Iterator[ShiftedStretch]:
     """Yield the best stretch of a column, then the best of the remaining rows, while they are notable."""
     remaining = added.copy()
     while len(remaining):
-        cusum = compute_cusum(remaining[:, None])[:, 0]
-        last = int(cusum.argmax())
-        if cusum[last] < NOTABLE:
+        first, last, score = find_highest_stretch(remaining)
+        if score < NOTABLE:
             return
-        zeros = np.flatnonzero(cusum[:last] <= 0)
-        first = int(zeros[-1]) + 1 if len(zeros) else 0
         support = int((remaining[first : last + 1] > 0).sum())
-        yield refine_ends(ratios, first, last, column, float(cusum[last]), support)
+        yield refine_ends(ratios, first, last, column, score, support)
         remaining[first : last + 1] = -ROW_MOST
 
 
@@ -195,19 +199,18 @@ def refine_ends(ratios: Floats, first: int, last: int, column: int, score: float
     low, high = max(0, first - LOOK), min(len(ratios), last + LOOK + 1)
     gain = ratios[low:high, column] - np.maximum(ratios[low:high, reach], PRIOR_NONE)
     middle = (first + last) // 2 - low
-    gain_after = np.cumsum(gain[middle:])
-    gain_before = np.cumsum(gain[middle::-1])
-    ends = low + middle - int(gain_before.argmax()), low + middle + int(gain_after.argmax())
-    return ShiftedStretch(*ends, column - reach, score, support)
+    first = low + middle - int(np.cumsum(gain[middle::-1]).argmax())
+    last = low + middle + int(np.cumsum(gain[middle:]).argmax())
+    return ShiftedStretch(first, last, column - reach, score, support)
 
 
 def _find_end_stretch(added: Floats, ratios: Floats, column: int, head: bool) -> ShiftedStretch | None:
     """Find the best stretch of a column that begins at its first row (`head`) or ends at its last."""
     values = added if head else added[::-1]
     sums = np.cumsum(values, dtype=np.float64)
-    end = int(sums.argmax()) if len(sums) else 0
-    if not len(sums) or sums[end] <= 0:
+    if sums.max(initial=0) <= 0:
         return None
+    end = int(sums.argmax())
     ends = (0, end) if head else (len(values) - 1 - end, len(values) - 1)
     stretch = refine_ends(ratios, *ends, column, float(sums[end]), int((values[: end + 1] > 0).sum()))
     return replace(stretch, first=0) if head else replace(stretch, last=len(values) - 1)
@@ -222,27 +225,19 @@ def join_stretches(shards: Iterable[ShardStretches]) -> list[ShiftedStretch]:
         still_open: dict[int, ShiftedStretch] = {}
         for head in shard.heads:
             previous = open_stretches.get(head.offset)
-            stretch = _join_pair(previous, head) if previous else head
+            stretch = head
+            if previous:
+                score, support = previous.score + head.score, previous.support + head.support
+                stretch = replace(head, first=previous.first, score=score, support=support)
             if head.last == shard.start + shard.size - 1:
                 still_open[head.offset] = stretch
             elif previous:
                 stretches.append(stretch)
-        for tail in shard.tails:
-            if tail.offset not in still_open:
-                still_open[tail.offset] = tail
-        stretches += [
-            stretch for offset, stretch in open_stretches.items() if not any(h.offset == offset for h in shard.heads)
-        ]
-        open_stretches = still_open
+        head_offsets = {head.offset for head in shard.heads}
+        stretches += [stretch for offset, stretch in open_stretches.items() if offset not in head_offsets]
+        open_stretches = {tail.offset: tail for tail in shard.tails} | still_open
     stretches += open_stretches.values()
     return select_strongest(stretch for stretch in stretches if stretch.score >= NOTABLE and stretch.support >= FEWEST)
-
-
-def _join_pair(previous: ShiftedStretch, head: ShiftedStretch) -> ShiftedStretch:
-    """Join a stretch that ends with a shard to one that begins with the next."""
-    return ShiftedStretch(
-        previous.first, head.last, head.offset, previous.score + head.score, previous.support + head.support
-    )
 
 
 def select_strongest(stretches: Iterable[ShiftedStretch]) -> list[ShiftedStretch]:
@@ -255,8 +250,8 @@ def select_strongest(stretches: Iterable[ShiftedStretch]) -> list[ShiftedStretch
 
 
 def select_significant(
-    stretches: Iterable[ShiftedStretch], chance: ChanceDistribution, rows: int, p_value: float = P_VALUE
+    stretches: Iterable[ShiftedStretch], chance: ChanceDistribution, rows: int
 ) -> list[ShiftedStretch]:
     """Stretches that chance does not explain in a corpus of `rows` rows, with their p-values."""
     tested = (replace(stretch, p_value=chance.p_value(stretch.score, rows)) for stretch in stretches)
-    return [stretch for stretch in tested if stretch.p_value <= p_value]
+    return [stretch for stretch in tested if stretch.p_value <= P_VALUE]

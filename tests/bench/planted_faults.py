@@ -29,6 +29,7 @@ from auditor.faults.pairing_evidence import (
 )
 from auditor.faults.repair import assign_with_confidence
 from auditor.faults.shifted_stretches import (
+    FaultCalibration,
     ShiftedStretch,
     compute_band,
     estimate_chance,
@@ -75,7 +76,8 @@ def look(corpus: Corpus, source: Ints) -> tuple[list[ShiftedStretch], list[tuple
     chance = estimate_chance(scene, reference, evidence, times=4)
     ratios = compute_band(scene, reference, evidence)
     shard = find_shard_stretches(ratios)
-    blocks = find_blocks(scene, ratios, mark_explained(shard, ratios, chance), reference, evidence, chance)
+    explained = mark_explained(shard, ratios, chance)
+    blocks = find_blocks(scene, ratios, explained, FaultCalibration(reference, evidence, chance))
     runs = select_significant(join_stretches([shard]), chance, len(scene))
     return runs, [(block.pattern, block.first, block.last) for block in blocks]
 

@@ -38,7 +38,7 @@ def test_probabilities_hold_on_pairs_they_were_not_learned_from(missing: float) 
     media = np.arange(300)
     media[:strangers] += 400
     block = SampleVectors(others.visual[media], others.text[:300], others.present[:300])
-    confidence = calibrate_confidence(sound, reference, block, missing, sharpness)
+    confidence = calibrate_confidence(sound, reference, block, missing, sharpness, 0)
     found = assign_media(score_all_pairs(block.visual, block.text, reference), sharpness)
     right = (found.medium == np.arange(300)) & (np.arange(300) >= strangers)
     expected = confidence.probability(found.share)

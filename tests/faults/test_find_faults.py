@@ -13,6 +13,7 @@ from auditor.audit_folder.folder import Folder
 from auditor.cli import cli, run_command_line
 from auditor.faults import corpus_window
 from auditor.faults.find_faults import compute_shard_band, find_patterns
+from auditor.faults.group_faults import find_group_faults
 from auditor.faults.shifted_stretches import compute_band
 from tests.support.planted import make_captions, make_embeddings, write_planted
 
@@ -33,8 +34,12 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_planted_faults_are_found_and_nothing_else(planted: Path) -> None:
-    faults = Audit(planted).faults()
+@pytest.fixture(scope="module")
+def faults(planted: Path) -> list[Fault]:
+    return Audit(planted).faults()
+
+
+def test_the_planted_faults_are_found_and_nothing_else(planted: Path, faults: list[Fault]) -> None:
     shift, block, shard, caption = faults
     assert (shift.kind, shift.offset, shift.shard, shift.rows) == ("shift", -3, "00000", 30)
     assert (shift.first_key, shift.last_key) == ("s000390", "s000419")
@@ -52,26 +57,26 @@ def test_the_command_prints_objects_with_all_fields(planted: Path) -> None:
     assert "30 samples, s000390 to s000419, belong to the medium 3 places earlier" in rows[0]["sentence"]
 
 
-def test_the_summary_names_them(planted: Path) -> None:
-    audit = Audit(planted)
-    faults = audit.faults()
-    assert audit.summary().faults == [fault.sentence for fault in faults]
-    assert faults[0].sentence in str(audit.summary())
+def test_the_summary_names_them(planted: Path, faults: list[Fault]) -> None:
+    summary = Audit(planted).summary()
+    assert summary.faults == [fault.sentence for fault in faults]
+    assert faults[0].sentence in str(summary)
 
 
 def test_other_columns_can_be_compared(planted: Path) -> None:
-    assert [fault.kind for fault in Audit(planted).faults(by="topic")].count("shard") == 0
+    assert find_group_faults(Audit(planted).database, "topic") == []
     assert run_command_line(["faults", str(planted), "--by", "nothing"]) == 1
 
 
 def test_columns_without_values_and_with_fractions_can_be_compared(planted: Path) -> None:
-    assert [fault.kind for fault in Audit(planted).faults(by="width")].count("shard") == 0  # all empty
-    found = [fault for fault in Audit(planted).faults(by="similarity") if fault.kind == "shard"]
+    audit = Audit(planted)
+    assert find_group_faults(audit.database, "width") == []  # all empty
+    found = [fault for fault in audit.faults(by="similarity") if fault.kind == "shard"]
     assert found and all(fault.shard is None and " to " in (fault.value or "") for fault in found)
 
 
-def test_what_is_known_of_shards_and_captions_is_told_in_numbers(planted: Path) -> None:
-    *_, shard, caption = (fault.to_dict() for fault in Audit(planted).faults())
+def test_what_is_known_of_shards_and_captions_is_told_in_numbers(faults: list[Fault]) -> None:
+    *_, shard, caption = (fault.to_dict() for fault in faults)
     assert shard["value"] == "00003" and shard["low"] < shard["share"] < shard["high"]
     assert 2 * shard["usual"] <= shard["low"]
     assert abs(shard["share"] - 0.4) < 0.1

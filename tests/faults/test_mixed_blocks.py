@@ -13,7 +13,7 @@ from auditor.faults.mixed_blocks import (
     find_mutual_best,
 )
 from auditor.faults.pairing_evidence import PairingEvidence, ReferencePairs
-from auditor.faults.shifted_stretches import REACH, compute_band
+from auditor.faults.shifted_stretches import REACH, FaultCalibration, compute_band
 from auditor.vectors import Ints
 from tests.faults.test_shifted_stretches import fit_chance_model, make_samples
 from tests.support.planted import make_embeddings
@@ -23,9 +23,9 @@ def find_planted_blocks(source: Ints, seed: int = 0, strange: slice | None = Non
     samples, reference = make_samples(len(source), seed, source=source)
     if strange is not None:
         samples.text[strange] = make_embeddings(len(source), seed + 1000)[1][strange]
-    evidence, chance = fit_chance_model(samples, reference)
-    ratios = compute_band(samples, reference, evidence)
-    return find_blocks(samples, ratios, np.zeros(len(samples), bool), reference, evidence, chance)
+    calibration = FaultCalibration(reference, *fit_chance_model(samples, reference))
+    ratios = compute_band(samples, reference, calibration.evidence)
+    return find_blocks(samples, ratios, np.zeros(len(samples), bool), calibration)
 
 
 def test_a_sound_corpus_has_no_block() -> None:
@@ -92,9 +92,9 @@ def test_one_caption_on_many_media_is_no_mixed_up_stretch() -> None:
         chosen[115] = False
         samples.text[chosen] = samples.text[np.flatnonzero(chosen)[0]]
         reference = ReferencePairs(reference.visual, samples.text, reference.scale)
-        evidence, chance = fit_chance_model(samples, reference)
-        ratios = compute_band(samples, reference, evidence)
-        blocks = find_blocks(samples, ratios, np.zeros(400, bool), reference, evidence, chance)
+        calibration = FaultCalibration(reference, *fit_chance_model(samples, reference))
+        ratios = compute_band(samples, reference, calibration.evidence)
+        blocks = find_blocks(samples, ratios, np.zeros(400, bool), calibration)
         assert not [block for block in blocks if block.pattern != "lost"]
 
 

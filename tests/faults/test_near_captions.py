@@ -20,7 +20,6 @@ from auditor.faults.near_captions import (
     MOST_TEMPLATES,
     SIMILAR_TEXT,
     CaptionTemplate,
-    RowPositions,
     compare_vectors,
     count_distinct_captions,
     count_template_uses,
@@ -53,10 +52,10 @@ def write_templates(path: Path, each: int = 10) -> Path:
     return path
 
 
-def find_groups(path: Path) -> tuple[list[CaptionGroup], RowPositions]:
+def find_groups(path: Path) -> tuple[list[CaptionGroup], dict[str, str]]:
     folder = Folder(path)
-    found = merge_templates(find_shard_templates(read_window(folder, shard)) for shard in SHARDS)
-    return find_near_groups(folder, SHARDS, found)
+    templates = [template for shard in SHARDS for template in find_shard_templates(read_window(folder, shard))]
+    return find_near_groups(folder, SHARDS, merge_templates(take_most_frequent(templates)))
 
 
 def test_a_template_is_one_fault_of_all_shards(tmp_path: Path) -> None:
@@ -132,7 +131,7 @@ def test_uses_are_those_of_every_caption_compared_with_every_template(tmp_path: 
         assert found.rows == sum(passage.captions[i].as_py() in used for i in rows)
         assert found.spellings == len(core) and list(found.captions) == [captions[i] for i in core[:3]]
         assert list(found.members) == [passage.uid(first[i]) for i in core[:MEMBERS]]
-        for uid, vector in read_media_vectors(folder, {uid: ("a", row) for uid, row in found.members.items()}).items():
+        for uid, vector in read_media_vectors(folder, dict.fromkeys(found.members, "a")).items():
             row = passage.uids.to_pylist().index(uid)
             assert np.array_equal(vector, passage.samples.visual[passage.sample[row]])
 
@@ -148,8 +147,8 @@ def test_vectors_are_compared_in_any_order_and_chunks(monkeypatch: pytest.Monkey
     assert np.array_equal(same, rows[:, None] == [13, 40])
 
 
-def test_templates_are_kept_as_they_come(tmp_path: Path) -> None:
-    """Merging as templates arrive gives the same templates as merging all at once."""
+def test_templates_are_kept_as_they_come() -> None:
+    """Selecting as templates arrive gives the same templates as selecting all at once; those near each other merge."""
     generator = np.random.default_rng(0)
     text = np.eye(4, dtype=np.float32)
     shards = [
@@ -157,9 +156,14 @@ def test_templates_are_kept_as_they_come(tmp_path: Path) -> None:
         for _ in range(12)
     ]
     every = [template for some in shards for template in some]
-    kept = take_most_frequent(every)
+    kept: list[CaptionTemplate] = []
+    for templates in shards:
+        kept = take_most_frequent([*kept, *templates])
+    expected = take_most_frequent(every)
     assert len(kept) == 10 * MOST_TEMPLATES < len(every)
-    assert [t.caption for t in merge_templates(shards)] == [t.caption for t in merge_templates([kept])]
+    assert [(t.caption, t.rows) for t in kept] == [(t.caption, t.rows) for t in expected]
+    (merged,) = merge_templates(kept)  # they differ only in digits
+    assert merged.caption == kept[0].caption and merged.rows == sum(t.rows for t in kept)
 
 
 def test_agreement_is_the_share_of_equal_hashes() -> None:
