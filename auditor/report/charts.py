@@ -20,7 +20,7 @@ from auditor.report.plot_area import (
     FIGURE_HEIGHT,
     FIGURE_MARGINS,
     FIGURE_WIDTH,
-    LEGEND,
+    LEGEND_MARGINS,
     MARGINS,
     SMALL,
     PlotArea,
@@ -30,9 +30,11 @@ from auditor.report.plot_area import (
     draw_top_legend,
     format_compact,
     format_tick_percent,
+    make_box,
     make_chart,
     make_element,
     make_figure,
+    make_text,
     series_class,
 )
 
@@ -45,11 +47,10 @@ BAR, BAR_LABEL, BAR_NUMBER = 14.0, 22.0, 48.0  # height of a bar, height of the 
 # -- charts of pages ---------------------------------------------------------------------------------------------------
 
 
-def draw_bar(area: PlotArea, low: float, high: float, value: float, css_class: str, hint: str = "") -> Markup:
-    """A bar of a histogram; the hint shows when the pointer rests on it."""
+def draw_bar(area: PlotArea, low: float, high: float, value: float, css_class: str, hint: str) -> Markup:
+    """A bar of a histogram."""
     start, end, top = area.x(low), area.x(high), area.y(value)
-    box = {"x": start + 0.4, "y": top, "width": max(end - start - 0.8, 0.6), "height": area.y(0) - top}
-    return make_element("rect", make_element("title", hint) if hint else "", class_=css_class, **box)
+    return make_box(css_class, start + 0.4, top, max(end - start - 0.8, 0.6), area.y(0) - top, hint)
 
 
 def draw_histogram(
@@ -87,9 +88,8 @@ def draw_score_mixture(histogram: Mapping[str, Any], mismatched: float, *, size:
     edges: list[float] = list(histogram["edges"])
     highest = float(max(observed.max(initial=0), null.max(initial=0), 1e-9)) * 1.05
     area = PlotArea(edges[0], edges[-1], 0, highest, root_y=True, size=size)
-    parts = draw_axes(
-        area, "mismatch score (low: suspicious)", "share of pairs (square root)", format_y=format_tick_percent
-    )
+    x_label, y_label = "mismatch score (low: suspicious)", "share of pairs (square root)"
+    parts = draw_axes(area, x_label, y_label, format_y=format_tick_percent)
     for (low, high), share, explained in zip(pairwise(edges), observed.tolist(), null.tolist(), strict=True):
         hint = f"{low:.3g} to {high:.3g}: {share:.2%} of the pairs, {explained:.2%} explained by mismatches"
         parts.append(draw_bar(area, low, high, share, "bar soft", hint))
@@ -112,29 +112,23 @@ def draw_density(
     area = PlotArea(x_edges[columns.start], x_edges[columns.stop], y_edges[rows.start], y_edges[rows.stop], size=size)
     highest = math.log1p(max(int(density.counts[rows, columns].max(initial=0)), 1))
     parts = draw_axes(area, x_label, y_label)
-    for row, column in zip(*(places.tolist() for places in np.nonzero(density.counts)), strict=True):
-        if not (rows.start <= row < rows.stop and columns.start <= column < columns.stop):
-            continue
+    places = np.add(np.argwhere(density.counts[rows, columns]), (rows.start, columns.start))
+    for row, column in places.tolist():
         count = int(density.counts[row, column])
         start, end = area.x(x_edges[column]), area.x(x_edges[column + 1])
         top, bottom = area.y(y_edges[row + 1]), area.y(y_edges[row])
-        box = {"x": start, "y": top, "width": end - start + 0.3, "height": bottom - top + 0.3}
+        hint = f"{count:,} rows; {x_label} from {x_edges[column]:.3g}, {y_label} from {y_edges[row]:.3g}"
+        link = {"hint": hint, "data_id": f"{column}-{row}"} if clickable else {}
         shade = f"{0.06 + 0.94 * math.log1p(count) / highest:.2f}"
-        if clickable:
-            hint = f"{count:,} rows; {x_label} from {x_edges[column]:.3g}, {y_label} from {y_edges[row]:.3g}"
-            content, data = make_element("title", hint), {"data_id": f"{column}-{row}"}
-        else:
-            content, data = Markup(""), {}
-        parts.append(make_element("rect", content, class_="cell", **box, fill_opacity=shade, **data))
+        parts.append(make_box("cell", start, top, end - start + 0.3, bottom - top + 0.3, fill_opacity=shade, **link))
     return make_chart(parts, f"{y_label} against {x_label}", size)
 
 
 def occupied_bins(counts: npt.NDArray[np.int64]) -> slice:
     """The range of bins that holds nearly all of the counts."""
     share = np.cumsum(counts) / max(int(counts.sum()), 1)
-    first = int(np.searchsorted(share, 0.0001, side="right"))
-    last = int(np.searchsorted(share, 0.9999, side="left"))
-    first, last = min(first, len(counts) - 1), min(last, len(counts) - 1)
+    first = min(int(np.searchsorted(share, 0.0001, side="right")), len(counts) - 1)
+    last = min(int(np.searchsorted(share, 0.9999, side="left")), len(counts) - 1)
     return slice(max(first - 1, 0), min(max(last, first) + 2, len(counts)))
 
 
@@ -145,21 +139,17 @@ def draw_counts(counts: Mapping[str, int], title: str, *, width: float = 520.0) 
     parts = []
     for number, (name, count) in enumerate(counts.items()):
         top = area.top + 30 * number + 4
-        box = {"x": area.left, "y": top, "width": area.x(count) - area.left, "height": 22.0}
-        parts.append(make_element("text", name, class_="label", x=area.left - 8, y=top + 15, text_anchor="end"))
-        parts.append(make_element("rect", class_="bar", **box))
-        parts.append(make_element("text", f"{count:,}", class_="label", x=area.x(count) + 6, y=top + 15))
+        parts.append(make_text(name, "label", area.left - 8, top + 15, "end"))
+        parts.append(make_box("bar", area.left, top, area.x(count) - area.left, 22))
+        parts.append(make_text(f"{count:,}", "label", area.x(count) + 6, top + 15))
     return make_chart(parts, title, size)
 
 
 def draw_series(area: PlotArea, series: Series, *, dots: bool) -> list[Markup]:
-    """A line for each series, with a dot and a hint at each point."""
     parts = []
     for number, (name, points) in enumerate(series.items()):
-        color = series_class(number)
-        parts.append(
-            make_element("polyline", class_=f"line {color}", points=" ".join(area.point(*point) for point in points))
-        )
+        color, corners = series_class(number), " ".join(area.point(*point) for point in points)
+        parts.append(make_element("polyline", class_=f"line {color}", points=corners))
         for x, y in points if dots else ():
             hint = make_element("title", f"{name}: {x:.4g}, {y:.4g}")
             parts.append(make_element("circle", hint, class_=f"dot {color}", cx=area.x(x), cy=area.y(y), r=2.5))
@@ -188,9 +178,8 @@ def draw_lines(
     """Lines with a legend above them; the diagonal as a reference, and a highlighted point of the first series."""
     points = [point for line in series.values() for point in line] + ([(0.0, 0.0), (1.0, 1.0)] if diagonal else [])
     legend = list(series) if len(series) > 1 else []
-    margins = (MARGINS[0], MARGINS[1], MARGINS[2] + (LEGEND if legend else 0), MARGINS[3])
     ends = *enclosing_range([x for x, _ in points]), *enclosing_range([y for _, y in points], 0.05)
-    area = PlotArea(*ends, size=size, margins=margins)
+    area = PlotArea(*ends, size=size, margins=LEGEND_MARGINS if legend else MARGINS)
     parts = draw_axes(area, x_label, y_label, format_x=format_x, format_y=format_y) + draw_top_legend(area, legend)
     if diagonal:
         parts.append(make_element("polyline", class_="reference", points=f"{area.point(0, 0)} {area.point(1, 1)}"))
@@ -215,13 +204,12 @@ def draw_grouped_columns(
     groups: Sequence[str], series: Mapping[str, Sequence[float]], x_label: str, y_label: str, *, size: Size = SMALL
 ) -> Markup:
     """Columns side by side in each group, one for each series; their heights are shares."""
-    margins = (MARGINS[0], MARGINS[1], MARGINS[2] + LEGEND, MARGINS[3])
     highest = max((share for shares in series.values() for share in shares), default=0.0) or 1.0
-    area = PlotArea(0, max(len(groups), 1), 0, highest * 1.05, size=size, margins=margins)
+    area = PlotArea(0, max(len(groups), 1), 0, highest * 1.05, size=size, margins=LEGEND_MARGINS)
     parts = draw_axes(area, x_label, y_label, format_y=format_tick_percent, x_names=groups)
     parts += draw_top_legend(area, list(series))
+    width = 0.8 / max(len(series), 1)
     for number, (name, shares) in enumerate(series.items()):
-        width = 0.8 / len(series)
         for place, share in enumerate(shares):
             low = place + 0.1 + width * number
             hint = f"{groups[place]}, {name}: {share:.2%}"
@@ -233,7 +221,6 @@ def draw_grouped_columns(
 
 
 def draw_line_figure(title: str, x_label: str, y_label: str, series: Series) -> str:
-    """A figure with a line for each series and a legend."""
     points = [point for line in series.values() for point in line]
     ends = *enclosing_range([x for x, _ in points]), *enclosing_range([y for _, y in points], 0.08)
     area = PlotArea(*ends, size=(FIGURE_WIDTH, FIGURE_HEIGHT), margins=FIGURE_MARGINS)
@@ -246,23 +233,22 @@ def draw_bar_figure(title: str, label: str, series: Mapping[str, Sequence[tuple[
     groups = list(dict.fromkeys(group for bars in series.values() for group, _ in bars))
     values = [0.0, *(value for bars in series.values() for _, value in bars if math.isfinite(value))]
     step = BAR_LABEL + BAR * len(series)
-    margins = (FIGURE_MARGINS[0], FIGURE_MARGINS[1] + BAR_NUMBER, FIGURE_MARGINS[2], FIGURE_MARGINS[3])
-    height = margins[2] + max(step * len(groups), 18 * len(series)) + margins[3]
+    left, right, top, bottom = FIGURE_MARGINS
+    height = top + max(step * len(groups), 18 * len(series)) + bottom
+    margins = (left, right + BAR_NUMBER, top, bottom)
     area = PlotArea(min(values), max(values), 0, 1, size=(FIGURE_WIDTH, height), margins=margins)
     middle, zero = (area.left + area.right + BAR_NUMBER) / 2, area.x(0)
     parts = [
-        make_element("text", label, class_="label", x=middle, y=height - 12, text_anchor="middle"),
+        make_text(label, "label", middle, height - 12, "middle"),
         make_element("line", class_="gridline", x1=zero, x2=zero, y1=area.top, y2=area.bottom),
         *draw_side_legend(area, series),
     ]
     for place, group in enumerate(groups):
-        parts.append(make_element("text", group, class_="label", x=area.left, y=area.top + step * place + 15))
+        parts.append(make_text(group, "label", area.left, area.top + step * place + 15))
     for number, bars in enumerate(series.values()):
         for group, value in bars:
             top = area.top + step * groups.index(group) + BAR_LABEL + BAR * number
             start, end = sorted((zero, area.x(value) if math.isfinite(value) else zero))
-            box = {"x": start, "y": top, "width": end - start, "height": BAR - 2}
-            parts.append(make_element("rect", class_=f"column {series_class(number)}", **box))
-            text = f"{value:.4g}" if math.isfinite(value) else "unknown"
-            parts.append(make_element("text", text, class_="number", x=end + 5, y=top + 10))
+            parts.append(make_box(f"column {series_class(number)}", start, top, end - start, BAR - 2))
+            parts.append(make_text(f"{value:.4g}" if math.isfinite(value) else "unknown", "number", end + 5, top + 10))
     return make_figure(parts, title, area.size)

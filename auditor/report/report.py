@@ -133,7 +133,6 @@ GALLERIES = (
 
 
 def write_report(database: AuditDatabase, out: str | Path, options: ReportOptions, *, force: bool = False) -> int:
-    """Write the report and return its size in bytes."""
     folder, name = split_target(str(out))
     if folder.exists(name) and not force:
         raise ReportError(f"{out} exists; --force replaces it")
@@ -144,16 +143,15 @@ def write_report(database: AuditDatabase, out: str | Path, options: ReportOption
 
 
 def render_report(database: AuditDatabase, options: ReportOptions) -> str:
-    """The report as HTML."""
-    summary = summarize_audit(database)
-    manifest = database.manifest
+    summary, manifest = summarize_audit(database), database.manifest
+    corpus = manifest.get("corpus", {})
     style = "".join(path.read_text(encoding="utf-8") for path in (HERE / "report.css", CHART_STYLE))
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     return load_template().render(
         policy=Markup(policy),
         style=Markup(style),
-        corpus=corpus_name(database),
+        corpus=str(corpus.get("spec") or corpus.get("root") or database.path),
         rows=summary.rows,
         model=manifest.get("model", {}).get("spec", "an unknown model"),
         day=str(manifest.get("finished") or manifest.get("created") or "")[:10],
@@ -167,7 +165,7 @@ def make_sections(database: AuditDatabase, summary: Summary, options: ReportOpti
     yield from make_mismatch_section(database, summary)
     yield from make_fault_section(database)
     yield make_distribution_section(database, summary.usable)
-    yield from filter(None, (make_gallery_section(database, gallery, options) for gallery in GALLERIES))
+    yield from make_gallery_sections(database, options)
     yield make_status_section(database, summary)
     yield make_origin_section(database)
 
@@ -183,7 +181,7 @@ def load_template() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.tests["number_text"] = is_number_text
+    environment.tests["number_text"] = lambda text: text.translate(str.maketrans("", "", ",%.")).isdigit()
     return environment.get_template("report.html")
 
 
@@ -192,15 +190,6 @@ def replace_control_characters(value: Any) -> Any:
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in value)
-
-
-def is_number_text(value: str) -> bool:
-    return value.replace(",", "").replace("%", "").replace(".", "").isdigit()
-
-
-def corpus_name(database: AuditDatabase) -> str:
-    corpus = database.manifest.get("corpus", {})
-    return str(corpus.get("spec") or corpus.get("root") or database.path)
 
 
 def make_number_cards(summary: Summary) -> list[ReportCard]:
@@ -230,7 +219,6 @@ def make_mismatch_section(database: AuditDatabase, summary: Summary) -> Iterator
 
 
 def make_fault_section(database: AuditDatabase) -> Iterator[ReportSection]:
-    """The patterns of faults in the corpus, if `auditor faults` has found any."""
     faults = read_faults(database.files.folder) or []
     if faults:
         rows = [[fault.kind, f"{fault.rows:,}", fault.sentence] for fault in faults[:FAULTS_LISTED]]
@@ -271,13 +259,13 @@ def make_distribution_section(database: AuditDatabase, usable: int) -> ReportSec
     return ReportSection("Distributions", "All usable rows. Dashed lines are the thresholds of the flags.", figures)
 
 
-def make_gallery_section(
-    database: AuditDatabase, gallery: ReportGallery, options: ReportOptions
-) -> ReportSection | None:
-    rows = find_worst_rows(database, gallery.sort_column, options.per_gallery, gallery.where).to_pylist()
-    pairs = [make_pair(database, row, gallery.number_columns, options) for row in rows]
-    note = write_calm_note(rows, gallery.sort_column)
-    return ReportSection(gallery.title, gallery.words, pairs=pairs, note=note) if pairs else None
+def make_gallery_sections(database: AuditDatabase, options: ReportOptions) -> Iterator[ReportSection]:
+    for gallery in GALLERIES:
+        rows = find_worst_rows(database, gallery.sort_column, options.per_gallery, gallery.where).to_pylist()
+        pairs = [make_pair(database, row, gallery.number_columns, options) for row in rows]
+        if pairs:
+            note = write_calm_note(rows, gallery.sort_column)
+            yield ReportSection(gallery.title, gallery.words, pairs=pairs, note=note)
 
 
 def make_pair(
@@ -306,7 +294,6 @@ def preview_medium(database: AuditDatabase, row: Mapping[str, Any], options: Rep
 
 
 def make_status_section(database: AuditDatabase, summary: Summary) -> ReportSection:
-    """Rows by status, and the most frequent errors."""
     rows = [[status, f"{count:,}", f"{count / (summary.rows or 1):.2%}"] for status, count in summary.status.items()]
     tables = [ReportTable(["status", "rows", "share"], rows)]
     if failures := list_errors(database, 15):
@@ -318,11 +305,12 @@ def make_status_section(database: AuditDatabase, summary: Summary) -> ReportSect
 def make_origin_section(database: AuditDatabase) -> ReportSection:
     """Settings and versions: enough to repeat the audit."""
     manifest = database.manifest
-    model = {name: value for name, value in manifest.get("model", {}).items() if name != "pixels"}
+    model = dict(manifest.get("model", {}))
+    preprocessing = model.pop("pixels", {})
     parts = {
         "corpus": manifest.get("corpus", {}),
         "model": model,
-        "preprocessing": manifest.get("model", {}).get("pixels", {}),
+        "preprocessing": preprocessing,
         "settings": manifest.get("settings", {}),
         "thresholds of the flags": database.thresholds,
         "versions": manifest.get("versions", {}),
