@@ -1,6 +1,7 @@
 """Captions from one template form one group; natural captions of similar media do not."""
 
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +33,7 @@ from auditor.faults.near_captions import (
 )
 from auditor.faults.repeated_captions import CaptionGroup, compute_minhashes
 from tests.faults.test_corpus_window import write_shard
-from tests.support.planted import make_embeddings, write_planted
+from tests.support.planted import make_embeddings, write_embeddings, write_planted
 
 NAMES = ("ann", "bob", "cleo", "dan", "eve", "finn", "gus", "hal", "ida", "jo")
 SHARDS = ["00000", "00001", "00002"]
@@ -43,12 +44,12 @@ def make_different_captions(count: int) -> list[str]:
     return [f"w{chr(97 + i % 26)}{chr(97 + i // 26)} is x{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(count)]
 
 
-def write_templates(path: Path, each: int = 10) -> Path:
+def write_templates(path: Path, each: int, write: Callable[..., object] = write_embeddings) -> Path:
     texts = make_different_captions(300)
     for number in range(3 * each):
         place = number % 3 * 100 + 5 + number // 3  # the same number in every shard
         texts[place] = f"portrait of {NAMES[number % 10]} {NAMES[number // 10]} free stock photo on white background"
-    write_planted(path, *make_embeddings(300, 9), shards=3, captions=texts)
+    write(path, *make_embeddings(300, 9), shards=3, captions=texts)
     return path
 
 
@@ -59,13 +60,13 @@ def find_groups(path: Path) -> tuple[list[CaptionGroup], dict[str, str]]:
 
 
 def test_a_template_is_one_fault_of_all_shards(tmp_path: Path) -> None:
-    found = [fault for fault in Audit(write_templates(tmp_path)).faults() if fault.kind == "caption"]
+    found = [fault for fault in Audit(write_templates(tmp_path, 10, write_planted)).faults() if fault.kind == "caption"]
     assert [(fault.pattern, fault.rows) for fault in found] == [("boilerplate", 30)]
     assert "nearly the same caption on different media" in found[0].sentence and "free stock photo" in found[0].sentence
 
 
 def test_few_uses_are_no_pattern(tmp_path: Path) -> None:
-    assert find_groups(write_templates(tmp_path, each=1)) == ([], {})
+    assert find_groups(write_templates(tmp_path, 1)) == ([], {})
 
 
 def test_near_captions_of_like_media_are_plain_descriptions(tmp_path: Path) -> None:
@@ -85,7 +86,7 @@ def test_near_captions_of_like_media_are_plain_descriptions(tmp_path: Path) -> N
 def test_captions_with_nearly_the_same_vector_are_near(tmp_path: Path) -> None:
     visual, text = make_embeddings(300, 11)
     text[20:30] = text[20]
-    write_planted(tmp_path, visual, text, shards=3, captions=make_different_captions(300))
+    write_embeddings(tmp_path, visual, text, shards=3, captions=make_different_captions(300))
     (template,) = find_shard_templates(read_window(Folder(tmp_path), "00000"))
     assert template.rows == 10
     (group,), _ = find_groups(tmp_path)
@@ -94,7 +95,7 @@ def test_captions_with_nearly_the_same_vector_are_near(tmp_path: Path) -> None:
 
 def test_equal_captions_are_read_once(tmp_path: Path) -> None:
     texts = ["one thing"] * 40 + make_different_captions(60)
-    write_planted(tmp_path, *make_embeddings(100, 12), captions=texts, broken=[3])
+    write_embeddings(tmp_path, *make_embeddings(100, 12), captions=texts, broken=[3])
     found = count_distinct_captions(read_window(Folder(tmp_path), "00000").captions)
     assert len(found) == 61 and found.rows.sum() == 99 and found.rows.max() == 39
 
@@ -175,7 +176,7 @@ def test_agreement_is_the_share_of_equal_hashes() -> None:
 def test_one_long_caption_does_not_lengthen_the_others(tmp_path: Path) -> None:
     texts = make_different_captions(300)
     texts[7] = "word " * 100_000
-    write_planted(tmp_path, *make_embeddings(300, 9), shards=1, captions=texts)
+    write_embeddings(tmp_path, *make_embeddings(300, 9), shards=1, captions=texts)
     tracemalloc.start()
     found = count_distinct_captions(read_window(Folder(tmp_path), "00000").captions).texts.to_pylist()
     peak = tracemalloc.get_traced_memory()[1]

@@ -61,6 +61,23 @@ def write_planted(
 
     `broken` are the positions of samples that could not be decoded. `corpus` is a folder with the shards as tars.
     """
+    write_embeddings(path, visual, text, shards, source=source, captions=captions, broken=broken, corpus=corpus)
+    names = [f"{number:05d}" for number in range(shards)]
+    return _score(Folder(path), names, len(visual), len(broken), str(corpus or "invented"))
+
+
+def write_embeddings(
+    path: Path,
+    visual: Floats,
+    text: Floats,
+    shards: int = 1,
+    *,
+    source: Ints | None = None,
+    captions: Sequence[str] | None = None,
+    broken: Sequence[int] = (),
+    corpus: Path | None = None,
+) -> None:
+    """Write the embeddings of such an audit without scores, for tests that read nothing else."""
     count = len(visual)
     moved = np.arange(count) if source is None else source
     texts = list(captions) if captions is not None else make_captions(count)
@@ -77,7 +94,6 @@ def write_planted(
         more = [field for field in schema if field.name not in arrow_schema.FACTS.names]
         columns = [known.get(field.name, pa.nulls(len(rows), field.type)) for field in more]
         folder.write_table(name_embeddings_file(name), pa.Table.from_arrays([*table.columns, *columns], schema=schema))
-    return _score(folder, names, count, len(broken), str(corpus or "invented"))
 
 
 def _facts(shard: str, rows: Ints, ok: npt.NDArray[np.bool_], captions: Sequence[str], corpus: Path | None) -> pa.Table:
