@@ -8,9 +8,10 @@
 Each method calls one function of query/, keep/, review/ or faults/ with `Audit.database`. No torch, no Ray.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 import pyarrow as pa
 
@@ -23,22 +24,35 @@ from auditor.query import row_queries
 from auditor.query.apply_function import ApplyResult, Function, apply_function, make_apply_task
 from auditor.query.compare import Comparison, compare_audits
 from auditor.query.database import AuditDatabase
-from auditor.query.distributions import Density, Histogram, compute_density, compute_histogram, compute_percentiles
-from auditor.query.explain import Explanation, explain_row
+from auditor.query.distributions import compute_density, compute_histogram, compute_percentiles
+from auditor.query.explain import explain_row
 from auditor.query.join_columns import JoinResult, Which, join_columns
-from auditor.query.reviews import Review
 from auditor.query.rules import KeepRules, Rules, Threshold, with_rules
-from auditor.query.sandbox import Limits, Parameters, QueryError
-from auditor.query.search import SearchHit, search
-from auditor.query.summary import Summary, summarize_audit
+from auditor.query.sandbox import Limits, QueryError
+from auditor.query.search import search
+from auditor.query.summary import summarize_audit
 from auditor.review.certificate import Certificate, certify
-from auditor.review.flag_precision import FlagPrecision, measure_flag_precision
+from auditor.review.flag_precision import measure_flag_precision
 from auditor.review.label_sample import LabelSample, count_labels, fetch_sample_marks, find_label_sample
 
 if TYPE_CHECKING:
     from auditor.faults.repair import Repair
 
 __all__ = ["Audit", "AuditError", "Limits", "QueryError"]
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def make_method(function: Callable[Concatenate[AuditDatabase, P], T]) -> Callable[Concatenate["Audit", P], T]:
+    """Make a function of a database a method of `Audit` with the same arguments, result and docstring."""
+
+    @wraps(function)
+    def method(audit: "Audit", /, *arguments: P.args, **options: P.kwargs) -> T:
+        return function(audit.database, *arguments, **options)
+
+    return method
 
 
 class Audit:
@@ -68,8 +82,7 @@ class Audit:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def close(self) -> None:
-        self.database.close()
+    close = make_method(AuditDatabase.close)
 
     def load_into_memory(self) -> "Audit":
         """Load the columns that are used most into memory; this pays off if many queries follow, as in a dashboard."""
@@ -117,64 +130,19 @@ class Audit:
 
     # -- queries -------------------------------------------------------------------------------------------------
 
-    def sql(self, query: str, parameters: Parameters = None, *, limit: int | None = None) -> pa.Table:
-        """Run a SELECT over the tables `samples` and `reviews` and return an Arrow table of at most `limit` rows.
-
-        `parameters` replace each ? of the query or, as a mapping, each $name.
-        """
-        return row_queries.run_select(self.database, query, parameters, limit)
-
-    def summary(self) -> Summary:
-        return summarize_audit(self.database)
-
-    def count(self, where: str | None = None) -> int:
-        return row_queries.count_matching_rows(self.database, where)
-
-    def errors(self, limit: int = 50) -> list[dict[str, Any]]:
-        """List the errors of unusable rows, the most frequent first, each with the key of an example."""
-        return row_queries.list_errors(self.database, limit)
-
-    def worst(self, by: str = "p_mismatch", n: int = 20, where: str | None = None) -> pa.Table:
-        """Return the n most suspicious usable rows by a column: its largest values, or smallest if large is good."""
-        return row_queries.find_worst_rows(self.database, by, n, where)
-
-    def page(
-        self,
-        where: str | None = None,
-        order_by: str | None = None,
-        descending: bool = False,
-        limit: int = 50,
-        offset: int = 0,
-    ) -> pa.Table:
-        """Return one page of rows with all columns, in corpus order unless `order_by` names a column."""
-        return row_queries.read_page(self.database, where, order_by, descending, limit, offset)
-
-    def row(self, uid: str, caption_index: int | None = None, shard: str | None = None) -> dict[str, Any] | None:
-        """Return one row or None. If its shard is given, only one file is read."""
-        return row_queries.read_row(self.database, uid, caption_index, shard)
-
-    def media(self, row: Mapping[str, Any]) -> bytes:
-        """Read the original bytes of a row's medium from the corpus."""
-        return row_queries.read_row_media(self.database, row)
-
-    def search(
-        self,
-        text: str | None = None,
-        *,
-        like: str | None = None,
-        caption_index: int | None = None,
-        image: str | Path | None = None,
-        over: str = "media",
-        where: str | None = None,
-        n: int = 20,
-    ) -> list[SearchHit]:
-        """Return the n rows nearest to a text, a row (`like`: key or uid) or an image, over "media" or "captions"."""
-        options = {"like": like, "caption_index": caption_index, "image": image, "over": over, "where": where, "n": n}
-        return search(self.database, text, **options)  # type: ignore[arg-type]
-
-    def explain(self, key: str, caption_index: int | None = None, *, n: int = 5) -> Explanation:
-        """Explain the scores of one row, by key or uid."""
-        return explain_row(self.database, key, caption_index, n=n)
+    sql = make_method(row_queries.run_select)
+    summary = make_method(summarize_audit)
+    count = make_method(row_queries.count_matching_rows)
+    errors = make_method(row_queries.list_errors)
+    worst = make_method(row_queries.find_worst_rows)
+    page = make_method(row_queries.read_page)
+    row = make_method(row_queries.read_row)
+    media = make_method(row_queries.read_row_media)
+    search = make_method(search)
+    explain = make_method(explain_row)
+    histogram = make_method(compute_histogram)
+    density = make_method(compute_density)
+    percentiles = make_method(compute_percentiles)
 
     def compare(self, other: "Audit", n: int = 20) -> Comparison:
         """Compare this audit with another one, row by row."""
@@ -209,19 +177,6 @@ class Audit:
             if not spans:
                 raise
             return spans
-
-    # -- distributions -------------------------------------------------------------------------------------------
-
-    def histogram(self, column: str, where: str | None = None, bins: int = 50, log: bool = False) -> Histogram:
-        return compute_histogram(self.database, column, where, bins, log)
-
-    def density(self, x: str, y: str, where: str | None = None, bins: int = 60) -> Density:
-        return compute_density(self.database, x, y, where, bins)
-
-    def percentiles(self, row: Mapping[str, Any] | str) -> dict[str, float]:
-        """Return, for each measurement of a row (or uid), the share of rows of its kind that have a smaller value."""
-        values = self.row(row) if isinstance(row, str) else row
-        return compute_percentiles(self.database, values) if values else {}
 
     # -- keeping -------------------------------------------------------------------------------------------------
 
@@ -294,24 +249,14 @@ class Audit:
 
     # -- reviews -------------------------------------------------------------------------------------------------
 
-    def mark(
-        self, uid: str, mark: str, *, caption_index: int = 0, reviewer: str | None = None, note: str = ""
-    ) -> Review:
-        """Store a reviewer's mark on a row: good, bad or unsure."""
-        return self.database.mark(uid, mark, caption_index=caption_index, reviewer=reviewer, note=note)
-
-    def precision(self) -> FlagPrecision:
-        """Measure how often reviewers agreed with the flag `mismatch`, and how often its probabilities expect it."""
-        return measure_flag_precision(self.database)
+    mark = make_method(AuditDatabase.mark)
+    precision = make_method(measure_flag_precision)
+    marks_of = make_method(fetch_sample_marks)
 
     @with_rules
     def certification_sample(self, labels: int = 100, *, seed: int = 0, **rules: Unpack[KeepRules]) -> LabelSample:
         """Draw rows to judge for a certificate of the corpus, its flag and, with rules as in `keep`, a filter."""
         return find_label_sample(self.database, Rules.of(rules), labels, seed)
-
-    def marks_of(self, sample: LabelSample) -> list[str | None]:
-        """Return the reviewers' mark on each row of a sample."""
-        return fetch_sample_marks(self.database, sample)
 
     def certify(self, sample: LabelSample) -> Certificate:
         """Compute what the marks of a sample prove, with 90% intervals."""

@@ -31,8 +31,8 @@ COUNTED = ", ".join(
         *(f"count(*) FILTER (a.{flag} AND b.{flag}) AS {flag}_both" for flag in FLAGS),
         *(f"count(*) FILTER (NOT a.{flag} AND b.{flag}) AS {flag}_newly" for flag in FLAGS),
         *(f"count(*) FILTER (a.{flag} AND NOT b.{flag}) AS {flag}_gone" for flag in FLAGS),
-        "max_by(struct_pack(file := file, number := number, p_first := a.p_mismatch, p_second := b.p_mismatch, "
-        "similarity_first := a.similarity, similarity_second := b.similarity), "
+        "max_by(struct_pack(file := file, file_row_number := file_row_number, p_first := a.p_mismatch, "
+        "p_second := b.p_mismatch, similarity_first := a.similarity, similarity_second := b.similarity), "
         "abs(b.p_mismatch - a.p_mismatch), {n}) AS moved",
     ]
 )
@@ -69,7 +69,7 @@ class Comparison:
 def compare_audits(first: AuditDatabase, second: AuditDatabase, n: int = 20) -> Comparison:
     sandbox = open_both_audits(first, second)
     try:
-        rows_first, rows_second = (count_table_rows(sandbox, table) for table in ("first_rows", "second_rows"))
+        rows_first, rows_second = (sandbox.value(f"SELECT count(*) FROM {t}") for t in ("first_rows", "second_rows"))
         identity, groups = match_audit_rows(sandbox, n)
         key = IDENTITIES[identity]
         matched = sum(group["rows"] for group in groups)
@@ -107,11 +107,6 @@ def open_both_audits(first: AuditDatabase, second: AuditDatabase) -> Sandbox:
     return sandbox
 
 
-def count_table_rows(sandbox: Sandbox, source: str) -> int:
-    row_count: int = sandbox.rows(f"SELECT count(*) AS n FROM {source}")[0]["n"]
-    return row_count
-
-
 def match_audit_rows(sandbox: Sandbox, n: int) -> tuple[str, list[dict[str, Any]]]:
     """Return the identity that matches the rows, and the counts of the matched rows, from one join.
 
@@ -128,7 +123,7 @@ def match_audit_rows(sandbox: Sandbox, n: int) -> tuple[str, list[dict[str, Any]
 
 def build_join_clause(key: str, condition: str, extra_columns: Sequence[str] = ()) -> str:
     columns = ", ".join([f"{key} AS k", "status", *HEADLINES, *FLAGS, *map(quote_name, extra_columns)])
-    first = f"SELECT {columns}, file, file_row_number AS number FROM first_rows WHERE {condition}"
+    first = f"SELECT {columns}, file, file_row_number FROM first_rows WHERE {condition}"
     return f"({first}) a JOIN (SELECT {columns} FROM second_rows WHERE {condition}) b USING (k)"
 
 
@@ -187,7 +182,7 @@ def count_status_changes(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, 
 def list_moved_rows(first: AuditDatabase, groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """List the rows with the largest changes of p_mismatch; their captions are read afterwards, by place."""
     moves = [row for group in groups if group["first"] == group["second"] == "ok" for row in group["moved"] or ()]
-    moves.sort(key=lambda row: (-abs(row["p_second"] - row["p_first"]), row["file"], row["number"]))
-    rows = read_rows_at(first, moves).select(SHOWN).to_pylist()
-    scores = [{name: value for name, value in row.items() if name not in ("file", "number")} for row in moves]
+    moves.sort(key=lambda row: (-abs(row["p_second"] - row["p_first"]), row["file"], row["file_row_number"]))
+    rows = read_rows_at(first, moves, SHOWN).to_pylist()
+    scores = [{name: row[name] for name in row if not name.startswith("file")} for row in moves]
     return [{**row, **score} for row, score in zip(rows, scores, strict=True)]

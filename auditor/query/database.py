@@ -27,12 +27,11 @@ from auditor.query.sample_tables import (
     CachedAnswer,
     MatchingRows,
     MemoryColumns,
-    StoredCondition,
     build_extended_sql,
     build_view_sql,
 )
-from auditor.query.sandbox import Limits, Parameters, QueryError, Sandbox, quote_name
-from auditor.query.sql_process import Definitions, SandboxSettings, SqlPool
+from auditor.query.sandbox import Limits, QueryError, Sandbox, quote_name
+from auditor.query.sql_process import SandboxSettings, SqlPool
 from auditor.query.user_sql import close_condition, is_plain, reads_reviews
 
 T = TypeVar("T")
@@ -58,9 +57,7 @@ class AuditDatabase:
         self.state: str = self.manifest.get("state", "unknown")
         self.old_root: str | None = self.manifest.get("corpus", {}).get("root")
         self.moved_to = str(corpus) if corpus else None
-        self.thresholds: dict[str, Threshold] = override_thresholds(
-            self.manifest.get("thresholds", {}), thresholds or {}
-        )
+        self.thresholds = override_thresholds(self.manifest.get("thresholds", {}), thresholds or {})
         self.notes = list_audit_notes(self.files)
         self.limits = limits
         self.memory: MemoryColumns | None = None
@@ -69,9 +66,10 @@ class AuditDatabase:
         self._lock, self._reviewing = threading.Lock(), threading.Lock()
         self._cache: dict[str, CachedAnswer[Any]] = {}
         self.sandbox = self.open_sandbox()
-        self.sql_pool = SqlPool(SandboxSettings(self.files.readable, limits, self._filesystems))
-        evaluate = partial(self.run_user_sql, checked=True)
-        self._matching = MatchingRows(self.sandbox, evaluate, lambda: self.loaded_reviews)
+        settings = SandboxSettings(self.files.readable, limits, self._filesystems)
+        self.sql_pool = SqlPool(settings, self._list_statements, lambda: self.loaded_reviews)
+        run_checked = partial(self.sql_pool.run, checked=True)
+        self._matching = MatchingRows(self.sandbox, run_checked, lambda: self.loaded_reviews)
         self.columns: list[str] = self.sandbox.run("SELECT * FROM samples LIMIT 0").column_names
 
     def __repr__(self) -> str:
@@ -93,15 +91,16 @@ class AuditDatabase:
         """
         sandbox = Sandbox(self.files.readable, limits or self.limits, self._filesystems, writable)
         try:
-            for statement in self._view_statements():
-                sandbox.define(statement)
+            sandbox.define(*self._view_statements())
         except QueryError as error:
             raise AuditError(f"{self.path} cannot be read: {error}") from None
-        for statement in self._review_statements():
-            sandbox.define(statement)
+        sandbox.define(*self._review_statements())
         if condition:
             self._matching.copy_tables(condition, sandbox)
         return sandbox
+
+    def _list_statements(self) -> list[str]:
+        return [*self._view_statements(), *self._review_statements()]
 
     def _view_statements(self) -> list[str]:
         return [
@@ -128,26 +127,24 @@ class AuditDatabase:
         at once, and the columns are loaded as soon as no query has run for a moment.
         """
         if in_background:
-            thread = threading.Thread(target=self._load_when_quiet, daemon=True, name="load")
+            thread = threading.Thread(target=self._load, args=[QUIET_SECONDS], daemon=True, name="load")
             weakref.finalize(self, stop_loading, self.sandbox, thread)  # also when the program ends
             thread.start()
         else:
             self._load()
         return self
 
-    def _load_when_quiet(self) -> None:
-        if self.sandbox.wait_until_quiet(QUIET_SECONDS):
-            self._load()
-
-    def _load(self) -> None:
-        if self.state == "complete" and self.counts["rows"] <= MOST_ROWS:
-            for texts in (True, False):
-                if self.sandbox.stopped:
-                    return
+    def _load(self, quiet_seconds: float = 0.0) -> None:
+        if quiet_seconds and not self.sandbox.wait_until_quiet(quiet_seconds):
+            return
+        if self.state != "complete" or self.counts["rows"] > MOST_ROWS:
+            return
+        row_sql = self.view(with_places=True, extended=True)
+        for texts in (True, False):
+            if self.memory is None and not self.sandbox.stopped:
                 with contextlib.suppress(QueryError):
-                    row_sql, arguments = self.view(with_places=True, extended=True), (self.thresholds, self.columns)
-                    self.memory = self.memory or MemoryColumns(
-                        self.sandbox, row_sql, *arguments, texts=texts, extra=self.extra_numbers
+                    self.memory = MemoryColumns(
+                        self.sandbox, row_sql, self.thresholds, self.columns, texts=texts, extra=self.extra_numbers
                     )
 
     def close(self) -> None:
@@ -168,15 +165,13 @@ class AuditDatabase:
         return self.sandbox.run(sql)
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
-        self._matching.make_tables(sql)
-        return self.sandbox.rows(sql)
+        rows: list[dict[str, Any]] = self.run(sql).to_pylist()
+        return rows
 
-    def run_user_sql(
-        self, sql: str, parameters: Parameters = None, limit: int | None = None, *, checked: bool = False
-    ) -> pa.Table:
-        """Run a user's SELECT over the tables `samples` and `reviews`, in a process of its own."""
-        definitions = Definitions(self.loaded_reviews, lambda: [*self._view_statements(), *self._review_statements()])
-        return self.sql_pool.run(definitions, sql, parameters, limit, checked=checked)
+    def value(self, sql: str) -> Any:
+        """Return the first value of the first row of a query of the auditor's own."""
+        self._matching.make_tables(sql)
+        return self.sandbox.value(sql)
 
     def cached(self, key: str, compute: Callable[[], T]) -> T:
         """Return an answer that many queries need, such as a range; it is computed once."""
@@ -192,7 +187,7 @@ class AuditDatabase:
             return counts
         rows = self.rows("SELECT status, count(*) AS n FROM measured GROUP BY status ORDER BY n DESC, status")
         by_status = {row["status"]: row["n"] for row in rows}
-        keys = self.rows("SELECT count(*) AS n FROM measured WHERE coalesce(caption_index, 0) = 0")[0]["n"]
+        keys = self.value("SELECT count(*) FROM measured WHERE coalesce(caption_index, 0) = 0")
         return {"keys": keys, "rows": sum(by_status.values()), "status": by_status}
 
     @property
@@ -225,7 +220,7 @@ class AuditDatabase:
             closed, tree = close_condition(self.sandbox, condition)
             if is_plain(tree, {column.lower() for column in self.columns}):
                 return closed
-            return self._matching.replace_condition(StoredCondition(closed, reads_reviews(tree)))
+            return self._matching.replace_condition(closed, reads_reviews(tree))
         except QueryError as error:
             raise QueryError(f"where: {error}") from None
 
@@ -259,6 +254,13 @@ class AuditDatabase:
     def names_review(self, *sql: str) -> bool:
         """Whether SQL names the column `review`. A false positive only costs time."""
         return any("review" in text.lower() for text in sql)
+
+    def placed_rows(self, *sql: str, files: AuditFiles | None = None) -> str:
+        """Build the SQL of rows with their places; like `stored_table`, it joins only the columns that `sql` names."""
+        source = f"({self.view(files, with_places=True, extended=self.reads_extra_columns(*sql))})"
+        if self.names_review(*sql):
+            source = f"(SELECT * FROM {source} LEFT JOIN verdicts USING (uid, caption_index))"
+        return f"{source} AS samples"
 
     def table(self, *sql: str) -> str:
         """Choose the view to read for `sql`: in memory if all columns that it names are there."""
@@ -304,8 +306,7 @@ class AuditDatabase:
         with self._reviewing:
             self.reviews_version = reviews.read_reviews_version(self.files.folder)
             self._review_loads += 1
-            for statement in self._review_statements():
-                self.sandbox.define(statement)
+            self.sandbox.define(*self._review_statements())
 
 
 def stop_loading(sandbox: Sandbox, thread: threading.Thread) -> None:

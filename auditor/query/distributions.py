@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from auditor.query.database import AuditDatabase
-from auditor.query.row_queries import check_whole_number
+from auditor.query.row_queries import check_whole_number, read_row
 from auditor.query.sandbox import QueryError, quote_literal
 from auditor.schema import COLUMNS, HEADLINES, MEASUREMENTS, STORED
 from auditor.score.statistics.caption_timing import REACH, SIGNIFICANT_P
@@ -267,8 +267,9 @@ def read_reference_sample(
     return {column: values[~np.isnan(values)] for column, values in values_by_column.items()}
 
 
-def compute_percentiles(database: AuditDatabase, row: Mapping[str, Any]) -> dict[str, float]:
-    """Return, for each measurement of a row, the share of rows of its kind that have a smaller value."""
+def compute_percentiles(database: AuditDatabase, row: Mapping[str, Any] | str) -> dict[str, float]:
+    """Return, for each measurement of a row (or uid), the share of rows of its kind that have a smaller value."""
+    row = (read_row(database, row) or {}) if isinstance(row, str) else row
     kind = row.get("kind")
     if not kind:
         return {}

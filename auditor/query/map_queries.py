@@ -34,8 +34,7 @@ class TopicLabel:
 def has_map(database: AuditDatabase) -> bool:
     """Whether any row has a position on the map."""
     x, y = PLACES["media"]
-    counts = database.rows(f"SELECT count({x}) AS n FROM {database.table(x, y)}")
-    return bool(counts[0]["n"])
+    return bool(database.value(f"SELECT count({x}) FROM {database.table(x, y)}"))
 
 
 def is_shaded_column(column: str, data_type: pa.DataType) -> bool:

@@ -19,21 +19,22 @@ from auditor.schema import COLUMNS, HIGH_IS_SUSPICIOUS, build_order_clause
 def run_select(
     database: AuditDatabase, query: str, parameters: Parameters = None, limit: int | None = None
 ) -> pa.Table:
-    """Run a user's SELECT over the tables `samples` and `reviews`."""
+    """Run a SELECT over the tables `samples` and `reviews` and return an Arrow table of at most `limit` rows.
+
+    `parameters` replace each ? of the query or, as a mapping, each $name.
+    """
     if not isinstance(query, str):
         raise QueryError(f"query is SQL as text, not {type(query).__name__}")
-    return database.run_user_sql(query, parameters, None if limit is None else check_whole_number("limit", limit))
+    return database.sql_pool.run(query, parameters, None if limit is None else check_whole_number("limit", limit))
 
 
 def check_whole_number(argument: str, value: Any, minimum: int = 0) -> int:
-    """Return a whole number of at least `minimum`; the error message names the argument."""
     if isinstance(value, bool) or not isinstance(value, SupportsIndex) or operator.index(value) < minimum:
         raise QueryError(f"{argument} is a whole number of at least {minimum}, not {value!r}")
     return operator.index(value)
 
 
 def check_text(argument: str, value: Any) -> str:
-    """Return a text; the error message names the argument."""
     if not isinstance(value, str):
         raise QueryError(f"{argument} is text, not {value!r}")
     return value
@@ -42,8 +43,7 @@ def check_text(argument: str, value: Any) -> str:
 def count_matching_rows(database: AuditDatabase, where: str | None = None) -> int:
     condition = database.where(where)
     source = database.find_remembered_places(condition) or f"{database.table(condition)} WHERE {condition}"
-    row_count: int = database.rows(f"SELECT count(*) AS n FROM {source}")[0]["n"]
-    return row_count
+    return int(database.value(f"SELECT count(*) FROM {source}"))
 
 
 def list_errors(database: AuditDatabase, limit: int = 50) -> list[dict[str, Any]]:
@@ -98,24 +98,23 @@ def fetch_rows(
     """
     ordering = ", ".join(part for part in (order, "file", "file_row_number") if part)
     places = database.rows(
-        f"SELECT file, file_row_number AS number FROM {build_from_clause(database, condition, order, remember)} "
+        f"SELECT file, file_row_number FROM {build_from_clause(database, condition, order, remember)} "
         f"ORDER BY {ordering} LIMIT {int(limit)} OFFSET {int(offset)}"
     )
     return read_rows_at(database, places)
 
 
-def read_rows_at(database: AuditDatabase, places: Sequence[Mapping[str, int]]) -> pa.Table:
-    """Return rows with all columns by file number and row number, in the order of `places`."""
+def read_rows_at(database: AuditDatabase, places: Sequence[Mapping[str, int]], columns: Sequence[str] = ()) -> pa.Table:
+    """Return rows by `file` and `file_row_number`, in the order of `places`, with all columns or some."""
+    chosen = ", ".join(map(quote_name, columns or database.columns))
     if not places:
-        return database.run("SELECT * FROM samples LIMIT 0")
-    numbers = sorted({place["file"] for place in places})
-    view = database.view(database.files.only(numbers), with_places=True, extended=True)
-    listed = ", ".join(f"({numbers.index(p['file'])}, {p['number']}, {i})" for i, p in enumerate(places))
-    columns = ", ".join(quote_name(column) for column in database.columns)
+        return database.run(f"SELECT {chosen} FROM samples LIMIT 0")
+    files = sorted({place["file"] for place in places})
+    numbers = {file: number for number, file in enumerate(files)}
+    listed = ", ".join(f"({numbers[p['file']]}, {p['file_row_number']}, {i})" for i, p in enumerate(places))
     return database.run(
-        f"SELECT {columns} FROM ({view}) "
-        f"JOIN (VALUES {listed}) place(file, file_row_number, position) USING (file, file_row_number) "
-        "LEFT JOIN verdicts USING (uid, caption_index) ORDER BY position"
+        f"SELECT {chosen} FROM {database.placed_rows(chosen, files=database.files.only(files))} "
+        f"JOIN (VALUES {listed}) place(file, file_row_number, position) USING (file, file_row_number) ORDER BY position"
     )
 
 
@@ -125,10 +124,7 @@ def build_from_clause(database: AuditDatabase, condition: str, order: str, remem
         return f"{IN_MEMORY} SEMI JOIN {places} USING (file, file_row_number)"
     if database.in_memory(condition, order):
         return f"{IN_MEMORY} AS samples WHERE {condition}"
-    source = f"({database.view(with_places=True, extended=database.reads_extra_columns(condition, order))})"
-    if database.names_review(condition, order):
-        source = f"(SELECT * FROM {source} LEFT JOIN verdicts USING (uid, caption_index))"
-    return f"{source} AS samples WHERE {condition}"
+    return f"{database.placed_rows(condition, order)} WHERE {condition}"
 
 
 def read_row(
@@ -136,21 +132,20 @@ def read_row(
 ) -> dict[str, Any] | None:
     """Return one row or None. If its shard is given, only one file is read."""
     check_text("uid", uid)
-    caption_condition = ""
+    caption = ""
     if caption_index is not None:
-        caption_condition = f" AND caption_index = {check_whole_number('caption_index', caption_index)}"
+        caption = f" AND caption_index = {check_whole_number('caption_index', caption_index)}"
     order = "status <> 'ok', caption_index"
     if database.memory and not shard:
         uid_order = UID_ORDER.replace("uid", quote_literal(uid))
-        nearby = fetch_rows(database, f"uid_order = {uid_order}{caption_condition}", order, 10).to_pylist()
+        nearby = fetch_rows(database, f"uid_order = {uid_order}{caption}", order, 10).to_pylist()
         return next((row for row in nearby if row["uid"] == uid), None)
-    condition = f"uid = {quote_literal(uid)}{caption_condition}"
-    source = f"({database.view(database.files.shard(shard), extended=True)})" if shard else "extended"
+    columns = ", ".join(map(quote_name, database.columns))
+    source = database.placed_rows(columns, files=database.files.shard(shard)) if shard else "reviewed"
     rows = database.rows(
-        f"SELECT * FROM {source} LEFT JOIN verdicts USING (uid, caption_index) WHERE {condition} "
-        f"ORDER BY {order} LIMIT 1"
+        f"SELECT {columns} FROM {source} WHERE uid = {quote_literal(uid)}{caption} ORDER BY {order} LIMIT 1"
     )
-    return {column: rows[0][column] for column in database.columns} if rows else None
+    return rows[0] if rows else None
 
 
 def read_row_media(database: AuditDatabase, row: Mapping[str, Any]) -> bytes:
@@ -184,8 +179,7 @@ def list_uids(database: AuditDatabase, where: str | None) -> list[str]:
     """Return the sorted uids of the rows that meet a condition."""
     condition = database.where(where)
     source = database.stored_table(condition)
-    table = database.run(f"SELECT DISTINCT uid FROM {source} WHERE {condition} ORDER BY uid")
-    uids: list[str] = table["uid"].to_pylist()
+    uids: list[str] = database.run(f"SELECT DISTINCT uid FROM {source} WHERE {condition} ORDER BY uid")[0].to_pylist()
     return uids
 
 
@@ -196,11 +190,8 @@ BLOCK_ROWS = 1 << BLOCK_BITS  # rows of a file that are counted together
 
 def has_several_captions(database: AuditDatabase) -> bool:
     """Whether any medium has more than one caption."""
-    counts = database.cached(
-        "several captions",
-        lambda: database.rows(f"SELECT max(caption_index) AS highest FROM {database.table('caption_index')}"),
-    )
-    return bool(counts[0]["highest"])
+    sql = f"SELECT max(caption_index) FROM {database.table('caption_index')}"
+    return bool(database.cached("several captions", lambda: database.value(sql)))
 
 
 def count_media(database: AuditDatabase, where: str | None = None) -> int:
@@ -215,12 +206,9 @@ def count_matching_media(database: AuditDatabase, condition: str, *, remember: b
     """
     source = build_from_clause(database, condition, "caption_index", remember=remember)
     media_in_block = f"bit_count(bitstring_agg(medium & {BLOCK_ROWS - 1}, 0, {BLOCK_ROWS - 1}))"
-    counts = database.rows(
-        f"SELECT coalesce(sum(n), 0)::BIGINT AS n FROM (SELECT {media_in_block} AS n FROM "
-        f"(SELECT file, CAST({MEDIUM_ROW} AS BIGINT) AS medium FROM {source}) GROUP BY file, medium >> {BLOCK_BITS})"
-    )
-    counted: int = counts[0]["n"]
-    return counted
+    media = f"SELECT file, CAST({MEDIUM_ROW} AS BIGINT) AS medium FROM {source}"
+    blocks = f"SELECT {media_in_block} AS n FROM ({media}) GROUP BY file, medium >> {BLOCK_BITS}"
+    return int(database.value(f"SELECT coalesce(sum(n), 0) FROM ({blocks})"))
 
 
 def read_media_page(
@@ -238,14 +226,14 @@ def read_media_page(
     tie_way, tie_foremost = ("ASC", "min") if descending == (order_by in HIGH_IS_SUSPICIOUS) else ("DESC", "max")
     source = build_from_clause(database, database.where(where), f"{value} {tie} caption_index", remember=True)
     places = database.rows(
-        f"WITH matches AS (SELECT file, file_row_number AS number, {MEDIUM_ROW} AS medium, {value} AS value, "
+        f"WITH matches AS (SELECT file, file_row_number, {MEDIUM_ROW} AS medium, {value} AS value, "
         f"{tie or 'NULL'} AS tie FROM {source}), "
         f"page AS (SELECT file, medium, {foremost}(value) AS best, {tie_foremost}(tie) AS best_tie FROM matches "
         f"GROUP BY file, medium ORDER BY best {way} NULLS LAST, best_tie {tie_way} NULLS LAST, file, medium "
         f"LIMIT {int(limit)} OFFSET {int(offset)}) "
-        "SELECT file, number, medium FROM matches JOIN page USING (file, medium) "
+        "SELECT file, file_row_number, medium FROM matches JOIN page USING (file, medium) "
         f"ORDER BY best {way} NULLS LAST, best_tie {tie_way} NULLS LAST, file, medium, "
-        f"value {way} NULLS LAST, tie {tie_way} NULLS LAST, number"
+        f"value {way} NULLS LAST, tie {tie_way} NULLS LAST, file_row_number"
     )
     grouped: dict[tuple[int, int], list[dict[str, Any]]] = {}
     for place, row in zip(places, read_rows_at(database, places).to_pylist(), strict=True):
@@ -255,9 +243,9 @@ def read_media_page(
 
 def list_captions(database: AuditDatabase, row: Mapping[str, Any]) -> pa.Table:
     """Return all rows of a row's medium in the order of its captions; reads one file of the audit."""
-    view = database.view(database.files.shard(row["shard"]))
     return database.run(
-        f"SELECT * FROM ({view}) LEFT JOIN verdicts USING (uid, caption_index) WHERE key = {quote_literal(row['key'])} "
+        f"SELECT * FROM {database.placed_rows('review', files=database.files.shard(row['shard']))} "
+        f"WHERE key = {quote_literal(row['key'])} "
         f"AND media_path IS NOT DISTINCT FROM {quote_literal(row['media_path'])} "
         f"AND media_offset IS NOT DISTINCT FROM {quote_literal(row['media_offset'])} ORDER BY caption_index"
     )

@@ -12,7 +12,6 @@ import re
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import pyarrow as pa
@@ -25,15 +24,7 @@ from auditor.query.rules import Threshold, build_flag_sql
 from auditor.query.sandbox import Sandbox, quote_literal, quote_name
 from auditor.schema import COLUMNS, STORED
 
-SQL_TYPES = {
-    "string": "VARCHAR",
-    "bool": "BOOLEAN",
-    "int16": "SMALLINT",
-    "int32": "INTEGER",
-    "int64": "BIGINT",
-    "float32": "FLOAT",
-    "float64": "DOUBLE",
-}
+SQL_TYPES = {**EXTRA_TYPES, "int16": "SMALLINT", "int32": "INTEGER"}
 UID_ORDER = "coalesce(TRY_CAST('0x' || uid[17:] AS UBIGINT), hash(uid))"
 
 
@@ -58,18 +49,12 @@ def build_source_sql(files: AuditFiles, *, with_places: bool = False) -> str:
 
 def build_column_list(files: AuditFiles, stored: Sequence[str]) -> list[str]:
     """List every column of the view; a column that an unfinished file does not have is NULL of its type."""
-    columns = [*STORED, *(column for column in files.columns if column not in STORED)]
-    stored_columns = set(stored)
+    columns = dict.fromkeys([*STORED, *files.columns])
+    types = {column: SQL_TYPES[COLUMNS[column].type] if column in COLUMNS else "VARCHAR" for column in columns}
     return [
-        quote_name(column)
-        if column in stored_columns
-        else f"CAST(NULL AS {choose_sql_type(column)}) AS {quote_name(column)}"
+        quote_name(column) if column in stored else f"CAST(NULL AS {types[column]}) AS {quote_name(column)}"
         for column in columns
     ]
-
-
-def choose_sql_type(column: str) -> str:
-    return SQL_TYPES[COLUMNS[column].type] if column in COLUMNS else "VARCHAR"
 
 
 def build_flag_columns(thresholds: Mapping[str, Threshold]) -> str:
@@ -88,59 +73,47 @@ def build_view_sql(files: AuditFiles, thresholds: Mapping[str, Threshold], *, wi
 
 def build_carried_columns(files: AuditFiles) -> list[str]:
     """List the columns carried over from the corpus, each under its own name unless that name is taken."""
-    columns: list[str] = files.manifest.get("corpus", {}).get("carry") or []
-    return [
-        f"json_extract_string(carried, {quote_literal('$.' + json.dumps(column))}) "
-        f"AS {quote_name(choose_carried_name(column))}"
-        for column in columns
-    ]
-
-
-def choose_carried_name(column: str) -> str:
-    return f"input_{column}" if column.lower() in COLUMNS or column.lower() in RESERVED else column
+    listed = []
+    for column in files.manifest.get("corpus", {}).get("carry") or []:
+        name = f"input_{column}" if column.lower() in COLUMNS or column.lower() in RESERVED else column
+        path = quote_literal("$." + json.dumps(column))
+        listed.append(f"json_extract_string(carried, {path}) AS {quote_name(name)}")
+    return listed
 
 
 def build_extended_sql(files: AuditFiles, thresholds: Mapping[str, Threshold], *, with_places: bool = False) -> str:
     """Build the SQL of the view with joined and applied columns, whose files have the same rows in the same order."""
     joins, nulls = [], []
     for number, source in enumerate(files.sources):
-        extra_sql = build_extra_columns_sql(files, source)
-        if extra_sql:
+        if extra_sql := build_extra_columns_sql(files, source):
             joins.append(f"LEFT JOIN ({extra_sql}) source_{number} USING (file, file_row_number)")
         else:
-            nulls += [
-                f"CAST(NULL AS {EXTRA_TYPES[kind]}) AS {quote_name(column)}" for column, kind in source.columns.items()
-            ]
+            columns = source.columns.items()
+            nulls += [f"CAST(NULL AS {SQL_TYPES[kind]}) AS {quote_name(column)}" for column, kind in columns]
     chosen = ", ".join(["*" if with_places else "* EXCLUDE (file, file_row_number)", *nulls])
     return f"SELECT {chosen} FROM ({build_view_sql(files, thresholds, with_places=True)}) {' '.join(joins)}"
 
 
 def build_extra_columns_sql(files: AuditFiles, source: ColumnSource) -> str:
     """Build the SQL of a source's columns with the places of their rows; empty if it has none of these shards."""
-    shard_files = [
-        (place, source.files[get_shard_name(file)])
-        for place, file in enumerate(files.all)
-        if get_shard_name(file) in source.files
-    ]
-    if not shard_files:
+    shards = [get_shard_name(file) for file in files.all]
+    places = [place for place, shard in enumerate(shards) if shard in source.files]
+    if not places:
         return ""
-    places = [place for place, _ in shard_files]
     file = "file_index" if places == list(range(len(places))) else f"{quote_literal(places)}[file_index + 1]"
-    columns = ", ".join(quote_name(column) for column in source.columns)
-    paths = quote_literal([path for _, path in shard_files])
+    columns = ", ".join(map(quote_name, source.columns))
+    paths = quote_literal([source.files[shards[place]] for place in places])
     return f"SELECT CAST({file} AS BIGINT) AS file, file_row_number, {columns} FROM read_parquet({paths})"
 
 
 MOST_ROWS = 20_000_000
 IN_MEMORY = "in_memory"  # the view
 IN_MEMORY_COLUMNS = [column for column in COLUMNS.values() if column.in_memory]
-WORDS = tuple(
-    column.name for column in IN_MEMORY_COLUMNS if column.type == "string" and not column.unique
-)  # stored as ENUMs
-TEXTS = tuple(
-    column.name for column in IN_MEMORY_COLUMNS if column.type == "string" and column.unique
-)  # loaded if they fit
+STRINGS = [column for column in IN_MEMORY_COLUMNS if column.type == "string"]
+WORDS = tuple(column.name for column in STRINGS if not column.unique)  # stored as ENUMs
+TEXTS = tuple(column.name for column in STRINGS if column.unique)  # loaded if they fit
 NUMBERS = (*(column.name for column in IN_MEMORY_COLUMNS if column.type != "string"), "uid_order")
+PLACE = ", ".join(f"CAST({column} AS INTEGER) AS {column}" for column in ("file", "file_row_number"))
 REMEMBERED = 6  # conditions; as many recently dropped ones may still be in use
 
 T = TypeVar("T")
@@ -195,7 +168,7 @@ class MemoryColumns:
         columns = [
             *(f"CAST({word} AS {word}_word) AS {word}" for word in WORDS),
             *map(quote_name, self.plain),
-            *list_place_columns(),
+            PLACE,
         ]
         chosen = f"SELECT {', '.join(columns)} FROM ({self.row_sql})"
         define(f"CREATE TABLE in_memory_columns AS {chosen}", patient=True)
@@ -223,8 +196,7 @@ class MemoryColumns:
     def _find(self, condition: str) -> str:
         table = f"places_{next(self._numbers)}"
         source = IN_MEMORY if self.covers(condition) else f"({self.row_sql})"
-        chosen = f"SELECT {', '.join(list_place_columns())} FROM {source} AS samples WHERE {condition}"
-        self.sandbox.define(f"CREATE TABLE {table} AS {chosen}")
+        self.sandbox.define(f"CREATE TABLE {table} AS SELECT {PLACE} FROM {source} AS samples WHERE {condition}")
         return table
 
     def _forget(self) -> None:
@@ -235,22 +207,10 @@ class MemoryColumns:
                 self.sandbox.define(f"DROP TABLE {table}")
 
 
-def list_place_columns() -> list[str]:
-    return [f"CAST({column} AS INTEGER) AS {column}" for column in ("file", "file_row_number")]
-
-
 # Identifies a row in every view of an audit: no two rows of a shard have the same uid and caption index.
 ROW_HASH = "hash(shard, uid, CAST(coalesce(caption_index, 0) AS INTEGER))"
 TABLE_NAME = re.compile(r"\bmatching_rows_[0-9a-f]{16}\b")
 MOST_TABLES = 16
-
-
-@dataclass(frozen=True, slots=True)
-class StoredCondition:
-    """A checked condition, and whether it reads reviews."""
-
-    sql: str
-    reads_reviews: bool
 
 
 class MatchingRows:
@@ -264,39 +224,41 @@ class MatchingRows:
 
     def __init__(self, sandbox: Sandbox, evaluate: Callable[[str], pa.Table], version: Callable[[], str]) -> None:
         self._sandbox, self._evaluate, self._version = sandbox, evaluate, version
-        self._conditions: dict[str, StoredCondition] = {}
+        self._conditions: dict[str, str] = {}  # by table
+        self._reads_reviews: set[str] = set()  # tables whose condition reads reviews
         self._tables: OrderedDict[str, str] = OrderedDict()  # name: version of the reviews it was made from
         self._lock = threading.RLock()
 
-    def replace_condition(self, condition: StoredCondition) -> str:
-        """Return SQL that is true for the rows that meet the condition; evaluates it if that was not done yet."""
-        table = f"matching_rows_{hashlib.blake2b(condition.sql.encode(), digest_size=8).hexdigest()}"
+    def replace_condition(self, condition: str, reads_reviews: bool) -> str:
+        """Return SQL that is true for the rows that meet a checked condition, which is evaluated if it is new."""
+        table = f"matching_rows_{hashlib.blake2b(condition.encode(), digest_size=8).hexdigest()}"
         self._conditions[table] = condition
+        if reads_reviews:
+            self._reads_reviews.add(table)
         sql = f"{ROW_HASH} IN (SELECT row_hash FROM {table})"
         self.make_tables(sql)
         return f"coalesce({sql}, FALSE)"
 
-    def make_tables(self, sql: str) -> None:
-        """Make the tables that `sql` names, unless they are there and fresh."""
-        for table in set(TABLE_NAME.findall(sql)) & self._conditions.keys():
-            condition = self._conditions[table]
-            version = self._version() if condition.reads_reviews else ""
+    def make_tables(self, sql: str) -> set[str]:
+        """Make the tables that `sql` names, unless they are there and fresh; return their names."""
+        tables = set(TABLE_NAME.findall(sql)) & self._conditions.keys()
+        for table in tables:
+            version = self._version() if table in self._reads_reviews else ""
             with self._lock:
                 if self._tables.get(table) != version:
-                    rows = self._evaluate(f"SELECT {ROW_HASH} AS row_hash FROM samples WHERE {condition.sql}")
-                    self._sandbox.load_table(table, rows)
+                    query = f"SELECT {ROW_HASH} AS row_hash FROM samples WHERE {self._conditions[table]}"
+                    self._sandbox.load_table(table, self._evaluate(query))
                     self._tables[table] = version
                 self._tables.move_to_end(table)
                 if len(self._tables) > MOST_TABLES:
                     self._sandbox.define(f"DROP TABLE {self._tables.popitem(last=False)[0]}")
+        return tables
 
     def reads_reviews(self, sql: str) -> bool:
         """Whether `sql` names the table of a condition that reads reviews."""
-        tables = set(TABLE_NAME.findall(sql)) & self._conditions.keys()
-        return any(self._conditions[table].reads_reviews for table in tables)
+        return bool(self._reads_reviews & set(TABLE_NAME.findall(sql)))
 
     def copy_tables(self, sql: str, sandbox: Sandbox) -> None:
         """Copy the tables that `sql` names into another sandbox."""
-        self.make_tables(sql)
-        for table in set(TABLE_NAME.findall(sql)) & self._conditions.keys():
+        for table in self.make_tables(sql):
             sandbox.load_table(table, self._sandbox.run(f"SELECT * FROM {table}"))

@@ -39,22 +39,26 @@ class Limits:
         if self.seconds is not None and not 0 < self.seconds <= threading.TIMEOUT_MAX:
             raise QueryError(f"the time limit of a query must be above 0, not {self.seconds:g} s")
 
+    def memory_error(self) -> QueryError:
+        return QueryError(f"needs more than {self.memory} of memory, the limit of a query")
+
+    def time_error(self) -> QueryError:
+        return QueryError(f"stopped after {self.seconds:g} s, the time limit of a query")
+
 
 def quote_literal(value: Any) -> str:
-    """Return a Python value as SQL."""
     if value is None:
         return "NULL"
-    if isinstance(value, bool):
-        return "TRUE" if value else "FALSE"
-    if isinstance(value, int | float):
-        return f"CAST('{value}' AS DOUBLE)" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"CAST('{value}' AS DOUBLE)"
+    if isinstance(value, int):  # TRUE and FALSE included
+        return str(value).upper()
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(quote_literal(item) for item in value) + "]"
+        return "[" + ", ".join(map(quote_literal, value)) + "]"
     return "'" + str(value).replace("'", "''") + "'"
 
 
 def quote_name(column: str) -> str:
-    """Return a column name as SQL, in double quotes."""
     return '"' + column.replace('"', '""') + '"'
 
 
@@ -104,7 +108,7 @@ class Sandbox:
             for setting, value in settings.items():
                 self._connection.execute(f"SET {setting} = {quote_literal(value)}")
         except duckdb.OutOfMemoryException:
-            raise QueryError(f"needs more than {limits.memory} of memory, the limit of a query") from None
+            raise limits.memory_error() from None
         except duckdb.Error as error:
             raise QueryError(f"{setting} cannot be {value!r}: {format_duckdb_error(error)}") from None
 
@@ -126,10 +130,11 @@ class Sandbox:
             time.sleep(min(seconds, 0.1))
         return False
 
-    def define(self, statement: str, *, patient: bool = False) -> None:
-        """Run a statement that creates a view or table; `patient` means without a time limit."""
-        with self._session(patient) as session:
-            session.execute(statement).fetchall()
+    def define(self, *statements: str, patient: bool = False) -> None:
+        """Run statements that create views or tables; `patient` means without a time limit."""
+        for statement in statements:
+            with self._session(patient) as session:
+                session.execute(statement).fetchall()
 
     def load_table(self, table: str, rows: pa.Table) -> None:
         """Create or replace a table with the rows of an Arrow table."""
@@ -145,7 +150,7 @@ class Sandbox:
 
     def memory_limit(self) -> int:
         """Return the memory limit in bytes, as DuckDB parsed it."""
-        number, unit = str(self.rows("SELECT current_setting('memory_limit') AS size")[0]["size"]).split()
+        number, unit = str(self.value("SELECT current_setting('memory_limit')")).split()
         return int(float(number) * UNITS[unit])
 
     def run_bounded(self, sql: str, parameters: Parameters = None) -> pa.Table:
@@ -164,6 +169,10 @@ class Sandbox:
     def rows(self, sql: str) -> list[dict[str, Any]]:
         result: list[dict[str, Any]] = self.run(sql).to_pylist()
         return result
+
+    def value(self, sql: str) -> Any:
+        """Return the first value of the first row."""
+        return self.run(sql)[0][0].as_py()
 
     def run_copy(self, statement: str) -> int:
         """Run a COPY statement and return the number of rows that it wrote."""
@@ -189,11 +198,9 @@ class Sandbox:
         try:
             yield session
         except duckdb.InterruptException:
-            if self.stopped:
-                raise QueryError("the audit was closed") from None
-            raise QueryError(f"stopped after {self.limits.seconds:g} s, the time limit of a query") from None
+            raise (QueryError("the audit was closed") if self.stopped else self.limits.time_error()) from None
         except duckdb.OutOfMemoryException:
-            raise QueryError(f"needs more than {self.limits.memory} of memory, the limit of a query") from None
+            raise self.limits.memory_error() from None
         except duckdb.Error as error:
             raise QueryError(format_duckdb_error(error)) from None
         finally:

@@ -8,7 +8,7 @@ The search is exact: it compares every stored vector. A video is represented by 
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 from auditor.audit_folder.audit_files import get_shard_name
 from auditor.query.database import AuditDatabase
 from auditor.query.explain import find_row, load_pair
+from auditor.query.row_queries import read_rows_at
 from auditor.query.search_index import SIDES, Bools, Floats, Ints, Nearest, VectorIndex, find_nearest, open_vectors
 from auditor.workers.encoder_client import EncoderClient, SearchError
 
@@ -124,11 +125,9 @@ def find_allowed_places(
     if where is None or not where.strip():
         return None, None
     condition = database.where(where)
-    source = f"({database.view(with_places=True, extended=database.reads_extra_columns(condition))})"
-    if database.names_review(condition):
-        source = f"(SELECT * FROM {source} LEFT JOIN verdicts USING (uid, caption_index))"
     table = database.run(
-        f"SELECT file, file_row_number AS number FROM {source} AS samples WHERE status = 'ok' AND {condition}"
+        f"SELECT file, file_row_number AS number FROM {database.placed_rows(condition)} "
+        f"WHERE status = 'ok' AND {condition}"
     )
     numbers = {shard: number for number, shard in enumerate(vectors.shards)}
     shard = np.array([numbers.get(get_shard_name(file), -1) for file in database.files.all], np.int64)[
@@ -152,24 +151,19 @@ def match_places(vectors: VectorIndex, shard: Ints, number: Ints, *, exact: bool
     return allowed, rows
 
 
-def read_hits(database: AuditDatabase, vectors: VectorIndex, nearest: Nearest, rows: Ints | None) -> list[SearchHit]:
+def read_hits(database: AuditDatabase, vectors: VectorIndex, nearest: Nearest, matches: Ints | None) -> list[SearchHit]:
     """Read the rows of the nearest vectors, in their order."""
     if not len(nearest):
         return []
     files = {get_shard_name(file): number for number, file in enumerate(database.files.all)}
-    row_of = vectors.row if rows is None else rows
-    places = [(files[vectors.shards[vectors.shard[place]]], int(row_of[place])) for place in nearest.place]
-    numbers = sorted({file for file, _ in places})
-    listed = ", ".join(f"({numbers.index(file)}, {row}, {i})" for i, (file, row) in enumerate(places))
-    hits = database.rows(
-        'SELECT uid, key, caption_index, caption, shard, "start", "end", position '
-        f"FROM ({database.view(database.files.only(numbers), with_places=True)}) "
-        f"JOIN (VALUES {listed}) place(file, file_row_number, position) USING (file, file_row_number) ORDER BY position"
-    )
-    return [
-        SearchHit(similarity=float(similarity), **{name: value for name, value in row.items() if name != "position"})
-        for row, similarity in zip(hits, nearest.similarity.tolist(), strict=True)
+    row_of = vectors.row if matches is None else matches
+    places = [
+        {"file": files[vectors.shards[vectors.shard[place]]], "file_row_number": int(row_of[place])}
+        for place in nearest.place
     ]
+    columns = [field.name for field in fields(SearchHit) if field.name != "similarity"]
+    rows = read_rows_at(database, places, columns).to_pylist()
+    return [SearchHit(**row, similarity=value) for row, value in zip(rows, nearest.similarity.tolist(), strict=True)]
 
 
 MOST_WORDS = 60  # words that are weighed, from the start of the caption

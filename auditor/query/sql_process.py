@@ -1,7 +1,7 @@
 """The processes that run SQL written by users: each has a memory limit of the system and can be killed.
 
-    pool = SqlPool(settings)
-    pool.run(definitions, "SELECT kind, count(*) FROM samples GROUP BY kind")
+    pool = SqlPool(settings, define, version)
+    pool.run("SELECT kind, count(*) FROM samples GROUP BY kind")
 
 DuckDB's own memory limit does not count the strings and lists that functions build, and its interrupt waits for the
 planner and for functions to return. So a user's query runs in a child process whose address space is limited and which
@@ -13,6 +13,7 @@ import json
 import os
 import pickle
 import resource
+import signal
 import subprocess
 import threading
 import weakref
@@ -26,7 +27,7 @@ from typing import Any
 import pyarrow as pa
 
 from auditor.query.sandbox import Limits, Parameters, QueryError, Sandbox, format_duckdb_error
-from auditor.query.user_sql import check_select, limit_select
+from auditor.query.user_sql import check_tree, limit_select, parse_select
 from auditor.workers.child_process import ChildProcess, DeadChildError
 
 MOST_PROCESSES = 4  # that run at the same time for one audit; more queries wait
@@ -47,17 +48,6 @@ class SandboxSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Definitions:
-    """The tables and views of an audit; `make` returns the statements that create them.
-
-    `version` changes with the reviews.
-    """
-
-    version: str
-    make: Callable[[], Sequence[str]]
-
-
-@dataclass(frozen=True, slots=True)
 class SqlRequest:
     """One query. The statements in `definitions` are run first; `checked` SQL was checked by the parent."""
 
@@ -69,28 +59,31 @@ class SqlRequest:
 
 
 class SqlPool:
-    """The SQL processes of one audit. Safe to share between threads."""
+    """The SQL processes of one audit. Safe to share between threads.
 
-    def __init__(self, settings: SandboxSettings) -> None:
-        self.settings = settings
+    `define` returns the statements that create the tables and views of the audit; `version` changes with the reviews.
+    """
+
+    def __init__(
+        self, settings: SandboxSettings, define: Callable[[], Sequence[str]], version: Callable[[], str]
+    ) -> None:
+        self._settings, self._define, self._version = settings, define, version
         self._slots = threading.BoundedSemaphore(MOST_PROCESSES)
         self._idle: list[SqlProcess] = []
 
     def run(
-        self,
-        definitions: Definitions,
-        sql: str,
-        parameters: Parameters = None,
-        limit: int | None = None,
-        *,
-        checked: bool = False,
+        self, sql: str, parameters: Parameters = None, limit: int | None = None, *, checked: bool = False
     ) -> pa.Table:
         """Return the result of a user's SELECT. Raises QueryError, whatever happens to the process."""
         check_parameters(parameters)
         with self._slots:
-            process = self._take_idle() or SqlProcess(self.settings)
+            process = self._take_idle() or SqlProcess(self._settings)
+            version = self._version()
+            statements = [] if process.version == version else self._define()
             try:
-                return process.run(definitions, sql, parameters, limit, checked)
+                table = process.run(SqlRequest(statements, sql, parameters, limit, checked))
+                process.version = version
+                return table
             finally:
                 if process.broken:
                     process.close()
@@ -119,7 +112,7 @@ class SqlProcess:
     def __init__(self, settings: SandboxSettings) -> None:
         self.limits = settings.limits
         self.broken, self.ready = False, False
-        self._version: str | None = None
+        self.version: str | None = None  # of the tables and views that it has
         try:
             self._child = ChildProcess(serve_sql, settings, stderr=subprocess.DEVNULL)
         except OSError as error:
@@ -130,43 +123,31 @@ class SqlProcess:
     def is_alive(self) -> bool:
         return self._child.is_alive
 
-    def run(
-        self, definitions: Definitions, sql: str, parameters: Parameters, limit: int | None, checked: bool
-    ) -> pa.Table:
-        statements = [] if definitions.version == self._version else definitions.make()
+    def run(self, request: SqlRequest) -> pa.Table:
         self.broken = True  # until a whole answer has been read
-        self._child.send(pickle.dumps(SqlRequest(statements, sql, parameters, limit, checked)))
+        self._child.send(pickle.dumps(request))
+        seconds = self.limits.seconds
         try:
             if not self.ready:
                 self._child.receive(START_SECONDS)
                 self.ready = True
-            answer = json.loads(self._child.receive(self._deadline()))
+            deadline = None if seconds is None else min(seconds + GRACE_SECONDS, threading.TIMEOUT_MAX)
+            answer = json.loads(self._child.receive(deadline))
             if "error" in answer:
                 self.broken = bool(answer["broken"])
                 raise QueryError(answer["error"])
             with pa.ipc.open_stream(self._child.receive()) as reader:
                 table = reader.read_all()
         except TimeoutError:
-            raise QueryError(f"stopped after {self.limits.seconds:g} s, the time limit of a query") from None
+            raise self.limits.time_error() from None
         except DeadChildError:
-            raise QueryError(self._explain_death()) from None
-        self.broken, self._version = False, definitions.version
+            self.close()
+            # std::bad_alloc aborts; the system's memory killer sends SIGKILL
+            if self._child.process.returncode in (-signal.SIGABRT, -signal.SIGKILL):
+                raise self.limits.memory_error() from None
+            raise QueryError("the query made the database engine crash; write it in another way") from None
+        self.broken = False
         return table
-
-    def _deadline(self) -> float | None:
-        """Seconds to wait for an answer."""
-        if self.limits.seconds is None:
-            return None
-        return min(self.limits.seconds + GRACE_SECONDS, threading.TIMEOUT_MAX)
-
-    def _explain_death(self) -> str:
-        self.close()
-        if self._child.process.returncode in (
-            -6,
-            -9,
-        ):  # std::bad_alloc aborts; the system's memory killer sends SIGKILL
-            return f"needs more than {self.limits.memory} of memory, the limit of a query"
-        return "the query made the database engine crash; write it in another way"
 
 
 def check_parameters(parameters: Parameters) -> None:
@@ -199,9 +180,7 @@ def serve_sql(channel: Connection, settings: SandboxSettings) -> None:
         except QueryError as error:
             send_error(channel, str(error), broken="of memory" in str(error))
         except MemoryError:
-            send_error(
-                channel, f"needs more than {settings.limits.memory} of memory, the limit of a query", broken=True
-            )
+            send_error(channel, str(settings.limits.memory_error()), broken=True)
         except Exception as error:
             send_error(channel, format_duckdb_error(error), broken=True)
         else:
@@ -224,12 +203,11 @@ def limit_process(sandbox: Sandbox) -> None:
 
 def run_request(sandbox: Sandbox, request: SqlRequest) -> pa.Buffer:
     """Return the result of a query as Arrow IPC."""
-    for statement in request.definitions:
-        sandbox.define(statement)
+    sandbox.define(*request.definitions)
     if request.checked:
         table = sandbox.run_bounded(request.sql)
     else:
-        check_select(sandbox, request.sql)
+        check_tree(parse_select(sandbox, request.sql))
         table = sandbox.run_bounded(limit_select(request.sql, request.limit), request.parameters)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:

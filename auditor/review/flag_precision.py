@@ -21,13 +21,8 @@ class FlagPrecision:
 
 def measure_flag_precision(database: AuditDatabase) -> FlagPrecision:
     """Precision over the rows that are flagged now and have been judged."""
-
-    def compute() -> float | None:
-        rows = database.rows(f"SELECT avg(p_mismatch) AS p FROM {database.table()} WHERE mismatch")
-        mean: float | None = rows[0]["p"]
-        return mean
-
-    expected = database.cached("expected precision", compute)
+    sql = f"SELECT avg(p_mismatch) FROM {database.table()} WHERE mismatch"
+    expected: float | None = database.cached("expected precision", lambda: database.value(sql))
     if not database.rows("SELECT 1 FROM verdicts LIMIT 1"):
         return compute_flag_precision(0, 0, expected)
     counts = database.rows(

@@ -17,6 +17,7 @@ from auditor.audit_folder.json_validation import CompleteShape, read_valid_json
 from auditor.errors import AuditorError
 from auditor.keep.rule_effects import build_clauses, conjoin_clauses
 from auditor.query.database import AuditDatabase
+from auditor.query.row_queries import read_rows_at
 from auditor.query.rules import Rules
 from auditor.query.sandbox import quote_literal
 from auditor.review.certificate import Stratum
@@ -102,7 +103,9 @@ def draw_label_sample(database: AuditDatabase, rules: Rules, labels: int, seed: 
     flagged, removed = usable["flagged"].astype(bool), usable["removed"].astype(bool)
     division = stratify_rows(p, rank_suspicion(p, usable["z"].astype(np.float64)), flagged, removed, labels)
     rows, strata = draw_rows(division, seed)
-    drawn = fetch_label_rows(database, usable["file"][rows], usable["number"][rows], strata.tolist())
+    places = [{name: int(usable[name][row]) for name in ("file", "file_row_number")} for row in rows]
+    label_rows = read_rows_at(database, places, ["uid", "caption_index", "shard", "key"]).to_pylist()
+    drawn = tuple(LabelRow(**row, stratum=stratum) for row, stratum in zip(label_rows, strata.tolist(), strict=True))
     stratum_facts = zip(division.rows.tolist(), division.flagged.tolist(), division.removed.tolist(), strict=True)
     parts = tuple(Stratum(count, 0, 0, flagged=flag, removed=gone) for count, flag, gone in stratum_facts)
     return LabelSample(name, rules.to_dict(), labels, seed, parts, drawn)
@@ -111,14 +114,12 @@ def draw_label_sample(database: AuditDatabase, rules: Rules, labels: int, seed: 
 def fetch_usable_rows(database: AuditDatabase, rules: Rules) -> dict[str, Any]:
     """What stratification needs of every usable row, as arrays; z is the score standardized within its kind."""
     condition = conjoin_clauses(build_clauses(database, rules))
-    source = f"({database.view(with_places=True, extended=database.reads_extra_columns(condition))})"
-    if database.names_review(condition):
-        source = f"(SELECT * FROM {source} LEFT JOIN verdicts USING (uid, caption_index))"
     table = database.run(
-        "SELECT file, file_row_number AS number, coalesce(p_mismatch, 0.5) AS p, "
+        "SELECT file, file_row_number, coalesce(p_mismatch, 0.5) AS p, "
         "coalesce((mismatch_score - avg(mismatch_score) OVER (PARTITION BY kind)) "
         "/ nullif(stddev_pop(mismatch_score) OVER (PARTITION BY kind), 0), 0) AS z, "
-        f"mismatch AS flagged, NOT ({condition}) AS removed FROM {source} AS samples WHERE status = 'ok' "
+        f"mismatch AS flagged, NOT ({condition}) AS removed FROM {database.placed_rows(condition)} "
+        "WHERE status = 'ok' "
         "ORDER BY file, file_row_number"
     )
     return {name: table[name].to_numpy() for name in table.column_names}
@@ -130,18 +131,6 @@ def rank_suspicion(p: Doubles, z: Doubles) -> Doubles:
     rank = np.empty(len(p))
     rank[order] = np.arange(len(p))
     return rank
-
-
-def fetch_label_rows(database: AuditDatabase, file: Any, number: Any, strata: list[int]) -> tuple[LabelRow, ...]:
-    """The rows at these places, in the same order."""
-    places = list(zip(file.tolist(), number.tolist(), strict=True))
-    numbers = sorted({place[0] for place in places})
-    values = ", ".join(f"({numbers.index(f)}, {n}, {i})" for i, (f, n) in enumerate(places))
-    rows = database.rows(
-        f"SELECT uid, caption_index, shard, key FROM ({database.view(database.files.only(numbers), with_places=True)}) "
-        f"JOIN (VALUES {values}) place(file, file_row_number, position) USING (file, file_row_number) ORDER BY position"
-    )
-    return tuple(LabelRow(**row, stratum=stratum) for row, stratum in zip(rows, strata, strict=True))
 
 
 def fetch_sample_marks(database: AuditDatabase, sample: LabelSample) -> list[str | None]:
