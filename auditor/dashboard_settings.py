@@ -21,5 +21,4 @@ class Settings:
 
 def read_settings(environment: Mapping[str, str] = os.environ) -> Settings:
     values = json.loads(environment.get(VARIABLE) or "{}")
-    audits = tuple(values.get("audits") or ())
-    return Settings(audits, values.get("corpus"), values.get("results"), values.get("password"))
+    return Settings(**{**values, "audits": tuple(values.get("audits", ()))})

@@ -14,8 +14,9 @@ from auditor.query import row_queries
 from auditor.query.corpus_groups import Group
 from auditor.query.database import AuditDatabase
 from auditor.query.distributions import Density
+from auditor.query.explain import Fit
 from auditor.query.rules import Rules
-from auditor.query.search import SearchHit, search
+from auditor.query.search import search
 from dashboard.url_state import GallerySearch, GalleryView, format_range
 
 EXPORT_ROWS = 1_000_000
@@ -90,7 +91,7 @@ def list_cards(
     return [[row] for row in row_queries.read_page(database, *page).to_pylist()]
 
 
-def search_rows(database: AuditDatabase, condition: str | None, gallery_search: GallerySearch) -> list[SearchHit]:
+def search_rows(database: AuditDatabase, condition: str | None, gallery_search: GallerySearch) -> list[Fit]:
     """The nearest rows, best first, computed once for each search and each state of the marks it depends on."""
 
     target: dict[str, Any] = {"over": gallery_search.over, "where": condition, "n": SEARCH_ROWS}

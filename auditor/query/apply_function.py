@@ -17,11 +17,12 @@ import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from auditor.audit_folder.audit_files import get_shard_name
 from auditor.audit_folder.extra_columns import (
@@ -33,10 +34,16 @@ from auditor.audit_folder.extra_columns import (
     remove_source,
     write_columns,
 )
-from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.lock import hold_folder_lock
 from auditor.query.database import AuditDatabase
-from auditor.query.function_inputs import PIXELS, FunctionBatch, check_input_columns, iterate_batches, read_shard_rows
+from auditor.query.function_inputs import (
+    PIXELS,
+    FunctionBatch,
+    Ints,
+    check_input_columns,
+    iterate_batches,
+    read_shard_rows,
+)
 from auditor.query.join_columns import ColumnError, check_new_columns, make_source_name
 
 MARK = "applied"  # metadata of a shard's file: fingerprint of the function
@@ -75,7 +82,6 @@ class ApplyResult:
 
 
 def make_apply_task(function: Function, columns: Sequence[str], **options: Any) -> ApplyTask:
-    """Make the task of a function; its name is `name`, or that of the function."""
     if not callable(function):
         raise ColumnError(f"function must be a function or a class, not {function!r}")
     if not columns or isinstance(columns, str):
@@ -85,16 +91,14 @@ def make_apply_task(function: Function, columns: Sequence[str], **options: Any) 
     if work.batch_size < 1 or work.image_size < 1:
         raise ColumnError("batch_size and image_size must be at least 1")
     inputs = (name, work.columns, work.prefix, work.image_size, read_source_text(function))
-    digest = hashlib.blake2b(json.dumps(inputs).encode(), digest_size=16).hexdigest()
-    return ApplyTask(name, work.columns, digest, work.prefix, work.batch_size, work.image_size, work.decoders)
+    return replace(work, mark=hashlib.blake2b(json.dumps(inputs).encode(), digest_size=16).hexdigest())
 
 
 def read_source_text(function: Function) -> str:
     """Return the source text of a function, so that a changed function does not reuse old results."""
+    is_code = inspect.isroutine(function) or inspect.isclass(function)
     try:
-        return inspect.getsource(
-            function if inspect.isroutine(function) or inspect.isclass(function) else type(function)
-        )
+        return inspect.getsource(function if is_code else type(function))
     except (OSError, TypeError):
         return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', type(function).__name__)}"
 
@@ -108,13 +112,13 @@ def apply_function(
     progress: Progress | None = None,
 ) -> ApplyResult:
     """Run a function over all shards in this process; finished shards are skipped."""
-    with begin_apply(database, work, force) as missing, ExitStack() as stack:
-        worker = stack.enter_context(ShardWorker(database, function, work)) if missing else None
-        for shard in missing:
-            assert worker is not None
-            rows = worker.run(shard)
-            if progress:
-                progress(rows)
+    with begin_apply(database, work, force) as missing:
+        if missing:
+            with ShardWorker(database, function, work) as worker:
+                for shard in missing:
+                    rows = worker.run(shard)
+                    if progress:
+                        progress(rows)
     return summarize_apply(database, work, len(missing))
 
 
@@ -128,16 +132,18 @@ def begin_apply(database: AuditDatabase, work: ApplyTask, force: bool) -> Iterat
         if force:
             remove_source(folder, work.name)
         shards = [get_shard_name(file) for file in database.files.all]
-        yield [shard for shard in shards if not is_shard_done(folder, work, shard)]
-        if missing_shards := [shard for shard in shards if not is_shard_done(folder, work, shard)]:
-            raise ColumnError(
-                f"{len(missing_shards):,} shards are missing, such as {missing_shards[0]}: call it again to continue"
-            )
+
+        def list_missing() -> list[str]:
+            return [
+                shard
+                for shard in shards
+                if folder.table_metadata(name_column_file(work.name, shard)).get(MARK) != work.mark
+            ]
+
+        yield list_missing()
+        if missing := list_missing():
+            raise ColumnError(f"{len(missing):,} shards are missing, such as {missing[0]}: call it again to continue")
         publish_columns(database, work, shards)
-
-
-def is_shard_done(folder: Folder, work: ApplyTask, shard: str) -> bool:
-    return folder.table_metadata(name_column_file(work.name, shard)).get(MARK) == work.mark
 
 
 class ShardWorker:
@@ -165,22 +171,16 @@ class ShardWorker:
         work = self.work
         rows = read_shard_rows(self.database, shard, work.columns)
         size = min(work.batch_size, 64) if set(work.columns) & set(PIXELS) else work.batch_size
-        results = [
-            (batch, self.call(shard, batch))
-            for batch in iterate_batches(self.database, shard, rows, work.columns, size, self.decoders)
-        ]
+        batches = iterate_batches(self.database, shard, rows, work.columns, size, self.decoders)
+        results = [(batch.rows, self.call(shard, batch)) for batch in batches]
         table = align_results(results, len(rows), work)
-        check_new_columns(
-            self.database, work.name, dict.fromkeys(table.column_names, ""), force=True
-        )  # refuses names in use
-        batch_rows = sum(len(batch.rows) for batch, _ in results)
-        usable = int(np.count_nonzero(rows.column("usable").to_numpy(zero_copy_only=False)))
-        metadata = {MARK: work.mark, MISSED: str(usable - batch_rows)}
-        write_columns(self.database.files.folder, work.name, shard, table, metadata)
+        # refuses names in use
+        check_new_columns(self.database, work.name, dict.fromkeys(table.column_names, ""), force=True)
+        missed = (pc.sum(rows["usable"]).as_py() or 0) - sum(len(batch_rows) for batch_rows, _ in results)
+        write_columns(self.database.files.folder, work.name, shard, table, {MARK: work.mark, MISSED: str(missed)})
         return len(rows)
 
     def call(self, shard: str, batch: FunctionBatch) -> pa.Table:
-        """Call the function with a batch and check its results."""
         try:
             output = self.function(**batch.values)
         except Exception as error:
@@ -188,8 +188,8 @@ class ShardWorker:
                 f"{self.work.name} failed in shard {shard}: {type(error).__name__}: {error}; finished shards are kept"
             ) from error
         outputs = output if isinstance(output, Mapping) else {self.work.name: output}
-        columns = {f"{self.work.prefix}{name}": self.column(name, values, batch) for name, values in outputs.items()}
-        return pa.table(columns)
+        prefix = self.work.prefix
+        return pa.table({f"{prefix}{name}": self.column(name, values, batch) for name, values in outputs.items()})
 
     def column(self, name: str, values: Any, batch: FunctionBatch) -> pa.Array:
         try:
@@ -203,7 +203,7 @@ class ShardWorker:
         return array
 
 
-def align_results(results: Sequence[tuple[FunctionBatch, pa.Table]], count: int, work: ApplyTask) -> pa.Table:
+def align_results(results: Sequence[tuple[Ints, pa.Table]], count: int, work: ApplyTask) -> pa.Table:
     """Put the results at their rows; other rows are null."""
     if not results:
         return pa.table({f"{work.prefix}{work.name}": pa.nulls(count)})
@@ -211,10 +211,10 @@ def align_results(results: Sequence[tuple[FunctionBatch, pa.Table]], count: int,
         table = pa.concat_tables([table for _, table in results], promote_options="permissive")
     except pa.ArrowException as error:
         raise ColumnError(f"{work.name} returns different types for different rows: {error}") from error
-    places = np.full(count, -1, np.int64)
-    rows = np.concatenate([batch.rows for batch, _ in results])
-    places[rows] = np.arange(len(rows))
-    return table.combine_chunks().take(pa.array(places, mask=places < 0))
+    rows = np.concatenate([rows for rows, _ in results])
+    positions = np.full(count, -1, np.int64)
+    positions[rows] = np.arange(len(rows))
+    return table.combine_chunks().take(pa.array(positions, mask=positions < 0))
 
 
 def publish_columns(database: AuditDatabase, work: ApplyTask, shards: Sequence[str]) -> None:
@@ -236,11 +236,9 @@ def publish_columns(database: AuditDatabase, work: ApplyTask, shards: Sequence[s
 
 
 def summarize_apply(database: AuditDatabase, work: ApplyTask, new_shards: int) -> ApplyResult:
-    """Summarize what the audit has now."""
     folder, shards = database.files.folder, [get_shard_name(file) for file in database.files.all]
     stored = [folder.table_metadata(name_column_file(work.name, shard)) for shard in shards]
     columns = folder.table_schema(name_column_file(work.name, shards[0])).names if shards else []
     missed = sum(int(metadata.get(MISSED, 0)) for metadata in stored)
-    return ApplyResult(
-        work.name, tuple(columns), database.counts["rows"], len(shards), len(shards) - new_shards, missed
-    )
+    rows, resumed = database.counts["rows"], len(shards) - new_shards
+    return ApplyResult(work.name, tuple(columns), rows, len(shards), resumed, missed)

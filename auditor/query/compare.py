@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from auditor.query.database import AuditDatabase
 from auditor.query.row_queries import read_rows_at
@@ -113,12 +112,11 @@ def match_audit_rows(sandbox: Sandbox, n: int) -> tuple[str, list[dict[str, Any]
     There is one group for each pair of statuses: how many rows have each flag in both audits or in one of them, and the
     rows that moved most.
     """
-    groups: list[dict[str, Any]] = []
     for identity, key in IDENTITIES.items():
         groups = sandbox.rows(f"SELECT {COUNTED.format(n=int(n))} FROM {build_join_clause(key, 'TRUE')} GROUP BY ALL")
         if groups:
             return identity, groups
-    return identity, groups
+    return identity, []
 
 
 def build_join_clause(key: str, condition: str, extra_columns: Sequence[str] = ()) -> str:
@@ -136,33 +134,26 @@ def correlate_columns(
     columns = ", ".join(
         f"{s}.{quote_name(column)} AS {quote_name(f'{s}_{column}')}" for column in measures for s in ("a", "b")
     )
-    source = build_join_clause(
-        key, f"status = 'ok' AND ({key} >> 8) % {step} = 0", extra_columns
-    )  # before they are joined
+    # the sample is taken before the rows are joined
+    source = build_join_clause(key, f"status = 'ok' AND ({key} >> 8) % {step} = 0", extra_columns)
     table = sandbox.run(f"SELECT {columns} FROM {source}")
-    return {column: compute_spearman(*read_column_pair(table, column)) for column in measures}, table.num_rows
-
-
-def read_column_pair(table: pa.Table, column: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    first, second = table[f"a_{column}"].to_numpy(), table[f"b_{column}"].to_numpy()
-    is_number = ~(np.isnan(first) | np.isnan(second))
-    return first[is_number], second[is_number]
+    correlations = {c: compute_spearman(table[f"a_{c}"].to_numpy(), table[f"b_{c}"].to_numpy()) for c in measures}
+    return correlations, table.num_rows
 
 
 def compute_spearman(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> float | None:
-    """Return the rank correlation, with mean ranks for ties; None if one side is constant."""
-    if len(first) < 2:
+    """Return the rank correlation of pairs of numbers, with mean ranks for ties; None if one side is constant."""
+    is_number = ~(np.isnan(first) | np.isnan(second))
+    if is_number.sum() < 2:
         return None
-    x, y = rank_values(first), rank_values(second)
-    x, y = x - x.mean(), y - y.mean()
+    x, y = (ranks - ranks.mean() for ranks in (rank_values(first[is_number]), rank_values(second[is_number])))
     scale = float(np.sqrt((x * x).sum() * (y * y).sum()))
     return float((x * y).sum()) / scale if scale else None
 
 
 def rank_values(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    middle: npt.NDArray[np.float64] = (last - (counts - 1) / 2)[inverse]
+    middle: npt.NDArray[np.float64] = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
     return middle
 
 

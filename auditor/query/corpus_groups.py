@@ -55,26 +55,24 @@ class Groups:
 def list_grouping_columns(database: AuditDatabase) -> list[str]:
     """List the columns that can group a corpus, shard and topic first."""
     excluded = {name for name, column in COLUMNS.items() if column.unique or column.hexadecimal} | OWN
-    other_columns = [
-        column for column in database.columns if column not in excluded and column not in ("shard", "topic")
-    ]
-    return ["shard", "topic", *other_columns]
+    return ["shard", "topic", *(c for c in database.columns if c not in excluded | {"shard", "topic"})]
 
 
 def group_rows(database: AuditDatabase, column_name: str) -> Groups:
     """Group all rows by the values of a column, or by ranges of values for fractions."""
     column = database.column(column_name)
     ranged = column_name in COLUMNS and COLUMNS[column_name].type in FRACTIONS
-    value = build_group_bin_sql(database, column_name, column) if ranged else column
+    bounds = find_value_range(database, column_name) if ranged else None
+    value = column
+    if bounds:
+        low, high = bounds
+        scale = quote_literal(BINS / (high - low))
+        value = f"least(floor(({column} - {quote_literal(low)}) * {scale}), {BINS - 1})"
     rows = count_groups(database, column_name, value)
     left_out = int(rows[0]["parts"]) - len(rows) if rows else 0
-    labels = [describe_group(database, column_name, column, row["value"], ranged=ranged) for row in rows]
-    return Groups(column_name, build_groups(rows, labels, list_shard_faults(database, column_name)), left_out)
-
-
-def build_group_bin_sql(database: AuditDatabase, column_name: str, column: str) -> str:
-    low, high = find_value_range(database, column_name)
-    return f"least(floor(({column} - {quote_literal(low)}) * {quote_literal(BINS / (high - low))}), {BINS - 1})"
+    labels = [describe_group(database, column_name, column, row["value"], bounds) for row in rows]
+    faults = read_faults(database.files.folder) or [] if column_name == "shard" else []
+    return Groups(column_name, build_groups(rows, labels, faults), left_out)
 
 
 def count_groups(database: AuditDatabase, column_name: str, value: str) -> list[dict[str, Any]]:
@@ -97,14 +95,13 @@ def count_groups(database: AuditDatabase, column_name: str, value: str) -> list[
 
 
 def describe_group(
-    database: AuditDatabase, column_name: str, column: str, value: Any, *, ranged: bool
+    database: AuditDatabase, column_name: str, column: str, value: Any, bounds: tuple[float, float] | None
 ) -> tuple[str, str]:
     """Return the name of a group and the condition that selects it."""
     if value is None:
         return "(none)", f"{column} IS NULL"
-    if ranged:
-        low, high = find_value_range(database, column_name)
-        step = (high - low) / BINS
+    if bounds:
+        low, step = bounds[0], (bounds[1] - bounds[0]) / BINS
         first, last = low + step * value, low + step * (value + 1)
         end = "" if value == BINS - 1 else f" AND {column} < {last:.9g}"
         return f"{first:.4g} to {last:.4g}", f"{column} >= {first:.9g}{end}" if value else f"{column} < {last:.9g}"
@@ -117,13 +114,6 @@ def format_topic_name(captions: Sequence[Sequence[str]], topic: int) -> str:
     """Name a topic by its number and its most typical caption."""
     typical = captions[topic][:1] if topic < len(captions) else []
     return " ".join([f"{topic}:", *typical]) if typical else str(topic)
-
-
-def list_shard_faults(database: AuditDatabase, column_name: str) -> list[Fault]:
-    """List the faults that belong to one shard."""
-    return (
-        [fault for fault in read_faults(database.files.folder) or [] if fault.shard] if column_name == "shard" else []
-    )
 
 
 def build_groups(rows: Sequence[dict[str, Any]], labels: Sequence[tuple[str, str]], faults: list[Fault]) -> list[Group]:

@@ -115,7 +115,7 @@ class AuditDatabase:
         without_marks = "SELECT *, CAST(NULL AS VARCHAR) AS review FROM extended"
         return [
             f"CREATE OR REPLACE TABLE reviews AS {reviews.build_reviews_sql(marks)}",
-            f"CREATE OR REPLACE TABLE verdicts AS {reviews.build_verdicts_sql(marks)}",
+            f"CREATE OR REPLACE TABLE verdicts AS {reviews.VERDICTS_SQL}",
             f"CREATE OR REPLACE VIEW reviewed AS {with_marks if marks else without_marks}",
             "CREATE OR REPLACE VIEW samples AS SELECT * EXCLUDE (uid_order) FROM reviewed",
         ]

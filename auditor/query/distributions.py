@@ -45,13 +45,10 @@ class Density:
 
     def cell(self, column: int, row: int) -> str:
         """Return the condition that selects the rows of one cell, for a click on the chart."""
-        x, y = self.x_edges[column : column + 2], self.y_edges[row : row + 2]
+        axes = ((self.x, self.x_edges, column), (self.y, self.y_edges, row))
         return " AND ".join(
-            f"{name} >= {low:.9g} AND {name} {'<=' if last else '<'} {high:.9g}"
-            for name, (low, high), last in (
-                (self.x, x, column == self.counts.shape[1] - 1),
-                (self.y, y, row == self.counts.shape[0] - 1),
-            )
+            f"{name} >= {edges[i]:.9g} AND {name} {'<=' if i + 2 == len(edges) else '<'} {edges[i + 1]:.9g}"
+            for name, edges, i in axes
         )
 
 
@@ -63,7 +60,7 @@ def build_numeric_sql(database: AuditDatabase, column: str) -> str:
 
 
 def find_value_range(database: AuditDatabase, column: str) -> tuple[float, float]:
-    """Return the smallest and largest value of a column in the whole audit."""
+    """Return the smallest and largest value of a column in the whole audit, computed once."""
     if column in HEADLINES:  # a caller needs the others next, and reading many files costs most
         return database.cached("ranges", lambda: find_column_ranges(database, HEADLINES))[column]
     return database.cached(f"range {column}", lambda: find_column_ranges(database, [column])[column])
@@ -81,7 +78,6 @@ def cache_ranges(database: AuditDatabase, columns: Sequence[str]) -> None:
 
 
 def find_column_ranges(database: AuditDatabase, columns: Sequence[str]) -> dict[str, tuple[float, float]]:
-    """Return the smallest and largest values of columns, in one pass."""
     values = [build_numeric_sql(database, column) for column in columns]
     return merge_ranges(database.rows(f"SELECT {build_ranges_sql(values)} FROM {database.table(*values)}"), columns)
 
@@ -156,15 +152,10 @@ def compute_histogram(
 
 
 def fill_histogram(column: str, edges: Floats, bin_counts: pa.Table) -> Histogram:
-    """Make a histogram from counts (`n`) by `bin`."""
-    counts = np.zeros(len(edges) - 1, np.int64)
-    missing = 0
-    for number, count in zip(bin_counts["bin"].to_pylist(), bin_counts["n"].to_pylist(), strict=True):
-        if number is None:
-            missing = count
-        else:
-            counts[number] = count
-    return Histogram(column, edges, counts, missing)
+    """Make a histogram from counts (`n`) by `bin`, which is null for rows without a value."""
+    counts = dict(zip(bin_counts["bin"].to_pylist(), bin_counts["n"].to_pylist(), strict=True))
+    bins = np.array([counts.get(number, 0) for number in range(len(edges) - 1)], np.int64)
+    return Histogram(column, edges, bins, missing=counts.get(None, 0))
 
 
 def compute_density(database: AuditDatabase, x: str, y: str, where: str | None = None, bins: int = 60) -> Density:
@@ -194,19 +185,14 @@ def compute_histograms_and_densities(
     axes = [build_axis(database, column, number, log=False) for column in columns for number in (bins, cells)]
     parts = [f"part_{i}" for i in range(len(axes))]  # for each column: its histogram, then its density
     sets = ", ".join(f"(x, {part})" if i % 2 else f"({part})" for i, part in enumerate(parts))
-    bin_columns = ", ".join(
-        [f"{x_bin} AS x", *(f"{sql} AS {part}" for part, (sql, _) in zip(parts, axes, strict=True))]
-    )
+    bins_sql = ", ".join([f"{x_bin} AS x", *(f"{sql} AS {part}" for part, (sql, _) in zip(parts, axes, strict=True))])
     names = ", ".join(parts)  # each grouping set has one of them
     counts = database.run(
         f"SELECT x, coalesce({names}) AS bin, grouping({names}) AS others, count(*) AS n "
-        f"FROM (SELECT {bin_columns} FROM {database.table(bin_columns)}) GROUP BY GROUPING SETS ({sets})"
+        f"FROM (SELECT {bins_sql} FROM {database.table(bins_sql)}) GROUP BY GROUPING SETS ({sets})"
     )
     absent_parts = counts["others"].to_numpy()  # one bit for each part that the set lacks, the first part highest
-    all_bits = 2 ** len(parts) - 1
-    part_counts = [
-        counts.filter(absent_parts == all_bits - (1 << (len(parts) - 1 - i))).drop("others") for i in range(len(parts))
-    ]
+    part_counts = [counts.filter(absent_parts == 2 ** len(parts) - 1 - bit) for bit in 2 ** np.arange(len(parts))[::-1]]
     histograms = [fill_histogram(c, axes[2 * i][1], part_counts[2 * i]) for i, c in enumerate(columns)]
     densities = [
         fill_density((x, c), x_edges, axes[2 * i + 1][1], part_counts[2 * i + 1]) for i, c in enumerate(columns)
@@ -263,8 +249,8 @@ def read_reference_sample(
     files = database.files.only(range(0, len(database.files.all), choose_reference_step(database)))
     of_kind = f"kind = {quote_literal(kind)}" if kind else "kind IS NOT NULL"
     table = database.run(f"SELECT {', '.join(columns)} FROM ({database.view(files)}) WHERE status = 'ok' AND {of_kind}")
-    values_by_column = {column: table[column].drop_null().to_numpy() for column in columns}
-    return {column: values[~np.isnan(values)] for column, values in values_by_column.items()}
+    values = {column: table[column].drop_null().to_numpy() for column in columns}
+    return {column: numbers[~np.isnan(numbers)] for column, numbers in values.items()}
 
 
 def compute_percentiles(database: AuditDatabase, row: Mapping[str, Any] | str) -> dict[str, float]:
@@ -283,9 +269,8 @@ def compute_percentiles(database: AuditDatabase, row: Mapping[str, Any] | str) -
 
 def compute_typical_values(database: AuditDatabase, columns: Sequence[str]) -> dict[str, dict[str, float]]:
     """Return the median, 5th and 95th percentile of each column, over all kinds of media."""
-    typical = {}
-    for column, values in read_reference_sample(database, columns).items():
-        if len(values):
-            p5, median, p95 = np.quantile(values, (0.05, 0.5, 0.95)).tolist()
-            typical[column] = {"p5": p5, "median": median, "p95": p95}
-    return typical
+    return {
+        column: dict(zip(("p5", "median", "p95"), np.quantile(values, (0.05, 0.5, 0.95)).tolist(), strict=True))
+        for column, values in read_reference_sample(database, columns).items()
+        if len(values)
+    }

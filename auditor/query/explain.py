@@ -7,7 +7,7 @@ are read one at a time, so memory use does not grow with the corpus. No torch.
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from auditor.audit_folder.audit_files import find_swept_shards
-from auditor.audit_folder.embeddings import Embeddings, name_embeddings_file, parse_embeddings
+from auditor.audit_folder.embeddings import Embeddings, parse_embeddings, read_embeddings
 from auditor.audit_folder.folder import Folder
 from auditor.errors import AuditorError
 from auditor.query import row_queries
@@ -35,7 +35,7 @@ class ExplainError(AuditorError):
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A caption or medium of the corpus, and its similarity."""
+    """A row of the corpus, and the similarity of its caption or medium to what is compared with it."""
 
     uid: str
     key: str
@@ -45,6 +45,12 @@ class Fit:
     similarity: float
     start: float | None = None  # seconds, of a timed caption
     end: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+FIT_COLUMNS = [column.name for column in fields(Fit) if column.name != "similarity"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +104,7 @@ def explain_row(
     n: int = 5,
     whole_corpus: int = WHOLE_CORPUS,
 ) -> Explanation:
-    """Explain one row, by key or uid; its first caption if no caption is given.
+    """Explain the scores of one row, by key or uid; its first caption if no caption is given.
 
     If `shard` is given, `key` is a uid and only the file of that shard is searched.
     """
@@ -109,65 +115,58 @@ def explain_row(
     if pair is None:
         return Explanation(row, "nothing", duplicates=find_duplicates(database, row))
     whole = database.counts["rows"] <= whole_corpus or not folder.exists(REFERENCE)
-    best_captions, best_media = BestFits(n), BestFits(n)
     own_similarity = float(pair.medium.own_similarity(pair.text)[0])
+    captions, media = BestFits(n, own_similarity), BestFits(n, own_similarity)
     for embeddings in iterate_candidates(folder, whole):
-        compare_with_shard(row, pair, own_similarity, embeddings, best_captions, best_media)
+        compare_with_shard(row, pair, embeddings, captions, media)
     prototypes_visual, prototypes_text = find_prototype_beliefs(folder, pair)
-    frames, best_frame = explain_frames(database, row, pair)
+    statistics = (database.manifest.get("statistics") or {}).get(row["kind"]) or {}
+    frames, best_frame = explain_frames(pair, statistics.get("frame_threshold"))
     return Explanation(
         row=row,
         compared_with="corpus" if whole else "reference",
-        captions=best_captions.fits(),
-        media=best_media.fits(),
-        caption_rank=best_captions.better + 1,
-        captions_of=best_captions.seen + 1,
-        medium_rank=best_media.better + 1,
-        media_of=best_media.seen + 1,
+        captions=captions.fits,
+        media=media.fits,
+        caption_rank=captions.better + 1,
+        captions_of=captions.seen + 1,
+        medium_rank=media.better + 1,
+        media_of=media.seen + 1,
         frames=frames,
         best_frame=best_frame,
         prototypes_visual=prototypes_visual,
         prototypes_text=prototypes_text,
         duplicates=find_duplicates(database, row),
-        reasons=list_reasons(row, count_sibling_votes(database, row, pair)),
+        reasons=list_reasons(row, count_sibling_votes(pair, statistics.get("middle"))),
     )
 
 
-def count_sibling_votes(database: AuditDatabase, row: dict[str, Any], pair: PairVectors) -> SiblingVotes | None:
+def count_sibling_votes(pair: PairVectors, middle: float | None) -> SiblingVotes | None:
     """Compare the caption with the medium's other captions; None if there are none or scoring saved no threshold."""
-    middle = (database.manifest.get("statistics", {}).get(row["kind"]) or {}).get("middle")
     if middle is None or not len(pair.siblings):
         return None
     return SiblingVotes.count(pair.text[0], pair.siblings, middle)
 
 
 def find_row(database: AuditDatabase, key: str, caption_index: int | None) -> dict[str, Any]:
-    """Return the row of a key or uid."""
     row_queries.check_text("key", key)
-    condition = f"(key = {quote_literal(key)} OR uid = {quote_literal(key)})"
+    condition, words = f"(key = {quote_literal(key)} OR uid = {quote_literal(key)})", ""
     if caption_index is not None:
         condition += f" AND caption_index = {row_queries.check_whole_number('caption_index', caption_index)}"
-    rows: list[dict[str, Any]] = row_queries.fetch_rows(
-        database, condition, "status <> 'ok', caption_index", 1
-    ).to_pylist()
-    if not rows:
-        caption_words = f" with caption {caption_index}" if caption_index is not None else ""
-        raise ExplainError(
-            f"{database.path} has no row {key!r}{caption_words}; `auditor worst {database.path}` lists keys"
-        )
-    return rows[0]
+        words = f" with caption {caption_index}"
+    for row in row_queries.fetch_rows(database, condition, "status <> 'ok', caption_index", 1).to_pylist():
+        return dict(row)
+    raise ExplainError(f"{database.path} has no row {key!r}{words}; `auditor worst {database.path}` lists keys")
 
 
 def load_pair(folder: Folder, row: dict[str, Any]) -> PairVectors | None:
     """Load the vectors of a row; None if it was not encoded or the embeddings were deleted."""
     try:
-        embeddings = parse_embeddings(folder.read_table(name_embeddings_file(row["shard"])))
+        embeddings = read_embeddings(folder, row["shard"])
     except FileNotFoundError:
         return None
-    uids = embeddings.facts.column("uid").to_pylist()
-    caption_indices = embeddings.facts.column("caption_index").to_pylist()
-    for place, row_number in enumerate(embeddings.rows.tolist()):
-        if uids[row_number] == row["uid"] and caption_indices[row_number] == row["caption_index"]:
+    uids, indices = (embeddings.facts.column(name).to_pylist() for name in ("uid", "caption_index"))
+    for place, number in enumerate(embeddings.rows.tolist()):
+        if uids[number] == row["uid"] and indices[number] == row["caption_index"]:
             medium = int(embeddings.media_index[place])
             return PairVectors(
                 drop_image_frames(embeddings.media.take(slice(medium, medium + 1)), row["kind"]),
@@ -188,7 +187,7 @@ def iterate_candidates(folder: Folder, whole: bool) -> Iterator[Embeddings]:
         yield parse_embeddings(add_frame_columns(folder.read_table(REFERENCE)))
         return
     for shard in find_swept_shards(folder):
-        yield parse_embeddings(folder.read_table(name_embeddings_file(shard)))
+        yield read_embeddings(folder, shard)
 
 
 def add_frame_columns(table: pa.Table) -> pa.Table:
@@ -204,55 +203,39 @@ def add_frame_columns(table: pa.Table) -> pa.Table:
 class BestFits:
     """The n best fits so far, and the number of candidates that beat the row's own partner."""
 
-    def __init__(self, n: int) -> None:
-        self.n, self.better, self.seen = n, 0, 0
-        self.found: list[Fit] = []
+    def __init__(self, n: int, own_similarity: float) -> None:
+        self.n, self.own_similarity = n, own_similarity
+        self.better = self.seen = 0
+        self.fits: list[Fit] = []
 
-    def add(self, similarity: Floats, rows: npt.NDArray[np.int64], facts: pa.Table, own_similarity: float) -> None:
+    def add(self, similarity: Floats, rows: npt.NDArray[np.int64], facts: pa.Table) -> None:
         self.seen += len(similarity)
-        self.better += int((similarity > own_similarity).sum())
+        self.better += int((similarity > self.own_similarity).sum())
         top = np.argsort(-similarity, kind="stable")[: self.n]
-        names = ("uid", "key", "caption_index", "shard", "caption", "start", "end")
-        columns = [facts.column(name) for name in names if name in facts.column_names]  # older audits have no spans
-        for place in top:
-            row_number = int(rows[place])
-            uid, key, index, shard, caption, *span = (column[row_number].as_py() for column in columns)
-            self.found.append(Fit(uid, key, index, shard, caption, float(similarity[place]), *span))
-        self.found = sorted(self.found, key=lambda fit: -fit.similarity)[: self.n]
-
-    def fits(self) -> list[Fit]:
-        return self.found
+        best = facts.select(FIT_COLUMNS).take(pa.array(rows[top])).to_pylist()
+        fits = [Fit(**row, similarity=value) for row, value in zip(best, similarity[top].tolist(), strict=True)]
+        self.fits = sorted([*self.fits, *fits], key=lambda fit: -fit.similarity)[: self.n]
 
 
 def compare_with_shard(
-    row: dict[str, Any],
-    pair: PairVectors,
-    own_similarity: float,
-    embeddings: Embeddings,
-    captions: BestFits,
-    media: BestFits,
+    row: dict[str, Any], pair: PairVectors, embeddings: Embeddings, captions: BestFits, media: BestFits
 ) -> None:
     """Compare a row with one shard; captions and copies of its own medium are skipped."""
-    digest = np.array(embeddings.facts.column("media_digest").to_pylist(), object)
-    kind = np.array(embeddings.facts.column("kind").to_pylist(), object)
-    is_candidate = (digest[embeddings.rows] != row["media_digest"]) & (kind[embeddings.rows] == row["kind"])
+    digest, kind = (np.array(embeddings.facts[name].to_pylist(), object) for name in ("media_digest", "kind"))
+    is_candidate = ((digest != row["media_digest"]) & (kind == row["kind"]))[embeddings.rows]
     by_caption = pair.medium.similarity(embeddings.text)[0]
-    captions.add(by_caption[is_candidate], embeddings.rows[is_candidate], embeddings.facts, own_similarity)
+    captions.add(by_caption[is_candidate], embeddings.rows[is_candidate], embeddings.facts)
 
     medium, first = np.unique(embeddings.media_index, return_index=True)
-    rows = embeddings.rows[first]
-    chosen = (digest[rows] != row["media_digest"]) & (kind[rows] == row["kind"])
-    medium, rows = medium[chosen], rows[chosen]
+    medium, first = medium[is_candidate[first]], first[is_candidate[first]]
     fit = drop_image_frames(embeddings.media.take(medium), row["kind"]).similarity(pair.text)[:, 0]
-    media.add(fit, rows, embeddings.facts, own_similarity)
+    media.add(fit, embeddings.rows[first], embeddings.facts)
 
 
-def explain_frames(database: AuditDatabase, row: dict[str, Any], pair: PairVectors) -> tuple[list[Frame], int | None]:
+def explain_frames(pair: PairVectors, threshold: float | None) -> tuple[list[Frame], int | None]:
     """Return the similarity of each frame of a video to the caption, and the index of the best frame."""
     if pair.medium.mask is None:
         return [], None
-    saved = (database.manifest.get("statistics") or {}).get(row["kind"]) or {}
-    threshold = saved.get("frame_threshold")
     similarity = pair.medium.frame_similarity(pair.text)[0]
     frames = [
         Frame(
@@ -275,10 +258,8 @@ def find_prototype_beliefs(folder: Folder, pair: PairVectors) -> tuple[list[Prot
         reference = parse_embeddings(add_frame_columns(folder.read_table(REFERENCE)))
         captions = (reference.text @ head.text.T).argmax(axis=0)
         media = np.searchsorted(reference.media_index, (reference.media.visual @ head.visual.T).argmax(axis=0))
-        of_visual = describe_prototypes(
-            of_visual, reference.facts.column("caption").take(pa.array(reference.rows[captions]))
-        )
-        of_text = describe_prototypes(of_text, reference.facts.column("key").take(pa.array(reference.rows[media])))
+        of_visual = describe_prototypes(of_visual, reference.facts["caption"].take(pa.array(reference.rows[captions])))
+        of_text = describe_prototypes(of_text, reference.facts["key"].take(pa.array(reference.rows[media])))
     return of_visual, of_text
 
 

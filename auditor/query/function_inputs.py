@@ -40,7 +40,6 @@ class FunctionBatch:
 
 
 def check_input_columns(database: AuditDatabase, columns: Sequence[str]) -> None:
-    """Raise QueryError if a column does not exist."""
     for column in columns:
         if column not in (*VECTORS, *PIXELS):
             database.column(column, "columns")
@@ -64,26 +63,26 @@ def iterate_batches(
     vectors = read_input_vectors(database, shard, columns, len(rows))
     for first in range(0, len(usable), size):
         row_numbers = usable[first : first + size]
-        chosen = rows.take(pa.array(row_numbers))
-        media = read_batch_media(database, chosen) if set(columns) & set(PIXELS) else None
-        pixels = decode_batch_media(media, decoders) if media is not None and "image" in columns else None
-        complete = find_complete_rows(len(row_numbers), media, pixels)
+        files: dict[str, list[Any]] = {}
+        if set(columns) & set(PIXELS):
+            files["media"] = read_batch_media(database, rows.take(pa.array(row_numbers)))
+        if "image" in columns:
+            files["image"] = decode_batch_media(files["media"], decoders)
+        complete = [i for i in range(len(row_numbers)) if all(part[i] is not None for part in files.values())]
+        if not complete:
+            continue
+        row_numbers = row_numbers[complete]
         values: dict[str, Any] = {}
         for column in columns:
             if column in VECTORS:
-                values[column] = vectors[column][row_numbers[complete]]
+                values[column] = vectors[column][row_numbers]
             elif column in PIXELS:
-                files = pixels if column == "image" else media
-                values[column] = [files[place] for place in complete] if files is not None else []
+                values[column] = [files[column][place] for place in complete]
             else:
-                values[column] = to_plain_values(chosen.column(column).take(pa.array(complete)))
-        if len(complete):
-            yield FunctionBatch(row_numbers[complete], values)
-
-
-def to_plain_values(column: pa.ChunkedArray) -> Any:
-    numbers = pa.types.is_floating(column.type) or pa.types.is_integer(column.type)
-    return column.to_numpy() if numbers else column.to_pylist()
+                cells = rows.column(column).take(pa.array(row_numbers))
+                is_number = pa.types.is_floating(cells.type) or pa.types.is_integer(cells.type)
+                values[column] = cells.to_numpy() if is_number else cells.to_pylist()
+        yield FunctionBatch(row_numbers, values)
 
 
 def read_input_vectors(database: AuditDatabase, shard: str, columns: Sequence[str], count: int) -> dict[str, Any]:
@@ -101,10 +100,10 @@ def read_input_vectors(database: AuditDatabase, shard: str, columns: Sequence[st
 def read_batch_media(database: AuditDatabase, rows: pa.Table) -> list[bytes | None]:
     """Read the bytes of each row's medium; None if they cannot be read."""
     media: list[bytes | None] = []
+    roots = {"root": database.moved_to, "old_root": database.old_root}
     for path, offset, size in zip(*(rows.column(name).to_pylist() for name in PLACE), strict=True):
         try:
-            place = {"root": database.moved_to, "old_root": database.old_root}
-            media.append(None if path is None else read_media(path, offset, size, **place))
+            media.append(None if path is None else read_media(path, offset, size, **roots))
         except MediaError:
             media.append(None)
     return media
@@ -117,9 +116,3 @@ def decode_batch_media(media: Sequence[bytes | None], decoders: Any) -> list[Any
     for place, result in decoders.map(tasks):
         pictures[place] = None if isinstance(result, Problem) else result.pixels[len(result.pixels) // 2]
     return pictures
-
-
-def find_complete_rows(count: int, *parts: Sequence[Any] | None) -> Ints:
-    """Return the rows for which no part is missing."""
-    complete_rows = [place for place in range(count) if all(part is None or part[place] is not None for part in parts)]
-    return np.array(complete_rows, np.int64)

@@ -44,14 +44,13 @@ class ColumnError(AuditorError):
 
 
 def make_source_name(prefix_or_path: str) -> str:
-    """Make the name of a folder from a prefix or a path."""
     last = prefix_or_path.rstrip("/").rsplit("/", 1)[-1].split(".")[0]
     name = re.sub(r"[^\w-]+", "_", last).strip("_") or "columns"
     return f"{name}_" if name == CARRIED else name
 
 
 def check_new_columns(database: AuditDatabase, name: str, columns: Mapping[str, str], force: bool) -> None:
-    """Refuse columns that would hide or replace existing ones."""
+    """Refuse columns that would hide or replace existing ones, or that a query could not name."""
     sources = {source.name: source for source in database.files.sources}
     if name in sources and not force:
         raise ColumnError(
@@ -60,18 +59,13 @@ def check_new_columns(database: AuditDatabase, name: str, columns: Mapping[str, 
     names_in_use = {column.lower() for column in database.columns}
     names_in_use -= {column.lower() for column in sources[name].columns} if name in sources else set()
     for column in columns:
-        check_column_name(column)
+        if not column.strip() or len(column) > LONGEST_NAME or any(ord(character) < 32 for character in column):
+            raise ColumnError(f"a column cannot be called {column[:50]!r}: rename it, or give the new ones a --prefix")
+        if column.lower() in RESERVED:
+            raise ColumnError(f"the name {column!r} is reserved: give the new columns a --prefix")
         if column.lower() in names_in_use:
             raise ColumnError(f"{database.path} already has a column {column!r}: give the new ones a --prefix")
         names_in_use.add(column.lower())
-
-
-def check_column_name(column: str) -> None:
-    """Refuse a name that a query could not use."""
-    if not column.strip() or len(column) > LONGEST_NAME or any(ord(character) < 32 for character in column):
-        raise ColumnError(f"a column cannot be called {column[:50]!r}: rename it, or give the new ones a --prefix")
-    if column.lower() in RESERVED:
-        raise ColumnError(f"the name {column!r} is reserved: give the new columns a --prefix")
 
 
 @contextmanager
@@ -97,8 +91,6 @@ class JoinError(AuditorError):
 
 @dataclass(frozen=True, slots=True)
 class JoinResult:
-    """The outcome of a join."""
-
     name: str
     columns: tuple[str, ...]
     rows: int
@@ -114,13 +106,7 @@ class JoinResult:
 
 
 def join_columns(
-    database: AuditDatabase,
-    path: str,
-    on: str,
-    *,
-    prefix: str = "",
-    which: Which | None = None,
-    force: bool = False,
+    database: AuditDatabase, path: str, on: str, *, prefix: str = "", which: Which | None = None, force: bool = False
 ) -> JoinResult:
     """Add the columns of a Parquet or CSV file to an audit; `which` row to use if several have the same key."""
     if on not in ("uid", "key"):
@@ -147,7 +133,6 @@ def join_columns(
 
 
 def read_column_file(path: str, on: str) -> pa.Table:
-    """Read a Parquet or CSV file, local or remote."""
     folder, name = split_target(path)
     try:
         if not name.lower().endswith(".csv"):
@@ -177,9 +162,8 @@ def match_rows(files: AuditFiles, keys: pa.ChunkedArray, on: str, which: Which |
         source = f"({build_source_sql(files, with_places=True)})"
         if on == "key":
             refuse_shared_keys(connection, source)
-        counted = connection.execute(f"SELECT file, count(*) FROM {source} GROUP BY file").fetchall()
         counts = np.zeros(len(files.all), np.int64)
-        for file, count in counted:
+        for file, count in connection.execute(f"SELECT file, count(*) FROM {source} GROUP BY file").fetchall():
             counts[file] = count
         sql = f"SELECT file, file_row_number, n FROM {source} JOIN other ON other.k = hash({quoted(on)})"
         return read_row_numbers(connection, sql, counts), counts
@@ -225,13 +209,9 @@ def write_joined_shards(
     values = cast_columns(table, list(columns.items())).combine_chunks()
     ends = np.cumsum(counts)
 
-    def write(shard: tuple[str, int, int]) -> None:
-        row_numbers = places[shard[1] : shard[2]]
-        write_columns(
-            files.folder, name, get_shard_name(shard[0]), values.take(pa.array(row_numbers, mask=row_numbers < 0))
-        )
+    def write(file: str, start: int, end: int) -> None:
+        rows = places[start:end]
+        write_columns(files.folder, name, get_shard_name(file), values.take(pa.array(rows, mask=rows < 0)))
 
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:
-        list(
-            threads.map(write, zip(files.all, ends - counts, ends, strict=True))
-        )  # re-raises the exceptions of threads
+        list(threads.map(write, files.all, ends - counts, ends))  # re-raises the exceptions of threads

@@ -6,7 +6,6 @@ that Browse, Thresholds, `query` and `filter` understand.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +31,6 @@ class TopicLabel:
 
 
 def has_map(database: AuditDatabase) -> bool:
-    """Whether any row has a position on the map."""
     x, y = PLACES["media"]
     return bool(database.value(f"SELECT count({x}) FROM {database.table(x, y)}"))
 
@@ -58,10 +56,9 @@ def sample_points(
 
 
 def list_topic_labels(database: AuditDatabase, over: str, where: str | None = None) -> list[TopicLabel]:
-    """List each topic with the median position of its rows."""
     x, y = PLACES[over]
     condition = f"({database.where(where)}) AND topic IS NOT NULL AND {x} IS NOT NULL"
-    rows: list[dict[str, Any]] = database.rows(
+    rows = database.rows(
         f"SELECT topic, median({x}) AS x, median({y}) AS y, count(*) AS rows "
         f"FROM {database.table(condition, x, quote_name('topic'))} WHERE {condition} GROUP BY topic ORDER BY topic"
     )
@@ -123,15 +120,12 @@ def build_shape_condition(shape: Shape, x: str, y: str) -> str:
     box = f"{x} BETWEEN {min(xs):g} AND {max(xs):g} AND {y} BETWEEN {min(ys):g} AND {max(ys):g}"
     if len(shape) < 3:
         return box
-    edges = zip(shape, [*shape[1:], shape[0]], strict=True)
-    crossed = [f"CAST({build_crossing_condition(a, b, x, y)} AS INTEGER)" for a, b in edges if a[1] != b[1]]
+    crossed = []
+    for (x1, y1), (x2, y2) in zip(shape, [*shape[1:], shape[0]], strict=True):
+        if y1 != y2:  # does a ray to the right of a point cross the edge?
+            edge = f"{x} < {x1:g} + {(x2 - x1) / (y2 - y1):.6g} * ({y} - {y1:g})"
+            crossed.append(f"CAST((({y} > {y1:g}) <> ({y} > {y2:g}) AND {edge}) AS INTEGER)")
     return f"{box} AND ({' + '.join(crossed) or '0'}) % 2 = 1"
-
-
-def build_crossing_condition(a: tuple[float, float], b: tuple[float, float], x: str, y: str) -> str:
-    """Build the condition that a ray to the right of a point crosses the edge from a to b."""
-    slope = (b[0] - a[0]) / (b[1] - a[1])
-    return f"(({y} > {a[1]:g}) <> ({y} > {b[1]:g}) AND {x} < {a[0]:g} + {slope:.6g} * ({y} - {a[1]:g}))"
 
 
 def encode_shapes(shapes: Sequence[Shape]) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from auditor.audit_folder.folder import Folder
 from auditor.errors import AuditorError
@@ -44,18 +44,16 @@ class Review:
 FIELDS = [field.name for field in fields(Review)]
 
 
-def get_reviewer_name() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container without a user database
-        return "unknown"
-
-
 def make_review(uid: str, caption_index: int, mark: str, reviewer: str | None, note: str) -> Review:
     if mark not in MARKS and mark != WITHDRAWN:
         raise ReviewError(f"a mark is one of {', '.join(MARKS)}, not {mark!r}")
+    if not reviewer:
+        try:
+            reviewer = getpass.getuser()
+        except (KeyError, OSError):  # a container without a user database
+            reviewer = "unknown"
     now = datetime.now(UTC).isoformat(timespec="microseconds")
-    return Review(uid, caption_index, reviewer or get_reviewer_name(), mark, note, now)
+    return Review(uid, caption_index, reviewer, mark, note, now)
 
 
 def append_reviews(folder: Folder, reviews: Sequence[Review]) -> None:
@@ -109,65 +107,40 @@ def read_reviews_version(folder: Folder) -> str:
 
 
 def parse_review_line(line: bytes) -> Review | None:
+    """Parse a line; None if a field is missing or has another type: lines written by hand may hold anything."""
     try:
         entry = json.loads(line)
         review = Review(**{field: entry[field] for field in FIELDS})
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    return review if is_valid_review(review) else None
-
-
-def is_valid_review(review: Review) -> bool:
-    """Whether every field has its type; lines written by hand may hold anything."""
     texts = (review.uid, review.reviewer, review.mark, review.note, review.time)
-    return (
+    is_valid = (
         all(isinstance(text, str) and is_utf8(text) for text in texts)
         and (review.mark in MARKS or review.mark == WITHDRAWN)
         and type(review.caption_index) is int
         and 0 <= review.caption_index < 2**31
     )
+    return review if is_valid else None
 
 
 def select_latest_reviews(reviews: Sequence[Review]) -> list[Review]:
     """Return the latest mark of each reviewer on each row, without withdrawn ones."""
-    latest: dict[tuple[str, int, str], Review] = {}
-    for review in reviews:
-        latest[review.uid, review.caption_index, review.reviewer] = review
+    latest = {(review.uid, review.caption_index, review.reviewer): review for review in reviews}
     return [review for review in latest.values() if review.mark != WITHDRAWN]
 
 
-def compute_verdicts(reviews: Sequence[Review]) -> dict[tuple[str, int], str]:
-    """Return the verdict on each row: the mark of most reviewers, or 'unsure' if there is a tie."""
-    votes: dict[tuple[str, int], list[str]] = {}
-    for review in select_latest_reviews(reviews):
-        votes.setdefault((review.uid, review.caption_index), []).append(review.mark)
-    return {row: choose_verdict(marks) for row, marks in votes.items()}
-
-
-def choose_verdict(marks: Sequence[str]) -> str:
-    counts = {mark: marks.count(mark) for mark in set(marks)}
-    top_marks = [mark for mark, count in counts.items() if count == max(counts.values())]
-    return top_marks[0] if len(top_marks) == 1 else "unsure"
-
-
 def build_reviews_sql(reviews: Sequence[Review]) -> str:
-    """Build the SQL of the latest marks."""
-    rows = [astuple(review) for review in select_latest_reviews(reviews)]
-    return build_values_sql(FIELDS, rows)
+    """Build the SQL of the latest marks, with types even if there are none."""
+    types = {field: "INTEGER" if field == "caption_index" else "VARCHAR" for field in FIELDS}
+    columns = ", ".join(f"CAST({field} AS {sql_type}) AS {field}" for field, sql_type in types.items())
+    latest = [astuple(review) for review in select_latest_reviews(reviews)]
+    rows = ", ".join(f"({', '.join(map(quote_literal, row))})" for row in latest or [[None] * len(FIELDS)])
+    return f"SELECT {columns} FROM (VALUES {rows}) marks({', '.join(FIELDS)}) WHERE uid IS NOT NULL"
 
 
-def build_verdicts_sql(reviews: Sequence[Review]) -> str:
-    rows = [(uid, index, mark) for (uid, index), mark in compute_verdicts(reviews).items()]
-    return build_values_sql(["uid", "caption_index", "review"], rows)
-
-
-def build_values_sql(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Build the SQL of rows of text and caption_index, with types even if there are no rows."""
-    types = ["INTEGER" if column == "caption_index" else "VARCHAR" for column in columns]
-    listed = ", ".join(
-        f"CAST({column} AS {sql_type}) AS {column}" for column, sql_type in zip(columns, types, strict=True)
-    )
-    values = ", ".join("(" + ", ".join(quote_literal(value) for value in row) + ")" for row in rows)
-    nothing = "(" + ", ".join("NULL" for _ in columns) + ")"
-    where = "" if rows else " WHERE FALSE"
-    return f"SELECT {listed} FROM (VALUES {values or nothing}) marks({', '.join(columns)}){where}"
+# The verdict on each row: the mark of most reviewers, or 'unsure' if there is a tie.
+VERDICTS_SQL = (
+    "SELECT uid, caption_index, if(count(*) = 1, any_value(mark), 'unsure') AS review "
+    "FROM (SELECT uid, caption_index, mark FROM reviews GROUP BY uid, caption_index, mark "
+    "QUALIFY count(*) = max(count(*)) OVER (PARTITION BY uid, caption_index)) GROUP BY uid, caption_index"
+)

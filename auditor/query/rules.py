@@ -9,7 +9,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, TypeVar, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from auditor.errors import AuditorError
 from auditor.query.sandbox import quote_literal, quote_name
@@ -71,9 +71,7 @@ def build_at_least_sql(column: str, threshold: Threshold) -> str:
 
 Unscored = Literal["keep", "drop"]
 PerMedium = Literal["any", "all", "mean", "worst"]
-CHOICES = {"unscored": ("keep", "drop"), "per_medium": ("any", "all", "mean", "worst")}
-
-
+CHOICES = {"unscored": get_args(Unscored), "per_medium": get_args(PerMedium)}
 BOUNDS = ("max", "min")  # on any column of numbers, as a mapping: max={"aesthetics_score": 5}
 
 
@@ -120,15 +118,18 @@ class Rules:
             return mapping
         rules = {**(mapping or {}), **keywords}
         names = [*RULES, *OTHER_RULES]
-        bounds = {
-            f"{end}_{column}": x for end in BOUNDS for column, x in check_bounds(end, rules.pop(end, None)).items()
-        }
+        bounds: dict[str, Any] = {}
+        for end in BOUNDS:
+            columns = rules.pop(end, None)
+            if not isinstance(columns, Mapping | None):
+                raise RuleError(f'{end} names its columns, {end}={{"similarity": 0.3}}, and is not {columns!r}')
+            bounds |= {f"{end}_{column}": x for column, x in (columns or {}).items()}
         if unknown := sorted(set(rules) - set(names)):
             similar = difflib.get_close_matches(unknown[0], names, n=1)
             hint = f"did you mean {similar[0]}?" if similar else f"the rules are {', '.join(sorted([*names, *BOUNDS]))}"
             raise RuleError(f"there is no rule {unknown[0]!r}; {hint}")
-        limits = {rule: parse_limit(rule, rules[rule]) for rule in RULES if rules.get(rule) is not None}
-        limits |= {rule: parse_limit(rule, x) for rule, x in bounds.items()}
+        bounds = {rule: rules[rule] for rule in RULES if rules.get(rule) is not None} | bounds
+        limits = {rule: parse_limit(rule, x) for rule, x in bounds.items()}
         return cls(limits, **{rule: rules[rule] for rule in OTHER_RULES if rules.get(rule) is not None})
 
     def bounds(self) -> dict[str, tuple[str, str, float]]:
@@ -138,9 +139,8 @@ class Rules:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the rules that are set."""
-        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "limits"}
-        defaults = {field.name: field.default for field in fields(self)}
-        return {**self.limits, **{rule: value for rule, value in values.items() if value != defaults[rule]}}
+        values = {rule: getattr(self, rule) for rule in DEFAULT_RULES}
+        return {**self.limits, **{rule: x for rule, x in values.items() if x != DEFAULT_RULES[rule]}}
 
     def command_line(self) -> list[str]:
         """Return the rules as options of `auditor filter`."""
@@ -155,14 +155,8 @@ class Rules:
         return options
 
 
-def check_bounds(end: str, bounds: Any) -> Mapping[str, Any]:
-    """Return the bounds on columns that `max` or `min` sets."""
-    if bounds is not None and not isinstance(bounds, Mapping):
-        raise RuleError(f'{end} names its columns, {end}={{"similarity": 0.3}}, and is not {bounds!r}')
-    return bounds or {}
-
-
-OTHER_RULES = tuple(field.name for field in fields(Rules) if field.name != "limits")
+DEFAULT_RULES = {rule.name: rule.default for rule in fields(Rules) if rule.name != "limits"}
+OTHER_RULES = tuple(DEFAULT_RULES)
 
 
 class KeepRules(ColumnLimits, total=False):
@@ -187,15 +181,10 @@ def with_rules(function: F) -> F:
     signature = inspect.signature(function)
     plain = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
     hints = get_type_hints(KeepRules)
-    rules = [
-        inspect.Parameter(rule, inspect.Parameter.KEYWORD_ONLY, default=DEFAULT_RULES.get(rule), annotation=hint)
-        for rule, hint in hints.items()
-    ]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    rules = [inspect.Parameter(n, keyword, default=DEFAULT_RULES.get(n), annotation=hint) for n, hint in hints.items()]
     function.__signature__ = signature.replace(parameters=[*plain, *rules])  # type: ignore[attr-defined]
     return function
-
-
-DEFAULT_RULES = {rule.name: rule.default for rule in fields(Rules) if rule.name != "limits"}
 
 
 def build_bound_sql(column: str, comparison: str, threshold: float, missing: bool = False) -> str:

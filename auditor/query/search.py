@@ -7,8 +7,7 @@ The search is exact: it compares every stored vector. A video is represented by 
 `weigh_words` measures how each word of a caption affects its similarity to the medium.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,27 +15,10 @@ import numpy as np
 
 from auditor.audit_folder.audit_files import get_shard_name
 from auditor.query.database import AuditDatabase
-from auditor.query.explain import find_row, load_pair
+from auditor.query.explain import FIT_COLUMNS, Fit, find_row, load_pair
 from auditor.query.row_queries import read_rows_at
 from auditor.query.search_index import SIDES, Bools, Floats, Ints, Nearest, VectorIndex, find_nearest, open_vectors
 from auditor.workers.encoder_client import EncoderClient, SearchError
-
-
-@dataclass(frozen=True, slots=True)
-class SearchHit:
-    """A row, and its similarity to the query."""
-
-    uid: str
-    key: str
-    caption_index: int
-    caption: str | None
-    similarity: float
-    shard: str
-    start: float | None = None  # seconds, of a timed caption
-    end: float | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def search(
@@ -49,10 +31,19 @@ def search(
     over: str = "media",
     where: str | None = None,
     n: int = 20,
-) -> list[SearchHit]:
-    """Return the n nearest rows, best first; for a medium with several captions, the first one that meets `where`."""
-    check_search(text, like, image, over, n)
-    vectors = open_cached_index(database, over)
+) -> list[Fit]:
+    """Return the n rows nearest to a text, a row (`like`: key or uid) or an image, over "media" or "captions".
+
+    A medium with several captions is represented by the first one that meets `where`.
+    """
+    if sum(query is not None for query in (text, like, image)) != 1 or (text is not None and not text.strip()):
+        raise SearchError("search by one of: a text, a key (like), an image")
+    if over not in SIDES:
+        raise SearchError(f"over must be {' or '.join(SIDES)}, not {over!r}")
+    if n < 1:
+        raise SearchError(f"n must be at least 1, not {n}")
+    # the file is mapped and takes no memory
+    vectors = database.cached(f"vectors of {over}", lambda: open_vectors(database.files.folder, SIDES[over]))
     allowed, rows = find_allowed_places(database, vectors, over, where)
     if like is not None:
         place = find_row_place(database, vectors, over, like, caption_index)
@@ -63,21 +54,6 @@ def search(
         query = encode_query(database, text, image)
     nearest = find_nearest(vectors.matrix, query, n, allowed)
     return read_hits(database, vectors, nearest, rows)
-
-
-def check_search(text: str | None, like: str | None, image: str | Path | None, over: str, n: int) -> None:
-    """Refuse a search without exactly one query, or with a wrong argument."""
-    if sum(query is not None for query in (text, like, image)) != 1 or (text is not None and not text.strip()):
-        raise SearchError("search by one of: a text, a key (like), an image")
-    if over not in SIDES:
-        raise SearchError(f"over must be {' or '.join(SIDES)}, not {over!r}")
-    if n < 1:
-        raise SearchError(f"n must be at least 1, not {n}")
-
-
-def open_cached_index(database: AuditDatabase, over: str) -> VectorIndex:
-    """Return the vectors of one side, opened once: the file is mapped and takes no memory."""
-    return database.cached(f"vectors of {over}", lambda: open_vectors(database.files.folder, SIDES[over]))
 
 
 def encode_query(database: AuditDatabase, text: str | None, image: str | Path | None) -> Floats:
@@ -95,27 +71,24 @@ def get_encoder_client(database: AuditDatabase) -> EncoderClient:
     model = database.manifest.get("model") or {}
     if not model.get("spec"):
         raise SearchError(f"{database.path} does not name the model that made it; search by example (--like KEY)")
-    return database.cached(
-        "encoder client", lambda: EncoderClient(str(model["spec"]), str(model.get("fingerprint") or ""))
-    )
+    fingerprint = str(model.get("fingerprint") or "")
+    return database.cached("encoder client", lambda: EncoderClient(str(model["spec"]), fingerprint))
 
 
 def find_row_place(
     database: AuditDatabase, vectors: VectorIndex, over: str, key: str, caption_index: int | None
 ) -> int:
-    """Return the place of a row's vector in the index."""
     row = find_row(database, key, caption_index)
     if row["status"] != "ok":
         raise SearchError(f"{key} was not encoded ({row['status']}), so there is nothing to compare with")
     view = database.view(database.files.shard(row["shard"]), with_places=True)
-    number = database.rows(
-        f"SELECT file_row_number AS number FROM ({view}) "
+    number = database.value(
+        f"SELECT file_row_number FROM ({view}) "
         f"WHERE uid = '{row['uid']}' AND caption_index = {int(row['caption_index'])} AND status = 'ok' LIMIT 1"
-    )[0]["number"]
+    )
     places = np.flatnonzero(vectors.shard == vectors.shards.index(row["shard"]))
-    return int(
-        places[np.searchsorted(vectors.row[places], number, "right") - 1]
-    )  # a medium has the number of its first row
+    # a medium has the number of its first row
+    return int(places[np.searchsorted(vectors.row[places], number, "right") - 1])
 
 
 def find_allowed_places(
@@ -129,10 +102,9 @@ def find_allowed_places(
         f"SELECT file, file_row_number AS number FROM {database.placed_rows(condition)} "
         f"WHERE status = 'ok' AND {condition}"
     )
-    numbers = {shard: number for number, shard in enumerate(vectors.shards)}
-    shard = np.array([numbers.get(get_shard_name(file), -1) for file in database.files.all], np.int64)[
-        table["file"].to_numpy()
-    ]
+    shards = {shard: number for number, shard in enumerate(vectors.shards)}
+    shard_of_file = np.array([shards.get(get_shard_name(file), -1) for file in database.files.all], np.int64)
+    shard = shard_of_file[table["file"].to_numpy()]
     return match_places(vectors, shard, table["number"].to_numpy().astype(np.int64), exact=over == "captions")
 
 
@@ -151,7 +123,7 @@ def match_places(vectors: VectorIndex, shard: Ints, number: Ints, *, exact: bool
     return allowed, rows
 
 
-def read_hits(database: AuditDatabase, vectors: VectorIndex, nearest: Nearest, matches: Ints | None) -> list[SearchHit]:
+def read_hits(database: AuditDatabase, vectors: VectorIndex, nearest: Nearest, matches: Ints | None) -> list[Fit]:
     """Read the rows of the nearest vectors, in their order."""
     if not len(nearest):
         return []
@@ -161,9 +133,8 @@ def read_hits(database: AuditDatabase, vectors: VectorIndex, nearest: Nearest, m
         {"file": files[vectors.shards[vectors.shard[place]]], "file_row_number": int(row_of[place])}
         for place in nearest.place
     ]
-    columns = [field.name for field in fields(SearchHit) if field.name != "similarity"]
-    rows = read_rows_at(database, places, columns).to_pylist()
-    return [SearchHit(**row, similarity=value) for row, value in zip(rows, nearest.similarity.tolist(), strict=True)]
+    rows = read_rows_at(database, places, FIT_COLUMNS).to_pylist()
+    return [Fit(**row, similarity=value) for row, value in zip(rows, nearest.similarity.tolist(), strict=True)]
 
 
 MOST_WORDS = 60  # words that are weighed, from the start of the caption
@@ -195,7 +166,7 @@ def weigh_words(database: AuditDatabase, row: dict[str, Any]) -> WeighedCaption:
     if pair is None or not words:
         raise SearchError("the row has no embedding or no words to weigh")
     spans = list_phrases(len(words))
-    texts = [" ".join(words), *(remove_words(words, first, last) for first, last in spans)]
+    texts = [" ".join(words), *(" ".join([*words[:first], *words[last:]]) for first, last in spans)]
     similarity = pair.medium.similarity(get_encoder_client(database).encode_texts(texts))[0]
     whole = float(similarity[0])
     gains = {span: float(value) - whole for span, value in zip(spans, similarity[1:].tolist(), strict=True)}
@@ -208,7 +179,3 @@ def list_phrases(words: int) -> list[tuple[int, int]]:
     """List all phrases of one to three words; never the whole caption, unless it is one word."""
     spans = [(first, first + size) for size in range(1, LONGEST_PHRASE + 1) for first in range(words - size + 1)]
     return [span for span in spans if span[1] - span[0] < words] or [(0, 1)]
-
-
-def remove_words(words: Sequence[str], first: int, last: int) -> str:
-    return " ".join([*words[:first], *words[last:]])

@@ -6,6 +6,7 @@ again if the embeddings have changed. If an audit is remote or read-only, the fi
 of width 512 take about half a second on two cores (tests/bench/search_million.py).
 """
 
+import contextlib
 import hashlib
 import os
 import tempfile
@@ -27,6 +28,7 @@ Halves = npt.NDArray[np.float16]
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Places = npt.NDArray[np.int32]
 
 BLOCK = 2048  # vectors converted at once: with width 512 they stay in a core's cache
 CHUNK = 32 * BLOCK  # vectors that a thread searches at a time
@@ -101,8 +103,8 @@ class VectorIndex:
     """All vectors of one side, each with the number of its shard and its row in that shard."""
 
     matrix: Halves  # (N, D), memory-mapped
-    shard: npt.NDArray[np.int32]  # (N,)
-    row: npt.NDArray[np.int32]  # (N,); for media, the row of the first caption
+    shard: Places  # (N,)
+    row: Places  # (N,); for media, the row of the first caption
     shards: tuple[str, ...]
 
     def __len__(self) -> int:
@@ -115,20 +117,16 @@ def open_vectors(folder: Folder, side: Side) -> VectorIndex:
     if not shards:
         raise SearchError(f"{folder.url} has no embeddings, so it cannot be searched")
     mark = compute_index_fingerprint(folder, shards)
-    if not folder.local:
-        return build_index(folder, shards, side, Path(tempfile.mkdtemp(prefix="auditor-search-")), mark)
-    place = Path(folder.path("search"))
-    index = read_index(place, side, shards, mark)
-    if index is None:
-        try:
-            index = build_index(folder, shards, side, place, mark)
-        except (PermissionError, StorageError):
-            index = build_index(folder, shards, side, Path(tempfile.mkdtemp(prefix="auditor-search-")), mark)
-    return index
+    if folder.local:
+        place = Path(folder.path("search"))
+        if index := read_index(place, side, shards, mark):
+            return index
+        with contextlib.suppress(PermissionError, StorageError):
+            return build_index(folder, shards, side, place, mark)
+    return build_index(folder, shards, side, Path(tempfile.mkdtemp(prefix="auditor-search-")), mark)
 
 
 def compute_index_fingerprint(folder: Folder, shards: list[str]) -> str:
-    """Return a fingerprint that changes with the embeddings files."""
     digest = hashlib.blake2b(digest_size=16)
     for shard in shards:
         digest.update(shard.encode())
@@ -160,9 +158,7 @@ def build_index(folder: Folder, shards: list[str], side: Side, place: Path, mark
     """Copy the vectors from Parquet in batches; the .npz file is written last and marks a complete index."""
     place.mkdir(parents=True, exist_ok=True)
     (place / f"{side}.npz").unlink(missing_ok=True)
-    numbers: list[npt.NDArray[np.int32]] = []
-    rows: list[npt.NDArray[np.int32]] = []
-    width = 0
+    numbers, rows, width = [np.empty(0, np.int32)], [np.empty(0, np.int32)], 0
     handle, temporary = tempfile.mkstemp(dir=place)
     with os.fdopen(handle, "wb") as file:
         for number, shard in enumerate(shards):
@@ -171,8 +167,7 @@ def build_index(folder: Folder, shards: list[str], side: Side, place: Path, mark
                 rows.append(row_numbers)
                 numbers.append(np.full(len(row_numbers), number, np.int32))
     os.replace(temporary, place / f"{side}.f16")
-    shard_of = np.concatenate([np.empty(0, np.int32), *numbers])
-    row_of = np.concatenate([np.empty(0, np.int32), *rows])
+    shard_of, row_of = np.concatenate(numbers), np.concatenate(rows)
     handle, temporary = tempfile.mkstemp(dir=place, suffix=".npz")
     with os.fdopen(handle, "wb") as places:
         np.savez(places, shard=shard_of, row=row_of, width=width, mark=mark)
@@ -180,9 +175,7 @@ def build_index(folder: Folder, shards: list[str], side: Side, place: Path, mark
     return VectorIndex(map_vectors(place / f"{side}.f16", len(row_of), width), shard_of, row_of, tuple(shards))
 
 
-def copy_vectors(
-    folder: Folder, shard: str, side: Side, file: IO[bytes]
-) -> Iterator[tuple[npt.NDArray[np.int32], int]]:
+def copy_vectors(folder: Folder, shard: str, side: Side, file: IO[bytes]) -> Iterator[tuple[Places, int]]:
     """Append the vectors of a shard to a file; yield their row numbers and their width."""
     with folder.open_table(name_embeddings_file(shard)) as opened:
         start = 0

@@ -1,5 +1,6 @@
 """The summary of an audit: rows by status and kind, flags, estimated noise, typical values, reviews, faults."""
 
+from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -66,19 +67,18 @@ class Summary:
 
     def lines(self) -> list[tuple[str, str]]:
         """Return the summary as (label, value) for people."""
+        faults = self.faults or []
         lines = [("rows", f"{self.rows:,}"), ("usable", format_count_share(self.usable, self.rows))]
         lines += [
-            (f"  {status}", format_count_share(count, self.rows))
-            for status, count in self.status.items()
-            if status != "ok"
+            (f"  {status}", format_count_share(n, self.rows)) for status, n in self.status.items() if status != "ok"
         ]
-        lines += [(f"{kind}s", format_media_count(count, self.captions[kind])) for kind, count in self.kinds.items()]
-        for noise in self.noise:
-            lines.append((f"mismatched {noise.kind}s", noise.words()))
+        for kind, count in self.kinds.items():
+            captions = f" with {self.captions[kind]:,} captions" if self.captions[kind] != count else ""
+            lines.append((f"{kind}s", f"{count:,}{captions}"))
+        lines += [(f"mismatched {noise.kind}s", noise.words()) for noise in self.noise]
         if self.unscored:
-            lines.append(
-                ("no estimate", f"{format_count_share(self.unscored, self.usable)}: too few pairs of their kind")
-            )
+            unscored = format_count_share(self.unscored, self.usable)
+            lines.append(("no estimate", f"{unscored}: too few pairs of their kind"))
         lines += [(f"flagged {flag}", format_count_share(count, self.usable)) for flag, count in self.flags.items()]
         lines.append(("duplicates", format_count_share(self.duplicates, self.usable)))
         if self.time_shifts:
@@ -86,24 +86,15 @@ class Summary:
         for column, values in self.typical.items():
             lines.append((column, f"{values['median']:.3g}  ({values['p5']:.3g} - {values['p95']:.3g})"))
         lines += [(f"reviewed {mark}", f"{count:,}") for mark, count in self.marks.items()]
-        lines += [("fault" if i == 0 else "", words) for i, words in enumerate((self.faults or [])[:MOST_FAULTS])]
-        if self.faults and len(self.faults) > MOST_FAULTS:
-            lines.append(("", f"and {len(self.faults) - MOST_FAULTS:,} more: `auditor faults {self.path}`"))
+        lines += [("fault" if i == 0 else "", words) for i, words in enumerate(faults[:MOST_FAULTS])]
+        if len(faults) > MOST_FAULTS:
+            lines.append(("", f"and {len(faults) - MOST_FAULTS:,} more: `auditor faults {self.path}`"))
         return lines
 
     def __str__(self) -> str:
         width = max(len(label) for label, _ in self.lines())
         text = [f"{label:<{width}}  {value}" for label, value in self.lines()]
         return "\n".join([f"{self.path} ({self.state})", *text, *(f"note: {note}" for note in self.notes)])
-
-
-def list_fault_sentences(database: AuditDatabase) -> list[str] | None:
-    faults = read_faults(database.files.folder)
-    return None if faults is None else [fault.sentence for fault in faults]
-
-
-def format_media_count(media: int, captions: int) -> str:
-    return f"{media:,}" if media == captions else f"{media:,} with {captions:,} captions"
 
 
 def format_count_share(count: int, total: int) -> str:
@@ -113,16 +104,9 @@ def format_count_share(count: int, total: int) -> str:
 def read_noise_estimates(statistics: dict[str, Any]) -> list[Noise]:
     """Read the estimates from the statistics in the manifest; empty until the audit is scored."""
     return [
-        Noise(
-            kind,
-            estimate["pi0"],
-            estimate["pi0_low"],
-            estimate["pi0_high"],
-            estimate.get("pairs", 0),
-            "pi0_without_labels" not in estimate,
-        )
-        for kind, estimate in (statistics or {}).items()
-        if estimate and estimate.get("pi0") is not None
+        Noise(kind, e["pi0"], e["pi0_low"], e["pi0_high"], e.get("pairs", 0), at_least="pi0_without_labels" not in e)
+        for kind, e in (statistics or {}).items()
+        if e and e.get("pi0") is not None
     ]
 
 
@@ -146,19 +130,20 @@ def summarize_audit(database: AuditDatabase) -> Summary:
         "FROM measured GROUP BY status, kind ORDER BY n DESC, status, kind"
     )
     database.cached("ranges", lambda: merge_ranges(groups, HEADLINES))  # find_value_range uses them
-    status: dict[str, int] = {}
+    status = Counter[str]()
     for group in groups:
-        status[group["status"]] = status.get(group["status"], 0) + group["n"]
+        status[group["status"]] += group["n"]
     usable = [group for group in groups if group["status"] == "ok"]
     if "bad_span" in status:
         add_media_without_first_caption(database, usable)
     is_timed = any(group["kind"] == "video" for group in usable) and any(group["timed"] for group in groups)
+    faults, step = read_faults(database.files.folder), choose_reference_step(database)
     marks = database.rows("SELECT review, count(*) AS n FROM verdicts GROUP BY review ORDER BY review")
     return Summary(
         path=database.path,
         state=database.state,
         rows=sum(status.values()),
-        status=status,
+        status=dict(status),
         kinds={group["kind"]: group["media"] for group in usable},
         captions={group["kind"]: group["n"] for group in usable},
         flags={flag: sum(group[flag] for group in usable) for flag in FLAGS},
@@ -168,9 +153,6 @@ def summarize_audit(database: AuditDatabase) -> Summary:
         typical=compute_typical_values(database, HEADLINES),
         time_shifts=summarize_time_shifts(database) if is_timed else None,
         marks={row["review"]: row["n"] for row in marks},
-        faults=list_fault_sentences(database),
-        notes=[
-            *database.notes,
-            *([f"medians are of every {step}th shard"] if (step := choose_reference_step(database)) > 1 else []),
-        ],
+        faults=None if faults is None else [fault.sentence for fault in faults],
+        notes=[*database.notes, *([f"medians are of every {step}th shard"] if step > 1 else [])],
     )

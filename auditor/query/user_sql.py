@@ -28,9 +28,10 @@ PLAIN_OPERATORS = frozenset(
     ["OPERATOR_NOT", "OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL", "OPERATOR_COALESCE", "COMPARE_IN", "COMPARE_NOT_IN"]
 )
 PATTERN_FUNCTIONS = frozenset(["~~", "!~~", "~~*", "!~~*", "regexp_matches"])
-PLAIN_FUNCTIONS = PATTERN_FUNCTIONS | frozenset(
-    "+ - * / // % abs ceil floor round sqrt ln log10 exp isnan isfinite lower upper trim length len strlen contains "
-    "starts_with ends_with prefix suffix left right".split()
+PLAIN_FUNCTIONS = PATTERN_FUNCTIONS.union(
+    ["+", "-", "*", "/", "//", "%", "abs", "ceil", "floor", "round", "sqrt", "ln", "log10", "exp", "isnan", "isfinite"],
+    ["lower", "upper", "trim", "length", "len", "strlen", "contains", "starts_with", "ends_with", "prefix", "suffix"],
+    ["left", "right"],
 )
 PLAIN_TYPES = frozenset(
     ["TINYINT", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "BOOLEAN", "DATE", "TIMESTAMP", "VARCHAR"]

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 Doubles = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 CONFIDENCE = 0.9
 DRAWS = 20_000
 SEED = 20_231_117
@@ -55,14 +56,14 @@ Quantity = Callable[[Doubles], Doubles]
 
 
 def compute_interval(
-    strata: Sequence[Stratum], quantity: Quantity, rising: Sequence[bool], confidence: float = CONFIDENCE
+    strata: Sequence[Stratum], quantity: Quantity, rising: Sequence[bool] | Bools, confidence: float = CONFIDENCE
 ) -> LabelInterval:
     """The interval of a quantity that grows (`rising`) or falls with the mismatched share of each stratum."""
     up = np.asarray(rising, bool)
     tail = (1 - confidence) / 2
     # undecided pairs count for whichever side makes the interval wider
-    high = compute_end(strata, quantity, unsure_bad=up, extra_bad=up, tail=tail, upper=True)
-    low = compute_end(strata, quantity, unsure_bad=~up, extra_bad=~up, tail=tail, upper=False)
+    high = compute_end(strata, quantity, up, tail, upper=True)
+    low = compute_end(strata, quantity, ~up, tail, upper=False)
     observed = np.array([[s.bad / (s.bad + s.good) if s.bad + s.good else np.nan for s in strata]])
     estimate = float(quantity(observed)[0])
     if not np.isfinite(estimate):
@@ -70,29 +71,26 @@ def compute_interval(
     return LabelInterval(estimate, min(low, estimate), max(high, estimate))
 
 
-def compute_end(
-    strata: Sequence[Stratum],
-    quantity: Quantity,
-    *,
-    unsure_bad: npt.NDArray[np.bool_],
-    extra_bad: npt.NDArray[np.bool_],
-    tail: float,
-    upper: bool,
-) -> float:
-    """One end of the interval: the widest over the strata that may get the extra pair."""
+def compute_end(strata: Sequence[Stratum], quantity: Quantity, worse: Bools, tail: float, *, upper: bool) -> float:
+    """One end of the interval: the widest over the strata that may get the extra pair.
+
+    Undecided and extra pairs are bad in the strata where `worse` is true, good in the others.
+    """
     generator = np.random.default_rng(SEED)
     middle = np.empty((DRAWS, len(strata)))
     extreme = np.empty_like(middle)
     for h, stratum in enumerate(strata):
-        bad = stratum.bad + (stratum.unsure if unsure_bad[h] else 0)
+        bad = stratum.bad + (stratum.unsure if worse[h] else 0)
         good = stratum.labels - bad
         if not stratum.labels:  # without labels, assume the share that makes the end worst
-            middle[:, h] = extreme[:, h] = float(extra_bad[h])
+            middle[:, h] = extreme[:, h] = float(worse[h])
             continue
-        middle[:, h] = clip_shares(draw_shares(generator, bad, good), stratum, bad, good)
-        extreme[:, h] = clip_shares(
-            draw_beta(generator, bad + extra_bad[h], good + (not extra_bad[h])), stratum, bad, good
-        )
+        certainty = max(stratum.labels - 2, 1) / stratum.labels  # makes the variance that of an observed share
+        middle[:, h] = draw_beta(generator, bad * certainty, good * certainty)
+        extreme[:, h] = draw_beta(generator, bad + worse[h], good + (not worse[h]))
+        # what the labeled rows allow: a fully judged stratum has no uncertainty left
+        for draws in (middle, extreme):
+            np.clip(draws[:, h], bad / stratum.rows, 1 - good / stratum.rows, out=draws[:, h])
     ends = []
     for h in rank_strata(quantity, middle.mean(axis=0), extreme.mean(axis=0), upper):
         saved_draws = middle[:, h].copy()
@@ -104,16 +102,8 @@ def compute_end(
 
 def rank_strata(quantity: Quantity, middle: Doubles, extreme: Doubles, upper: bool, tried: int = 3) -> list[int]:
     """The strata in which an extra pair moves the quantity most on average; the widest end is among them."""
-    changed = np.where(np.eye(len(middle), dtype=bool), extreme, middle)
-    value = quantity(changed)
+    value = quantity(np.where(np.eye(len(middle), dtype=bool), extreme, middle))
     return [int(h) for h in np.argsort(-value if upper else value, kind="stable")[:tried]]
-
-
-def draw_shares(generator: np.random.Generator, bad: int, good: int) -> Doubles:
-    """Draw shares around the observed one."""
-    labels = bad + good
-    certainty = max(labels - 2, 1) / labels  # makes the variance that of an observed share
-    return draw_beta(generator, bad * certainty, good * certainty)
 
 
 def draw_beta(generator: np.random.Generator, bad: float, good: float) -> Doubles:
@@ -121,11 +111,6 @@ def draw_beta(generator: np.random.Generator, bad: float, good: float) -> Double
     if bad <= 0 or good <= 0:
         return np.full(DRAWS, 1.0 if bad > 0 else 0.0)
     return np.asarray(generator.beta(bad, good, DRAWS))
-
-
-def clip_shares(shares: Doubles, stratum: Stratum, bad: int, good: int) -> Doubles:
-    """Clip shares to what the labeled rows allow: a fully judged stratum has no uncertainty left."""
-    return np.clip(shares, bad / stratum.rows, 1 - good / stratum.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +130,11 @@ class Certificate:
 
 
 def certify(strata: Sequence[Stratum], *, filtered: bool, confidence: float = CONFIDENCE) -> Certificate:
-    """Compute the certificate from the labeled strata."""
     rows = np.array([stratum.rows for stratum in strata], np.float64)
     flagged = np.array([stratum.flagged for stratum in strata])
     removed = np.array([stratum.removed for stratum in strata])
 
-    def share(is_member: "np.typing.NDArray[np.bool_]") -> LabelInterval | None:
+    def share(is_member: Bools) -> LabelInterval | None:
         if not is_member.any():
             return None
         inside = [stratum for stratum, member in zip(strata, is_member, strict=True) if member]
@@ -164,24 +148,18 @@ def certify(strata: Sequence[Stratum], *, filtered: bool, confidence: float = CO
         confidence=confidence,
         mismatched=everything,
         precision=share(flagged),
-        lost=compute_interval(strata, build_lost_share(rows, removed), (~removed).tolist(), confidence)
-        if filtered
-        else None,
+        lost=compute_interval(strata, build_lost_share(rows, removed), ~removed, confidence) if filtered else None,
         left=share(~removed) if filtered else None,
     )
 
 
 def build_mean_share(rows: Doubles) -> Quantity:
-    """A function that computes the mismatched share of all rows."""
     weight = rows / rows.sum()
     return lambda shares: np.asarray(shares @ weight, np.float64)
 
 
-def build_lost_share(rows: Doubles, removed: "np.typing.NDArray[np.bool_]") -> Quantity:
-    """A function that computes the share of good pairs removed.
-
-    It falls with the mismatched share of removed strata and rises with that of the others.
-    """
+def build_lost_share(rows: Doubles, removed: Bools) -> Quantity:
+    """The share of good pairs removed: falls with the mismatched share of removed strata, rises with that of others."""
 
     def quantity(shares: Doubles) -> Doubles:
         good = (1 - shares) * rows

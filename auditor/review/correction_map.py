@@ -48,10 +48,6 @@ class Correction:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
-    @classmethod
-    def from_dict(cls, saved: Mapping[str, Any]) -> "Correction":
-        return cls(**saved)
-
     def p(self, p: Doubles, z: Doubles) -> Doubles:
         """Corrected probabilities of pairs."""
         return predict_mismatch(self.weights, build_features(p, z))
@@ -87,21 +83,14 @@ def fit_correction(
     if len(bad) < FEWEST:
         return None
     x, y = build_features(p, z), bad.astype(np.float64)
-    label_weights = normalize_weights(weight)
+    label_weights = weight * weight.sum() / (weight**2).sum()  # they sum to Kish's effective sample size
     weights = fit_weights(x, y, label_weights)
-    gain = 2 * (
-        compute_log_likelihood(weights, x, y, label_weights) - compute_log_likelihood(IDENTITY, x, y, label_weights)
-    )
+    fit, identity = (compute_log_likelihood(w, x, y, label_weights) for w in (weights, IDENTITY))
+    gain = 2 * (fit - identity)
     if gain < GAIN:
         return None
-    shift, slope, score_weight = (float(weight) for weight in weights)
     covariance = np.linalg.inv(compute_curvature(weights, x, label_weights)).tolist()
-    return Correction(shift, slope, score_weight, dict(mean), dict(spread), len(bad), float(gain), covariance)
-
-
-def normalize_weights(weight: Doubles) -> Doubles:
-    """Scale weights to sum to Kish's effective sample size."""
-    return np.asarray(weight * weight.sum() / (weight**2).sum())
+    return Correction(*weights.tolist(), dict(mean), dict(spread), len(bad), float(gain), covariance)
 
 
 def compute_log_likelihood(weights: Doubles, x: Doubles, y: Doubles, label_weights: Doubles) -> float:
@@ -133,10 +122,8 @@ def maximize_posterior(x: Doubles, y: Doubles, label_weights: Doubles, free: npt
     hold = 1 / PRIOR_SPREAD**2
 
     def goal(candidate: Doubles) -> float:
-        return (
-            compute_log_likelihood(candidate, x, y, label_weights)
-            - float((hold * (candidate - EXPECTED) ** 2)[free].sum()) / 2
-        )
+        penalty = float((hold * (candidate - EXPECTED) ** 2)[free].sum()) / 2
+        return compute_log_likelihood(candidate, x, y, label_weights) - penalty
 
     for _ in range(STEPS):
         slope = x.T @ (label_weights * (y - predict_mismatch(weights, x))) - hold * (weights - EXPECTED)

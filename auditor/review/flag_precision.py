@@ -20,17 +20,23 @@ class FlagPrecision:
 
 
 def measure_flag_precision(database: AuditDatabase) -> FlagPrecision:
-    """Precision over the rows that are flagged now and have been judged."""
+    """Measure how often reviewers agreed with the flag `mismatch`, and how often its probabilities expect it.
+
+    Only rows that are flagged now count; 'unsure' marks do not.
+    """
     sql = f"SELECT avg(p_mismatch) FROM {database.table()} WHERE mismatch"
     expected: float | None = database.cached("expected precision", lambda: database.value(sql))
-    if not database.rows("SELECT 1 FROM verdicts LIMIT 1"):
-        return compute_flag_precision(0, 0, expected)
-    counts = database.rows(
-        "SELECT count(*) FILTER (review = 'bad') AS bad, count(*) FILTER (review = 'good') AS good "
-        f"FROM {database.table()} JOIN (SELECT *, {UID_ORDER} AS uid_order FROM verdicts) "
-        "USING (uid_order, caption_index) WHERE mismatch"
-    )[0]
-    return compute_flag_precision(counts["bad"], counts["good"], expected)
+    judged = bad = 0
+    if database.rows("SELECT 1 FROM verdicts LIMIT 1"):  # a join is slow
+        counts = database.rows(
+            "SELECT count(*) FILTER (review = 'bad') AS bad, count(*) FILTER (review = 'good') AS good "
+            f"FROM {database.table()} JOIN (SELECT *, {UID_ORDER} AS uid_order FROM verdicts) "
+            "USING (uid_order, caption_index) WHERE mismatch"
+        )[0]
+        bad, judged = counts["bad"], counts["bad"] + counts["good"]
+    if not judged:
+        return FlagPrecision(0, 0, None, None, None, expected)
+    return FlagPrecision(judged, bad, bad / judged, *wilson_interval(bad, judged), expected)
 
 
 def wilson_interval(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
@@ -42,12 +48,3 @@ def wilson_interval(successes: int, trials: int, z: float = 1.959964) -> tuple[f
     middle = (share + z * z / (2 * trials)) / scale
     half = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials)) / scale
     return max(0.0, middle - half), min(1.0, middle + half)
-
-
-def compute_flag_precision(bad: int, good: int, expected: float | None) -> FlagPrecision:
-    """Precision among judged flagged rows; 'unsure' marks are not counted."""
-    label_count = bad + good
-    if not label_count:
-        return FlagPrecision(0, 0, None, None, None, expected)
-    low, high = wilson_interval(bad, label_count)
-    return FlagPrecision(label_count, bad, bad / label_count, low, high, expected)

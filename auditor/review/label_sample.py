@@ -6,8 +6,9 @@ of the audit's reviews, wherever they were made.
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -36,8 +37,6 @@ class CertifyError(AuditorError):
 
 @dataclass(frozen=True, slots=True)
 class LabelRow:
-    """A row to judge."""
-
     uid: str
     caption_index: int
     shard: str
@@ -106,8 +105,8 @@ def draw_label_sample(database: AuditDatabase, rules: Rules, labels: int, seed: 
     places = [{name: int(usable[name][row]) for name in ("file", "file_row_number")} for row in rows]
     label_rows = read_rows_at(database, places, ["uid", "caption_index", "shard", "key"]).to_pylist()
     drawn = tuple(LabelRow(**row, stratum=stratum) for row, stratum in zip(label_rows, strata.tolist(), strict=True))
-    stratum_facts = zip(division.rows.tolist(), division.flagged.tolist(), division.removed.tolist(), strict=True)
-    parts = tuple(Stratum(count, 0, 0, flagged=flag, removed=gone) for count, flag, gone in stratum_facts)
+    groups = zip(division.rows.tolist(), division.flagged.tolist(), division.removed.tolist(), strict=True)
+    parts = tuple(Stratum(count, 0, 0, flagged=flag, removed=gone) for count, flag, gone in groups)
     return LabelSample(name, rules.to_dict(), labels, seed, parts, drawn)
 
 
@@ -156,13 +155,8 @@ def select_fair_marks(marks: Sequence[str | None]) -> list[str | None]:
 
 def count_labels(sample: LabelSample, marks: list[str | None]) -> list[Stratum]:
     """The strata with the labels of the fair prefix."""
-    marks_by_stratum: dict[int, list[str]] = {}
-    for row, mark in zip(sample.rows, select_fair_marks(marks), strict=True):
-        if mark is not None:
-            marks_by_stratum.setdefault(row.stratum, []).append(mark)
-    labeled = []
-    for number, stratum in enumerate(sample.strata):
-        stratum_marks = marks_by_stratum.get(number, [])
-        counts = (stratum_marks.count("bad"), stratum_marks.count("good"), stratum_marks.count("unsure"))
-        labeled.append(Stratum(stratum.rows, *counts, stratum.flagged, stratum.removed))
-    return labeled
+    counts = Counter((row.stratum, mark) for row, mark in zip(sample.rows, select_fair_marks(marks), strict=True))
+    return [
+        replace(stratum, bad=counts[h, "bad"], good=counts[h, "good"], unsure=counts[h, "unsure"])
+        for h, stratum in enumerate(sample.strata)
+    ]

@@ -24,7 +24,6 @@ SHEET_COLUMNS = ("uid", "caption_index", "key", "caption", "mark", "note")
 
 
 def fetch_sample_rows(database: AuditDatabase, sample: LabelSample) -> list[dict[str, Any]]:
-    """The full rows of the sample, in order."""
     rows = [find_row(database, row.uid, row.caption_index, row.shard) for row in sample.rows]
     return [row for row in rows if row is not None]
 

@@ -61,8 +61,8 @@ def fetch_judged_rows(database: AuditDatabase, sample: LabelSample, marks: list[
     )
     rows = []
     for row in stored_rows:
-        stratum, mark = decided.get((row["uid"], row["caption_index"]), (0, None))
-        if mark is not None:
+        if (row["uid"], row["caption_index"]) in decided:
+            stratum, mark = decided[row["uid"], row["caption_index"]]
             rows.append({**row, "bad": mark == "bad", "weight": sample.strata[stratum].rows / count[stratum]})
     return rows
 
@@ -88,12 +88,9 @@ def correct_statistics(model: MismatchModel, kind: str, correction: Correction) 
     rounds = max(len(model.bootstrap), 1)
     bootstrap = model.bootstrap if len(model.bootstrap) else model.curve[None]
     drawn = zip(correction.resample(rounds), bootstrap, strict=True)
-    curves = np.array(
-        [predict_mismatch(weights, build_features(resampled_curve, z)) for weights, resampled_curve in drawn]
-    )
+    curves = np.array([predict_mismatch(weights, build_features(p, z)) for weights, p in drawn])
     middle = (model.edges[1:] + model.edges[:-1]) / 2
-    shares = [float(model.observed @ np.interp(middle, model.score, resampled_curve)) for resampled_curve in curves]
-    share = float(model.observed @ np.interp(middle, model.score, curve))
+    share, *shares = (float(model.observed @ np.interp(middle, model.score, p)) for p in (curve, *curves))
     low, high = np.quantile(shares, INTERVAL)
     return {
         "pi0": share,

@@ -26,25 +26,15 @@ class QueueError(AuditorError):
 
 @dataclass(frozen=True, slots=True)
 class QueueRow:
-    """A row of a queue."""
-
     uid: str
     caption_index: int
     shard: str
-
-
-def order_by_suspicion(_: AuditDatabase) -> str:
-    return build_order_clause("p_mismatch", suspicious_first=True)
 
 
 def order_by_doubt(database: AuditDatabase) -> str:
     """Order by distance from the threshold of the flag."""
     cut = database.thresholds.get("mismatch")
     return f"abs(p_mismatch - {quote_literal(float(cut) if isinstance(cut, (int, float)) else 0.5)}), uid_order"
-
-
-def order_randomly(_: AuditDatabase) -> str:
-    return "hash(uid_order), uid_order"
 
 
 def order_by_disagreement(database: AuditDatabase) -> str:
@@ -70,25 +60,23 @@ def fetch_score_moments(database: AuditDatabase) -> list[dict[str, Any]]:
 
 
 ORDERS: dict[str, Callable[[AuditDatabase], str]] = {
-    "most suspicious": order_by_suspicion,
+    "most suspicious": lambda _: build_order_clause("p_mismatch", suspicious_first=True),
     "nearest the decision": order_by_doubt,
-    "random": order_randomly,
+    "random": lambda _: "hash(uid_order), uid_order",
     "p_mismatch and similarity disagree": order_by_disagreement,
 }
 
 
 def list_queues(database: AuditDatabase) -> list[str]:
     """The names of all queues: the orders and the label samples that were drawn."""
-    drawn = [CERTIFICATION + sample.name for sample in list_label_samples(database.files.folder)]
-    return [*ORDERS, *drawn]
+    return [*ORDERS, *(CERTIFICATION + sample.name for sample in list_label_samples(database.files.folder))]
 
 
 def fetch_queue(database: AuditDatabase, name: str, where: str | None = None, limit: int = MOST) -> list[QueueRow]:
     """The rows of a queue in order; `where` does not apply to label samples, which must stay as drawn."""
     if name.startswith(CERTIFICATION):
-        sample_name = name.removeprefix(CERTIFICATION)
         for sample in list_label_samples(database.files.folder):
-            if sample.name == sample_name:
+            if CERTIFICATION + sample.name == name:
                 return [QueueRow(row.uid, row.caption_index, row.shard) for row in sample.rows]
     if name not in ORDERS:
         raise QueueError(f"there is no queue {name!r}; queues are {', '.join(list_queues(database))}")
@@ -98,6 +86,5 @@ def fetch_queue(database: AuditDatabase, name: str, where: str | None = None, li
 
 
 def fetch_reviewer_marks(database: AuditDatabase, reviewer: str) -> dict[tuple[str, int], str]:
-    """The marks of one reviewer so far."""
     rows = database.rows(f"SELECT uid, caption_index, mark FROM reviews WHERE reviewer = {quote_literal(reviewer)}")
     return {(row["uid"], row["caption_index"]): row["mark"] for row in rows}

@@ -40,13 +40,11 @@ def compare_reviewers(marks: Iterable[Mapping[str, Any]]) -> list[ReviewerAgreem
     for mark in marks:
         marks_by_reviewer.setdefault(mark["reviewer"], {})[mark["uid"], mark["caption_index"]] = mark["mark"]
     agreements = []
-    for first, second in combinations(sorted(marks_by_reviewer), 2):
-        common_rows = sorted(marks_by_reviewer[first].keys() & marks_by_reviewer[second].keys())
-        pairs = [(marks_by_reviewer[first][row], marks_by_reviewer[second][row]) for row in common_rows]
-        if pairs:
-            equal_share = sum(a == b for a, b in pairs) / len(pairs)
-            kappa = compute_kappa([a for a, _ in pairs], [b for _, b in pairs])
-            agreements.append(ReviewerAgreement(first, second, len(pairs), equal_share, kappa))
+    for (first, marks_a), (second, marks_b) in combinations(sorted(marks_by_reviewer.items()), 2):
+        if rows := sorted(marks_a.keys() & marks_b.keys()):
+            a, b = [marks_a[row] for row in rows], [marks_b[row] for row in rows]
+            same = sum(x == y for x, y in zip(a, b, strict=True)) / len(rows)
+            agreements.append(ReviewerAgreement(first, second, len(rows), same, compute_kappa(a, b)))
     return sorted(agreements, key=lambda agreement: -agreement.rows)
 
 

@@ -37,28 +37,24 @@ class Stratification:
 
 def stratify_rows(p: Doubles, suspicion: Doubles, flagged: Bools, removed: Bools, labels: int) -> Stratification:
     """Divide rows for a number of labels. `suspicion` orders rows (on any scale); p may be wrong but not NaN."""
-    spread = np.sqrt(add_doubt(p) * (1 - add_doubt(p)))
+    doubtful = (p + DOUBT) / (1 + 2 * DOUBT)
+    spread = np.sqrt(doubtful * (1 - doubtful))
     group = 2 * flagged.astype(np.int64) + removed
-    present = np.unique(group)
+    present, sizes = np.unique(group, return_counts=True)
     share = max(int(flagged.sum()), 1) / len(p)
     boost = np.where(flagged, np.sqrt(1 + (PRECISION / share) ** 2), 1.0)
-    mass = np.array([(spread * boost)[group == group_number].sum() for group_number in present])
-    label_counts = allocate_labels(mass, np.array([(group == group_number).sum() for group_number in present]), labels)
+    mass = np.array([(spread * boost)[group == number].sum() for number in present])
     stratum = np.zeros(len(p), np.int64)
-    parts: list[tuple[int, int]] = []  # group, labels
-    for group_number, count in zip(present.tolist(), label_counts.tolist(), strict=True):
-        members = np.flatnonzero(group == group_number)
-        for rows, label_count in split_group(members, suspicion[members], spread[members], count):
-            stratum[rows] = len(parts)
-            parts.append((group_number, label_count))
-    groups = np.array([group_number for group_number, _ in parts])
-    return Stratification(
-        stratum, np.array([label_count for _, label_count in parts], np.int64), groups >= 2, groups % 2 == 1
-    )
-
-
-def add_doubt(p: Doubles) -> Doubles:
-    return (p + DOUBT) / (1 + 2 * DOUBT)
+    groups: list[int] = []  # of each stratum
+    label_counts: list[int] = []
+    for number, labels_of_group in zip(present.tolist(), allocate_labels(mass, sizes, labels).tolist(), strict=True):
+        members = np.flatnonzero(group == number)
+        for rows, count in split_group(members, suspicion[members], spread[members], labels_of_group):
+            stratum[rows] = len(groups)
+            groups.append(number)
+            label_counts.append(count)
+    kinds = np.array(groups)
+    return Stratification(stratum, np.array(label_counts, np.int64), kinds >= 2, kinds % 2 == 1)
 
 
 def allocate_labels(mass: Doubles, rows: Ints, labels: int) -> Ints:

@@ -12,13 +12,15 @@ from scipy.stats import binomtest
 from auditor.audit import Audit
 from auditor.audit_folder.folder import Folder
 from auditor.query.reviews import (
+    VERDICTS_SQL,
     Review,
     ReviewError,
     append_reviews,
-    compute_verdicts,
+    build_reviews_sql,
     read_reviews,
     select_latest_reviews,
 )
+from auditor.query.sandbox import Sandbox
 from auditor.review.flag_precision import wilson_interval
 from tests.support.synthetic import write_audit
 
@@ -49,17 +51,24 @@ def test_marks_are_seen_in_sql(audit: Audit) -> None:
     assert Audit(audit.path).summary().marks == {"good": 1}
 
 
+def find_verdicts(marks: list[Review]) -> list[tuple[object, ...]]:
+    sandbox = Sandbox([])
+    sandbox.define(f"CREATE TABLE reviews AS {build_reviews_sql(marks)}")
+    return [tuple(row.values()) for row in sandbox.rows(f"{VERDICTS_SQL} ORDER BY uid")]
+
+
 def test_the_latest_mark_of_each_reviewer_counts() -> None:
     def mark(reviewer: str, mark_: str, time: int, uid: str = "a") -> Review:
         return Review(uid, 0, reviewer, mark_, "", f"2026-01-01T00:00:{time:02d}")  # type: ignore[arg-type]
 
     marks = [mark("ann", "bad", 1), mark("bob", "good", 2), mark("ann", "good", 3)]
     assert len(select_latest_reviews(marks)) == 2
-    assert compute_verdicts(marks) == {("a", 0): "good"}
-    assert compute_verdicts([mark("ann", "bad", 1), mark("bob", "good", 2)]) == {("a", 0): "unsure"}
-    assert compute_verdicts([*marks, mark("eve", "bad", 4), mark("dan", "bad", 5), mark("joe", "bad", 6)]) == {
-        ("a", 0): "bad"
-    }
+    assert find_verdicts(marks) == [("a", 0, "good")]
+    assert find_verdicts([mark("ann", "bad", 1), mark("bob", "good", 2)]) == [("a", 0, "unsure")]
+    more = [mark("eve", "bad", 4), mark("dan", "bad", 5), mark("joe", "bad", 6)]
+    assert find_verdicts([*marks, *more]) == [("a", 0, "bad")]
+    assert find_verdicts([]) == [] and find_verdicts([mark("ann", "withdrawn", 1)]) == []
+    assert find_verdicts([mark("ann", "good", 1), mark("ann", "bad", 1, "b")]) == [("a", 0, "good"), ("b", 0, "bad")]
 
 
 def test_captions_of_one_medium_are_marked_apart(audit: Audit) -> None:

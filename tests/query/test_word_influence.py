@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from auditor import Audit
-from auditor.query.search import list_phrases, remove_words, weigh_words
+from auditor.query.search import list_phrases, weigh_words
 from auditor.workers.encoder_client import SearchError
 from tests.support.planted import make_embeddings, write_planted
 
@@ -46,4 +46,3 @@ def test_the_wrong_words_are_those_that_speak_against_it(tmp_path: Path, monkeyp
 def test_phrases_are_runs_and_never_the_whole() -> None:
     assert list_phrases(1) == [(0, 1)] and list_phrases(2) == [(0, 1), (1, 2)]
     assert list_phrases(4) == [(0, 1), (1, 2), (2, 3), (3, 4), (0, 2), (1, 3), (2, 4), (0, 3), (1, 4)]
-    assert remove_words(["a", "b", "c"], 1, 2) == "a c"

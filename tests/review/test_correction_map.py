@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 
@@ -54,4 +56,4 @@ def test_it_survives_being_saved() -> None:
     bad, p, z = simulate_corpus(1)
     found = fit_to_sample(np.full(len(p), 1e-4), z, bad, 100, 1)
     assert found is not None
-    assert Correction.from_dict(found.to_dict()) == found
+    assert Correction(**json.loads(json.dumps(found.to_dict()))) == found
