@@ -106,7 +106,6 @@ class Audit:
 
     @property
     def corpus(self) -> str | None:
-        """The location of the corpus."""
         return self.database.moved_to or self.database.old_root
 
     @property
@@ -115,7 +114,6 @@ class Audit:
 
     @property
     def thresholds(self) -> Mapping[str, Threshold]:
-        """The thresholds of the flags."""
         return self.database.thresholds
 
     @property
@@ -145,7 +143,6 @@ class Audit:
     percentiles = make_method(compute_percentiles)
 
     def compare(self, other: "Audit", n: int = 20) -> Comparison:
-        """Compare this audit with another one, row by row."""
         if not isinstance(other, Audit):
             raise QueryError(f"other is an Audit, not {other!r}")
         return compare_audits(self.database, other.database, n)

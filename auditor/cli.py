@@ -111,14 +111,12 @@ def file_error_types() -> tuple[type[BaseException], ...]:
 
 
 def describe_file_error(error: BaseException) -> str:
-    """The file and what is wrong with it."""
     if isinstance(error, OSError) and error.filename is not None:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
     return str(error) or type(error).__name__
 
 
 def print_error(message: str) -> None:
-    """Print one line on stderr, with the control characters of keys and paths escaped."""
     print_line(f"auditor: {message}", err=True)
 
 

@@ -23,7 +23,6 @@ PIPE_WIDTH = 160  # characters of a table in a file or a pipe, which have no wid
 
 
 def print_table(rows: Sequence[Row], title: str | None = None, columns: Sequence[str] | None = None) -> None:
-    """Print rows as a rich table with numbers aligned to the right."""
     names = list(columns or (rows[0] if rows else []))
     numeric = {
         name

@@ -38,7 +38,6 @@ def escape_controls(text: str) -> str:
 
 
 def print_line(text: str, *, err: bool = False) -> None:
-    """Print one line for people."""
     click.echo(format_value(text), err=err)
 
 

@@ -128,7 +128,6 @@ def build_join_clause(key: str, condition: str, extra_columns: Sequence[str] = (
 def correlate_columns(
     sandbox: Sandbox, key: str, matched: int, extra_columns: Sequence[str]
 ) -> tuple[dict[str, float | None], int]:
-    """Correlate the main measurements and the extra columns of both audits; also return the number of rows used."""
     step = max(1, round(matched / SAMPLE))
     measures = [*HEADLINES, *extra_columns]
     columns = ", ".join(

@@ -16,7 +16,7 @@ from auditor.audit_folder.audit_files import get_shard_name
 from auditor.audit_folder.fault_records import Fault, read_faults
 from auditor.audit_folder.side_files import read_topics
 from auditor.query.database import AuditDatabase
-from auditor.query.distributions import find_value_range
+from auditor.query.distributions import build_bin_sql, find_value_range
 from auditor.query.sample_tables import IN_MEMORY
 from auditor.query.sandbox import quote_literal
 from auditor.schema import COLUMNS
@@ -63,11 +63,7 @@ def group_rows(database: AuditDatabase, column_name: str) -> Groups:
     column = database.column(column_name)
     ranged = column_name in COLUMNS and COLUMNS[column_name].type in FRACTIONS
     bounds = find_value_range(database, column_name) if ranged else None
-    value = column
-    if bounds:
-        low, high = bounds
-        scale = quote_literal(BINS / (high - low))
-        value = f"least(floor(({column} - {quote_literal(low)}) * {scale}), {BINS - 1})"
+    value = build_bin_sql(column, *bounds, BINS) if bounds else column
     rows = count_groups(database, column_name, value)
     left_out = int(rows[0]["parts"]) - len(rows) if rows else 0
     labels = [describe_group(database, column_name, column, row["value"], bounds) for row in rows]
@@ -97,7 +93,6 @@ def count_groups(database: AuditDatabase, column_name: str, value: str) -> list[
 def describe_group(
     database: AuditDatabase, column_name: str, column: str, value: Any, bounds: tuple[float, float] | None
 ) -> tuple[str, str]:
-    """Return the name of a group and the condition that selects it."""
     if value is None:
         return "(none)", f"{column} IS NULL"
     if bounds:
@@ -111,7 +106,6 @@ def describe_group(
 
 
 def format_topic_name(captions: Sequence[Sequence[str]], topic: int) -> str:
-    """Name a topic by its number and its most typical caption."""
     typical = captions[topic][:1] if topic < len(captions) else []
     return " ".join([f"{topic}:", *typical]) if typical else str(topic)
 

@@ -109,7 +109,6 @@ class AuditDatabase:
         ]
 
     def _review_statements(self) -> list[str]:
-        """SQL of the tables and views that depend on the reviews."""
         marks = reviews.read_reviews(self.files.folder)
         with_marks = "SELECT * FROM extended LEFT JOIN verdicts USING (uid, caption_index)"
         without_marks = "SELECT *, CAST(NULL AS VARCHAR) AS review FROM extended"
@@ -267,7 +266,6 @@ class AuditDatabase:
         return f"{IN_MEMORY} AS samples" if self.in_memory(*sql) else self.stored_table(*sql)
 
     def in_memory(self, *sql: str) -> bool:
-        """Whether all columns that `sql` names are in memory."""
         return self.memory is not None and self.memory.covers(*sql)
 
     def find_remembered_places(self, condition: str) -> str | None:
@@ -293,7 +291,6 @@ class AuditDatabase:
         return review
 
     def keep_reviews(self, new_reviews: Sequence[reviews.Review]) -> None:
-        """Store many marks at once."""
         reviews.append_reviews(self.files.folder, new_reviews)
         self._read_reviews()
 

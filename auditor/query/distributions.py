@@ -68,10 +68,9 @@ def find_value_range(database: AuditDatabase, column: str) -> tuple[float, float
 
 def cache_ranges(database: AuditDatabase, columns: Sequence[str]) -> None:
     """Compute and cache the ranges of many columns: one pass for those in memory, one for the others."""
+    others = [column for column in columns if column not in HEADLINES]
     for in_memory in (True, False):
-        group = [
-            c for c in columns if c not in HEADLINES and database.in_memory(build_numeric_sql(database, c)) == in_memory
-        ]
+        group = [c for c in others if database.in_memory(build_numeric_sql(database, c)) == in_memory]
         ranges = find_column_ranges(database, group) if group else {}
         for column in ranges:
             database.cached(f"range {column}", partial(ranges.__getitem__, column))
@@ -87,24 +86,14 @@ def build_ranges_sql(values: Sequence[str]) -> str:
 
 
 def merge_ranges(groups: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> dict[str, tuple[float, float]]:
-    """Merge the ranges that `build_ranges_sql` selected for groups of rows."""
+    """Merge the ranges that `build_ranges_sql` selected for groups of rows; no range is empty, whatever the values."""
     ranges = {}
     for i, column in enumerate(columns):
         bounds = [(group[f"low_{i}"], group[f"high_{i}"]) for group in groups if group[f"low_{i}"] is not None]
-        low, high = ([ends[side] for ends in bounds] for side in (0, 1))
-        ranges[column] = (
-            ensure_range_width(np.fmin.reduce(low), np.maximum.reduce(high))
-            if bounds
-            else ensure_range_width(None, None)
-        )
+        low = float(np.fmin.reduce([low for low, _ in bounds])) if bounds else 0.0
+        high = float(np.maximum.reduce([high for _, high in bounds])) if bounds else 1.0
+        ranges[column] = (low, high) if high > low else (low - 0.5, high + 0.5)
     return ranges
-
-
-def ensure_range_width(low: float | None, high: float | None) -> tuple[float, float]:
-    """Return a range that is not empty, whatever the values are."""
-    if low is None or high is None:
-        return 0.0, 1.0
-    return (float(low), float(high)) if high > low else (float(low) - 0.5, float(high) + 0.5)
 
 
 def build_bin_sql(value: str, low: float, high: float, bins: int) -> str:
@@ -268,7 +257,6 @@ def compute_percentiles(database: AuditDatabase, row: Mapping[str, Any] | str) -
 
 
 def compute_typical_values(database: AuditDatabase, columns: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Return the median, 5th and 95th percentile of each column, over all kinds of media."""
     return {
         column: dict(zip(("p5", "median", "p95"), np.quantile(values, (0.05, 0.5, 0.95)).tolist(), strict=True))
         for column, values in read_reference_sample(database, columns).items()

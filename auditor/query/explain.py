@@ -182,7 +182,6 @@ def drop_image_frames(media: MediaVectors, kind: str) -> MediaVectors:
 
 
 def iterate_candidates(folder: Folder, whole: bool) -> Iterator[Embeddings]:
-    """Yield the corpus shard by shard, or its reference sample."""
     if not whole:
         yield parse_embeddings(add_frame_columns(folder.read_table(REFERENCE)))
         return
@@ -233,7 +232,6 @@ def compare_with_shard(
 
 
 def explain_frames(pair: PairVectors, threshold: float | None) -> tuple[list[Frame], int | None]:
-    """Return the similarity of each frame of a video to the caption, and the index of the best frame."""
     if pair.medium.mask is None:
         return [], None
     similarity = pair.medium.frame_similarity(pair.text)[0]
@@ -249,7 +247,6 @@ def explain_frames(pair: PairVectors, threshold: float | None) -> tuple[list[Fra
 
 
 def find_prototype_beliefs(folder: Folder, pair: PairVectors) -> tuple[list[PrototypeBelief], list[PrototypeBelief]]:
-    """Return the prototypes behind the uncertainty of the medium and of the caption."""
     head = load_stored_head(folder)
     if head is None:
         return [], []
@@ -268,7 +265,6 @@ def describe_prototypes(beliefs: list[PrototypeBelief], nearest: pa.ChunkedArray
 
 
 def find_duplicates(database: AuditDatabase, row: dict[str, Any], limit: int = 20) -> list[dict[str, Any]]:
-    """Return the other rows of the duplicate group of a row's medium."""
     first = row.get("duplicate_of") or row["uid"]
     condition = f"duplicate_of = {quote_literal(first)} AND uid <> {quote_literal(row['uid'])}"
     duplicates = row_queries.fetch_rows(database, condition, "", limit).to_pylist()

@@ -58,7 +58,6 @@ def read_shard_rows(database: AuditDatabase, shard: str, columns: Sequence[str])
 def iterate_batches(
     database: AuditDatabase, shard: str, rows: pa.Table, columns: Sequence[str], size: int, decoders: Any
 ) -> Iterator[FunctionBatch]:
-    """Yield the usable rows of a shard, `size` at a time."""
     usable = np.flatnonzero(rows.column("usable").to_numpy(zero_copy_only=False))
     vectors = read_input_vectors(database, shard, columns, len(rows))
     for first in range(0, len(usable), size):

@@ -53,7 +53,8 @@ def load_stored_head(folder: Folder) -> StoredHead | None:
     try:
         config = json.loads(folder.read_bytes("head/config.json"))
         tensors = load(folder.read_bytes("head/head.safetensors"))
-        return StoredHead(*(normalize_prototypes(tensors[bank]) for bank in ("visual", "text")), config["head"])
+        visual, text = (normalize_prototypes(tensors[bank]) for bank in ("visual", "text"))
+        return StoredHead(visual, text, config["head"])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, SafetensorError) as error:

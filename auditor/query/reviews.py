@@ -134,7 +134,7 @@ def build_reviews_sql(reviews: Sequence[Review]) -> str:
     types = {field: "INTEGER" if field == "caption_index" else "VARCHAR" for field in FIELDS}
     columns = ", ".join(f"CAST({field} AS {sql_type}) AS {field}" for field, sql_type in types.items())
     latest = [astuple(review) for review in select_latest_reviews(reviews)]
-    rows = ", ".join(f"({', '.join(map(quote_literal, row))})" for row in latest or [[None] * len(FIELDS)])
+    rows = ", ".join(f"({', '.join(map(quote_literal, row))})" for row in latest or [(None,) * len(FIELDS)])
     return f"SELECT {columns} FROM (VALUES {rows}) marks({', '.join(FIELDS)}) WHERE uid IS NOT NULL"
 
 

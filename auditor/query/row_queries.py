@@ -176,7 +176,6 @@ def select_samples(database: AuditDatabase, where: str | None, limit: int) -> pa
 
 
 def list_uids(database: AuditDatabase, where: str | None) -> list[str]:
-    """Return the sorted uids of the rows that meet a condition."""
     condition = database.where(where)
     source = database.stored_table(condition)
     uids: list[str] = database.run(f"SELECT DISTINCT uid FROM {source} WHERE {condition} ORDER BY uid")[0].to_pylist()
@@ -189,13 +188,11 @@ BLOCK_ROWS = 1 << BLOCK_BITS  # rows of a file that are counted together
 
 
 def has_several_captions(database: AuditDatabase) -> bool:
-    """Whether any medium has more than one caption."""
     sql = f"SELECT max(caption_index) FROM {database.table('caption_index')}"
     return bool(database.cached("several captions", lambda: database.value(sql)))
 
 
 def count_media(database: AuditDatabase, where: str | None = None) -> int:
-    """Count the media that have a row which meets a user's condition."""
     return count_matching_media(database, database.where(where), remember=True)
 
 

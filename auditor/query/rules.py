@@ -49,7 +49,6 @@ def build_flag_sql(thresholds: Mapping[str, Threshold]) -> dict[str, str]:
 
 
 def find_flag_cut(flag: Flag, thresholds: Mapping[str, Threshold]) -> tuple[str, Threshold]:
-    """Return the column that a flag is based on, and its threshold."""
     share_measure = (flag.share_measure, flag.share_measure)
     for column, threshold in ((flag.paper_measure, flag.paper_measure), (flag.measure, flag.name), share_measure):
         if column and threshold and thresholds.get(threshold) is not None:

@@ -180,7 +180,6 @@ class MemoryColumns:
         return not self.absent & set(re.findall(r"\w+", text)) and not any(odd in text for odd in self.absent_odd)
 
     def reads_text(self, condition: str) -> bool:
-        """Whether a condition reads text, in memory or not."""
         return not self.covers(condition) or bool(set(TEXTS) & set(re.findall(r"\w+", condition.lower())))
 
     def places(self, condition: str) -> str:
@@ -259,6 +258,5 @@ class MatchingRows:
         return bool(self._reads_reviews & set(TABLE_NAME.findall(sql)))
 
     def copy_tables(self, sql: str, sandbox: Sandbox) -> None:
-        """Copy the tables that `sql` names into another sandbox."""
         for table in self.make_tables(sql):
             sandbox.load_table(table, self._sandbox.run(f"SELECT * FROM {table}"))

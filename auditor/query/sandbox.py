@@ -137,7 +137,6 @@ class Sandbox:
                 session.execute(statement).fetchall()
 
     def load_table(self, table: str, rows: pa.Table) -> None:
-        """Create or replace a table with the rows of an Arrow table."""
         with self._session() as session:
             session.register("arrow_rows", rows)
             session.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT * FROM arrow_rows")
@@ -171,7 +170,6 @@ class Sandbox:
         return result
 
     def value(self, sql: str) -> Any:
-        """Return the first value of the first row."""
         return self.run(sql)[0][0].as_py()
 
     def run_copy(self, statement: str) -> int:

@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +56,9 @@ def find_nearest(
         return find_best_of_chunk(vectors[start : start + CHUNK], query, n, mask, start)
 
     with ThreadPoolExecutor(threads) as pool:
-        return merge_nearest(pool.map(best_of, range(0, len(vectors), CHUNK)), n)
+        parts = list(pool.map(best_of, range(0, len(vectors), CHUNK)))
+    place = np.concatenate([np.empty(0, np.int64), *(part.place for part in parts)])
+    return select_best(place, np.concatenate([np.empty(0, np.float32), *(part.similarity for part in parts)]), n)
 
 
 def find_best_of_chunk(vectors: Halves, query: Floats, n: int, allowed: Bools | None, offset: int) -> Nearest:
@@ -83,14 +85,6 @@ def select_best(place: Ints, similarity: Floats, n: int) -> Nearest:
     chosen = chosen[np.isfinite(similarity[chosen])]
     order = chosen[np.lexsort((place[chosen], -similarity[chosen]))][:n]
     return Nearest(place[order], similarity[order])
-
-
-def merge_nearest(parts: Iterable[Nearest], n: int) -> Nearest:
-    nearest = Nearest(np.empty(0, np.int64), np.empty(0, np.float32))
-    for part in parts:
-        places = np.concatenate([nearest.place, part.place])
-        nearest = select_best(places, np.concatenate([nearest.similarity, part.similarity]), n)
-    return nearest
 
 
 Side = Literal["visual", "text"]

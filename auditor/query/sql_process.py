@@ -202,7 +202,6 @@ def limit_process(sandbox: Sandbox) -> None:
 
 
 def run_request(sandbox: Sandbox, request: SqlRequest) -> pa.Buffer:
-    """Return the result of a query as Arrow IPC."""
     sandbox.define(*request.definitions)
     if request.checked:
         table = sandbox.run_bounded(request.sql)

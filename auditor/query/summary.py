@@ -66,7 +66,6 @@ class Summary:
         return {**asdict(self), "usable": self.usable}
 
     def lines(self) -> list[tuple[str, str]]:
-        """Return the summary as (label, value) for people."""
         faults = self.faults or []
         lines = [("rows", f"{self.rows:,}"), ("usable", format_count_share(self.usable, self.rows))]
         lines += [

@@ -147,7 +147,6 @@ def split_first_argument(tree: Node) -> tuple[Any, Any]:
 
 
 def strip_positions(tree: Any) -> Any:
-    """Return the tree without the positions of its parts in the text."""
     if isinstance(tree, dict):
         return {key: strip_positions(value) for key, value in tree.items() if not key.startswith("query_location")}
     if isinstance(tree, list):

@@ -49,7 +49,6 @@ class Correction:
         return asdict(self)
 
     def p(self, p: Doubles, z: Doubles) -> Doubles:
-        """Corrected probabilities of pairs."""
         return predict_mismatch(self.weights, build_features(p, z))
 
     def z(self, kind: str, score: npt.ArrayLike) -> Doubles:
@@ -90,7 +89,8 @@ def fit_correction(
     if gain < GAIN:
         return None
     covariance = np.linalg.inv(compute_curvature(weights, x, label_weights)).tolist()
-    return Correction(*weights.tolist(), dict(mean), dict(spread), len(bad), float(gain), covariance)
+    shift, slope, score_weight = weights.tolist()
+    return Correction(shift, slope, score_weight, dict(mean), dict(spread), len(bad), gain, covariance)
 
 
 def compute_log_likelihood(weights: Doubles, x: Doubles, y: Doubles, label_weights: Doubles) -> float:

@@ -90,7 +90,6 @@ def read_label_sample(folder: Folder, name: str) -> LabelSample:
 
 
 def list_label_samples(folder: Folder) -> list[LabelSample]:
-    """All samples that were drawn, by name."""
     return [read_label_sample(folder, name) for name in folder.names(FOLDER, ".json")]
 
 
@@ -154,7 +153,6 @@ def select_fair_marks(marks: Sequence[str | None]) -> list[str | None]:
 
 
 def count_labels(sample: LabelSample, marks: list[str | None]) -> list[Stratum]:
-    """The strata with the labels of the fair prefix."""
     counts = Counter((row.stratum, mark) for row, mark in zip(sample.rows, select_fair_marks(marks), strict=True))
     return [
         replace(stratum, bad=counts[h, "bad"], good=counts[h, "good"], unsure=counts[h, "unsure"])

@@ -77,7 +77,6 @@ def import_label_sheet(database: AuditDatabase, path: str, reviewer: str | None 
 
 
 def build_label_page(rows: Sequence[Mapping[str, Any]], pictures: Sequence[bytes | None], name: str) -> str:
-    """One HTML page with all images embedded."""
     cards = "\n".join(build_label_card(row, jpeg) for row, jpeg in zip(rows, pictures, strict=True))
     page = Path(__file__).with_name("sheet.html").read_text(encoding="utf-8")
     return page.replace("{{name}}", html.escape(name)).replace("{{cards}}", cards)

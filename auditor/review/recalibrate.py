@@ -68,7 +68,6 @@ def fetch_judged_rows(database: AuditDatabase, sample: LabelSample, marks: list[
 
 
 def save_correction(database: AuditDatabase, sample: LabelSample, correction: Correction) -> None:
-    """Write the correction map and the corrected shares and cut-off curves."""
     models = load_mismatch_models(database.manifest.get("statistics") or {})
     database.files.folder.write_json(
         FILE,

@@ -32,7 +32,6 @@ class QueueRow:
 
 
 def order_by_doubt(database: AuditDatabase) -> str:
-    """Order by distance from the threshold of the flag."""
     cut = database.thresholds.get("mismatch")
     return f"abs(p_mismatch - {quote_literal(float(cut) if isinstance(cut, (int, float)) else 0.5)}), uid_order"
 
@@ -48,7 +47,6 @@ def order_by_disagreement(database: AuditDatabase) -> str:
 
 
 def fetch_score_moments(database: AuditDatabase) -> list[dict[str, Any]]:
-    """Mean and standard deviation of similarity and mismatch_score, by kind."""
     return database.cached(
         "moments of scores",
         lambda: database.rows(

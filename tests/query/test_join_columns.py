@@ -24,8 +24,7 @@ def audit(tmp_path: Path) -> Path:
 
 
 def uids(audit: Path) -> list[str]:
-    with Audit(audit) as opened:
-        return [str(uid) for uid in opened.sql("SELECT uid FROM samples").column("uid").to_pylist()]
+    return [str(uid) for uid in pq.read_table(audit / "samples", columns=["uid"])["uid"].to_pylist()]
 
 
 def joined(audit: Path, table: pa.Table | Path, on: str = "uid", **options: Any) -> JoinResult:
@@ -91,8 +90,7 @@ def test_joined_columns_are_columns_like_any_other(audit: Path, tmp_path: Path) 
 
 
 def test_a_csv_on_keys(audit: Path, tmp_path: Path) -> None:
-    with Audit(audit) as opened:
-        keys = opened.sql("SELECT key FROM samples")["key"].to_pylist()
+    keys = pq.read_table(audit / "samples", columns=["key"])["key"].to_pylist()
     table = pa.table({"key": keys[:10], "mark": list(range(10))})
     pyarrow.csv.write_csv(table, tmp_path / "marks.csv")
     assert joined(audit, tmp_path / "marks.csv", "key").matched == 10

@@ -9,7 +9,7 @@ from auditor.review.strata import draw_rows, stratify_rows
 
 @pytest.fixture
 def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(certificate, "DRAWS", 1500)
+    monkeypatch.setattr(certificate, "DRAWS", 800)
 
 
 KINDS = ("good", "shifted", "useless")

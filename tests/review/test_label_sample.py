@@ -1,7 +1,9 @@
 """Label samples: reproducible, stratified by the rules, and their marks counted."""
 
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -9,18 +11,22 @@ from click.testing import CliRunner
 from auditor.audit import Audit
 from auditor.cli import cli
 from auditor.review.label_sample import CertifyError, count_labels, list_label_samples, select_fair_marks
+from tests.support.marks import mark_rows
 from tests.support.synthetic import write_audit
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_audit(tmp_path_factory.mktemp("labels") / "audit", 3000, 1000)
+
+
 @pytest.fixture
-def audit(tmp_path: Path) -> Audit:
-    return Audit(write_audit(tmp_path / "audit", 3000, 1000))
+def audit(folder: Path, tmp_path: Path) -> Audit:
+    return Audit(shutil.copytree(folder, tmp_path / "audit"))
 
 
-def judge_by_similarity(audit: Audit, uid: str) -> str:
+def judge_by_similarity(row: dict[str, Any]) -> str:
     """A reviewer who calls pairs with a similarity below 0.2 bad."""
-    row = audit.row(uid)
-    assert row is not None
     return "bad" if row["similarity"] < 0.2 else "good"
 
 
@@ -37,16 +43,15 @@ def test_strata_hold_every_usable_row_once_and_follow_flag_and_rules(audit: Audi
     assert sum(s.rows for s in sample.strata if s.flagged) == audit.count("mismatch AND status = 'ok'")
     kept = len(audit.keep(max_p_mismatch=0.3))
     assert sum(s.rows for s in sample.strata if not s.removed) == kept
+    stored = {(row["uid"], row["caption_index"]): row for row in audit.page(limit=3000).to_pylist()}
     for row in sample.rows:
-        found = audit.row(row.uid, row.caption_index)
-        assert found is not None and found["status"] == "ok"
-        assert found["mismatch"] == sample.strata[row.stratum].flagged
+        found = stored[row.uid, row.caption_index]
+        assert found["status"] == "ok" and found["mismatch"] == sample.strata[row.stratum].flagged
 
 
 def test_marks_become_intervals_that_hold_the_truth(audit: Audit) -> None:
     sample = audit.certification_sample(80, max_p_mismatch=0.3)
-    for row in sample.rows:
-        audit.mark(row.uid, judge_by_similarity(audit, row.uid), caption_index=row.caption_index)
+    mark_rows(audit, sample.rows, judge_by_similarity)
     found = audit.certify(sample)
     assert found.labels == len(sample.rows) == 80
     assert (
@@ -68,7 +73,8 @@ def test_the_command_draws_reads_a_sheet_and_certifies(audit: Audit, tmp_path: P
     drawn = CliRunner().invoke(cli, ["certify", path, "--labels", "30", "--sheet", str(sheet)])
     assert drawn.exit_code == 0 and "0 of 30 rows judged" in drawn.output
     lines = sheet.read_text().splitlines()
-    filled = [lines[0], *(line[:-2] + f",{judge_by_similarity(audit, line.split(',')[0])}," for line in lines[1:])]
+    rows = {row["uid"]: row for row in audit.page(limit=3000).to_pylist()}
+    filled = [lines[0], *(line[:-2] + f",{judge_by_similarity(rows[line.split(',')[0]])}," for line in lines[1:])]
     sheet.write_text("\n".join(filled))
     done = CliRunner().invoke(cli, ["certify", path, "--labels", "30", "--marks", str(sheet), "--json"])
     assert done.exit_code == 0, done.output
@@ -123,8 +129,7 @@ def test_two_sheets_are_two_reviewers(audit: Audit, tmp_path: Path) -> None:
 
 def test_the_correction_is_told_in_json_too(audit: Audit) -> None:
     sample = audit.certification_sample(60)
-    for row in sample.rows:
-        audit.mark(row.uid, "bad", caption_index=row.caption_index)
+    mark_rows(audit, sample.rows, lambda _: "bad")
     words = ["certify", audit.path, "--labels", "60", "--json"]
     found = json.loads(CliRunner().invoke(cli, [*words, "--recalibrate"]).stdout)
     assert found["labels"] == 60 and found["corrected"] is True
@@ -136,9 +141,8 @@ def test_the_correction_is_told_in_json_too(audit: Audit) -> None:
 def test_marks_made_for_another_reason_prove_nothing(audit: Audit) -> None:
     """If only the most suspicious half was reviewed, the interval must still cover the truth."""
     sample = audit.certification_sample(60)
-    rows = sorted(sample.rows, key=lambda row: -audit.row(row.uid, row.caption_index)["p_mismatch"])  # type: ignore[index]
-    for row in rows[:30]:
-        audit.mark(row.uid, judge_by_similarity(audit, row.uid), caption_index=row.caption_index)
+    p = {row["uid"]: row["p_mismatch"] for row in audit.page(limit=3000).to_pylist()}
+    mark_rows(audit, sorted(sample.rows, key=lambda row: -p[row.uid])[:30], judge_by_similarity)
     share = audit.count("similarity < 0.2") / audit.count("status = 'ok'")
     found = audit.certify(sample)
     assert found.mismatched.low <= share <= found.mismatched.high

@@ -1,6 +1,7 @@
 """A correction of an audit: both columns, corrected shares and flags, undo, and invalidation by scoring."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,21 +11,24 @@ from auditor.audit import Audit
 from auditor.review.correction_map import Correction
 from auditor.review.label_sample import CertifyError
 from auditor.review.recalibrate import recalibrate, remove_correction
+from tests.support.marks import mark_rows
 from tests.support.synthetic import write_audit
 
 
-@pytest.fixture
-def audit(tmp_path: Path) -> Audit:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An audit whose reviewer calls the least similar 40% of the pairs bad; p_mismatch estimates 1 in 14."""
-    audit = Audit(write_audit(tmp_path / "audit", 3000, 1000))
-    cut = audit.sql("SELECT quantile_cont(mismatch_score, 0.4) AS cut FROM samples WHERE status = 'ok'")["cut"][
-        0
-    ].as_py()
-    for row in audit.certification_sample(80).rows:
-        found = audit.row(row.uid)
-        assert found is not None
-        audit.mark(row.uid, "bad" if found["mismatch_score"] < cut else "good", caption_index=row.caption_index)
-    return audit
+    path = write_audit(tmp_path_factory.mktemp("recalibrate") / "audit", 3000, 1000)
+    with Audit(path) as audit:
+        cut = np.quantile(audit.page("status = 'ok'", limit=3000)["mismatch_score"].to_numpy(), 0.4)
+        sample = audit.certification_sample(80)
+        mark_rows(audit, sample.rows, lambda row: "bad" if row["mismatch_score"] < cut else "good")
+    return path
+
+
+@pytest.fixture
+def audit(folder: Path, tmp_path: Path) -> Audit:
+    return Audit(shutil.copytree(folder, tmp_path / "audit"))
 
 
 def correct_audit(audit: Audit) -> tuple[Audit, Correction]:
