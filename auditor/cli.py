@@ -89,31 +89,31 @@ def cli() -> None:
     """
 
 
-def user_error_types() -> tuple[type[BaseException], ...]:
-    """Errors whose message is complete; those of `model` only if `model` has been imported."""
-    module = sys.modules.get("model.model_errors")
-    return (AuditorError, module.ModelError) if module else (AuditorError,)
+# Errors that a user can act on, by module: counted only if the module has been imported.
+USER_ERRORS = (
+    ("model.model_errors", "ModelError"),
+    ("pyarrow", "ArrowException"),
+    ("duckdb", "Error"),
+    ("safetensors", "SafetensorError"),
+    ("botocore.exceptions", "BotoCoreError"),  # no credentials, no such address
+    ("botocore.exceptions", "ClientError"),
+    ("aiohttp", "ClientError"),
+    ("google.auth.exceptions", "GoogleAuthError"),
+    ("gcsfs.retry", "HttpError"),
+)
 
 
-def file_error_types() -> tuple[type[BaseException], ...]:
-    """Errors of the operating system, Parquet, weights and object stores: files that cannot be read or written."""
-    error_names = (
-        ("pyarrow", "ArrowException"),
-        ("duckdb", "Error"),
-        ("safetensors", "SafetensorError"),
-        ("botocore.exceptions", "BotoCoreError"),  # no credentials, no such address
-        ("botocore.exceptions", "ClientError"),
-        ("aiohttp", "ClientError"),
-        ("google.auth.exceptions", "GoogleAuthError"),
-        ("gcsfs.retry", "HttpError"),
-    )
-    return (OSError, *(getattr(sys.modules[module], name) for module, name in error_names if module in sys.modules))
-
-
-def describe_file_error(error: BaseException) -> str:
+def describe_error(error: Exception) -> str | None:
+    """The message of an error that a user can act on; None for a bug."""
     if isinstance(error, OSError) and error.filename is not None:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
-    return str(error) or type(error).__name__
+    types = (getattr(sys.modules[module], name) for module, name in USER_ERRORS if module in sys.modules)
+    if isinstance(error, (AuditorError, OSError, *types)):
+        return str(error) or type(error).__name__
+    package = error.name if isinstance(error, ModuleNotFoundError) else None
+    if package and package.split(".")[0] not in {"auditor", "model", "dashboard", "jobs"}:
+        return f"{package} is not installed; pip install 'pau-auditor[all]'"
+    return None
 
 
 def print_error(message: str) -> None:
@@ -136,17 +136,11 @@ def run_command_line(arguments: Sequence[str] | None = None, command: click.Comm
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as error:
-        if isinstance(error, user_error_types()):
-            print_error(str(error))
-            return 1
-        if isinstance(error, file_error_types()):
-            print_error(describe_file_error(error))
-            return 1
-        package = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None
-        if package and package.split(".")[0] not in {"auditor", "model", "dashboard", "jobs"}:
-            print_error(f"{package} is not installed; pip install 'pau-auditor[all]'")
-            return 1
-        raise
+        message = describe_error(error)
+        if message is None:
+            raise
+        print_error(message)
+        return 1
 
 
 def main() -> None:

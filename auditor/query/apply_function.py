@@ -50,7 +50,6 @@ MARK = "applied"  # metadata of a shard's file: fingerprint of the function
 MISSED = "missed"  # metadata: number of usable rows that the function was not called with
 
 Function = Callable[..., Any]
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,22 +102,13 @@ def read_source_text(function: Function) -> str:
         return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', type(function).__name__)}"
 
 
-def apply_function(
-    database: AuditDatabase,
-    function: Function,
-    work: ApplyTask,
-    *,
-    force: bool = False,
-    progress: Progress | None = None,
-) -> ApplyResult:
+def apply_function(database: AuditDatabase, function: Function, work: ApplyTask, *, force: bool = False) -> ApplyResult:
     """Run a function over all shards in this process; finished shards are skipped."""
     with begin_apply(database, work, force) as missing:
         if missing:
             with ShardWorker(database, function, work) as worker:
                 for shard in missing:
-                    rows = worker.run(shard)
-                    if progress:
-                        progress(rows)
+                    worker.run(shard)
     return summarize_apply(database, work, len(missing))
 
 
@@ -128,7 +118,7 @@ def begin_apply(database: AuditDatabase, work: ApplyTask, force: bool) -> Iterat
     check_input_columns(database, work.columns)
     folder = database.files.folder
     with hold_folder_lock(folder):
-        check_new_columns(database, work.name, {}, force)
+        check_new_columns(database, work.name, (), force)
         if force:
             remove_source(folder, work.name)
         shards = [get_shard_name(file) for file in database.files.all]
@@ -175,7 +165,7 @@ class ShardWorker:
         results = [(batch.rows, self.call(shard, batch)) for batch in batches]
         table = align_results(results, len(rows), work)
         # refuses names in use
-        check_new_columns(self.database, work.name, dict.fromkeys(table.column_names, ""), force=True)
+        check_new_columns(self.database, work.name, table.column_names, force=True)
         missed = (pc.sum(rows["usable"]).as_py() or 0) - sum(len(batch_rows) for batch_rows, _ in results)
         write_columns(self.database.files.folder, work.name, shard, table, {MARK: work.mark, MISSED: str(missed)})
         return len(rows)

@@ -5,6 +5,7 @@ Rank correlations of very large audits are computed on about 300,000 of the matc
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -66,44 +67,33 @@ class Comparison:
 
 
 def compare_audits(first: AuditDatabase, second: AuditDatabase, n: int = 20) -> Comparison:
-    sandbox = open_both_audits(first, second)
-    try:
+    shared = [column for column in first.extra_numbers if column in second.extra_numbers]
+    stores = {str(fs.protocol): fs for database in (first, second) if (fs := database.files.filesystem) is not None}
+    readable = [*first.files.readable, *second.files.readable]
+    with closing(Sandbox(readable, first.limits, list(stores.values()))) as sandbox:
+        sandbox.define(
+            f"CREATE VIEW first_rows AS {first.view(with_places=True, extended=bool(shared))}",
+            f"CREATE VIEW second_rows AS {second.view(extended=bool(shared))}",
+        )
         rows_first, rows_second = (sandbox.value(f"SELECT count(*) FROM {t}") for t in ("first_rows", "second_rows"))
         identity, groups = match_audit_rows(sandbox, n)
-        key = IDENTITIES[identity]
         matched = sum(group["rows"] for group in groups)
-        correlation, used = correlate_columns(sandbox, key, matched, list_shared_columns(first, second))
-        return Comparison(
-            first=first.path,
-            second=second.path,
-            matched=matched,
-            matched_by=identity,
-            only_first=max(rows_first - matched, 0),
-            only_second=max(rows_second - matched, 0),
-            correlation=correlation,
-            correlation_rows=used,
-            flags=count_flag_changes(groups),
-            status_changes=count_status_changes(groups),
-            moved=list_moved_rows(first, groups),
-            noise_first=read_noise_estimates(first.manifest.get("statistics", {})),
-            noise_second=read_noise_estimates(second.manifest.get("statistics", {})),
-        )
-    finally:
-        sandbox.close()
-
-
-def list_shared_columns(first: AuditDatabase, second: AuditDatabase) -> list[str]:
-    """List the joined and applied columns of numbers that both audits have."""
-    return [column for column in first.extra_numbers if column in second.extra_numbers]
-
-
-def open_both_audits(first: AuditDatabase, second: AuditDatabase) -> Sandbox:
-    extended = bool(list_shared_columns(first, second))
-    stores = {str(fs.protocol): fs for database in (first, second) if (fs := database.files.filesystem) is not None}
-    sandbox = Sandbox([*first.files.readable, *second.files.readable], first.limits, list(stores.values()))
-    sandbox.define(f"CREATE VIEW first_rows AS {first.view(with_places=True, extended=extended)}")
-    sandbox.define(f"CREATE VIEW second_rows AS {second.view(extended=extended)}")
-    return sandbox
+        correlation, used = correlate_columns(sandbox, IDENTITIES[identity], matched, shared)
+    return Comparison(
+        first=first.path,
+        second=second.path,
+        matched=matched,
+        matched_by=identity,
+        only_first=max(rows_first - matched, 0),
+        only_second=max(rows_second - matched, 0),
+        correlation=correlation,
+        correlation_rows=used,
+        flags=count_flag_changes(groups),
+        status_changes=count_status_changes(groups),
+        moved=list_moved_rows(first, groups),
+        noise_first=read_noise_estimates(first.manifest.get("statistics", {})),
+        noise_second=read_noise_estimates(second.manifest.get("statistics", {})),
+    )
 
 
 def match_audit_rows(sandbox: Sandbox, n: int) -> tuple[str, list[dict[str, Any]]]:

@@ -72,9 +72,6 @@ class AuditDatabase:
         self._matching = MatchingRows(self.sandbox, run_checked, lambda: self.loaded_reviews)
         self.columns: list[str] = self.sandbox.run("SELECT * FROM samples LIMIT 0").column_names
 
-    def __repr__(self) -> str:
-        return f"AuditDatabase({self.path!r}, state={self.state!r})"
-
     @property
     def loaded_reviews(self) -> str:
         """The version of the reviews in the sandbox; it also changes with the marks made here on a remote audit."""
@@ -138,13 +135,10 @@ class AuditDatabase:
             return
         if self.state != "complete" or self.counts["rows"] > MOST_ROWS:
             return
-        row_sql = self.view(with_places=True, extended=True)
         for texts in (True, False):
             if self.memory is None and not self.sandbox.stopped:
                 with contextlib.suppress(QueryError):
-                    self.memory = MemoryColumns(
-                        self.sandbox, row_sql, self.thresholds, self.columns, texts=texts, extra=self.extra_numbers
-                    )
+                    self.memory = MemoryColumns(self, texts=texts)
 
     def close(self) -> None:
         self.sandbox.close()

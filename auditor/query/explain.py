@@ -153,9 +153,11 @@ def find_row(database: AuditDatabase, key: str, caption_index: int | None) -> di
     if caption_index is not None:
         condition += f" AND caption_index = {row_queries.check_whole_number('caption_index', caption_index)}"
         words = f" with caption {caption_index}"
-    for row in row_queries.fetch_rows(database, condition, "status <> 'ok', caption_index", 1).to_pylist():
-        return dict(row)
-    raise ExplainError(f"{database.path} has no row {key!r}{words}; `auditor worst {database.path}` lists keys")
+    order = "status <> 'ok', caption_index"
+    rows: list[dict[str, Any]] = row_queries.fetch_rows(database, condition, order, 1).to_pylist()
+    if not rows:
+        raise ExplainError(f"{database.path} has no row {key!r}{words}; `auditor worst {database.path}` lists keys")
+    return rows[0]
 
 
 def load_pair(folder: Folder, row: dict[str, Any]) -> PairVectors | None:

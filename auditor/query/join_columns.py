@@ -7,9 +7,8 @@ shards are written.
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -31,7 +30,7 @@ from auditor.audit_folder.extra_columns import (
     remove_source,
     write_columns,
 )
-from auditor.audit_folder.folder import Folder, split_target
+from auditor.audit_folder.folder import split_target
 from auditor.audit_folder.lock import hold_folder_lock
 from auditor.errors import AuditorError
 from auditor.query.database import AuditDatabase
@@ -49,7 +48,7 @@ def make_source_name(prefix_or_path: str) -> str:
     return f"{name}_" if name == CARRIED else name
 
 
-def check_new_columns(database: AuditDatabase, name: str, columns: Mapping[str, str], force: bool) -> None:
+def check_new_columns(database: AuditDatabase, name: str, columns: Iterable[str], force: bool) -> None:
     """Refuse columns that would hide or replace existing ones, or that a query could not name."""
     sources = {source.name: source for source in database.files.sources}
     if name in sources and not force:
@@ -66,19 +65,6 @@ def check_new_columns(database: AuditDatabase, name: str, columns: Mapping[str, 
         if column.lower() in names_in_use:
             raise ColumnError(f"{database.path} already has a column {column!r}: give the new ones a --prefix")
         names_in_use.add(column.lower())
-
-
-@contextmanager
-def replace_source(folder: Folder, source: ColumnSource) -> Iterator[None]:
-    """Remove the old columns, let the caller write the new ones, then publish them; a failure leaves none."""
-    with hold_folder_lock(folder):
-        remove_source(folder, source.name)
-        try:
-            yield
-        except BaseException:
-            remove_source(folder, source.name)
-            raise
-        publish_source(folder, source)
 
 
 Which = Literal["first", "last"]
@@ -126,9 +112,16 @@ def join_columns(
     places, counts = match_rows(database.files, table.column(on), on, which, path)
     renamed = table.select([column for column, kind in kinds.items() if kind]).rename_columns(list(columns))
     matched = int((places >= 0).sum())
-    metadata = {"from": path, "on": on, "rows": len(places), "matched": matched}
-    with replace_source(database.files.folder, ColumnSource(name, columns, metadata)):
-        write_joined_shards(database.files, name, renamed, columns, places, counts)
+    folder = database.files.folder
+    with hold_folder_lock(folder):
+        remove_source(folder, name)
+        try:
+            write_joined_shards(database.files, name, renamed, columns, places, counts)
+        except BaseException:
+            remove_source(folder, name)
+            raise
+        about = {"from": path, "on": on, "rows": len(places), "matched": matched}
+        publish_source(folder, ColumnSource(name, columns, about))
     return JoinResult(name, tuple(columns), len(places), matched, left_out)
 
 

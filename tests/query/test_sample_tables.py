@@ -136,8 +136,7 @@ def test_ten_threads_search_at_once(folder: Path) -> None:
 def test_captions_that_do_not_fit_stay_in_the_files(folder: Path, stored: Audit) -> None:
     audit = Audit(folder)
     inside = audit.database
-    given = inside.view(with_places=True), inside.thresholds, inside.columns
-    inside.memory = MemoryColumns(inside.sandbox, *given, texts=False)
+    inside.memory = MemoryColumns(inside, texts=False)
     for where in CONDITIONS:
         assert audit.count(where) == stored.count(where)
     assert inside.table("caption = 'x'") == "measured AS samples"
