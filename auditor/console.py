@@ -40,12 +40,7 @@ def print_table(rows: Sequence[Row], title: str | None = None, columns: Sequence
 
 
 def print_rows(
-    rows: Sequence[Row],
-    *,
-    title: str | None = None,
-    json: bool = False,
-    csv: bool = False,
-    columns: Sequence[str] = (),
+    rows: Sequence[Row], *, title: str | None = None, json: bool = False, csv: bool = False, columns: Sequence[str] = ()
 ) -> None:
     """Print rows as JSON, CSV or a rich table. `columns` name the columns if there are no rows."""
     if json:

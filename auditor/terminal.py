@@ -13,10 +13,8 @@ import click
 
 # Controls (C0, DEL, C1), line and paragraph separators, marks that reorder text, lone surrogates.
 CONTROLS_BEYOND_C0 = "\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
-UNSAFE_CHARACTERS, UNSAFE_IN_JSON = (
-    re.compile(f"[\x00-\x1f{CONTROLS_BEYOND_C0}]"),
-    re.compile(f"[{CONTROLS_BEYOND_C0}]"),
-)
+UNSAFE_CHARACTERS = re.compile(f"[\x00-\x1f{CONTROLS_BEYOND_C0}]")
+UNSAFE_IN_JSON = re.compile(f"[{CONTROLS_BEYOND_C0}]")
 
 
 def format_value(value: Any) -> str:

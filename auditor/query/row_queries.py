@@ -112,9 +112,11 @@ def read_rows_at(database: AuditDatabase, places: Sequence[Mapping[str, int]], c
     files = sorted({place["file"] for place in places})
     numbers = {file: number for number, file in enumerate(files)}
     listed = ", ".join(f"({numbers[p['file']]}, {p['file_row_number']}, {i})" for i, p in enumerate(places))
+    view = database.view(database.files.only(files), with_places=True, extended=database.reads_extra_columns(chosen))
+    verdicts = "LEFT JOIN verdicts USING (uid, caption_index) " if database.names_review(chosen) else ""
     return database.run(
-        f"SELECT {chosen} FROM {database.placed_rows(chosen, files=database.files.only(files))} "
-        f"JOIN (VALUES {listed}) place(file, file_row_number, position) USING (file, file_row_number) ORDER BY position"
+        f"SELECT {chosen} FROM ({view}) JOIN (VALUES {listed}) place(file, file_row_number, position) "
+        f"USING (file, file_row_number) {verdicts}ORDER BY position"
     )
 
 

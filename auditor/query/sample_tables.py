@@ -159,11 +159,7 @@ class MemoryColumns:
         for word in WORDS:
             values = sorted(set(distinct_values[word] or ()) - {None} | {""})  # an empty ENUM is an error
             define(f"CREATE OR REPLACE TYPE {word}_word AS ENUM ({', '.join(map(quote_literal, values))})")
-        columns = [
-            *(f"CAST({word} AS {word}_word) AS {word}" for word in WORDS),
-            *map(quote_name, self.plain),
-            PLACE,
-        ]
+        columns = [*(f"CAST({word} AS {word}_word) AS {word}" for word in WORDS), *map(quote_name, self.plain), PLACE]
         chosen = f"SELECT {', '.join(columns)} FROM ({self.row_sql})"
         define(f"CREATE TABLE in_memory_columns AS {chosen}", patient=True)
         define(f"CREATE VIEW {IN_MEMORY} AS SELECT *, {flags} FROM in_memory_columns")

@@ -20,7 +20,6 @@ from auditor.keep.rule_effects import build_clauses, conjoin_clauses
 from auditor.query.database import AuditDatabase
 from auditor.query.row_queries import read_rows_at
 from auditor.query.rules import Rules
-from auditor.query.sandbox import quote_literal
 from auditor.review.certificate import Stratum
 from auditor.review.strata import Doubles, draw_rows, stratify_rows
 
@@ -133,8 +132,7 @@ def rank_suspicion(p: Doubles, z: Doubles) -> Doubles:
 
 def fetch_sample_marks(database: AuditDatabase, sample: LabelSample) -> list[str | None]:
     """The verdict of reviewers on each row of the sample; None if nobody has judged it."""
-    uids = ", ".join(sorted({quote_literal(row.uid) for row in sample.rows}))
-    verdicts = database.rows(f"SELECT uid, caption_index, review FROM verdicts WHERE uid IN ({uids})")
+    verdicts = database.rows("SELECT uid, caption_index, review FROM verdicts")
     reviews = {(row["uid"], row["caption_index"]): row["review"] for row in verdicts}
     return [reviews.get((row.uid, row.caption_index)) for row in sample.rows]
 
