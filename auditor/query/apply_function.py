@@ -36,14 +36,7 @@ from auditor.audit_folder.extra_columns import (
 )
 from auditor.audit_folder.lock import hold_folder_lock
 from auditor.query.database import AuditDatabase
-from auditor.query.function_inputs import (
-    PIXELS,
-    FunctionBatch,
-    Ints,
-    check_input_columns,
-    iterate_batches,
-    read_shard_rows,
-)
+from auditor.query.function_inputs import PIXELS, Ints, check_input_columns, iterate_batches, read_shard_rows
 from auditor.query.join_columns import ColumnError, check_new_columns, make_source_name
 
 MARK = "applied"  # metadata of a shard's file: fingerprint of the function
@@ -162,32 +155,32 @@ class ShardWorker:
         rows = read_shard_rows(self.database, shard, work.columns)
         size = min(work.batch_size, 64) if set(work.columns) & set(PIXELS) else work.batch_size
         batches = iterate_batches(self.database, shard, rows, work.columns, size, self.decoders)
-        results = [(batch.rows, self.call(shard, batch)) for batch in batches]
+        results = [(places, self.call(shard, values, len(places))) for places, values in batches]
         table = align_results(results, len(rows), work)
         # refuses names in use
         check_new_columns(self.database, work.name, table.column_names, force=True)
-        missed = (pc.sum(rows["usable"]).as_py() or 0) - sum(len(batch_rows) for batch_rows, _ in results)
+        missed = (pc.sum(rows["usable"]).as_py() or 0) - sum(len(places) for places, _ in results)
         write_columns(self.database.files.folder, work.name, shard, table, {MARK: work.mark, MISSED: str(missed)})
         return len(rows)
 
-    def call(self, shard: str, batch: FunctionBatch) -> pa.Table:
+    def call(self, shard: str, arguments: dict[str, Any], count: int) -> pa.Table:
         try:
-            output = self.function(**batch.values)
+            output = self.function(**arguments)
         except Exception as error:
             raise ColumnError(
                 f"{self.work.name} failed in shard {shard}: {type(error).__name__}: {error}; finished shards are kept"
             ) from error
         outputs = output if isinstance(output, Mapping) else {self.work.name: output}
         prefix = self.work.prefix
-        return pa.table({f"{prefix}{name}": self.column(name, values, batch) for name, values in outputs.items()})
+        return pa.table({f"{prefix}{name}": self.column(name, values, count) for name, values in outputs.items()})
 
-    def column(self, name: str, values: Any, batch: FunctionBatch) -> pa.Array:
+    def column(self, name: str, values: Any, count: int) -> pa.Array:
         try:
             array = pa.array(np.asarray(values) if hasattr(values, "__array__") else values)
         except (pa.ArrowException, TypeError) as error:
             raise ColumnError(f"{name}: {self.work.name} returned something that is not a column: {error}") from error
-        if len(array) != len(batch.rows):
-            raise ColumnError(f"{name}: {self.work.name} returned {len(array)} values for {len(batch.rows)} rows")
+        if len(array) != count:
+            raise ColumnError(f"{name}: {self.work.name} returned {len(array)} values for {count} rows")
         if not pa.types.is_null(array.type) and find_plain_type(array.type) is None:
             raise ColumnError(f"{name} holds {array.type}: return numbers, booleans or texts")
         return array

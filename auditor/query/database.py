@@ -67,7 +67,9 @@ class AuditDatabase:
         self._cache: dict[str, CachedAnswer[Any]] = {}
         self.sandbox = self.open_sandbox()
         settings = SandboxSettings(self.files.readable, limits, self._filesystems)
-        self.sql_pool = SqlPool(settings, self._list_statements, lambda: self.loaded_reviews)
+        self.sql_pool = SqlPool(
+            settings, lambda: [*self._view_statements(), *self._review_statements()], lambda: self.loaded_reviews
+        )
         run_checked = partial(self.sql_pool.run, checked=True)
         self._matching = MatchingRows(self.sandbox, run_checked, lambda: self.loaded_reviews)
         self.columns: list[str] = self.sandbox.run("SELECT * FROM samples LIMIT 0").column_names
@@ -95,9 +97,6 @@ class AuditDatabase:
         if condition:
             self._matching.copy_tables(condition, sandbox)
         return sandbox
-
-    def _list_statements(self) -> list[str]:
-        return [*self._view_statements(), *self._review_statements()]
 
     def _view_statements(self) -> list[str]:
         return [

@@ -121,6 +121,9 @@ def explain_row(
         compare_with_shard(row, pair, embeddings, captions, media)
     prototypes_visual, prototypes_text = find_prototype_beliefs(folder, pair)
     statistics = (database.manifest.get("statistics") or {}).get(row["kind"]) or {}
+    middle = statistics.get("middle")  # None if scoring saved no threshold
+    comparable = middle is not None and len(pair.siblings)
+    votes = SiblingVotes.count(pair.text[0], pair.siblings, middle) if comparable else None
     frames, best_frame = explain_frames(pair, statistics.get("frame_threshold"))
     return Explanation(
         row=row,
@@ -136,15 +139,8 @@ def explain_row(
         prototypes_visual=prototypes_visual,
         prototypes_text=prototypes_text,
         duplicates=find_duplicates(database, row),
-        reasons=list_reasons(row, count_sibling_votes(pair, statistics.get("middle"))),
+        reasons=list_reasons(row, votes),
     )
-
-
-def count_sibling_votes(pair: PairVectors, middle: float | None) -> SiblingVotes | None:
-    """Compare the caption with the medium's other captions; None if there are none or scoring saved no threshold."""
-    if middle is None or not len(pair.siblings):
-        return None
-    return SiblingVotes.count(pair.text[0], pair.siblings, middle)
 
 
 def find_row(database: AuditDatabase, key: str, caption_index: int | None) -> dict[str, Any]:

@@ -11,8 +11,7 @@ Images are decoded in processes that can be killed. A row whose medium cannot be
 batch and counted.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,14 +28,6 @@ PIXELS = ("image", "media")
 PLACE = ("media_path", "media_offset", "media_size")
 
 Ints = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class FunctionBatch:
-    """The row numbers of a batch in the shard's file, and the arguments of the function."""
-
-    rows: Ints
-    values: Mapping[str, Any]
 
 
 def check_input_columns(database: AuditDatabase, columns: Sequence[str]) -> None:
@@ -57,7 +48,8 @@ def read_shard_rows(database: AuditDatabase, shard: str, columns: Sequence[str])
 
 def iterate_batches(
     database: AuditDatabase, shard: str, rows: pa.Table, columns: Sequence[str], size: int, decoders: Any
-) -> Iterator[FunctionBatch]:
+) -> Iterator[tuple[Ints, dict[str, Any]]]:
+    """Yield the row numbers of each batch in the shard's file, and the arguments of the function."""
     usable = np.flatnonzero(rows.column("usable").to_numpy(zero_copy_only=False))
     vectors = read_input_vectors(database, shard, columns, len(rows))
     for first in range(0, len(usable), size):
@@ -81,7 +73,7 @@ def iterate_batches(
                 cells = rows.column(column).take(pa.array(row_numbers))
                 is_number = pa.types.is_floating(cells.type) or pa.types.is_integer(cells.type)
                 values[column] = cells.to_numpy() if is_number else cells.to_pylist()
-        yield FunctionBatch(row_numbers, values)
+        yield row_numbers, values
 
 
 def read_input_vectors(database: AuditDatabase, shard: str, columns: Sequence[str], count: int) -> dict[str, Any]:

@@ -124,8 +124,6 @@ def match_places(vectors: VectorIndex, shard: Ints, number: Ints, *, exact: bool
 
 
 def read_hits(database: AuditDatabase, vectors: VectorIndex, nearest: Nearest, matches: Ints | None) -> list[Fit]:
-    if not len(nearest):
-        return []
     files = {get_shard_name(file): number for number, file in enumerate(database.files.all)}
     row_of = vectors.row if matches is None else matches
     places = [

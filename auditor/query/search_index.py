@@ -42,9 +42,6 @@ class Nearest:
     place: Ints
     similarity: Floats
 
-    def __len__(self) -> int:
-        return len(self.place)
-
 
 def find_nearest(
     vectors: Halves, query: Floats, n: int, allowed: Bools | None = None, threads: int = THREADS
