@@ -119,6 +119,5 @@ class Progress:
         if self.total and 0 < self.completed < self.total:
             time_left = f", {(self.total - self.completed) / self.rate():,.0f} s left"
         total = f" of {self.total:,}" if self.total else ""
-        print_line(
-            f"{self.label}: {self.completed:,}{total}, {self._rate()}{time_left}  {self._notes()}".rstrip(), err=True
-        )
+        line = f"{self.label}: {self.completed:,}{total}, {self._rate()}{time_left}  {self._notes()}"
+        print_line(line.rstrip(), err=True)

@@ -117,11 +117,8 @@ def begin_apply(database: AuditDatabase, work: ApplyTask, force: bool) -> Iterat
         shards = [get_shard_name(file) for file in database.files.all]
 
         def list_missing() -> list[str]:
-            return [
-                shard
-                for shard in shards
-                if folder.table_metadata(name_column_file(work.name, shard)).get(MARK) != work.mark
-            ]
+            marks = {shard: folder.table_metadata(name_column_file(work.name, shard)).get(MARK) for shard in shards}
+            return [shard for shard, mark in marks.items() if mark != work.mark]
 
         yield list_missing()
         if missing := list_missing():

@@ -120,9 +120,7 @@ def correlate_columns(
 ) -> tuple[dict[str, float | None], int]:
     step = max(1, round(matched / SAMPLE))
     measures = [*HEADLINES, *extra_columns]
-    columns = ", ".join(
-        f"{s}.{quote_name(column)} AS {quote_name(f'{s}_{column}')}" for column in measures for s in ("a", "b")
-    )
+    columns = ", ".join(f"{s}.{quote_name(c)} AS {quote_name(f'{s}_{c}')}" for c in measures for s in ("a", "b"))
     # the sample is taken before the rows are joined
     source = build_join_clause(key, f"status = 'ok' AND ({key} >> 8) % {step} = 0", extra_columns)
     table = sandbox.run(f"SELECT {columns} FROM {source}")

@@ -115,10 +115,7 @@ def build_groups(rows: Sequence[dict[str, Any]], labels: Sequence[tuple[str, str
         return []
     names = [name for name, _ in labels]
     numbers = {part: np.array([row[part] for row in rows], np.float64) for part in (*SHARES, *SHARES.values())}
-    parts = {
-        defect: estimate_group_shares(names, numbers[defect], numbers[denominator])[0]
-        for defect, denominator in SHARES.items()
-    }
+    parts = {part: estimate_group_shares(names, numbers[part], numbers[whole])[0] for part, whole in SHARES.items()}
     return [
         Group(
             name,

@@ -183,10 +183,8 @@ def compute_histograms_and_densities(
     absent_parts = counts["others"].to_numpy()  # one bit for each part that the set lacks, the first part highest
     part_counts = [counts.filter(absent_parts == 2 ** len(parts) - 1 - bit) for bit in 2 ** np.arange(len(parts))[::-1]]
     histograms = [fill_histogram(c, axes[2 * i][1], part_counts[2 * i]) for i, c in enumerate(columns)]
-    densities = [
-        fill_density((x, c), x_edges, axes[2 * i + 1][1], part_counts[2 * i + 1]) for i, c in enumerate(columns)
-    ]
-    return histograms, densities
+    densities = zip(columns, axes[1::2], part_counts[1::2], strict=True)
+    return histograms, [fill_density((x, c), x_edges, edges, part) for c, (_, edges), part in densities]
 
 
 @dataclass(frozen=True)
@@ -231,9 +229,7 @@ def choose_reference_step(database: AuditDatabase) -> int:
     return max(1, round(int(database.counts["rows"]) / REFERENCE_ROWS))
 
 
-def read_reference_sample(
-    database: AuditDatabase, columns: Sequence[str], kind: str | None = None
-) -> dict[str, Floats]:
+def read_reference_sample(database: AuditDatabase, columns: Sequence[str], kind: str = "") -> dict[str, Floats]:
     """Read columns of all usable rows (of a kind), or of evenly spaced shards of a large audit."""
     files = database.files.only(range(0, len(database.files.all), choose_reference_step(database)))
     of_kind = f"kind = {quote_literal(kind)}" if kind else "kind IS NOT NULL"

@@ -41,9 +41,7 @@ def read_shard_rows(database: AuditDatabase, shard: str, columns: Sequence[str])
     plain = [column for column in columns if column not in (*VECTORS, *PIXELS)]
     names = [database.column(column) for column in dict.fromkeys((*plain, *PLACE))]
     view = database.view(database.files.shard(shard), with_places=True, extended=database.reads_extra_columns(*names))
-    return database.run(
-        f"SELECT {', '.join(names)}, status = 'ok' AS usable FROM ({view}) AS samples ORDER BY file_row_number"
-    )
+    return database.run(f"SELECT {', '.join(names)}, status = 'ok' AS usable FROM ({view}) ORDER BY file_row_number")
 
 
 def iterate_batches(

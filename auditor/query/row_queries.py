@@ -144,9 +144,8 @@ def read_row(
         return next((row for row in nearby if row["uid"] == uid), None)
     columns = ", ".join(map(quote_name, database.columns))
     source = database.placed_rows(columns, files=database.files.shard(shard)) if shard else "reviewed"
-    rows = database.rows(
-        f"SELECT {columns} FROM {source} WHERE uid = {quote_literal(uid)}{caption} ORDER BY {order} LIMIT 1"
-    )
+    condition = f"uid = {quote_literal(uid)}{caption}"
+    rows = database.rows(f"SELECT {columns} FROM {source} WHERE {condition} ORDER BY {order} LIMIT 1")
     return rows[0] if rows else None
 
 

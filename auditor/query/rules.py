@@ -60,10 +60,8 @@ def build_at_least_sql(column: str, threshold: Threshold) -> str:
     if threshold is None:
         return "FALSE"
     if isinstance(threshold, Mapping):
-        kinds = [
-            f"(kind = {quote_literal(kind)} AND {build_at_least_sql(column, cut)})"
-            for kind, cut in sorted(threshold.items())
-        ]
+        cuts = {kind: build_at_least_sql(column, cut) for kind, cut in sorted(threshold.items())}
+        kinds = [f"(kind = {quote_literal(kind)} AND {cut})" for kind, cut in cuts.items()]
         return f"coalesce({' OR '.join(kinds) or 'FALSE'}, FALSE)"
     return build_bound_sql(column, ">=", threshold)
 

@@ -52,12 +52,12 @@ def build_source_sql(files: AuditFiles, *, with_places: bool = False) -> str:
 
 def build_column_list(files: AuditFiles, stored: Sequence[str]) -> list[str]:
     """List every column of the view; a column that an unfinished file does not have is NULL of its type."""
-    columns = dict.fromkeys([*STORED, *files.columns])
-    types = {column: SQL_TYPES[COLUMNS[column].type] if column in COLUMNS else "VARCHAR" for column in columns}
-    return [
-        quote_name(column) if column in stored else f"CAST(NULL AS {types[column]}) AS {quote_name(column)}"
-        for column in columns
-    ]
+    listed = []
+    for column in dict.fromkeys([*STORED, *files.columns]):
+        sql_type = SQL_TYPES[COLUMNS[column].type] if column in COLUMNS else "VARCHAR"
+        name = quote_name(column)
+        listed.append(name if column in stored else f"CAST(NULL AS {sql_type}) AS {name}")
+    return listed
 
 
 def build_flag_columns(thresholds: Mapping[str, Threshold]) -> str:

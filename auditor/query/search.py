@@ -46,7 +46,7 @@ def search(
     vectors = database.cached(f"vectors of {over}", lambda: open_vectors(database.files.folder, SIDES[over]))
     allowed, rows = find_allowed_places(database, vectors, over, where)
     if like is not None:
-        place = find_row_place(database, vectors, over, like, caption_index)
+        place = find_row_place(database, vectors, like, caption_index)
         query = np.asarray(vectors.matrix[place], np.float32)
         allowed = np.ones(len(vectors), bool) if allowed is None else allowed
         allowed[place] = False  # the row itself is not a result
@@ -75,9 +75,7 @@ def get_encoder_client(database: AuditDatabase) -> EncoderClient:
     return database.cached("encoder client", lambda: EncoderClient(str(model["spec"]), fingerprint))
 
 
-def find_row_place(
-    database: AuditDatabase, vectors: VectorIndex, over: str, key: str, caption_index: int | None
-) -> int:
+def find_row_place(database: AuditDatabase, vectors: VectorIndex, key: str, caption_index: int | None) -> int:
     row = find_row(database, key, caption_index)
     if row["status"] != "ok":
         raise SearchError(f"{key} was not encoded ({row['status']}), so there is nothing to compare with")
@@ -125,11 +123,9 @@ def match_places(vectors: VectorIndex, shard: Ints, number: Ints, *, exact: bool
 
 def read_hits(database: AuditDatabase, vectors: VectorIndex, nearest: Nearest, matches: Ints | None) -> list[Fit]:
     files = {get_shard_name(file): number for number, file in enumerate(database.files.all)}
-    row_of = vectors.row if matches is None else matches
-    places = [
-        {"file": files[vectors.shards[vectors.shard[place]]], "file_row_number": int(row_of[place])}
-        for place in nearest.place
-    ]
+    shards = [vectors.shards[number] for number in vectors.shard[nearest.place]]
+    numbers = (vectors.row if matches is None else matches)[nearest.place].tolist()
+    places = [{"file": files[s], "file_row_number": number} for s, number in zip(shards, numbers, strict=True)]
     rows = read_rows_at(database, places, FIT_COLUMNS).to_pylist()
     return [Fit(**row, similarity=value) for row, value in zip(rows, nearest.similarity.tolist(), strict=True)]
 
