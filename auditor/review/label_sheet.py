@@ -13,7 +13,7 @@ from typing import Any
 
 from auditor.corpus.sample import get_row_span
 from auditor.query.database import AuditDatabase
-from auditor.query.reviews import make_review
+from auditor.query.reviews import Review, make_review
 from auditor.query.row_queries import read_row as find_row
 from auditor.query.sandbox import quote_literal
 from auditor.review.label_sample import CertifyError, LabelSample
@@ -40,21 +40,19 @@ def build_label_csv(rows: Sequence[Mapping[str, Any]], marks: Sequence[str | Non
     return text.getvalue()
 
 
-def read_filled_sheet(path: str) -> list[tuple[str, int, str, str]]:
-    """The uid, caption_index, mark and note of every marked line of a filled sheet."""
+def read_filled_sheet(path: str, reviewer: str) -> list[Review]:
+    reviews = []
     try:
-        lines = list(csv.DictReader(io.StringIO(Path(path).read_text(encoding="utf-8-sig"))))
-        marked = [line for line in lines if (line.get("mark") or "").strip()]
-        marks = [
-            (line["uid"], int(line["caption_index"]), line["mark"].strip().lower(), (line.get("note") or "").strip())
-            for line in marked
-        ]
+        for line in csv.DictReader(io.StringIO(Path(path).read_text(encoding="utf-8-sig"))):
+            if mark := (line.get("mark") or "").strip().lower():
+                if mark not in MARKS:
+                    words = f"mark {len(reviews) + 1} is {mark!r}; a mark is one of {', '.join(MARKS)}"
+                    raise CertifyError(f"{path}: {words}")
+                note = (line.get("note") or "").strip()
+                reviews.append(make_review(line["uid"], int(line["caption_index"]), mark, reviewer, note))
     except (OSError, KeyError, ValueError, TypeError, csv.Error) as error:
         raise CertifyError(f"{path} is not a filled label sheet (uid, caption_index, mark): {error}") from None
-    for number, (_, _, mark, _) in enumerate(marks):
-        if mark not in MARKS:
-            raise CertifyError(f"{path}: mark {number + 1} is {mark!r}; a mark is one of {', '.join(MARKS)}")
-    return marks
+    return reviews
 
 
 def import_label_sheet(database: AuditDatabase, path: str, reviewer: str | None = None) -> int:
@@ -62,16 +60,14 @@ def import_label_sheet(database: AuditDatabase, path: str, reviewer: str | None 
 
     The file name is the reviewer's name unless one is given.
     """
-    marks = read_filled_sheet(path)
-    uids = ", ".join(sorted({quote_literal(uid) for uid, *_ in marks})) or "''"
+    reviews = read_filled_sheet(path, reviewer or Path(path).stem)
+    uids = ", ".join(sorted({quote_literal(review.uid) for review in reviews})) or "''"
     stored_rows = database.rows(f"SELECT uid, caption_index FROM measured WHERE uid IN ({uids})")
     rows = {(row["uid"], row["caption_index"] or 0) for row in stored_rows}
-    if unknown_uids := [uid for uid, caption_index, *_ in marks if (uid, caption_index) not in rows]:
+    if unknown := [review.uid for review in reviews if (review.uid, review.caption_index) not in rows]:
         raise CertifyError(
-            f"{path} marks {len(unknown_uids):,} rows that are not in {database.path}, such as {unknown_uids[0]!r}"
+            f"{path} marks {len(unknown):,} rows that are not in {database.path}, such as {unknown[0]!r}"
         )
-    name = reviewer or Path(path).stem
-    reviews = [make_review(uid, caption_index, mark, name, note) for uid, caption_index, mark, note in marks]
     database.keep_reviews(reviews)
     return len(reviews)
 
