@@ -121,9 +121,9 @@ def explain_row(
         compare_with_shard(row, pair, embeddings, captions, media)
     prototypes_visual, prototypes_text = find_prototype_beliefs(folder, pair)
     statistics = (database.manifest.get("statistics") or {}).get(row["kind"]) or {}
-    middle = statistics.get("middle")  # None if scoring saved no threshold
-    comparable = middle is not None and len(pair.siblings)
-    votes = SiblingVotes.count(pair.text[0], pair.siblings, middle) if comparable else None
+    votes = None
+    if (middle := statistics.get("middle")) is not None and len(pair.siblings):  # scoring may save no threshold
+        votes = SiblingVotes.count(pair.text[0], pair.siblings, middle)
     frames, best_frame = explain_frames(pair, statistics.get("frame_threshold"))
     return Explanation(
         row=row,

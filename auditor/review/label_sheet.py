@@ -41,7 +41,7 @@ def build_label_csv(rows: Sequence[Mapping[str, Any]], marks: Sequence[str | Non
 
 
 def read_filled_sheet(path: str, reviewer: str) -> list[Review]:
-    reviews = []
+    reviews: list[Review] = []
     try:
         for line in csv.DictReader(io.StringIO(Path(path).read_text(encoding="utf-8-sig"))):
             if mark := (line.get("mark") or "").strip().lower():
