@@ -134,10 +134,11 @@ class AuditDatabase:
             return
         if self.state != "complete" or self.counts["rows"] > MOST_ROWS:
             return
+        contents = self.view(with_places=True, extended=True), self.thresholds, self.columns
         for texts in (True, False):
             if self.memory is None and not self.sandbox.stopped:
                 with contextlib.suppress(QueryError):
-                    self.memory = MemoryColumns(self, texts=texts)
+                    self.memory = MemoryColumns(self.sandbox, *contents, texts=texts, extra=self.extra_numbers)
 
     def close(self) -> None:
         self.sandbox.close()

@@ -12,7 +12,7 @@ import re
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import pyarrow as pa
 
@@ -23,9 +23,6 @@ from auditor.audit_folder.extra_columns import SQL_TYPES as EXTRA_TYPES
 from auditor.query.rules import Threshold, build_flag_sql
 from auditor.query.sandbox import Sandbox, quote_literal, quote_name
 from auditor.schema import COLUMNS, STORED
-
-if TYPE_CHECKING:
-    from auditor.query.database import AuditDatabase
 
 SQL_TYPES = {**EXTRA_TYPES, "int16": "SMALLINT", "int32": "INTEGER"}
 UID_ORDER = "coalesce(TRY_CAST('0x' || uid[17:] AS UBIGINT), hash(uid))"
@@ -139,18 +136,27 @@ class CachedAnswer(Generic[T]):
 class MemoryColumns:
     """Tables in the sandbox of an audit that hold the columns used most, each row with its place."""
 
-    def __init__(self, database: "AuditDatabase", *, texts: bool) -> None:
-        self.sandbox, self.row_sql = database.sandbox, database.view(with_places=True, extended=True)
-        self.plain = (*NUMBERS, *(TEXTS if texts else ()), *database.extra_numbers)
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        row_sql: str,  # of all rows with their places
+        thresholds: Mapping[str, Threshold],
+        columns: Sequence[str],
+        *,
+        texts: bool,
+        extra: Sequence[str] = (),  # joined and applied columns of numbers
+    ) -> None:
+        self.sandbox, self.row_sql = sandbox, row_sql
+        self.plain = (*NUMBERS, *(TEXTS if texts else ()), *extra)
         names = {column.lower() for column in (*WORDS, *self.plain, *build_flag_sql({}))}
-        absent = {column.lower() for column in database.columns} - names | {"columns"}
+        absent = {column.lower() for column in columns} - names | {"columns"}
         self.absent = {column for column in absent if re.fullmatch(r"\w+", column)}
         self.absent_odd = absent - self.absent  # names that are not single words
         self._lock = threading.Lock()
         self._known: OrderedDict[str, CachedAnswer[str]] = OrderedDict()  # condition: table of the places that meet it
         self._forgotten: deque[CachedAnswer[str]] = deque()
         self._numbers = itertools.count(1)
-        self._read(build_flag_columns(database.thresholds))
+        self._read(build_flag_columns(thresholds))
 
     def _read(self, flags: str) -> None:
         define = self.sandbox.define

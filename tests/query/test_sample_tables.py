@@ -136,7 +136,8 @@ def test_ten_threads_search_at_once(folder: Path) -> None:
 def test_captions_that_do_not_fit_stay_in_the_files(folder: Path, stored: Audit) -> None:
     audit = Audit(folder)
     inside = audit.database
-    inside.memory = MemoryColumns(inside, texts=False)
+    given = inside.view(with_places=True), inside.thresholds, inside.columns
+    inside.memory = MemoryColumns(inside.sandbox, *given, texts=False)
     for where in CONDITIONS:
         assert audit.count(where) == stored.count(where)
     assert inside.table("caption = 'x'") == "measured AS samples"
