@@ -19,7 +19,8 @@ def audit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Audit]:
 
 def fetch_queue_values(audit: Audit, name: str, column: str, **given: object) -> list[float]:
     found = fetch_queue(audit.database, name, **given)  # type: ignore[arg-type]
-    return [audit.row(place.uid, place.caption_index, place.shard)[column] for place in found]  # type: ignore[index]
+    rows = {(row["uid"], row["caption_index"], row["shard"]): row for row in audit.page(limit=600).to_pylist()}
+    return [rows[place.uid, place.caption_index, place.shard][column] for place in found]
 
 
 @pytest.mark.parametrize("in_memory", [False, True])
