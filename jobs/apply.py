@@ -10,9 +10,7 @@ in each worker, so that a model is loaded once. Run the same command again to co
 import importlib
 import json
 import os
-import pickle
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,33 +32,24 @@ from auditor.query.apply_function import (
 from auditor.query.database import AuditDatabase
 from auditor.query.join_columns import ColumnError
 from auditor.query.sandbox import Limits
-from auditor.run.ray_engine import PASSES, Placement, stream_worker_rows, summarize_error
+from auditor.run.ray_engine import BlockWorker, Placement, run_on_workers
 from auditor.terminal import print_line
-from jobs.cluster import check_cluster_room, choose_worker_cpus, connect, make_absolute, worker_options
+from jobs.cluster import connect_workers, make_absolute, worker_options
 
 
-class ApplyWorker:
-    """Holds the audit, the function and its decoders; applies the function to the shards of a block."""
+class ApplyWorker(BlockWorker):
+    """Holds the audit, the function and its decoders."""
 
     def __init__(self, audit: str, corpus: str | None, function: str, work: ApplyTask):
         self.database = AuditDatabase(audit, corpus, limits=Limits(seconds=None))
         self.worker = ShardWorker(self.database, find_function(function), work).__enter__()
 
-    def __call__(self, batch: Mapping[str, Any]) -> dict[str, list[Any]]:
-        shards = [pickle.loads(item) for item in batch["item"]]
-        return {"shard": shards, "failure": [self.failure(shard) for shard in shards]}
-
-    def failure(self, shard: str) -> str:
-        """Apply the function to a shard; returns the reason if that fails, else an empty string."""
-        try:
-            self.worker.run(shard)
-        except Exception as error:  # any error must fail only this shard, and be reported
-            return summarize_error(error)
-        return ""
+    def run(self, shard: str) -> int:
+        return self.worker.run(shard)
 
 
 def find_function(spec: str) -> Function:
-    """Import `package.module:name`, also from the current folder."""
+    """Import `module:name`, also from the current folder."""
     module, _, name = spec.partition(":")
     if not module or not name:
         raise ColumnError(f"{spec!r} is not of the form my_module:my_function")
@@ -79,21 +68,18 @@ def find_function(spec: str) -> Function:
 def apply_on_cluster(
     database: AuditDatabase, function: str, work: ApplyTask, placement: Placement, force: bool
 ) -> ApplyResult:
-    """Process all missing shards on the cluster; failed ones are retried, at last each in a worker of its own."""
     arguments = {"audit": database.path, "corpus": database.moved_to, "function": function, "work": work}
     with begin_apply(database, work, force) as todo:
-        missing = dict.fromkeys(todo, "its worker died")
+        failures: dict[str, str] = {}
         with console.Progress("apply", len(todo), "shards") as progress:
-            for alone in PASSES:
-                items = [pickle.dumps(shard) for shard in missing]
-                for row in stream_worker_rows(ApplyWorker, items, arguments, placement, alone=alone):
-                    if row["failure"]:
-                        missing[row["shard"]] = row["failure"]
-                    elif missing.pop(row["shard"], None) is not None:
-                        progress.advance(1)
-        if missing:
-            shard, why = next(iter(missing.items()))
-            raise ColumnError(f"{len(missing):,} of {len(todo):,} shards failed, such as {shard}: {why}")
+            for shard, _, failure in run_on_workers(ApplyWorker, {name: name for name in todo}, arguments, placement):
+                if failure:
+                    failures[shard] = failure
+                else:
+                    progress.advance(1)
+        if failures:
+            shard, reason = next(iter(failures.items()))
+            raise ColumnError(f"{len(failures):,} of {len(todo):,} shards failed, such as {shard}: {reason}")
     return summarize_apply(database, work, len(todo))
 
 
@@ -136,9 +122,7 @@ def command(
     audit_path = make_absolute(audit)
     with AuditDatabase(audit_path, corpus and make_absolute(corpus), limits=Limits(seconds=None)) as database:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")]))
-        started = connect(address, Path(__file__).resolve().parents[1], quiet=True)
-        placement = Placement(workers, cpus or choose_worker_cpus(gpus), gpus)
-        check_cluster_room(placement, started=started)
+        placement = connect_workers(workers, cpus, gpus, address, quiet=True)
         work = make_apply_task(function_object, column_names, decoders=placement.threads, **options)
         result = apply_on_cluster(database, function, work, placement, force)
     print_line(json.dumps(result.to_dict()) if as_json else format_applied(result))

@@ -20,16 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works
 
 from auditor.cli import run_command_line
 from auditor.commands.audit import audit_options, build_audit_config
-from auditor.run.ray_engine import Placement, make_ray_engine
-from jobs.cluster import (
-    check_cluster_room,
-    choose_worker_cpus,
-    connect,
-    is_submitted_job,
-    make_model_absolute,
-    refuse_lost_output,
-    worker_options,
-)
+from auditor.run.ray_engine import make_ray_engine
+from jobs.cluster import connect_workers, is_submitted_job, make_model_absolute, refuse_lost_output, worker_options
 
 
 @click.command()
@@ -48,9 +40,7 @@ def command(
     from auditor.run.run_audit import run_audit
 
     refuse_lost_output(values["out"])
-    started = connect(address, Path(__file__).resolve().parents[1], quiet=values["quiet"])
-    placement = Placement(workers, cpus or choose_worker_cpus(gpus), gpus)
-    check_cluster_room(placement, started=started)
+    placement = connect_workers(workers, cpus, gpus, address, quiet=values["quiet"])
     values["decoders"] = values["decoders"] or placement.threads
     if values["device"] == "auto":
         values["device"] = "cuda" if gpus else "cpu"

@@ -15,6 +15,7 @@ from auditor.run.ray_engine import Placement, WorkerError, summarize_error
 from auditor.run.ray_tokens import find_token
 from auditor.terminal import print_line
 
+CHECKOUT = Path(__file__).resolve().parents[1]
 ADDRESS = click.option(
     "--address", help="Address of a running cluster [default: RAY_ADDRESS, a cluster on this machine, or a new one]."
 )
@@ -59,7 +60,17 @@ def refuse_lost_output(out: str) -> None:
         raise WorkerError(f"--out {out} would be lost with the job: pass a full path or a URL")
 
 
-def connect(address: str | None, checkout: Path, *, quiet: bool = False, cpus: int | None = None) -> bool:
+def connect_workers(
+    workers: int | None, cpus: float | None, gpus: float, address: str | None, *, quiet: bool
+) -> Placement:
+    """Connect to a cluster with room for workers; the arguments are those of `worker_options`."""
+    started = connect(address, quiet=quiet)
+    placement = Placement(workers, cpus or choose_worker_cpus(gpus), gpus)
+    check_cluster_room(placement, started=started)
+    return placement
+
+
+def connect(address: str | None, *, quiet: bool = False, cpus: int | None = None) -> bool:
     """Connect to the cluster at `address`, at RAY_ADDRESS or on this machine; else start Ray here and return True.
 
     A new Ray declares `cpus` CPUs. Workers on machines that share the checkout import the package from it, installed or
@@ -67,17 +78,20 @@ def connect(address: str | None, checkout: Path, *, quiet: bool = False, cpus: i
     """
     if ray.is_initialized():
         return False
-    paths = [] if is_submitted_job() else [str(checkout), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {"env_vars": {"PYTHONPATH": os.pathsep.join(paths)}} if paths else None
+    paths = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))
+    environment = None if is_submitted_job() else {"env_vars": {"PYTHONPATH": paths}}
     settings = {"runtime_env": environment, "log_to_driver": not quiet, "logging_level": "warning"}
+    cluster = address or os.environ.get("RAY_ADDRESS")
+    started = False
     try:
-        started = _start_ray(address, cpus, settings)
+        if address == "local" or not cluster:
+            with contextlib.suppress(ValueError):  # for an existing cluster: Ray then accepts no resources, even empty
+                ray.init(address, num_cpus=cpus, resources={}, **settings)
+                started = True
         if not started:
             ray.init(address, **settings)
     except (ConnectionError, RuntimeError, ValueError, AuthenticationError) as error:
-        raise WorkerError(
-            explain_connection_failure(address or os.environ.get("RAY_ADDRESS") or "this machine", error)
-        ) from error
+        raise WorkerError(explain_connection_failure(cluster or "this machine", error)) from error
     logging.getLogger("ray.data").setLevel(logging.WARNING)
     return started
 
@@ -88,18 +102,8 @@ def explain_connection_failure(cluster: str, error: Exception) -> str:
     if isinstance(error, AuthenticationError):
         return f"the Ray cluster at {cluster} requires a token: {state.hint} (docs/ray.md)"
     tokens = f"; if it is running, it may require a token: {state.hint} (docs/ray.md)"
-    return (
-        f"no Ray cluster at {cluster}: {summarize_error(error)}{tokens if isinstance(error, ConnectionError) else ''}"
-    )
-
-
-def _start_ray(address: str | None, cpus: int | None, settings: dict[str, Any]) -> bool:
-    """Start Ray here, unless a cluster exists: `ray.init` accepts resources, even empty ones, only for a new one."""
-    if address == "local" or not (address or os.environ.get("RAY_ADDRESS")):
-        with contextlib.suppress(ValueError):
-            ray.init(address, num_cpus=cpus, resources={}, **settings)
-            return True
-    return False
+    hint = tokens if isinstance(error, ConnectionError) else ""
+    return f"no Ray cluster at {cluster}: {summarize_error(error)}{hint}"
 
 
 def check_cluster_room(placement: Placement, *, started: bool, count: int = 1) -> None:

@@ -25,16 +25,8 @@ from auditor.cli import run_command_line
 from auditor.commands.evaluate import benchmark_options, show_results
 from auditor.research.evaluate.benchmark_evaluation import EvaluateConfig, evaluate_benchmark, save_results
 from auditor.research.evaluate.benchmark_splits import SplitSweeper, make_audit_config
-from auditor.run.ray_engine import Placement, make_ray_engine
-from jobs.cluster import (
-    check_cluster_room,
-    choose_worker_cpus,
-    connect,
-    make_absolute,
-    make_model_absolute,
-    refuse_lost_output,
-    worker_options,
-)
+from auditor.run.ray_engine import make_ray_engine
+from jobs.cluster import connect_workers, make_absolute, make_model_absolute, refuse_lost_output, worker_options
 from model.checkpoint import load_model
 
 
@@ -67,9 +59,7 @@ def command(
     out = make_absolute(out)
     split_target(out)  # refuses a wrong name before the work, not after it
     loaded = load_model(model, "cpu")
-    started = connect(address, Path(__file__).resolve().parents[1], quiet=True)
-    placement = Placement(workers, cpus or choose_worker_cpus(gpus), gpus)
-    check_cluster_room(placement, started=started)
+    placement = connect_workers(workers, cpus, gpus, address, quiet=True)
     config = EvaluateConfig(**options)
     root = make_absolute(cache) if cache else f"{out}-embeddings"
     device, decoders = "cuda" if gpus else "cpu", decoders or placement.threads

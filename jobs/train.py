@@ -174,7 +174,7 @@ def main(
     config = make_paths_absolute(build_train_config(options), workers)
     # A small machine may declare more CPUs than it has; its processes then share them. A GPU cannot be replaced.
     enough = max(os.cpu_count() or 1, int(workers * cpus) + 1)
-    started = connect(address, Path(__file__).resolve().parents[1], cpus=enough)
+    started = connect(address, cpus=enough)
     placement = Placement(workers, cpus, gpus)
     check_cluster_room(placement, started=started, count=workers)
     try:

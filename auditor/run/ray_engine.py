@@ -7,17 +7,17 @@ with it, and is then reported as failed.
 """
 
 import gc
-import json
 import logging
 import pickle
 import warnings
-from collections import Counter as Tally
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import ray
 import ray.data
+import torch
 from ray.util.annotations import RayDeprecationWarning
 from ray.util.metrics import Counter
 
@@ -26,14 +26,14 @@ from auditor.audit_folder.folder import Folder
 from auditor.corpus.open_corpus import Shard
 from auditor.errors import AuditorError
 from auditor.run.audit_config import AuditConfig
-from auditor.run.engine import make_sweeper
+from auditor.run.engine import make_sweeper, score_if_needed
 from auditor.run.run_audit import DEFAULT_MODEL
 from auditor.score.corpus_statistics import ScoreContext
-from auditor.score.score import is_scored, score_shard
 from auditor.sweep.corpus_model import CorpusModel
 from auditor.sweep.sweep import find_finished_report
 from auditor.sweep.sweep_config import SweepConfig
 from auditor.sweep.sweep_events import ShardReport, Watch, count_errors
+from auditor.workers.process_pool import sort_results
 from model.checkpoint import load_model
 from model.model_errors import ModelError
 
@@ -44,8 +44,16 @@ BLOCK = 16  # most shards assigned together
 WORTH = 64  # shards that justify a process of their own if a shard takes milliseconds
 ROUNDS = 20  # blocks per worker, if there are enough shards, so that all workers end at about the same time
 
+METRICS = {
+    "shards": "shards that are done",
+    "failed_shards": "shards that could not be read",
+    "rows": "rows of shards that are done",
+    "error_rows": "rows whose status is not ok",
+}
+
 T = TypeVar("T")
 R = TypeVar("R")
+Outcome = tuple[str, Any, str]  # name of the item, its result, and why it failed, empty if it did not
 Batch = Mapping[str, Any]
 
 
@@ -67,21 +75,34 @@ class Placement:
 
     def room(self) -> int:
         """Return how many workers the cluster can hold now; another job may be using part of it."""
-        return sum(self._fit(node["Resources"]) for node in ray.nodes() if node["Alive"])
-
-    def _fit(self, node: Mapping[str, float]) -> int:
-        shares = [(self.cpus, node.get("CPU", 0.0)), (self.gpus, node.get("GPU", 0.0))]
-        return int(min(available / needed for needed, available in shares if needed > 0))
+        needs = [(name, need) for name, need in (("CPU", self.cpus), ("GPU", self.gpus)) if need > 0]
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        return sum(int(min(node.get(name, 0.0) / need for name, need in needs)) for node in nodes)
 
 
-class SweepWorker:
-    """An encoder with its decoder processes; sweeps the shards of a block one by one."""
+class BlockWorker(ABC):
+    """A process of the cluster: runs the items of a block one by one. An error costs its item only."""
+
+    @abstractmethod
+    def run(self, item: Any) -> Any:
+        """Return the result of an item."""
+
+    def __call__(self, batch: Batch) -> dict[str, list[bytes]]:
+        return {"outcome": [pickle.dumps(self._try(*pickle.loads(item))) for item in batch["item"]]}
+
+    def _try(self, name: str, item: Any) -> Outcome:
+        try:
+            return name, self.run(item), ""
+        except Exception as error:
+            return name, None, summarize_error(error)
+
+
+class SweepWorker(BlockWorker):
+    """An encoder with its decoder processes."""
 
     def __init__(
         self, folder: Folder, model: str | CorpusModel, fingerprint: str, device: str, config: SweepConfig, threads: int
     ):
-        import torch
-
         torch.set_num_threads(threads)
         loaded: CorpusModel = load_model(model, device).backbone if isinstance(model, str) else model
         if loaded.fingerprint != fingerprint:
@@ -89,62 +110,35 @@ class SweepWorker:
         self.folder = folder
         self.sweeper = make_sweeper(loaded, folder, config).__enter__()
 
-    def __call__(self, batch: Batch) -> dict[str, list[Any]]:
+    def run(self, shard: Shard) -> tuple[ShardReport, bool, str]:
+        """Return the report, whether the shard was swept now (in a block tried again it may be finished), the node."""
         node = ray.get_runtime_context().get_node_id() if ray.is_initialized() else ""
-        results = [self.sweep(pickle.loads(shard)) for shard in batch["item"]]
-        return {
-            "report": [json.dumps(asdict(report)) for report, _ in results],
-            "fresh": [fresh for _, fresh in results],
-            "node": [node] * len(results),
-        }
-
-    def sweep(self, shard: Shard) -> tuple[ShardReport, bool]:
-        """Return the report of a shard, and whether it was swept now: in a block tried again, it may be finished."""
-        try:
-            report = find_finished_report(self.folder, shard, self.sweeper.settings)
-            if report is not None:
-                return report, False
-            return next(iter(self.sweeper.sweep([shard]))), True
-        except Exception as error:  # any failure costs this shard only, and is reported
-            return ShardReport(shard.name, failure=summarize_error(error)), True
-
-    def close(self) -> None:
-        self.sweeper.__exit__()
+        finished = find_finished_report(self.folder, shard, self.sweeper.settings)
+        report = finished or next(iter(self.sweeper.sweep([shard])))
+        if report.failure is not None:
+            raise WorkerError(report.failure)
+        return report, finished is None, node
 
 
-class ScoreWorker:
-    """Fetches the corpus-wide numbers once and scores the shards of a block."""
+class ScoreWorker(BlockWorker):
+    """Fetches the corpus-wide numbers once and scores shards."""
 
     def __init__(self, folder: Folder, context: "ray.ObjectRef[ScoreContext]", threads: int):
-        import torch
-
         torch.set_num_threads(threads)
         self.folder = folder
         self.context: ScoreContext = ray.get(context)
 
-    def __call__(self, batch: Batch) -> dict[str, list[Any]]:
-        shards = [pickle.loads(shard) for shard in batch["item"]]
-        results = [self.score(shard) for shard in shards]
-        return {"shard": shards, "rows": [rows for rows, _ in results], "failure": [failure for _, failure in results]}
-
-    def score(self, shard: str) -> tuple[int, str]:
-        """Return the number of new rows, and the reason if scoring failed."""
-        try:
-            if is_scored(self.folder, shard, self.context):
-                return 0, ""
-            return score_shard(self.folder, shard, self.context), ""
-        except Exception as error:
-            return 0, summarize_error(error)
+    def run(self, shard: str) -> int:
+        """Return the number of new rows."""
+        return score_if_needed(self.folder, self.context, shard)[1]
 
 
 def apply_to_block(batch: Batch, work: "ray.ObjectRef[Callable[[Any], Any]]") -> dict[str, list[Any]]:
     """Call a function on the numbered items of a block, for `RayEngine.each`."""
     function = ray.get(work)
     numbered = [pickle.loads(item) for item in batch["item"]]
-    return {
-        "number": [number for number, _ in numbered],
-        "result": [pickle.dumps(function(item)) for _, item in numbered],
-    }
+    results = [pickle.dumps(function(item)) for _, item in numbered]
+    return {"number": [number for number, _ in numbered], "result": results}
 
 
 @dataclass(frozen=True)
@@ -154,36 +148,22 @@ class RayEngine:
     folder: Folder
     sweeper: Mapping[str, Any]  # arguments of SweepWorker
     placement: Placement
-    worker: type = SweepWorker
+    worker: type[BlockWorker] = SweepWorker
 
     def sweep(self, shards: Sequence[Shard], watch: Watch) -> Iterator[ShardReport]:
-        """Sweep shards and report each once; failed shards are tried again, one by one."""
         metrics = SweepMetrics()
         checked_nodes: set[str] = set()  # nodes whose files are visible here
-        missing = {shard.name: shard for shard in shards}
-        failures: dict[str, str] = {}
-        tries: Tally[str] = Tally()  # failures by shard: the second is final
-        for alone in PASSES:
-            todo = [pickle.dumps(shard) for name, shard in missing.items() if tries[name] < 2]
-            for row in self._stream_reports(todo, alone):
-                report = ShardReport(**json.loads(row["report"]))
-                if report.failure is not None:
-                    failures[report.shard] = report.failure
-                    tries[report.shard] += 1
-                elif missing.pop(report.shard, None) is not None:  # Ray repeats an answer that was lost
-                    self._check_node(report, row["node"], checked_nodes)
-                    metrics.add(report)
-                    if row["fresh"]:
-                        watch(report.rows, count_errors(report.status))
-                    yield report
-        died = f"its worker died {len(PASSES)} times and more (killed, out of memory, or the encoder crashed)"
-        for name in missing:
-            report = ShardReport(name, failure=failures.get(name, died))
+        items = {shard.name: shard for shard in shards}
+        for name, result, failure in run_on_workers(self.worker, items, self.sweeper, self.placement):
+            if failure:
+                report = ShardReport(name, failure=failure)
+            else:
+                report, fresh, node = result
+                self._check_node(report, node, checked_nodes)
+                if fresh:
+                    watch(report.rows, count_errors(report.status))
             metrics.add(report)
             yield report
-
-    def _stream_reports(self, items: Sequence[bytes], alone: bool) -> Iterator[dict[str, Any]]:
-        return stream_worker_rows(self.worker, items, self.sweeper, self.placement, alone=alone)
 
     def _check_node(self, report: ShardReport, node: str, checked_nodes: set[str]) -> None:
         """Fail with the first shard, not with the last, if a node writes to storage that other nodes cannot see."""
@@ -197,12 +177,9 @@ class RayEngine:
             checked_nodes.add(node)
 
     def each(self, work: Callable[[T], R], items: Sequence[T], /) -> Iterator[R]:
-        """Yield the result of `work` for each item, in order; a few items are processed here."""
         if len(items) < WORTH:
             yield from map(work, items)
             return
-        waiting: dict[int, bytes] = {}
-        position = 0
         ray.data.DataContext.get_current().max_errored_blocks = 0
         blocks = make_blocks([pickle.dumps(numbered) for numbered in enumerate(items)], BLOCK)
         results = blocks.map_batches(
@@ -213,27 +190,18 @@ class RayEngine:
             max_retries=3,
             retry_exceptions=True,  # most failures of object stores pass
         )
-        for row in iterate_rows(results):
-            waiting[row["number"]] = row["result"]
-            while position in waiting:
-                yield pickle.loads(waiting.pop(position))
-                position += 1
-        if position < len(items):
-            raise WorkerError(f"workers lost {len(items) - position} of {len(items)} parts; run the same command again")
+        lost = len(items)
+        for result in sort_results((row["number"], row["result"]) for row in iterate_rows(results)):
+            lost -= 1
+            yield pickle.loads(result)
+        if lost:
+            raise WorkerError(f"workers lost {lost} of {len(items)} parts; run the same command again")
 
     def score(self, shards: Sequence[str], context: ScoreContext) -> Iterator[tuple[str, int, str]]:
-        """Score shards; yield the name, the new rows and an empty failure, and in the end those that failed."""
-        missing = dict.fromkeys(shards, "its worker died")
         arguments = {"folder": self.folder, "context": ray.put(context), "threads": self.light.threads}
-        for alone in PASSES:
-            todo = [pickle.dumps(shard) for shard in missing]
-            for row in stream_worker_rows(ScoreWorker, todo, arguments, self.light, alone=alone, worth=WORTH):
-                if row["failure"]:
-                    missing[row["shard"]] = row["failure"]
-                elif missing.pop(row["shard"], None) is not None:
-                    yield row["shard"], row["rows"], ""
-        for shard, failure in missing.items():
-            yield shard, 0, failure
+        items = {shard: shard for shard in shards}
+        for shard, rows, failure in run_on_workers(ScoreWorker, items, arguments, self.light, worth=WORTH):
+            yield shard, rows or 0, failure
 
     @property
     def light(self) -> Placement:
@@ -243,18 +211,44 @@ class RayEngine:
         return Placement(max_workers, min(1.0, self.placement.cpus))
 
 
-def stream_worker_rows(
-    worker: type,
+def run_on_workers(
+    worker: type[BlockWorker],
+    items: Mapping[str, Any],
+    arguments: Mapping[str, Any],
+    placement: Placement,
+    *,
+    worth: int = 1,
+) -> Iterator[Outcome]:
+    """Yield the outcome of each named item once. An item whose worker died is tried in every pass, a failure twice.
+
+    A worker is started for `worth` items or more.
+    """
+    missing = {name: pickle.dumps((name, item)) for name, item in items.items()}
+    failures: dict[str, str] = {}
+    for alone in PASSES:
+        todo = list(missing.values())
+        for name, result, failure in stream_outcomes(worker, todo, arguments, placement, alone=alone, worth=worth):
+            if failure and name not in failures:
+                failures[name] = failure
+            elif missing.pop(name, None) is not None:  # Ray repeats an answer that was lost
+                yield name, result, failure
+    died = f"its worker died {len(PASSES)} times and more (killed, out of memory, or it crashed)"
+    for name in missing:
+        yield name, None, failures.get(name, died)
+
+
+def stream_outcomes(
+    worker: type[BlockWorker],
     items: Sequence[bytes],
     arguments: Mapping[str, Any],
     placement: Placement,
     *,
     alone: bool,
-    worth: int = 1,
-) -> Iterator[dict[str, Any]]:
-    """Yield the rows that a pool of workers makes of the items, as they come, without those of failed blocks.
+    worth: int,
+) -> Iterator[Outcome]:
+    """Yield outcomes as a pool of workers makes them, without those of failed blocks.
 
-    With `alone`, a worker has one item at a time. A worker is started for `worth` items or more.
+    With `alone`, a worker has one item at a time.
     """
     if not items:
         return
@@ -285,7 +279,8 @@ def stream_worker_rows(
             max_task_retries=RETRIES,
         )
     try:
-        yield from iterate_rows(results)
+        for row in iterate_rows(results):
+            yield pickle.loads(row["outcome"])
     finally:
         del results, blocks
         gc.collect()  # Ray ends workers when nothing refers to them any more, and tracebacks refer to them
@@ -320,22 +315,17 @@ class SweepMetrics:
     """Counts shards, rows and errors for Ray's dashboard and metrics."""
 
     def __init__(self) -> None:
-        self.shards = Counter("auditor_shards", "shards that are done")
-        self.failed = Counter("auditor_failed_shards", "shards that could not be read")
-        self.rows = Counter("auditor_rows", "rows of shards that are done")
-        self.errors = Counter("auditor_error_rows", "rows whose status is not ok")
+        self.counters = {name: Counter(f"auditor_{name}", description) for name, description in METRICS.items()}
 
     def add(self, report: ShardReport) -> None:
-        errors = report.rows - report.status.get("ok", 0)
-        for counter, count in ((self.shards, 1), (self.rows, report.rows), (self.errors, errors)):
+        failed, errors = int(report.failure is not None), report.rows - report.status.get("ok", 0)
+        for name, count in zip(METRICS, (1, failed, report.rows, errors), strict=True):
             if count:
-                counter.inc(count)
-        if report.failure is not None:
-            self.failed.inc(1)
+                self.counters[name].inc(count)
 
 
 def make_ray_engine(placement: Placement, folder: Folder, model: CorpusModel, config: AuditConfig) -> RayEngine:
-    """Return the engine of an audit; workers load the model themselves and must get the same one."""
+    """Workers load the model themselves and must get the same one."""
     shared = Folder(folder.root) if folder.local else folder  # a worker has another current folder
     arguments = {
         "folder": shared,

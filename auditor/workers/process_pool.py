@@ -9,7 +9,7 @@ import pickle
 import threading
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -110,14 +110,7 @@ class ProcessPool:
         weakref.finalize(self, kill_workers, self.workers)
 
     def each(self, work: Callable[[T], R], items: Sequence[T], /) -> Iterator[R]:
-        """Yield the result of `work` for each item, in the order of the items."""
-        results: dict[int, R] = {}
-        position = 0
-        for number, result in self.run([work] * self.size, items):
-            results[number] = result
-            while position in results:
-                yield results.pop(position)
-                position += 1
+        return sort_results(self.run([work] * self.size, items))
 
     def run(
         self,
@@ -191,6 +184,17 @@ class ProcessPool:
         tasks.deaths.update(numbers)
         tasks.waiting.extend(number for number in numbers if tasks.deaths[number] < self.tries)
         yield from ((n, on_death(tasks.items[n])) for n in numbers if tasks.deaths[n] >= self.tries)
+
+
+def sort_results(results: Iterable[tuple[int, R]]) -> Iterator[R]:
+    """Yield numbered results in the order of their numbers, each as soon as those before it are there."""
+    waiting: dict[int, R] = {}
+    position = 0
+    for number, result in results:
+        waiting[number] = result
+        while position in waiting:
+            yield waiting.pop(position)
+            position += 1
 
 
 def default_size() -> int:

@@ -36,14 +36,15 @@ def test_a_worker_writes_its_shards_and_tells_what_failed(module: Path) -> None:
     spec = "my_scores_of_a_test:Letters"
     work = make_apply_task(find_function(spec), ["caption"])
     worker = ApplyWorker(str(audit), None, spec, work)
-    told = worker({"item": [pickle.dumps(shard) for shard in ("00000", "00002")]})
-    assert told == {"shard": ["00000", "00002"], "failure": ["", ""]}
+    told = worker({"item": [pickle.dumps((shard, shard)) for shard in ("00000", "00002")]})
+    assert [pickle.loads(outcome)[::2] for outcome in told["outcome"]] == [("00000", ""), ("00002", "")]
     with Audit(audit) as opened:
         done = opened.apply(find_function(spec), columns=["caption"])  # goes on where the worker left off
         assert (done.resumed, done.shards) == (2, 3)
         assert opened.count("letters = length(caption)") == opened.count("status = 'ok'")
     wrong = ApplyWorker(str(audit), None, spec, make_apply_task(find_function(spec), ["key"], name="other"))
-    assert "unexpected keyword argument" in wrong({"item": [pickle.dumps("00000")]})["failure"][0]
+    (outcome,) = wrong({"item": [pickle.dumps(("00000", "00000"))]})["outcome"]
+    assert "unexpected keyword argument" in pickle.loads(outcome)[2]
 
 
 @pytest.mark.parametrize(

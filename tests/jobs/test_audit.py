@@ -210,10 +210,10 @@ def test_a_whole_node_is_killed_in_the_middle(
 class Deadly(SweepWorker):
     """Dies on one shard, like an encoder that crashes on some input."""
 
-    def sweep(self, shard: Shard) -> tuple[ShardReport, bool]:
+    def run(self, shard: Shard) -> tuple[ShardReport, bool, str]:
         if shard.name == "00002":
             os._exit(1)
-        return super().sweep(shard)
+        return super().run(shard)
 
 
 def test_a_shard_that_kills_its_worker_is_named_and_the_rest_is_finished(

@@ -153,10 +153,10 @@ def test_a_cluster_on_this_machine_is_joined_and_not_called_ours(monkeypatch: py
             raise ValueError("When connecting to an existing cluster, resources must not be provided.")
 
     monkeypatch.setattr(ray, "init", init)
-    assert not cluster.connect(None, Path("/checkout"), cpus=8)
+    assert not cluster.connect(None, cpus=8)
     assert [settings.get("num_cpus") for settings in asked] == [8, None]
     monkeypatch.setenv("RAY_ADDRESS", "auto")
-    assert not cluster.connect(None, Path("/checkout"), cpus=8)
+    assert not cluster.connect(None, cpus=8)
     assert len(asked) == 3 and "num_cpus" not in asked[2]
 
 
@@ -172,7 +172,7 @@ def test_a_cluster_that_asks_for_a_token_is_one_line(tmp_path: Path, monkeypatch
 
         monkeypatch.setattr(ray, "init", fail)
         with pytest.raises(WorkerError) as caught:
-            cluster.connect("head:6379", Path("/checkout"))
+            cluster.connect("head:6379")
         assert "\n" not in str(caught.value)
         return str(caught.value)
 

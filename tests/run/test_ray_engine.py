@@ -1,9 +1,8 @@
 """Our part of an audit on a cluster, tested without one: a worker's rules, and the accounting of its answers."""
 
-import json
 import pickle
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from auditor.audit_folder.embeddings import name_embeddings_file
 from auditor.audit_folder.folder import Folder
 from auditor.corpus.open_corpus import Shard, open_corpus
 from auditor.run import ray_engine
-from auditor.run.ray_engine import Placement, RayEngine, SweepWorker, WorkerError, summarize_error
+from auditor.run.ray_engine import Outcome, Placement, RayEngine, SweepWorker, WorkerError, summarize_error
 from auditor.sweep.sweep_config import SweepConfig
 from auditor.sweep.sweep_events import ShardReport
 from auditor.sweep.vector_sweep import StoredModel
@@ -23,8 +22,6 @@ from model.checkpoint import load_model
 from tests.support.corpora import write_corpus
 from tests.support.stored import make_pairs, write_datacomp
 
-Row = dict[str, Any]
-
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -32,9 +29,13 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ask(worker: SweepWorker, shards: Sequence[Shard]) -> list[tuple[ShardReport, bool]]:
-    made = worker({"item": [pickle.dumps(shard) for shard in shards]})
-    reports = [ShardReport(**json.loads(report)) for report in made["report"]]
-    return list(zip(reports, made["fresh"], strict=True))
+    """The reports of a worker, and whether each shard was swept now."""
+    made = worker({"item": [pickle.dumps((shard.name, shard)) for shard in shards]})
+    reports = []
+    for name, result, failure in map(pickle.loads, made["outcome"]):
+        report, fresh, _ = result or (ShardReport(name, failure=failure), True, "")
+        reports.append((replace(report, problems=tuple(report.problems)), fresh))
+    return reports
 
 
 def test_a_worker_skips_what_is_done_and_survives_what_cannot_be_read(
@@ -45,7 +46,7 @@ def test_a_worker_skips_what_is_done_and_survives_what_cannot_be_read(
     bad = open_corpus(str(tmp_path / "bad.tar")).shards[0]
     print_of = load_model(random_model).backbone.fingerprint
     worker = SweepWorker(Folder(tmp_path / "out"), random_model, print_of, "cpu", SweepConfig(frames=2, decoders=1), 1)
-    try:
+    with worker.sweeper:
         first = ask(worker, [shards[0], bad, shards[1]])
         assert [fresh for _, fresh in first] == [True, True, True]
         assert [report.rows for report, _ in first] == [4, 0, 4]
@@ -53,8 +54,6 @@ def test_a_worker_skips_what_is_done_and_survives_what_cannot_be_read(
         again = ask(worker, shards)
         assert {report.shard: fresh for report, fresh in again} == {"00000": False, "00001": False, "00002": True}
         assert again[0][0] == first[0][0]
-    finally:
-        worker.close()
 
 
 def test_a_worker_sweeps_stored_embeddings(tmp_path: Path) -> None:
@@ -64,7 +63,6 @@ def test_a_worker_sweeps_stored_embeddings(tmp_path: Path) -> None:
     (bad, _), (good, fresh) = ask(worker, shards)
     assert "299 rows" in (bad.failure or "") and fresh and good.rows == 300
     assert ask(worker, shards[1:]) == [(good, False)]
-    worker.close()
 
 
 def test_a_worker_with_another_model_does_not_start(random_model: str, tmp_path: Path) -> None:
@@ -75,20 +73,19 @@ def test_a_worker_with_another_model_does_not_start(random_model: str, tmp_path:
 class Script:
     """A fake pool of workers: returns prepared answers and records the requests."""
 
-    def __init__(self, *passes: list[Row]):
+    def __init__(self, *passes: list[Outcome]):
         self.passes = list(passes)
         self.asked: list[tuple[list[str], bool]] = []
 
-    def __call__(self, worker: type, items: Sequence[bytes], *_: Any, alone: bool, **__: Any) -> Iterator[Row]:
+    def __call__(self, worker: type, items: Sequence[bytes], *_: Any, alone: bool, **__: Any) -> Iterator[Outcome]:
         if not items:
             return
-        asked = [pickle.loads(item) for item in items]
-        self.asked.append(([getattr(one, "name", one) for one in asked], alone))
+        self.asked.append(([pickle.loads(item)[0] for item in items], alone))
         yield from self.passes.pop(0) if self.passes else []
 
 
-def answer(report: ShardReport, fresh: bool = True, node: str = "n1") -> Row:
-    return {"report": json.dumps(asdict(report)), "fresh": fresh, "node": node}
+def answer(report: ShardReport, fresh: bool = True, node: str = "n1") -> Outcome:
+    return report.shard, (report, fresh, node), report.failure or ""
 
 
 @pytest.fixture
@@ -112,7 +109,7 @@ def test_every_shard_ends_in_one_report(corpus: Path, engine: RayEngine, monkeyp
         ],
         [answer(good("00001"))],
     )
-    monkeypatch.setattr(ray_engine, "stream_worker_rows", script)
+    monkeypatch.setattr(ray_engine, "stream_outcomes", script)
     watched: list[tuple[int, int]] = []
     shards = open_corpus(str(corpus)).shards
     reports = list(engine.sweep(shards, lambda rows, errors: watched.append((rows, errors))))
@@ -133,7 +130,7 @@ def test_a_failure_that_stays_is_told_in_its_own_words(
 ) -> None:
     lost = answer(ShardReport("00002", failure="00002: not a tar"))
     script = Script([answer(good("00000")), answer(good("00001")), lost], [lost])
-    monkeypatch.setattr(ray_engine, "stream_worker_rows", script)
+    monkeypatch.setattr(ray_engine, "stream_outcomes", script)
     reports = list(engine.sweep(open_corpus(str(corpus)).shards, lambda *_: None))
     assert len(script.asked) == 2  # the same answer twice is enough
     assert reports[2] == ShardReport("00002", failure="00002: not a tar")
@@ -143,7 +140,7 @@ def test_a_node_that_writes_elsewhere_is_found_out_at_once(
     corpus: Path, engine: RayEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        ray_engine, "stream_worker_rows", Script([answer(good("00000"), node="n1"), answer(good("00001"), node="n2")])
+        ray_engine, "stream_outcomes", Script([answer(good("00000"), node="n1"), answer(good("00001"), node="n2")])
     )
     engine.folder.remove(name_embeddings_file("00001"))
     reports = engine.sweep(open_corpus(str(corpus)).shards, lambda *_: None)
@@ -154,12 +151,12 @@ def test_a_node_that_writes_elsewhere_is_found_out_at_once(
 
 def test_scoring_finishes_the_rest_and_names_what_failed(engine: RayEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray, "put", lambda value: value)
-    answers = [{"shard": "a", "rows": 5, "failure": ""}, {"shard": "b", "rows": 0, "failure": "the disk is full"}]
-    script = Script(answers, *[[answers[1]]] * 3)
-    monkeypatch.setattr(ray_engine, "stream_worker_rows", script)
+    answers: list[Outcome] = [("a", 5, ""), ("b", None, "the disk is full")]
+    script = Script(answers, answers[1:])
+    monkeypatch.setattr(ray_engine, "stream_outcomes", script)
     scored = list(engine.score(["a", "b"], None))  # type: ignore[arg-type]
     assert scored == [("a", 5, ""), ("b", 0, "the disk is full")]
-    assert script.asked == [(["a", "b"], False), (["b"], False), (["b"], True), (["b"], True)]
+    assert script.asked == [(["a", "b"], False), (["b"], False)]
 
 
 def test_room_is_counted_by_node(monkeypatch: pytest.MonkeyPatch) -> None:
