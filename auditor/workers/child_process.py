@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -83,9 +84,7 @@ def start_process(
     # -P: a model.py in the current folder is not ours.
     command = [sys.executable, "-P", "-m", "auditor.workers.child_process", str(child_socket.fileno())]
     python_path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    started = threading.Event()
-    processes: list[subprocess.Popen[bytes]] = []
-    failures: list[OSError] = []
+    start: Future[subprocess.Popen[bytes]] = Future()
 
     def start_and_wait() -> None:
         try:
@@ -98,19 +97,14 @@ def start_process(
                 env={**os.environ, "PYTHONPATH": python_path, **environment},
                 start_new_session=True,  # the parent handles Ctrl-C in the terminal
             )
-            processes.append(process)
         except OSError as error:
-            failures.append(error)
-            return
-        finally:
-            started.set()
-        process.wait()
+            start.set_exception(error)
+        else:
+            start.set_result(process)
+            process.wait()
 
     threading.Thread(target=start_and_wait, daemon=True, name="child process").start()
-    started.wait()
-    if failures:
-        raise failures[0]
-    return processes[0]
+    return start.result()
 
 
 def wait_for_messages(children: Sequence[ChildProcess]) -> list[ChildProcess]:

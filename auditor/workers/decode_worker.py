@@ -3,23 +3,25 @@
 auditor.workers.fork_server forks it; nothing else runs it. It may crash, hang or be killed at any time. For exact
 pixels it needs numpy and Pillow, else torch too; the first video imports the video libraries.
 
-A request is `REQUEST` (attempt, bytes of JSON, bytes of the file, slot), a JSON object, and the file. An answer is
-`ANSWER` (bytes of JSON), the JSON, then the pixels, unless they are in the slot (auditor.workers.pixel_slots). Frames
-of spans come in several answers: all but the last have the key `more`. After an answer with `spent`, the process ends.
+A request is a JSON object (attempt, slot, size of the file, spans if there are some) and the file. An answer is a JSON
+object and the pixels, unless they are in the slot (auditor.workers.pixel_slots). Frames of spans come in several
+answers: all but the last have the key `more`. After an answer with `spent`, the process ends.
 """
 
 import contextlib
+import itertools
 import json
 import os
 import resource
 import socket
 import struct
 import sys
+import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
-REQUEST = struct.Struct("<BIQi")
-ANSWER = struct.Struct("<I")
+LENGTH = struct.Struct("<I")  # bytes of a JSON object
+LONGEST_MESSAGE = 1 << 24  # bytes of JSON: the plan of a long video
 PART = 64  # frames sent at once
 LEAK_BYTES = 512 << 20  # a process that still holds more than this after a file is replaced
 
@@ -41,27 +43,44 @@ def allow_memory(extra: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
 
 
-def receive_exactly(connection: socket.socket, size: int) -> bytearray | None:
-    """Return exactly `size` bytes, or None if the other side has closed the connection."""
-    data = bytearray(size)
-    view = memoryview(data)
-    while view:
-        count = connection.recv_into(view)
-        if not count:
-            return None
-        view = view[count:]
-    return data
+class MessageSocket:
+    """Exchanges JSON objects, each followed by bytes. Raises ConnectionError if the other side has closed it."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.deadline: float | None = None  # of time.monotonic(), after which everything raises TimeoutError
+
+    def send(self, message: dict[str, Any], content: memoryview | bytes = b"") -> None:
+        text = json.dumps(message).encode()
+        self._set_timeout()
+        self.connection.sendall(LENGTH.pack(len(text)) + text)
+        if len(content):
+            self._set_timeout()
+            self.connection.sendall(content)
+
+    def receive(self) -> Any:
+        (size,) = LENGTH.unpack(self.receive_bytes(LENGTH.size))
+        return json.loads(self.receive_bytes(min(size, LONGEST_MESSAGE)))
+
+    def receive_bytes(self, size: int) -> bytearray:
+        data = bytearray(size)
+        self.receive_into(memoryview(data))
+        return data
+
+    def receive_into(self, view: memoryview) -> None:
+        while view:
+            self._set_timeout()
+            count = self.connection.recv_into(view)
+            if not count:
+                raise ConnectionResetError
+            view = view[count:]
+
+    def _set_timeout(self) -> None:
+        self.connection.settimeout(None if self.deadline is None else max(0.001, self.deadline - time.monotonic()))
 
 
-def send_answer(connection: socket.socket, header: dict[str, Any], pixels: memoryview | bytes = b"") -> None:
-    text = json.dumps(header).encode()
-    connection.sendall(ANSWER.pack(len(text)) + text)
-    if len(pixels):
-        connection.sendall(pixels)
-
-
-def serve_files(connection: socket.socket, settings: dict[str, Any], slots: Any) -> None:
-    """Answer requests until the other side closes the connection or the process is spent."""
+def serve_files(messages: MessageSocket, settings: dict[str, Any], slots: Any) -> None:
+    """Answer requests until the process is spent."""
     from PIL import Image
 
     from model.pixels import DecodeLimits, PixelSpec
@@ -70,25 +89,20 @@ def serve_files(connection: socket.socket, settings: dict[str, Any], slots: Any)
     spec = PixelSpec.from_dict(settings["pixels"])
     Image.MAX_IMAGE_PIXELS = limits.max_pixels
     idle = measure_memory()[1]
-    send_answer(connection, {"ready": os.getpid()})
-    while (request := receive_exactly(connection, REQUEST.size)) is not None:
-        attempt, options_size, size, slot = REQUEST.unpack(request)
+    messages.send({"ready": os.getpid()})
+    spent = False
+    while not spent:
+        request = messages.receive()
         allow_memory(limits.memory)
         try:
-            options, data = receive_exactly(connection, options_size), receive_exactly(connection, size)
-            if options is None or data is None:
-                return
-            header, stack = FileDecoding(bytes(data), json.loads(options), attempt, settings, spec, limits).decode(
-                connection
-            )
-            pixels = place_pixels(header, stack, slots, slot)
+            data: bytes | None = bytes(messages.receive_bytes(request["size"]))
+            header, stack = FileDecoding(data, request, settings, spec, limits).decode(messages)
+            pixels = place_pixels(header, stack, slots, request["slot"])
             spent = measure_memory()[1] - idle > LEAK_BYTES
         except MemoryError:
             header, pixels, spent = {"status": "too_large", "message": "the file does not fit in memory"}, b"", True
-        options = data = stack = None
-        send_answer(connection, {**header, "spent": spent}, pixels)
-        if spent:
-            return
+        data = stack = None
+        messages.send({**header, "spent": spent}, pixels)
 
 
 def place_pixels(header: dict[str, Any], stack: Any, slots: Any, slot: int) -> memoryview | bytes:
@@ -106,16 +120,15 @@ def place_pixels(header: dict[str, Any], stack: Any, slots: Any, slot: int) -> m
 
 @dataclass
 class FileDecoding:
-    """The decoding of one file. `options` may have `spans` with their `context`; the first `skip` frames were sent."""
+    """The decoding of one file. A request may have `spans` with their `context`; the first `skip` frames were sent."""
 
     data: bytes
-    options: dict[str, Any]
-    attempt: int
+    request: dict[str, Any]
     settings: dict[str, Any]
     spec: Any
     limits: Any
 
-    def decode(self, connection: socket.socket) -> tuple[dict[str, Any], Any]:
+    def decode(self, messages: MessageSocket) -> tuple[dict[str, Any], Any]:
         """Return the facts about the file and its frames (F, H, W, 3). The content decides its kind, not its name."""
         from auditor.workers.pixel_facts import measure_pixels
         from model.pixels import DecodeError
@@ -124,8 +137,8 @@ class FileDecoding:
         try:
             if not is_video(self.data):
                 stack, facts = decode_picture(self.data, self.spec, self.settings["exact"], self.limits)
-            elif "spans" in self.options:
-                return self.decode_spans(connection), None
+            elif "spans" in self.request:
+                return self.decode_spans(messages), None
             else:
                 stack, facts = self.decode_whole()
         except DecodeError as error:
@@ -146,48 +159,39 @@ class FileDecoding:
             self.settings["frames"],
             self.limits,
             self.spec,
-            distrust_pyav=self.attempt > 0,
+            distrust_pyav=self.request["attempt"] > 0,
             motion=self.settings["motion"],
         )
         facts = {name: getattr(video, name) for name in ("width", "height", "duration", "times", "decoder")}
         facts |= {"facts": video.facts and asdict(video.facts), "note": describe_truncation(self.data)}
         return np.stack(video.images), facts
 
-    def decode_spans(self, connection: socket.socket) -> dict[str, Any]:
+    def decode_spans(self, messages: MessageSocket) -> dict[str, Any]:
         """Send the frames in parts as they are decoded; return the last answer, which assigns frames to spans."""
         from model.video.video_decode import SpanRequest, open_span_video
         from model.video.video_formats import describe_truncation
 
         load_video_libraries(self.limits)
-        request = SpanRequest(
-            self.options["spans"], self.settings["frames"], self.options["context"], self.options["skip"]
-        )
+        spans, context, skip = (self.request[name] for name in ("spans", "context", "skip"))
+        request = SpanRequest(spans, self.settings["frames"], context, skip)
         with open_span_video(self.data, request, self.limits, self.spec, motion=self.settings["motion"]) as video:
-            send_parts(connection, video)
+            send_parts(messages, video)
             facts = {"duration": video.index.duration, "decoder": "pyav", "facts": asdict(video.facts())}
             plan = {"times": video.times(), "of_span": video.plan.span_positions, "around": video.plan.grid_positions}
             note = {"note": describe_truncation(self.data)}
             return {"width": video.size[0], "height": video.size[1], **facts, **plan, **note}
 
 
-def send_parts(connection: socket.socket, video: Any) -> None:
+def send_parts(messages: MessageSocket, video: Any) -> None:
     """Send frames as they are decoded, `PART` at a time, with their places in the plan."""
-    places = {number: position for position, number in enumerate(video.plan.frames)}
-    waiting: list[tuple[int, Any]] = []
-    for number, image in video.decode_images():
-        waiting.append((places[number], image))
-        if len(waiting) == PART:
-            send_part(connection, waiting)
-    if waiting:
-        send_part(connection, waiting)
-
-
-def send_part(connection: socket.socket, waiting: list[tuple[int, Any]]) -> None:
     import numpy as np
 
-    stack = np.stack([image for _, image in waiting])
-    send_answer(connection, {"more": [place for place, _ in waiting], "shape": stack.shape}, stack.data.cast("B"))
-    waiting.clear()
+    places = {number: position for position, number in enumerate(video.plan.frames)}
+    images = iter(video.decode_images())
+    while part := list(itertools.islice(images, PART)):
+        stack = np.stack([image for _, image in part])
+        header = {"more": [places[number] for number, _ in part], "shape": stack.shape}
+        messages.send(header, stack.data.cast("B"))
 
 
 def decode_picture(data: bytes, spec: Any, exact: bool, limits: Any) -> tuple[Any, dict[str, Any]]:
@@ -214,7 +218,6 @@ def run_decoder(settings: dict[str, Any], handle: int, slots_handle: int | None 
     """Run a decoder process until its socket closes; `slots_handle` is the shared memory for pixels."""
     from auditor.workers.pixel_slots import open_slots
 
-    connection = socket.socket(fileno=handle)
     slots = None if slots_handle is None else open_slots(slots_handle, (*settings["pixels"]["size"], 3))
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        serve_files(connection, settings, slots)
+    with contextlib.suppress(ConnectionError):  # the parent has closed the socket
+        serve_files(MessageSocket(socket.socket(fileno=handle)), settings, slots)

@@ -130,13 +130,13 @@ class DecoderPool:
         held = 0
         try:
             for tag, data, kind in tasks:
-                future: Future[Any] = self.submit(data) if isinstance(data, bytes) else Future()
-                cost = 0
                 if isinstance(data, bytes):
+                    future: Future[Any] = self.submit(data)
                     cost = len(data) + int(np.prod(self._max_shape[1:] if kind == "image" else self._max_shape))
                 else:
-                    cost = self._start_stream(data) if isinstance(data, SpanStream) else 0
+                    future = Future()
                     future.set_result(data)
+                    cost = self._start_stream(data) if isinstance(data, SpanStream) else 0
                 pending.append((tag, cost, future))
                 held += cost
                 while pending and (len(pending) > lookahead or held > HELD_BYTES):
@@ -148,8 +148,9 @@ class DecoderPool:
                 yield tag, future.result()
         finally:  # also if the reader stops early
             for _, _, future in pending:
-                if not future.cancel() and future.done() and not future.exception():
-                    close_stream(future.result())
+                result = None if future.cancel() or not future.done() or future.exception() else future.result()
+                if isinstance(result, SpanStream):
+                    result.close()
 
     def map_spans(
         self, tasks: Iterable[tuple[T, bytes | Problem | None, Kind, Sequence[Span | None]]], lookahead: int = 64
@@ -220,8 +221,3 @@ class DecoderPool:
                     future.set_exception(error)
             del future, task, pending  # not held while waiting
         decoder.close()
-
-
-def close_stream(result: object) -> None:
-    if isinstance(result, SpanStream):
-        result.close()

@@ -4,7 +4,7 @@
 working process and returns a result for every file. auditor.workers.decoder_pool runs several decoders side by side.
 """
 
-import json
+import contextlib
 import socket
 import threading
 import time
@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from auditor.corpus.sample import Kind, Problem
-from auditor.workers.decode_worker import ANSWER, PART, REQUEST
-from auditor.workers.fork_server import DecoderError, ForkServer, get_fork_server
+from auditor.workers.decode_worker import PART, MessageSocket
+from auditor.workers.fork_server import FORK_SERVER, DecoderError
 from auditor.workers.pixel_facts import PixelFacts
 from auditor.workers.pixel_slots import PixelSlots
 from model.pixels import Pixels
@@ -24,13 +24,12 @@ from model.video.video_facts import VideoFacts
 
 START_SECONDS = 120.0  # for a process to start on a very busy machine
 GRACE_SECONDS = 0.2  # for a process to end by itself, since its own reason is more useful than our kill
-LONGEST_ANSWER = 1 << 24  # bytes of JSON: the plan of a long video
 LOST_SPAN = "no frame of the span could be decoded"
 FrameShape = tuple[int, int, int, int]  # (F, H, W, 3)
 
 
 class DeadDecoderError(Exception):
-    """The process ended while it decoded a file."""
+    """The process ended while it decoded a file, or sent nonsense."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +71,10 @@ class DecodeTask:
     deliver: Callable[[Pixels], None] = lambda pixels: None
     received: list[int] = field(default_factory=list)  # places in the plan of the frames that arrived
 
-    def pack_request(self) -> bytes:
+    def describe_spans(self) -> dict[str, Any]:
         if self.spans is None:
-            return b"{}"
-        skip = self.received[-1] + 1 if self.received else 0
-        return json.dumps({"spans": self.spans, "context": self.context, "skip": skip}).encode()
-
-    def take_part(self, places: list[int], pixels: Pixels) -> None:
-        self.received.extend(places)
-        self.deliver(pixels)
+            return {}
+        return {"spans": self.spans, "context": self.context, "skip": self.received[-1] + 1 if self.received else 0}
 
     def assign_frames(self, facts: dict[str, Any]) -> SpanFrames | None:
         """Assign the frames that arrived to the spans; some frames of the plan may be lost."""
@@ -98,17 +92,16 @@ class DecodeTask:
 class DecoderProcess:
     """One decoder process and the socket to it."""
 
-    def __init__(
-        self, settings: dict[str, Any], max_shape: FrameShape, slots: PixelSlots, fork_server: ForkServer
-    ) -> None:
-        self.max_shape, self.slots, self.fork_server = max_shape, slots, fork_server
+    def __init__(self, settings: dict[str, Any], max_shape: FrameShape, slots: PixelSlots) -> None:
+        self.max_shape, self.slots = max_shape, slots
         self.is_ready = False
         self.is_spent = False
         self.connection, child_socket = socket.socketpair()
+        self.messages = MessageSocket(self.connection)
         try:
             with child_socket:
                 handles = [child_socket.fileno(), *([] if slots.handle is None else [slots.handle])]
-                self.pid = fork_server.fork(settings, handles)
+                self.pid = FORK_SERVER.fork(settings, handles)
         except BaseException:
             self.connection.close()
             raise
@@ -127,8 +120,10 @@ class DecoderProcess:
             return False
 
     def wait_until_ready(self) -> None:
+        """Raises OSError if the process dies while it starts."""
         if not self.is_ready:
-            self._receive_answer(time.monotonic() + START_SECONDS)
+            self.messages.deadline = time.monotonic() + START_SECONDS
+            self.messages.receive()
             self.is_ready = True
 
     def decode(self, task: DecodeTask, attempt: int, seconds: float) -> Decoded | Problem:
@@ -138,68 +133,42 @@ class DecoderProcess:
         """
         slot = self.slots.take()
         try:
-            facts, pixels = self._request(task, attempt, slot, time.monotonic() + seconds)
+            self.messages.deadline = time.monotonic() + seconds
+            request = {"attempt": attempt, "slot": -1 if slot is None else slot, "size": len(task.data)}
+            self.messages.send(request | task.describe_spans(), task.data)
+            facts, pixels = self._receive_answer()
             while "more" in facts:
-                task.take_part([int(place) for place in facts["more"]], pixels)
-                facts, pixels = self._receive_answer(time.monotonic() + seconds)
+                task.received.extend(int(place) for place in facts["more"])
+                task.deliver(pixels)
+                self.messages.deadline = time.monotonic() + seconds
+                facts, pixels = self._receive_answer()
             if "in_slot" in facts:
                 if slot is None:
-                    raise DeadDecoderError  # no slot was offered
+                    raise ValueError("no slot was offered")
                 pixels, slot = self.slots.read(slot), None
             self.is_spent = bool(facts["spent"])
             return build_result(task, facts, pixels)
         # A file may have taken control of the decoder, so any answer is possible.
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        except (ConnectionError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise DeadDecoderError from error
         finally:
             if slot is not None:
                 self.slots.give_back(slot)
 
-    def _request(
-        self, task: DecodeTask, attempt: int, slot: int | None, deadline: float
-    ) -> tuple[dict[str, Any], Pixels]:
-        request = task.pack_request()
-        try:
-            self.connection.settimeout(max(0.001, deadline - time.monotonic()))
-            self.connection.sendall(REQUEST.pack(attempt, len(request), len(task.data), -1 if slot is None else slot))
-            self.connection.sendall(request)
-            self.connection.sendall(task.data)
-        except (BrokenPipeError, ConnectionResetError) as error:
-            raise DeadDecoderError from error
-        return self._receive_answer(deadline)
-
-    def _receive_answer(self, deadline: float) -> tuple[dict[str, Any], Pixels]:
-        (size,) = ANSWER.unpack(self._receive(ANSWER.size, deadline))
-        facts: dict[str, Any] = json.loads(bytes(self._receive(min(size, LONGEST_ANSWER), deadline)))
-        shape = tuple(facts.get("shape", (0, *self.max_shape[1:])))
-        if shape[0] > max(self.max_shape[0], PART) or shape[1:] != self.max_shape[1:]:
-            raise DeadDecoderError
-        if "in_slot" in facts:
-            return facts, np.empty((0, *self.max_shape[1:]), np.uint8)
-        pixels: Pixels = np.empty(shape, dtype=np.uint8)
+    def _receive_answer(self) -> tuple[dict[str, Any], Pixels]:
+        facts: dict[str, Any] = self.messages.receive()
+        frame = self.max_shape[1:]
+        shape = (0, *frame) if "in_slot" in facts else tuple(facts.get("shape", (0, *frame)))
+        if shape[0] > max(self.max_shape[0], PART) or shape[1:] != frame:
+            raise ValueError("pixels of another shape")
+        pixels: Pixels = np.empty(shape, np.uint8)
         if pixels.size:
-            self._receive_into(pixels.data.cast("B"), deadline)
+            self.messages.receive_into(pixels.data.cast("B"))
         return facts, pixels
-
-    def _receive(self, size: int, deadline: float) -> bytearray:
-        data = bytearray(size)
-        self._receive_into(memoryview(data), deadline)
-        return data
-
-    def _receive_into(self, view: memoryview, deadline: float) -> None:
-        while view:
-            self.connection.settimeout(max(0.001, deadline - time.monotonic()))
-            try:
-                count = self.connection.recv_into(view)
-            except ConnectionResetError as error:
-                raise DeadDecoderError from error
-            if not count:
-                raise DeadDecoderError
-            view = view[count:]
 
     def kill(self, grace: float = 0.0) -> str:
         """Kill the process and return why it died: its own reason if it ends within `grace` seconds."""
-        cause = self.fork_server.end(self.pid, grace)
+        cause = FORK_SERVER.end(self.pid, grace)
         self.connection.close()
         return cause
 
@@ -229,11 +198,8 @@ def build_result(task: DecodeTask, facts: dict[str, Any], pixels: Pixels) -> Dec
 class Decoder:
     """A decoder process that is replaced when it dies. One thread decodes; any thread may `stop` it."""
 
-    def __init__(
-        self, settings: dict[str, Any], max_shape: FrameShape, seconds: float, fork_server: ForkServer | None = None
-    ) -> None:
+    def __init__(self, settings: dict[str, Any], max_shape: FrameShape, seconds: float) -> None:
         self.settings, self.max_shape, self.seconds = settings, max_shape, seconds
-        self.fork_server = fork_server or get_fork_server()
         self.slots = PixelSlots(max_shape[1:])
         self.process: DecoderProcess | None = None
         self._stopped = False
@@ -259,15 +225,16 @@ class Decoder:
         with self._lock:
             if self._stopped:
                 raise DecoderError("the decoder pool is closed")
-            self.process = DecoderProcess(self.settings, self.max_shape, self.slots, self.fork_server)
+            self.process = DecoderProcess(self.settings, self.max_shape, self.slots)
             return self.process
 
     def stop(self) -> None:
-        """Kill the process and start no other; the decoding thread is left to `end`."""
+        """Start no other process and interrupt the decoding thread, which ends this one."""
         with self._lock:
             self._stopped = True
             if self.process is not None:
-                self.fork_server.kill(self.process.pid)
+                with contextlib.suppress(OSError):  # the process is dead
+                    self.process.connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """After `stop`: wait for the process and release the shared memory."""
@@ -276,19 +243,18 @@ class Decoder:
 
     def end(self) -> str:
         """Kill the process and return why it died."""
-        with self._lock:  # `stop` must not kill another process that has got the same pid
+        with self._lock:
             process, self.process = self.process, None
-            return process.kill(GRACE_SECONDS) or "a broken answer" if process else ""
+            grace = 0.0 if self._stopped else GRACE_SECONDS
+            return process.kill(grace) or "a broken answer" if process else ""
 
     def _get_ready_process(self) -> DecoderProcess:
         """Return a process that waits for a file: a new one if the last is spent or was killed."""
         for _ in range(3):
             process = self.process or self.start()
             if process.is_usable:
-                try:
+                with contextlib.suppress(OSError):  # killed while it started
                     process.wait_until_ready()
                     return process
-                except (DeadDecoderError, TimeoutError):
-                    pass  # killed while it started
             self.end()
         raise DecoderError("decoder processes die while they start; run `auditor doctor`")

@@ -94,15 +94,16 @@ def serve_encoder(channel: Connection, spec: str, fingerprint: str) -> None:
         encode = load_encoder(spec, fingerprint)
     except Exception as error:
         channel.recv_bytes()  # the first question gets the reason as its answer
-        channel.send_bytes(pack_error(f"the model {spec} cannot be loaded: {shorten_error(error)}"))
+        answer = {"error": f"the model {spec} cannot be loaded: {shorten_error(error)}"}
+        channel.send_bytes(json.dumps(answer).encode())
         return
     while True:
         question = json.loads(channel.recv_bytes())
         try:
-            answer = json.dumps({"vectors": encode(question).tolist()}).encode()
+            answer = {"vectors": encode(question).tolist()}
         except Exception as error:
-            answer = pack_error(shorten_error(error))
-        channel.send_bytes(answer)
+            answer = {"error": shorten_error(error)}
+        channel.send_bytes(json.dumps(answer).encode())
 
 
 def load_encoder(spec: str, fingerprint: str) -> Callable[[dict[str, Any]], Floats]:
@@ -123,10 +124,5 @@ def load_encoder(spec: str, fingerprint: str) -> Callable[[dict[str, Any]], Floa
     return encode
 
 
-def pack_error(message: str) -> bytes:
-    return json.dumps({"error": message}).encode()
-
-
 def shorten_error(error: Exception) -> str:
-    """Return the error as one line."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -3,7 +3,7 @@
 A new decoder takes milliseconds instead of the seconds that importing torch takes, and a few megabytes instead of 300.
 All decoder pools of this process share one fork server. It ends with this process, for any reason, and its decoders end
 with it. It never sees a file. A request is a JSON object, `fork` (followed by the file descriptors of the decoder's
-socket and pixel slots), `kill` or `end`; each request is answered before the next one comes.
+socket and pixel slots) or `end`; each request is answered before the next one comes.
 """
 
 import gc
@@ -13,6 +13,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
 from typing import Any
@@ -56,12 +57,12 @@ class ForkServer:
             raise DecoderError(f"decoders cannot import what they need: {answer['broken']}; run `auditor doctor`")
         return int(answer["pid"])
 
-    def kill(self, pid: int) -> None:
-        self._request_if_alive({"kill": pid})
-
     def end(self, pid: int, grace: float) -> str:
         """Wait for a decoder, or kill it after `grace` seconds; return why it died, empty if it had to be killed."""
-        return str(self._request_if_alive({"end": pid, "grace": grace}).get("cause", ""))
+        try:
+            return str(self._request({"end": pid, "grace": grace})["cause"])
+        except (OSError, ValueError):
+            return "SIGKILL"  # the fork server was killed, and its decoders with it
 
     def close(self) -> None:
         """Kill the child and all its decoders; the next `fork` starts another child."""
@@ -70,13 +71,7 @@ class ForkServer:
                 self._child.kill()
             self._child = None
 
-    def _request_if_alive(self, request: dict[str, Any]) -> dict[str, Any]:
-        try:
-            return self._request(request, [])
-        except (OSError, ValueError):
-            return {"cause": "SIGKILL"}  # the fork server was killed, and its decoders with it
-
-    def _request(self, request: dict[str, Any], handles: list[int]) -> dict[str, Any]:
+    def _request(self, request: dict[str, Any], handles: Sequence[int] = ()) -> dict[str, Any]:
         with self._lock:
             if self._child is None or self._owner != os.getpid():
                 if "fork" not in request:
@@ -99,12 +94,7 @@ class ForkServer:
         return answer
 
 
-_fork_server = ForkServer()
-
-
-def get_fork_server() -> ForkServer:
-    """Return the fork server of this process."""
-    return _fork_server
+FORK_SERVER = ForkServer()  # of this process
 
 
 def serve_fork_requests(channel: Connection) -> None:
@@ -118,10 +108,7 @@ def serve_fork_requests(channel: Connection) -> None:
             for handle in handles:
                 os.close(handle)
             decoders.update(answer.values() if "pid" in answer else ())
-        elif "kill" in request and request["kill"] in decoders:
-            os.kill(request["kill"], signal.SIGKILL)  # it is not reaped yet, so the pid is still its own
-            answer = {}
-        elif "end" in request and request["end"] in decoders:
+        elif request["end"] in decoders:  # it is not reaped yet, so the pid is still its own
             answer = end_decoder(request["end"], request["grace"])
             decoders.remove(request["end"])
         else:  # a decoder of an earlier fork server, which was killed with it

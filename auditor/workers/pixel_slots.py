@@ -4,7 +4,6 @@ A slot holds one fitted image. It is free again when nothing refers to its array
 content of the slots, but can neither shrink nor grow the memory, so no hostile file can crash the parent through it.
 """
 
-import contextlib
 import fcntl
 import mmap
 import os
@@ -36,9 +35,7 @@ class PixelSlots:
 
     def take(self) -> int | None:
         """Return a free slot, the most recently used first, so that unneeded memory is never touched."""
-        with contextlib.suppress(IndexError):
-            return self._free.pop()
-        return None
+        return self._free.pop() if self._free else None
 
     def give_back(self, slot: int) -> None:
         self._free.append(slot)

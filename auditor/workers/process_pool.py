@@ -128,20 +128,17 @@ class ProcessPool:
             raise RuntimeError("the results of the pool's last call are still being read")
         self.is_busy = True
         try:
-            distinct = {id(work): work for work in works}  # a work may carry much: it is pickled once
-            pickles = {key: pickle.dumps(work, pickle.HIGHEST_PROTOCOL) for key, work in distinct.items()}
-            self._prepare([pickles[id(work)] for work in works])
+            pickles = {work: pickle.dumps(work, pickle.HIGHEST_PROTOCOL) for work in set(works)}  # it may carry much
+            for number, work in enumerate(works):
+                if number == len(self.workers):
+                    self.workers.append(PoolWorker(pickles[work], self.concurrency, self.environment))
+                else:
+                    self.workers[number].set_work(pickles[work])
             yield from self._run(Tasks(items, deque(range(len(items)))), notify, on_death)
         finally:
             self.is_busy = False
             if any(worker.numbers for worker in self.workers):
                 kill_workers(self.workers)  # or they would send results that nobody reads
-
-    def _prepare(self, works: Sequence[bytes]) -> None:
-        for worker, work in zip(self.workers, works, strict=False):
-            worker.set_work(work)
-        new = works[len(self.workers) :]
-        self.workers += [PoolWorker(work, self.concurrency, self.environment) for work in new]
 
     def _run(self, tasks: Tasks, notify: Notify, on_death: Callable[[Any], R]) -> Iterator[tuple[int, R]]:
         while True:

@@ -15,7 +15,8 @@ import pytest
 
 from auditor import cli
 from auditor.commands import doctor
-from auditor.workers import fork_server
+from auditor.workers import decoder_process
+from auditor.workers.fork_server import ForkServer
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -42,7 +43,7 @@ def test_people_get_a_table(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
 
 
 def test_broken_decoders_are_found(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(fork_server, "_fork_server", fork_server.ForkServer())  # a running one would be reused
+    monkeypatch.setattr(decoder_process, "FORK_SERVER", ForkServer())  # a running one would be reused
     monkeypatch.setattr(sys, "executable", "/bin/false")
     for name in ("check_packages", "check_gpu", "check_video_decoders"):
         monkeypatch.setattr(doctor, name, lambda: iter(()))

@@ -18,6 +18,7 @@ import pytest
 from PIL import Image
 
 from auditor.corpus.sample import Kind, Span
+from auditor.workers.decode_worker import MessageSocket
 from auditor.workers.decoder_pool import (
     Decoded,
     DecodeLimits,
@@ -27,7 +28,7 @@ from auditor.workers.decoder_pool import (
     Problem,
     SpanStream,
 )
-from auditor.workers.decoder_process import Decoder, DecoderProcess, DecodeTask
+from auditor.workers.decoder_process import Decoder, DecodeTask
 from auditor.workers.fork_server import ForkServer
 from model import fast_pixels, pixels
 from model.video.video_decode import decode_frames
@@ -74,7 +75,7 @@ def pool() -> Iterator[DecoderPool]:
 def fork_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ForkServer]:
     """A separate fork server for a test that breaks it."""
     fresh = ForkServer()
-    monkeypatch.setattr("auditor.workers.decoder_process.get_fork_server", lambda: fresh)
+    monkeypatch.setattr("auditor.workers.decoder_process.FORK_SERVER", fresh)
     yield fresh
     fresh.close()
 
@@ -255,13 +256,13 @@ def test_files_above_the_limit_are_never_sent() -> None:
 def test_a_decoder_that_talks_nonsense_is_replaced(lie: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"pixels": {"size": [32, 32]}, "frames": 1, "limits": {}, "exact": True, "motion": False}
     decoder = Decoder(settings, (1, 32, 32, 3), seconds=20)
-    receive = DecoderProcess._receive
+    receive = MessageSocket.receive_bytes
 
-    def corrupted(self: DecoderProcess, size: int, deadline: float) -> bytearray:
-        true = receive(self, size, deadline)
+    def corrupted(self: MessageSocket, size: int) -> bytearray:
+        true = receive(self, size)
         return true if size == 4 or b"ready" in true else bytearray(lie)
 
-    monkeypatch.setattr(DecoderProcess, "_receive", corrupted)
+    monkeypatch.setattr(MessageSocket, "receive_bytes", corrupted)
     result = decoder.decode(DecodeTask(make_photo()))
     decoder.close()
     assert isinstance(result, Problem) and result.status == "corrupt"
