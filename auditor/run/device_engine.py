@@ -57,28 +57,23 @@ class DeviceSweep:
     def __call__(self, shard: Shard, notify: Callable[[int, int], None]) -> ShardReport:
         """Sweep a shard; `notify` gets rows and errors. Only an error that concerns every shard is raised."""
         try:
-            return next(iter(self._open_sweeper().sweep([shard], notify)))
-        except (DeviceError, ModelError) as error:
+            with LOAD_LOCK:
+                sweeper = self.sweeper = self.sweeper or self._make_sweeper()
+        except (AuditorError, ModelError) as error:
+            raise AuditError(f"{self.device}: {error}") from error
+        try:
+            return next(iter(sweeper.sweep([shard], notify)))
+        except ModelError as error:
             raise AuditError(f"{self.device}: {error}") from error
         except Exception as error:  # any other failure costs this shard only, and is reported
             return ShardReport(shard.name, failure=f"{type(error).__name__}: {error}")
 
-    def _open_sweeper(self) -> Sweeper:
-        with LOAD_LOCK:
-            if self.sweeper is None:
-                torch.set_num_threads(self.threads)
-                try:
-                    backbone = load_model(self.config.model or DEFAULT_MODEL, self.device).backbone
-                    if backbone.fingerprint != self.fingerprint:
-                        raise DeviceError(f"{self.config.model} is another model than when the audit began")
-                    self.sweeper = Sweeper(backbone, Folder(self.config.out), self.config.sweep).__enter__()
-                except AuditorError as error:
-                    raise DeviceError(str(error)) from error
-            return self.sweeper
-
-
-class DeviceError(AuditorError):
-    """A device whose process cannot sweep any shard."""
+    def _make_sweeper(self) -> Sweeper:
+        torch.set_num_threads(self.threads)
+        backbone = load_model(self.config.model or DEFAULT_MODEL, self.device).backbone
+        if backbone.fingerprint != self.fingerprint:
+            raise AuditError(f"{self.config.model} is another model than when the audit began")
+        return Sweeper(backbone, Folder(self.config.out), self.config.sweep).__enter__()
 
 
 LOAD_LOCK = threading.Lock()  # of a device's process, whose threads share the model

@@ -49,16 +49,14 @@ class LocalEngine:
     pool: ProcessPool = field(default_factory=ProcessPool, repr=False, compare=False)
 
     def sweep(self, shards: Sequence[Shard], watch: Watch) -> Iterator[ShardReport]:
-        if self.model is None:
-            raise ValueError("this engine has no encoder")
+        assert self.model is not None
         settings = fingerprint_sweep(self.model, self.config)
         pending: list[Shard] = []
         for shard in shards:
-            report = find_finished_report(self.folder, shard, settings)
-            if report is None:
-                pending.append(shard)
-            else:
+            if report := find_finished_report(self.folder, shard, settings):
                 yield report
+            else:
+                pending.append(shard)
         if pending:
             yield from self.sweep_pending(self.model, pending, watch)
 
@@ -86,7 +84,6 @@ class LocalEngine:
 
 
 def make_sweeper(model: CorpusModel, folder: Folder, config: SweepConfig) -> Sweeper | VectorSweeper:
-    """Return the object that sweeps shards, in this process or in a worker."""
     if isinstance(model, StoredModel):
         return VectorSweeper(model, folder)
     assert isinstance(model, Backbone)
@@ -94,7 +91,6 @@ def make_sweeper(model: CorpusModel, folder: Folder, config: SweepConfig) -> Swe
 
 
 def sweep_alone(model: CorpusModel, folder: Folder, config: SweepConfig, shard: Shard) -> ShardReport:
-    """Sweep one shard in a process of a pool."""
     with make_sweeper(model, folder, config) as sweeper:
         return next(iter(sweeper.sweep([shard])))
 

@@ -18,7 +18,6 @@ from auditor.audit_folder.manifest import MANIFEST_NAME, Manifest
 from auditor.corpus.open_corpus import Corpus, open_corpus
 from auditor.errors import AuditError, explain_interrupt
 from auditor.run.audit_config import AuditConfig
-from auditor.run.rescore import load_audit_head
 from auditor.run.run_audit import (
     MakeEngine,
     account_for_shards,
@@ -31,8 +30,7 @@ from auditor.run.run_audit import (
     separate_uids,
     sweep_corpus,
 )
-from auditor.run.scoring import finish_manifest, score_shards
-from auditor.score.corpus_statistics import prepare_context
+from auditor.run.scoring import finish_manifest, load_context, score_shards
 from auditor.score.duplicate_search import search_duplicates
 from auditor.score.pair_sample import count_encoded
 from auditor.score.score import samples_file
@@ -54,7 +52,7 @@ def extend_audit(
         raise AuditError(f"{config.out} is not an audit yet: run the command without --extend first")
     check_output_folder(folder, config.corpus)
     corpus = open_corpus(config.corpus, config.options)
-    model = load_audit_model(config, corpus, device or config.device).model
+    model, _ = load_audit_model(config, corpus, device or config.device)
     settings = fingerprint_sweep(model, config.sweep)
     with hold_folder_lock(folder), explain_interrupt(lambda: describe_progress(folder, len(corpus.shards))):
         manifest = Manifest.load(folder)
@@ -71,20 +69,10 @@ def extend_audit(
         account_for_shards(corpus, reports, manifest)
         manifest.state = "scoring"
         manifest.save(folder)
-        score = ScoreConfig.from_manifest(manifest.settings)
-        context = prepare_context(
-            folder,
-            old,
-            load_audit_head(folder),
-            manifest.model["logit_scale"],
-            score,
-            model=manifest.model["fingerprint"],
-            keep=False,
-            engine=engine,
-        )
-        swept = [report.shard for report in reports if report.failure is None]
-        new = sorted(set(swept) - set(old))
+        context = load_context(folder, manifest, old, engine)
+        new = sorted(set(manifest.shards) - set(old))
         counts = count_encoded(folder, [*old, *new], engine)
+        score = ScoreConfig.from_manifest(manifest.settings)
         threshold, best = score.near_duplicate, score.keep_duplicate
         search_duplicates(folder, counts, threshold, best, only=new, seed=score.seed, engine=engine)
         score_shards(context, new, engine, manifest, config.quiet)
@@ -106,13 +94,10 @@ def refuse_changed_shards(folder: Folder, corpus: Corpus, old: Sequence[str], se
     """Refuse to extend an audit if some of its shards are gone or have changed."""
     present = {shard.name: shard for shard in corpus.shards}
     gone = [name for name in old if name not in present]
-    changed = [
-        name for name in old if name in present and find_finished_report(folder, present[name], settings) is None
-    ]
+    kept = [present[name] for name in old if name in present]
+    changed = [shard.name for shard in kept if find_finished_report(folder, shard, settings) is None]
     if gone or changed:
-        examples = ", ".join(
-            [*(f"{name} is gone" for name in gone[:3]), *(f"{name} has changed" for name in changed[:3])]
-        )
+        examples = ", ".join([f"{name} is gone" for name in gone[:3]] + [f"{name} has changed" for name in changed[:3]])
         raise AuditError(
             f"{len(gone)} shards are gone and {len(changed)} have changed ({examples}), so there is nothing to compare "
             "new ones with: run the command without --extend"
@@ -122,27 +107,21 @@ def refuse_changed_shards(folder: Folder, corpus: Corpus, old: Sequence[str], se
 def measure_drift(folder: Folder, old: Sequence[str], new: Sequence[str]) -> list[CorpusDrift]:
     """Compare new rows with old ones by shares, means and topics; empty if there are no new rows."""
     sample = np.random.default_rng(0).choice(len(old), min(OLD_SHARDS, len(old)), replace=False)
-    old_rows, new_rows = (
-        _read_compared_rows(folder, [old[i] for i in np.sort(sample)]),
-        _read_compared_rows(folder, new),
-    )
-    if not old_rows.num_rows or not new_rows.num_rows:
+    sides = [_read_compared_rows(folder, shards) for shards in ([old[i] for i in np.sort(sample)], new) if shards]
+    if len(sides) < 2 or not all(rows.num_rows for rows in sides):
         return []
     drifts = []
     for column, label in COMPARED.items():
-        values = [part[column].to_numpy(zero_copy_only=False).astype(np.float32) for part in (old_rows, new_rows)]
+        values = [rows[column].to_numpy().astype(np.float32) for rows in sides]
         if all(np.isfinite(side).any() for side in values):
             drifts.append(compare_means(label, *values))
-    topics = [part["topic"].to_numpy(zero_copy_only=False).astype(np.int64) for part in (old_rows, new_rows)]
-    count = int(max(side.max() for side in topics)) + 1
-    histograms = [np.bincount(side, minlength=count).astype(np.int64) for side in topics]
-    return [*drifts, compare_topics(histograms[0], histograms[1])]
+    topics = [rows["topic"].to_numpy().astype(np.int64) for rows in sides]
+    count = max(int(side.max()) for side in topics) + 1
+    old_topics, new_topics = (np.bincount(side, minlength=count).astype(np.int64) for side in topics)
+    return [*drifts, compare_topics(old_topics, new_topics)]
 
 
 def _read_compared_rows(folder: Folder, shards: Sequence[str]) -> pa.Table:
     columns = [*COMPARED, "topic", "status"]
-    tables = [folder.read_table(samples_file(shard), columns) for shard in shards]
-    if not tables:
-        return pa.table({name: pa.array([], pa.float32()) for name in columns})
-    table = pa.concat_tables(tables)
+    table = pa.concat_tables(folder.read_table(samples_file(shard), columns) for shard in shards)
     return table.filter(pc.equal(table["status"], "ok"))

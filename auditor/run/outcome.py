@@ -37,9 +37,10 @@ def report_outcome(out: str, manifest: Manifest, *, as_json: bool) -> None:
             f"      auditor dashboard {out}"
         )
     if manifest.failed_shards:
+        count = len(manifest.failed_shards)
         examples = ", ".join(f"{failed['shard']} ({failed['message']})" for failed in manifest.failed_shards[:5])
-        remaining = f" and {len(manifest.failed_shards) - 5} more" if len(manifest.failed_shards) > 5 else ""
+        remaining = f" and {count - 5} more" if count > 5 else ""
         raise UnfinishedError(
-            f"{len(manifest.failed_shards)} of {manifest.corpus['shards']} shards could not be read: "
+            f"{count} of {manifest.corpus['shards']} shards could not be read: "
             f"{examples}{remaining}; repair them and run the same command again"
         )

@@ -1,7 +1,6 @@
 """Scores an audit again from its stored embeddings, with another PAU head or other settings; reads no media."""
 
 import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,10 +12,17 @@ from auditor.audit_folder.lock import hold_folder_lock
 from auditor.audit_folder.manifest import Manifest
 from auditor.errors import AuditError, explain_interrupt
 from auditor.run.engine import LocalEngine
-from auditor.run.scoring import finish_manifest, save_audit_head, score_corpus, write_found_faults
+from auditor.run.run_audit import load_matching_head
+from auditor.run.scoring import (
+    finish_manifest,
+    load_audit_head,
+    save_audit_head,
+    score_corpus,
+    write_found_faults,
+)
 from auditor.score.score_config import ScoreConfig
 from auditor.sweep.sweep_config import SweepConfig
-from model.checkpoint import CONFIG, HEAD, load_prototype_head, read_checkpoint_config
+from model.checkpoint import load_prototype_head, read_checkpoint_config
 from model.prototypes import PrototypeHead
 
 
@@ -47,15 +53,12 @@ def rescore(out: str, model: str | None, config: ScoreConfig, *, refit: bool = F
 
 def refuse_damaged_embeddings(folder: Folder, shards: Sequence[str]) -> None:
     """Refuse damaged embeddings, whose scores would look like any others."""
-    for shard in shards if folder.local else ():
-        if folder.is_sound(name_embeddings_file(shard)) is False:
-            raise AuditError(
-                f"{folder.path(name_embeddings_file(shard))} is damaged: run the `auditor audit` command again"
-            )
+    for file in map(name_embeddings_file, shards if folder.local else ()):
+        if folder.is_sound(file) is False:
+            raise AuditError(f"{folder.path(file)} is damaged: run the `auditor audit` command again")
 
 
 def read_score_settings(out: str) -> ScoreConfig:
-    """Return the settings of the last scoring."""
     return ScoreConfig.from_manifest(Manifest.load(Folder(out)).settings)
 
 
@@ -70,16 +73,15 @@ def record_intent(folder: Folder, manifest: Manifest, model: str | None, config:
 def choose_head(folder: Folder, manifest: Manifest, model: str | None) -> PrototypeHead | None:
     """Return the head of a checkpoint made for these embeddings, the head that the user passed before, or None."""
     if model is not None:
-        checkpoint = Path(model)
-        if not manifest.model["spec"]:  # stored embeddings, whose model is unknown
-            return load_matching_head(checkpoint, manifest)
-        expected = read_checkpoint_config(checkpoint)["backbone"]["fingerprint"]
+        if not manifest.model["spec"]:
+            return load_matching_head(model, manifest.model["dim"])
+        expected = read_checkpoint_config(Path(model))["backbone"]["fingerprint"]
         if expected != manifest.model["fingerprint"]:
             raise AuditError(
                 f"{model} is a head for another backbone ({expected:.8}) than the one that made these embeddings "
                 f"({manifest.model['fingerprint']:.8}, {manifest.model['spec']}); audit the corpus again with it"
             )
-        return load_prototype_head(checkpoint)
+        return load_prototype_head(model)
     if manifest.model.get("head") != "given":
         return None
     head = load_audit_head(folder)
@@ -87,20 +89,3 @@ def choose_head(folder: Folder, manifest: Manifest, model: str | None) -> Protot
         spec = (manifest.scoring or {}).get("model") or "CHECKPOINT"
         raise AuditError(f"the head of {folder.url} was being replaced: finish it with --model {spec}")
     return head
-
-
-def load_matching_head(checkpoint: Path, manifest: Manifest) -> PrototypeHead:
-    head = load_prototype_head(checkpoint)
-    if head.config.dim != manifest.model["dim"]:
-        raise AuditError(
-            f"{checkpoint} is a head for vectors of {head.config.dim} numbers, these have {manifest.model['dim']}"
-        )
-    return head
-
-
-def load_audit_head(folder: Folder) -> PrototypeHead:
-    """Load the head in the audit's folder."""
-    with tempfile.TemporaryDirectory() as scratch:
-        for name in (CONFIG, HEAD):
-            (Path(scratch) / name).write_bytes(folder.read_bytes(f"head/{name}"))
-        return load_prototype_head(scratch)

@@ -6,7 +6,7 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -21,12 +21,11 @@ from auditor.errors import AuditError, explain_interrupt
 from auditor.run.audit_config import AuditConfig
 from auditor.run.engine import AuditEngine, LocalEngine
 from auditor.run.scoring import encode_captions, finish_manifest, save_audit_head, score_corpus, write_found_faults
-from auditor.score.vocabulary import EncodeText
 from auditor.sweep.corpus_model import CorpusModel
 from auditor.sweep.distinct_uids import separate_shards
 from auditor.sweep.sweep_events import ShardReport
 from auditor.sweep.vector_sweep import find_stored_model, publish_carried_columns
-from model.backbone import BackboneError
+from model.backbone import Backbone, BackboneError
 from model.checkpoint import LoadedModel, load_model, load_prototype_head
 from model.prototypes import PrototypeHead
 
@@ -36,37 +35,26 @@ MIN_ROWS = 200  # before the error rate can stop a run
 MakeEngine = Callable[[Folder, CorpusModel, AuditConfig], AuditEngine]
 
 
-@dataclass(frozen=True)
-class AuditModel:
-    """The model of an audit, the PAU head that the user passed, and the text encoder if there is one."""
-
-    model: CorpusModel
-    head: PrototypeHead | None
-    encode: EncodeText | None = None
-
-
 def make_local_engine(folder: Folder, model: CorpusModel, config: AuditConfig) -> AuditEngine:
     return LocalEngine(folder, model, config.sweep)
 
 
 def run_audit(config: AuditConfig, make_engine: MakeEngine = make_local_engine, device: str | None = None) -> Manifest:
-    """Audit a corpus, or finish an interrupted audit, and return its manifest.
-
-    `device` is the device on which this process loads the model, if it differs from the engine's device.
-    """
+    """Audit a corpus, or finish an interrupted audit; this process loads the model on `device`, if not the engine's."""
     folder = Folder(config.out)
     check_output_folder(folder, config.corpus, force=config.force)
     corpus = open_corpus(config.corpus, config.options)
-    loaded = load_audit_model(config, corpus, device or config.device)
+    model, head = load_audit_model(config, corpus, device or config.device)
     with hold_folder_lock(folder), explain_interrupt(lambda: describe_progress(folder, len(corpus.shards))):
-        manifest = begin_manifest(folder, corpus, loaded.model, config)
-        engine = make_engine(folder, loaded.model, config)
+        manifest = begin_manifest(folder, corpus, model, config)
+        engine = make_engine(folder, model, config)
         reports = separate_uids(folder, sweep_corpus(folder, corpus, engine, config, manifest), engine)
         account_for_shards(corpus, reports, manifest)
         manifest.state = "scoring"
         manifest.save(folder)
-        shards = [report.shard for report in reports if report.failure is None]
-        context = score_corpus(folder, shards, engine, loaded.head, manifest, config.score, config.quiet, loaded.encode)
+        encode = partial(encode_captions, model) if isinstance(model, Backbone) else None
+        shards = list(manifest.shards)
+        context = score_corpus(folder, shards, engine, head, manifest, config.score, config.quiet, encode)
         save_audit_head(folder, context.head, manifest)
         finish_manifest(manifest, folder)
         write_found_faults(folder, engine)
@@ -76,8 +64,10 @@ def run_audit(config: AuditConfig, make_engine: MakeEngine = make_local_engine, 
 def check_output_folder(folder: Folder, corpus: str, *, force: bool = False) -> None:
     """Refuse a folder inside the corpus, which the next audit would read as data, and a folder with other files."""
     if corpus_folder := find_corpus_folder(corpus, folder.url):
-        raise AuditError(f"--out {folder.url} lies in the corpus {corpus_folder}, which would then hold its own audit: "
-                         "choose a folder outside of it")  # fmt: skip
+        raise AuditError(
+            f"--out {folder.url} lies in the corpus {corpus_folder}, which would then hold its own audit: "
+            "choose a folder outside of it"
+        )
     if force or folder.exists(MANIFEST_NAME):
         return
     if other_files := sorted(name for name in folder.entries() if not name.startswith((".", REMOTE_LOCK))):
@@ -93,16 +83,24 @@ def describe_progress(folder: Folder, shards: int) -> str:
     return f"{swept:,} of {shards:,} shards are swept and stay so: the same command again goes on from there"
 
 
-def load_audit_model(config: AuditConfig, corpus: Corpus, device: str) -> AuditModel:
-    """Load the model that encodes the corpus; a corpus of stored embeddings needs only its record."""
+def load_audit_model(config: AuditConfig, corpus: Corpus, device: str) -> tuple[CorpusModel, PrototypeHead | None]:
+    """Load the model that encodes the corpus, and the PAU head that the user passed.
+
+    A corpus of stored embeddings needs only the record of its model.
+    """
     stored = find_stored_model(corpus, config.logit_scale)
     if stored is None:
         loaded = load_trained_model(config, device)
-        return AuditModel(loaded.backbone, loaded.head, partial(encode_captions, loaded.backbone))
-    head = load_prototype_head(config.model) if config.model else None
-    if head is not None and head.config.dim != stored.dim:
-        raise AuditError(f"{config.model} is a head for vectors of {head.config.dim} numbers, these have {stored.dim}")
-    return AuditModel(stored, head)
+        return loaded.backbone, loaded.head
+    return stored, load_matching_head(config.model, stored.dim) if config.model else None
+
+
+def load_matching_head(checkpoint: str, dim: int) -> PrototypeHead:
+    """Load a head for stored embeddings, whose model is unknown."""
+    head = load_prototype_head(checkpoint)
+    if head.config.dim != dim:
+        raise AuditError(f"{checkpoint} is a head for vectors of {head.config.dim} numbers, these have {dim}")
+    return head
 
 
 def load_trained_model(config: AuditConfig, device: str) -> LoadedModel:
@@ -140,19 +138,14 @@ def begin_manifest(folder: Folder, corpus: Corpus, model: CorpusModel, config: A
     )
     if folder.exists(MANIFEST_NAME):
         old = Manifest.load(folder)
-        refuse_other_audit(folder, old, fresh)
+        for name in ("spec", "captions", "shard_size", "encoding", "delimiter", "header", "carry"):
+            _refuse_difference(folder, f"corpus {name}", old.corpus.get(name) or None, fresh.corpus[name] or None)
+        refuse_other_model(folder, old, fresh.model)
         fresh.created = old.created
     folder.sweep_temporary("", "embeddings", "samples", "head")
     fresh.save(folder)
     publish_carried_columns(folder, corpus)
     return fresh
-
-
-def refuse_other_audit(folder: Folder, old: Manifest, new: Manifest) -> None:
-    """Refuse another corpus or another model than that of the audit in the folder."""
-    for name in ("spec", "captions", "shard_size", "encoding", "delimiter", "header", "carry"):
-        _refuse_difference(folder, f"corpus {name}", old.corpus.get(name) or None, new.corpus[name] or None)
-    refuse_other_model(folder, old, new.model)
 
 
 def refuse_other_model(folder: Folder, old: Manifest, new: dict[str, Any]) -> None:
@@ -185,24 +178,27 @@ def sweep_corpus(
     """Sweep every shard that has no finished file yet; return a report for each shard of the corpus."""
     remove_obsolete_shards(folder, corpus)
     reports: list[ShardReport] = []
-    rows = 0
-    error_rate = ErrorRateLimit(config.max_error_rate)
+    total = 0  # rows of the finished shards
+    tally: Counter[str] = Counter()
     with Progress("sweep", None, quiet=config.quiet) as progress:
 
         def watch(rows: int, errors: int) -> None:
-            error_rate.add(rows, errors)
-            progress.advance(rows, errors=error_rate.errors)
+            tally.update(rows=rows, errors=errors)
+            if tally["rows"] >= MIN_ROWS and tally["errors"] > config.max_error_rate * tally["rows"]:
+                manifest.state = "failed"
+                manifest.save(folder)
+                raise TooManyErrorsError(
+                    f"{tally['errors']:,} of the first {tally['rows']:,} rows failed, more than --max-error-rate "
+                    f"{config.max_error_rate:g}: look at what is wrong, or raise the limit and run the same command to "
+                    "go on"
+                )
+            progress.advance(rows, errors=tally["errors"])
 
-        try:
-            for report in engine.sweep(corpus.shards, watch):
-                reports.append(report)
-                rows += report.rows
-                progress.total = round(rows / len(reports) * len(corpus.shards))  # estimated from the finished shards
-                progress.advance(0, shards=f"{len(reports)}/{len(corpus.shards)}")
-        except TooManyErrorsError:
-            manifest.state = "failed"
-            manifest.save(folder)
-            raise
+        for report in engine.sweep(corpus.shards, watch):
+            reports.append(report)
+            total += report.rows
+            progress.total = round(total / len(reports) * len(corpus.shards))  # estimated from the finished shards
+            progress.advance(0, shards=f"{len(reports)}/{len(corpus.shards)}")
     return sorted(reports, key=lambda report: report.shard)
 
 
@@ -217,24 +213,6 @@ def separate_uids(
 
 class TooManyErrorsError(AuditError):
     """Too many rows fail: most likely the corpus is wrong or a decoder is broken."""
-
-
-@dataclass
-class ErrorRateLimit:
-    """Stops a run if too large a share of the rows fails."""
-
-    limit: float
-    rows: int = 0
-    errors: int = 0
-
-    def add(self, rows: int, errors: int) -> None:
-        self.rows += rows
-        self.errors += errors
-        if self.rows >= MIN_ROWS and self.errors > self.limit * self.rows:
-            raise TooManyErrorsError(
-                f"{self.errors:,} of the first {self.rows:,} rows failed, more than --max-error-rate {self.limit:g}: "
-                "look at what is wrong, or raise the limit and run the same command to go on"
-            )
 
 
 def remove_obsolete_shards(folder: Folder, corpus: Corpus) -> None:

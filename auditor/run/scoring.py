@@ -24,8 +24,9 @@ from auditor.score.score_config import ScoreConfig
 from auditor.score.shard_priors import find_priors
 from auditor.score.vocabulary import EncodeText
 from auditor.vectors import Floats
+from auditor.workers.process_pool import SERIAL, Engine
 from model.backbone import Backbone
-from model.checkpoint import save_checkpoint
+from model.checkpoint import CONFIG, HEAD, load_prototype_head, save_checkpoint
 from model.prototypes import PrototypeHead
 
 
@@ -40,17 +41,9 @@ def score_corpus(
     encode: EncodeText | None = None,
 ) -> ScoreContext:
     """Score all shards and write the corpus-wide numbers into the manifest. `encode` is the text tower, if loaded."""
+    scale, model = manifest.model["logit_scale"], manifest.model["fingerprint"]
     try:
-        context = prepare_context(
-            folder,
-            shards,
-            head,
-            manifest.model["logit_scale"],
-            config,
-            model=manifest.model["fingerprint"],
-            encode=encode,
-            engine=engine,
-        )
+        context = prepare_context(folder, shards, head, scale, config, model=model, encode=encode, engine=engine)
     except NothingEncodedError as error:
         manifest.state = "failed"
         manifest.save(folder)
@@ -61,18 +54,23 @@ def score_corpus(
     manifest.model["head_fingerprint"] = context.head.fingerprint
     manifest.settings["words"] = context.words
     score_shards(context, shards, engine, manifest, quiet)
-    files = {shard: samples_file(shard) for shard in shards}
-    manifest.shard_priors = find_priors(folder, files, engine)
+    manifest.shard_priors = find_priors(folder, {shard: samples_file(shard) for shard in shards}, engine)
     if manifest.shard_priors:
         context = replace(context, priors=manifest.shard_priors)
         score_shards(context, sorted(manifest.shard_priors), engine, manifest, quiet=True)
     return context
 
 
+def load_context(folder: Folder, manifest: Manifest, fitted: Sequence[str], engine: Engine = SERIAL) -> ScoreContext:
+    """Return the corpus-wide numbers of the last full scoring, with the shards that it was fitted on."""
+    head, config = load_audit_head(folder), ScoreConfig.from_manifest(manifest.settings)
+    scale, model = manifest.model["logit_scale"], manifest.model["fingerprint"]
+    return prepare_context(folder, fitted, head, scale, config, model=model, keep=False, engine=engine)
+
+
 def score_shards(
     context: ScoreContext, shards: Sequence[str], engine: AuditEngine, manifest: Manifest, quiet: bool
 ) -> None:
-    """Score shards against known corpus-wide numbers."""
     with Progress("score", manifest.counts["rows"], quiet=quiet) as progress:
         for shard, count, failure in engine.score(shards, context):
             progress.advance(count)
@@ -81,12 +79,9 @@ def score_shards(
 
 
 def encode_captions(backbone: Backbone, captions: Sequence[str], batch: int = 256) -> Floats:
-    """Encode captions with the text tower."""
-    parts = [
-        backbone.encode_texts(captions[start : start + batch]).float().cpu().numpy()
-        for start in range(0, len(captions), batch)
-    ]
-    return np.concatenate(parts) if parts else np.zeros((0, backbone.dim), np.float32)
+    batches = [captions[start : start + batch] for start in range(0, len(captions), batch)]
+    vectors = [backbone.encode_texts(texts).float().cpu().numpy() for texts in batches]
+    return np.concatenate([np.zeros((0, backbone.dim), np.float32), *vectors])
 
 
 def describe_row_status(manifest: Manifest) -> str:
@@ -98,16 +93,19 @@ def describe_row_status(manifest: Manifest) -> str:
 
 def save_audit_head(folder: Folder, head: PrototypeHead, manifest: Manifest) -> None:
     """Write head/: the PAU head that scored the audit, to explain scores and to use elsewhere."""
+    spec, fingerprint = manifest.model["spec"], manifest.model["fingerprint"]
     with tempfile.TemporaryDirectory() as scratch:
-        saved = save_checkpoint(
-            Path(scratch) / "head",
-            head,
-            backbone_spec=manifest.model["spec"],
-            backbone_print=manifest.model["fingerprint"],
-        )
+        saved = save_checkpoint(Path(scratch) / "head", head, backbone_spec=spec, backbone_print=fingerprint)
         for file in sorted(saved.iterdir()):
             with folder.writing(f"head/{file.name}") as local:
                 local.write_bytes(file.read_bytes())
+
+
+def load_audit_head(folder: Folder) -> PrototypeHead:
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in (CONFIG, HEAD):
+            (Path(scratch) / name).write_bytes(folder.read_bytes(f"head/{name}"))
+        return load_prototype_head(scratch)
 
 
 def write_found_faults(folder: Folder, engine: AuditEngine) -> None:

@@ -18,11 +18,10 @@ from auditor.audit_folder.manifest import Manifest
 from auditor.corpus.read_medium import read_media
 from auditor.corpus.sample import get_row_span
 from auditor.errors import AuditorError
-from auditor.run.rescore import load_audit_head
-from auditor.score.corpus_statistics import ScoreContext, prepare_context
+from auditor.run.scoring import load_context
+from auditor.score.corpus_statistics import ScoreContext
 from auditor.score.pair_sample import KINDS, EncodedPairs, count_encoded, number_digests, select_pairs
 from auditor.score.score import samples_file, score_pairs
-from auditor.score.score_config import ScoreConfig
 from auditor.score.statistics.siblings import Siblings
 from auditor.sweep.sample_rows import digest
 from auditor.sweep.sweep_config import SweepConfig
@@ -59,27 +58,16 @@ def verify_audit(
     if backbone.fingerprint != manifest.model["fingerprint"]:
         raise AuditorError(f"{backbone.spec} is not the model that made {out}; pass it with --model")
     shards = find_swept_shards(folder)
-    config = ScoreConfig.from_manifest(manifest.settings)
-    context = prepare_context(
-        folder,
-        shards if manifest.fitted_on is None else manifest.fitted_on,  # an extended audit was fitted on the old shards
-        load_audit_head(folder),
-        manifest.model["logit_scale"],
-        config,
-        model=manifest.model["fingerprint"],
-        keep=False,
-    )
-    context = replace(context, priors=manifest.shard_priors)
+    fitted = shards if manifest.fitted_on is None else manifest.fitted_on  # an extended audit: on its old shards
+    context = replace(load_context(folder, manifest, fitted), priors=manifest.shard_priors)
     sweep = SweepConfig(manifest.model["frames"], manifest.model["exact_pixels"])
-    checks: list[RowCheck] = []
     with sweep.open_decoder_pool(backbone.pixels, workers=1) as decoders:
-        for shard, kind, chosen in choose_rows(folder, shards, count, seed):
-            checker = RowChecker(folder, backbone, decoders, context, corpus, manifest.corpus.get("root"))
-            checks += checker.check(shard, kind, chosen)
-    return checks
+        checker = RowChecker(folder, backbone, decoders, context, corpus, manifest.corpus.get("root"))
+        chosen = choose_rows(folder, shards, count, seed)
+        return [check for (shard, kind), rows in chosen.items() for check in checker.check(shard, kind, rows)]
 
 
-def choose_rows(folder: Folder, shards: Sequence[str], count: int, seed: int) -> list[tuple[str, str, list[int]]]:
+def choose_rows(folder: Folder, shards: Sequence[str], count: int, seed: int) -> dict[tuple[str, str], list[int]]:
     """Choose random encoded rows; return their positions by shard and kind."""
     counts = count_encoded(folder, shards)
     pairs = [(c.shard, kind, i) for c in counts for kind in KINDS for i in range(c.pairs.get(kind, 0))]
@@ -88,12 +76,12 @@ def choose_rows(folder: Folder, shards: Sequence[str], count: int, seed: int) ->
     for index in sorted(sample.tolist()):
         shard, kind, position = pairs[index]
         chosen.setdefault((shard, kind), []).append(position)
-    return [(shard, kind, positions) for (shard, kind), positions in chosen.items()]
+    return chosen
 
 
 @dataclass(frozen=True)
 class RowChecker:
-    """Reads, encodes and scores some rows of one shard again."""
+    """Reads, encodes and scores rows again."""
 
     folder: Folder
     backbone: Backbone
@@ -135,20 +123,17 @@ class RowChecker:
 
     def _encode_pair(self, row: dict[str, Any], result: Decoded, siblings: Siblings | None) -> EncodedPairs:
         frames = self.backbone.encode_images(result.pixels).float().cpu().numpy()
-        text = self.backbone.encode_texts([row["caption"]]).float().cpu().numpy()
+        facts = {name: row.get(name) for name in arrow_schema.FACTS.names}
+        table = pa.Table.from_pylist([facts], schema=arrow_schema.FACTS)
         return EncodedPairs(
-            facts=_build_fact_row(row),
+            facts=table,
             rows=np.zeros(1, dtype=np.int64),
             media=build_media_vectors(frames, np.array([len(frames)]), keep=result.times is not None),
-            text=text,
-            group=number_digests(compute_media_identities(_build_fact_row(row))),
+            text=self.backbone.encode_texts([row["caption"]]).float().cpu().numpy(),
+            group=number_digests(compute_media_identities(table)),
             siblings=siblings,
             times=(tuple(result.times),) if result.times is not None else (),
         )
-
-
-def _build_fact_row(row: dict[str, Any]) -> Any:
-    return pa.Table.from_pylist([{name: row.get(name) for name in arrow_schema.FACTS.names}], schema=arrow_schema.FACTS)
 
 
 def list_checks(checks: Sequence[RowCheck]) -> list[dict[str, Any]]:

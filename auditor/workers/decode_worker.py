@@ -95,13 +95,13 @@ def serve_files(messages: MessageSocket, settings: dict[str, Any], slots: Any) -
         request = messages.receive()
         allow_memory(limits.memory)
         try:
-            data: bytes | None = bytes(messages.receive_bytes(request["size"]))
-            header, stack = FileDecoding(data, request, settings, spec, limits).decode(messages)
+            data = messages.receive_bytes(request["size"])
+            header, stack = FileDecoding(bytes(data), request, settings, spec, limits).decode(messages)
             pixels = place_pixels(header, stack, slots, request["slot"])
             spent = measure_memory()[1] - idle > LEAK_BYTES
         except MemoryError:
             header, pixels, spent = {"status": "too_large", "message": "the file does not fit in memory"}, b"", True
-        data = stack = None
+        data, stack = bytearray(), None
         messages.send({**header, "spent": spent}, pixels)
 
 

@@ -34,16 +34,14 @@ HELD_BYTES = 256 << 20  # of files and pixels that a `map` holds ahead of its re
 WAITING_PARTS = 2  # parts of a stream that wait for its reader
 
 
-class SpanStream:
+class SpanStream(DecodeTask):
     """The frames of a video's spans, which arrive in parts: iterate over the parts, then read the `result`.
 
     Only a few parts are in memory at a time, however many spans there are.
     """
 
     def __init__(self, data: bytes, spans: Sequence[Span | None], context: float = 0.0) -> None:
-        times = [None if span is None else (span.start, span.end) for span in spans]
-        self.task = DecodeTask(data, times, context, self.deliver)
-        self.future: Future[Decoded | Problem] = Future()
+        super().__init__(data, [None if span is None else (span.start, span.end) for span in spans], context)
         self.parts: queue.Queue[Pixels | None] = queue.Queue(WAITING_PARTS)
         self.closed = threading.Event()
 
@@ -53,9 +51,6 @@ class SpanStream:
             with contextlib.suppress(queue.Full):
                 self.parts.put(pixels, timeout=0.2)
                 return
-
-    def finish(self, *_: object) -> None:
-        self.deliver(None)
 
     def __iter__(self) -> Iterator[Pixels]:
         while (pixels := self.parts.get()) is not None:
@@ -99,7 +94,7 @@ class DecoderPool:
         options = {"frames": frames, "exact": exact, "motion": motion, "measure": measure}
         settings = {"pixels": pixels.to_dict(), "limits": asdict(limits), **options}
         self._max_shape = (frames, *pixels.size, 3)
-        self._tasks: queue.SimpleQueue[tuple[Future[Decoded | Problem], DecodeTask] | None] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[DecodeTask | None] = queue.SimpleQueue()
         self._closed = False
         self._streams: set[SpanStream] = set()
         self._decoders = [Decoder(settings, self._max_shape, limits.seconds) for _ in range(workers)]
@@ -171,26 +166,25 @@ class DecoderPool:
 
     def submit(self, data: bytes) -> "Future[Decoded | Problem]":
         """Decode one file in the background."""
-        future: Future[Decoded | Problem] = Future()
-        self._enqueue(future, DecodeTask(data))
-        return future
+        return self._enqueue(DecodeTask(data))
 
     def _start_stream(self, stream: SpanStream) -> int:
         """Start a stream; return the bytes it holds."""
         self._streams.add(stream)
-        stream.future.add_done_callback(stream.finish)
+        stream.future.add_done_callback(lambda _: stream.deliver(None))
         stream.future.add_done_callback(lambda _: self._streams.discard(stream))
-        self._enqueue(stream.future, stream.task)
-        return len(stream.task.data) + WAITING_PARTS * PART * int(np.prod(self._max_shape[1:]))
+        self._enqueue(stream)
+        return len(stream.data) + WAITING_PARTS * PART * int(np.prod(self._max_shape[1:]))
 
-    def _enqueue(self, future: "Future[Decoded | Problem]", task: DecodeTask) -> None:
+    def _enqueue(self, task: DecodeTask) -> "Future[Decoded | Problem]":
         if self._closed:
             raise DecoderError("the decoder pool is closed")
         if len(task.data) > self.limits.max_bytes:
             message = f"{len(task.data):,} bytes, above the limit of {self.limits.max_bytes:,}"
-            future.set_result(Problem("too_large", message))
+            task.future.set_result(Problem("too_large", message))
         else:
-            self._tasks.put((future, task))
+            self._tasks.put(task)
+        return task.future
 
     def close(self) -> None:
         """End every process and thread now; files that are not decoded yet are dropped."""
@@ -204,20 +198,18 @@ class DecoderPool:
         for thread in self._threads:
             thread.join()
         while not self._tasks.empty():
-            pending = self._tasks.get()
-            if pending is not None:
-                pending[0].cancel()
+            if task := self._tasks.get():
+                task.future.cancel()
 
     def _serve(self, decoder: Decoder) -> None:
         """Run in a thread: decode files until the pool closes."""
         with contextlib.suppress(DecoderError):  # the first file raises it again, to a caller who can handle it
             decoder.start()
-        while (pending := self._tasks.get()) is not None:
-            future, task = pending
-            if future.set_running_or_notify_cancel():
+        while (task := self._tasks.get()) is not None:
+            if task.future.set_running_or_notify_cancel():
                 try:
-                    future.set_result(decoder.decode(task))
+                    task.future.set_result(decoder.decode(task))
                 except Exception as error:
-                    future.set_exception(error)
-            del future, task, pending  # not held while waiting
+                    task.future.set_exception(error)
+            del task  # not held while waiting
         decoder.close()

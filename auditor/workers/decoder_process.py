@@ -8,7 +8,8 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,15 +62,18 @@ class Decoded:
         return "image" if self.times is None else "video"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(eq=False)
 class DecodeTask:
-    """A file to decode, whole or by spans. `deliver` gets the frames of spans in parts as they arrive."""
+    """A file to decode, whole or by spans, and its future result."""
 
     data: bytes
     spans: Sequence[tuple[float, float] | None] | None = None
     context: float = 0.0
-    deliver: Callable[[Pixels], None] = lambda pixels: None
     received: list[int] = field(default_factory=list)  # places in the plan of the frames that arrived
+    future: "Future[Decoded | Problem]" = field(default_factory=Future)
+
+    def deliver(self, pixels: Pixels) -> None:
+        """Take the next frames of spans, which arrive in parts; without spans there are none."""
 
     def describe_spans(self) -> dict[str, Any]:
         if self.spans is None:

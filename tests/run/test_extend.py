@@ -130,7 +130,7 @@ def test_rows_of_an_extended_audit_are_verified_against_what_it_was_fitted_on(
         fitted.append(list(shards))
         return prepare_context(folder, shards, *given, **named)
 
-    monkeypatch.setattr("auditor.run.verify.prepare_context", spy)
+    monkeypatch.setattr("auditor.run.scoring.prepare_context", spy)
     assert run_command_line(["verify", grown.out, "-n", "20"]) == 0
     assert fitted == [["0", "1", "2"]]
 
