@@ -104,17 +104,14 @@ def train_with_retries(config: TrainConfig, placement: Placement, retries: int) 
 
 
 def run_attempt(config: TrainConfig, placement: Placement) -> TrainResult:
-    """Run the training function in all processes and return the result of the first."""
     resources = {"CPU": placement.cpus, **({"GPU": placement.gpus} if placement.gpus else {})}
+    scaling = ray.train.ScalingConfig(
+        num_workers=placement.workers, use_gpu=placement.gpus > 0, resources_per_worker=resources
+    )
     with tempfile.TemporaryDirectory(prefix="pau-train-") as notes:  # Ray's own; our checkpoints are in config.out
-        trainer = TorchTrainer(
-            train_in_worker,
-            train_loop_config=config.to_dict(),
-            scaling_config=ray.train.ScalingConfig(
-                num_workers=placement.workers, use_gpu=placement.gpus > 0, resources_per_worker=resources
-            ),
-            run_config=ray.train.RunConfig(name="train", storage_path=notes),
-        )
+        run = ray.train.RunConfig(name="train", storage_path=notes)
+        values = config.to_dict()
+        trainer = TorchTrainer(train_in_worker, train_loop_config=values, scaling_config=scaling, run_config=run)
         result: TrainResult = trainer.fit().return_value
     return result
 
@@ -126,9 +123,8 @@ def find_causes(error: BaseException) -> list[BaseException]:
 
 
 def is_permanent(error: BaseException) -> bool:
-    return any(
-        isinstance(cause, REPORTED_ERRORS) and not isinstance(cause, TRANSIENT_ERRORS) for cause in find_causes(error)
-    )
+    reported = [cause for cause in find_causes(error) if isinstance(cause, REPORTED_ERRORS)]
+    return not all(isinstance(cause, TRANSIENT_ERRORS) for cause in reported)
 
 
 def explain_failure(error: BaseException) -> str:

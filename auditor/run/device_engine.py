@@ -9,7 +9,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
@@ -31,7 +30,6 @@ TRIES = 3  # of a shard whose process died: the first beside another shard, the 
 
 
 def parse_devices(text: str) -> list[str]:
-    """Parse `all`, or torch device names separated by commas."""
     count = torch.cuda.device_count()
     if text == "all":
         if not count:
@@ -103,6 +101,5 @@ def make_device_engine(devices: Sequence[str], folder: Folder, model: CorpusMode
     return DeviceEngine(folder, model, config.sweep, works=works)
 
 
-def report_death(shard: Any) -> ShardReport:
-    message = f"the process that swept it died {TRIES} times (out of memory, or a crash)"
-    return ShardReport(shard.name, failure=message)
+def report_death(shard: Shard) -> ShardReport:
+    return ShardReport(shard.name, failure=f"the process that swept it died {TRIES} times (out of memory, or a crash)")

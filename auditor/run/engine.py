@@ -79,7 +79,6 @@ class LocalEngine:
         return self.each(partial(score_if_needed, self.folder, context), shards)
 
     def _fills_pool(self, items: int) -> bool:
-        """Whether there are several processes, and work for each of them."""
         return self.pool.size > 1 and items >= 2 * self.pool.size
 
 

@@ -91,7 +91,6 @@ def list_fitted_shards(folder: Folder, manifest: Manifest) -> list[str]:
 
 
 def refuse_changed_shards(folder: Folder, corpus: Corpus, old: Sequence[str], settings: str) -> None:
-    """Refuse to extend an audit if some of its shards are gone or have changed."""
     present = {shard.name: shard for shard in corpus.shards}
     gone = [name for name in old if name not in present]
     kept = [present[name] for name in old if name in present]

@@ -44,14 +44,13 @@ def find_overlap(
     manifest = Manifest.load(folder)
     with open_other_corpus(other, manifest, model, device) as other_folder:
         corpus, keys, captions = read_other_corpus(other_folder)
-    cosines = (
-        corpus.media_cosine() if media_cosine is None else media_cosine,
-        corpus.caption_cosine() if caption_cosine is None else caption_cosine,
-    )
+    media_cosine = corpus.media_cosine() if media_cosine is None else media_cosine
+    caption_cosine = corpus.caption_cosine() if caption_cosine is None else caption_cosine
+    cosines = media_cosine, caption_cosine
     shards = find_swept_shards(folder)
     parts = list(engine.each(partial(_compare_shard, folder, corpus, keys, captions, cosines), shards))
     table = pa.concat_tables([OVERLAP_SCHEMA.empty_table(), *parts])
-    notes = {"other": other, "media_cosine": str(cosines[0]), "caption_cosine": str(cosines[1])}
+    notes = {"other": other, "media_cosine": str(media_cosine), "caption_cosine": str(caption_cosine)}
     folder.write_table(overlap_name(other), table, notes)
     return table.replace_schema_metadata(notes)
 
@@ -89,12 +88,9 @@ def read_other_corpus(folder: Folder) -> tuple[OtherCorpus, list[str], list[str]
     if not captions:
         raise AuditError(f"{folder.url} has no encoded rows, so there is nothing to compare with")
     hashes = np.concatenate([number_digests(table["media_digest"].to_pylist()) for table, _ in media])
-    other = OtherCorpus(
-        np.concatenate([visual for _, visual in media]),
-        hashes,
-        np.concatenate([shard.text for shard in pairs]),
-        tuple(normalize_words(caption) for caption in captions),
-    )
+    visual = np.concatenate([visual for _, visual in media])
+    text = np.concatenate([shard.text for shard in pairs])
+    other = OtherCorpus(visual, hashes, text, tuple(map(normalize_words, captions)))
     return other, [key for table, _ in media for key in table["key"].to_pylist()], captions
 
 
@@ -106,9 +102,7 @@ def _compare_shard(
     cosines: tuple[float, float],
     shard: str,
 ) -> pa.Table:
-    """Return the rows of one shard that are also in the other corpus."""
-    columns = ["uid", "key", "shard", "media_digest", "visual"]
-    media, visual = read_first_rows(folder, shard, columns)
+    media, visual = read_first_rows(folder, shard, ["uid", "key", "shard", "media_digest", "visual"])
     hashes = number_digests(media["media_digest"].to_pylist()).tolist()
     media_matches = match_vectors(visual, other.visual, hashes, other.marks.tolist(), cosines[0])
     media_rows = _build_overlap_rows(media, media_matches, "media", other_key=keys)
@@ -124,8 +118,8 @@ def _build_overlap_rows(facts: pa.Table, matches: tuple[Any, Any, Any], side: st
     matched = np.flatnonzero(position >= 0)
     rows = facts.take(pa.array(matched))
     columns = {name: rows[name] for name in ("uid", "key", "shard", "media_digest")}
-    columns |= {"what": pa.array([side] * len(matched)), "how": pa.array(np.where(exact[matched], "exact", "near"))}
-    columns |= {"cosine": pa.array(cosine[matched].astype(np.float32))}
+    columns |= {"what": [side] * len(matched), "how": np.where(exact[matched], "exact", "near")}
+    columns |= {"cosine": cosine[matched].astype(np.float32)}
     for name in ("other_key", "other_caption"):
         values = [names[name][position[i]] for i in matched] if name in names else [None] * len(matched)
         columns[name] = pa.array(values, pa.string())

@@ -84,8 +84,7 @@ class BlockWorker(ABC):
     """A process of the cluster: runs the items of a block one by one. An error costs its item only."""
 
     @abstractmethod
-    def run(self, item: Any) -> Any:
-        """Return the result of an item."""
+    def run(self, item: Any) -> Any: ...
 
     def __call__(self, batch: Batch) -> dict[str, list[bytes]]:
         return {"outcome": [pickle.dumps(self._try(*pickle.loads(item))) for item in batch["item"]]}
@@ -129,7 +128,6 @@ class ScoreWorker(BlockWorker):
         self.context: ScoreContext = ray.get(context)
 
     def run(self, shard: str) -> int:
-        """Return the number of new rows."""
         return score_if_needed(self.folder, self.context, shard)[1]
 
 
@@ -167,14 +165,13 @@ class RayEngine:
 
     def _check_node(self, report: ShardReport, node: str, checked_nodes: set[str]) -> None:
         """Fail with the first shard, not with the last, if a node writes to storage that other nodes cannot see."""
-        if node not in checked_nodes:
-            name = name_embeddings_file(report.shard)
-            if not self.folder.exists(name):
-                raise WorkerError(
-                    f"a worker wrote {name} into {self.folder.url}, but it is not there for the others: "
-                    "--out must be storage that all nodes share, such as s3://bucket/audit"
-                )
-            checked_nodes.add(node)
+        name = name_embeddings_file(report.shard)
+        if node not in checked_nodes and not self.folder.exists(name):
+            raise WorkerError(
+                f"a worker wrote {name} into {self.folder.url}, but it is not there for the others: "
+                "--out must be storage that all nodes share, such as s3://bucket/audit"
+            )
+        checked_nodes.add(node)
 
     def each(self, work: Callable[[T], R], items: Sequence[T], /) -> Iterator[R]:
         if len(items) < WORTH:
@@ -219,10 +216,7 @@ def run_on_workers(
     *,
     worth: int = 1,
 ) -> Iterator[Outcome]:
-    """Yield the outcome of each named item once. An item whose worker died is tried in every pass, a failure twice.
-
-    A worker is started for `worth` items or more.
-    """
+    """Yield the outcome of each named item once. An item whose worker died is tried in every pass, a failure twice."""
     missing = {name: pickle.dumps((name, item)) for name, item in items.items()}
     failures: dict[str, str] = {}
     for alone in PASSES:
@@ -246,10 +240,7 @@ def stream_outcomes(
     alone: bool,
     worth: int,
 ) -> Iterator[Outcome]:
-    """Yield outcomes as a pool of workers makes them, without those of failed blocks.
-
-    With `alone`, a worker has one item at a time.
-    """
+    """Yield outcomes as workers make them, without those of failed blocks. A worker is started for `worth` items."""
     if not items:
         return
     room = max(1, min(placement.workers or len(items), placement.room(), len(items) // worth))
@@ -258,11 +249,12 @@ def stream_outcomes(
     context.max_errored_blocks = -1  # their shards are missing and tried again
     context.max_consecutive_actor_init_deaths = len(PASSES)
     blocks = make_blocks(items, size)
+    # With `alone`, a worker has one item at a time. Tasks that wait at a worker die with it.
     pool = ray.data.ActorPoolStrategy(
         min_size=room if alone else 1,
         initial_size=room,
         max_size=room if alone else placement.workers,
-        max_tasks_in_flight_per_actor=1 if alone else 2 * TOGETHER,  # tasks that wait at a worker die with it
+        max_tasks_in_flight_per_actor=1 if alone else 2 * TOGETHER,
         max_concurrent_calls_per_actor=1 if alone else TOGETHER,
         enable_true_multi_threading=True,
     )
@@ -279,8 +271,7 @@ def stream_outcomes(
             max_task_retries=RETRIES,
         )
     try:
-        for row in iterate_rows(results):
-            yield pickle.loads(row["outcome"])
+        yield from (pickle.loads(row["outcome"]) for row in iterate_rows(results))
     finally:
         del results, blocks
         gc.collect()  # Ray ends workers when nothing refers to them any more, and tracebacks refer to them

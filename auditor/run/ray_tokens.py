@@ -27,7 +27,6 @@ class TokenState:
 
     @property
     def hint(self) -> str:
-        """Return what to do if a cluster requires its token."""
         if self.source is None:
             return f"put the cluster's token into ~/.ray/auth_token or {TOKEN} ({GET}), and set {MODE}=token"
         if self.mode != "token":

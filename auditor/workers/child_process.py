@@ -40,7 +40,6 @@ class ChildProcess:
         environment: Mapping[str, str] | None = None,
         stderr: int | IO[bytes] | None = None,
     ) -> None:
-        """Raises OSError if the process cannot be started."""
         parent_socket, child_socket = socket.socketpair()
         with parent_socket, child_socket:
             self.process = start_process(child_socket, environment or {}, stderr)

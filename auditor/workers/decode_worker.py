@@ -183,7 +183,6 @@ class FileDecoding:
 
 
 def send_parts(messages: MessageSocket, video: Any) -> None:
-    """Send frames as they are decoded, `PART` at a time, with their places in the plan."""
     import numpy as np
 
     places = {number: position for position, number in enumerate(video.plan.frames)}

@@ -110,7 +110,6 @@ class DecoderPool:
 
     @property
     def pids(self) -> list[int]:
-        """The pids of the decoder processes that run now."""
         return [process.pid for decoder in self._decoders if (process := decoder.process)]
 
     def map(
@@ -159,13 +158,11 @@ class DecoderPool:
             yield tag, result.collect() if isinstance(result, SpanStream) else result
 
     def decode(self, data: bytes, kind: Kind, span: Span | None = None) -> Decoded | Problem:
-        """Decode one file, or one span of a video."""
         ((_, result),) = self.map_spans([(None, data, kind, [span] if span else [])])
         assert result is not None
         return result
 
     def submit(self, data: bytes) -> "Future[Decoded | Problem]":
-        """Decode one file in the background."""
         return self._enqueue(DecodeTask(data))
 
     def _start_stream(self, stream: SpanStream) -> int:

@@ -94,7 +94,7 @@ class DecodeTask:
 
 
 class DecoderProcess:
-    """One decoder process and the socket to it."""
+    """One process and the socket to it."""
 
     def __init__(self, settings: dict[str, Any], max_shape: FrameShape, slots: PixelSlots) -> None:
         self.max_shape, self.slots = max_shape, slots
@@ -113,13 +113,11 @@ class DecoderProcess:
     @property
     def is_usable(self) -> bool:
         """Whether the process waits for a file; a dead process has closed its socket."""
-        if self.is_spent:
-            return False
         try:
             self.connection.settimeout(0)
             return bool(self.connection.recv(1, socket.MSG_PEEK))
         except BlockingIOError:
-            return True
+            return not self.is_spent
         except OSError:
             return False
 

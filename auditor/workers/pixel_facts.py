@@ -96,5 +96,4 @@ def measure_border_share(luma: Pixels) -> float:
 
 
 def _count_leading(flat: npt.NDArray[np.bool_]) -> int:
-    """Count the true values before the first false one."""
     return int(np.argmin(flat)) if not flat.all() else len(flat)

@@ -53,9 +53,9 @@ def refuse_death(item: object) -> Any:
 class PoolWorker:
     """A process of a pool, its pickled work and the numbers of the items it has. It starts with its first item."""
 
-    work: bytes
     concurrency: int
     environment: dict[str, str]
+    work: bytes = b""
     child: ChildProcess | None = None
     numbers: set[int] = field(default_factory=set)
 
@@ -129,11 +129,10 @@ class ProcessPool:
         self.is_busy = True
         try:
             pickles = {work: pickle.dumps(work, pickle.HIGHEST_PROTOCOL) for work in set(works)}  # it may carry much
-            for number, work in enumerate(works):
-                if number == len(self.workers):
-                    self.workers.append(PoolWorker(pickles[work], self.concurrency, self.environment))
-                else:
-                    self.workers[number].set_work(pickles[work])
+            new = range(len(self.workers), len(works))
+            self.workers += [PoolWorker(self.concurrency, self.environment) for _ in new]
+            for worker, work in zip(self.workers, works, strict=False):
+                worker.set_work(pickles[work])
             yield from self._run(Tasks(items, deque(range(len(items)))), notify, on_death)
         finally:
             self.is_busy = False

@@ -1,17 +1,3 @@
-"""Fast audits for the tests of this room: what they check does not depend on the number of bootstrap samples."""
+"""Fixtures of this room."""
 
-from collections.abc import Iterator
-
-import pytest
-
-from auditor.score.statistics import mismatch
-
-
-@pytest.fixture(autouse=True, scope="package")
-def few_bootstraps() -> Iterator[None]:
-    defaults = mismatch.fit_scores.__kwdefaults__
-    assert defaults is not None
-    before = defaults["bootstraps"]
-    defaults["bootstraps"] = 4
-    yield
-    defaults["bootstraps"] = before
+from tests.support.bootstraps import few_bootstraps  # noqa: F401

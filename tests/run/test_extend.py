@@ -16,23 +16,49 @@ from auditor.run.rescore import read_score_settings, rescore
 from auditor.run.run_audit import run_audit
 from auditor.score.corpus_statistics import prepare_context
 from tests.support.corpora import make_sample, write_tar
+from tests.support.snapshot import Snapshot, take_snapshot
 
 
 def write(folder: Path, number: int, start: int, count: int = 30) -> None:
     write_tar(folder / f"{number}.tar", [(f"{i}", make_sample(i)) for i in range(start, start + count)])
 
 
-@pytest.fixture
-def grown(tmp_path: Path, random_model: str) -> AuditConfig:
-    """A finished audit of three shards, to which two were added; one of the new ones repeats ten old media."""
-    corpus = tmp_path / "corpus"
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory, random_model: str) -> AuditConfig:
+    place = tmp_path_factory.mktemp("grown") / "place"
+    return AuditConfig(str(place / "corpus"), str(place / "audit"), random_model, quiet=True)
+
+
+@pytest.fixture(scope="module")
+def before_extension(settings: AuditConfig) -> Snapshot:
+    corpus = Path(settings.corpus)
     for number in range(3):
         write(corpus, number, 100 * number)
-    config = AuditConfig(str(corpus), str(tmp_path / "audit"), random_model, quiet=True)
-    run_audit(config)
+    run_audit(settings)
     write(corpus, 3, 300)
     write(corpus, 4, 220)  # 220 to 229 are in shard 2
-    return config
+    return take_snapshot(corpus.parent, "before")
+
+
+@pytest.fixture(scope="module")
+def after_extension(settings: AuditConfig, before_extension: Snapshot) -> Snapshot:
+    before_extension.restore()
+    extend_audit(settings)
+    return take_snapshot(Path(settings.corpus).parent, "after")
+
+
+@pytest.fixture
+def grown(settings: AuditConfig, before_extension: Snapshot) -> AuditConfig:
+    """A finished audit of three shards, to which two were added; one of the new ones repeats ten old media."""
+    before_extension.restore()
+    return settings
+
+
+@pytest.fixture
+def extended(settings: AuditConfig, after_extension: Snapshot) -> AuditConfig:
+    """The same audit after an extension."""
+    after_extension.restore()
+    return settings
 
 
 def contents(out: str, *folders: str) -> dict[str, tuple[int, bytes]]:
@@ -55,11 +81,12 @@ def test_new_shards_are_scored_and_old_files_not_touched(grown: AuditConfig) -> 
     assert audit.count() == 150 and audit.count("shard = '3' AND similarity IS NULL") == 0
 
 
-def test_new_rows_score_as_if_they_had_been_scored_with_the_old_reference(grown: AuditConfig, tmp_path: Path) -> None:
+def test_new_rows_score_as_if_they_had_been_scored_with_the_old_reference(
+    extended: AuditConfig, tmp_path: Path
+) -> None:
     """Shard 4 begins with the bytes and captions of ten rows of shard 2, so their scores are equal."""
-    extend_audit(grown)
     rows = (
-        Audit(grown.out)
+        Audit(extended.out)
         .sql(
             "SELECT a.similarity = b.similarity AS same, b.duplicate_of = a.uid AS repeats "
             "FROM samples a JOIN samples b ON a.key = b.key AND a.shard = '2' AND b.shard = '4'"
@@ -82,17 +109,16 @@ def test_drift_is_measured_and_told(grown: AuditConfig, capsys: pytest.CaptureFi
     assert all(one["low"] <= one["difference"] <= one["high"] for one in drift.values())
 
 
-def test_it_can_be_done_again_and_refitted(grown: AuditConfig, tmp_path: Path) -> None:
-    extend_audit(grown)
-    write(Path(grown.corpus), 5, 600)
-    again = extend_audit(grown)
+def test_it_can_be_done_again_and_refitted(extended: AuditConfig, tmp_path: Path) -> None:
+    write(Path(extended.corpus), 5, 600)
+    again = extend_audit(extended)
     assert again.fitted_on == ["0", "1", "2"] and again.counts["rows"] == 180
     with pytest.raises(AuditError, match="--refit"):
-        rescore(grown.out, None, read_score_settings(grown.out), quiet=True)
-    rescore(grown.out, None, read_score_settings(grown.out), refit=True, quiet=True)
-    fresh = AuditConfig(grown.corpus, str(tmp_path / "fresh"), grown.model, quiet=True)
+        rescore(extended.out, None, read_score_settings(extended.out), quiet=True)
+    rescore(extended.out, None, read_score_settings(extended.out), refit=True, quiet=True)
+    fresh = AuditConfig(extended.corpus, str(tmp_path / "fresh"), extended.model, quiet=True)
     run_audit(fresh)
-    refitted = Manifest.load(Folder(grown.out))
+    refitted = Manifest.load(Folder(extended.out))
     assert refitted.fitted_on is None and refitted.drift == []
     ours, theirs = refitted.statistics["image"], Manifest.load(Folder(fresh.out)).statistics["image"]
     assert (ours["pairs"], ours["reference"]) == (theirs["pairs"], theirs["reference"]) == (180, 180)
@@ -109,21 +135,19 @@ def test_a_removed_and_a_changed_shard_are_seen(grown: AuditConfig) -> None:
         extend_audit(AuditConfig(grown.corpus, grown.out + "-nowhere", grown.model, quiet=True))
 
 
-def test_a_removed_and_a_changed_shard_of_an_earlier_extension_are_seen(grown: AuditConfig) -> None:
-    extend_audit(grown)
-    write(Path(grown.corpus), 3, 800)
+def test_a_removed_and_a_changed_shard_of_an_earlier_extension_are_seen(extended: AuditConfig) -> None:
+    write(Path(extended.corpus), 3, 800)
     with pytest.raises(AuditError, match="3 has changed"):
-        extend_audit(grown)
-    Path(grown.corpus, "3.tar").unlink()
+        extend_audit(extended)
+    Path(extended.corpus, "3.tar").unlink()
     with pytest.raises(AuditError, match="3 is gone"):
-        extend_audit(grown)
-    assert Audit(grown.out).count("shard = '3'") == 30
+        extend_audit(extended)
+    assert Audit(extended.out).count("shard = '3'") == 30
 
 
 def test_rows_of_an_extended_audit_are_verified_against_what_it_was_fitted_on(
-    grown: AuditConfig, monkeypatch: pytest.MonkeyPatch
+    extended: AuditConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    extend_audit(grown)
     fitted: list[list[str]] = []
 
     def spy(folder: Folder, shards: list[str], *given: Any, **named: Any) -> Any:
@@ -131,7 +155,7 @@ def test_rows_of_an_extended_audit_are_verified_against_what_it_was_fitted_on(
         return prepare_context(folder, shards, *given, **named)
 
     monkeypatch.setattr("auditor.run.scoring.prepare_context", spy)
-    assert run_command_line(["verify", grown.out, "-n", "20"]) == 0
+    assert run_command_line(["verify", extended.out, "-n", "20"]) == 0
     assert fitted == [["0", "1", "2"]]
 
 

@@ -37,6 +37,7 @@ from auditor.score.score_config import ScoreConfig
 from auditor.sweep.sweep_config import SweepConfig
 from tests.support.corpora import make_caption, make_picture, make_sample, write_corpus, write_tar
 from tests.support.s3 import Bucket, bucket, s3_endpoint  # noqa: F401
+from tests.support.snapshot import Snapshot, take_snapshot
 
 
 def config(corpus: Path | str, out: Path | str, model: str, **changes: Any) -> AuditConfig:
@@ -151,9 +152,23 @@ def own_corpus(corpus: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(corpus, tmp_path / "own-corpus"))
 
 
-def test_resume_trusts_only_content_that_is_unchanged(own_corpus: Path, random_model: str, tmp_path: Path) -> None:
-    out = tmp_path / "audit"
-    run_audit(config(own_corpus, out, random_model))
+@pytest.fixture(scope="module")
+def finished(corpus: Path, random_model: str, tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
+    place = tmp_path_factory.mktemp("finished") / "place"
+    shutil.copytree(corpus, place / "corpus")
+    run_audit(config(place / "corpus", place / "audit", random_model))
+    return take_snapshot(place, "before")
+
+
+@pytest.fixture
+def own_audit(finished: Snapshot) -> tuple[Path, Path]:
+    """A corpus and its audit that a test may damage."""
+    place = finished.restore()
+    return place / "corpus", place / "audit"
+
+
+def test_resume_trusts_only_content_that_is_unchanged(own_audit: tuple[Path, Path], random_model: str) -> None:
+    own_corpus, out = own_audit
     before = rows(out).column("caption").to_pylist()
     stamp = (own_corpus / "00002.tar").stat()
     write_tar(own_corpus / "00002.tar", [(f"{i:06d}", make_sample(i + 500, 2)) for i in range(48, 72)])
@@ -164,11 +179,8 @@ def test_resume_trusts_only_content_that_is_unchanged(own_corpus: Path, random_m
     assert after[96:144] == [make_caption((i + 500) * 10 + j) for i in range(48, 72) for j in range(2)]
 
 
-def test_rows_of_a_shard_that_left_the_corpus_leave_the_audit(
-    own_corpus: Path, random_model: str, tmp_path: Path
-) -> None:
-    out = tmp_path / "audit"
-    run_audit(config(own_corpus, out, random_model))
+def test_rows_of_a_shard_that_left_the_corpus_leave_the_audit(own_audit: tuple[Path, Path], random_model: str) -> None:
+    own_corpus, out = own_audit
     (own_corpus / "00003.tar").unlink()
     manifest = run_audit(config(own_corpus, out, random_model))
     assert manifest.counts["rows"] == rows(out).num_rows == 3 * 48
@@ -330,9 +342,8 @@ def test_a_full_disk_is_one_line_and_the_run_can_go_on(
         subprocess.run(["umount", small], check=True)
 
 
-def test_scoring_again_needs_no_corpus(own_corpus: Path, random_model: str, tmp_path: Path) -> None:
-    out = tmp_path / "audit"
-    run_audit(config(own_corpus, out, random_model))
+def test_scoring_again_needs_no_corpus(own_audit: tuple[Path, Path]) -> None:
+    own_corpus, out = own_audit
     before, swept = rows(out), {p: p.stat().st_mtime_ns for p in (out / "embeddings").iterdir()}
     shutil.rmtree(own_corpus)
     rescore(str(out), None, ScoreConfig(prototypes=3, reference=64), quiet=True)
@@ -352,11 +363,8 @@ def test_a_head_for_another_backbone_is_refused(undisturbed: Path, tmp_path: Pat
         rescore(str(undisturbed), str(tmp_path / "head"), ScoreConfig(), quiet=True)
 
 
-def test_verify_finds_nothing_on_a_sound_audit_and_says_what_changed(
-    own_corpus: Path, random_model: str, tmp_path: Path
-) -> None:
-    out = tmp_path / "audit"
-    run_audit(config(own_corpus, out, random_model))
+def test_verify_finds_nothing_on_a_sound_audit_and_says_what_changed(own_audit: tuple[Path, Path]) -> None:
+    own_corpus, out = own_audit
     checks = verify_audit(str(out), 30)
     assert len(checks) == 30
     assert {check.differs for check in checks} == {""}

@@ -1,14 +1,17 @@
 """The encoder process returns the vectors of the model, errors in one line, and its client imports no torch."""
 
+import json
 import subprocess
 import sys
+import threading
+from multiprocessing import Pipe
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from auditor.workers.encoder_client import EncoderClient, SearchError
+from auditor.workers.encoder_client import EncoderClient, SearchError, serve_encoder
 
 
 def test_texts_and_pictures_are_encoded_as_the_audit_does(random_model: str, tmp_path: Path) -> None:
@@ -33,10 +36,14 @@ def test_texts_and_pictures_are_encoded_as_the_audit_does(random_model: str, tmp
 
 
 def test_another_model_is_refused(random_model: str) -> None:
-    client = EncoderClient(random_model, "0" * 32)
-    with pytest.raises(SearchError, match="not the one that made the audit"):
-        client.encode_texts(["a dog"])
-    client.close()
+    """The function of the child, in a thread: the first question gets the reason as its answer, then it ends."""
+    ours, theirs = Pipe()
+    thread = threading.Thread(target=serve_encoder, args=(theirs, random_model, "0" * 32))
+    thread.start()
+    ours.send_bytes(b'{"texts": ["a dog"]}')
+    assert "not the one that made the audit" in json.loads(ours.recv_bytes())["error"]
+    thread.join(60)
+    assert not thread.is_alive()
 
 
 def test_asking_imports_no_torch() -> None:
