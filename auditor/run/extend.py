@@ -46,7 +46,7 @@ OLD_SHARDS = 64  # number of old shards that new rows are compared with
 def extend_audit(
     config: AuditConfig, make_engine: MakeEngine = make_local_engine, device: str | None = None
 ) -> Manifest:
-    """Sweep and score the shards that a finished audit does not have yet."""
+    """Sweep and score the shards that a finished audit does not have yet; the arguments are those of `run_audit`."""
     folder = Folder(config.out)
     if not folder.exists(MANIFEST_NAME):
         raise AuditError(f"{config.out} is not an audit yet: run the command without --extend first")

@@ -13,13 +13,7 @@ from auditor.audit_folder.manifest import Manifest
 from auditor.errors import AuditError, explain_interrupt
 from auditor.run.engine import LocalEngine
 from auditor.run.run_audit import load_matching_head
-from auditor.run.scoring import (
-    finish_manifest,
-    load_audit_head,
-    save_audit_head,
-    score_corpus,
-    write_found_faults,
-)
+from auditor.run.scoring import finish_manifest, load_audit_head, save_audit_head, score_corpus, write_found_faults
 from auditor.score.score_config import ScoreConfig
 from auditor.sweep.sweep_config import SweepConfig
 from model.checkpoint import load_prototype_head, read_checkpoint_config

@@ -108,12 +108,12 @@ def load_trained_model(config: AuditConfig, device: str) -> LoadedModel:
     try:
         loaded = load_model(config.model or DEFAULT_MODEL, device)
     except BackboneError as error:
-        if config.model is None:
-            raise AuditError(
-                f"no --model was given and the default {DEFAULT_MODEL} cannot be fetched: pass a PAU checkpoint "
-                f"folder, or an open_clip model such as local-dir:PATH ({error})"
-            ) from error
-        raise
+        if config.model:
+            raise
+        raise AuditError(
+            f"no --model was given and the default {DEFAULT_MODEL} cannot be fetched: pass a PAU checkpoint "
+            f"folder, or an open_clip model such as local-dir:PATH ({error})"
+        ) from error
     if not loaded.backbone.pretrained and not config.allow_random_weights:
         raise AuditError(
             f"{config.model} names an architecture without weights; add a pretrained tag, for example "
@@ -124,8 +124,7 @@ def load_trained_model(config: AuditConfig, device: str) -> LoadedModel:
 
 def describe_audit_model(model: CorpusModel, config: AuditConfig) -> dict[str, Any]:
     """Return the model's part of the manifest; `spec` is empty for stored embeddings."""
-    sweep = config.sweep
-    settings = {"frames": sweep.frames, "exact_pixels": sweep.exact_pixels, "precision": sweep.precision}
+    settings = {name: getattr(config.sweep, name) for name in ("frames", "exact_pixels", "precision")}
     return {**settings, **model.describe()}
 
 
@@ -150,13 +149,11 @@ def begin_manifest(folder: Folder, corpus: Corpus, model: CorpusModel, config: A
 
 def refuse_other_model(folder: Folder, old: Manifest, new: dict[str, Any]) -> None:
     """Refuse to mix embeddings of two models, or of different pixels, frames or precision, in one audit."""
-    for name in ("fingerprint", "pixels", "frames"):
-        old_value, new_value = old.model.get(name), new[name]
-        if name == "fingerprint" and old_value != new_value:
-            old_value, new_value = (
-                f"{model['spec'] or model.get('origin', '')} ({model[name]:.8})" for model in (old.model, new)
-            )
-        _refuse_difference(folder, "model" if name == "fingerprint" else name, old_value, new_value)
+    names = [f"{m['spec'] or m.get('origin', '')} ({m['fingerprint']:.8})" for m in (old.model, new)]
+    if old.model["fingerprint"] != new["fingerprint"]:
+        _refuse_difference(folder, "model", *names)
+    for name in ("pixels", "frames"):
+        _refuse_difference(folder, name, old.model.get(name), new[name])
     exact, precision = old.model["exact_pixels"], old.model["precision"]
     if exact != new["exact_pixels"]:
         raise AuditError(
@@ -227,9 +224,9 @@ def remove_obsolete_shards(folder: Folder, corpus: Corpus) -> None:
 
 def account_for_shards(corpus: Corpus, reports: Sequence[ShardReport], manifest: Manifest) -> None:
     """Check that every shard of the corpus has exactly one report, and write their totals into the manifest."""
-    expected, reported = {shard.name for shard in corpus.shards}, Counter(report.shard for report in reports)
-    if set(reported) != expected or max(reported.values()) > 1:
-        missing = sorted(expected - set(reported))[:3]
+    expected, reported = {shard.name for shard in corpus.shards}, {report.shard for report in reports}
+    if reported != expected or len(reports) > len(reported):
+        missing = sorted(expected - reported)[:3]
         raise AuditError(f"{len(expected)} shards but {len(reports)} reports (missing: {', '.join(missing) or 'none'})")
     status: Counter[str] = Counter()
     for report in reports:

@@ -120,6 +120,6 @@ def write_found_faults(folder: Folder, engine: AuditEngine) -> None:
 
 def finish_manifest(manifest: Manifest, folder: Folder) -> None:
     folder.sweep_temporary("", "embeddings", "samples", "head")  # left by workers that died
-    manifest.state, manifest.finished, manifest.versions = "complete", format_current_time(), read_versions()
-    manifest.scoring = None
+    manifest.state, manifest.scoring = "complete", None
+    manifest.finished, manifest.versions = format_current_time(), read_versions()
     manifest.save(folder)

@@ -156,13 +156,11 @@ def import_decoder_modules(settings: dict[str, Any]) -> None:
 def end_decoder(pid: int, grace: float) -> dict[str, Any]:
     """Wait for a decoder, or kill it after `grace` seconds; return why it died."""
     deadline = time.monotonic() + grace
-    ended, status = os.waitpid(pid, os.WNOHANG)
-    while not ended and time.monotonic() < deadline:
+    while not (ended := os.waitpid(pid, os.WNOHANG))[0] and time.monotonic() < deadline:
         time.sleep(GRACE_STEP)
-        ended, status = os.waitpid(pid, os.WNOHANG)
-    if not ended:
+    if not ended[0]:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         return {"cause": ""}
-    code = os.waitstatus_to_exitcode(status)
+    code = os.waitstatus_to_exitcode(ended[1])
     return {"cause": signal.Signals(-code).name if code < 0 else f"exit code {code}"}

@@ -11,6 +11,7 @@ import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection
@@ -234,9 +235,8 @@ def run_item(work: Callable[[Any], Any], number: int, item: Any) -> bytes:
     try:
         return pickle.dumps((number, None, work(item)), pickle.HIGHEST_PROTOCOL)
     except Exception as error:
-        try:
+        with suppress(Exception):  # an error that cannot be pickled
             message = pickle.dumps((number, error, None))
             pickle.loads(message)
-        except Exception:
-            message = pickle.dumps((number, AuditorError(f"{type(error).__name__}: {error}"), None))
-        return message
+            return message
+        return pickle.dumps((number, AuditorError(f"{type(error).__name__}: {error}"), None))
