@@ -110,7 +110,7 @@ class DecoderPool:
 
     @property
     def pids(self) -> list[int]:
-        return [process.pid for decoder in self._decoders if (process := decoder.process)]
+        return [decoder.pid for decoder in self._decoders if decoder.pid is not None]
 
     def map(
         self, tasks: Iterable[tuple[T, bytes | Problem | S, Kind]], lookahead: int = 64

@@ -1,7 +1,6 @@
 """A decoder process as its parent sees it: start it, exchange messages with a deadline, replace it when it dies.
 
-`DecoderProcess` is a process that runs auditor.workers.decode_worker, with the socket to it. `Decoder` always has a
-working process and returns a result for every file. auditor.workers.decoder_pool runs several decoders side by side.
+The process runs auditor.workers.decode_worker. auditor.workers.decoder_pool runs several decoders side by side.
 """
 
 import contextlib
@@ -27,10 +26,6 @@ START_SECONDS = 120.0  # for a process to start on a very busy machine
 GRACE_SECONDS = 0.2  # for a process to end by itself, since its own reason is more useful than our kill
 LOST_SPAN = "no frame of the span could be decoded"
 FrameShape = tuple[int, int, int, int]  # (F, H, W, 3)
-
-
-class DeadDecoderError(Exception):
-    """The process ended while it decoded a file, or sent nonsense."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,88 +88,6 @@ class DecodeTask:
         return SpanFrames(spans, find_positions(facts["around"]))
 
 
-class DecoderProcess:
-    """One process and the socket to it."""
-
-    def __init__(self, settings: dict[str, Any], max_shape: FrameShape, slots: PixelSlots) -> None:
-        self.max_shape, self.slots = max_shape, slots
-        self.is_ready = False
-        self.is_spent = False
-        self.connection, child_socket = socket.socketpair()
-        self.messages = MessageSocket(self.connection)
-        try:
-            with child_socket:
-                handles = [child_socket.fileno(), *([] if slots.handle is None else [slots.handle])]
-                self.pid = FORK_SERVER.fork(settings, handles)
-        except BaseException:
-            self.connection.close()
-            raise
-
-    @property
-    def is_usable(self) -> bool:
-        """Whether the process waits for a file; a dead process has closed its socket."""
-        try:
-            self.connection.settimeout(0)
-            return bool(self.connection.recv(1, socket.MSG_PEEK))
-        except BlockingIOError:
-            return not self.is_spent
-        except OSError:
-            return False
-
-    def wait_until_ready(self) -> None:
-        """Raises OSError if the process dies while it starts."""
-        if not self.is_ready:
-            self.messages.deadline = time.monotonic() + START_SECONDS
-            self.messages.receive()
-            self.is_ready = True
-
-    def decode(self, task: DecodeTask, attempt: int, seconds: float) -> Decoded | Problem:
-        """Decode a file. Raises TimeoutError at the deadline, DeadDecoderError if the process ended.
-
-        Both errors leave the process unusable. Each part of the frames of spans may take as long as a whole file.
-        """
-        slot = self.slots.take()
-        try:
-            self.messages.deadline = time.monotonic() + seconds
-            request = {"attempt": attempt, "slot": -1 if slot is None else slot, "size": len(task.data)}
-            self.messages.send(request | task.describe_spans(), task.data)
-            facts, pixels = self._receive_answer()
-            while "more" in facts:
-                task.received.extend(int(place) for place in facts["more"])
-                task.deliver(pixels)
-                self.messages.deadline = time.monotonic() + seconds
-                facts, pixels = self._receive_answer()
-            if "in_slot" in facts:
-                if slot is None:
-                    raise ValueError("no slot was offered")
-                pixels, slot = self.slots.read(slot), None
-            self.is_spent = bool(facts["spent"])
-            return build_result(task, facts, pixels)
-        # A file may have taken control of the decoder, so any answer is possible.
-        except (ConnectionError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            raise DeadDecoderError from error
-        finally:
-            if slot is not None:
-                self.slots.give_back(slot)
-
-    def _receive_answer(self) -> tuple[dict[str, Any], Pixels]:
-        facts: dict[str, Any] = self.messages.receive()
-        frame = self.max_shape[1:]
-        shape = (0, *frame) if "in_slot" in facts else tuple(facts.get("shape", (0, *frame)))
-        if shape[0] > max(self.max_shape[0], PART) or shape[1:] != frame:
-            raise ValueError("pixels of another shape")
-        pixels: Pixels = np.empty(shape, np.uint8)
-        if pixels.size:
-            self.messages.receive_into(pixels.data.cast("B"))
-        return facts, pixels
-
-    def kill(self, grace: float = 0.0) -> str:
-        """Kill the process and return why it died: its own reason if it ends within `grace` seconds."""
-        cause = FORK_SERVER.end(self.pid, grace)
-        self.connection.close()
-        return cause
-
-
 def build_result(task: DecodeTask, facts: dict[str, Any], pixels: Pixels) -> Decoded | Problem:
     """Build the result from the decoder's last answer, checking each value."""
     if "status" in facts:
@@ -200,10 +113,13 @@ def build_result(task: DecodeTask, facts: dict[str, Any], pixels: Pixels) -> Dec
 class Decoder:
     """A decoder process that is replaced when it dies. One thread decodes; any thread may `stop` it."""
 
+    messages: MessageSocket  # to the process, while there is one
+
     def __init__(self, settings: dict[str, Any], max_shape: FrameShape, seconds: float) -> None:
         self.settings, self.max_shape, self.seconds = settings, max_shape, seconds
         self.slots = PixelSlots(max_shape[1:])
-        self.process: DecoderProcess | None = None
+        self.pid: int | None = None  # of the process
+        self._is_ready = False
         self._stopped = False
         self._lock = threading.Lock()  # between starting a process and stopping for good
 
@@ -211,32 +127,40 @@ class Decoder:
         """Return a result for any file. Raises DecoderError only if decoders cannot run at all."""
         cause = ""
         for attempt in range(2):  # the first death may have another cause, such as a kill from outside
-            process = self._get_ready_process()
+            self._prepare()
             try:
-                return process.decode(task, attempt, self.seconds)
+                return self._exchange(task, attempt)
             except TimeoutError:
                 self.end()
                 return Problem("timeout", f"not decoded within {self.seconds:g} seconds")
-            except DeadDecoderError:
+            # A file may have taken control of the decoder, so any answer is possible.
+            except (ConnectionError, AttributeError, IndexError, KeyError, TypeError, ValueError):
                 cause = self.end()
         hint = " (out of memory, or killed from outside)" if cause == "SIGKILL" else ""
         return Problem("corrupt", f"decoder died of {cause}{hint}")
 
-    def start(self) -> DecoderProcess:
+    def start(self) -> None:
         """Start a process without waiting until it is ready."""
         with self._lock:
             if self._stopped:
                 raise DecoderError("the decoder pool is closed")
-            self.process = DecoderProcess(self.settings, self.max_shape, self.slots)
-            return self.process
+            connection, child_socket = socket.socketpair()
+            try:
+                with child_socket:
+                    handles = [child_socket.fileno(), *([] if self.slots.handle is None else [self.slots.handle])]
+                    self.pid = FORK_SERVER.fork(self.settings, handles)
+            except BaseException:
+                connection.close()
+                raise
+            self.messages, self._is_ready = MessageSocket(connection), False
 
     def stop(self) -> None:
         """Start no other process and interrupt the decoding thread, which ends this one."""
         with self._lock:
             self._stopped = True
-            if self.process is not None:
+            if self.pid is not None:
                 with contextlib.suppress(OSError):  # the process is dead
-                    self.process.connection.shutdown(socket.SHUT_RDWR)
+                    self.messages.connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """After `stop`: wait for the process and release the shared memory."""
@@ -244,19 +168,70 @@ class Decoder:
         self.slots.close()
 
     def end(self) -> str:
-        """Kill the process and return why it died."""
+        """Kill the process and return why it died: its own reason if it ends within the grace period."""
         with self._lock:
-            process, self.process = self.process, None
-            grace = 0.0 if self._stopped else GRACE_SECONDS
-            return process.kill(grace) or "a broken answer" if process else ""
+            if self.pid is None:
+                return ""
+            cause = FORK_SERVER.end(self.pid, 0.0 if self._stopped else GRACE_SECONDS)
+            self.messages.connection.close()
+            self.pid = None
+            return cause or "a broken answer"
 
-    def _get_ready_process(self) -> DecoderProcess:
-        """Return a process that waits for a file: a new one if the last is spent or was killed."""
+    def _prepare(self) -> None:
+        """Wait until a process waits for a file: a new one if the last was killed."""
         for _ in range(3):
-            process = self.process or self.start()
-            if process.is_usable:
-                with contextlib.suppress(OSError):  # killed while it started
-                    process.wait_until_ready()
-                    return process
+            if self.pid is None:
+                self.start()
+            with contextlib.suppress(OSError):  # killed in the meantime
+                if self._is_ready:
+                    self._check_socket()
+                else:
+                    self.messages.deadline = time.monotonic() + START_SECONDS
+                    self.messages.receive()
+                    self._is_ready = True
+                return
             self.end()
         raise DecoderError("decoder processes die while they start; run `auditor doctor`")
+
+    def _check_socket(self) -> None:
+        """Raises OSError if the process has closed its socket: it is dead."""
+        self.messages.connection.settimeout(0)
+        with contextlib.suppress(BlockingIOError):
+            if not self.messages.connection.recv(1, socket.MSG_PEEK):
+                raise ConnectionResetError
+
+    def _exchange(self, task: DecodeTask, attempt: int) -> Decoded | Problem:
+        """Send a file and receive its result. Each part of the frames of spans may take as long as a whole file."""
+        slot = self.slots.take()
+        try:
+            self.messages.deadline = time.monotonic() + self.seconds
+            request = {"attempt": attempt, "slot": -1 if slot is None else slot, "size": len(task.data)}
+            self.messages.send(request | task.describe_spans(), task.data)
+            facts, pixels = self._receive_answer()
+            while "more" in facts:
+                task.received.extend(int(place) for place in facts["more"])
+                task.deliver(pixels)
+                self.messages.deadline = time.monotonic() + self.seconds
+                facts, pixels = self._receive_answer()
+            if "in_slot" in facts:
+                if slot is None:
+                    raise ValueError("no slot was offered")
+                pixels, slot = self.slots.read(slot), None
+            result = build_result(task, facts, pixels)
+            if facts["spent"]:
+                self.end()
+            return result
+        finally:
+            if slot is not None:
+                self.slots.give_back(slot)
+
+    def _receive_answer(self) -> tuple[dict[str, Any], Pixels]:
+        facts: dict[str, Any] = self.messages.receive()
+        frame = self.max_shape[1:]
+        shape = (0, *frame) if "in_slot" in facts else tuple(facts.get("shape", (0, *frame)))
+        if shape[0] > max(self.max_shape[0], PART) or shape[1:] != frame:
+            raise ValueError("pixels of another shape")
+        pixels: Pixels = np.empty(shape, np.uint8)
+        if pixels.size:
+            self.messages.receive_into(pixels.data.cast("B"))
+        return facts, pixels

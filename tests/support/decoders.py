@@ -7,16 +7,17 @@ from collections.abc import Mapping
 import pytest
 
 from auditor.corpus.sample import Problem
-from auditor.workers.decoder_process import Decoded, DecoderProcess, DecodeTask
+from auditor.workers.decoder_process import Decoded, Decoder, DecodeTask
 
 
 def signal_decoder_at(monkeypatch: pytest.MonkeyPatch, signals: Mapping[bytes, signal.Signals]) -> None:
     """Send a signal to the decoder process when it gets one of these files. Everything else is real."""
-    decode = DecoderProcess.decode
+    exchange = Decoder._exchange
 
-    def decode_with_signal(self: DecoderProcess, task: DecodeTask, attempt: int, seconds: float) -> Decoded | Problem:
+    def exchange_with_signal(self: Decoder, task: DecodeTask, attempt: int) -> Decoded | Problem:
         if task.data in signals:
+            assert self.pid is not None
             os.kill(self.pid, signals[task.data])
-        return decode(self, task, attempt, seconds)
+        return exchange(self, task, attempt)
 
-    monkeypatch.setattr(DecoderProcess, "decode", decode_with_signal)
+    monkeypatch.setattr(Decoder, "_exchange", exchange_with_signal)
