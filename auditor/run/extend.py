@@ -93,8 +93,8 @@ def list_fitted_shards(folder: Folder, manifest: Manifest) -> list[str]:
 def refuse_changed_shards(folder: Folder, corpus: Corpus, old: Sequence[str], settings: str) -> None:
     present = {shard.name: shard for shard in corpus.shards}
     gone = [name for name in old if name not in present]
-    kept = [present[name] for name in old if name in present]
-    changed = [shard.name for shard in kept if find_finished_report(folder, shard, settings) is None]
+    shards = [present[name] for name in old if name in present]
+    changed = [shard.name for shard in shards if find_finished_report(folder, shard, settings) is None]
     if gone or changed:
         examples = ", ".join([f"{name} is gone" for name in gone[:3]] + [f"{name} has changed" for name in changed[:3]])
         raise AuditError(

@@ -149,7 +149,7 @@ class RayEngine:
     worker: type[BlockWorker] = SweepWorker
 
     def sweep(self, shards: Sequence[Shard], watch: Watch) -> Iterator[ShardReport]:
-        metrics = SweepMetrics()
+        metrics = {name: Counter(f"auditor_{name}", description) for name, description in METRICS.items()}
         checked_nodes: set[str] = set()  # nodes whose files are visible here
         items = {shard.name: shard for shard in shards}
         for name, result, failure in run_on_workers(self.worker, items, self.sweeper, self.placement):
@@ -160,7 +160,7 @@ class RayEngine:
                 self._check_node(report, node, checked_nodes)
                 if fresh:
                     watch(report.rows, count_errors(report.status))
-            metrics.add(report)
+            count_report(metrics, report)
             yield report
 
     def _check_node(self, report: ShardReport, node: str, checked_nodes: set[str]) -> None:
@@ -187,12 +187,12 @@ class RayEngine:
             max_retries=3,
             retry_exceptions=True,  # most failures of object stores pass
         )
-        lost = len(items)
+        remaining = len(items)
         for result in sort_results((row["number"], row["result"]) for row in iterate_rows(results)):
-            lost -= 1
+            remaining -= 1
             yield pickle.loads(result)
-        if lost:
-            raise WorkerError(f"workers lost {lost} of {len(items)} parts; run the same command again")
+        if remaining:
+            raise WorkerError(f"workers lost {remaining} of {len(items)} parts; run the same command again")
 
     def score(self, shards: Sequence[str], context: ScoreContext) -> Iterator[tuple[str, int, str]]:
         arguments = {"folder": self.folder, "context": ray.put(context), "threads": self.light.threads}
@@ -302,17 +302,12 @@ def iterate_rows(results: "ray.data.Dataset") -> Iterator[dict[str, Any]]:
         raise WorkerError(f"the workers failed: {summarize_error(error)}") from error
 
 
-class SweepMetrics:
-    """Counts shards, rows and errors for Ray's dashboard and metrics."""
-
-    def __init__(self) -> None:
-        self.counters = {name: Counter(f"auditor_{name}", description) for name, description in METRICS.items()}
-
-    def add(self, report: ShardReport) -> None:
-        failed, errors = int(report.failure is not None), report.rows - report.status.get("ok", 0)
-        for name, count in zip(METRICS, (1, failed, report.rows, errors), strict=True):
-            if count:
-                self.counters[name].inc(count)
+def count_report(metrics: Mapping[str, Counter], report: ShardReport) -> None:
+    """Count a report for Ray's dashboard and metrics."""
+    failed, errors = int(report.failure is not None), report.rows - report.status.get("ok", 0)
+    for metric, count in zip(metrics.values(), (1, failed, report.rows, errors), strict=True):
+        if count:
+            metric.inc(count)
 
 
 def make_ray_engine(placement: Placement, folder: Folder, model: CorpusModel, config: AuditConfig) -> RayEngine:

@@ -114,12 +114,12 @@ class RowChecker:
             return f"does not decode any more: {result.message}"
         shift = self.context.priors.get(row["shard"], 0.0)
         fresh = score_pairs(self._encode_pair(row, result, siblings), self.context.kinds[kind], self.context, shift)
-        differences = [
-            f"{name} {row[name]:.4f} is now {float(fresh[name][0]):.4f}"
-            for name, tolerance in TOLERANCES.items()
-            if row[name] is not None and not abs(float(fresh[name][0]) - row[name]) <= tolerance
-        ]
-        return "; ".join(differences)
+        values = {name: float(fresh[name][0]) for name in TOLERANCES if row[name] is not None}
+        return "; ".join(
+            f"{name} {row[name]:.4f} is now {value:.4f}"
+            for name, value in values.items()
+            if not abs(value - row[name]) <= TOLERANCES[name]  # true also for NaN
+        )
 
     def _encode_pair(self, row: dict[str, Any], result: Decoded, siblings: Siblings | None) -> EncodedPairs:
         frames = self.backbone.encode_images(result.pixels).float().cpu().numpy()
