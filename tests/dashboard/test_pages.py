@@ -77,6 +77,16 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An audit of 120 pairs in two shards, scored from embeddings, with captions 40 to 59 shifted by one."""
+    source = np.arange(120)
+    source[40:60] += 1
+    folder = tmp_path_factory.mktemp("planted") / "audit"
+    write_planted(folder, *make_embeddings(120, 2), shards=2, source=source)
+    return folder
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_page_opens_and_no_text_of_the_corpus_is_markdown(opened: Open, hostile: Path, page: str) -> None:
     app = opened(page, Settings((str(hostile), str(hostile)), None, str(hostile / "results")))
@@ -223,13 +233,10 @@ def test_a_caption_number_that_is_none_opens_the_first(opened: Open, small: tupl
     assert first is not None and first["caption"] in texts(app)
 
 
-def test_repairs_are_shown_before_and_after_to_accept_or_refuse(opened: Open, tmp_path: Path) -> None:
-    source = np.arange(120)
-    source[40:60] += 1
-    write_planted(tmp_path / "audit", *make_embeddings(120, 2), shards=2, source=source)
-    settings = Settings((str(tmp_path / "audit"),))
+def test_repairs_are_shown_before_and_after_to_accept_or_refuse(opened: Open, planted: Path) -> None:
+    settings = Settings((str(planted),))
     assert "Nobody has looked" in " ".join(text.value for text in opened("faults", settings).markdown)
-    audit = Audit(tmp_path / "audit")
+    audit = Audit(planted)
     audit.faults()
     before = audit.repairs()
     page = opened("faults", settings)
@@ -257,10 +264,9 @@ def test_shards_are_lines_of_a_heat_table(opened: Open, small: tuple[Path, Path]
     assert set(app.dataframe[0].value["group"]) == set(audit.counts["status"])
 
 
-def test_a_shape_on_the_map_is_a_condition(opened: Open, tmp_path: Path) -> None:
-    write_planted(tmp_path / "audit", *make_embeddings(120), shards=2)
-    audit = Audit(tmp_path / "audit")
-    settings = Settings((str(tmp_path / "audit"),))
+def test_a_shape_on_the_map_is_a_condition(opened: Open, planted: Path, tmp_path: Path) -> None:
+    audit = Audit(planted)
+    settings = Settings((str(planted),))
     for over, columns in {"media": ("map_x", "map_y"), "captions": ("map_text_x", "map_text_y")}.items():
         app = opened("map", settings, over=over, shape="-0.4,-1;0.5,1")
         some = audit.count(f"{columns[0]} BETWEEN -0.4 AND 0.5 AND {columns[1]} BETWEEN -1 AND 1")
@@ -276,23 +282,22 @@ def test_a_shape_on_the_map_is_a_condition(opened: Open, tmp_path: Path) -> None
     assert "has no map" in marked(old) or old.get("plotly_chart")
 
 
-def test_a_search_orders_the_gallery(opened: Open, tmp_path: Path) -> None:
-    write_planted(tmp_path / "audit", *make_embeddings(80), shards=2)
-    settings = Settings((str(tmp_path / "audit"),))
-    with Audit(tmp_path / "audit") as audit:
+def test_a_search_orders_the_gallery(opened: Open, planted: Path) -> None:
+    settings = Settings((str(planted),))
+    with Audit(planted) as audit:
         row = audit.page("status = 'ok'", limit=1).to_pylist()[0]
         nearest = audit.search(like=row["uid"], n=24)
     app = opened("browse", settings, like=f"{row['uid']}-0", look="cards")
     shown = [text for text in texts(app) if text in {one.caption for one in nearest}]
     assert shown[:5] == [one.caption for one in nearest[:5]]
-    assert f"the **{min(79, 120)}** nearest of **80** rows" in marked(app)
+    assert "the **119** nearest of **120** rows" in marked(app)
     instead = opened("browse", settings, like=f"{row['uid']}-0", search="a dog", look="cards")
-    assert "nearest of **80** rows" in marked(instead)
+    assert "nearest of **120** rows" in marked(instead)
     other = nearest[0]
     app.button(key=f"like-{other.uid}-{other.caption_index}").click().run()  # more like another, on the same page
     assert not app.exception and app.query_params["like"] == f"{other.uid}-{other.caption_index}"
     narrowed = opened("browse", settings, like=f"{row['uid']}-0", where="shard = '00001'")
-    assert "the **40** nearest of **40** rows" in marked(narrowed)
+    assert "the **60** nearest of **60** rows" in marked(narrowed)
     unknown = opened("browse", settings, search="a dog")
     assert "This search is not possible" in marked(unknown) and any(
         "by example still works" in text for text in texts(unknown)
