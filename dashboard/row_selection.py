@@ -1,8 +1,4 @@
-"""Builds the SQL condition of the filters on a page, and the ends and steps of its sliders.
-
-selection = RowSelection(kind="video", flags=("mismatch",), ranges={"similarity": (0.1, 0.2)}, text="dog")
-page(database, selection.condition(database), "p_mismatch", descending=True)
-"""
+"""Builds the SQL condition of the filters on a page, and the ends and steps of its sliders."""
 
 import math
 from bisect import bisect_right

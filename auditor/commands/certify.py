@@ -1,4 +1,4 @@
-"""`auditor certify`: intervals for a corpus, its flags and a filter, guaranteed by a hundred judgments."""
+"""`auditor certify`: intervals guaranteed by a hundred judgments."""
 
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""`auditor doctor`: check the installation: packages, decoders, GPU, disk, memory, and access to hub weights.
+"""`auditor doctor`: check the installation.
 
 Each check is a function that yields `CheckResult`s. `ok` and `note` are fine (a note says what does not work here and
 how to change that); `broken` must be repaired.

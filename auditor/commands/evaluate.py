@@ -1,4 +1,4 @@
-"""`auditor evaluate`: retrieval on a benchmark with and without re-ranking, and how well uncertainty predicts it."""
+"""`auditor evaluate`: retrieval on a benchmark, and how well uncertainty predicts it."""
 
 from contextlib import nullcontext
 from tempfile import TemporaryDirectory

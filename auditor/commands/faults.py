@@ -1,4 +1,4 @@
-"""`auditor faults`: faults of a corpus that come in patterns: shifts, mixed-up blocks, bad shards, boilerplate."""
+"""`auditor faults`: faults of a corpus that come in patterns."""
 
 from auditor.commands.options import audit_command, option
 from auditor.commands.output import Output, open_audit, output_options

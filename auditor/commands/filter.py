@@ -1,5 +1,6 @@
 """`auditor filter`: write the part of a corpus that is worth keeping."""
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -71,8 +72,6 @@ def command(
 
 
 def write_subset(subset: "Subset", out: str, as_json: bool, **options: Any) -> None:
-    from dataclasses import asdict
-
     from auditor import console
     from auditor.keep.export import export_subset
     from auditor.keep.export_target import parse_target_form
@@ -90,8 +89,6 @@ def write_subset(subset: "Subset", out: str, as_json: bool, **options: Any) -> N
 
 
 def write_subset_tiers(subset: "Subset", out: str, count: int, by: str, as_json: bool, **options: Any) -> None:
-    from dataclasses import asdict
-
     from auditor import console
     from auditor.keep.tiers import export_tiers
 
@@ -130,8 +127,6 @@ def describe_unscored(usable: int, kept_count: int) -> str:
 
 
 def show_dry_run(subset: "Subset", as_json: bool) -> None:
-    from dataclasses import asdict
-
     from auditor import console
 
     effects, drift = subset.effects(), subset.drift()

@@ -1,4 +1,4 @@
-"""`auditor fit`: fit PAU prototypes on the stored embeddings of an audit and save them as a checkpoint."""
+"""`auditor fit`: fit PAU prototypes on stored embeddings."""
 
 from typing import Any
 

@@ -1,9 +1,7 @@
 """Options of the command line: derived from the settings of a dataclass, grouped into everyday and advanced ones.
 
-    for option in reversed(options_from(ScoreConfig)): command = option(command)
-
-A setting is a dataclass field that declares a help text (`auditor.schema.setting`). Its name, type and default
-give the option.
+A setting is a dataclass field that declares a help text (`auditor.schema.setting`); its name, type and default give
+the option.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -114,9 +112,8 @@ def option_from(item: "Field[Any]", hint: Any, optional: bool) -> Decorator:
 
 def click_type(hint: Any, details: Mapping[str, Any]) -> Any:
     """The click type of a setting; `X | None` counts as X."""
-    plain = hint
-    if get_origin(hint) in (Union, UnionType):
-        plain = next(kind for kind in get_args(hint) if kind is not NoneType)
+    is_union = get_origin(hint) in (Union, UnionType)
+    plain = next(kind for kind in get_args(hint) if kind is not NoneType) if is_union else hint
     if get_origin(plain) is Literal:
         return click.Choice(get_args(plain))
     if details.get("share"):

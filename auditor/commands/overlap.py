@@ -1,4 +1,4 @@
-"""`auditor overlap`: media and captions of an audit that are also in another corpus, such as a test set."""
+"""`auditor overlap`: media and captions that are also in another corpus."""
 
 from collections import Counter
 from itertools import product

@@ -1,5 +1,6 @@
 """`auditor pack`: convert the files of a benchmark to WebDataset shards, one set per split."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,6 @@ def command(benchmark: str, source: Path, out: Path, as_json: bool, **limits: An
     Example:
       auditor pack msrvtt --source MSRVTT --out msrvtt-shards
     """
-    from dataclasses import asdict
-
     from auditor.research.evaluate.pack import PackConfig, pack
 
     report = pack(benchmark, source, out, PackConfig(**limits))

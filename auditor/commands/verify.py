@@ -1,5 +1,6 @@
 """`auditor verify`: re-read a random sample of the corpus and compare."""
 
+from dataclasses import asdict
 from typing import Any
 
 from auditor.commands.options import audit_command, json_option, option
@@ -45,8 +46,6 @@ def command(audit: str, count: int, files: bool, as_json: bool, **options: Any) 
 
 def verify_files(audit: str, as_json: bool) -> None:
     """Check the stored files; needs neither the corpus nor the model."""
-    from dataclasses import asdict
-
     from auditor.audit_folder.check_files import check_audit_files
     from auditor.audit_folder.folder import Folder
     from auditor.console import print_table

@@ -1,5 +1,6 @@
-"""`auditor weigh`: write weights of the rows of an audit, as a table or as a list of uids that repeats good ones."""
+"""`auditor weigh`: write weights of rows, as a table or as uids that repeat."""
 
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from auditor.commands.options import audit_command, json_option, option
@@ -36,8 +37,6 @@ def command(audit: str, out: str, spread: bool, force: bool, as_json: bool, **op
     auditor weigh audit/ --out weights.npy --size 12800000 --cap 4 --temperature 0.5
     auditor weigh audit/ --by p_mismatch --by aesthetics_score --min aesthetics_score=0 --out weights.npy
     """
-    from dataclasses import asdict, fields
-
     from auditor.keep.weights import Weighing
 
     weighing = Weighing(**{field.name: options.pop(field.name) for field in fields(Weighing)})
