@@ -214,7 +214,7 @@ def test_ray_gives_the_same_tables(tmp_path: Path, shards: Path, random_model: s
 
     given = ["flickr8k", "--data", str(shards), "--model", random_model, "--out", str(tmp_path / "results.json")]
     try:
-        assert run_command_line([*given, "--workers", "1", "--cpus-per-worker", "1", "--address", "local"], job) == 0
+        assert run_command_line([*given, "--workers", "2", "--cpus-per-worker", "1", "--address", "local"], job) == 0
     finally:
         ray.shutdown()
     again = json.loads((tmp_path / "results.json").read_text())
