@@ -50,7 +50,6 @@ class AuditFiles:
 
     @property
     def extra_columns(self) -> dict[str, str]:
-        """The Arrow types of columns that the auditor does not compute, by name."""
         return {name: kind for source in self.sources for name, kind in source.columns.items()}
 
     def shard(self, shard: str) -> "AuditFiles":

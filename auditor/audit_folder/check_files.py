@@ -19,7 +19,6 @@ class FileProblem:
 
 
 def check_audit_files(folder: Folder) -> tuple[int, list[FileProblem]]:
-    """Return the number of files and their problems."""
     manifest = read_manifest(folder)
     names = {part: folder.names(part, ".parquet") for part in ("embeddings", "samples")}  # one file per shard
     problems = list(_compare_with_manifest(names, get_listed_shards(manifest)))

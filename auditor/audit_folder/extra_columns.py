@@ -65,7 +65,6 @@ def find_column_sources(folder: Folder) -> tuple[ColumnSource, ...]:
 
 
 def publish_source(folder: Folder, source: ColumnSource) -> None:
-    """Make the columns of a source visible."""
     folder.write_json(name_about_file(source.name), {**source.about, "columns": dict(source.columns)})
 
 
@@ -98,15 +97,14 @@ def cast_columns(table: pa.Table, columns: Sequence[tuple[str, str]]) -> pa.Tabl
 
 def find_plain_type(arrow_type: pa.DataType) -> str | None:
     """Return the type that an extra column is stored as, or None for lists, structs and bytes."""
-    if pa.types.is_dictionary(arrow_type):
+    types = pa.types
+    if types.is_dictionary(arrow_type):
         return find_plain_type(arrow_type.value_type)
-    if pa.types.is_nested(arrow_type):
-        return None
-    if pa.types.is_boolean(arrow_type):
+    if types.is_boolean(arrow_type):
         return "bool"
-    if pa.types.is_integer(arrow_type):
+    if types.is_integer(arrow_type):
         return "int64"
-    if pa.types.is_floating(arrow_type) or pa.types.is_decimal(arrow_type):
+    if types.is_floating(arrow_type) or types.is_decimal(arrow_type):
         return "float32" if arrow_type in (pa.float16(), pa.float32()) else "float64"
-    text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_temporal)
+    text = (types.is_string, types.is_large_string, types.is_string_view, types.is_temporal)
     return "string" if any(check(arrow_type) for check in text) else None

@@ -123,7 +123,6 @@ class Folder:
                 yield file
 
     def table_schema(self, name: str) -> pa.Schema:
-        """Return the names and types of the columns, without metadata."""
         with self.reading(name), self.open_table(name) as file:
             return file.schema_arrow.remove_metadata()
 

@@ -93,7 +93,6 @@ def _lock_remote_folder(folder: Folder) -> Iterator[None]:
 
 
 def _claim_remote_lock(folder: Folder, owner: dict[str, Any]) -> None:
-    """Create the lock, or take over that of a dead owner."""
     if _create_remote_lock(folder, owner):
         protocols = folder.fs.protocol
         if ATOMIC.intersection([protocols] if isinstance(protocols, str) else protocols):

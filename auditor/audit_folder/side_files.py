@@ -48,17 +48,14 @@ def read_repair_marks(folder: Folder) -> dict[str, Verdict]:
 
 
 def mark_repair(folder: Folder, uid: str, caption_index: int, verdict: Verdict) -> None:
-    """Store a verdict; it replaces an earlier one."""
     folder.write_json(REPAIR_MARKS, {**read_repair_marks(folder), format_mark_key(uid, caption_index): verdict})
 
 
 def overlap_name(other: str) -> str:
-    """Return the file for another corpus, by its name on the command line."""
     return f"overlap/{re.sub(r'[^A-Za-z0-9.-]+', '_', other.rstrip('/')).strip('_')[-120:]}.parquet"
 
 
 def overlapping_digests(folder: Folder, other: str) -> list[str]:
-    """Return the digests of the media that are also in the other corpus."""
     name = overlap_name(other)
     if not folder.exists(name):
         raise AuditError(f"{folder.url} has not been compared with {other}: run `auditor overlap {folder.url} {other}`")

@@ -142,7 +142,6 @@ def hash_file(path: str) -> str:
 
 
 def stamp_file(path: str) -> str:
-    """Return the size and time of a local file, or the hash of a remote one."""
     if is_url(path):
         return hash_file(path)
     status = os.stat(path)

@@ -109,7 +109,6 @@ def _escape_match(match: re.Match[str]) -> str:
 
 
 def unescape_name(text: str) -> str:
-    """Undo `escape_name`."""
     return _ESCAPE.sub(_unescape_match, text)
 
 

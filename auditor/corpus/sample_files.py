@@ -55,7 +55,6 @@ def group_sample_files(parts: Iterable[SampleFile]) -> dict[tuple[str, int], dic
 
 
 def build_sample(shard: str, key: str, occurrence: int, parts: Parts, read: Reader, options: CorpusOptions) -> Sample:
-    """Build the sample of one group of files."""
     names = choose_sample_files(parts)
     media, text, record, subtitles = (parts[name] if name is not None else None for name in names)
     sidecars = [part for part in (text, record, subtitles) if part is not None]

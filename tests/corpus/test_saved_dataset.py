@@ -102,7 +102,7 @@ def test_a_damaged_arrow_file_gives_a_one_line_error(tmp_path: Path, data: bytes
 
 
 def test_a_dataset_of_kept_samples(tmp_path: Path) -> None:
-    audit, _ = write_corpus_audit(tmp_path)
+    audit, _ = write_corpus_audit(tmp_path, shards=2, per_shard=8)
     with Audit(audit) as opened:
         kept = opened.keep(max_p_mismatch=0.5)
         made = kept.to_datasets()

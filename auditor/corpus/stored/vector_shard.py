@@ -32,7 +32,6 @@ class VectorColumn:
     column: str
 
     def check(self, schema: pa.Schema, path: str) -> None:
-        """Raise CorpusError if the table has no such column of vectors."""
         if self.column not in schema.names:
             raise CorpusError(f"no column {self.column!r}: {path} has {', '.join(schema.names[:30])}")
         column_type = schema.field(self.column).type

@@ -93,7 +93,6 @@ class OpenTable:
             yield from zip(pc.binary_length(cells).to_pylist(), kinds, strict=True)
 
     def arrays(self, start: int, stop: int) -> Iterator[pa.Array]:
-        """Yield the bytes of media, a few cells at a time."""
         in_struct = self.has("bytes")
         field = f"{self.columns.media}.bytes" if in_struct else self.columns.media
         for batch in read_batches(self.file, start, stop, BATCH, [field]):
@@ -101,7 +100,6 @@ class OpenTable:
             yield (pc.struct_field(cells, "bytes") if in_struct else cells).cast(pa.large_binary())
 
     def read(self, media: Media) -> bytes:
-        """Return the bytes of a medium of this table, in a cell or in a file."""
         cell = parse_cell_path(media.path)
         if cell is None:
             return read_medium_bytes(media)
