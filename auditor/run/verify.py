@@ -96,7 +96,7 @@ class RowChecker:
         checks = []
         for position in chosen:
             row = stored.slice(int(pairs.rows[position]), 1).to_pylist()[0]
-            siblings = None if pairs.siblings is None else pairs.siblings.take(np.array([position]), len(pairs))
+            siblings = None if pairs.siblings is None else pairs.siblings.take(np.array([position]))
             differs = self._compare(row, kind, siblings)
             checks.append(RowCheck(shard, row["key"], row["caption_index"], differs))
         return checks
@@ -126,12 +126,13 @@ class RowChecker:
         facts = {name: row.get(name) for name in arrow_schema.FACTS.names}
         table = pa.Table.from_pylist([facts], schema=arrow_schema.FACTS)
         return EncodedPairs(
+            build_media_vectors(frames, np.array([len(frames)]), keep=result.times is not None),
+            self.backbone.encode_texts([row["caption"]]).float().cpu().numpy(),
+            number_digests(compute_media_identities(table)),
+            [row["caption"]],
+            siblings,
             facts=table,
             rows=np.zeros(1, dtype=np.int64),
-            media=build_media_vectors(frames, np.array([len(frames)]), keep=result.times is not None),
-            text=self.backbone.encode_texts([row["caption"]]).float().cpu().numpy(),
-            group=number_digests(compute_media_identities(table)),
-            siblings=siblings,
             times=(tuple(result.times),) if result.times is not None else (),
         )
 

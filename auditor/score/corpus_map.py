@@ -4,7 +4,6 @@ Every row is placed among the sample (columns map_x, map_y, map_text_x, map_text
 same sample, so that shards that are added later, on any machine, are placed on the same map.
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,6 +13,7 @@ import pyarrow as pa
 from auditor.audit_folder.folder import Folder
 from auditor.score.pair_sample import EncodedPairs
 from auditor.score.statistics.map_layout import Layout, fit_layout
+from auditor.sweep.sample_rows import digest
 from auditor.vectors import Floats, Ints
 
 FILE = "map.parquet"
@@ -36,7 +36,7 @@ class CorpusMap:
 
     @property
     def fingerprint(self) -> str:
-        return hash_arrays(self.media.position, self.captions.position)
+        return digest(self.media.position.tobytes() + self.captions.position.tobytes())
 
 
 def fit_map(folder: Folder, pairs: Sequence[EncodedPairs], seed: int, *, keep: bool) -> CorpusMap:
@@ -45,7 +45,7 @@ def fit_map(folder: Folder, pairs: Sequence[EncodedPairs], seed: int, *, keep: b
     visual = visual[space_evenly(len(visual))]
     text = np.concatenate([part.text for part in pairs])
     text = text[space_evenly(len(text))]
-    mark = hash_arrays(visual, text)
+    mark = digest(visual.tobytes() + text.tobytes())
     if folder.table_metadata(FILE).get("mark") == mark:
         table = folder.read_table(FILE)
         position = np.stack([table["x"].to_numpy(), table["y"].to_numpy()], axis=1)
@@ -60,10 +60,3 @@ def fit_map(folder: Folder, pairs: Sequence[EncodedPairs], seed: int, *, keep: b
 def space_evenly(count: int) -> Ints:
     """At most SAMPLE rows, evenly spaced among `count`."""
     return np.unique(np.linspace(0, count - 1, min(count, SAMPLE)).astype(np.int64))
-
-
-def hash_arrays(*arrays: Floats) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for array in arrays:
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()

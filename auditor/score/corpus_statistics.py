@@ -6,9 +6,8 @@ for counting captions, which reads their hashes, and for the search for duplicat
 which reads every vector; the engine distributes both.
 """
 
-import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -22,7 +21,6 @@ from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.side_files import write_topics
 from auditor.score.corpus_map import CorpusMap, fit_map
 from auditor.score.duplicate_search import search_duplicates
-from auditor.score.fit_audit import list_fit_samples, stack_vectors
 from auditor.score.pair_sample import (
     KINDS,
     EncodedPairs,
@@ -30,29 +28,28 @@ from auditor.score.pair_sample import (
     SampleRequest,
     count_encoded,
     draw_pairs,
-    total_counts,
+    stack_vectors,
 )
 from auditor.score.score_config import ScoreConfig
 from auditor.score.shard_priors import Priors
 from auditor.score.statistics.ambiguity import (
     AmbiguityScale,
-    MeanDeviation,
-    WordFrequencies,
     compute_absolute_thresholds,
     compute_share_thresholds,
 )
 from auditor.score.statistics.mismatch import MismatchModel, fit_mismatch
 from auditor.score.statistics.rivals import (
-    Hubs,
     PairMeasures,
+    PairVectors,
     ReferenceSample,
     estimate_frame_threshold,
     measure_hubs,
     measure_pairs,
 )
 from auditor.score.statistics.topics import assign_topics, fit_topics, select_typical_captions
-from auditor.score.statistics.word_evidence import Vocabulary
+from auditor.score.statistics.word_evidence import Vocabulary, WordFrequencies
 from auditor.score.vocabulary import EncodeText, draw_captions, load_vocabulary
+from auditor.sweep.sample_rows import digest
 from auditor.vectors import Floats, Ints
 from auditor.workers.process_pool import SERIAL, Engine
 from model.fit_prototypes import fit_prototypes
@@ -103,21 +100,8 @@ class KindContext:
     mismatch: MismatchModel | None  # None if there are too few pairs
     media: int
     captions: int
-    hubs: Hubs
+    measure: Callable[[PairVectors], PairMeasures]  # of pairs of this kind against the reference
     ambiguity: AmbiguityScale
-
-    def measure(self, pairs: EncodedPairs) -> PairMeasures:
-        """Measure pairs of this kind against its reference."""
-        return measure_pairs(
-            pairs.media,
-            pairs.text,
-            pairs.group,
-            self.reference,
-            media=self.media,
-            captions=self.captions,
-            frame_threshold=self.mismatch.frame_threshold if self.mismatch else None,
-            hubs=self.hubs,
-        )
 
 
 @dataclass(frozen=True)
@@ -154,24 +138,28 @@ def prepare_context(
     `model` is the fingerprint of the encoder, and `encode` encodes words with its text encoder.
     """
     counts = count_encoded(folder, shards, engine)
-    references = [SampleRequest(kind, config.reference) for kind in KINDS]
-    fit_samples = list_fit_samples(config.fit_pairs) if head is None else []
-    samples = draw_pairs(folder, counts, [*references, *fit_samples], config.seed, engine)
+    requests = [SampleRequest(kind, config.reference) for kind in KINDS]
+    if head is None:
+        requests += [SampleRequest(kind, config.fit_pairs, frames=False) for kind in KINDS]
+    samples = draw_pairs(folder, counts, requests, config.seed, engine)
     by_kind = {kind: pairs for kind, pairs in zip(KINDS, samples, strict=False) if pairs is not None}
     if not by_kind:
         raise NothingEncodedError("no pair of this corpus could be encoded, so there is nothing to score")
     if head is None:
-        head = _fit_head(*stack_vectors(samples[len(references) :]), scale, config)
+        visual, text = (torch.from_numpy(vectors) for vectors in stack_vectors(samples[len(KINDS) :]))
+        settings = HeadConfig(dim=visual.shape[1], prototypes=config.prototypes)
+        head = fit_prototypes(visual, text, settings, target=config.target, logit_scale=scale, seed=config.seed)
+        del visual, text
     del samples  # the samples for the prototypes are large
     frequencies = WordFrequencies.count(draw_captions(folder, counts, config.seed, engine))
     vocabulary = load_vocabulary(folder, frequencies.informative_words(), model, encode, keep=keep)
-    kinds = {
-        kind: _fit_kind(pairs, total_counts(counts, kind), scale, frequencies, vocabulary, config.seed)
-        for kind, pairs in by_kind.items()
-    }
+    kinds = {}
+    for kind, pairs in by_kind.items():
+        captions, media = sum(count.pairs[kind] for count in counts), sum(count.media[kind] for count in counts)
+        kinds[kind] = _fit_kind(pairs, captions, media, scale, frequencies, vocabulary, config.seed)
     topics = fit_topics(np.concatenate([pairs.visual for pairs in by_kind.values()]), config.topics, config.seed)
     corpus_map = fit_map(folder, list(by_kind.values()), config.seed, keep=keep)
-    captions = count_captions(folder, shards, engine)
+    caption_counts = count_captions(folder, shards, engine)
     statistics = {kind: _describe_kind(context) for kind, context in kinds.items()}
     thresholds = _choose_thresholds(by_kind, kinds, frequencies, config.ambiguous_top or None)
     if keep:
@@ -179,41 +167,42 @@ def prepare_context(
         _write_typical_captions(folder, list(by_kind.values()), topics)
         search_duplicates(folder, counts, config.near_duplicate, config.keep_duplicate, seed=config.seed, engine=engine)
     words = len(vocabulary.names) if vocabulary else None if frequencies.counts else 0
-    fingerprint = _hash_parts(
+    parts = [
         head.fingerprint,
-        repr(sorted(statistics.items())),
-        repr(sorted(frequencies.counts.items())),
-        topics.tobytes(),
+        sorted(statistics.items()),
+        sorted(frequencies.counts.items()),
+        digest(topics.data),
         corpus_map.fingerprint,
-        captions.hashes.tobytes(),
-        captions.counts.tobytes(),
-    )
+        digest(caption_counts.hashes.data),
+        digest(caption_counts.counts.data),
+    ]
+    fingerprint = digest(repr(parts).encode())
     return ScoreContext(
-        head, kinds, frequencies, words, topics, corpus_map, captions, thresholds, statistics, fingerprint
+        head, kinds, frequencies, words, topics, corpus_map, caption_counts, thresholds, statistics, fingerprint
     )
-
-
-def _fit_head(visual: Floats, text: Floats, scale: float, config: ScoreConfig) -> PrototypeHead:
-    head = HeadConfig(dim=visual.shape[1], prototypes=config.prototypes)
-    vectors = torch.from_numpy(visual), torch.from_numpy(text)
-    return fit_prototypes(*vectors, head, target=config.target, logit_scale=scale, seed=config.seed)
 
 
 def _fit_kind(
     pairs: EncodedPairs,
-    counts: tuple[int, int],
+    captions: int,
+    media: int,
     scale: float,
     frequencies: WordFrequencies,
     vocabulary: Vocabulary | None,
     seed: int,
 ) -> KindContext:
-    captions, media = counts
-    reference = pairs.reference(scale)
+    reference = ReferenceSample(pairs.media, pairs.text, pairs.group, pairs.captions, pairs.siblings, scale=scale)
     mismatch = fit_mismatch(reference, seed=seed, captions=captions, words=vocabulary)
-    hubs = mismatch.statistic.hubs if mismatch and mismatch.statistic else measure_hubs(reference)
-    unfitted = AmbiguityScale(MeanDeviation(0, 0), MeanDeviation(0, 0), MeanDeviation(0, 0))
-    context = KindContext(reference, mismatch, media, captions, hubs, unfitted)
-    return replace(context, ambiguity=AmbiguityScale.fit(context.measure(pairs), frequencies.bits(reference.captions)))
+    measure = partial(
+        measure_pairs,
+        reference=reference,
+        media=media,
+        captions=captions,
+        frame_threshold=mismatch.frame_threshold if mismatch else None,
+        hubs=mismatch.statistic.hubs if mismatch and mismatch.statistic else measure_hubs(reference),
+    )
+    ambiguity = AmbiguityScale.fit(measure(pairs), frequencies.bits(pairs.captions))
+    return KindContext(reference, mismatch, media, captions, measure, ambiguity)
 
 
 def _describe_kind(context: KindContext) -> dict[str, Any]:
@@ -222,7 +211,7 @@ def _describe_kind(context: KindContext) -> dict[str, Any]:
         "pairs": context.captions,
         "media": context.media,
         "reference": len(context.reference),
-        "ambiguity": context.ambiguity.to_dict(),
+        "ambiguity": asdict(context.ambiguity),
     }
     if context.mismatch is None:  # frames are measured even if there are too few videos for a model
         return {**description, "pi0": None, "frame_threshold": estimate_frame_threshold(context.reference)}
@@ -260,10 +249,3 @@ def _write_typical_captions(folder: Folder, pairs: Sequence[EncodedPairs], centr
     text = np.concatenate([sample.text for sample in pairs])
     captions = [caption for sample in pairs for caption in sample.captions]
     write_topics(folder, select_typical_captions(text, topics, captions, len(centroids)))
-
-
-def _hash_parts(*parts: str | bytes) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        digest.update(part.encode() if isinstance(part, str) else part)
-    return digest.hexdigest()

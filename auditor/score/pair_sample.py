@@ -5,7 +5,7 @@ A sample depends only on the seed and the numbers of pairs, so every run on the 
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -21,11 +21,9 @@ from auditor.audit_folder.embeddings import (
 )
 from auditor.audit_folder.folder import Folder
 from auditor.errors import AuditorError
-from auditor.score.statistics.rivals import ReferenceSample
-from auditor.score.statistics.siblings import Siblings, pair_sibling_rows
-from auditor.score.statistics.siblings import concatenate_siblings as concatenate_siblings
-from auditor.vectors import Floats, Ints, MediaVectors, take_rows
-from auditor.vectors import concatenate_media as concatenate_media
+from auditor.score.statistics.rivals import PairVectors
+from auditor.score.statistics.siblings import collect_siblings, concatenate_siblings
+from auditor.vectors import Floats, Ints, concatenate_media, take_rows
 from auditor.workers.process_pool import SERIAL, Engine
 
 KINDS = ("image", "video")
@@ -40,36 +38,22 @@ class ShardCounts:
     """Numbers of encoded pairs and media of a shard, by kind."""
 
     shard: str
-    pairs: dict[str, int]
-    media: dict[str, int]
+    pairs: Counter[str]
+    media: Counter[str]
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedPairs:
-    """Encoded pairs of one kind; only videos have frames."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedPairs(PairVectors):
+    """Encoded pairs of one kind with their facts; only videos have frames. Siblings are those in the same shard."""
 
     facts: pa.Table  # (P) rows
     rows: Ints  # (P,) row numbers in their shard
-    media: MediaVectors  # (P)
-    text: Floats  # (P, D)
-    group: Ints  # (P,) equal for media with the same bytes
-    siblings: Siblings | None = None  # the other captions of their media in the shard
     times: tuple[tuple[float, ...], ...] = field(default=(), repr=False)  # (P) times of the frames in seconds
 
-    def __len__(self) -> int:
-        return len(self.group)
-
-    @property
-    def visual(self) -> Floats:  # (P, D)
-        return self.media.visual
-
-    @property
-    def captions(self) -> list[str]:
-        return [caption or "" for caption in self.facts.column("caption").to_pylist()]
-
-    def reference(self, scale: float) -> ReferenceSample:
-        """The pairs as a reference sample, to measure or to compare with."""
-        return ReferenceSample(self.media, self.text, self.group, scale, self.captions, self.siblings)
+    def take(self, rows: Ints) -> "EncodedPairs":
+        times = tuple(self.times[row] for row in rows) if self.times else ()
+        facts = self.facts.take(pa.array(rows, pa.int64()))
+        return replace(PairVectors.take(self, rows), facts=facts, rows=self.rows[rows], times=times)
 
 
 def count_encoded(folder: Folder, shards: Sequence[str], engine: Engine = SERIAL) -> list[ShardCounts]:
@@ -78,14 +62,8 @@ def count_encoded(folder: Folder, shards: Sequence[str], engine: Engine = SERIAL
 
 def _count_shard(folder: Folder, shard: str) -> ShardCounts:
     table = read_facts(folder, shard, ("kind", *MEDIUM_COLUMNS))
-    kinds = np.array(table["kind"].to_pylist(), object)
-    ok = np.array(table["status"].to_pylist(), object) == "ok"
-    return ShardCounts(shard, dict(Counter(kinds[ok])), dict(Counter(kinds[find_medium_starts(table)])))
-
-
-def total_counts(counts: Sequence[ShardCounts], kind: str) -> tuple[int, int]:
-    """Pairs and media of a kind in the corpus."""
-    return sum(c.pairs.get(kind, 0) for c in counts), sum(c.media.get(kind, 0) for c in counts)
+    kinds, status = (np.array(table[name].to_pylist(), object) for name in ("kind", "status"))
+    return ShardCounts(shard, Counter(kinds[status == "ok"]), Counter(kinds[find_medium_starts(table)]))
 
 
 def number_digests(digests: Sequence[str]) -> Ints:
@@ -93,41 +71,27 @@ def number_digests(digests: Sequence[str]) -> Ints:
     return np.array([int(digest[:16], 16) for digest in digests], dtype=np.uint64).view(np.int64)
 
 
-def select_pairs(embeddings: Embeddings, kind: str, chosen: Ints | None = None, *, frames: bool = True) -> EncodedPairs:
-    """The encoded pairs of one kind of a shard, in order; only those at the positions `chosen`, if given."""
-    facts = embeddings.facts.take(pa.array(embeddings.rows))
-    positions = np.flatnonzero(np.array(facts.column("kind").to_pylist()) == kind)
+def select_pairs(embeddings: Embeddings, kind: str, *, frames: bool = True) -> EncodedPairs:
+    """The encoded pairs of one kind of a shard, in order."""
+    kinds = np.array(embeddings.facts["kind"].to_pylist(), object)[embeddings.rows]
+    positions = np.flatnonzero(kinds == kind)
+    rows, index = embeddings.rows[positions], embeddings.media_index[positions]
+    facts, text = embeddings.facts.take(pa.array(rows)), take_rows(embeddings.text, positions)
     video = kind == "video"
     media = embeddings.media if video and frames else embeddings.media.without_frames()
-    index, text = embeddings.media_index[positions], take_rows(embeddings.text, positions)
-    facts = facts.take(pa.array(positions, pa.int64()))
+    if not np.array_equal(index, np.arange(len(media))):
+        media = media.take(index)
     group = number_digests(compute_media_identities(facts))
-    siblings = select_siblings(group, text, media, index, chosen)
-    selected = np.arange(len(positions)) if chosen is None else chosen
     return EncodedPairs(
-        facts=facts if chosen is None else facts.take(pa.array(chosen, pa.int64())),
-        rows=embeddings.rows[positions[selected]],
-        media=media if is_every_row(index[selected], len(media)) else media.take(index[selected]),
-        text=take_rows(text, selected),
-        group=group[selected],
-        siblings=siblings,
-        times=tuple(embeddings.times[i] for i in index[selected]) if video else (),
+        media,
+        text,
+        group,
+        [caption or "" for caption in facts["caption"].to_pylist()],
+        collect_siblings(group, media, text),
+        facts=facts,
+        rows=rows,
+        times=tuple(embeddings.times[i] for i in index) if video else (),
     )
-
-
-def is_every_row(rows: Ints, count: int) -> bool:
-    """Whether rows are 0 to count - 1, in order."""
-    return len(rows) == count and bool((rows == np.arange(count)).all())
-
-
-def select_siblings(
-    group: Ints, text: Floats, media: MediaVectors, index: Ints, chosen: Ints | None
-) -> Siblings | None:
-    """The other captions of the media of all pairs, or of the chosen pairs."""
-    if len(np.unique(group)) == len(group):
-        return None
-    siblings = Siblings(*pair_sibling_rows(group), text, media.take(index).own_similarity(text))
-    return siblings if chosen is None else siblings.take(chosen, len(group))
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,13 +116,12 @@ def draw_pairs(
 
 def _choose_rows(counts: Sequence[ShardCounts], request: SampleRequest, seed: int) -> list[Ints]:
     """The rows to draw from each shard."""
-    available = np.array([c.pairs.get(request.kind, 0) for c in counts])
-    total = int(available.sum())
+    available = np.array([count.pairs[request.kind] for count in counts])
+    total, ends = int(available.sum()), np.cumsum(available)
     generator = np.random.default_rng([seed, total])
     chosen = np.sort(generator.choice(total, min(request.count, total), replace=False))
-    ends = np.cumsum(available)
-    ranges = zip(chosen.searchsorted(ends - available), chosen.searchsorted(ends), ends - available, strict=True)
-    return [chosen[first:last] - start for first, last, start in ranges]
+    parts = np.split(chosen, chosen.searchsorted(ends))[:-1]
+    return [part - start for part, start in zip(parts, ends - available, strict=True)]
 
 
 def _draw_shard(
@@ -167,7 +130,7 @@ def _draw_shard(
     shard, rows = task
     embeddings = read_embeddings(folder, shard)
     return [
-        select_pairs(embeddings, request.kind, chosen, frames=request.frames) if len(chosen) else None
+        select_pairs(embeddings, request.kind, frames=request.frames).take(chosen) if len(chosen) else None
         for request, chosen in zip(requests, rows, strict=True)
     ]
 
@@ -175,11 +138,20 @@ def _draw_shard(
 def concatenate_pairs(parts: Sequence[EncodedPairs]) -> EncodedPairs:
     """Pairs of several shards as one; videos with fewer frames are padded."""
     return EncodedPairs(
-        pa.concat_tables([part.facts for part in parts]),
-        np.concatenate([part.rows for part in parts]),
         concatenate_media([part.media for part in parts]),
         np.concatenate([part.text for part in parts]),
         np.concatenate([part.group for part in parts]),
+        [caption for part in parts for caption in part.captions],
         concatenate_siblings([part.siblings for part in parts], [len(part) for part in parts]),
-        tuple(times for part in parts for times in part.times),
+        facts=pa.concat_tables([part.facts for part in parts]),
+        rows=np.concatenate([part.rows for part in parts]),
+        times=tuple(times for part in parts for times in part.times),
     )
+
+
+def stack_vectors(samples: Sequence[EncodedPairs | None]) -> tuple[Floats, Floats]:
+    """The vectors of the media and of the captions of all samples, which prototypes are fitted on."""
+    pairs = [sample for sample in samples if sample is not None]
+    if not pairs:
+        raise NothingEncodedError("no pair of this corpus could be encoded, so there is nothing to fit or score")
+    return np.concatenate([sample.visual for sample in pairs]), np.concatenate([sample.text for sample in pairs])

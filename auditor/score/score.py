@@ -5,10 +5,10 @@ on every machine, to about the seventh digit: BLAS sums in a different order wit
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import torch
 
@@ -24,8 +24,10 @@ from auditor.score.statistics.mismatch import MismatchModel
 from auditor.score.statistics.mismatch_statistic import MismatchStatistic, gather_evidence
 from auditor.score.statistics.rivals import PairMeasures
 from auditor.score.statistics.topics import assign_topics
+from auditor.vectors import Ints
 
 Columns = dict[str, Any]
+MEASURE_COLUMNS = {field.name for field in fields(PairMeasures)} & set(arrow_schema.SCORES.names)
 
 
 def samples_file(shard: str) -> str:
@@ -51,7 +53,7 @@ def score_shard(folder: Folder, shard: str, context: ScoreContext) -> int:
     """Score one shard, write its samples and return the number of rows."""
     embeddings = read_embeddings(folder, shard)
     repeats = read_duplicates(folder, shard)
-    parts: list[tuple[npt.NDArray[np.int64], Columns]] = []
+    parts: list[tuple[Ints, Columns]] = []
     for kind in KINDS:
         pairs = select_pairs(embeddings, kind)
         if len(pairs):
@@ -60,8 +62,8 @@ def score_shard(folder: Folder, shard: str, context: ScoreContext) -> int:
             parts += score_times(embeddings, pairs) if kind == "video" else []
     rows: int = embeddings.facts.num_rows
     arrays = [
-        build_column(field, [(places, columns[field.name]) for places, columns in parts if field.name in columns], rows)
-        for field in arrow_schema.SCORES
+        build_column(f, [(places, columns[f.name]) for places, columns in parts if f.name in columns], rows)
+        for f in arrow_schema.SCORES
     ]
     table = pa.Table.from_arrays([*embeddings.facts.columns, *arrays], schema=arrow_schema.SAMPLES)
     folder.write_table(
@@ -70,66 +72,46 @@ def score_shard(folder: Folder, shard: str, context: ScoreContext) -> int:
     return rows
 
 
-def build_column(field: pa.Field, parts: Sequence[tuple[npt.NDArray[np.int64], Any]], rows: int) -> pa.Array:
-    """A column of `rows` rows with the values of the parts in their rows and null elsewhere."""
-    text = pa.types.is_string(field.type)
-    values = np.full(rows, None, object) if text else np.zeros(rows, field.type.to_pandas_dtype())
-    absent = np.ones(rows, dtype=bool)
+def build_column(field: pa.Field, parts: Sequence[tuple[Ints, Any]], rows: int) -> pa.Array:
+    """A column of `rows` rows with the values of the parts in their rows and null elsewhere, also for NaN."""
+    values = np.full(rows, None, object) if pa.types.is_string(field.type) else np.full(rows, np.nan)
     for places, part in parts:
         values[places] = part
-        absent[places] = False if text else _is_missing(part)
-    return pa.array(values, field.type) if text else pa.array(values, field.type, mask=absent)
-
-
-def _is_missing(part: Any) -> npt.NDArray[np.bool_]:
-    """A mask of the NaN values: rows without a measurement."""
-    values = np.asarray(part)
-    return np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), dtype=bool)
+    return pa.array(values, from_pandas=True).cast(field.type)
 
 
 def score_pairs(pairs: EncodedPairs, kind: KindContext, context: ScoreContext, shift: float = 0.0) -> Columns:
     """The scores of encoded pairs of one kind, by column; `shift` is the shard's shift of the log odds of p."""
-    measured = kind.measure(pairs)
-    captions = pairs.captions
-    bits = context.frequencies.bits(captions)
+    measures = kind.measure(pairs)
+    bits = context.frequencies.bits(pairs.captions)
     with torch.inference_mode():
         uncertainty_visual = context.head.uncertainty_visual(torch.from_numpy(pairs.visual)).numpy()
         uncertainty_text = context.head.uncertainty_text(torch.from_numpy(pairs.text)).numpy()
     columns: Columns = {
-        "similarity": measured.similarity,
-        "similarity_normalised": measured.similarity_normalised,
+        **{name: getattr(measures, name) for name in MEASURE_COLUMNS},
         "uncertainty_visual": uncertainty_visual,
         "uncertainty_text": uncertainty_text,
-        "mean_similarity_visual": measured.mean_similarity_visual,
-        "mean_similarity_text": measured.mean_similarity_text,
-        "matches_visual": measured.matches_visual,
-        "matches_text": measured.matches_text,
-        "ambiguity_visual": kind.ambiguity.score_media(measured),
-        "ambiguity_text": kind.ambiguity.score_captions(measured, bits),
+        "ambiguity_visual": kind.ambiguity.score_media(measures),
+        "ambiguity_text": kind.ambiguity.score_captions(measures, bits),
         "caption_bits": bits,
-        "caption_share": context.frequencies.share(captions, bits),
-        "rival_margin": measured.rival_margin,
-        "caption_count": context.captions.look_up(pairs.facts.column("caption_hash").to_numpy()),
+        "caption_share": context.frequencies.share(pairs.captions, bits),
+        "caption_count": context.captions.look_up(pairs.facts["caption_hash"].to_numpy()),
         "topic": assign_topics(pairs.visual, context.topics),
         **context.map.place(pairs),
     }
+    if measures.best_frame is not None:
+        columns["best_frame_time"] = [t[i] for t, i in zip(pairs.times, measures.best_frame, strict=True)]
     if kind.mismatch is not None and kind.mismatch.statistic is not None:
-        columns |= _mismatch_columns(pairs, kind.mismatch, kind.mismatch.statistic, measured, shift)
-    if measured.best_frame is not None:
-        columns["best_frame"] = measured.best_frame
-        columns["best_frame_time"] = [t[i] for t, i in zip(pairs.times, measured.best_frame, strict=True)]
-        columns["frame_spread"] = measured.frame_spread
-        columns["frame_match_share"] = measured.frame_match_share
+        columns |= _mismatch_columns(pairs, kind.mismatch, kind.mismatch.statistic, measures, shift)
     return columns
 
 
 def _mismatch_columns(
-    pairs: EncodedPairs, model: MismatchModel, statistic: MismatchStatistic, measured: PairMeasures, shift: float
+    pairs: EncodedPairs, model: MismatchModel, statistic: MismatchStatistic, measures: PairMeasures, shift: float
 ) -> Columns:
     """p_mismatch and its evidence, in standard deviations above random re-pairings; NaN if evidence is missing."""
-    evidence = gather_evidence(statistic, pairs.reference(0.0), measured)
-    score = statistic.score(evidence.parts)
-    z = statistic.standardize(evidence.parts)
+    parts, weakest = gather_evidence(statistic, pairs, measures)
+    score, z = statistic.score(parts), statistic.standardize(parts)
     if shift:  # the score moves, so that p remains a function of it
         p = model.p(score)
         shifted = shift_log_odds(p, shift)
@@ -137,20 +119,13 @@ def _mismatch_columns(
     columns: Columns = {"mismatch_score": score, "p_mismatch": model.p(score)}
     if "neighbours" in z:
         columns["neighbour_agreement"] = z["neighbours"]
-    if "siblings" in z:
-        columns["sibling_agreement"] = np.where(_has_siblings(pairs), z["siblings"], np.float32(np.nan))
-    if statistic.words is not None and evidence.weakest is not None:
-        names = statistic.words.names
-        columns["word_support"] = evidence.weakest.support
-        columns["weakest_word"] = [names[row] if row >= 0 else None for row in evidence.weakest.word.tolist()]
+    if "siblings" in z and pairs.siblings is not None:
+        has_siblings = np.isin(np.arange(len(pairs)), pairs.siblings.owner)
+        columns["sibling_agreement"] = np.where(has_siblings, z["siblings"], np.nan)
+    if statistic.words is not None and weakest is not None:
+        columns["word_support"] = weakest.support
+        columns["weakest_word"] = [statistic.words.names[row] if row >= 0 else None for row in weakest.word.tolist()]
     return columns
-
-
-def _has_siblings(pairs: EncodedPairs) -> npt.NDArray[np.bool_]:
-    mask = np.zeros(len(pairs), dtype=bool)
-    if pairs.siblings is not None:
-        mask[pairs.siblings.owner] = True
-    return mask
 
 
 def _duplicate_of(pairs: EncodedPairs, repeats: Mapping[str, str]) -> list[str | None]:

@@ -19,7 +19,7 @@ from model.video.video_facts import VideoFacts
 MOTION_COLUMNS = ("motion", "motion_peak", "frozen_share", "slideshow_share", "black_share", "letterbox")
 
 
-def digest(data: bytes) -> str:
+def digest(data: bytes | memoryview) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 

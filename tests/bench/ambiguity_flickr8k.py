@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from auditor.console import print_table
-from auditor.score.statistics.ambiguity import AmbiguityScale, WordFrequencies, compute_absolute_thresholds
-from auditor.score.statistics.rivals import PairMeasures, ReferenceSample, measure_pairs
+from auditor.score.statistics.ambiguity import AmbiguityScale, compute_absolute_thresholds
+from auditor.score.statistics.rivals import PairMeasures, PairVectors, ReferenceSample, measure_pairs
+from auditor.score.statistics.word_evidence import WordFrequencies
 from auditor.vectors import Floats, Ints, MediaVectors
 from tests.bench.flickr8k import Encode, Photos, encoder, first_noun_phrase, load_photos, nouns
 from tests.bench.mismatch_flickr8k import auroc
@@ -63,7 +64,9 @@ def uncertainties(photos: Photos, text: Floats) -> tuple[Floats, Floats]:
 
 
 def compared(photos: Photos, encode: Encode) -> dict[str, Any]:
-    reference = ReferenceSample(MediaVectors(photos.visual[photos.media]), photos.text, photos.media, photos.scale)
+    reference = ReferenceSample(
+        MediaVectors(photos.visual[photos.media]), photos.text, photos.media, scale=photos.scale
+    )
     found = against(reference, photos.text, photos)
     one = np.unique(photos.media, return_index=True)[1]  # one row per photo
     known = nouns(photos.captions)
@@ -124,9 +127,8 @@ def compared(photos: Photos, encode: Encode) -> dict[str, Any]:
 
 
 def against(reference: ReferenceSample, text: Floats, photos: Photos) -> PairMeasures:
-    return measure_pairs(
-        MediaVectors(reference.visual), text, reference.group, reference, media=len(photos.visual), captions=len(text)
-    )
+    pairs = PairVectors(reference.media, text, reference.group)
+    return measure_pairs(pairs, reference, media=len(photos.visual), captions=len(text))
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,9 @@ def made_vague(name: str, photos: Photos, words: dict[int, str], encode: Encode)
 
 def flagged(photos: Photos, corpus: Corpus) -> dict[str, Any]:
     """The flags of a corpus, and for comparison the top 5%."""
-    reference = ReferenceSample(MediaVectors(photos.visual[photos.media]), corpus.text, photos.media, photos.scale)
+    reference = ReferenceSample(
+        MediaVectors(photos.visual[photos.media]), corpus.text, photos.media, scale=photos.scale
+    )
     found = against(reference, corpus.text, photos)
     cuts = compute_absolute_thresholds({"image": len(photos.visual)}, {"image": len(corpus.text)})
     by_words = WordFrequencies.count(corpus.captions).share(corpus.captions) >= cuts["caption_share"]

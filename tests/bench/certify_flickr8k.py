@@ -41,7 +41,7 @@ def one_corpus(photos: Photos, kind: str, rate: float, seed: int, encode: Any) -
     reference, bad = reference_of(spoiled.photos), spoiled.wrong
     model = fit_mismatch(reference, seed=seed)
     assert model is not None and model.statistic is not None
-    measured = measure_pairs(reference.media, reference.text, reference.group, reference)
+    measured = measure_pairs(reference, reference)
     score = compute_statistic(model.statistic, reference, measured).astype(np.float64)
     p, z = model.p(score).astype(np.float64), (score - score.mean()) / score.std()
     division = stratify_rows(p, -score, p >= 0.5, np.zeros(len(p), bool), LABELS)

@@ -18,7 +18,7 @@ from auditor.console import print_table
 from auditor.score.statistics.mismatch import fit_mismatch
 from auditor.score.statistics.mismatch_statistic import compute_statistic
 from auditor.score.statistics.rivals import measure_pairs
-from auditor.score.statistics.word_evidence import Vocabulary, count_words, encode_words, select_informative_words
+from auditor.score.statistics.word_evidence import Vocabulary, WordFrequencies, encode_words
 from tests.bench.flickr8k import Photos, encoder, load_photos
 from tests.bench.mismatch_flickr8k import calibration_error
 from tests.bench.noise import part, reference_of, spoil
@@ -35,9 +35,7 @@ def one(photos: Photos, pairs: int, captions: int, seed: int, words: Vocabulary 
     reference = reference_of(spoiled.photos)
     model = fit_mismatch(reference, seed=seed, words=words)
     assert model is not None and model.statistic is not None
-    score = compute_statistic(
-        model.statistic, reference, measure_pairs(reference.media, reference.text, reference.group, reference)
-    )
+    score = compute_statistic(model.statistic, reference, measure_pairs(reference, reference))
     truth = float(spoiled.wrong.mean())
     return {
         "pairs": pairs,
@@ -77,7 +75,7 @@ def main() -> None:
     options = parser.parse_args()
     photos = load_photos(SHARED)
     words = (
-        encode_words(select_informative_words(*count_words(photos.captions)), encoder(SHARED))
+        encode_words(WordFrequencies.count(photos.captions).informative_words(), encoder(SHARED))
         if options.words
         else None
     )

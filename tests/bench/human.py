@@ -23,7 +23,7 @@ from auditor.score.statistics.mismatch import fit_mismatch
 from auditor.score.statistics.mismatch_statistic import compute_statistic
 from auditor.score.statistics.rivals import ReferenceSample, measure_pairs
 from auditor.score.statistics.siblings import Siblings, collect_siblings
-from auditor.score.statistics.word_evidence import Vocabulary, count_words, encode_words, select_informative_words
+from auditor.score.statistics.word_evidence import Vocabulary, WordFrequencies, encode_words
 from auditor.vectors import Ints, MediaVectors
 from tests.bench.flickr8k import Photos, encoder, load_photos
 from tests.bench.mismatch_flickr8k import OWN, auroc, lemon_of
@@ -95,8 +95,8 @@ def others(photos: Photos, chosen: Ints, captions: int, seed: int) -> list[int]:
 def corpus_of(photos: Photos, photo: Ints, caption: Ints) -> ReferenceSample:
     """A corpus of pairs; captions of one photo are siblings."""
     media, text = MediaVectors(photos.visual[photo]), photos.text[caption]
-    siblings = collect_siblings(photo, text, media.own_similarity(text))
-    return ReferenceSample(media, text, photo, photos.scale, [photos.captions[row] for row in caption], siblings)
+    siblings = collect_siblings(photo, media, text)
+    return ReferenceSample(media, text, photo, [photos.captions[row] for row in caption], siblings, scale=photos.scale)
 
 
 def with_siblings(photos: Photos, pairs: ReferenceSample) -> ReferenceSample:
@@ -111,7 +111,7 @@ def with_siblings(photos: Photos, pairs: ReferenceSample) -> ReferenceSample:
 
 def statistics(corpus: ReferenceSample, pairs: ReferenceSample, words: Vocabulary, seed: int) -> dict[str, Doubles]:
     """Each method's score of pairs within a corpus; low is suspicious."""
-    found = measure_pairs(pairs.media, pairs.text, pairs.group, corpus)
+    found = measure_pairs(pairs, corpus)
     scores = {"cosine": found.similarity, "LEMoN": lemon_of(pairs, corpus), "rival margin": found.rival_margin}
     for name, known in (("auditor without words", None), (OWN, words)):
         model = fit_mismatch(corpus, seed=seed, words=known)
@@ -180,7 +180,7 @@ def main() -> None:
 
     photos = load_photos(SHARED, 500, TAR)
     crowd, expert = (read_opinions(SHARED, photos, name) for name in ("crowd", "expert"))
-    words = encode_words(select_informative_words(*count_words(photos.captions)), encoder(SHARED))
+    words = encode_words(WordFrequencies.count(photos.captions).informative_words(), encoder(SHARED))
     results: dict[str, Rows] = {"agreement": [], "audit": []}
     for half, chosen in zip(("tuned on", "reported"), halves(photos), strict=True):
         for captions in (1, 4):

@@ -21,8 +21,8 @@ from auditor.console import print_table
 from auditor.research.retrieval import analyses
 from auditor.score.statistics.mismatch import fit_mismatch, fit_scores
 from auditor.score.statistics.mismatch_statistic import compute_statistic, draw_repairings
-from auditor.score.statistics.rivals import PairMeasures, ReferenceSample, measure_pairs
-from auditor.score.statistics.word_evidence import Vocabulary, count_words, encode_words, select_informative_words
+from auditor.score.statistics.rivals import PairMeasures, PairVectors, ReferenceSample, measure_pairs
+from auditor.score.statistics.word_evidence import Vocabulary, WordFrequencies, encode_words
 from auditor.vectors import Floats
 from tests.bench.flickr8k import Encode, Photos, encoder, load_photos
 from tests.bench.noise import KINDS, halves, part, reference_of, spoil
@@ -100,10 +100,10 @@ def lemon_of(pairs: ReferenceSample, ref: ReferenceSample, neighbours: int = 30)
 
 def methods(ref: ReferenceSample, seed: int, vocabulary: Vocabulary | None = None) -> dict[str, Found]:
     """Score, probability and estimated mismatch share of each method on one corpus."""
-    found = measure_pairs(ref.media, ref.text, ref.group, ref)
+    found = measure_pairs(ref, ref)
     i, j = draw_repairings(ref.group, np.random.default_rng(seed), 15_000)
     # no exclusion of the caption's own photo for re-pairings, as in the product
-    null = measure_pairs(ref.media.take(i), ref.text[j], ref.group[i], ref)
+    null = measure_pairs(PairVectors(ref.media.take(i), ref.text[j], ref.group[i]), ref)
 
     def calibrated(pick: Callable[[PairMeasures], Floats]) -> Found:
         score = pick(found).astype(np.float64)
@@ -151,7 +151,7 @@ def run(
 ) -> list[dict[str, Any]]:
     """All kinds of noise on these photos, with one caption each and with all five."""
     rows = []
-    vocabulary = encode_words(select_informative_words(*count_words(photos.captions)), encode)
+    vocabulary = encode_words(WordFrequencies.count(photos.captions).informative_words(), encode)
     for captions in (1, None):
         for kind in KINDS:
             for rate in rates:

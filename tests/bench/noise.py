@@ -118,5 +118,5 @@ class Draw:
 def reference_of(photos: Photos) -> ReferenceSample:
     """All pairs as their own reference, with siblings if photos have several captions."""
     media = MediaVectors(photos.visual[photos.media])
-    siblings = collect_siblings(photos.media, photos.text, media.own_similarity(photos.text))
-    return ReferenceSample(media, photos.text, photos.media, photos.scale, photos.captions, siblings)
+    siblings = collect_siblings(photos.media, media, photos.text)
+    return ReferenceSample(media, photos.text, photos.media, photos.captions, siblings, scale=photos.scale)

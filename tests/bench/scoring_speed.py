@@ -42,10 +42,10 @@ def seconds() -> float:
     text /= np.linalg.norm(text, axis=1, keepdims=True)
     chosen = np.sort(generator.choice(PAIRS, REFERENCE, replace=False))
     if not hasattr(rivals, "Hubs"):  # the older checkout
-        reference = rivals.ReferenceSample(MediaVectors(visual[chosen]), text[chosen], group[chosen], 20.0)
+        reference = rivals.ReferenceSample(MediaVectors(visual[chosen]), text[chosen], group[chosen], 20.0)  # type: ignore
         model = mismatch.fit_mismatch(reference, captions=PAIRS, draws=10_000)
         started = time.process_time()
-        measured = rivals.measure_pairs(MediaVectors(visual), text, group, reference, media=PAIRS // 5, captions=PAIRS)
+        measured = rivals.measure_pairs(MediaVectors(visual), text, group, reference, media=PAIRS // 5, captions=PAIRS)  # type: ignore
         model.p(measured.mismatch_score)  # type: ignore[union-attr, attr-defined]
         return time.process_time() - started
     from auditor.score.statistics.mismatch_statistic import compute_statistic
@@ -55,17 +55,13 @@ def seconds() -> float:
     names = [f"{chr(97 + i % 26)}{chr(97 + i // 26 % 26)}{chr(97 + i // 676)}word" for i in range(WORDS)]
     captions = [" ".join(names[i] for i in generator.integers(0, WORDS, 6)) for _ in range(PAIRS)]
     media = MediaVectors(visual)
-    pairs = rivals.ReferenceSample(
-        media, text, group, 20.0, captions, collect_siblings(group, text, media.own_similarity(text))
-    )
+    pairs = rivals.ReferenceSample(media, text, group, captions, collect_siblings(group, media, text), scale=20.0)
     reference = pairs.take(chosen)
     vocabulary = Vocabulary(tuple(names), unit(generator, WORDS))
     model = mismatch.fit_mismatch(reference, captions=PAIRS, draws=10_000, words=vocabulary)
     assert model is not None and model.statistic is not None
     started = time.process_time()
-    measured = rivals.measure_pairs(
-        media, text, group, reference, media=PAIRS // 5, captions=PAIRS, hubs=model.statistic.hubs
-    )
+    measured = rivals.measure_pairs(pairs, reference, media=PAIRS // 5, captions=PAIRS, hubs=model.statistic.hubs)
     model.p(compute_statistic(model.statistic, pairs, measured))
     return time.process_time() - started
 

@@ -54,14 +54,10 @@ def wrong(shared: Path | None, rates: Rates, seed: int) -> tuple[int, int, int]:
     moved = np.arange(len(text))
     chosen = generator.permutation(np.flatnonzero(generator.random(len(text)) < np.repeat(rates, ROWS)))
     moved[chosen] = np.roll(chosen, 1)
-    reference = ReferenceSample(MediaVectors(visual), text[moved], np.arange(len(text)), scale)
+    reference = ReferenceSample(MediaVectors(visual), text[moved], np.arange(len(text)), scale=scale)
     model = fit_mismatch(reference)
     assert model is not None and model.statistic is not None
-    p = model.p(
-        compute_statistic(
-            model.statistic, reference, measure_pairs(reference.media, reference.text, reference.group, reference)
-        )
-    )
+    p = model.p(compute_statistic(model.statistic, reference, measure_pairs(reference, reference)))
     by_shard = p.reshape(SHARDS, ROWS)
     counts = [
         np.histogram(np.clip(compute_log_odds(row.astype(float)), EDGES[0], EDGES[-1]), EDGES)[0] for row in by_shard

@@ -43,9 +43,7 @@ def judged(media: int, captions: int, noise: float, rate: float, seed: int) -> t
     reference = corpus.reference
     model = fit_mismatch(reference, seed=seed)
     assert model is not None and model.statistic is not None
-    score = mismatch_statistic.compute_statistic(
-        model.statistic, reference, measure_pairs(reference.media, reference.text, reference.group, reference)
-    )
+    score = mismatch_statistic.compute_statistic(model.statistic, reference, measure_pairs(reference, reference))
     return count_scores(score, model), model.p(score), corpus.spoiled
 
 

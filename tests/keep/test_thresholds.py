@@ -33,9 +33,7 @@ def simulate_counts(rate: float, seed: int, media: int = 600) -> tuple[PairCount
     ref = corpus.reference
     model = fit_mismatch(ref, seed=seed)
     assert model is not None and model.statistic is not None
-    score = mismatch_statistic.compute_statistic(
-        model.statistic, ref, measure_pairs(ref.media, ref.text, ref.group, ref)
-    )
+    score = mismatch_statistic.compute_statistic(model.statistic, ref, measure_pairs(ref, ref))
     return count_scores(score, model), model.p(score), corpus.spoiled
 
 

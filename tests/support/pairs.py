@@ -35,8 +35,8 @@ def make_planted_pairs(
     for i in np.flatnonzero(spoiled):
         mixed[i] = text[generator.choice(np.flatnonzero(group != group[i]))]
     group = group.astype(np.int64)
-    siblings = collect_siblings(group, mixed, MediaVectors(visual).own_similarity(mixed))
-    return PlantedPairs(ReferenceSample(MediaVectors(visual), mixed, group, scale, siblings=siblings), spoiled)
+    siblings = collect_siblings(group, MediaVectors(visual), mixed)
+    return PlantedPairs(ReferenceSample(MediaVectors(visual), mixed, group, scale=scale, siblings=siblings), spoiled)
 
 
 def convert_to_video(reference: ReferenceSample, frames: int = 4, seed: int = 0) -> ReferenceSample:
@@ -61,4 +61,4 @@ def make_gap_pairs(pairs: int, rate: float, seed: int = 0, *, dim: int = 64, noi
     chosen = generator.permutation(pairs)[: round(rate * pairs)]
     spoiled[chosen] = True
     text[chosen] = text[np.roll(chosen, 1)]
-    return PlantedPairs(ReferenceSample(MediaVectors(visual), text, np.arange(pairs), 20.0), spoiled)
+    return PlantedPairs(ReferenceSample(MediaVectors(visual), text, np.arange(pairs), scale=20.0), spoiled)

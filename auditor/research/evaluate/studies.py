@@ -300,14 +300,14 @@ def cross_fit_mismatch(pairs: FeaturePairs, config: ProjectionTraining) -> tuple
         model = train_projections(training, config)
         data, owners = model.embed(pairs), pairs.owners[held_out]
         media, text = data.media.take(owners), data.text[held_out]
-        siblings = collect_siblings(owners, text, media.own_similarity(text))
+        siblings = collect_siblings(owners, media, text)
         scale = float(model.log_scale.detach().exp())
-        sample = ReferenceSample(media, text, owners, scale, siblings=siblings)
+        sample = ReferenceSample(media, text, owners, scale=scale, siblings=siblings)
         reference = sample.take(sample_media_pairs(owners, REFERENCE_PAIRS, config.seed))
         fit = fit_mismatch(reference, seed=config.seed, captions=len(pairs.owners), draws=20_000)
         if fit is None or fit.statistic is None:
             raise EvaluationError(f"{len(owners)} pairs are too few to separate mismatched pairs from matching ones")
-        measured = measure_pairs(sample.media, text, owners, reference, hubs=fit.statistic.hubs)
+        measured = measure_pairs(sample, reference, hubs=fit.statistic.hubs)
         p[held_out] = fit.p(compute_statistic(fit.statistic, sample, measured))
         shares.append(fit.pi0)
     return p, float(np.mean(shares))

@@ -7,58 +7,20 @@ hubs discounted, and adds for a caption how little its words say: it finds capti
 treats as a clear statement (tests/bench/ambiguity_flickr8k.py).
 """
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from auditor.score.statistics.rivals import PairMeasures
-from auditor.score.statistics.word_evidence import content_words, count_words, select_informative_words
 from auditor.vectors import Floats
 
-_FOREIGN = re.compile(r"[^\W\d_a-zA-Z]")
 MISMATCH = 0.5  # more likely mismatched than not
 MATCH_SHARE = 0.2  # of the corpus: clear captions and media stay below it (docs/results.md)
 UNINFORMATIVE_CAPTION = 0.01  # caption_share: "a black dog" holds for this share of the photos of Flickr8k
 FEWEST_MATCHES = 10  # smallest threshold: in a small corpus, a fifth is only a few items
 VAGUENESS_WEIGHT, VAGUENESS_START = 2.0, 0.5  # weight of vagueness, and deviations from which a caption is vague
-
-
-@dataclass(frozen=True, slots=True)
-class WordFrequencies:
-    """The number of captions of a sample that contain each word."""
-
-    counts: dict[str, int]
-    captions: int
-
-    @staticmethod
-    def count(captions: Iterable[str]) -> "WordFrequencies":
-        counts, total = count_words(captions)
-        return WordFrequencies(counts, max(1, total))
-
-    def informative_words(self) -> list[str]:
-        return list(select_informative_words(self.counts, self.captions))
-
-    def bits(self, captions: Sequence[str]) -> Floats:
-        """Information of the words of captions: the sum of log2(captions / captions with the word)."""
-        information = {word: float(np.log2(self.captions / count)) for word, count in self.counts.items()}
-        rare = float(np.log2(max(2, self.captions)))
-        bits = [sum(information.get(word, rare) for word in content_words(caption)) for caption in captions]
-        return np.array(bits, np.float32)
-
-    def share(self, captions: Sequence[str], bits: Floats | None = None) -> Floats:
-        """Share of the corpus's captions that would contain all words of these if words were independent: 2^-bits.
-
-        NaN for a caption without words but with letters of a script that does not separate words. Pass `bits` if they
-        are already computed.
-        """
-        share = np.exp2(-(self.bits(captions) if bits is None else bits)).astype(np.float32)
-        for row in np.flatnonzero(share == 1).tolist():  # only these may have no words
-            if not content_words(captions[row]) and _FOREIGN.search(captions[row]):
-                share[row] = np.nan
-        return share
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +66,6 @@ class AmbiguityScale:
         vagueness = np.maximum(-self.bits.z(np.log1p(bits)) - np.float32(VAGUENESS_START), 0)
         score: Floats = self.text.z(measured.entropy_text) + np.float32(VAGUENESS_WEIGHT) * vagueness
         return score
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def compute_absolute_thresholds(media: Mapping[str, int], captions: Mapping[str, int]) -> dict[str, Any]:

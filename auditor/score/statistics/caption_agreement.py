@@ -7,12 +7,11 @@ no constant depends on a model's range of cosines. NumPy only; linear in the num
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from auditor.score.statistics.rivals import ReferenceSample, iterate_blocks
-from auditor.score.statistics.siblings import Siblings
+from auditor.score.statistics.rivals import PairVectors, ReferenceSample, iterate_blocks
 from auditor.vectors import Floats, Ints, Rows
 
 NEIGHBORS = 30
@@ -72,11 +71,14 @@ class SiblingProfile:
         return cosine - np.float32(neutral) * self.mass[rows]
 
 
-def build_sibling_profile(siblings: Siblings, count: int, dim: int, null_cosines: NullCosines) -> SiblingProfile:
-    """The profiles of `count` pairs with vectors of width `dim`."""
+def build_sibling_profile(pairs: PairVectors, null_cosines: NullCosines) -> SiblingProfile | None:
+    """The profiles of pairs; None if no pair has siblings."""
+    if pairs.siblings is None:
+        return None
+    siblings, (count, dim) = pairs.siblings, pairs.text.shape
     trust = null_cosines.trust(siblings.similarity)
     total = np.zeros((count, dim), np.float32)
-    for rows in iterate_blocks(len(siblings), dim):
+    for rows in iterate_blocks(len(siblings.owner), dim):
         owner, row = siblings.owner[rows], siblings.row[rows]
         first = np.flatnonzero(np.diff(owner, prepend=-1))
         total[owner[first]] += np.add.reduceat(siblings.text[row] * trust[row, None], first, axis=0)
@@ -85,8 +87,7 @@ def build_sibling_profile(siblings: Siblings, count: int, dim: int, null_cosines
     return SiblingProfile(total / (mass + prior)[:, None], mass / (mass + prior))
 
 
-@dataclass(frozen=True, slots=True)
-class NearestMedia:
+class NearestMedia(NamedTuple):
     """The nearest reference media of N media and the weights of their captions; the weights of a row sum to 1."""
 
     rows: Ints  # (N, K) of the pool
@@ -109,21 +110,15 @@ class NeighborPool:
         import faiss
 
         count = min(NEIGHBORS, len(self.rows))
-        if not count:
-            return NearestMedia(np.empty((len(visual), 0), np.int64), np.empty((len(visual), 0), np.float32))
         largest_group = int(np.unique(self.group, return_counts=True)[1].max())  # hits that may have to be skipped
         index = faiss.IndexFlatIP(self.visual.shape[1])
         index.add(self.visual)
         candidates = min(count + largest_group, len(self.rows))
-        parts = [
-            self._search_block(index, visual[rows], group[rows], candidates, count)
-            for rows in iterate_blocks(len(visual), candidates)
-        ]
-        rows = np.concatenate([np.empty((0, count), np.int64), *(part.rows for part in parts)])
-        return NearestMedia(rows, np.concatenate([np.empty((0, count), np.float32), *(part.weight for part in parts)]))
+        blocks = iterate_blocks(len(visual), candidates)
+        parts = [self._search_block(index, visual[rows], group[rows], candidates, count) for rows in blocks]
+        return NearestMedia(*map(np.concatenate, zip(*parts, strict=True)))
 
     def _search_block(self, index: Any, visual: Floats, group: Ints, candidates: int, count: int) -> NearestMedia:
-        """Pick from the nearest `candidates` of any group."""
         cosine, pool_row = index.search(np.ascontiguousarray(visual), candidates)
         foreign = self.group[pool_row] != group[:, None]
         order = np.argsort(~foreign, axis=1, kind="stable")[:, :count]  # stays best first, with the own group last

@@ -8,7 +8,6 @@ Related captions look right to an encoder, and no re-pairing shows what they loo
 bound of the share that a person would call mismatched.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +18,7 @@ from auditor.score.statistics.mismatch_share import (
     BinnedScores,
     Doubles,
     Mixture,
+    ScoreHistogram,
     correct_share,
     draw_group_weights,
     fit_mixture,
@@ -83,18 +83,14 @@ class MismatchModel:
 
     @classmethod
     def from_dict(cls, saved: dict[str, Any]) -> "MismatchModel":
+        curve, histogram = saved["curve"], saved["histogram"]
         return cls(
-            pairs=int(saved["reference_pairs"]),
-            pi0=float(saved["pi0"]),
-            pi0_low=float(saved["pi0_low"]),
-            pi0_high=float(saved["pi0_high"]),
-            score=np.asarray(saved["curve"]["score"], np.float64),
-            curve=np.asarray(saved["curve"]["p"], np.float64),
-            bootstrap=np.asarray(saved["bootstrap"], np.float64).reshape(-1, len(saved["curve"]["score"])),
-            edges=np.asarray(saved["histogram"]["edges"], np.float64),
-            observed=np.asarray(saved["histogram"]["observed"], np.float64),
-            null=np.asarray(saved["histogram"]["null"], np.float64),
-            frame_threshold=saved["frame_threshold"],
+            int(saved["reference_pairs"]),
+            *(float(saved[name]) for name in ("pi0", "pi0_low", "pi0_high")),
+            *(np.asarray(values, np.float64) for values in (curve["score"], curve["p"])),
+            np.asarray(saved["bootstrap"], np.float64).reshape(-1, len(curve["score"])),
+            *(np.asarray(histogram[name], np.float64) for name in ("edges", "observed", "null")),
+            saved["frame_threshold"],
         )
 
 
@@ -144,53 +140,40 @@ def fit_scores(
 
     `without_siblings` are the same scores without sibling evidence, if there are siblings.
     """
-    pair_scores, null_scores = np.asarray(observed, np.float64), np.asarray(null, np.float64)
-    binned = [BinnedScores.bin(pair_scores, null_scores)]
+    scores, null_scores = np.asarray(observed, np.float64), np.asarray(null, np.float64)
+    binned = [BinnedScores.bin(scores, null_scores)]
     if without_siblings is not None:
-        binned.append(BinnedScores.bin(*(scores.astype(np.float64) for scores in without_siblings)))
-    centers = binned[0].bins.centers
-    histograms = [scores.count() for scores in binned]
-    counts, density = histograms[0]
-    fits = [fit_mixture(*histogram, scores.bins.centers) for scores, histogram in zip(binned, histograms, strict=True)]
-    best = correct_share(fits[0], fits[1] if without_siblings is not None else None, counts, density, centers)
-    members, member = np.unique(np.arange(len(pair_scores)) if group is None else group, return_inverse=True)
+        binned.append(BinnedScores.bin(*(values.astype(np.float64) for values in without_siblings)))
+    histograms = [part.count() for part in binned]
+    fits = [fit_mixture(part) for part in histograms]
+    histogram = histograms[0]
+    best = correct_share(histogram, *fits)
+    members, member = np.unique(np.arange(len(scores)) if group is None else group, return_inverse=True)
     null_members = None if null_groups is None else tuple(np.searchsorted(members, side) for side in null_groups)
     shares, curves = [], []
     for weight in draw_group_weights(len(members), bootstraps, seed):
         null_weight = None if null_members is None else weight[null_members[0]] * weight[null_members[1]]
-        mixture, resampled_counts, resampled_density = refit_mixture(binned, fits, weight[member], null_weight)
+        drawn = [part.count(weight[member], null_weight) for part in binned]
+        mixtures = [maximize_likelihood(part, fit.parameters) for part, fit in zip(drawn, fits, strict=True)]
+        mixture = correct_share(drawn[0], *mixtures)
         shares.append(mixture.pi0)
-        curves.append(estimate_curve(mixture, resampled_counts, resampled_density, centers))
-    low, high = bootstrap_interval(best.pi0, np.array(shares), len(pair_scores), coverage)
-    null_only = is_null_only(fits[0], counts, density)
-    edges = np.linspace(min(pair_scores.min(), null_scores.min()), max(pair_scores.max(), null_scores.max()), 81)
+        curves.append(estimate_curve(mixture, drawn[0]))
+    low, high = bootstrap_interval(best.pi0, np.array(shares), len(scores), coverage)
+    null_only, centers = is_null_only(fits[0], histogram), histogram.centers
+    edges = np.linspace(min(scores.min(), null_scores.min()), max(scores.max(), null_scores.max()), 81)
     return MismatchModel(
-        pairs=len(pair_scores),
+        pairs=len(scores),
         pi0=1.0 if null_only else best.pi0,
-        pi0_low=low if null_only or is_share_above_zero(fits[0], counts, density, centers) else 0.0,
+        pi0_low=low if null_only or is_share_above_zero(fits[0], histogram) else 0.0,
         pi0_high=1.0 if null_only else high,
         score=centers,
-        curve=np.ones(len(centers)) if null_only else estimate_curve(best, counts, density, centers),
+        curve=np.ones(len(centers)) if null_only else estimate_curve(best, histogram),
         bootstrap=np.asarray(curves).reshape(-1, len(centers)),
         edges=edges,
-        observed=np.histogram(pair_scores, edges)[0] / len(pair_scores),
+        observed=np.histogram(scores, edges)[0] / len(scores),
         null=np.histogram(null_scores, edges)[0] / len(null_scores),
         frame_threshold=frame_threshold,
     )
-
-
-def refit_mixture(
-    binned: Sequence[BinnedScores], fits: Sequence[Mixture], pair_weight: Doubles, null_weight: Doubles | None
-) -> tuple[Mixture, Doubles, Doubles]:
-    """The mixture of weighted pairs and re-pairings, started from the fits of all of them, and its histograms."""
-    histograms = [scores.count(pair_weight, null_weight) for scores in binned]
-    mixtures = [
-        maximize_likelihood(*histogram, scores.bins.centers, fit.parameters)
-        for scores, histogram, fit in zip(binned, histograms, fits, strict=True)
-    ]
-    counts, density = histograms[0]
-    without_siblings = mixtures[1] if len(mixtures) > 1 else None
-    return correct_share(mixtures[0], without_siblings, counts, density, binned[0].bins.centers), counts, density
 
 
 def bootstrap_interval(pi0: float, shares: Doubles, pairs: int, coverage: float) -> tuple[float, float]:
@@ -207,12 +190,13 @@ def bootstrap_interval(pi0: float, shares: Doubles, pairs: int, coverage: float)
     return float(max(0.0, pi0 + min(low, 0.0))), float(min(1.0, max(pi0 + high, pi0, 3 / pairs)))
 
 
-def estimate_curve(mixture: Mixture, counts: Doubles, null: Doubles, centers: Doubles) -> Doubles:
+def estimate_curve(mixture: Mixture, histogram: ScoreHistogram) -> Doubles:
     """The local false discovery rate pi0 f0 / f at each bin, smooth and decreasing.
 
     The mean, in log odds, of the rate by the fitted mixture and the rate by the smoothed histogram of the pairs: the
     first is stable if pairs are few, the second is right if f1 is not skew-normal.
     """
+    counts, null, centers = histogram
     mismatched = mixture.pi0 * smooth_histogram(null, SMOOTH)
     matched = (1 - mixture.pi0) * skew_normal_probabilities(mixture.parameters[1:], centers)[0]
     observed = np.maximum(smooth_histogram(counts / counts.sum(), SMOOTH), 1e-12)

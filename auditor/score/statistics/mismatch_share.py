@@ -8,6 +8,7 @@ every pair, so that no single low bin decides. NumPy only.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,45 +25,34 @@ NULL_ONLY_CUT = 13.3  # likelihood-ratio statistic of a mixture over the null al
 _erfc = np.frompyfunc(math.erfc, 1, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Bins:
-    """Bins of equal width over the statistic."""
+class ScoreHistogram(NamedTuple):
+    """Pairs and re-pairings in common bins of the statistic."""
 
-    edges: Doubles  # (B + 1,)
-
-    @staticmethod
-    def spanning(observed: Doubles, null: Doubles, count: int = BINS) -> "Bins":
-        low, high = min(observed.min(), null.min()), max(observed.max(), null.max())
-        width = max(high - low, 1e-9)
-        return Bins(np.linspace(low - 1e-6 * width, high + 1e-6 * width, count + 1))
-
-    @property
-    def centers(self) -> Doubles:  # (B,)
-        return (self.edges[1:] + self.edges[:-1]) / 2
-
-    def assign(self, scores: Doubles) -> npt.NDArray[np.intp]:
-        """The bin of each score."""
-        return np.searchsorted(self.edges[1:-1], scores, "right")
+    counts: Doubles  # (B,) number of pairs, which may be weighted
+    null: Doubles  # (B,) density of the re-pairings
+    centers: Doubles  # (B,)
 
 
 @dataclass(frozen=True, slots=True)
 class BinnedScores:
-    """Scores of pairs and of re-pairings in common bins."""
+    """Scores of pairs and of re-pairings in common bins of equal width."""
 
-    bins: Bins
+    centers: Doubles  # (B,)
     pair_bins: npt.NDArray[np.intp]  # (N,) bin of each pair
     null_bins: npt.NDArray[np.intp]  # (M,) bin of each re-pairing
 
     @staticmethod
     def bin(observed: Doubles, null: Doubles) -> "BinnedScores":
-        bins = Bins.spanning(observed, null)
-        return BinnedScores(bins, bins.assign(observed), bins.assign(null))
+        low, high = min(observed.min(), null.min()), max(observed.max(), null.max())
+        width = max(high - low, 1e-9)
+        edges = np.linspace(low - 1e-6 * width, high + 1e-6 * width, BINS + 1)
+        pair_bins, null_bins = (np.searchsorted(edges[1:-1], scores, "right") for scores in (observed, null))
+        return BinnedScores((edges[1:] + edges[:-1]) / 2, pair_bins, null_bins)
 
-    def count(self, weight: Doubles | None = None, null_weight: Doubles | None = None) -> tuple[Doubles, Doubles]:
-        """Weighted number of pairs in each bin, and the null density."""
-        size = len(self.bins.centers)
-        null = np.bincount(self.null_bins, null_weight, size) + PSEUDO_COUNT
-        return np.bincount(self.pair_bins, weight, size).astype(np.float64), null / null.sum()
+    def count(self, weight: Doubles | None = None, null_weight: Doubles | None = None) -> ScoreHistogram:
+        null = np.bincount(self.null_bins, null_weight, BINS) + PSEUDO_COUNT
+        counts = np.bincount(self.pair_bins, weight, BINS).astype(np.float64)
+        return ScoreHistogram(counts, null / null.sum(), self.centers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +95,9 @@ def skew_normal_probabilities(parameters: Doubles, centers: Doubles) -> tuple[Do
     return density, density[:, None] * (change - density @ change)
 
 
-def maximize_likelihood(
-    counts: Doubles, null: Doubles, centers: Doubles, start: Doubles, share: float | None = None
-) -> Mixture:
+def maximize_likelihood(histogram: ScoreHistogram, start: Doubles, share: float | None = None) -> Mixture:
     """Maximum likelihood from a starting point by damped Fisher scoring; `share` fixes pi0."""
+    counts, null, centers = histogram
     parameters, damping = start.copy(), 1e-3
     if share is not None:
         parameters[0] = bounded_logit(share)
@@ -143,21 +132,19 @@ def maximize_likelihood(
     return Mixture(parameters, best)
 
 
-def fit_mixture(counts: Doubles, null: Doubles, centers: Doubles) -> Mixture:
+def fit_mixture(histogram: ScoreHistogram) -> Mixture:
     """The best fit of several starts; their location is the mean score above the 90% quantile of the null."""
+    counts, null, centers = histogram
     high = np.searchsorted(np.cumsum(null), 0.9)
-    weight = counts[high:] if counts[high:].sum() > 1 else counts
-    scores = centers[high:] if counts[high:].sum() > 1 else centers
+    above = slice(high, None) if counts[high:].sum() > 1 else slice(None)
+    weight, scores = counts[above], centers[above]
     mean = float(weight @ scores / weight.sum())
     spread = max(math.sqrt(float(weight @ (scores - mean) ** 2 / weight.sum())), float(centers[1] - centers[0]))
     starts = [np.array([bounded_logit(share), mean, math.log(spread), shape]) for share, shape in STARTS]
-    mixtures = [maximize_likelihood(counts, null, centers, start) for start in starts]
-    return max(mixtures, key=lambda mixture: mixture.log_likelihood)
+    return max((maximize_likelihood(histogram, start) for start in starts), key=lambda fit: fit.log_likelihood)
 
 
-def correct_share(
-    mixture: Mixture, without_siblings: Mixture | None, counts: Doubles, null: Doubles, centers: Doubles
-) -> Mixture:
+def correct_share(histogram: ScoreHistogram, mixture: Mixture, without_siblings: Mixture | None = None) -> Mixture:
     """Correct pi0 of the scores with sibling evidence by pi0 of the scores without it.
 
     The more captions are wrong, the more siblings disagree: matched pairs then form clusters by the number of their
@@ -168,26 +155,26 @@ def correct_share(
         return mixture
     weight = min(1.0, 2 * without_siblings.pi0)
     share = (1 - weight) * mixture.pi0 + weight * without_siblings.pi0
-    return maximize_likelihood(counts, null, centers, mixture.parameters, share=share)
+    return maximize_likelihood(histogram, mixture.parameters, share=share)
 
 
 def fit_score_mixture(observed: npt.ArrayLike, null: npt.ArrayLike) -> Mixture | None:
     """The mixture of scores of pairs and of re-pairings; None if all pairs look like re-pairings."""
-    binned = BinnedScores.bin(np.asarray(observed, np.float64), np.asarray(null, np.float64))
-    counts, density = binned.count()
-    mixture = fit_mixture(counts, density, binned.bins.centers)
-    return None if is_null_only(mixture, counts, density) else mixture
+    histogram = BinnedScores.bin(np.asarray(observed, np.float64), np.asarray(null, np.float64)).count()
+    mixture = fit_mixture(histogram)
+    return None if is_null_only(mixture, histogram) else mixture
 
 
-def is_null_only(mixture: Mixture, counts: Doubles, null: Doubles) -> bool:
+def is_null_only(mixture: Mixture, histogram: ScoreHistogram) -> bool:
     """Likelihood-ratio test: whether the null alone explains the pairs as well as the mixture."""
-    return 2 * (mixture.log_likelihood - float(counts @ np.log(np.maximum(null, SMALL)))) <= NULL_ONLY_CUT
+    null_likelihood = float(histogram.counts @ np.log(np.maximum(histogram.null, SMALL)))
+    return 2 * (mixture.log_likelihood - null_likelihood) <= NULL_ONLY_CUT
 
 
-def is_share_above_zero(mixture: Mixture, counts: Doubles, null: Doubles, centers: Doubles) -> bool:
+def is_share_above_zero(mixture: Mixture, histogram: ScoreHistogram) -> bool:
     """Likelihood-ratio test: whether the pairs are evidence of any mismatch at all."""
     starts = [np.array([0.0, *mixture.parameters[1:3], shape]) for shape in (mixture.parameters[3], -3.0, 0.0)]
-    without = max(maximize_likelihood(counts, null, centers, start, share=0.0).log_likelihood for start in starts)
+    without = max(maximize_likelihood(histogram, start, share=0.0).log_likelihood for start in starts)
     return 2 * (mixture.log_likelihood - without) > ZERO_SHARE_CUT
 
 

@@ -15,14 +15,13 @@ informative. If the similarities of matched pairs lie close together, the simila
 only add noise. Missing evidence (one caption per medium, one word, no text encoder) counts as zero. NumPy only.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from auditor.score.statistics.caption_agreement import (
-    NearestMedia,
     NeighborPool,
     NullCosines,
     SiblingProfile,
@@ -34,6 +33,7 @@ from auditor.score.statistics.mismatch_share import fit_score_mixture
 from auditor.score.statistics.rivals import (
     Hubs,
     PairMeasures,
+    PairVectors,
     ReferenceSample,
     compare_captions,
     find_runs,
@@ -89,54 +89,48 @@ class MismatchStatistic:
             if name in parts
         }
 
-    def score(self, parts: Parts) -> Floats:
+    def score(self, parts: Parts, without: Container[str] = ()) -> Floats:
         """Weighted sum of the standardized evidence: low is suspicious. Missing evidence counts as zero."""
         total = np.zeros(len(parts["similarity"]), np.float32)
         for name, z in self.standardize(parts).items():
-            total += np.nan_to_num(np.float32(self.scales[name].weight) * z)
+            if name not in without:
+                total += np.nan_to_num(np.float32(self.scales[name].weight) * z)
         return total
 
     def to_dict(self) -> dict[str, Any]:
         """Scale and weight of each kind of evidence, for the manifest."""
-        return {
-            name: {"mean": scale.mean, "deviation": scale.deviation, "weight": scale.weight}
-            for name, scale in self.scales.items()
-        }
+        return {name: asdict(scale) for name, scale in self.scales.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class PairEvidence:
-    """The evidence on N pairs, and the word of each caption that fits the medium least."""
+def gather_evidence(
+    statistic: MismatchStatistic, pairs: PairVectors, measured: PairMeasures
+) -> tuple[Parts, WeakestWords | None]:
+    """The evidence on pairs, and the words that fit least (None without a vocabulary).
 
-    parts: Parts
-    weakest: WeakestWords | None = None  # None without a vocabulary
-
-
-def gather_evidence(statistic: MismatchStatistic, pairs: ReferenceSample, measured: PairMeasures) -> PairEvidence:
-    """The evidence on pairs. The captions of a medium must be adjacent: each medium is compared once."""
+    The captions of a medium must be adjacent: each medium is compared once.
+    """
     visual, text = pairs.visual, pairs.text
+    first, run = find_runs(pairs.group)
+    neighbor_captions = statistic.pool.average_captions(statistic.pool.find_nearest(visual[first], pairs.group[first]))
     parts = {
         "similarity": measured.similarity,
         "rivals_visual": measured.rivals_visual,
         "rivals_text": measured.rivals_text,
+        "neighbours": np.einsum("nd,nd->n", neighbor_captions[run], text),
     }
-    first, run = find_runs(pairs.group)
-    neighbor_captions = statistic.pool.average_captions(statistic.pool.find_nearest(visual[first], pairs.group[first]))
-    parts["neighbours"] = np.einsum("nd,nd->n", neighbor_captions[run], text)
-    profile = None
-    if pairs.siblings is not None:
-        profile = build_sibling_profile(pairs.siblings, len(text), text.shape[1], statistic.null_cosines)
+    profile = build_sibling_profile(pairs, statistic.null_cosines)
+    if profile is not None:
         parts["siblings"] = profile.agreement(text, statistic.null_cosines.neutral)
     if statistic.words is None:
-        return PairEvidence(parts)
+        return parts, None
     rows = look_up_words(pairs.captions, statistic.words.index)
     word_parts, weakest = gather_word_evidence(statistic.words, rows, visual, profile, np.arange(len(text)))
-    return PairEvidence(parts | word_parts, weakest)
+    return parts | word_parts, weakest
 
 
-def compute_statistic(statistic: MismatchStatistic, pairs: ReferenceSample, measured: PairMeasures) -> Floats:
+def compute_statistic(statistic: MismatchStatistic, pairs: PairVectors, measured: PairMeasures) -> Floats:
     """The statistic of pairs: low is suspicious."""
-    return statistic.score(gather_evidence(statistic, pairs, measured).parts)
+    return statistic.score(gather_evidence(statistic, pairs, measured)[0])
 
 
 def gather_word_evidence(
@@ -177,8 +171,7 @@ def cross_validate(
     true media with the same probability.
     """
     i, j = draw_repairings(reference.group, generator, min(draws, 200 * len(reference)))
-    null_cosines = fit_null_cosines(reference, i, j)
-    evidence = ReferenceEvidence.build(reference, null_cosines, vocabulary, coverage)
+    evidence = ReferenceEvidence(reference, fit_null_cosines(reference, i, j), vocabulary, coverage)
     null = evidence.measure(i, j, generator)
     rows = np.arange(len(reference))
     observed = evidence.measure(rows, rows, generator)
@@ -188,15 +181,11 @@ def cross_validate(
         valid = values[~np.isnan(values)]
         if len(valid) and float(valid.std()) > 1e-9:
             scales[name] = EvidenceScale(float(valid.mean()), float(valid.std()), weights[name])
-    statistic = MismatchStatistic(null_cosines, evidence.pool, evidence.hubs, evidence.words, scales)
+    statistic = MismatchStatistic(evidence.null_cosines, evidence.pool, evidence.hubs, evidence.words, scales)
     without = None
     if any(name in scales for name in SIBLING_EVIDENCE):
-        without = statistic.score(drop_sibling_evidence(observed)), statistic.score(drop_sibling_evidence(null))
+        without = statistic.score(observed, SIBLING_EVIDENCE), statistic.score(null, SIBLING_EVIDENCE)
     return CrossValidation(statistic, statistic.score(observed), statistic.score(null), i, j, without)
-
-
-def drop_sibling_evidence(parts: Parts) -> Parts:
-    return {name: values for name, values in parts.items() if name not in SIBLING_EVIDENCE}
 
 
 def adapt_weights(reference: ReferenceSample, trust: Floats, observed: Floats, null: Floats) -> dict[str, float]:
@@ -205,12 +194,10 @@ def adapt_weights(reference: ReferenceSample, trust: Floats, observed: Floats, n
     matched = 1 - mixture.pi0 if mixture else 0.0
     unsure = 1 - min(1.0, mean / max(matched, 0.05) / CLEAR) ** 2
     clear_factor = 1 - unsure * (1 - estimate_hub_share(reference, null))
-    weights = {
-        name: weight * (clear_factor if name in CLEAR_CORPUS_EVIDENCE else 1.0) for name, weight in WEIGHTS.items()
-    }
+    weights = WEIGHTS | {name: WEIGHTS[name] * clear_factor for name in CLEAR_CORPUS_EVIDENCE}
     weights["neighbours"] = WEIGHTS["neighbours"] * mean**2 + UNSURE_NEIGHBORS * unsure
     support = min(1.0, mixture.deviation / float(null.std()) / WIDE) if mixture else 1.0
-    return {name: weight * (1.0 if name == "similarity" else support) for name, weight in weights.items()}
+    return {name: weight * support for name, weight in weights.items()} | {"similarity": WEIGHTS["similarity"]}
 
 
 def estimate_hub_share(reference: ReferenceSample, null: Floats) -> float:
@@ -237,51 +224,26 @@ def draw_repairings(group: Ints, generator: np.random.Generator, draws: int) -> 
     return i[apart], j[apart]
 
 
-@dataclass(frozen=True)
 class ReferenceEvidence:
     """Everything needed to measure pairs (i, j) of the reference, computed once for each of its rows."""
 
-    reference: ReferenceSample
-    null_cosines: NullCosines
-    pool: NeighborPool
-    nearest: NearestMedia
-    neighbor_captions: Floats  # (R, D) mean captions of the nearest media
-    profile: SiblingProfile | None
-    hubs: Hubs
-    rivals_with_own: Floats  # (R,) similarity of captions to their rivals, with their own medium among them
-    words: CorpusWords | None
-    rows: WordRows | None
-    coverage: float
-
-    @staticmethod
-    def build(
-        ref: ReferenceSample, null_cosines: NullCosines, vocabulary: Vocabulary | None, coverage: float
-    ) -> "ReferenceEvidence":
-        pool = build_neighbor_pool(ref, null_cosines)
-        nearest = pool.find_nearest(ref.visual, ref.group)
-        profile = None
-        if ref.siblings is not None:
-            profile = build_sibling_profile(ref.siblings, len(ref), ref.text.shape[1], null_cosines)
-        words = None
+    def __init__(
+        self, ref: ReferenceSample, null_cosines: NullCosines, vocabulary: Vocabulary | None, coverage: float
+    ) -> None:
+        self.reference, self.null_cosines, self.coverage = ref, null_cosines, coverage
+        self.pool = build_neighbor_pool(ref, null_cosines)
+        self.nearest = self.pool.find_nearest(ref.visual, ref.group)
+        self.neighbor_captions = self.pool.average_captions(self.nearest)  # (R, D)
+        self.hubs = measure_hubs(ref)
+        # similarity (R,) of captions to their rivals, with their own medium among them
+        self.rivals_with_own = compare_captions(ref.text, np.full(len(ref), NO_GROUP), ref, self.hubs.visual).rivals
+        self.profile = build_sibling_profile(ref, null_cosines)
+        self.words: CorpusWords | None = None
         if vocabulary is not None and vocabulary.names and ref.captions:
             media = subsample_vectors(ref.visual[find_runs(ref.group)[0]])
-            profiles = None if profile is None else subsample_vectors(profile.vector[profile.mass > 0])
-            words = CorpusWords.fit(vocabulary, media, profiles)
-        hubs = measure_hubs(ref)
-        no_groups = np.full(len(ref), NO_GROUP)
-        return ReferenceEvidence(
-            ref,
-            null_cosines,
-            pool,
-            nearest,
-            pool.average_captions(nearest),
-            profile,
-            hubs,
-            compare_captions(ref.text, no_groups, ref, hubs.visual).rivals if coverage > 0 else hubs.text,
-            words,
-            None if words is None else look_up_words(ref.captions, words.index),
-            coverage,
-        )
+            profiles = None if self.profile is None else subsample_vectors(self.profile.vector[self.profile.mass > 0])
+            self.words = CorpusWords.fit(vocabulary, media, profiles)
+            self.word_rows = look_up_words(ref.captions, self.words.index)
 
     def measure(self, i: Ints, j: Ints, generator: np.random.Generator) -> Parts:
         """The evidence on media i paired with captions j."""
@@ -302,8 +264,8 @@ class ReferenceEvidence:
         }
         if self.profile is not None:
             parts["siblings"] = self.profile.agreement(text, self.null_cosines.neutral, i)
-        if self.words is not None and self.rows is not None:
-            parts |= gather_word_evidence(self.words, self.rows.take(j), ref.visual, self.profile, i)[0]
+        if self.words is not None:
+            parts |= gather_word_evidence(self.words, self.word_rows.take(j), ref.visual, self.profile, i)[0]
         return parts
 
     def _neighbor_agreement(self, i: Ints, j: Ints, text: Floats) -> Floats:

@@ -6,56 +6,63 @@ number of corpus items that fit either side equally well, and the mean similarit
 pair and the reference, so scoring streams. NumPy only; memory does not grow with the number of pairs.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from auditor.score.statistics.siblings import Siblings
-from auditor.vectors import BLOCK_ELEMENTS, Bools, Floats, Ints, MediaVectors, Rows
+from auditor.vectors import BLOCK_ELEMENTS, Bools, Floats, Ints, MediaVectors
 
+# w in the margin s - w (r_visual + r_text), chosen on captions of similar photos, which the margin detects best if each
+# medium has one caption. A low margin does not mean that the caption is wrong: a right but plain one has many rivals.
 RIVAL_WEIGHT = 0.65
 FRAME_NULL_QUANTILE = 0.95  # a frame fits if 95% of the frames of other videos fit the caption less well
 
 
 @dataclass(frozen=True, slots=True)
-class ReferenceSample:
-    """A bounded random sample of the corpus's usable pairs of one kind; all vectors are L2-normalized.
+class PairVectors:
+    """Pairs of one kind of medium; all vectors are L2-normalized.
 
     Pairs with the same `group` share a medium (or an exact duplicate of it) and never count as rivals of each other.
     """
 
-    media: MediaVectors  # (R)
-    text: Floats  # (R, D)
-    group: Ints  # (R,)
-    scale: float  # inverse temperature of the similarities: the encoder's logit_scale
-    captions: Sequence[str] = ()  # (R) only needed for word evidence
+    media: MediaVectors  # (P)
+    text: Floats  # (P, D)
+    group: Ints  # (P,)
+    captions: Sequence[str] = ()  # (P) only needed for word evidence
     siblings: Siblings | None = None  # other captions of the same media
 
     def __len__(self) -> int:
         return len(self.group)
 
     @property
-    def visual(self) -> Floats:  # (R, D)
+    def visual(self) -> Floats:  # (P, D)
         return self.media.visual
 
-    def take(self, rows: Rows) -> "ReferenceSample":
-        """A reference that consists of these rows."""
-        chosen = np.arange(len(self))[rows]
-        return ReferenceSample(
-            self.media.take(rows),
-            self.text[rows],
-            self.group[rows],
-            self.scale,
-            [self.captions[row] for row in chosen] if self.captions else (),
-            None if self.siblings is None else self.siblings.take(rows, len(self)),
+    def take(self, rows: Ints) -> Self:
+        return replace(
+            self,
+            media=self.media.take(rows),
+            text=self.text[rows],
+            group=self.group[rows],
+            captions=[self.captions[row] for row in rows] if self.captions else (),
+            siblings=None if self.siblings is None else self.siblings.take(rows),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceSample(PairVectors):
+    """A bounded random sample of the corpus's usable pairs, with which all pairs are compared."""
+
+    scale: float  # inverse temperature of the similarities: the encoder's logit_scale
 
 
 @dataclass(frozen=True, slots=True)
 class PairMeasures:
-    """Measures of N pairs; every array has N entries, and the frame measures are None for images."""
+    """Measures of N pairs; the frame measures are None for images. Columns of an audit have the same names."""
 
     similarity: Floats
     similarity_normalised: Floats
@@ -73,8 +80,7 @@ class PairMeasures:
     frame_match_share: Floats | None
 
 
-@dataclass(frozen=True, slots=True)
-class RivalSimilarity:
+class RivalSimilarity(NamedTuple):
     """Similarities of rows to the reference, reduced to five numbers per row."""
 
     log_mean_exp: Floats  # at temperature 1/scale, in units of similarity
@@ -82,9 +88,6 @@ class RivalSimilarity:
     mean: Floats
     match_share: Floats  # perplexity as a share of the reference, in (0, 1]: how much of it fits equally well
     entropy: Floats  # at 1.5 times the scale, with hubs discounted
-
-    def take(self, rows: Ints) -> "RivalSimilarity":
-        return RivalSimilarity(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
 def find_runs(group: Ints) -> tuple[Ints, Ints]:
@@ -95,9 +98,9 @@ def find_runs(group: Ints) -> tuple[Ints, Ints]:
 
 
 def iterate_blocks(rows: int, columns: int) -> Iterator[slice]:
-    """Slices of the rows such that a block of rows x columns fits into the cache."""
+    """Slices of the rows, at least one, such that a block of rows x columns fits into the cache."""
     step = max(16, BLOCK_ELEMENTS // max(1, columns))
-    return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
+    return (slice(start, min(start + step, rows)) for start in range(0, max(rows, 1), step))
 
 
 class OwnGroup:
@@ -155,8 +158,8 @@ def reduce_similarities(
     moment = np.einsum("br,br->b", weights, logits)
     own_logits = np.minimum((partner - top[row, 0]) * np.float32(scale), np.float32(40))
     own_weight = row, np.float32(whole)
-    count = rival_count + np.float32(whole) * hits
     perplexity = np.exp(compute_entropy(mass, moment, own_logits, own_weight))
+    match_share = np.minimum(perplexity / (rival_count + np.float32(whole) * hits), 1).astype(np.float32)
     log_mean_exp = top[:, 0] + np.log(mass / rival_count) / np.float32(scale)
 
     squares = np.maximum(np.einsum("br,br->b", weights, weights), np.float32(1e-30))
@@ -168,13 +171,7 @@ def reduce_similarities(
     mass = np.maximum(sharp.sum(axis=1), np.float32(1e-30))
     moment = np.float32(1.5) * np.einsum("br,br->b", sharp, logits) - sharp @ penalty
     entropy = compute_entropy(mass, moment, np.float32(1.5) * own_logits - penalty[column], own_weight)
-    return RivalSimilarity(
-        log_mean_exp,
-        rivals,
-        total / rival_count,
-        np.minimum(perplexity / count, 1).astype(np.float32),
-        entropy.astype(np.float32),
-    )
+    return RivalSimilarity(log_mean_exp, rivals, total / rival_count, match_share, entropy.astype(np.float32))
 
 
 def compute_entropy(
@@ -195,40 +192,35 @@ def compare_media(
     media: MediaVectors, group: Ints, ref: ReferenceSample, hubs: Floats, whole: bool = True
 ) -> RivalSimilarity:
     """Compare media with the captions of the reference."""
-    own_group = OwnGroup(ref.group)
-    parts = []
-    for rows in iterate_blocks(len(media), len(ref) if media.frames is None else len(ref) * 4):
-        matrix = media.take(rows).similarity(ref.text)
-        parts.append(reduce_similarities(matrix, own_group.find(group[rows]), ref.scale, hubs, whole))
-    return concatenate_rivals(parts)
+    columns = len(ref) if media.frames is None else len(ref) * 4
+    blocks = ((rows, media.take(rows).similarity(ref.text)) for rows in iterate_blocks(len(media), columns))
+    return reduce_blocks(blocks, group, ref, hubs, whole)
 
 
 def compare_captions(
     text: Floats, group: Ints, ref: ReferenceSample, hubs: Floats, whole: bool = True
 ) -> RivalSimilarity:
     """Compare captions with the media of the reference."""
-    own_group = OwnGroup(ref.group)
-    parts = []
-    for rows in iterate_blocks(len(text), len(ref)):
+
+    def compare(block: Floats) -> Floats:
         if ref.media.frames is None:
-            matrix = text[rows] @ ref.visual.T
-        else:
-            matrix = np.ascontiguousarray(ref.media.similarity(text[rows]).T)
-        parts.append(reduce_similarities(matrix, own_group.find(group[rows]), ref.scale, hubs, whole))
-    return concatenate_rivals(parts)
+            return block @ ref.visual.T
+        return np.ascontiguousarray(ref.media.similarity(block).T)
+
+    blocks = ((rows, compare(text[rows])) for rows in iterate_blocks(len(text), len(ref)))
+    return reduce_blocks(blocks, group, ref, hubs, whole)
 
 
-def concatenate_rivals(parts: list[RivalSimilarity]) -> RivalSimilarity:
-    names = [field.name for field in fields(RivalSimilarity)]
-    if not parts:
-        return RivalSimilarity(*(np.empty(0, np.float32) for _ in names))
-    return RivalSimilarity(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+def reduce_blocks(
+    blocks: Iterable[tuple[slice, Floats]], group: Ints, ref: ReferenceSample, hubs: Floats, whole: bool
+) -> RivalSimilarity:
+    own_group = OwnGroup(ref.group)
+    parts = [reduce_similarities(block, own_group.find(group[rows]), ref.scale, hubs, whole) for rows, block in blocks]
+    return RivalSimilarity(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def measure_pairs(
-    vectors: MediaVectors,  # of N media
-    text: Floats,  # (N, D)
-    group: Ints,  # (N,)
+    pairs: PairVectors,
     reference: ReferenceSample,
     *,
     media: int | None = None,
@@ -236,26 +228,27 @@ def measure_pairs(
     frame_threshold: float | None = None,
     hubs: Hubs | None = None,
 ) -> PairMeasures:
-    """Measure N pairs of one kind against the reference.
+    """Measure pairs against the reference.
 
     `media` and `captions` are the corpus's numbers of usable media and captions, to which `matches_*` are scaled
     (default: the size of the reference). `frame_threshold` is `MismatchModel.frame_threshold` and `hubs` is the result
     of `measure_hubs`; both are computed if omitted. A medium whose captions are adjacent is compared once.
     """
+    vectors, text, group = pairs.media, pairs.text, pairs.group
     similarity = vectors.own_similarity(text)
     whole = captions is None or captions <= len(reference)
     hubs = measure_hubs(reference) if hubs is None else hubs
     first, run = find_runs(group)
-    of_visual = compare_media(vectors.take(first), group[first], reference, hubs.text, whole).take(run)
+    of_media = compare_media(vectors.take(first), group[first], reference, hubs.text, whole)
+    of_visual = RivalSimilarity(*(column[run] for column in of_media))
     of_text = compare_captions(text, group, reference, hubs.visual, whole)
-    normalized = similarity - np.float32(0.5) * (of_visual.log_mean_exp + of_text.log_mean_exp)
     best, spread, share = None, None, None
     if vectors.mask is not None:
         threshold = estimate_frame_threshold(reference) if frame_threshold is None else frame_threshold
         best, spread, share = measure_frames(vectors.frame_similarity(text), vectors.mask, threshold)
     return PairMeasures(
         similarity=similarity,
-        similarity_normalised=normalized,
+        similarity_normalised=similarity - np.float32(0.5) * (of_visual.log_mean_exp + of_text.log_mean_exp),
         mean_similarity_visual=of_visual.mean,
         mean_similarity_text=of_text.mean,
         matches_visual=of_visual.match_share * np.float32(captions or len(reference)),
@@ -264,20 +257,11 @@ def measure_pairs(
         entropy_text=of_text.entropy,
         rivals_visual=of_visual.rivals,
         rivals_text=of_text.rivals,
-        rival_margin=compute_rival_margin(similarity, of_visual.rivals, of_text.rivals),
+        rival_margin=similarity - np.float32(RIVAL_WEIGHT) * (of_visual.rivals + of_text.rivals),
         best_frame=best,
         frame_spread=spread,
         frame_match_share=share,
     )
-
-
-def compute_rival_margin(similarity: Floats, rivals_of_visual: Floats, rivals_of_text: Floats) -> Floats:
-    """s - w (r_visual + r_text): low if a better partner exists.
-
-    A low margin does not mean that the caption is wrong: a right but plain caption has many rivals. The weight w was
-    chosen on captions of similar photos, which the margin detects best if each medium has one caption.
-    """
-    return similarity - np.float32(RIVAL_WEIGHT) * (rivals_of_visual + rivals_of_text)
 
 
 def measure_frames(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from auditor.vectors import Floats, Ints, Rows
+from auditor.vectors import Floats, Ints, MediaVectors
 
 MOST_SIBLINGS = 8  # upper limit per caption, for media with very many captions
 
@@ -23,23 +23,19 @@ class Siblings:
     text: Floats  # (T, D)
     similarity: Floats  # (T,) of each caption with its medium
 
-    def __len__(self) -> int:
-        return len(self.owner)
-
-    def take(self, rows: Rows, count: int) -> "Siblings":
-        """The siblings of these of the `count` pairs, which are renumbered."""
-        chosen = np.arange(count)[rows]
-        first = np.searchsorted(self.owner, chosen, "left")
-        size = np.searchsorted(self.owner, chosen, "right") - first
+    def take(self, pairs: Ints) -> "Siblings":
+        """The siblings of these pairs, which are renumbered."""
+        first = np.searchsorted(self.owner, pairs, "left")
+        size = np.searchsorted(self.owner, pairs, "right") - first
         position = np.arange(int(size.sum())) + np.repeat(first - (np.cumsum(size) - size), size)
         captions, row = np.unique(self.row[position], return_inverse=True)
-        return Siblings(np.repeat(np.arange(len(chosen)), size), row, self.text[captions], self.similarity[captions])
+        return Siblings(np.repeat(np.arange(len(pairs)), size), row, self.text[captions], self.similarity[captions])
 
 
-def collect_siblings(group: Ints, text: Floats, similarity: Floats) -> Siblings | None:
+def collect_siblings(group: Ints, media: MediaVectors, text: Floats) -> Siblings | None:
     """The siblings of every pair; pairs of one group share a medium. None if no pair has any."""
     owner, row = pair_sibling_rows(group)
-    return Siblings(owner, row, text, similarity) if len(owner) else None
+    return Siblings(owner, row, text, media.own_similarity(text)) if len(owner) else None
 
 
 def pair_sibling_rows(group: Ints, limit: int = MOST_SIBLINGS) -> tuple[Ints, Ints]:
@@ -59,17 +55,10 @@ def pair_sibling_rows(group: Ints, limit: int = MOST_SIBLINGS) -> tuple[Ints, In
 
 def concatenate_siblings(parts: Sequence[Siblings | None], counts: Sequence[int]) -> Siblings | None:
     """The siblings of several parts with these numbers of pairs, as one."""
-    shifted, pairs, captions = [], 0, 0
+    columns, pairs, captions = [], 0, 0
     for part, count in zip(parts, counts, strict=True):
         if part is not None:
-            shifted.append(Siblings(part.owner + pairs, part.row + captions, part.text, part.similarity))
+            columns.append((part.owner + pairs, part.row + captions, part.text, part.similarity))
             captions += len(part.text)
         pairs += count
-    if not shifted:
-        return None
-    return Siblings(
-        np.concatenate([part.owner for part in shifted]),
-        np.concatenate([part.row for part in shifted]),
-        np.concatenate([part.text for part in shifted]),
-        np.concatenate([part.similarity for part in shifted]),
-    )
+    return Siblings(*map(np.concatenate, zip(*columns, strict=True))) if columns else None

@@ -28,6 +28,7 @@ STOP_WORDS = frozenset(
     )
 )
 _WORD = re.compile(r"[^\W\d_]{2,}")
+_FOREIGN = re.compile(r"[^\W\d_a-zA-Z]")
 _CHUNK = 1 << 14  # words compared at once, to bound memory
 
 
@@ -36,19 +37,41 @@ def content_words(caption: str) -> list[str]:
     return [word for word in dict.fromkeys(_WORD.findall(caption.lower())) if word not in STOP_WORDS]
 
 
-def count_words(captions: Iterable[str], limit: int = VOCABULARY_SIZE) -> tuple[dict[str, int], int]:
-    """Number of captions that contain each word, most frequent first, and number of captions."""
-    counts: Counter[str] = Counter()
-    total = 0
-    for caption in captions:
-        counts.update(content_words(caption))
-        total += 1
-    return dict(counts.most_common(limit)), total
+@dataclass(frozen=True, slots=True)
+class WordFrequencies:
+    """The number of captions of a sample that contain each word, most frequent first."""
 
+    counts: dict[str, int]
+    captions: int
 
-def select_informative_words(counts: Mapping[str, int], captions: int) -> dict[str, int]:
-    """The words that are not so frequent that they carry no information about a picture."""
-    return {word: count for word, count in counts.items() if count <= max(1.0, UNINFORMATIVE_SHARE * captions)}
+    @staticmethod
+    def count(captions: Sequence[str]) -> "WordFrequencies":
+        counts = Counter(word for caption in captions for word in content_words(caption))
+        return WordFrequencies(dict(counts.most_common(VOCABULARY_SIZE)), max(1, len(captions)))
+
+    def informative_words(self) -> list[str]:
+        """The words that are not so frequent that they carry no information about a picture."""
+        most = max(1.0, UNINFORMATIVE_SHARE * self.captions)
+        return [word for word, count in self.counts.items() if count <= most]
+
+    def bits(self, captions: Sequence[str]) -> Floats:
+        """Information of the words of captions: the sum of log2(captions / captions with the word)."""
+        information = {word: float(np.log2(self.captions / count)) for word, count in self.counts.items()}
+        rare = float(np.log2(max(2, self.captions)))
+        bits = [sum(information.get(word, rare) for word in content_words(caption)) for caption in captions]
+        return np.array(bits, np.float32)
+
+    def share(self, captions: Sequence[str], bits: Floats | None = None) -> Floats:
+        """Share of the corpus's captions that would contain all words of these if words were independent: 2^-bits.
+
+        NaN for a caption without words but with letters of a script that does not separate words. Pass `bits` if they
+        are already computed.
+        """
+        share = np.exp2(-(self.bits(captions) if bits is None else bits)).astype(np.float32)
+        for row in np.flatnonzero(share == 1).tolist():  # only these may have no words
+            if not content_words(captions[row]) and _FOREIGN.search(captions[row]):
+                share[row] = np.nan
+        return share
 
 
 @dataclass(frozen=True, slots=True)

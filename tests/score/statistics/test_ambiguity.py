@@ -1,5 +1,6 @@
 """Ambiguity is not mismatch: vague captions fit more of the corpus, swapped captions do not; default thresholds."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,19 +9,19 @@ import pytest
 from auditor.score.statistics.ambiguity import (
     MISMATCH,
     AmbiguityScale,
-    WordFrequencies,
     compute_absolute_thresholds,
     compute_share_thresholds,
 )
 from auditor.score.statistics.mismatch import fit_mismatch
 from auditor.score.statistics.mismatch_statistic import compute_statistic
 from auditor.score.statistics.rivals import PairMeasures, ReferenceSample, measure_pairs
+from auditor.score.statistics.word_evidence import WordFrequencies
 from auditor.vectors import MediaVectors
 from tests.support.pairs import make_planted_pairs, normalize_rows
 
 
 def measures_of(ref: ReferenceSample, text: np.ndarray | None = None) -> PairMeasures:
-    return measure_pairs(ref.media, ref.text if text is None else text, ref.group, ref)
+    return measure_pairs(ref if text is None else replace(ref, text=text), ref)
 
 
 def p_mismatch(ref: ReferenceSample) -> np.ndarray:
@@ -36,7 +37,7 @@ def sorts(vague: int = 0) -> ReferenceSample:
     visual = normalize_rows(of + 0.06 * generator.normal(size=of.shape))
     text = normalize_rows(visual + 0.05 * generator.normal(size=of.shape))
     text[:vague] = normalize_rows(np.eye(20)[:4].sum(axis=0))
-    return ReferenceSample(MediaVectors(visual), text, np.arange(200), 20.0)
+    return ReferenceSample(MediaVectors(visual), text, np.arange(200), scale=20.0)
 
 
 def test_a_caption_of_several_sorts_fits_more_of_the_corpus() -> None:
@@ -49,7 +50,7 @@ def test_swapping_captions_leaves_ambiguity_and_raises_p_mismatch() -> None:
     ref = make_planted_pairs(400, 0.0, seed=2).reference
     swapped = np.arange(400)
     swapped[:80] = np.roll(swapped[:80], 1)
-    mixed = ReferenceSample(ref.media, ref.text[swapped], ref.group, ref.scale)
+    mixed = ReferenceSample(ref.media, ref.text[swapped], ref.group, scale=ref.scale)
     before, after = measures_of(ref), measures_of(mixed)
     assert np.allclose(before.matches_text[swapped], after.matches_text, rtol=1e-3)
     assert np.allclose(before.matches_visual, after.matches_visual, rtol=1e-3)
@@ -142,7 +143,8 @@ def test_real_captions_that_fit_much_of_the_corpus_find_their_photo_less_often(s
     from tests.bench.flickr8k import load_photos
 
     photos = load_photos(shared, limit=200)
-    ref = ReferenceSample(MediaVectors(photos.visual[photos.media]), photos.text, photos.media, photos.scale)
+    media = MediaVectors(photos.visual[photos.media])
+    ref = ReferenceSample(media, photos.text, photos.media, scale=photos.scale)
     matches = measures_of(ref).matches_text
     hit = (photos.text @ photos.visual.T).argmax(axis=1) == photos.media
     clear = matches <= np.median(matches)
@@ -167,7 +169,9 @@ def test_on_real_photos_swapping_captions_moves_p_mismatch_and_no_uncertainty(sh
         before = head.uncertainty_text(torch.from_numpy(photos.text)).numpy()
         after = head.uncertainty_text(torch.from_numpy(photos.text[swapped])).numpy()
     assert np.allclose(after, before[swapped], atol=1e-6)
-    mixed = ReferenceSample(MediaVectors(photos.visual[photos.media]), photos.text[swapped], photos.media, photos.scale)
+    mixed = ReferenceSample(
+        MediaVectors(photos.visual[photos.media]), photos.text[swapped], photos.media, scale=photos.scale
+    )
     p = p_mismatch(mixed)
     strayed = photos.media[swapped] != photos.media
     assert p[strayed].mean() > 0.6

@@ -19,7 +19,7 @@ def fitted(corpus: PlantedPairs, **options: int) -> tuple[MismatchModel, np.ndar
     model = fit_mismatch(ref, **options)
     assert model is not None
     assert model.statistic is not None
-    score = compute_statistic(model.statistic, ref, measure_pairs(ref.media, ref.text, ref.group, ref))
+    score = compute_statistic(model.statistic, ref, measure_pairs(ref, ref))
     return model, score, model.p(score).astype(np.float64)
 
 
@@ -102,9 +102,7 @@ def test_a_model_of_a_sample_holds_for_the_rest_of_the_corpus() -> None:
     sample = ref.take(rows)
     model = fit_mismatch(sample, captions=4000)
     assert model is not None and model.statistic is not None
-    p = model.p(compute_statistic(model.statistic, ref, measure_pairs(ref.media, ref.text, ref.group, sample))).astype(
-        float
-    )
+    p = model.p(compute_statistic(model.statistic, ref, measure_pairs(ref, sample))).astype(float)
     assert abs(model.pi0 - corpus.spoiled[rows].mean()) < 0.05
     assert calibration_error(p, corpus.spoiled) < 0.04
 

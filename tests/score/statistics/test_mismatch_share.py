@@ -4,6 +4,7 @@ import numpy as np
 
 from auditor.score.statistics.mismatch_share import (
     BinnedScores,
+    ScoreHistogram,
     correct_share,
     draw_group_weights,
     fit_mixture,
@@ -15,29 +16,27 @@ from auditor.score.statistics.mismatch_share import (
 )
 
 
-def draw_scores(share: float, count: int = 4000, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Counts of pairs, null density and bin centers, for two overlapping normal densities."""
+def draw_scores(share: float, count: int = 4000, seed: int = 0) -> ScoreHistogram:
+    """The histogram of two overlapping normal densities."""
     generator = np.random.default_rng(seed)
     bad = round(share * count)
     scores = np.concatenate([generator.normal(0, 1, bad), generator.normal(3.5, 1.1, count - bad)])
-    null = generator.normal(0, 1, 40_000)
-    binned = BinnedScores.bin(scores, null)
-    return *binned.count(), binned.bins.centers
+    return BinnedScores.bin(scores, generator.normal(0, 1, 40_000)).count()
 
 
 def test_the_share_is_recovered() -> None:
     for share in (0.05, 0.3, 0.6):
-        assert abs(fit_mixture(*draw_scores(share)).pi0 - share) < 0.02
+        assert abs(fit_mixture(draw_scores(share)).pi0 - share) < 0.02
 
 
 def test_no_share_is_not_above_zero_and_a_share_is() -> None:
     hits = 0
     for seed in range(20):
-        histograms = draw_scores(0.0, 1000, seed)
-        hits += is_share_above_zero(fit_mixture(*histograms), *histograms)
+        histogram = draw_scores(0.0, 1000, seed)
+        hits += is_share_above_zero(fit_mixture(histogram), histogram)
     assert hits <= 6
-    histograms = draw_scores(0.1, 1000)
-    assert is_share_above_zero(fit_mixture(*histograms), *histograms)
+    histogram = draw_scores(0.1, 1000)
+    assert is_share_above_zero(fit_mixture(histogram), histogram)
 
 
 def test_pairs_like_re_pairings_are_all_random_and_others_are_not() -> None:
@@ -47,22 +46,19 @@ def test_pairs_like_re_pairings_are_all_random_and_others_are_not() -> None:
     for _ in range(20):
         hits += fit_score_mixture(generator.normal(0, 1, 1000), generator.normal(0, 1, 40_000)) is None
     assert hits >= 18
-    histograms = draw_scores(0.9, 200)
-    assert not is_null_only(fit_mixture(*histograms), *histograms[:2])
+    histogram = draw_scores(0.9, 200)
+    assert not is_null_only(fit_mixture(histogram), histogram)
 
 
 def test_a_lumpy_density_of_good_pairs_is_corrected_by_the_scores_without_siblings() -> None:
     """60% are wrong: matched pairs with right siblings score high, the others hardly above the null."""
     generator = np.random.default_rng(0)
     lumpy = np.concatenate([generator.normal(0, 1, 1200), generator.normal(1.5, 1, 400), generator.normal(8, 2, 400)])
-    null = generator.normal(0, 1, 40_000)
-    binned = BinnedScores.bin(lumpy, null)
-    counts, density = binned.count()
-    centers = binned.bins.centers
-    uncorrected = fit_mixture(counts, density, centers)
-    corrected = correct_share(uncorrected, fit_mixture(*draw_scores(0.6)), counts, density, centers)
+    histogram = BinnedScores.bin(lumpy, generator.normal(0, 1, 40_000)).count()
+    uncorrected = fit_mixture(histogram)
+    corrected = correct_share(histogram, uncorrected, fit_mixture(draw_scores(0.6)))
     assert abs(corrected.pi0 - 0.6) < 0.03 < abs(uncorrected.pi0 - 0.6)
-    assert correct_share(uncorrected, None, counts, density, centers) is uncorrected
+    assert correct_share(histogram, uncorrected) is uncorrected
 
 
 def test_the_deviation_of_matched_pairs_is_recovered() -> None:
@@ -86,11 +82,11 @@ def test_derivatives_of_the_skew_normal_equal_finite_differences() -> None:
 
 
 def test_the_fit_never_ends_below_its_start() -> None:
-    counts, null, at = draw_scores(0.3)
+    counts, null, at = histogram = draw_scores(0.3)
     start = np.array([-1.0, 2.0, 0.5, -2.0])
     good, _ = skew_normal_probabilities(start[1:], at)
     pi0 = 1 / (1 + np.e)
-    assert maximize_likelihood(counts, null, at, start).log_likelihood >= counts @ np.log(pi0 * null + (1 - pi0) * good)
+    assert maximize_likelihood(histogram, start).log_likelihood >= counts @ np.log(pi0 * null + (1 - pi0) * good)
 
 
 def test_group_weights_draw_as_many_groups_as_there_are() -> None:

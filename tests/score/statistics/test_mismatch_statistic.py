@@ -26,7 +26,7 @@ def related(share: float = 0.5, pairs: int = 600) -> ReferenceSample:
     media = normalize_rows(generator.normal(size=(pairs, 16)))
     off = np.where(generator.random(pairs) < share, 3.2, 1.8)[:, None]
     text = normalize_rows(media + off * normalize_rows(generator.normal(size=media.shape)))
-    return ReferenceSample(MediaVectors(media), text, np.arange(pairs), 20.0)
+    return ReferenceSample(MediaVectors(media), text, np.arange(pairs), scale=20.0)
 
 
 def clear(wide: float, rate: float = 0.0, pairs: int = 600) -> ReferenceSample:
@@ -37,7 +37,7 @@ def clear(wide: float, rate: float = 0.0, pairs: int = 600) -> ReferenceSample:
     text = normalize_rows(media + off * normalize_rows(generator.normal(size=media.shape)))
     moved = np.flatnonzero(generator.random(pairs) < rate)
     text[moved] = text[np.roll(moved, 1)]
-    return ReferenceSample(MediaVectors(media), text, np.arange(pairs), 20.0)
+    return ReferenceSample(MediaVectors(media), text, np.arange(pairs), scale=20.0)
 
 
 def test_a_clear_corpus_has_the_weights_as_they_were_chosen() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from auditor import vectors
 from auditor.score.statistics import rivals
-from auditor.score.statistics.rivals import ReferenceSample, estimate_frame_threshold, measure_pairs
+from auditor.score.statistics.rivals import PairVectors, ReferenceSample, estimate_frame_threshold, measure_pairs
 from auditor.vectors import MediaVectors
 from tests.support.pairs import convert_to_video, make_planted_pairs
 
@@ -68,7 +68,7 @@ def test_measures_equal_naive_ones(video: bool, block: int, monkeypatch: pytest.
     monkeypatch.setattr(vectors, "BLOCK_ELEMENTS", block)
     ref = make_planted_pairs(20, 0.2, captions=2).reference
     ref = convert_to_video(ref) if video else ref
-    found = measure_pairs(ref.media, ref.text, ref.group, ref)
+    found = measure_pairs(ref, ref)
     for row in (0, 7, 39):
         for name, expected in naive_measures(ref, row).items():
             assert getattr(found, name)[row] == pytest.approx(expected, rel=2e-4, abs=2e-5), name
@@ -76,21 +76,21 @@ def test_measures_equal_naive_ones(video: bool, block: int, monkeypatch: pytest.
 
 def test_a_pair_is_measured_alike_alone_and_among_others() -> None:
     ref = make_planted_pairs(60, 0.2).reference
-    together = measure_pairs(ref.media, ref.text, ref.group, ref)
-    alone = measure_pairs(MediaVectors(ref.visual[5:6]), ref.text[5:6], ref.group[5:6], ref)
+    together = measure_pairs(ref, ref)
+    alone = measure_pairs(ref.take(np.array([5])), ref)
     assert alone.rival_margin[0] == pytest.approx(together.rival_margin[5], abs=1e-5)
 
 
 def test_the_own_group_never_counts() -> None:
     ref = make_planted_pairs(40, 0.0, captions=3).reference
-    base = measure_pairs(MediaVectors(ref.visual[:1]), ref.text[:1], ref.group[:1], ref)
+    base = measure_pairs(ref.take(np.array([0])), ref)
     crowded = ReferenceSample(
         MediaVectors(np.concatenate([ref.visual, np.repeat(ref.visual[:1], 50, 0)])),
         np.concatenate([ref.text, np.repeat(ref.text[:1], 50, 0)]),
         np.concatenate([ref.group, np.repeat(ref.group[:1], 50)]),
-        ref.scale,
+        scale=ref.scale,
     )
-    copied = measure_pairs(MediaVectors(ref.visual[:1]), ref.text[:1], ref.group[:1], crowded)
+    copied = measure_pairs(ref.take(np.array([0])), crowded)
     assert copied.rival_margin[0] == pytest.approx(base.rival_margin[0], abs=1e-5)
     assert copied.similarity_normalised[0] == pytest.approx(base.similarity_normalised[0], abs=1e-5)
 
@@ -98,9 +98,9 @@ def test_the_own_group_never_counts() -> None:
 def test_what_fits_a_caption_does_not_depend_on_its_partner() -> None:
     ref = make_planted_pairs(80, 0.0).reference
     swapped = np.roll(np.arange(80), 1)
-    before = measure_pairs(ref.media, ref.text, ref.group, ref)
+    before = measure_pairs(ref, ref)
     mixed = replace(ref, text=ref.text[swapped])
-    after = measure_pairs(mixed.media, mixed.text, mixed.group, mixed)
+    after = measure_pairs(mixed, mixed)
     assert np.allclose(after.matches_text, before.matches_text[swapped], rtol=1e-3)
     assert np.allclose(after.matches_visual, before.matches_visual, rtol=1e-3)
 
@@ -109,7 +109,7 @@ def test_rows_inside_and_outside_the_reference_are_counted_alike() -> None:
     """In a large corpus, a row in the reference must not look less ambiguous because its partner is there too."""
     ref = make_planted_pairs(3000, 0.0, noise=0.8).reference
     sample = ref.take(np.arange(150))
-    found = measure_pairs(ref.media, ref.text, ref.group, sample, media=3000, captions=3000)
+    found = measure_pairs(ref, sample, media=3000, captions=3000)
     inside, outside = np.median(found.matches_text[:150]), np.median(found.matches_text[150:])
     assert 0.5 < inside / outside < 2
 
@@ -118,18 +118,17 @@ def test_matches_scale_to_the_corpus_and_count_what_fits() -> None:
     """A caption that fits a quarter of the media equally well and nothing else matches a quarter of the corpus."""
     eye = np.eye(8, dtype=np.float32)
     visual = np.repeat(eye[:4], 25, axis=0)  # 100 media of 4 classes
-    ref = ReferenceSample(MediaVectors(visual), visual, np.arange(100), 100.0)
-    found = measure_pairs(MediaVectors(visual[:1]), eye[:1], np.array([-1]), ref, media=1_000_000)
+    ref = ReferenceSample(MediaVectors(visual), visual, np.arange(100), scale=100.0)
+    found = measure_pairs(PairVectors(MediaVectors(visual[:1]), eye[:1], np.array([-1])), ref, media=1_000_000)
     assert found.matches_text[0] == pytest.approx(250_000, rel=1e-3)
-    everything = measure_pairs(
-        MediaVectors(visual[:1]), np.ones((1, 8), np.float32) / 8**0.5, np.array([-1]), ref, media=1000
-    )
+    middle = PairVectors(MediaVectors(visual[:1]), np.ones((1, 8), np.float32) / 8**0.5, np.array([-1]))
+    everything = measure_pairs(middle, ref, media=1000)
     assert everything.matches_text[0] == pytest.approx(1000, rel=1e-3)
 
 
 def test_large_scales_do_not_overflow() -> None:
     ref = replace(make_planted_pairs(50, 0.1).reference, scale=1000.0)
-    found = measure_pairs(ref.media, ref.text, ref.group, ref)
+    found = measure_pairs(ref, ref)
     for name in ("similarity_normalised", "rival_margin", "matches_text", "matches_visual"):
         assert np.isfinite(getattr(found, name)).all(), name
 
@@ -138,7 +137,7 @@ def test_padding_frames_are_never_the_best() -> None:
     ref = convert_to_video(make_planted_pairs(30, 0.0).reference)
     assert ref.media.frames is not None and ref.media.mask is not None
     against = replace(ref, text=-ref.text)  # now a zero frame would be the best of all
-    found = measure_pairs(against.media, against.text, against.group, against)
+    found = measure_pairs(against, against)
     assert found.best_frame is not None
     assert ref.media.mask[np.arange(len(ref)), found.best_frame].all()
     whole = ref.media.similarity(against.text)
@@ -150,20 +149,20 @@ def test_frame_columns_are_those_of_the_frames() -> None:
     assert ref.media.frames is not None and ref.media.mask is not None
     threshold = estimate_frame_threshold(ref)
     assert threshold is not None
-    found = measure_pairs(ref.media, ref.text, ref.group, ref, frame_threshold=threshold)
+    found = measure_pairs(ref, ref, frame_threshold=threshold)
     assert found.frame_spread is not None and found.frame_match_share is not None
     known = (ref.media.frames[3] @ ref.text[3])[ref.media.mask[3]]
     assert found.frame_spread[3] == pytest.approx(known.std(), abs=1e-5)
     assert found.frame_match_share[3] == pytest.approx((known >= threshold).mean(), abs=1e-6)
     assert found.frame_match_share.mean() > 0.8
-    strangers = measure_pairs(ref.media, np.roll(ref.text, 1, 0), ref.group, ref)
+    strangers = measure_pairs(replace(ref, text=np.roll(ref.text, 1, 0)), ref)
     assert strangers.frame_match_share is not None
     assert 0.02 < strangers.frame_match_share.mean() < 0.09  # one in twenty by construction
 
 
 def test_images_have_no_frame_columns() -> None:
     ref = make_planted_pairs(30, 0.0).reference
-    found = measure_pairs(ref.media, ref.text, ref.group, ref)
+    found = measure_pairs(ref, ref)
     assert found.best_frame is None and estimate_frame_threshold(ref) is None
 
 

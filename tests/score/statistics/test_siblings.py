@@ -3,6 +3,7 @@
 import numpy as np
 
 from auditor.score.statistics.siblings import Siblings, collect_siblings, concatenate_siblings, pair_sibling_rows
+from auditor.vectors import MediaVectors
 
 
 def naive(group: np.ndarray) -> set[tuple[int, int]]:
@@ -23,10 +24,12 @@ def test_siblings_are_those_of_a_naive_search() -> None:
 
 def test_rows_take_their_siblings_along() -> None:
     group = np.array([0, 0, 1, 2, 2, 2])
-    found = collect_siblings(group, np.eye(6, dtype=np.float32), np.arange(6, dtype=np.float32))
+    text = np.eye(6, dtype=np.float32)
+    media = MediaVectors(text * np.arange(6, dtype=np.float32)[:, None])
+    found = collect_siblings(group, media, text)
     assert found is not None
-    assert sorted(pairs_of(found.take(np.array([5, 0]), 6))) == [(0, 3.0), (0, 4.0), (1, 1.0)]
-    assert collect_siblings(np.arange(4), np.eye(4, dtype=np.float32), np.zeros(4, np.float32)) is None
+    assert sorted(pairs_of(found.take(np.array([5, 0])))) == [(0, 3.0), (0, 4.0), (1, 1.0)]
+    assert collect_siblings(np.arange(6), media, text) is None
 
 
 def test_parts_are_joined_in_order() -> None:

@@ -11,12 +11,11 @@ from auditor.score.statistics.rivals import measure_pairs
 from auditor.score.statistics.word_evidence import (
     CorpusWords,
     Vocabulary,
+    WordFrequencies,
     content_words,
-    count_words,
     encode_words,
     fit_word_scale,
     look_up_words,
-    select_informative_words,
 )
 from tests.support.pairs import make_planted_pairs, normalize_rows
 
@@ -28,8 +27,8 @@ def test_content_words_name_something_and_come_once() -> None:
 
 def test_very_frequent_words_are_not_informative() -> None:
     captions = [f"photo of {word}" for word in ("cat", "dog", "bird", "fish", "dog")]
-    informative = select_informative_words(*count_words(captions))
-    assert informative == {"cat": 1, "bird": 1, "fish": 1}  # not "photo", and not "dog", which two of five contain
+    informative = WordFrequencies.count(captions).informative_words()
+    assert informative == ["cat", "bird", "fish"]  # not "photo", and not "dog", which two of five contain
 
 
 def test_the_word_least_like_the_medium_is_the_weakest() -> None:
@@ -63,7 +62,7 @@ def test_captions_without_separate_words_are_scored_as_without_a_vocabulary(capt
         dict.fromkeys(content_words(caption) or ["dog"]),
         lambda texts: normalize_rows(generator.normal(size=(len(texts), 24))),
     )
-    found = measure_pairs(strange.media, strange.text, strange.group, strange)
+    found = measure_pairs(strange, strange)
     with_words, without = fit_mismatch(strange, words=vocabulary), fit_mismatch(corpus)
     assert with_words is not None and without is not None and with_words.statistic and without.statistic
     assert np.isfinite(compute_statistic(with_words.statistic, strange, found)).all()
