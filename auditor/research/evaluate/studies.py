@@ -304,7 +304,7 @@ def cross_fit_mismatch(pairs: FeaturePairs, config: ProjectionTraining) -> tuple
         scale = float(model.log_scale.detach().exp())
         sample = ReferenceSample(media, text, owners, scale=scale, siblings=siblings)
         reference = sample.take(sample_media_pairs(owners, REFERENCE_PAIRS, config.seed))
-        fit = fit_mismatch(reference, seed=config.seed, captions=len(pairs.owners), draws=20_000)
+        fit = fit_mismatch(reference, seed=config.seed, captions=len(pairs.owners), draws=20_000, bootstraps=0)
         if fit is None or fit.statistic is None:
             raise EvaluationError(f"{len(owners)} pairs are too few to separate mismatched pairs from matching ones")
         measured = measure_pairs(sample, reference, hubs=fit.statistic.hubs)

@@ -85,12 +85,17 @@ class MismatchModel:
     def from_dict(cls, saved: dict[str, Any]) -> "MismatchModel":
         curve, histogram = saved["curve"], saved["histogram"]
         return cls(
-            int(saved["reference_pairs"]),
-            *(float(saved[name]) for name in ("pi0", "pi0_low", "pi0_high")),
-            *(np.asarray(values, np.float64) for values in (curve["score"], curve["p"])),
-            np.asarray(saved["bootstrap"], np.float64).reshape(-1, len(curve["score"])),
-            *(np.asarray(histogram[name], np.float64) for name in ("edges", "observed", "null")),
-            saved["frame_threshold"],
+            pairs=saved["reference_pairs"],
+            pi0=saved["pi0"],
+            pi0_low=saved["pi0_low"],
+            pi0_high=saved["pi0_high"],
+            score=np.asarray(curve["score"], np.float64),
+            curve=np.asarray(curve["p"], np.float64),
+            bootstrap=np.asarray(saved["bootstrap"], np.float64).reshape(-1, len(curve["score"])),
+            edges=np.asarray(histogram["edges"], np.float64),
+            observed=np.asarray(histogram["observed"], np.float64),
+            null=np.asarray(histogram["null"], np.float64),
+            frame_threshold=saved["frame_threshold"],
         )
 
 
@@ -100,6 +105,7 @@ def fit_mismatch(
     seed: int = 0,
     captions: int | None = None,
     draws: int = DRAWS,
+    bootstraps: int = BOOTSTRAPS,
     words: Vocabulary | None = None,
 ) -> MismatchModel | None:
     """Fit p_mismatch to the reference; None if it has fewer than 20 pairs or 5 different media.
@@ -120,6 +126,7 @@ def fit_mismatch(
         seed=seed,
         coverage=coverage,
         frame_threshold=estimate_frame_threshold(reference, seed=seed),
+        bootstraps=bootstraps,
     )
     return replace(model, statistic=validation.statistic)
 

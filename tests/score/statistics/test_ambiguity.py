@@ -25,7 +25,7 @@ def measures_of(ref: ReferenceSample, text: np.ndarray | None = None) -> PairMea
 
 
 def p_mismatch(ref: ReferenceSample) -> np.ndarray:
-    model = fit_mismatch(ref)
+    model = fit_mismatch(ref, bootstraps=0)
     assert model is not None and model.statistic is not None
     return model.p(compute_statistic(model.statistic, ref, measures_of(ref)))
 

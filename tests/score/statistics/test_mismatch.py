@@ -13,12 +13,11 @@ from tests.bench.mismatch_flickr8k import auroc, average_precision, calibration_
 from tests.support.pairs import PlantedPairs, make_gap_pairs, make_planted_pairs
 
 
-def fitted(corpus: PlantedPairs, **options: int) -> tuple[MismatchModel, np.ndarray, np.ndarray]:
-    """The model, and the score and p of every pair."""
+def fitted(corpus: PlantedPairs, bootstraps: int = 0, **options: int) -> tuple[MismatchModel, np.ndarray, np.ndarray]:
+    """The model, and the score and p of every pair; the bootstrap only widens the interval of the share."""
     ref = corpus.reference
-    model = fit_mismatch(ref, **options)
-    assert model is not None
-    assert model.statistic is not None
+    model = fit_mismatch(ref, bootstraps=bootstraps, **options)
+    assert model is not None and model.statistic is not None
     score = compute_statistic(model.statistic, ref, measure_pairs(ref, ref))
     return model, score, model.p(score).astype(np.float64)
 
@@ -27,7 +26,7 @@ def fitted(corpus: PlantedPairs, **options: int) -> tuple[MismatchModel, np.ndar
 @pytest.mark.parametrize("captions", [1, 5])
 def test_share_and_probabilities_are_right_for_planted_noise(rate: float, captions: int) -> None:
     corpus = make_planted_pairs(2000 // captions, rate, seed=3, captions=captions)
-    model, score, p = fitted(corpus)
+    model, score, p = fitted(corpus, bootstraps=50)
     assert abs(model.pi0 - rate) < 0.03
     assert model.pi0_low <= rate + 0.01 and model.pi0_high >= rate - 0.01
     assert calibration_error(p, corpus.spoiled) < 0.04
@@ -35,7 +34,7 @@ def test_share_and_probabilities_are_right_for_planted_noise(rate: float, captio
 
 
 def test_a_clean_corpus_has_no_mismatches() -> None:
-    model, _, p = fitted(make_planted_pairs(2000, 0.0, seed=1))
+    model, _, p = fitted(make_planted_pairs(2000, 0.0, seed=1), bootstraps=50)
     assert (p >= 0.5).mean() <= 0.005
     assert model.pi0 < 0.01 and 0 < model.pi0_high < 0.02
 
@@ -50,13 +49,13 @@ def test_the_interval_holds_the_truth_most_of_the_time_at_200_pairs() -> None:
     """A 90% interval over 40 corpora: fewer than 28 hits would happen once in ten thousand."""
     hits = 0
     for seed in range(40):
-        model, _, _ = fitted(make_planted_pairs(200, 0.2, seed=seed))
+        model, _, _ = fitted(make_planted_pairs(200, 0.2, seed=seed), bootstraps=40, draws=10_000)
         hits += model.pi0_low <= 0.2 <= model.pi0_high
     assert hits >= 28
 
 
 def test_twenty_pairs_give_a_wide_interval_and_nineteen_none() -> None:
-    model, _, p = fitted(make_planted_pairs(20, 0.2, seed=4))
+    model, _, p = fitted(make_planted_pairs(20, 0.2, seed=4), bootstraps=100)
     assert 0 <= p.min() <= p.max() <= 1
     assert model.pi0_high - model.pi0_low > 0.1
     assert fit_mismatch(make_planted_pairs(19, 0.2).reference) is None
@@ -109,8 +108,8 @@ def test_a_model_of_a_sample_holds_for_the_rest_of_the_corpus() -> None:
 
 def test_the_same_seed_gives_the_same_model_and_json_keeps_it() -> None:
     corpus = make_planted_pairs(300, 0.2)
-    one, score, _ = fitted(corpus, seed=7)
-    assert one.to_dict() == fitted(corpus, seed=7)[0].to_dict()
+    one, score, _ = fitted(corpus, bootstraps=20, seed=7)
+    assert one.to_dict() == fitted(corpus, bootstraps=20, seed=7)[0].to_dict()
     again = MismatchModel.from_dict(json.loads(json.dumps(one.to_dict(), allow_nan=False)))
     assert np.array_equal(again.p(score), one.p(score))
     assert np.allclose(again.bootstrap, one.bootstrap, atol=1e-5)

@@ -63,7 +63,7 @@ def test_captions_without_separate_words_are_scored_as_without_a_vocabulary(capt
         lambda texts: normalize_rows(generator.normal(size=(len(texts), 24))),
     )
     found = measure_pairs(strange, strange)
-    with_words, without = fit_mismatch(strange, words=vocabulary), fit_mismatch(corpus)
+    with_words, without = fit_mismatch(strange, words=vocabulary, bootstraps=0), fit_mismatch(corpus, bootstraps=0)
     assert with_words is not None and without is not None and with_words.statistic and without.statistic
     assert np.isfinite(compute_statistic(with_words.statistic, strange, found)).all()
     if len(content_words(caption)) < 2:
