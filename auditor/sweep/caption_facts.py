@@ -1,7 +1,6 @@
 """Describes captions by their text alone: length, repetition, language, and whether they are URLs, file names, ...
 
-Plain functions of one string, a few microseconds each; `describe_captions` takes many captions and detects their
-languages together. Most captions are ASCII; for them, byte operations replace regular expressions.
+Most captions are ASCII; for them, byte operations replace regular expressions.
 """
 
 import hashlib
@@ -11,7 +10,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
-from auditor.sweep.languages import detect_language, detect_languages
+from auditor.sweep.languages import detect_languages
 
 Likeness = Literal["file name", "url", "html", "mojibake"]
 
@@ -43,14 +42,13 @@ def normalize_caption(caption: str) -> str:
 
 
 def normalize_captions(captions: Sequence[str]) -> list[str]:
-    """Normalize each caption; ASCII captions are processed together."""
     plain = list(filter(str.isascii, captions))
     texts = dict(zip(plain, normalize_ascii(plain), strict=True)) if plain else {}
     return [texts[caption] if caption in texts else normalize_caption(caption) for caption in captions]
 
 
 def normalize_ascii(captions: Sequence[str]) -> list[str]:
-    """Normalize captions that are all ASCII."""
+    """`normalize_caption` of captions that are all ASCII, together."""
     text = _END.join(captions).encode("latin-1").translate(_TO_PLAIN).decode("latin-1")
     for run in ("00", "  "):
         while run in text:
@@ -59,7 +57,7 @@ def normalize_ascii(captions: Sequence[str]) -> list[str]:
 
 
 def hash_caption(caption: str) -> int:
-    """Return 64 bits that are equal for captions with the same normalized text."""
+    """64 bits that are equal for captions with the same normalized text."""
     return _hash_text(normalize_caption(caption))
 
 
@@ -68,19 +66,15 @@ def _hash_text(text: str) -> int:
     return int.from_bytes(digest, "little", signed=True)
 
 
-def count_caption_words(caption: str) -> int:
-    return len(_WORD.findall(caption))
-
-
 def measure_repetition(words: list[str]) -> float:
-    """Return the share of pairs of neighboring words that occurred before: "dog dog dog dog" has 0.67."""
+    """The share of pairs of neighboring words that occurred before: "dog dog dog dog" has 0.67."""
     if len(words) < 2 or len(set(words)) == len(words):
         return 0.0
     return 1 - len(set(pairwise(words))) / (len(words) - 1)
 
 
 def measure_non_letters(caption: str) -> float:
-    """Return the share of the characters, without blanks, that are not letters of any script nor marks on them."""
+    """The share of the characters, without blanks, that are not letters of any script nor marks on them."""
     if caption.isascii():
         data = caption.encode()
         count = len(data.translate(None, _BLANKS))
@@ -91,7 +85,7 @@ def measure_non_letters(caption: str) -> float:
 
 
 def classify_caption(caption: str) -> Likeness | None:
-    """Return the kind of non-caption this is (URL, file name, ...), or None."""
+    """The kind of non-caption this is (URL, file name, ...), or None."""
     text = caption.strip()
     if ("<" in text or "&" in text) and _HTML.search(text):
         return "html"
@@ -113,27 +107,19 @@ class TextFacts(NamedTuple):
 
 
 def describe_text(caption: str, normalized: str) -> TextFacts:
-    """Describe a caption whose normalized text is `normalized`."""
     words = normalized.split()
     same_words = caption.isascii() and "_" not in caption  # then the caption itself has these words
-    count = len(words) if same_words else count_caption_words(caption)
+    count = len(words) if same_words else len(_WORD.findall(caption))
     repetition, non_letters = measure_repetition(words), measure_non_letters(caption)
     return TextFacts(_hash_text(normalized), count, repetition, non_letters, classify_caption(caption))
 
 
-def describe_caption(caption: str) -> dict[str, Any]:
-    """Return the facts of a caption by column; the encoder adds the number of tokens."""
-    return {**describe_text(caption, normalize_caption(caption))._asdict(), "language": detect_language(caption)}
-
-
-CAPTION_FACTS = (*TextFacts._fields, "language")
-
-
 def describe_captions(captions: Sequence[str | None]) -> dict[str, list[Any]]:
-    """Return `describe_caption` of many captions as a list for each column, with None for a missing caption."""
+    """The facts of captions by column, None for a missing caption; the encoder adds the number of tokens."""
     distinct = [caption for caption in dict.fromkeys(captions) if caption is not None]
-    facts: dict[str | None, tuple[Any, ...]] = {None: (None,) * len(CAPTION_FACTS)}
+    columns = (*TextFacts._fields, "language")
+    facts: dict[str | None, tuple[Any, ...]] = {None: (None,) * len(columns)}
     for caption, text, code in zip(distinct, normalize_captions(distinct), detect_languages(distinct), strict=True):
         facts[caption] = *describe_text(caption, text), code
     rows = [facts[caption] for caption in captions]
-    return {name: [row[index] for row in rows] for index, name in enumerate(CAPTION_FACTS)}
+    return {name: [row[index] for row in rows] for index, name in enumerate(columns)}

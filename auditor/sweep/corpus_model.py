@@ -17,15 +17,14 @@ class CorpusModel(Protocol):
     def dim(self) -> int: ...
 
     @property
-    def encodes_media(self) -> bool:
-        """False for stored vectors: there is nothing to decode or encode."""
+    def encodes_media(self) -> bool: ...  # False for stored vectors: there is nothing to decode or encode
 
     def describe(self) -> dict[str, Any]:
-        """Return the model's entries in the manifest; they replace sweep settings of the same name."""
+        """The model's entries in the manifest; they replace sweep settings of the same name."""
 
 
 def fingerprint_sweep(model: CorpusModel, config: SweepConfig) -> str:
-    """Return a fingerprint of everything that determines a shard's embeddings, apart from the shard itself."""
+    """A fingerprint of everything that determines a shard's embeddings, apart from the shard itself."""
     settings = config.measured_settings() if model.encodes_media else {}
     meaning = {"model": model.fingerprint, "pixels": model.describe()["pixels"], **settings}
     return digest(json.dumps(meaning, sort_keys=True).encode())

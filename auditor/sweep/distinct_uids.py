@@ -33,25 +33,19 @@ class DistinctUids:
         self.changed = 0
 
     def separate(self, table: pa.Table) -> pa.Table:
-        """Return the table with new uids in the rows whose uids were used before."""
+        """The table with new uids in the rows whose uids were used before."""
         column = table.schema.get_field_index("uid")
         uids: list[str] = table.column(column).to_pylist()
-        changed_before = self.changed
-        distinct = [self.make_distinct(uid, self.rows + number) for number, uid in enumerate(uids)]
+        for number, uid in enumerate(uids):
+            if uid in self.used_uids:
+                self.changed += 1
+                uids[number] = digest(f"{uid} {self.shard} {self.rows + number}".encode())
+            self.used_uids.add(uids[number])
         self.rows += len(uids)
-        if self.changed == changed_before:
-            return table
-        return table.set_column(column, table.schema.field(column), pa.array(distinct, pa.string()))
-
-    def make_distinct(self, uid: str, row: int) -> str:
-        if uid in self.used_uids:
-            self.changed += 1
-            uid = digest(f"{uid} {self.shard} {row}".encode())
-        self.used_uids.add(uid)
-        return uid
+        return table.set_column(column, table.schema.field(column), pa.array(uids, pa.string()))
 
     def describe_changes(self, owner: str) -> tuple[str, ...]:
-        """Return the notes for the shard's report; `owner` names the rows that had the uids first."""
+        """Notes for the shard's report; `owner` names the rows that had the uids first."""
         if not self.changed:
             return ()
         return (f"{self.changed:,} of its rows had the uid of {owner}, and have another one here",)
@@ -78,17 +72,14 @@ def separate_shards(folder: Folder, shards: Sequence[str], engine: Engine) -> di
 
 
 def read_uid_hashes(folder: Folder, shard: str) -> UidHashes:
-    return hash_uids(folder.read_table(name_embeddings_file(shard), ["uid"]).column(0).to_pylist())
-
-
-def hash_uids(uids: Sequence[str]) -> UidHashes:
-    """Return 64 bits of each uid."""
+    """64 bits of each uid of a shard."""
+    uids = folder.read_table(name_embeddings_file(shard), ["uid"]).column(0).to_pylist()
     halves = np.frombuffer(bytes.fromhex("".join(uids)), np.uint64).reshape(-1, 2)
     return np.asarray(halves[:, 0] ^ halves[:, 1])
 
 
 def separate_shard(folder: Folder, shard: str, used_uids: set[str]) -> tuple[set[str], ShardReport | None]:
-    """Return the old uids of a shard and, if some of them had to change, its new report."""
+    """The old uids of a shard and, if some of them had to change, its new report."""
     name = name_embeddings_file(shard)
     uids = set(folder.read_table(name, ["uid"]).column(0).to_pylist())
     if uids.isdisjoint(used_uids):

@@ -74,14 +74,9 @@ class EmbeddingsFile:
             time.monotonic() - self.start_time,
             own_uids=self.start.own_uids,
         )
-        self.writer.add_key_value_metadata(
-            {
-                "fingerprint": self.start.fingerprint,
-                "settings": self.settings,
-                "report": json.dumps(asdict(report)),
-                CHECKSUM_KEY: EMPTY_CHECKSUM,
-            }
-        )
+        metadata = {"fingerprint": self.start.fingerprint, "settings": self.settings}
+        metadata |= {"report": json.dumps(asdict(report)), CHECKSUM_KEY: EMPTY_CHECKSUM}
+        self.writer.add_key_value_metadata(metadata)
         extra_columns.remove_shard_columns(self.folder, self.start.shard)  # they belong to the rows of an earlier sweep
         if self.carried is not None:
             extra_columns.write_columns(self.folder, extra_columns.CARRIED, self.start.shard, self.carried)

@@ -10,7 +10,7 @@ slower, and its `rank` and `classify` give no access to them.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import accumulate, groupby
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ Ints = npt.NDArray[np.integer[Any]]
 
 
 def detect_language(caption: str) -> str | None:
-    """Return an ISO 639-1 code, or None if the text is too short or too mixed, or py3langid is not installed."""
+    """An ISO 639-1 code, or None if the text is too short or too mixed, or py3langid is not installed."""
     if len(caption) < SHORTEST or (identifier := _load_identifier()) is None:
         return None
     code, probability = identifier.classify(caption)
@@ -37,12 +37,13 @@ def detect_language(caption: str) -> str | None:
 
 
 def detect_languages(captions: Sequence[str]) -> list[str | None]:
-    """Return `detect_language` of each caption."""
+    """`detect_language` of each caption."""
     detected: list[str | None] = [None] * len(captions)
     if (model := _load_model()) is None:
         return detected
     for indices, texts in _batch_by_length(captions, model):
-        alone = _count_long(texts)
+        limit = max(STEPS, len(texts[FEW - 1]) if len(texts) >= FEW else 0)
+        alone = sum(len(text) > limit for text in texts)  # the first ones are faster to process one by one
         for index in indices[:alone]:
             detected[index] = detect_language(captions[index])
         codes, probabilities = model.classify(texts[alone:])
@@ -56,7 +57,7 @@ def detect_languages(captions: Sequence[str]) -> list[str | None]:
 
 @lru_cache(maxsize=1)
 def _load_identifier() -> Any:
-    """Return py3langid's classifier, or None if it is not installed."""
+    """py3langid's classifier, or None if it is not installed."""
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError:
@@ -78,18 +79,11 @@ def _batch_by_length(captions: Sequence[str], model: "LanguageModel") -> Iterato
     """Yield the indices and bytes of the captions that are long enough, longest first, in batches."""
     texts = [(index, model.encode(text)) for index, text in enumerate(captions) if len(text) >= SHORTEST]
     texts.sort(key=lambda indexed: len(indexed[1]), reverse=True)
-    ends = np.cumsum([len(text) for _, text in texts]) // BATCH_BYTES
-    cuts = [0, *(np.flatnonzero(np.diff(ends)) + 1).tolist(), len(texts)]
-    for start, stop in pairwise(cuts):
-        if start < stop:
-            indices, batch = zip(*texts[start:stop], strict=True)
-            yield list(indices), list(batch)
-
-
-def _count_long(texts: Sequence[bytes]) -> int:
-    """Count the texts that are faster to process one by one; they are the first."""
-    limit = max(STEPS, len(texts[FEW - 1]) if len(texts) >= FEW else 0)
-    return sum(len(text) > limit for text in texts)
+    ends = accumulate(len(text) for _, text in texts)
+    batches = groupby(zip(ends, texts, strict=True), key=lambda ended: ended[0] // BATCH_BYTES)
+    for _, batch in batches:
+        indices, encoded = zip(*(text for _, text in batch), strict=True)
+        yield list(indices), list(encoded)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,7 +99,7 @@ class LanguageModel:
         return bytes(self.identifier._encode(caption))
 
     def classify(self, texts: Sequence[bytes]) -> tuple[list[str | None], Floats]:
-        """Return the most probable language of each text and its probability; the texts are sorted, longest first."""
+        """The most probable language of each text and its probability; the texts are sorted, longest first."""
         if not texts:
             return [], np.zeros(0, np.float32)
         lengths = np.array([len(text) for text in texts])
@@ -122,7 +116,7 @@ class LanguageModel:
         return [classes[i] for i in best.tolist()], np.where(has_features, scores[np.arange(len(texts)), best], 0)
 
     def _find_features(self, text: bytes, lengths: Ints) -> tuple[Ints, Ints]:
-        """Return the features in the texts, and for each the number of its text."""
+        """The features in the texts, and for each the number of its text."""
         letters = np.frombuffer(text, np.uint8)
         positions = np.cumsum(lengths) - lengths  # of the next letter of each text
         state: Ints = np.zeros(len(lengths), np.int64)
@@ -137,20 +131,15 @@ class LanguageModel:
         return features[features >= 0], rows[features >= 0]
 
     def _compute_scores(self, features: Ints, rows: Ints, count: int) -> tuple[Floats, npt.NDArray[np.bool_]]:
-        """Return the log-posterior (N, languages) of each text, and whether it has any feature."""
+        """The log-posterior (N, languages) of each text, and whether it has any feature."""
         from scipy.sparse import csr_array
 
-        used, columns = _compact(features, len(self.identifier.nb_ptc))
-        shape = (count, len(used))
-        visits = csr_array((np.ones(len(rows), np.float32), (rows, columns)), shape=shape)
+        present = np.zeros(len(self.identifier.nb_ptc), bool)
+        present[features] = True
+        columns = (np.cumsum(present) - 1)[features]
+        used = np.flatnonzero(present)
+        visits = csr_array((np.ones(len(rows), np.float32), (rows, columns)), shape=(count, len(used)))
         visits.sum_duplicates()
         np.log1p(visits.data, out=visits.data)
         weights: Floats = visits @ self.identifier.nb_ptc[used].astype(np.float32)
         return weights + self.identifier.nb_pc, np.diff(visits.indptr) > 0
-
-
-def _compact(values: Ints, limit: int) -> tuple[Ints, Ints]:
-    """Return the distinct values below `limit`, and the index of each value among them."""
-    present = np.zeros(limit, bool)
-    present[values] = True
-    return np.flatnonzero(present), (np.cumsum(present) - 1)[values]

@@ -98,18 +98,21 @@ class ShardFile(EmbeddingsFile):
         self.write(table, keys, watch)
 
     def _build_table(self, vectors: Floats) -> pa.Table:
-        """Return the rows of the piece; `vectors` belong to the frames of its media, one medium after another."""
+        """The rows of the piece; `vectors` belong to the frames of its media, one medium after another."""
         frames = np.array([decoded.frames for decoded in self.piece])
         starts: list[int] = (np.cumsum(frames) - frames).tolist()
         samples = [
-            _check_vectors(d, vectors[start : start + d.frames]) for d, start in zip(self.piece, starts, strict=True)
+            decoded
+            if np.isfinite(vectors[start : start + decoded.frames]).all()
+            else replace(decoded, medium=Problem("corrupt", "the encoder gave numbers that are not finite"))
+            for decoded, start in zip(self.piece, starts, strict=True)
         ]
         table = build_fact_table(samples)
         usable = pc.equal(table["status"], "ok").to_numpy()
         media_rows = find_medium_starts(table)
         media = [medium for d, start in zip(samples, starts, strict=True) for medium in list_media(d, start)]
         context = [list_context_frames(d, start) for d, start in zip(samples, starts, strict=True)]
-        sizes = np.array([len(medium) for medium in media], np.int64)
+        sizes = np.array(list(map(len, media)), np.int64)
         whole = build_media_vectors(vectors[join_positions(media)], sizes, keep=False)
         counts = np.array(count_rows(samples))
         first_rows = np.zeros(table.num_rows, dtype=bool)
@@ -124,7 +127,6 @@ class ShardFile(EmbeddingsFile):
         return pa.Table.from_arrays([*table.columns, *columns], schema=self.schema)
 
     def _encode_captions(self, usable: Sequence[Bools]) -> Floats:
-        """Encode the usable captions of each sample of the piece."""
         tokens = [
             decoded.tokens[torch.from_numpy(rows)]
             for decoded, rows in zip(self.piece, usable, strict=True)
@@ -133,12 +135,6 @@ class ShardFile(EmbeddingsFile):
         if not tokens:
             return np.zeros((0, self.backbone.dim), np.float32)
         return self.backbone.encode_tokens(torch.cat(tokens)).cpu().numpy()
-
-
-def _check_vectors(decoded: DecodedSample, vectors: Floats) -> DecodedSample:
-    if np.isfinite(vectors).all():
-        return decoded
-    return replace(decoded, medium=Problem("corrupt", "the encoder gave numbers that are not finite"))
 
 
 def list_media(decoded: DecodedSample, start: int) -> list[Frames]:
@@ -171,7 +167,7 @@ def list_context_frames(decoded: DecodedSample, start: int) -> Frames:
 
 
 def collect_times(samples: Sequence[DecodedSample]) -> list[float | None]:
-    """Return the time of each frame of the samples; None for the frame of an image."""
+    """The time of each frame of the samples; None for the frame of an image."""
     times: list[float | None] = []
     for decoded in samples:
         frame_times = None if isinstance(decoded.medium, Problem) else decoded.medium.times
@@ -186,7 +182,7 @@ def join_positions(media: Sequence[Frames]) -> npt.NDArray[np.int64]:
 def build_frame_columns(
     vectors: Floats, times: Sequence[float | None], media: Sequence[Frames], present: Bools
 ) -> tuple[pa.Array, pa.Array]:
-    """Return the vectors and the times of media's frames as list columns, null for images and rows not `present`."""
+    """The vectors and the times of media's frames as list columns, null for images and rows not `present`."""
     timed = [[position for position in frames if times[position] is not None] for frames in media]
     lengths = np.zeros(len(present), dtype=np.int32)
     lengths[present] = [len(frames) for frames in timed]

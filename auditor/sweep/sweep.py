@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from auditor.audit_folder.embeddings import name_embeddings_file
@@ -43,13 +43,11 @@ PUBLISHING = 2  # finished files that are moved to storage at once
 
 
 def find_finished_report(folder: Folder, shard: Shard, settings: str) -> ShardReport | None:
-    """Return the report of a shard that was swept before, from the same content and with the same settings."""
+    """The report of a shard that was swept before, from the same content and with the same settings."""
     name = name_embeddings_file(shard.name)
     metadata = folder.table_metadata(name)
-    if metadata.get("settings") != settings or "report" not in metadata:
-        return None
     try:
-        if metadata.get("fingerprint") != shard.fingerprint():
+        if metadata.get("settings") != settings or metadata.get("fingerprint") != shard.fingerprint():
             return None
     except (AuditorError, OSError):  # the shard is gone; sweeping it reports that
         return None
@@ -75,7 +73,7 @@ class Sweeper:
         self.pool.__exit__(*error)
 
     def sweep(self, shards: Iterable[Shard], watch: Watch = lambda rows, errors: None) -> Iterator[ShardReport]:
-        """Sweep shards in order; report each when its file is in place. Calls `watch(rows, errors)` as rows finish."""
+        """Sweep shards in order; report each when its file is in place."""
         opened_shards = Prefetch(open_shards(shards), weigh=lambda _: 1, budget=1)
         events = Prefetch(self._decode(opened_shards), weigh=_count_pixel_bytes, budget=AHEAD)
         encoding = self._encode(events, watch)
@@ -110,15 +108,14 @@ class Sweeper:
         if isinstance(opened, ShardFailure):
             yield opened
             return None
-        shard = opened.source
+        shard, contents = opened.source, opened.contents
         with opened.closing:
-            samples = opened.contents.samples
-            own_uids = any(sample.uid for sample in samples)
-            problems = tuple(opened.contents.problems)
-            yield ShardStart(shard.name, opened.fingerprint, len(samples), problems, own_uids)
-            end: SweepEvent = ShardEnd(shard.name)
+            own_uids = any(sample.uid for sample in contents.samples)
+            problems = tuple(contents.problems)
+            yield ShardStart(shard.name, opened.fingerprint, len(contents.samples), problems, own_uids)
+            end: SweepEvent = ShardEnd()
             try:
-                yield from map(self._tokenize, decode_samples(opened.contents, self.pool, self.config.context))
+                yield from map(self._tokenize, decode_samples(contents, self.pool, self.config.context))
             except (AuditorError, OSError) as error:
                 end = ShardFailure(shard.name, str(error))
             try:
@@ -142,23 +139,23 @@ class Sweeper:
         file: ShardFile | None = None
         try:
             for event in events:
+                if file is not None and isinstance(event, ShardStart | ShardFailure):
+                    file.discard()  # if it starts, the shard has changed and is read again
+                    file = None
                 if isinstance(event, ShardStart):
-                    if file is not None:  # the shard has changed and is read again
-                        file.discard()
                     file = ShardFile(self.folder, self.backbone, self.config.batch_size, event, self.settings)
-                elif isinstance(event, FramePart) and file is not None:
+                elif isinstance(event, ShardFailure):
+                    yield partial(ShardReport, event.shard, failure=event.message)
+                elif file is None:
+                    raise AssertionError("an event outside of a shard")
+                elif isinstance(event, FramePart):
                     file.add_part(event)
-                elif isinstance(event, DecodedSample) and file is not None:
+                elif isinstance(event, DecodedSample):
                     file.add(event, watch)
-                elif isinstance(event, ShardEnd) and file is not None:
+                else:
                     file.flush(watch)
                     yield file.publish
                     file = None
-                elif isinstance(event, ShardFailure):
-                    if file is not None:
-                        file.discard()
-                        file = None
-                    yield partial(ShardReport, event.shard, failure=event.message)
         finally:
             if file is not None:
                 file.discard()
@@ -214,26 +211,22 @@ def decode_media(
         if sample.problem is not None:
             yield sample, None, sample.problem
             continue
-        reading, result = next(results)
-        yield sample, reading.digest, reading.problem or result
+        media_digest, result = next(results)
+        if isinstance(media_digest, Problem):
+            yield sample, None, media_digest
+        else:
+            yield sample, media_digest, result
 
 
-@dataclass(frozen=True, slots=True)
-class MediumReading:
-    """The digest of a medium's bytes, or why they cannot be read."""
-
-    digest: str | None = None
-    problem: Problem | None = None
-
-
-def _make_task(opened: OpenShard, sample: Sample, context: float) -> tuple[MediumReading, bytes | SpanStream, Kind]:
+def _make_task(opened: OpenShard, sample: Sample, context: float) -> tuple[str | Problem, bytes | SpanStream, Kind]:
+    """The digest of a medium's bytes, or why they cannot be read; what to decode, and its kind."""
     assert sample.media is not None  # a sample without a medium has a problem
     try:
         data = opened.read(sample.media)
     except (AuditorError, OSError) as error:
-        return MediumReading(problem=Problem("missing_media", str(error))), b"", sample.media.kind
+        return Problem("missing_media", str(error)), b"", sample.media.kind
     task = SpanStream(data, sample.spans, context) if sample.spans else data
-    return MediumReading(digest(data)), task, sample.media.kind
+    return digest(data), task, sample.media.kind
 
 
 def _count_pixel_bytes(event: SweepEvent) -> int:

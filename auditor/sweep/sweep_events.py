@@ -11,7 +11,6 @@ from auditor.corpus.shard import OpenShard, Shard
 from auditor.workers.decoder_process import LOST_SPAN, Decoded
 from model.pixels import Pixels
 
-TokenCount = tuple[int, bool]  # how many tokens the text tower reads, and whether the caption has more
 Watch = Callable[[int, int], None]  # called with the numbers of new rows and new errors
 
 
@@ -52,10 +51,10 @@ class DecodedSample:
     medium: Decoded | Problem
     frames: int = 0  # decoded frames, whether or not the medium is usable in the end
     tokens: Tensor | None = None  # (captions, L), if the medium was decoded
-    token_counts: Sequence[TokenCount] = ()  # one for each caption
+    token_counts: Sequence[tuple[int, bool]] = ()  # tokens that the text tower reads, and whether the caption has more
 
     def frames_of_caption(self, caption_index: int) -> Sequence[int] | Problem:
-        """Return the positions of the frames that a caption describes."""
+        """The positions of the frames that a caption describes."""
         if isinstance(self.medium, Problem):
             return self.medium
         if self.medium.span_frames is None:
@@ -66,11 +65,8 @@ class DecodedSample:
         return frames
 
 
-@dataclass(frozen=True, slots=True)
 class ShardEnd:
     """All samples of the shard were decoded."""
-
-    shard: str
 
 
 @dataclass(frozen=True, slots=True)

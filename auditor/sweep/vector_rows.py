@@ -1,6 +1,7 @@
 """Turns stored embeddings into rows: the facts of a shard by column, unit vectors, and a status for unusable rows."""
 
 import os
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,11 +10,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditor.audit_folder import arrow_schema
 from auditor.audit_folder.embeddings import build_vector_column
 from auditor.corpus.corpus_files import is_url, make_path_absolute
 from auditor.corpus.file_names import guess_media_kind
-from auditor.corpus.stored.vector_shard import ColumnRoles, StoredVectors, VectorShard
+from auditor.corpus.stored.vector_shard import ColumnRoles, StoredVectors, VectorShard, VectorStretch
 from auditor.sweep.caption_facts import describe_captions
 from auditor.sweep.sample_rows import digest
 from auditor.vectors import Bools
@@ -53,7 +53,7 @@ def check_vectors(stored: StoredVectors, dim: int) -> CheckedVectors:
 
 
 def build_usable_column(vectors: Halves, ok: Bools) -> pa.Array:
-    """Return the vectors as a column, null in unusable rows."""
+    """The vectors as a column, null in unusable rows."""
     return build_vector_column(vectors if ok.all() else np.where(ok[:, None], vectors, np.float16(0)), ok)
 
 
@@ -77,82 +77,75 @@ def read_row_texts(table: pa.Table, roles: ColumnRoles, first: int) -> RowTexts:
     captions = read_texts(table, roles.caption)
     empty = np.array([caption is None or not caption.strip() for caption in captions], bool)
     captions[empty] = None
-    uids, digests = read_hexadecimal(table, roles.uid, UID), read_hexadecimal(table, roles.digest, HEX)
+    uids, digests = read_texts(table, roles.uid, UID), read_texts(table, roles.digest, HEX)
     return RowTexts(keys, count_earlier(keys), captions, uids, digests, read_texts(table, roles.path))
 
 
-def read_texts(table: pa.Table, column: str | None) -> Texts:
-    return to_object_array(read_text_column(table, column))
-
-
-def read_text_column(table: pa.Table, column: str | None) -> pa.ChunkedArray | pa.Array:
+def read_texts(table: pa.Table, column: str | None, pattern: str | None = None) -> Texts:
+    """A text column; with a pattern, the first 32 digits of texts that match it in lower case, None for others."""
     if column is None or column not in table.column_names:
-        return pa.nulls(table.num_rows, pa.string())
-    return table.column(column).cast(pa.string(), safe=False)
-
-
-def to_object_array(values: pa.ChunkedArray | pa.Array) -> Texts:
-    return np.array(values.to_pylist(), object).reshape(-1)
+        return np.full(table.num_rows, None, object)
+    values = table.column(column).cast(pa.string(), safe=False)
+    if pattern is not None:
+        values = pc.if_else(pc.match_substring_regex(values, pattern), values, None)
+        values = pc.ascii_lower(pc.utf8_slice_codeunits(values, 0, 32))
+    return np.array(values.to_pylist(), object)
 
 
 def is_none(values: Texts) -> Bools:
     return np.fromiter((value is None for value in values), bool, len(values))
 
 
-def read_hexadecimal(table: pa.Table, column: str | None, pattern: str) -> Texts:
-    """Return the first 32 digits in lower case; None for a text that does not match the pattern."""
-    values = read_text_column(table, column)
-    digits = pc.if_else(pc.match_substring_regex(values, pattern), values, None)
-    return to_object_array(pc.ascii_lower(pc.utf8_slice_codeunits(digits, 0, 32)))
-
-
 def count_earlier(keys: Texts) -> npt.NDArray[np.int64]:
-    """Count for each key how often it occurred before."""
+    """How often each key occurred before."""
+    seen: Counter[str] = Counter()
     counts = np.zeros(len(keys), np.int64)
-    if len(set(keys)) == len(keys):
-        return counts
-    totals: dict[str, int] = {}
     for row, key in enumerate(keys):
-        counts[row] = totals.get(key, 0)
-        totals[key] = int(counts[row]) + 1
+        counts[row] = seen[key]
+        seen[key] += 1
     return counts
 
 
-def build_stretch_facts(
-    shard: VectorShard, table: pa.Table, texts: RowTexts, rows: slice, visual: CheckedVectors, text: CheckedVectors
-) -> tuple[pa.Table, Bools]:
-    """Return the facts of some rows of a shard, and which of them are usable."""
+def build_stretch_table(
+    schema: pa.Schema, shard: VectorShard, table: pa.Table, texts: RowTexts, stretch: VectorStretch
+) -> pa.Table:
+    """The rows of the embeddings file for a stretch of the shard; `table` and `texts` are of the whole shard."""
+    visual, text = check_vectors(stretch.visual, shard.dim), check_vectors(stretch.text, shard.dim)
     count = len(visual.wrong)
+    rows = slice(stretch.first, stretch.first + count)
     status, message = check_rows(texts, rows, visual, text, shard.dim)
     digests = complete_digests(texts.digests[rows], visual)
     ok = status == "ok"
+    paths = texts.paths[rows]
     width, height = (read_integers(table, side, rows) for side in (shard.roles.width, shard.roles.height))
+    sides = (pc.cast(pc.if_else(pc.greater(side, 0), side, None), pa.float32()) for side in (width, height))
     columns: dict[str, Any] = {
         "uid": compute_uids(shard.name, texts, rows, digests),
         "key": texts.keys[rows],
         "caption_index": np.zeros(count, np.int32),
         "shard": np.full(count, shard.name, object),
-        "kind": guess_kinds(texts.paths[rows]),
+        "kind": [(path and guess_media_kind(path.split("?")[0])) or "image" for path in paths],
         "caption": texts.captions[rows],
         **describe_captions(texts.captions[rows].tolist()),
         "width": width,
         "height": height,
-        "aspect": divide_sides(width, height),
+        "aspect": pc.divide(*sides),
         "frames": pa.array(np.ones(count, np.int32), mask=~ok),
-        **locate_media(texts.paths[rows], os.path.dirname(shard.path)),
+        **locate_media(paths, os.path.dirname(shard.path)),
         "media_digest": digests,
         "status": status,
         "error_message": message,
+        "visual": build_usable_column(visual.vectors, ok),
+        "text": build_usable_column(text.vectors, ok),
     }
-    schema = arrow_schema.FACTS
-    filled = [pa.array(columns[f.name], f.type) if f.name in columns else pa.nulls(count, f.type) for f in schema]
-    return pa.Table.from_arrays(filled, schema=schema), ok
+    arrays = [pa.array(columns[f.name], f.type) if f.name in columns else pa.nulls(count, f.type) for f in schema]
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def check_rows(
     texts: RowTexts, rows: slice, visual: CheckedVectors, text: CheckedVectors, dim: int
 ) -> tuple[Texts, Texts]:
-    """Return the status and the error message of each row; a later check replaces an earlier one."""
+    """The status and the error message of each row; a later check replaces an earlier one."""
     status = np.full(len(visual.wrong), "ok", object)
     message = np.full(len(visual.wrong), None, object)
 
@@ -180,7 +173,7 @@ def complete_digests(digests: Texts, visual: CheckedVectors) -> Texts:
 
 
 def compute_uids(shard: str, texts: RowTexts, rows: slice, digests: Texts) -> Texts:
-    """Return the corpus's own uid for the first row with a key, else a hash of position and content."""
+    """The corpus's own uid for the first row with a key, else a hash of position and content."""
     uids = texts.uids[rows].copy()
     uids[texts.occurrence[rows] > 0] = None
     keys, occurrence, captions = texts.keys[rows], texts.occurrence[rows], texts.captions[rows]
@@ -197,19 +190,9 @@ def read_integers(table: pa.Table, column: str | None, rows: slice) -> pa.Array:
     return pa.concat_arrays(values.cast(pa.int32(), safe=False).chunks)
 
 
-def divide_sides(width: pa.Array, height: pa.Array) -> pa.Array:
-    """Return width over height; null if a side is unknown or zero."""
-    sides = (pc.if_else(pc.greater(side, 0), side, None) for side in (width, height))
-    return pc.divide(*(pc.cast(side, pa.float32()) for side in sides))
-
-
-def guess_kinds(paths: Texts) -> Texts:
-    return np.array([(path and guess_media_kind(path.split("?")[0])) or "image" for path in paths], object)
-
-
 def locate_media(paths: Texts, folder: str) -> dict[str, Any]:
-    """Return the columns of where media are, if the path is a file; an audit never reads from the web unasked."""
-    files = np.array([resolve_path(path, folder) for path in paths], object).reshape(-1)
+    """The columns of where media are, if the path is a file; an audit never reads from the web unasked."""
+    files = np.array([resolve_path(path, folder) for path in paths], object)
     missing = is_none(files)
     return {
         "media_path": files,
@@ -219,7 +202,7 @@ def locate_media(paths: Texts, folder: str) -> dict[str, Any]:
 
 
 def resolve_path(path: str | None, folder: str) -> str | None:
-    """Return the absolute path or URL of a medium; None for an http address."""
+    """The absolute path or URL of a medium; None for an http address."""
     if not path or path.lower().startswith(("http://", "https://")):
         return None
     if path.startswith("file://"):

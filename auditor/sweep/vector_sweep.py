@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -12,14 +12,14 @@ from auditor.audit_folder.extra_columns import CARRIED, ColumnSource, cast_colum
 from auditor.audit_folder.folder import Folder
 from auditor.corpus.shard import Corpus, Shard, ShardError
 from auditor.corpus.stored.npy_matrix import MatrixFile
-from auditor.corpus.stored.vector_shard import OpenVectors, VectorShard, VectorStretch
+from auditor.corpus.stored.vector_shard import OpenVectors, VectorShard
 from auditor.errors import AuditorError
 from auditor.sweep.corpus_model import fingerprint_sweep
 from auditor.sweep.embeddings_writer import CHANGED, READINGS, EmbeddingsFile
 from auditor.sweep.sample_rows import digest
 from auditor.sweep.sweep_config import SweepConfig
 from auditor.sweep.sweep_events import ShardReport, ShardStart, Watch
-from auditor.sweep.vector_rows import RowTexts, build_stretch_facts, build_usable_column, check_vectors, read_row_texts
+from auditor.sweep.vector_rows import build_stretch_table, read_row_texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,25 +39,23 @@ class StoredModel:
         return False
 
     def describe(self) -> dict[str, Any]:
-        """Return the model's entries in the manifest; `spec` is empty because only the vectors are available."""
-        identity = {"spec": "", "origin": self.origin, "fingerprint": self.fingerprint, "dim": self.dim}
-        settings = {"pixels": None, "frames": 1, "exact_pixels": True, "precision": "float32"}
-        return {**identity, "logit_scale": self.logit_scale, **settings}
+        """The model's entries in the manifest; `spec` is empty because only the vectors are available."""
+        identity = {"spec": "", "fingerprint": self.fingerprint, **asdict(self)}
+        return {**identity, "pixels": None, "frames": 1, "exact_pixels": True, "precision": "float32"}
 
 
 def find_stored_model(corpus: Corpus, logit_scale: float) -> StoredModel | None:
-    """Return the model of a corpus of stored embeddings; None if the corpus has media."""
+    """The model of a corpus of stored embeddings; None if the corpus has media."""
     shard = next(iter(corpus.shards), None)
     if not isinstance(shard, VectorShard):
         return None
-    names = [
-        place.member or "npy" if isinstance(place, MatrixFile) else place.column for place in (shard.visual, shard.text)
-    ]
+    places = (shard.visual, shard.text)
+    names = [place.member or "npy" if isinstance(place, MatrixFile) else place.column for place in places]
     return StoredModel("/".join(names), shard.dim, logit_scale)
 
 
 def count_stored_bytes(shards: Iterable[Shard]) -> int:
-    """Return the bytes of the shards' files on this machine; remote files count as zero."""
+    """The bytes of the shards' files on this machine; remote files count as zero."""
     files = {path for shard in shards if isinstance(shard, VectorShard) for path in shard.files}
     return sum(os.path.getsize(path) for path in files if os.path.isfile(path))
 
@@ -83,7 +81,6 @@ class VectorSweeper:
         pass
 
     def sweep(self, shards: Iterable[Shard], watch: Watch = lambda rows, errors: None) -> Iterator[ShardReport]:
-        """Sweep shards in order and report each when its file is in place."""
         for shard in shards:
             try:
                 yield self._sweep(shard, watch)
@@ -94,26 +91,18 @@ class VectorSweeper:
         """Sweep a shard, again if its files change meanwhile; a shard that keeps changing fails."""
         assert isinstance(shard, VectorShard)  # a corpus is of one kind
         for _ in range(READINGS):
-            report = self._sweep_once(shard, watch)
-            if report is not None:
-                return report
+            fingerprint = shard.fingerprint()
+            with shard.open_vectors() as opened:
+                own_uids = shard.roles.uid is not None
+                start = ShardStart(shard.name, fingerprint, opened.table.num_rows, (), own_uids)
+                file = EmbeddingsFile(self.folder, start, shard.dim, self.settings)
+                try:
+                    self._fill(file, shard, opened, watch)
+                    if shard.fingerprint() == fingerprint:
+                        return file.publish()
+                finally:
+                    file.discard()  # no effect after `publish`
         return ShardReport(shard.name, failure=CHANGED)
-
-    def _sweep_once(self, shard: VectorShard, watch: Watch) -> ShardReport | None:
-        """Return None if the files have changed meanwhile; then nothing is published."""
-        fingerprint = shard.fingerprint()
-        with shard.open_vectors() as opened:
-            start = ShardStart(shard.name, fingerprint, opened.table.num_rows, (), own_uids=shard.roles.uid is not None)
-            file = EmbeddingsFile(self.folder, start, shard.dim, self.settings)
-            try:
-                self._fill(file, shard, opened, watch)
-                if shard.fingerprint() == fingerprint:
-                    return file.publish()
-            except BaseException:
-                file.discard()
-                raise
-            file.discard()
-            return None
 
     def _fill(self, file: EmbeddingsFile, shard: VectorShard, opened: OpenVectors, watch: Watch) -> None:
         texts = read_row_texts(opened.table, shard.roles, shard.start)
@@ -122,16 +111,3 @@ class VectorSweeper:
             file.write(table, table.num_rows, watch)
         if shard.carried:
             file.carried = cast_columns(opened.table, shard.carried)
-
-
-def build_stretch_table(
-    schema: pa.Schema, shard: VectorShard, table: pa.Table, texts: RowTexts, stretch: VectorStretch
-) -> pa.Table:
-    """Return the rows of the embeddings file for a stretch of the shard."""
-    visual, text = check_vectors(stretch.visual, shard.dim), check_vectors(stretch.text, shard.dim)
-    rows = slice(stretch.first, stretch.first + len(visual.wrong))
-    facts, ok = build_stretch_facts(shard, table, texts, rows, visual, text)
-    columns = dict(zip(facts.column_names, facts.columns, strict=True))
-    columns |= {"visual": build_usable_column(visual.vectors, ok), "text": build_usable_column(text.vectors, ok)}
-    arrays = [columns.get(field.name, pa.nulls(len(ok), field.type)) for field in schema]
-    return pa.Table.from_arrays(arrays, schema=schema)

@@ -1,13 +1,14 @@
 """Caption facts: which captions count as the same, which are not captions, and their languages."""
 
+import re
+
 import pytest
 
 from auditor.schema import FACTS
 from auditor.sweep.caption_facts import (
     classify_caption,
-    count_caption_words,
-    describe_caption,
     describe_captions,
+    describe_text,
     hash_caption,
     measure_non_letters,
     measure_repetition,
@@ -67,7 +68,7 @@ def test_the_short_way_for_ascii_counts_as_characters_are_counted() -> None:
         text = f"a{chr(first)} b"
         seen = [character for character in text if not character.isspace()]
         assert measure_non_letters(text) == sum(not character.isalpha() for character in seen) / len(seen)
-    assert count_caption_words("Two dogs, one cat") == 4
+    assert describe_caption("Two dogs, one cat")["words"] == 4
 
 
 def test_languages_are_told_where_there_is_enough_text() -> None:
@@ -76,6 +77,11 @@ def test_languages_are_told_where_there_is_enough_text() -> None:
     assert detect_language("Ein brauner Hund läuft über die grüne Wiese") == "de"
     assert detect_language("Un chien brun court dans l'herbe verte") == "fr"
     assert detect_language("a man") is None
+
+
+def describe_caption(caption: str) -> dict[str, object]:
+    """The facts of one caption by itself."""
+    return {**describe_text(caption, normalize_caption(caption))._asdict(), "language": detect_language(caption)}
 
 
 def test_every_fact_is_a_column() -> None:
@@ -120,5 +126,5 @@ def test_normalised_captions_of_ascii_together() -> None:
 @pytest.mark.parametrize("caption", ODD)
 def test_words_are_counted_in_the_caption_itself(caption: str) -> None:
     facts = describe_caption(caption)
-    assert facts["words"] == count_caption_words(caption)
+    assert facts["words"] == len(re.findall(r"\w+", caption))
     assert facts["repeated_words"] == measure_repetition(normalize_caption(caption).split())
