@@ -19,21 +19,20 @@ from auditor.audit_folder.embeddings import (
     MEDIUM_COLUMNS,
     compute_media_identities,
     find_medium_starts,
-    name_embeddings_file,
     read_facts,
     read_vector_matrix,
 )
 from auditor.audit_folder.folder import Folder, StorageError
-from auditor.score.pair_sample import KINDS, ShardCounts, number_digests
+from auditor.score.pair_sample import ShardCounts, number_digests
 from auditor.score.score_config import PIXELS
 from auditor.score.statistics.duplicates import (
     SAMPLE_PER_CELL,
-    Components,
     assign_cells,
     choose_cell_count,
     estimate_copy_threshold,
     fit_cells,
     group_cell,
+    join_groups,
 )
 from auditor.sweep.sample_rows import digest
 from auditor.vectors import Bools, Floats, Ints
@@ -88,25 +87,20 @@ def search_duplicates(
     """
     for path in [DUPLICATES] if only is None else [f"{DUPLICATES}/{SORTED}", *map(duplicates_file, only)]:
         folder.remove(path)
-    sizes = np.array([sum(count.media.get(kind, 0) for kind in KINDS) for count in counts])
+    sizes = np.array([sum(count.media.values()) for count in counts])
     if sizes.sum() < 2:
         return 0
     shards = [count.shard for count in counts]
-    starts = np.cumsum(sizes) - sizes
+    starts = np.cumsum(sizes) - sizes  # number of each shard's first medium
     plan = plan_search(folder, shards, int(sizes.sum()), threshold, seed, engine)
-    files = list(engine.each(partial(_write_sorted, plan), batch_shards(shards, starts)))
-    edges = np.concatenate(list(engine.each(partial(_search_cells, plan, files), range(plan.groups))))
-    folder.remove(f"{DUPLICATES}/{SORTED}")
-    writable = np.isin(shards, shards if only is None else only)
-    return write_groups(folder, shards, starts, group_edges(edges), best, writable, engine)
-
-
-def batch_shards(shards: Sequence[str], starts: Ints) -> list[tuple[int, list[tuple[str, int]]]]:
-    """Numbered batches of shards, each shard with the number of its first medium."""
     batches: dict[int, list[tuple[str, int]]] = {}
     for shard, start in zip(shards, starts.tolist(), strict=True):
         batches.setdefault(start // MEDIA_TOGETHER, []).append((shard, start))
-    return list(batches.items())
+    files = list(engine.each(partial(_write_sorted, plan), batches.items()))
+    edges = np.concatenate(list(engine.each(partial(_search_cells, plan, files), range(plan.groups))))
+    folder.remove(f"{DUPLICATES}/{SORTED}")
+    writable = np.isin(shards, shards if only is None else only)
+    return write_groups(folder, shards, starts, edges, best, writable, engine)
 
 
 def plan_search(
@@ -136,13 +130,12 @@ def _sample_vectors(folder: Folder, limit: int, seed: int, shard: str) -> Floats
 
 
 def read_first_rows(folder: Folder, shard: str, columns: Sequence[str]) -> tuple[pa.Table, Floats]:
-    """The first row of each encoded medium of a shard, and its vector."""
-    facts = read_facts(folder, shard, [name for name in columns if name != "visual"] + list(MEDIUM_COLUMNS))
-    encoded = pa.array(find_medium_starts(facts))
+    """Columns of the first row of each encoded medium of a shard, and their vectors if "visual" is among them."""
+    rows = read_facts(folder, shard, [*columns, *MEDIUM_COLUMNS])
+    rows = rows.filter(pa.array(find_medium_starts(rows)))
     if "visual" not in columns:
-        return facts.filter(encoded), np.zeros((0, 0), np.float32)
-    visual = folder.read_table(name_embeddings_file(shard), ["visual"])["visual"].filter(encoded)
-    return facts.filter(encoded), read_vector_matrix(visual.combine_chunks(), visual.type.list_size)
+        return rows, np.zeros((0, 0), np.float32)
+    return rows.drop_columns("visual"), read_vector_matrix(rows["visual"], rows["visual"].type.list_size)
 
 
 def _write_sorted(plan: SearchPlan, batch: tuple[int, list[tuple[str, int]]]) -> str:
@@ -153,22 +146,14 @@ def _write_sorted(plan: SearchPlan, batch: tuple[int, list[tuple[str, int]]]) ->
     order = np.argsort(cell, kind="stable")
     ends = np.searchsorted(plan.group_of(cell[order]), np.arange(plan.groups + 1))
     name = f"{DUPLICATES}/{SORTED}/{number:06d}.parquet"
-    schema = pa.schema(
-        {
-            "medium": pa.int64(),
-            "cell": pa.int32(),
-            "home": pa.bool_(),
-            "mark": pa.int64(),
-            "file": pa.int64(),
-            "vector": pa.binary(vectors.shape[1] * 2),
-        }
-    )
+    numbers = {"medium": pa.int64(), "cell": pa.int64(), "home": pa.bool_(), "mark": pa.int64(), "file": pa.int64()}
+    schema = pa.schema({**numbers, "vector": pa.binary(vectors.shape[1] * 2)})
     with plan.folder.writing(name) as local, pq.ParquetWriter(local, schema, compression="none") as writer:
         for start, end in pairwise(ends.tolist()):
             rows = order[start:end]
             flat = pa.py_buffer(np.ascontiguousarray(vectors[rows]))
             column = pa.Array.from_buffers(schema.field("vector").type, len(rows), [None, flat])
-            columns = [pa.array(values[rows]) for values in (medium, cell.astype(np.int32), home, mark, file)]
+            columns = [pa.array(values[rows]) for values in (medium, cell, home, mark, file)]
             writer.write_table(
                 pa.Table.from_arrays([*columns, column], schema=schema), row_group_size=max(1, len(rows))
             )
@@ -185,8 +170,7 @@ def _assign_media(plan: SearchPlan, shard: str, start: int) -> tuple[Any, ...]:
 def _search_cells(plan: SearchPlan, files: Sequence[str], group: int) -> Ints:
     """Duplicates in one group of cells: pairs (E, 2) of a medium and the first medium of its group."""
     table = pa.concat_tables([_read_row_group(plan.folder, name, group, plan.groups) for name in files])
-    columns = ("medium", "cell", "home", "mark", "file")
-    medium, cell, home, mark, file = (table[column].to_numpy() for column in columns)
+    medium, cell, home, mark, file = (table[name].to_numpy() for name in ("medium", "cell", "home", "mark", "file"))
     edges = [np.zeros((0, 2), np.int64)]
     order = np.argsort(cell, kind="stable")
     width = plan.cells.shape[1]
@@ -211,56 +195,39 @@ def _read_row_group(folder: Folder, name: str, group: int, count: int) -> pa.Tab
         return parquet.read_row_group(group)
 
 
-def group_edges(edges: Ints) -> dict[int, list[int]]:
-    """Connected components of pairs: the smallest number -> all numbers, sorted."""
-    numbers, flat = np.unique(edges, return_inverse=True)
-    pairs = flat.reshape(-1, 2)
-    components = Components(len(numbers))
-    components.join(pairs[:, 0], pairs[:, 1])
-    groups: dict[int, list[int]] = {}
-    for number, first in zip(numbers.tolist(), numbers[components.first()].tolist(), strict=True):
-        groups.setdefault(first, []).append(number)
-    return groups
-
-
 def write_groups(
     folder: Folder,
     shards: Sequence[str],
     starts: Ints,
-    groups: dict[int, list[int]],
+    edges: Ints,  # (E, 2) media that are duplicates of each other
     best: str,
     writable: Bools,  # which shards may be written
     engine: Engine,
 ) -> int:
     """Write duplicates/<shard>.parquet for shards with duplicates; returns the number of media that repeat another."""
-    members = np.array(sorted(number for group in groups.values() for number in group), np.int64)
-    if not len(members):
+    media, ends = np.unique(edges, return_inverse=True)
+    if not len(media):
         return 0
-    shard_of = np.searchsorted(starts, members, side="right") - 1
-    tasks = [(shards[shard], members[shard_of == shard] - starts[shard]) for shard in np.unique(shard_of)]
+    group = join_groups(np.arange(len(media)), *ends.reshape(-1, 2).T)
+    shard = np.searchsorted(starts, media, side="right") - 1
+    tasks = [(shards[number], media[shard == number] - starts[number]) for number in np.unique(shard)]
     parts = list(engine.each(partial(_read_uids, folder, best), tasks))
-    uids = dict(zip(members.tolist(), (uid for part in parts for uid in part[0]), strict=True))
-    worth = dict(zip(members.tolist(), (value for part in parts for value in part[1]), strict=True))
-    repeats: dict[int, list[tuple[str, str]]] = {}
-    for group in groups.values():
-        group_shards = {number: int(np.searchsorted(starts, number, side="right") - 1) for number in group}
-        # shards that may not be written cannot change, so a medium of such a shard is kept if there is one
-        best_number = max(group, key=lambda number: (not writable[group_shards[number]], worth[number], -number))
-        for number, shard in group_shards.items():
-            if number != best_number and writable[shard]:
-                repeats.setdefault(shard, []).append((uids[number], uids[best_number]))
-    for shard, rows in repeats.items():
-        uid, duplicate_of = zip(*rows, strict=True)
-        table = pa.table({"uid": uid, "duplicate_of": duplicate_of})
-        folder.write_table(duplicates_file(shards[shard]), table, {"mark": hash_rows(rows)})
-    return sum(map(len, repeats.values()))
+    uid, worth = (np.concatenate(column) for column in zip(*parts, strict=True))
+    # the first of a group is kept; shards that may not be written cannot change, so a medium of such a shard comes first
+    order = np.lexsort((media, -worth, writable[shard], group))
+    _, first, index = np.unique(group[order], return_index=True, return_inverse=True)
+    kept = np.empty_like(order)
+    kept[order] = order[first[index]]
+    repeats = np.flatnonzero((kept != np.arange(len(media))) & writable[shard])
+    for number in np.unique(shard[repeats]):
+        rows = repeats[shard[repeats] == number]
+        table = pa.table({"uid": uid[rows], "duplicate_of": uid[kept[rows]]})
+        mark = digest(repr(table.to_pylist()).encode())
+        folder.write_table(duplicates_file(shards[number]), table, {"mark": mark})
+    return len(repeats)
 
 
-def hash_rows(rows: Sequence[tuple[str, str]]) -> str:
-    return digest(repr(sorted(rows)).encode())
-
-
-def _read_uids(folder: Folder, best: str, task: tuple[str, Ints]) -> tuple[list[str], list[float]]:
+def _read_uids(folder: Folder, best: str, task: tuple[str, Ints]) -> tuple[Any, Any]:
     """uid and worth of these media of a shard; a missing value is worth least."""
     shard, rows = task
     factors = {"first": [], PIXELS: ["width", "height"]}.get(best, [best])
@@ -269,4 +236,4 @@ def _read_uids(folder: Folder, best: str, task: tuple[str, Ints]) -> tuple[list[
     worth = np.ones(len(rows))
     for name in factors:
         worth = worth * chosen[name].to_numpy(zero_copy_only=False).astype(np.float64)
-    return chosen["uid"].to_pylist(), np.where(np.isnan(worth), -np.inf, worth).tolist()
+    return np.array(chosen["uid"].to_pylist(), object), np.where(np.isnan(worth), -np.inf, worth)

@@ -74,8 +74,8 @@ def _build_rows(decoded: DecodedSample) -> list[dict[str, Any]]:
 def _describe_span(decoded: DecodedSample, caption_index: int) -> dict[str, object]:
     """The columns in which a caption with a span differs from its medium: times, frames, cuts, status."""
     span = decoded.sample.spans[caption_index]
-    times = {} if span is None else {"start": span.start, "end": span.end}
-    times = {name: time if math.isfinite(time) else None for name, time in times.items()}
+    ends = {} if span is None else {"start": span.start, "end": span.end}
+    times = {name: time if math.isfinite(time) else None for name, time in ends.items()}
     frames = decoded.frames_of_caption(caption_index)
     if isinstance(frames, Problem):
         return {**times, "status": frames.status, "error_message": frames.message, "frames": None}

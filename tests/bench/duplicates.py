@@ -11,6 +11,7 @@ import resource
 import sys
 import tempfile
 import time
+from collections import Counter
 from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -89,7 +90,7 @@ def write(folder: Folder, generator: Generator, count: int) -> None:
 
 def search(place: str, count: int, answer: "list[float]") -> None:
     started, cpu = time.perf_counter(), time.process_time()
-    counts = [ShardCounts(f"{number:05d}", {"image": SHARD}, {"image": SHARD}) for number in range(count)]
+    counts = [ShardCounts(f"{number:05d}", Counter(image=SHARD), Counter(image=SHARD)) for number in range(count)]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     found = search_duplicates(Folder(place), counts, threshold=1 - COPY_DISTANCE)
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

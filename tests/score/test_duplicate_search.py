@@ -1,5 +1,6 @@
 """The search on disk: equal to the one in memory, in any order of work, with many cells; the best medium is kept."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ def write_shards(folder: Folder, visual: Floats, digests: Sequence[str]) -> list
             "visual": build_nullable_vectors(visual[chosen], present),
         }
         folder.write_table(name_embeddings_file(str(number)), pa.table(table))
-    return [ShardCounts(str(number), {"image": MEDIA}, {"image": MEDIA}) for number in range(SHARDS)]
+    return [ShardCounts(str(number), Counter(image=MEDIA), Counter(image=MEDIA)) for number in range(SHARDS)]
 
 
 def uids(folder: Folder) -> list[str]:

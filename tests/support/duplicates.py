@@ -3,12 +3,12 @@
 import numpy as np
 
 from auditor.score.statistics.duplicates import (
-    Components,
     assign_cells,
     choose_cell_count,
     estimate_copy_threshold,
     fit_cells,
     group_cell,
+    join_groups,
 )
 from auditor.vectors import Floats, Ints
 
@@ -18,9 +18,10 @@ def group_duplicates(visual: Floats, marks: Ints, cells: Floats | None = None) -
     threshold = estimate_copy_threshold(visual)
     centroids = fit_cells(visual, choose_cell_count(len(visual))) if cells is None else cells
     number, cell, home = assign_cells(visual, centroids, threshold)
-    groups = Components(len(visual))
+    groups = np.arange(len(visual))
     for current in np.unique(cell):
         inside = np.flatnonzero(cell == current)
         members = number[inside]
-        groups.join(members, members[group_cell(visual[members], marks[members], home[inside], threshold)])
-    return groups.first()
+        first = members[group_cell(visual[members], marks[members], home[inside], threshold)]
+        groups = join_groups(groups, members, first)
+    return groups

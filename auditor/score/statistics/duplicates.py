@@ -46,7 +46,6 @@ def choose_cell_count(media: int) -> int:
 
 
 def fit_cells(sample: Floats, count: int, seed: int = 0) -> Floats:
-    """Centroids (C, D) of the cells."""
     count = min(count, len(sample))
     return cluster_vectors(sample, count, rounds=ROUNDS, points_per_cluster=SAMPLE_PER_CELL, seed=seed)
 
@@ -67,40 +66,24 @@ def assign_cells(visual: Floats, cells: Floats, threshold: float) -> tuple[Ints,
     return number, cell[number, rank], rank == 0
 
 
-class Components:
-    """Connected components by union-find with the smaller index as root; single items take no memory."""
+def join_groups(first: Ints, items: Ints, partners: Ints) -> Ints:
+    """For each of N items, the first item of its group, after `items` and `partners` are joined.
 
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self.parent: dict[int, int] = {}  # of items that are not the first of their component
+    `first` (N,) holds the groups before that; np.arange(N) if every item is alone.
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
 
-    def root(self, item: int) -> int:
-        while (above := self.parent.get(item, item)) != item:
-            grandparent = self.parent.get(above, above)
-            if grandparent != above:
-                self.parent[item] = grandparent
-            item = above
-        return item
+    ends = np.concatenate([np.arange(len(first)), items]), np.concatenate([first, partners])
+    graph = coo_array((np.ones(len(ends[0]), np.int8), ends), shape=(len(first), len(first)))
+    group = connected_components(graph, directed=False)[1]
+    return np.asarray(np.unique(group, return_index=True)[1][group], np.int64)
 
-    def join(self, items: Ints, partners: Ints) -> None:
-        for a, b in zip(items.tolist(), partners.tolist(), strict=True):
-            x, y = self.root(a), self.root(b)
-            if x != y:
-                self.parent[max(x, y)] = min(x, y)
 
-    def join_equal(self, marks: npt.NDArray[np.generic]) -> None:
-        """Join items with the same mark."""
-        _, first, inverse = np.unique(marks, return_index=True, return_inverse=True)
-        first_equal = first[inverse.reshape(-1)]
-        repeats = np.flatnonzero(first_equal != np.arange(len(marks)))
-        self.join(repeats, first_equal[repeats])
-
-    def first(self) -> Ints:
-        """For every item, the first item of its component."""
-        roots = np.arange(self.count)
-        items = list(self.parent)
-        roots[items] = [self.root(item) for item in items]
-        return roots
+def group_equal(marks: npt.NDArray[np.generic]) -> Ints:
+    """For each item, the first item with the same mark."""
+    _, first, inverse = np.unique(marks, return_index=True, return_inverse=True)
+    return np.asarray(first[inverse.reshape(-1)], np.int64)
 
 
 def group_cell(visual: Floats, marks: Ints, home: Bools, threshold: float, files: Ints | None = None) -> Ints:
@@ -109,20 +92,19 @@ def group_cell(visual: Floats, marks: Ints, home: Bools, threshold: float, files
     Spans of one file (equal `files`) are never near-duplicates: a similar picture a minute later is the same scene, not
     a copy. Guests are compared only with residents: two guests meet in the cell of which one of them is a resident.
     """
-    groups = Components(len(visual))
-    groups.join_equal(marks)
     # equal stored float16 vectors are joined first, which keeps thousands of blank images from being compared
     half = np.ascontiguousarray(visual.astype(np.float16))
-    groups.join_equal(half.view(f"V{half.shape[1] * 2}").reshape(-1))
-    first, index = np.unique(groups.first(), return_inverse=True)
+    equal_vectors = group_equal(half.view(f"V{half.shape[1] * 2}").reshape(-1))
+    groups = join_groups(group_equal(marks), np.arange(len(visual)), equal_vectors)
+    first, index = np.unique(groups, return_inverse=True)
     resident = np.zeros(len(first), bool)
     np.logical_or.at(resident, index.reshape(-1), home)
     ordered = np.concatenate([first[resident], first[~resident]])
     for row, column in find_near_pairs(np.ascontiguousarray(visual[ordered]), int(resident.sum()), threshold):
         a, b = ordered[row], ordered[column]
-        apart = np.ones(len(a), bool) if files is None else files[a] != files[b]
-        groups.join(a[apart], b[apart])
-    return groups.first()
+        apart = slice(None) if files is None else files[a] != files[b]
+        groups = join_groups(groups, a[apart], b[apart])
+    return groups
 
 
 def find_near_pairs(visual: Floats, residents: int, threshold: float) -> Iterator[tuple[Ints, Ints]]:
@@ -130,4 +112,5 @@ def find_near_pairs(visual: Floats, residents: int, threshold: float) -> Iterato
     for rows in iterate_blocks(residents, len(visual)):
         row, column = np.nonzero(visual[rows] @ visual[rows.start :].T >= threshold)
         keep = row < column
-        yield row[keep] + rows.start, column[keep] + rows.start
+        if keep.any():
+            yield row[keep] + rows.start, column[keep] + rows.start

@@ -168,5 +168,5 @@ def test_images_have_no_frame_columns() -> None:
 
 def test_no_pairs_give_empty_measures() -> None:
     ref = make_planted_pairs(30, 0.0).reference
-    found = measure_pairs(MediaVectors(ref.visual[:0]), ref.text[:0], ref.group[:0], ref)
+    found = measure_pairs(ref.take(np.arange(0)), ref)
     assert len(found.rival_margin) == 0
