@@ -18,16 +18,13 @@ TimeScores = tuple[Ints, dict[str, Any]]  # rows, values by column
 
 
 def score_times(embeddings: Embeddings, pairs: EncodedPairs) -> list[TimeScores]:
-    """For every video with timed captions, the rows of these captions and their columns."""
-    starts, digests = pairs.facts["start"].to_pylist(), pairs.facts["media_digest"].to_pylist()
     videos: dict[str, list[int]] = {}
-    for position, (start, digest) in enumerate(zip(starts, digests, strict=True)):
+    for position, start in enumerate(pairs.facts["start"].to_pylist()):
         if start is not None:
-            videos.setdefault(digest, []).append(position)
+            videos.setdefault(pairs.facts["media_digest"][position].as_py(), []).append(position)
     scores: list[TimeScores] = []
     for digest, positions in videos.items():
-        frames, times = collect_frames(embeddings, pairs, digest, positions)
-        scores += score_video_times(pairs, np.array(positions), frames, times)
+        scores += score_video_times(pairs, np.array(positions), *collect_frames(embeddings, pairs, digest, positions))
     return scores
 
 

@@ -64,7 +64,6 @@ class CaptionCounts:
     counts: Ints
 
     def look_up(self, hashes: Ints) -> Ints:
-        """Numbers of occurrences of the captions with these hashes."""
         if not len(self.hashes):
             return np.ones(len(hashes), np.int64)
         position = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
@@ -86,7 +85,6 @@ def count_hashes(hashes: Ints) -> CaptionCounts:
 
 
 def _read_hashes(folder: Folder, shard: str) -> Ints:
-    """Caption hashes of the usable rows of a shard."""
     table = folder.read_table(stored.name_embeddings_file(shard), ["caption_hash", "status"])
     usable = table.filter(pc.and_(pc.equal(table["status"], "ok"), pc.is_valid(table["caption_hash"])))
     return np.asarray(usable["caption_hash"].to_numpy(), np.int64)
@@ -206,7 +204,6 @@ def _fit_kind(
 
 
 def _describe_kind(context: KindContext) -> dict[str, Any]:
-    """The statistics of a kind for the manifest."""
     description: dict[str, Any] = {
         "pairs": context.captions,
         "media": context.media,

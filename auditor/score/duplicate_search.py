@@ -96,7 +96,7 @@ def search_duplicates(
     batches: dict[int, list[tuple[str, int]]] = {}
     for shard, start in zip(shards, starts.tolist(), strict=True):
         batches.setdefault(start // MEDIA_TOGETHER, []).append((shard, start))
-    files = list(engine.each(partial(_write_sorted, plan), batches.items()))
+    files = list(engine.each(partial(_write_sorted, plan), list(batches.items())))
     edges = np.concatenate(list(engine.each(partial(_search_cells, plan, files), range(plan.groups))))
     folder.remove(f"{DUPLICATES}/{SORTED}")
     writable = np.isin(shards, shards if only is None else only)
@@ -106,7 +106,6 @@ def search_duplicates(
 def plan_search(
     folder: Folder, shards: Sequence[str], media: int, threshold: float | None, seed: int, engine: Engine
 ) -> SearchPlan:
-    """Fit cells and threshold on a sample of the media."""
     count = choose_cell_count(media)
     generator = np.random.default_rng(seed)
     chosen = np.sort(generator.choice(len(shards), min(SAMPLE_SHARDS, len(shards)), replace=False))
@@ -161,6 +160,7 @@ def _write_sorted(plan: SearchPlan, batch: tuple[int, list[tuple[str, int]]]) ->
 
 
 def _assign_media(plan: SearchPlan, shard: str, start: int) -> tuple[Any, ...]:
+    """The columns of `_write_sorted` for a shard; a medium has a row for each cell that it is in."""
     media, visual = read_first_rows(plan.folder, shard, ["media_digest", "visual"])
     number, cell, home = assign_cells(visual, plan.cells, plan.threshold)
     marks, files = number_digests(compute_media_identities(media)), number_digests(media["media_digest"].to_pylist())
@@ -188,7 +188,6 @@ def _search_cells(plan: SearchPlan, files: Sequence[str], group: int) -> Ints:
 
 
 def _read_row_group(folder: Folder, name: str, group: int, count: int) -> pa.Table:
-    """The media of a group of cells from one file."""
     with folder.open_table(name) as parquet:
         if parquet.num_row_groups != count:
             raise StorageError(f"{name} has {parquet.num_row_groups} parts, not {count}")
@@ -213,7 +212,7 @@ def write_groups(
     tasks = [(shards[number], media[shard == number] - starts[number]) for number in np.unique(shard)]
     parts = list(engine.each(partial(_read_uids, folder, best), tasks))
     uid, worth = (np.concatenate(column) for column in zip(*parts, strict=True))
-    # the first of a group is kept; shards that may not be written cannot change, so a medium of such a shard comes first
+    # the first of a group is kept; shards that may not be written cannot change, so their media come first
     order = np.lexsort((media, -worth, writable[shard], group))
     _, first, index = np.unique(group[order], return_index=True, return_inverse=True)
     kept = np.empty_like(order)

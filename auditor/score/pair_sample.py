@@ -115,7 +115,6 @@ def draw_pairs(
 
 
 def _choose_rows(counts: Sequence[ShardCounts], request: SampleRequest, seed: int) -> list[Ints]:
-    """The rows to draw from each shard."""
     available = np.array([count.pairs[request.kind] for count in counts])
     total, ends = int(available.sum()), np.cumsum(available)
     generator = np.random.default_rng([seed, total])

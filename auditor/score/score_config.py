@@ -56,7 +56,6 @@ class ScoreConfig:
 
     @classmethod
     def from_manifest(cls, settings: Mapping[str, Any]) -> "ScoreConfig":
-        """The settings that an audit was scored with, from its manifest."""
         return cls(**settings["score"]) if settings.get("score") else cls()
 
 

@@ -70,7 +70,6 @@ def load_vocabulary(
 
 
 def _read_vocabulary(folder: Folder, model: str) -> dict[str, Floats]:
-    """The stored vectors, by word, if the same model encoded them."""
     if not folder.exists(FILE) or folder.table_metadata(FILE).get("model") != model:
         return {}
     table = folder.read_table(FILE)

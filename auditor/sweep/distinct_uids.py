@@ -72,7 +72,6 @@ def separate_shards(folder: Folder, shards: Sequence[str], engine: Engine) -> di
 
 
 def read_uid_hashes(folder: Folder, shard: str) -> UidHashes:
-    """64 bits of each uid of a shard."""
     uids = folder.read_table(name_embeddings_file(shard), ["uid"]).column(0).to_pylist()
     halves = np.frombuffer(bytes.fromhex("".join(uids)), np.uint64).reshape(-1, 2)
     return np.asarray(halves[:, 0] ^ halves[:, 1])

@@ -49,7 +49,6 @@ class EmbeddingsFile:
             self.cleanup = cleanup.pop_all()
 
     def write(self, table: pa.Table, keys: int, watch: Watch) -> None:
-        """Write the rows of `keys` samples with their vectors."""
         if self.start.own_uids:
             table = self.uids.separate(table)
         try:

@@ -116,7 +116,6 @@ class LanguageModel:
         return [classes[i] for i in best.tolist()], np.where(has_features, scores[np.arange(len(texts)), best], 0)
 
     def _find_features(self, text: bytes, lengths: Ints) -> tuple[Ints, Ints]:
-        """The features in the texts, and for each the number of its text."""
         letters = np.frombuffer(text, np.uint8)
         positions = np.cumsum(lengths) - lengths  # of the next letter of each text
         state: Ints = np.zeros(len(lengths), np.int64)

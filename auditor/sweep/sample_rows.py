@@ -36,7 +36,6 @@ def compute_row_uid(decoded: DecodedSample, caption_index: int, caption: str | N
 
 
 def build_fact_table(samples: Sequence[DecodedSample]) -> pa.Table:
-    """The rows of samples, in order, without vectors."""
     rows = [row for decoded in samples for row in _build_rows(decoded)]
     facts = describe_captions([row["caption"] for row in rows])
     described = zip(rows, zip(*facts.values(), strict=True), strict=True)

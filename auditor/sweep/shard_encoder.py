@@ -89,7 +89,6 @@ class ShardFile(EmbeddingsFile):
             self.flush(watch)
 
     def flush(self, watch: Watch) -> None:
-        """Encode and write the samples that are waiting."""
         if not self.piece:
             return
         table, keys = self._build_table(self.batches.finish()), len(self.piece)
@@ -167,7 +166,6 @@ def list_context_frames(decoded: DecodedSample, start: int) -> Frames:
 
 
 def collect_times(samples: Sequence[DecodedSample]) -> list[float | None]:
-    """The time of each frame of the samples; None for the frame of an image."""
     times: list[float | None] = []
     for decoded in samples:
         frame_times = None if isinstance(decoded.medium, Problem) else decoded.medium.times

@@ -54,7 +54,6 @@ class DecodedSample:
     token_counts: Sequence[tuple[int, bool]] = ()  # tokens that the text tower reads, and whether the caption has more
 
     def frames_of_caption(self, caption_index: int) -> Sequence[int] | Problem:
-        """The positions of the frames that a caption describes."""
         if isinstance(self.medium, Problem):
             return self.medium
         if self.medium.span_frames is None:

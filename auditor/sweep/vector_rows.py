@@ -53,7 +53,6 @@ def check_vectors(stored: StoredVectors, dim: int) -> CheckedVectors:
 
 
 def build_usable_column(vectors: Halves, ok: Bools) -> pa.Array:
-    """The vectors as a column, null in unusable rows."""
     return build_vector_column(vectors if ok.all() else np.where(ok[:, None], vectors, np.float16(0)), ok)
 
 
@@ -97,7 +96,6 @@ def is_none(values: Texts) -> Bools:
 
 
 def count_earlier(keys: Texts) -> npt.NDArray[np.int64]:
-    """How often each key occurred before."""
     seen: Counter[str] = Counter()
     counts = np.zeros(len(keys), np.int64)
     for row, key in enumerate(keys):

@@ -45,7 +45,6 @@ class StoredModel:
 
 
 def find_stored_model(corpus: Corpus, logit_scale: float) -> StoredModel | None:
-    """The model of a corpus of stored embeddings; None if the corpus has media."""
     shard = next(iter(corpus.shards), None)
     if not isinstance(shard, VectorShard):
         return None
@@ -61,7 +60,6 @@ def count_stored_bytes(shards: Iterable[Shard]) -> int:
 
 
 def publish_carried_columns(folder: Folder, corpus: Corpus) -> None:
-    """Make the columns that the shards carry visible to queries."""
     shard = next(iter(corpus.shards), None)
     if isinstance(shard, VectorShard) and shard.carried:
         publish_source(folder, ColumnSource(CARRIED, dict(shard.carried), {"from": corpus.spec}))

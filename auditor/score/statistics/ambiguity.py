@@ -19,7 +19,7 @@ from auditor.vectors import Floats
 MISMATCH = 0.5  # more likely mismatched than not
 MATCH_SHARE = 0.2  # of the corpus: clear captions and media stay below it (docs/results.md)
 UNINFORMATIVE_CAPTION = 0.01  # caption_share: "a black dog" holds for this share of the photos of Flickr8k
-FEWEST_MATCHES = 10  # smallest threshold: in a small corpus, a fifth is only a few items
+FEWEST_MATCHES = 10.0  # smallest threshold: in a small corpus, a fifth is only a few items
 VAGUENESS_WEIGHT, VAGUENESS_START = 2.0, 0.5  # weight of vagueness, and deviations from which a caption is vague
 
 
@@ -35,11 +35,9 @@ class MeanDeviation:
         return MeanDeviation(float(values.mean()), float(values.std())) if len(values) else MeanDeviation(0.0, 0.0)
 
     def z(self, values: Floats) -> Floats:
-        """Standardized values."""
         if self.deviation < 1e-6:
             return np.zeros(len(values), np.float32)
-        z: Floats = ((values - self.mean) / self.deviation).astype(np.float32)
-        return z
+        return np.asarray((values - self.mean) / self.deviation, np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,25 +62,21 @@ class AmbiguityScale:
     def score_captions(self, measured: PairMeasures, bits: Floats) -> Floats:
         """Captions with less information than usual are vaguer; more information does not make them clearer."""
         vagueness = np.maximum(-self.bits.z(np.log1p(bits)) - np.float32(VAGUENESS_START), 0)
-        score: Floats = self.text.z(measured.entropy_text) + np.float32(VAGUENESS_WEIGHT) * vagueness
-        return score
+        return np.asarray(self.text.z(measured.entropy_text) + np.float32(VAGUENESS_WEIGHT) * vagueness, np.float32)
 
 
 def compute_absolute_thresholds(media: Mapping[str, int], captions: Mapping[str, int]) -> dict[str, Any]:
     """The thresholds of the flags for a corpus with these numbers of media and captions of each kind."""
-    visual = {kind: compute_match_threshold(count) for kind, count in captions.items()}
-    text = {kind: compute_match_threshold(count) for kind, count in media.items()}
+
+    def choose(counts: Mapping[str, int]) -> float | dict[str, float] | None:
+        return collapse_single_kind({kind: max(FEWEST_MATCHES, MATCH_SHARE * n) for kind, n in counts.items()})
+
     return {
         "mismatch": MISMATCH,
-        "ambiguous_visual": collapse_single_kind(visual),
-        "ambiguous_text": collapse_single_kind(text),
+        "ambiguous_visual": choose(captions),
+        "ambiguous_text": choose(media),
         "caption_share": max(UNINFORMATIVE_CAPTION, min(1.0, FEWEST_MATCHES / max(1, sum(captions.values())))),
     }
-
-
-def compute_match_threshold(count: int) -> float:
-    """The number of items, out of `count`, that have to fit for a flag."""
-    return max(float(FEWEST_MATCHES), MATCH_SHARE * count)
 
 
 def compute_share_thresholds(visual: Mapping[str, Floats], text: Mapping[str, Floats], top: float) -> dict[str, Any]:

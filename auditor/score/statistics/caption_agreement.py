@@ -34,8 +34,7 @@ class NullCosines:
     def trust(self, similarity: Floats) -> Floats:
         """Logistic function of the standardized similarity: how surely pairs belong together, 0 to 1."""
         z = (similarity - self.pair) / self.pair_deviation
-        trust: Floats = (1 / (1 + np.exp(np.clip(TRUST_SLOPE * (TRUST_CENTER - z), -30, 30)))).astype(np.float32)
-        return trust
+        return np.asarray(1 / (1 + np.exp(np.clip(TRUST_SLOPE * (TRUST_CENTER - z), -30, 30))), np.float32)
 
     @property
     def neutral(self) -> float:
@@ -44,7 +43,6 @@ class NullCosines:
 
 
 def fit_null_cosines(reference: ReferenceSample, i: Ints, j: Ints) -> NullCosines:
-    """Estimate the null distributions from re-pairings (i, j) of the reference."""
     text, visual = reference.text, reference.visual
     pair = reference.media.take(i).own_similarity(text[j])
     captions = np.einsum("nd,nd->n", text[i], text[j])
@@ -67,8 +65,7 @@ class SiblingProfile:
 
     def agreement(self, text: Floats, neutral: float, rows: Rows = slice(None)) -> Floats:
         """Agreement of captions with the profile: 0 if there are no siblings or they are neutral."""
-        cosine: Floats = np.einsum("nd,nd->n", self.vector[rows], text)
-        return cosine - np.float32(neutral) * self.mass[rows]
+        return np.einsum("nd,nd->n", self.vector[rows], text) - np.float32(neutral) * self.mass[rows]
 
 
 def build_sibling_profile(pairs: PairVectors, null_cosines: NullCosines) -> SiblingProfile | None:
@@ -106,7 +103,6 @@ class NeighborPool:
     sharpness: float
 
     def find_nearest(self, visual: Floats, group: Ints) -> NearestMedia:
-        """The nearest media of other groups."""
         import faiss
 
         count = min(NEIGHBORS, len(self.rows))

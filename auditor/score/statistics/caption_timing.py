@@ -31,19 +31,6 @@ class TimeShift:
     p: float  # p-value of the gain if captions and frames are independent
 
 
-def center_similarity(similarity: Floats) -> Doubles:
-    """(C, T) minus row and column means."""
-    values = similarity.astype(np.float64)
-    level: Doubles = values.mean(axis=0, keepdims=True) + values.mean(axis=1, keepdims=True) - values.mean()
-    return np.subtract(values, level)
-
-
-def list_shifts(step: float, reach: float = REACH) -> Doubles:
-    """Candidate shifts: multiples of half a sampling step, with zero in the middle."""
-    count = int(reach / (step / 2))
-    return np.arange(-count, count + 1, dtype=np.float64) * np.float64(step / 2)
-
-
 def estimate_sampling_step(times: Doubles) -> float:
     return float(max(np.median(np.diff(times)), 0.25)) if len(times) > 1 else 1.0
 
@@ -79,9 +66,13 @@ def find_shift(
     if len(span_times) > MOST_CAPTIONS:
         chosen = np.sort(generator.choice(len(span_times), MOST_CAPTIONS, replace=False))
         similarity, span_times = similarity[chosen], span_times[chosen]
-    shifts = list_shifts(estimate_sampling_step(frame_times))
+    half_step = estimate_sampling_step(frame_times) / 2
+    count = int(REACH / half_step)
+    shifts = np.arange(-count, count + 1) * half_step
     first, last = find_frame_windows(frame_times, span_times, shifts)
-    sums = np.concatenate([np.zeros((len(span_times), 1)), center_similarity(similarity).cumsum(axis=1)], axis=1)
+    values = similarity.astype(np.float64)
+    centered = values - (values.mean(axis=0, keepdims=True) + values.mean(axis=1, keepdims=True) - values.mean())
+    sums = np.concatenate([np.zeros((len(values), 1)), centered.cumsum(axis=1)], axis=1)
     means = average_by_shift(sums, first, last, np.arange(len(span_times)))
     zero, best = len(shifts) // 2, int(np.argmax(means))
     gain = float(means[best] - means[zero])
@@ -120,12 +111,9 @@ def average_by_shift(sums: Doubles, first: Ints, last: Ints, captions: Ints) -> 
 
 def find_plateau_center(score: Doubles, shifts: Doubles, best: int) -> float:
     """The middle of the plateau around the best shift: spans and frames are coarser than shifts."""
-    level = score[best] - 0.02 * abs(score[best])
-    low = high = best
-    while low > 0 and score[low - 1] >= level:
-        low -= 1
-    while high + 1 < len(score) and score[high + 1] >= level:
-        high += 1
+    below = np.flatnonzero(score < score[best] - 0.02 * abs(score[best]))
+    low = below[below < best].max(initial=-1) + 1
+    high = below[below > best].min(initial=len(score)) - 1
     return float((shifts[low] + shifts[high]) / 2)
 
 
@@ -144,19 +132,14 @@ def find_best_span(similarity: Floats, times: Sequence[float], background: float
 
 
 def filter_median(values: Doubles) -> Doubles:
-    """Running median of three."""
-    if len(values) < 3:
-        return values
-    inner = np.median(np.stack([values[:-2], values[1:-1], values[2:]]), axis=0)
-    return np.concatenate([values[:1], inner, values[-1:]])
+    windows = np.stack([values[:-2], values[1:-1], values[2:]])
+    return np.concatenate([values[:1], np.median(windows, axis=0), values[-1:]]) if len(values) > 2 else values
 
 
 def cell_edges(times: Doubles) -> Doubles:
     """Edges of the time cells that frames cover, (T + 1,)."""
-    middle = (times[1:] + times[:-1]) / 2
-    half = (times[1] - times[0]) / 2 if len(times) > 1 else 0.5
-    end = (times[-1] - times[-2]) / 2 if len(times) > 1 else 0.5
-    return np.concatenate([[max(times[0] - half, 0.0)], middle, [times[-1] + end]])
+    half = np.diff(times) / 2 if len(times) > 1 else np.array([0.5])
+    return np.concatenate([[max(times[0] - half[0], 0.0)], (times[1:] + times[:-1]) / 2, [times[-1] + half[-1]]])
 
 
 def find_largest_sum(values: Doubles) -> tuple[int, int]:

@@ -45,11 +45,9 @@ def normalize_words(caption: str) -> str:
 def find_nearest_vectors(vectors: Floats, candidates: Floats) -> tuple[Ints, Floats]:
     """For each of N vectors, the row of the nearest candidate and its cosine; -1 if there are no candidates."""
     nearest, cosine = np.full(len(vectors), -1), np.full(len(vectors), -1.0, np.float32)
-    if len(candidates):
-        for rows in iterate_blocks(len(vectors), len(candidates)):
-            similarity = vectors[rows] @ candidates.T
-            nearest[rows] = similarity.argmax(axis=1)
-            cosine[rows] = np.take_along_axis(similarity, nearest[rows][:, None], axis=1)[:, 0]
+    for rows in iterate_blocks(len(vectors), len(candidates)) if len(candidates) else ():
+        similarity = vectors[rows] @ candidates.T
+        nearest[rows], cosine[rows] = similarity.argmax(axis=1), similarity.max(axis=1)
     return nearest, cosine
 
 

@@ -31,7 +31,7 @@ def compare_means(name: str, old: Floats, new: Floats) -> CorpusDrift:
     """Difference of two means with its normal interval; missing values do not count."""
     old_values, new_values = (rows[np.isfinite(rows)].astype(np.float64) for rows in (old, new))
     old_mean, new_mean = float(old_values.mean()), float(new_values.mean())
-    difference = float(new_values.mean() - old_values.mean())
+    difference = new_mean - old_mean
     error = float(np.sqrt(old_values.var() / len(old_values) + new_values.var() / len(new_values)))
     return CorpusDrift(name, old_mean, new_mean, difference, difference - Z * error, difference + Z * error)
 
@@ -47,9 +47,9 @@ def compare_topics(old: Ints, new: Ints, seed: int = 0) -> CorpusDrift:
     distance = total_variation(old_shares, new_shares)
     common = (old + new) / (old.sum() + new.sum())
 
-    def draw_distance(old_source: Floats, new_source: Floats) -> float:
-        old_draw = resample_shares(generator, old_source, int(old.sum()))
-        return total_variation(old_draw, resample_shares(generator, new_source, int(new.sum())))
+    def draw_distance(*shares: Floats) -> float:
+        rows = zip((old.sum(), new.sum()), shares, strict=True)
+        return total_variation(*((generator.multinomial(n, p) / n).astype(np.float32) for n, p in rows))
 
     null = [draw_distance(common, common) for _ in range(ROUNDS)]
     bootstrap = [draw_distance(old_shares, new_shares) for _ in range(ROUNDS)]
@@ -61,9 +61,3 @@ def compare_topics(old: Ints, new: Ints, seed: int = 0) -> CorpusDrift:
 def total_variation(p: Floats, q: Floats) -> float:
     """Half the sum of absolute differences: the share of rows that would have to change their topic."""
     return float(np.abs(p - q).sum() / 2)
-
-
-def resample_shares(generator: np.random.Generator, shares: Floats, count: int) -> Floats:
-    """Shares of a multinomial sample."""
-    sample: Floats = (generator.multinomial(count, shares) / count).astype(np.float32)
-    return sample

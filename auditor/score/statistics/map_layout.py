@@ -89,10 +89,7 @@ def project_principal(vectors: Floats) -> Doubles:
 def find_most_similar(vectors: Floats, candidates: Floats, count: int) -> tuple[Ints, Floats]:
     """The `count` most similar candidates of each vector, best first, and their similarities."""
     similarity = vectors @ candidates.T
-    if count < len(candidates):
-        rows = np.argpartition(-similarity, count - 1, axis=1)[:, :count]
-    else:
-        rows = np.tile(np.arange(len(candidates)), (len(vectors), 1))
+    rows = np.argpartition(-similarity, min(count, len(candidates)) - 1, axis=1)[:, :count]
     values = np.take_along_axis(similarity, rows, 1)
     order = np.lexsort((rows, -values), axis=1)
     return np.take_along_axis(rows, order, 1), np.take_along_axis(values, order, 1)
@@ -159,7 +156,6 @@ def update_positions(
 
 
 def sum_forces(point: Ints, force: Doubles, count: int) -> Doubles:
-    """Sum of the forces on each of `count` points, (count, 2)."""
     return np.stack([np.bincount(point, force[:, axis], count) for axis in (0, 1)], axis=1)
 
 

@@ -129,7 +129,6 @@ def gather_evidence(
 
 
 def compute_statistic(statistic: MismatchStatistic, pairs: PairVectors, measured: PairMeasures) -> Floats:
-    """The statistic of pairs: low is suspicious."""
     return statistic.score(gather_evidence(statistic, pairs, measured)[0])
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from auditor.score.statistics.siblings import Siblings
+from auditor.score.statistics.siblings import Siblings, concatenate_ranges
 from auditor.vectors import BLOCK_ELEMENTS, Bools, Floats, Ints, MediaVectors
 
 # w in the margin s - w (r_visual + r_text), chosen on captions of similar photos, which the margin detects best if each
@@ -114,9 +114,7 @@ class OwnGroup:
         """(row, column) of every hit, and the number of hits of each row."""
         first = np.searchsorted(self.sorted, groups, "left")
         count = np.searchsorted(self.sorted, groups, "right") - first
-        row = np.repeat(np.arange(len(groups)), count)
-        within = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-        return row, self.order[np.repeat(first, count) + within], count
+        return np.repeat(np.arange(len(groups)), count), self.order[concatenate_ranges(first, count)], count
 
 
 @dataclass(frozen=True, slots=True)

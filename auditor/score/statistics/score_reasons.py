@@ -34,12 +34,10 @@ class SiblingVotes:
 
 def list_reasons(row: Mapping[str, Any], votes: SiblingVotes | None = None) -> list[str]:
     """One sentence for each part of the score that is clear evidence."""
-    sentences = [
-        votes.sentence() if votes is not None and votes.total else "",
-        describe_neighbors(row.get("neighbour_agreement")),
-        describe_word(row.get("weakest_word"), row.get("word_support")),
-    ]
-    return [sentence for sentence in sentences if sentence]
+    siblings = votes.sentence() if votes is not None and votes.total else ""
+    neighbors = describe_neighbors(row.get("neighbour_agreement"))
+    word = describe_word(row.get("weakest_word"), row.get("word_support"))
+    return [sentence for sentence in (siblings, neighbors, word) if sentence]
 
 
 def describe_neighbors(agreement: float | None) -> str:

@@ -27,9 +27,14 @@ class Siblings:
         """The siblings of these pairs, which are renumbered."""
         first = np.searchsorted(self.owner, pairs, "left")
         size = np.searchsorted(self.owner, pairs, "right") - first
-        position = np.arange(int(size.sum())) + np.repeat(first - (np.cumsum(size) - size), size)
+        position = concatenate_ranges(first, size)
         captions, row = np.unique(self.row[position], return_inverse=True)
         return Siblings(np.repeat(np.arange(len(pairs)), size), row, self.text[captions], self.similarity[captions])
+
+
+def concatenate_ranges(first: Ints, size: Ints) -> Ints:
+    """first[0], first[0] + 1, ..., first[1], ...: `size` numbers from each `first` on."""
+    return np.arange(int(size.sum())) + np.repeat(first - (np.cumsum(size) - size), size)
 
 
 def collect_siblings(group: Ints, media: MediaVectors, text: Floats) -> Siblings | None:

@@ -14,15 +14,8 @@ def cluster_vectors(vectors: Floats, count: int, *, rounds: int, points_per_clus
     """Unit centroids (C, D) of a spherical k-means."""
     import faiss
 
-    clusters = faiss.Kmeans(
-        vectors.shape[1],
-        count,
-        niter=rounds,
-        seed=seed,
-        spherical=True,
-        min_points_per_centroid=1,
-        max_points_per_centroid=points_per_cluster,
-    )
+    points = {"min_points_per_centroid": 1, "max_points_per_centroid": points_per_cluster}
+    clusters = faiss.Kmeans(vectors.shape[1], count, niter=rounds, seed=seed, spherical=True, **points)
     clusters.train(np.ascontiguousarray(vectors, np.float32))
     return np.asarray(clusters.centroids, np.float32)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from auditor.score.statistics.siblings import concatenate_ranges
 from auditor.vectors import Floats, Ints
 
 TEMPLATE = "a {}"
@@ -97,11 +98,8 @@ class WordRows:
     count: Ints  # (N,)
 
     def take(self, captions: Ints) -> "WordRows":
-        """The words of these captions, in this order."""
         count = self.count[captions]
-        first = np.cumsum(count) - count
-        position = np.arange(int(count.sum())) + np.repeat(self.first[captions] - first, count)
-        return WordRows(self.word[position], first, count)
+        return WordRows(self.word[concatenate_ranges(self.first[captions], count)], np.cumsum(count) - count, count)
 
 
 def look_up_words(captions: Sequence[str], index: Mapping[str, int]) -> WordRows:
