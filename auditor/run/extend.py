@@ -73,8 +73,7 @@ def extend_audit(
         new = sorted(set(manifest.shards) - set(old))
         counts = count_encoded(folder, [*old, *new], engine)
         score = ScoreConfig.from_manifest(manifest.settings)
-        threshold, best = score.near_duplicate, score.keep_duplicate
-        search_duplicates(folder, counts, threshold, best, only=new, seed=score.seed, engine=engine)
+        search_duplicates(folder, counts, score, only=new, engine=engine)
         score_shards(context, new, engine, manifest, config.quiet)
         manifest.drift = [asdict(drift) for drift in measure_drift(folder, old, new)]
         finish_manifest(manifest, folder)

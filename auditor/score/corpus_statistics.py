@@ -163,7 +163,7 @@ def prepare_context(
     if keep:
         _write_reference(folder, by_kind)
         _write_typical_captions(folder, list(by_kind.values()), topics)
-        search_duplicates(folder, counts, config.near_duplicate, config.keep_duplicate, seed=config.seed, engine=engine)
+        search_duplicates(folder, counts, config, engine=engine)
     words = len(vocabulary.names) if vocabulary else None if frequencies.counts else 0
     parts = [
         head.fingerprint,

@@ -24,7 +24,7 @@ from auditor.audit_folder.embeddings import (
 )
 from auditor.audit_folder.folder import Folder, StorageError
 from auditor.score.pair_sample import ShardCounts, number_digests
-from auditor.score.score_config import PIXELS
+from auditor.score.score_config import PIXELS, ScoreConfig
 from auditor.score.statistics.duplicates import (
     SAMPLE_PER_CELL,
     assign_cells,
@@ -54,9 +54,6 @@ class SearchPlan:
     threshold: float
     groups: int  # number of groups of consecutive cells
 
-    def group_of(self, cell: Ints) -> Ints:
-        return cell * self.groups // len(self.cells)
-
 
 def duplicates_file(shard: str) -> str:
     return f"{DUPLICATES}/{shard}.parquet"
@@ -73,26 +70,24 @@ def read_duplicates(folder: Folder, shard: str) -> dict[str, str]:
 def search_duplicates(
     folder: Folder,
     counts: Sequence[ShardCounts],
-    threshold: float | None = None,
-    best: str = "first",
+    config: ScoreConfig,
     *,
     only: Sequence[str] | None = None,
-    seed: int = 0,
     engine: Engine = SERIAL,
 ) -> int:
-    """Write which media of every shard repeat another and return their number; `best` chooses the one to keep.
+    """Write which media of every shard repeat another and return their number.
 
     With `only`, just the files of these shards are written: their media can repeat those of other shards, but not the
     reverse.
     """
     for path in [DUPLICATES] if only is None else [f"{DUPLICATES}/{SORTED}", *map(duplicates_file, only)]:
         folder.remove(path)
-    sizes = np.array([sum(count.media.values()) for count in counts])
+    sizes = np.array([count.media.total() for count in counts])
     if sizes.sum() < 2:
         return 0
     shards = [count.shard for count in counts]
     starts = np.cumsum(sizes) - sizes  # number of each shard's first medium
-    plan = plan_search(folder, shards, int(sizes.sum()), threshold, seed, engine)
+    plan = plan_search(folder, shards, int(sizes.sum()), config, engine)
     batches: dict[int, list[tuple[str, int]]] = {}
     for shard, start in zip(shards, starts.tolist(), strict=True):
         batches.setdefault(start // MEDIA_TOGETHER, []).append((shard, start))
@@ -100,26 +95,21 @@ def search_duplicates(
     edges = np.concatenate(list(engine.each(partial(_search_cells, plan, files), range(plan.groups))))
     folder.remove(f"{DUPLICATES}/{SORTED}")
     writable = np.isin(shards, shards if only is None else only)
-    return write_groups(folder, shards, starts, edges, best, writable, engine)
+    return write_groups(folder, shards, starts, edges, config.keep_duplicate, writable, engine)
 
 
-def plan_search(
-    folder: Folder, shards: Sequence[str], media: int, threshold: float | None, seed: int, engine: Engine
-) -> SearchPlan:
+def plan_search(folder: Folder, shards: Sequence[str], media: int, config: ScoreConfig, engine: Engine) -> SearchPlan:
     count = choose_cell_count(media)
-    generator = np.random.default_rng(seed)
-    chosen = np.sort(generator.choice(len(shards), min(SAMPLE_SHARDS, len(shards)), replace=False))
-    shard_sample = -(-max(count * SAMPLE_PER_CELL, 20_000) // len(chosen))
-    work = partial(_sample_vectors, folder, shard_sample, seed)
-    sample = np.concatenate(list(engine.each(work, [shards[i] for i in chosen])))
-    cells = fit_cells(sample, count, seed)
-    total_bytes = 2 * media * sample.shape[1] * 2  # with guests, a medium is in about two cells
-    return SearchPlan(
-        folder,
-        cells,
-        estimate_copy_threshold(sample) if threshold is None else threshold,
-        max(1, min(len(cells), total_bytes // GROUP_BYTES)),
+    chosen = np.sort(
+        np.random.default_rng(config.seed).choice(len(shards), min(SAMPLE_SHARDS, len(shards)), replace=False)
     )
+    shard_sample = -(-max(count * SAMPLE_PER_CELL, 20_000) // len(chosen))
+    work = partial(_sample_vectors, folder, shard_sample, config.seed)
+    sample = np.concatenate(list(engine.each(work, [shards[i] for i in chosen])))
+    cells = fit_cells(sample, count, config.seed)
+    total_bytes = 2 * media * sample.shape[1] * 2  # with guests, a medium is in about two cells
+    threshold = estimate_copy_threshold(sample) if config.near_duplicate is None else config.near_duplicate
+    return SearchPlan(folder, cells, threshold, max(1, min(len(cells), total_bytes // GROUP_BYTES)))
 
 
 def _sample_vectors(folder: Folder, limit: int, seed: int, shard: str) -> Floats:
@@ -143,7 +133,7 @@ def _write_sorted(plan: SearchPlan, batch: tuple[int, list[tuple[str, int]]]) ->
     parts = [_assign_media(plan, shard, start) for shard, start in shards]
     medium, cell, home, mark, file, vectors = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.argsort(cell, kind="stable")
-    ends = np.searchsorted(plan.group_of(cell[order]), np.arange(plan.groups + 1))
+    ends = np.searchsorted(cell[order] * plan.groups // len(plan.cells), np.arange(plan.groups + 1))
     name = f"{DUPLICATES}/{SORTED}/{number:06d}.parquet"
     numbers = {"medium": pa.int64(), "cell": pa.int64(), "home": pa.bool_(), "mark": pa.int64(), "file": pa.int64()}
     schema = pa.schema({**numbers, "vector": pa.binary(vectors.shape[1] * 2)})
@@ -153,9 +143,8 @@ def _write_sorted(plan: SearchPlan, batch: tuple[int, list[tuple[str, int]]]) ->
             flat = pa.py_buffer(np.ascontiguousarray(vectors[rows]))
             column = pa.Array.from_buffers(schema.field("vector").type, len(rows), [None, flat])
             columns = [pa.array(values[rows]) for values in (medium, cell, home, mark, file)]
-            writer.write_table(
-                pa.Table.from_arrays([*columns, column], schema=schema), row_group_size=max(1, len(rows))
-            )
+            table = pa.Table.from_arrays([*columns, column], schema=schema)
+            writer.write_table(table, row_group_size=max(1, len(rows)))
     return name
 
 
@@ -169,7 +158,13 @@ def _assign_media(plan: SearchPlan, shard: str, start: int) -> tuple[Any, ...]:
 
 def _search_cells(plan: SearchPlan, files: Sequence[str], group: int) -> Ints:
     """Duplicates in one group of cells: pairs (E, 2) of a medium and the first medium of its group."""
-    table = pa.concat_tables([_read_row_group(plan.folder, name, group, plan.groups) for name in files])
+    parts = []
+    for name in files:
+        with plan.folder.open_table(name) as parquet:
+            if parquet.num_row_groups != plan.groups:
+                raise StorageError(f"{name} has {parquet.num_row_groups} parts, not {plan.groups}")
+            parts.append(parquet.read_row_group(group))
+    table = pa.concat_tables(parts)
     medium, cell, home, mark, file = (table[name].to_numpy() for name in ("medium", "cell", "home", "mark", "file"))
     edges = [np.zeros((0, 2), np.int64)]
     order = np.argsort(cell, kind="stable")
@@ -185,13 +180,6 @@ def _search_cells(plan: SearchPlan, files: Sequence[str], group: int) -> Ints:
         repeats = np.flatnonzero(first != np.arange(len(rows)))
         edges.append(np.stack([medium[rows[repeats]], medium[rows[first[repeats]]]], axis=1))
     return np.concatenate(edges)
-
-
-def _read_row_group(folder: Folder, name: str, group: int, count: int) -> pa.Table:
-    with folder.open_table(name) as parquet:
-        if parquet.num_row_groups != count:
-            raise StorageError(f"{name} has {parquet.num_row_groups} parts, not {count}")
-        return parquet.read_row_group(group)
 
 
 def write_groups(

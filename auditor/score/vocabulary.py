@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from auditor.audit_folder import embeddings as stored
 from auditor.audit_folder.embeddings import name_embeddings_file
@@ -27,21 +28,16 @@ def draw_captions(
     folder: Folder, counts: Sequence[ShardCounts], seed: int, engine: Engine = SERIAL, at_most: int = CAPTIONS
 ) -> list[str]:
     """Random captions of usable pairs; each shard contributes in proportion to its size."""
-    total = sum(sum(count.pairs.values()) for count in counts)
-    share = min(1.0, at_most / max(1, total))
-    shards = [count.shard for count in counts]
-    parts = engine.each(partial(_draw_shard_captions, folder, share, seed), list(enumerate(shards)))
+    share = min(1.0, at_most / max(1, sum(count.pairs.total() for count in counts)))
+    shards = list(enumerate(count.shard for count in counts))
+    parts = engine.each(partial(_draw_shard_captions, folder, share, seed), shards)
     return [caption for part in parts for caption in part]
 
 
 def _draw_shard_captions(folder: Folder, share: float, seed: int, shard: tuple[int, str]) -> list[str]:
     number, name = shard
     table = folder.read_table(name_embeddings_file(name), ["caption", "status"])
-    usable = [
-        caption
-        for caption, status in zip(*(column.to_pylist() for column in table.columns), strict=True)
-        if status == "ok" and caption
-    ]
+    usable = list(filter(None, table.filter(pc.equal(table["status"], "ok"))["caption"].to_pylist()))
     count = round(share * len(usable))
     if count >= len(usable):
         return usable
@@ -53,20 +49,17 @@ def load_vocabulary(
 ) -> Vocabulary | None:
     """The vectors of these words, from the audit or encoded now; None if neither is possible."""
     vectors_by_word = _read_vocabulary(folder, model)
-    missing = [word for word in words if word not in vectors_by_word]
-    if missing and encode is None:
-        words = [word for word in words if word in vectors_by_word]
-    elif missing and encode is not None:
-        encoded = encode_words(missing, encode)
-        vectors_by_word |= dict(zip(encoded.names, encoded.vectors, strict=True))
-    if not words:
+    missing = [word for word in words if word not in vectors_by_word] if encode is not None else []
+    if missing and encode is not None:
+        vectors_by_word |= dict(zip(missing, encode_words(missing, encode).vectors, strict=True))
+    names = tuple(word for word in words if word in vectors_by_word)
+    if not names:
         return None
-    vectors = np.stack([vectors_by_word[word] for word in words]).astype(np.float16).astype(np.float32)
-    if missing and encode is not None and keep:
-        valid = np.ones(len(words), dtype=bool)
-        columns = {"word": pa.array(words, pa.string()), "vector": stored.build_nullable_vectors(vectors, valid)}
-        folder.write_table(FILE, pa.table(columns), {"model": model})
-    return Vocabulary(tuple(words), vectors)
+    halves = np.stack([vectors_by_word[word] for word in names]).astype(np.float16)
+    if missing and keep:
+        column = stored.build_vector_column(halves, np.ones(len(names), bool))
+        folder.write_table(FILE, pa.table({"word": pa.array(names, pa.string()), "vector": column}), {"model": model})
+    return Vocabulary(names, halves.astype(np.float32))
 
 
 def _read_vocabulary(folder: Folder, model: str) -> dict[str, Floats]:

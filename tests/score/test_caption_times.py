@@ -1,6 +1,5 @@
 """Timed captions from corpus to columns: a row and frames for each span, bad spans are reported, shifts are found."""
 
-import dataclasses
 import json
 import tarfile
 from pathlib import Path
@@ -24,9 +23,13 @@ from tests.support.timed import SCENE_SECONDS, SHIFT_SECONDS, write_timed_corpus
 SPANS = [(0.0, 1.0), (0.0, 1.0), (1.0, 3.0), (2.0, 4.0), (3.0, 3.0), (9.0, 12.0), (2.5, 1.0)]
 
 
-def audited(corpus: Path, out: Path, model: str, **sweep: object) -> pa.Table:
-    settings = dataclasses.replace(SweepConfig(frames=4, batch_size=8), **sweep)  # type: ignore[arg-type]
+def audited(corpus: Path, out: Path, model: str, context: float = 30.0) -> pa.Table:
+    settings = SweepConfig(frames=4, batch_size=8, decoders=1, context=context)
     run_audit(AuditConfig(str(corpus), str(out), model, quiet=True, sweep=settings))
+    return read_rows(out)
+
+
+def read_rows(out: Path) -> pa.Table:
     with Audit(out) as audit:
         return audit.sql("SELECT * FROM samples ORDER BY key, caption_index")
 
@@ -46,8 +49,15 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tar(made, members.items())
 
 
-def test_a_row_for_each_caption_with_the_frames_of_its_span(corpus: Path, tmp_path: Path, random_model: str) -> None:
-    found = audited(corpus, tmp_path / "out", random_model).to_pylist()
+@pytest.fixture(scope="module")
+def out(corpus: Path, random_model: str) -> Path:
+    """An audit of the corpus, only to be read."""
+    audited(corpus, corpus.parent / "out", random_model)
+    return corpus.parent / "out"
+
+
+def test_a_row_for_each_caption_with_the_frames_of_its_span(out: Path) -> None:
+    found = read_rows(out).to_pylist()
     assert [row["key"] for row in found] == ["a"] * 7 + ["b"] * 2 + ["c", "d"]
     assert [row["status"] for row in found] == ["ok"] * 4 + ["bad_span"] * 3 + ["ok"] * 3 + ["corrupt"]
     assert "empty" in found[4]["error_message"] and "outside" in found[5]["error_message"]
@@ -55,25 +65,24 @@ def test_a_row_for_each_caption_with_the_frames_of_its_span(corpus: Path, tmp_pa
     assert [(row["start"], row["end"]) for row in found[7:10]] == [(None, None), (1.0, 2.0), (None, None)]
     assert all(row["frames"] is None for row in found if row["status"] == "bad_span")
     assert all(row["frames"] == 4 and row["similarity"] is not None for row in found if row["status"] == "ok")
-    stored = read_embeddings(Folder(tmp_path / "out"), "s")
+    stored = read_embeddings(Folder(out), "s")
     assert stored.media_index.tolist() == [0, 0, 1, 2, 3, 4, 5]  # consecutive equal spans share a medium
     assert find_medium_starts(stored.facts).sum() == len(stored.media)
     for when, (start, end) in zip(stored.times, SPANS[1:4], strict=False):
         assert all(start - 0.04 <= time <= end for time in when)
-    with Audit(tmp_path / "out") as audit:
+    with Audit(out) as audit:
         assert audit.summary().rows == 11
-    assert {check.differs for check in verify_audit(str(tmp_path / "out"), 20)} == {""}
+    assert {check.differs for check in verify_audit(str(out), 20)} == {""}
 
 
-def test_a_span_is_encoded_as_a_clip_cut_from_it(corpus: Path, tmp_path: Path, random_model: str) -> None:
-    audited(corpus, tmp_path / "out", random_model, context=0.0)
+def test_a_span_is_encoded_as_a_clip_cut_from_it(tmp_path: Path, random_model: str) -> None:
     alone = {"key": {"mp4": make_numbered_clip("h264", "mp4", 80), "txt": make_caption(30).encode()}}
     segments = [{"start": 0, "end": 3.2, "caption": "all of it again"}]
     whole = {"key": {**alone["key"], "json": json.dumps({"segments": segments}).encode()}}
     for name, members in (("alone", alone), ("whole", whole)):
-        audited(write_tar(tmp_path / f"{name}.tar", members.items()), tmp_path / name, random_model)
-    first = read_embeddings(Folder(tmp_path / "alone"), "alone").media.visual
-    both = read_embeddings(Folder(tmp_path / "whole"), "whole").media.visual
+        write_tar(tmp_path / "shards" / f"{name}.tar", members.items())
+    audited(tmp_path / "shards", tmp_path / "out", random_model, context=0.0)
+    first, both = (read_embeddings(Folder(tmp_path / "out"), name).media.visual for name in ("alone", "whole"))
     np.testing.assert_array_equal(both, np.repeat(first, 2, axis=0))
 
 
@@ -95,10 +104,10 @@ def test_a_shift_is_found_end_to_end(tmp_path: Path, random_model: str, monkeypa
     assert np.mean(np.array(overlap) >= 0.5) >= 0.8, overlap
 
 
-def test_kept_segments_are_exported_with_their_spans(corpus: Path, tmp_path: Path, random_model: str) -> None:
+def test_kept_segments_are_exported_with_their_spans(out: Path, tmp_path: Path, random_model: str) -> None:
     """An audit of the exported shards has exactly the kept rows, with the same frames."""
-    table = audited(corpus, tmp_path / "out", random_model)
-    with Audit(tmp_path / "out") as audit:
+    table = read_rows(out)
+    with Audit(out) as audit:
         kept = audit.keep(where="caption_index <> 1 OR key <> 'a'")
         kept.write(tmp_path / "kept")
     again = audited(tmp_path / "kept" / "00000.tar", tmp_path / "again", random_model).to_pylist()
@@ -109,10 +118,10 @@ def test_kept_segments_are_exported_with_their_spans(corpus: Path, tmp_path: Pat
     assert [[row[name] for name in columns] for row in again] == [[row[name] for name in columns] for row in wanted]
 
 
-def test_a_dataset_of_kept_rows_has_their_spans(corpus: Path, tmp_path: Path, random_model: str) -> None:
+def test_a_dataset_of_kept_rows_has_their_spans(out: Path, tmp_path: Path, random_model: str) -> None:
     """An audit of the output of `to_datasets` has the kept rows: captions of spans and of whole videos."""
-    table = audited(corpus, tmp_path / "out", random_model)
-    with Audit(tmp_path / "out") as audit:
+    table = read_rows(out)
+    with Audit(out) as audit:
         audit.keep(where="caption_index <> 1 OR key <> 'a'").to_datasets(tmp_path / "data")
     again = audited(tmp_path / "data", tmp_path / "again", random_model).to_pylist()
     wanted = [r for r in table.to_pylist() if r["status"] == "ok" and (r["key"], r["caption_index"]) != ("a", 1)]
@@ -120,10 +129,9 @@ def test_a_dataset_of_kept_rows_has_their_spans(corpus: Path, tmp_path: Path, ra
     assert [[row[name] for name in columns] for row in again] == [[row[name] for name in columns] for row in wanted]
 
 
-def test_a_pipeline_of_ones_own_gets_the_kept_spans(corpus: Path, tmp_path: Path, random_model: str) -> None:
+def test_a_pipeline_of_ones_own_gets_the_kept_spans(corpus: Path, out: Path) -> None:
     """`captions`, from .json files and subtitles, decoded or not, gives the captions of an export."""
-    audited(corpus, tmp_path / "out", random_model)
-    with Audit(tmp_path / "out") as audit:
+    with Audit(out) as audit:
         kept = audit.keep(where="caption_index IN (0, 2) AND key = 'a' OR key = 'b' AND caption_index = 1")
         keep, exported = kept.captions(), {one["__key__"]: one for one in kept.samples()}
         (whole,) = audit.keep(where="key = 'b' AND caption_index = 0").samples()

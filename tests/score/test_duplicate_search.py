@@ -82,7 +82,7 @@ def test_the_search_on_disk_equals_that_in_memory(tmp_path: Path, monkeypatch: p
     folder = Folder(tmp_path)
     visual, digests = media()
     counts = write_shards(folder, visual, digests)
-    count = search_duplicates(folder, counts, engine=ReversedEngine())
+    count = search_duplicates(folder, counts, ScoreConfig(), engine=ReversedEngine())
     first = group_duplicates(visual, number_digests(digests))
     names = uids(folder)
     assert read_all_duplicates(folder) == {names[i]: names[j] for i, j in enumerate(first.tolist()) if i != j}
@@ -94,11 +94,11 @@ def test_the_best_of_a_group_stays(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     visual, digests = media()
     counts = write_shards(folder, visual, digests)
-    search_duplicates(folder, counts, best="first")
+    search_duplicates(folder, counts, ScoreConfig(keep_duplicate="first"))
     plain = read_all_duplicates(folder)
-    search_duplicates(folder, counts, best="pixels")
+    search_duplicates(folder, counts, ScoreConfig(keep_duplicate="pixels"))
     largest = read_all_duplicates(folder)
-    search_duplicates(folder, counts, best="media_size")
+    search_duplicates(folder, counts, ScoreConfig(keep_duplicate="media_size"))
     smallest_row = read_all_duplicates(folder)
     row = {uid: int(uid.split("-")[1]) for uid in uids(folder)}
     assert all(row[kept] >= row[uid] for uid, kept in largest.items())  # the wider picture
@@ -109,7 +109,7 @@ def test_the_best_of_a_group_stays(tmp_path: Path) -> None:
 def test_the_best_by_any_column_is_kept_and_a_missing_value_is_worst(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     visual, digests = media()
-    search_duplicates(folder, write_shards(folder, visual, digests), best="sharpness")
+    search_duplicates(folder, write_shards(folder, visual, digests), ScoreConfig(keep_duplicate="sharpness"))
     worth = {uid: -1 if row % 2 else row for uid in uids(folder) for row in [int(uid.split("-")[1])]}
     assert all(worth[kept] >= worth[uid] for uid, kept in read_all_duplicates(folder).items())
     assert any(worth[uid] < 0 < worth[kept] for uid, kept in read_all_duplicates(folder).items())
@@ -125,8 +125,8 @@ def test_a_shard_without_duplicates_has_no_file_and_old_files_are_removed(tmp_pa
     folder = Folder(tmp_path)
     visual, digests = media()
     counts = write_shards(folder, visual, digests)
-    assert search_duplicates(folder, counts) > 0
+    assert search_duplicates(folder, counts, ScoreConfig()) > 0
     assert folder.exists(duplicates_file("5"))
     write_shards(folder, np.eye(SHARDS * MEDIA, dtype=np.float32), [f"{n:032x}"[::-1] for n in range(SHARDS * MEDIA)])
-    assert search_duplicates(folder, counts, threshold=0.9) == 0
+    assert search_duplicates(folder, counts, ScoreConfig(near_duplicate=0.9)) == 0
     assert not folder.exists(duplicates_file("5")) and read_duplicates(folder, "5") == {}

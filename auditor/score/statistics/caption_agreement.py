@@ -65,7 +65,8 @@ class SiblingProfile:
 
     def agreement(self, text: Floats, neutral: float, rows: Rows = slice(None)) -> Floats:
         """Agreement of captions with the profile: 0 if there are no siblings or they are neutral."""
-        return np.einsum("nd,nd->n", self.vector[rows], text) - np.float32(neutral) * self.mass[rows]
+        cosine: Floats = np.einsum("nd,nd->n", self.vector[rows], text)
+        return cosine - np.float32(neutral) * self.mass[rows]
 
 
 def build_sibling_profile(pairs: PairVectors, null_cosines: NullCosines) -> SiblingProfile | None:

@@ -68,7 +68,7 @@ def find_shift(
         similarity, span_times = similarity[chosen], span_times[chosen]
     half_step = estimate_sampling_step(frame_times) / 2
     count = int(REACH / half_step)
-    shifts = np.arange(-count, count + 1) * half_step
+    shifts = np.arange(-count, count + 1, dtype=np.float64) * np.float64(half_step)
     first, last = find_frame_windows(frame_times, span_times, shifts)
     values = similarity.astype(np.float64)
     centered = values - (values.mean(axis=0, keepdims=True) + values.mean(axis=1, keepdims=True) - values.mean())

@@ -56,7 +56,7 @@ class MismatchModel:
     edges: Doubles  # (H + 1,) of the histogram
     observed: Doubles  # (H,) share of the pairs
     null: Doubles  # (H,) share of the re-pairings
-    frame_threshold: float | None
+    frame_threshold: float | None = None
     statistic: MismatchStatistic | None = None  # not stored in the manifest
 
     def p(self, score: npt.ArrayLike) -> Floats:
@@ -125,10 +125,10 @@ def fit_mismatch(
         null_groups=(reference.group[validation.i], reference.group[validation.j]),
         seed=seed,
         coverage=coverage,
-        frame_threshold=estimate_frame_threshold(reference, seed=seed),
         bootstraps=bootstraps,
     )
-    return replace(model, statistic=validation.statistic)
+    frame_threshold = estimate_frame_threshold(reference, seed=seed)
+    return replace(model, statistic=validation.statistic, frame_threshold=frame_threshold)
 
 
 def fit_scores(
@@ -140,7 +140,6 @@ def fit_scores(
     null_groups: tuple[Ints, Ints] | None = None,
     seed: int = 0,
     coverage: float = 1.0,
-    frame_threshold: float | None = None,
     bootstraps: int = BOOTSTRAPS,
 ) -> MismatchModel:
     """Fit pi0 and the curve to the scores of pairs and of re-pairings; pairs of one group are resampled together.
@@ -179,7 +178,6 @@ def fit_scores(
         edges=edges,
         observed=np.histogram(scores, edges)[0] / len(scores),
         null=np.histogram(null_scores, edges)[0] / len(null_scores),
-        frame_threshold=frame_threshold,
     )
 
 

@@ -34,7 +34,8 @@ class Siblings:
 
 def concatenate_ranges(first: Ints, size: Ints) -> Ints:
     """first[0], first[0] + 1, ..., first[1], ...: `size` numbers from each `first` on."""
-    return np.arange(int(size.sum())) + np.repeat(first - (np.cumsum(size) - size), size)
+    numbers: Ints = np.arange(int(size.sum())) + np.repeat(first - (np.cumsum(size) - size), size)
+    return numbers
 
 
 def collect_siblings(group: Ints, media: MediaVectors, text: Floats) -> Siblings | None:

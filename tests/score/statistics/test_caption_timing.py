@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from auditor.score.statistics import caption_timing
 from auditor.score.statistics.caption_timing import (
     ENOUGH,
     EXCEEDANCES,
@@ -38,6 +39,13 @@ def video(seed: int, shift: float, captions: int = 20, signal: float = 1.0) -> V
     return similarity.astype(np.float32), times.tolist(), given, true
 
 
+@pytest.fixture
+def few_permutations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Enough for a p-value of 0.005."""
+    monkeypatch.setattr(caption_timing, "PERMUTATIONS", 199)
+
+
+@pytest.mark.usefixtures("few_permutations")
 def test_planted_shifts_are_found_within_half_a_step() -> None:
     generator = np.random.default_rng(1)
     shifts = generator.uniform(2, 20, 60) * generator.choice([-1, 1], 60)
@@ -48,11 +56,13 @@ def test_planted_shifts_are_found_within_half_a_step() -> None:
     assert np.mean(hits) >= 0.95, hits
 
 
+@pytest.mark.usefixtures("few_permutations")
 def test_no_shift_is_reported_for_videos_in_sync() -> None:
     aligned = [find_shift(*video(seed, 0.0)[:3]) for seed in range(100)]
     assert np.mean([one is not None and one.p <= 0.01 and abs(one.shift) > 0.25 for one in aligned]) < 0.02
 
 
+@pytest.mark.usefixtures("few_permutations")
 def test_p_is_uniform_under_the_null() -> None:
     """Captions that are independent of the frames."""
     p = [one.p for seed in range(100) if (one := find_shift(*video(seed, 0.0, signal=0.0)[:3])) is not None]
@@ -81,6 +91,7 @@ def test_videos_with_few_captions_or_frames_have_no_shift() -> None:
     assert find_shift(similarity[:, :few], times[:few], given) is None
 
 
+@pytest.mark.usefixtures("few_permutations")
 def test_many_captions_take_a_sample_and_frames_may_be_uneven() -> None:
     similarity, times, given, _ = video(3, 7.0, captions=900)
     keep = np.sort(np.random.default_rng(0).choice(len(times), len(times) // 2, replace=False))
