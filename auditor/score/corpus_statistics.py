@@ -8,7 +8,7 @@ which reads every vector; the engine distributes both.
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -101,6 +101,15 @@ class KindContext:
     measure: Callable[[PairVectors], PairMeasures]  # of pairs of this kind against the reference
     ambiguity: AmbiguityScale
 
+    def to_dict(self) -> dict[str, Any]:
+        """The statistics for the manifest."""
+        counts = {"pairs": self.captions, "media": self.media, "reference": len(self.reference)}
+        if self.mismatch is not None:
+            model = self.mismatch.to_dict()
+        else:  # frames are measured even if there are too few videos for a model
+            model = {"pi0": None, "frame_threshold": estimate_frame_threshold(self.reference)}
+        return {**counts, "ambiguity": asdict(self.ambiguity), **model}
+
 
 @dataclass(frozen=True)
 class ScoreContext:
@@ -114,9 +123,20 @@ class ScoreContext:
     map: CorpusMap
     captions: CaptionCounts
     thresholds: dict[str, Any]
-    statistics: dict[str, Any]
-    fingerprint: str
     priors: Priors = field(default_factory=dict)  # of shards with an unusually high share of mismatches
+
+    @cached_property
+    def statistics(self) -> dict[str, Any]:
+        """The statistics of each kind for the manifest."""
+        return {kind: context.to_dict() for kind, context in self.kinds.items()}
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Equal for contexts that give the same scores, apart from priors."""
+        arrays = (self.topics, self.captions.hashes, self.captions.counts)
+        parts = [self.head.fingerprint, self.map.fingerprint, *(digest(array.data) for array in arrays)]
+        counts = sorted(self.frequencies.counts.items())
+        return digest(repr((parts, sorted(self.statistics.items()), counts)).encode())
 
 
 def prepare_context(
@@ -158,26 +178,13 @@ def prepare_context(
     topics = fit_topics(np.concatenate([pairs.visual for pairs in by_kind.values()]), config.topics, config.seed)
     corpus_map = fit_map(folder, list(by_kind.values()), config.seed, keep=keep)
     caption_counts = count_captions(folder, shards, engine)
-    statistics = {kind: _describe_kind(context) for kind, context in kinds.items()}
     thresholds = _choose_thresholds(by_kind, kinds, frequencies, config.ambiguous_top or None)
     if keep:
         _write_reference(folder, by_kind)
         _write_typical_captions(folder, list(by_kind.values()), topics)
         search_duplicates(folder, counts, config, engine=engine)
     words = len(vocabulary.names) if vocabulary else None if frequencies.counts else 0
-    parts = [
-        head.fingerprint,
-        sorted(statistics.items()),
-        sorted(frequencies.counts.items()),
-        digest(topics.data),
-        corpus_map.fingerprint,
-        digest(caption_counts.hashes.data),
-        digest(caption_counts.counts.data),
-    ]
-    fingerprint = digest(repr(parts).encode())
-    return ScoreContext(
-        head, kinds, frequencies, words, topics, corpus_map, caption_counts, thresholds, statistics, fingerprint
-    )
+    return ScoreContext(head, kinds, frequencies, words, topics, corpus_map, caption_counts, thresholds)
 
 
 def _fit_kind(
@@ -201,18 +208,6 @@ def _fit_kind(
     )
     ambiguity = AmbiguityScale.fit(measure(pairs), frequencies.bits(pairs.captions))
     return KindContext(reference, mismatch, media, captions, measure, ambiguity)
-
-
-def _describe_kind(context: KindContext) -> dict[str, Any]:
-    description: dict[str, Any] = {
-        "pairs": context.captions,
-        "media": context.media,
-        "reference": len(context.reference),
-        "ambiguity": asdict(context.ambiguity),
-    }
-    if context.mismatch is None:  # frames are measured even if there are too few videos for a model
-        return {**description, "pi0": None, "frame_threshold": estimate_frame_threshold(context.reference)}
-    return {**description, **context.mismatch.to_dict()}
 
 
 def _choose_thresholds(

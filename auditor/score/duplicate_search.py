@@ -100,9 +100,8 @@ def search_duplicates(
 
 def plan_search(folder: Folder, shards: Sequence[str], media: int, config: ScoreConfig, engine: Engine) -> SearchPlan:
     count = choose_cell_count(media)
-    chosen = np.sort(
-        np.random.default_rng(config.seed).choice(len(shards), min(SAMPLE_SHARDS, len(shards)), replace=False)
-    )
+    generator = np.random.default_rng(config.seed)
+    chosen = np.sort(generator.choice(len(shards), min(SAMPLE_SHARDS, len(shards)), replace=False))
     shard_sample = -(-max(count * SAMPLE_PER_CELL, 20_000) // len(chosen))
     work = partial(_sample_vectors, folder, shard_sample, config.seed)
     sample = np.concatenate(list(engine.each(work, [shards[i] for i in chosen])))
