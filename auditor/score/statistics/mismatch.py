@@ -225,16 +225,7 @@ def smooth_histogram(density: Doubles, width: int) -> Doubles:
 
 
 def fit_isotonic(value: Doubles, weight: Doubles) -> Doubles:
-    """Isotonic (increasing) regression by pooling adjacent violators."""
-    means: list[float] = []
-    weights: list[float] = []
-    sizes: list[int] = []
-    for mean, mass in zip(value.tolist(), weight.tolist(), strict=True):
-        means.append(mean)
-        weights.append(mass)
-        sizes.append(1)
-        while len(means) > 1 and means[-2] >= means[-1]:
-            total = weights[-2] + weights[-1]
-            joint = (means[-2] * weights[-2] + means[-1] * weights[-1]) / total if total else means[-2]
-            means[-2:], weights[-2:], sizes[-2:] = [joint], [total], [sizes[-2] + sizes[-1]]
-    return np.repeat(means, sizes)
+    """Isotonic (increasing) regression."""
+    from scipy.optimize import isotonic_regression
+
+    return np.asarray(isotonic_regression(value, weights=weight).x, np.float64)
