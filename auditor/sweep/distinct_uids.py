@@ -53,21 +53,17 @@ class DistinctUids:
 
 def separate_shards(folder: Folder, shards: Sequence[str], engine: Engine) -> dict[str, ShardReport]:
     """Rewrite the files of shards that repeat uids of shards before them; return their new reports by shard."""
-    if len(shards) < 2:
-        return {}
-    hashes = list(engine.each(partial(read_uid_hashes, folder), shards))
-    values, counts = np.unique(np.concatenate(hashes), return_counts=True)
+    hashes = list(engine.each(partial(read_uid_hashes, folder), shards)) if len(shards) > 1 else []
+    values, counts = np.unique(np.concatenate([np.zeros(0, np.uint64), *hashes]), return_counts=True)
     repeated = values[counts > 1]
-    if not len(repeated):
-        return {}
     used_uids: set[str] = set()
     reports = {}
-    for shard, shard_hashes in zip(shards, hashes, strict=True):
+    for shard, shard_hashes in zip(shards, hashes, strict=False):
         if np.isin(shard_hashes, repeated).any():
-            uids, report = separate_shard(folder, shard, used_uids)
+            uids = set(folder.read_table(name_embeddings_file(shard), ["uid"]).column(0).to_pylist())
+            if not uids.isdisjoint(used_uids):
+                reports[shard] = separate_shard(folder, shard, sorted(used_uids & uids))
             used_uids |= uids
-            if report is not None:
-                reports[shard] = report
     return reports
 
 
@@ -77,18 +73,13 @@ def read_uid_hashes(folder: Folder, shard: str) -> UidHashes:
     return np.asarray(halves[:, 0] ^ halves[:, 1])
 
 
-def separate_shard(folder: Folder, shard: str, used_uids: set[str]) -> tuple[set[str], ShardReport | None]:
-    """The old uids of a shard and, if some of them had to change, its new report."""
+def separate_shard(folder: Folder, shard: str, used_uids: Sequence[str]) -> ShardReport:
     name = name_embeddings_file(shard)
-    uids = set(folder.read_table(name, ["uid"]).column(0).to_pylist())
-    if uids.isdisjoint(used_uids):
-        return uids, None
-    table, metadata = folder.read_table(name), folder.table_metadata(name)
-    distinct = DistinctUids(shard, sorted(used_uids & uids))
-    table = distinct.separate(table)
+    metadata, distinct = folder.table_metadata(name), DistinctUids(shard, used_uids)
+    table = distinct.separate(folder.read_table(name))
     report = ShardReport(**json.loads(metadata["report"]))
     report = replace(report, problems=(*report.problems, *distinct.describe_changes("a row of an earlier shard")))
     metadata = {**metadata, "report": json.dumps(asdict(report))}
     metadata.pop(CHECKSUM_KEY, None)
     folder.write_table(name, table, metadata, EMBEDDINGS_STORAGE)
-    return uids, report
+    return report

@@ -67,8 +67,7 @@ def _load_identifier() -> Any:
 
 @lru_cache(maxsize=1)
 def _load_model() -> "LanguageModel | None":
-    identifier = _load_identifier()
-    if identifier is None:
+    if (identifier := _load_identifier()) is None:
         return None
     bases = np.asarray(identifier.tk_row).astype(np.int64) << 8
     outputs = np.array(identifier.tk_output, np.int32)
