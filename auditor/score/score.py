@@ -88,7 +88,7 @@ def score_pairs(pairs: EncodedPairs, kind: KindContext, context: ScoreContext, s
         uncertainty_visual = context.head.uncertainty_visual(torch.from_numpy(pairs.visual)).numpy()
         uncertainty_text = context.head.uncertainty_text(torch.from_numpy(pairs.text)).numpy()
     columns: Columns = {
-        **{name: getattr(measures, name) for name in MEASURE_COLUMNS},
+        **{name: values for name in MEASURE_COLUMNS if (values := getattr(measures, name)) is not None},
         "uncertainty_visual": uncertainty_visual,
         "uncertainty_text": uncertainty_text,
         "ambiguity_visual": kind.ambiguity.score_media(measures),

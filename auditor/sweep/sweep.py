@@ -146,13 +146,11 @@ class Sweeper:
                     file = ShardFile(self.folder, self.backbone, self.config.batch_size, event, self.settings)
                 elif isinstance(event, ShardFailure):
                     yield partial(ShardReport, event.shard, failure=event.message)
-                elif file is None:
-                    raise AssertionError("an event outside of a shard")
-                elif isinstance(event, FramePart):
+                elif isinstance(event, FramePart) and file is not None:
                     file.add_part(event)
-                elif isinstance(event, DecodedSample):
+                elif isinstance(event, DecodedSample) and file is not None:
                     file.add(event, watch)
-                else:
+                elif file is not None:
                     file.flush(watch)
                     yield file.publish
                     file = None
