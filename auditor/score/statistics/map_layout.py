@@ -86,6 +86,15 @@ def project_principal(vectors: Floats) -> Doubles:
     return np.asarray(centered @ first)
 
 
+def find_most_similar(vectors: Floats, candidates: Floats, count: int) -> tuple[Ints, Floats]:
+    """The `count` most similar candidates of each vector, best first, and their similarities."""
+    similarity = vectors @ candidates.T
+    rows = np.argpartition(-similarity, min(count, len(candidates)) - 1, axis=1)[:, :count]
+    values = np.take_along_axis(similarity, rows, 1)
+    order = np.lexsort((rows, -values), axis=1)
+    return np.take_along_axis(rows, order, 1), np.take_along_axis(values, order, 1)
+
+
 def pick_largest(similarity: Floats, count: int) -> tuple[Ints, Floats]:
     """The columns and values of the `count` largest of each row, best first; `similarity` is overwritten.
 
@@ -114,13 +123,15 @@ def build_neighbor_graph(vectors: Floats, count: int) -> tuple[Ints, Ints, Doubl
 
 def find_nearest_others(vectors: Floats, count: int) -> tuple[Ints, Floats]:
     """The nearest neighbors of each vector without the vector itself, and their similarities."""
-    parts = []
+    rows, values = [], []
     for start in range(0, len(vectors), BLOCK):
-        similarity = vectors[start : start + BLOCK] @ vectors.T
-        np.fill_diagonal(similarity[:, start:], -np.inf)
-        parts.append(pick_largest(similarity, count))
-    rows, values = map(np.concatenate, zip(*parts, strict=True))
-    return rows, values
+        neighbors, similarity = find_most_similar(vectors[start : start + BLOCK], vectors, count + 1)
+        itself = neighbors == np.arange(start, start + len(neighbors))[:, None]
+        itself[~itself.any(axis=1), -1] = True  # a duplicate took its place: leave out the last
+        shape = (len(neighbors), count)
+        rows.append(neighbors[~itself].reshape(shape))
+        values.append(similarity[~itself].reshape(shape))
+    return np.concatenate(rows), np.concatenate(values)
 
 
 def update_positions(

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from auditor.score.statistics.map_layout import find_nearest_others, fit_layout, pick_largest
+from auditor.score.statistics.map_layout import find_most_similar, find_nearest_others, fit_layout, pick_largest
 
 
 def clustered(rows: int = 600, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -64,12 +64,11 @@ def test_neighbors_are_the_nearest_and_never_the_vector_itself() -> None:
     similarity = vectors @ vectors.T
     np.fill_diagonal(similarity, -2)
     assert (np.sort(near, axis=1) == np.sort(np.argsort(-similarity, axis=1)[:, :7], axis=1)).all()
+    assert find_most_similar(vectors[:2], vectors, 1)[0].tolist() == [[0], [1]]
 
 
-def test_the_largest_are_those_of_a_sort_with_ties_in_order() -> None:
+def test_a_few_of_the_nearest_are_those_of_a_partition() -> None:
     vectors, _ = clustered(300)
-    similarity = vectors[:50] @ vectors.T
-    similarity[:, 7] = similarity[:, 3] = 2
-    columns, values = pick_largest(similarity.copy(), 5)
-    assert (columns == np.argsort(-similarity, axis=1, kind="stable")[:, :5]).all() and (columns[:, :2] == [3, 7]).all()
-    assert (values == np.take_along_axis(similarity, columns, 1)).all()
+    near, similarity = find_most_similar(vectors[:50], vectors, 5)
+    few, found = pick_largest(vectors[:50] @ vectors.T, 5)
+    assert (few == near).all() and np.allclose(found, similarity)
