@@ -39,8 +39,8 @@ from auditor.score.statistics.ambiguity import (
 )
 from auditor.score.statistics.mismatch import MismatchModel, fit_mismatch
 from auditor.score.statistics.rivals import (
+    PairEmbeddings,
     PairMeasures,
-    PairVectors,
     ReferenceSample,
     estimate_frame_threshold,
     measure_hubs,
@@ -98,7 +98,7 @@ class KindContext:
     mismatch: MismatchModel | None  # None if there are too few pairs
     media: int
     captions: int
-    measure: Callable[[PairVectors], PairMeasures]  # of pairs of this kind against the reference
+    measure: Callable[[PairEmbeddings], PairMeasures]  # of pairs of this kind against the reference
     ambiguity: AmbiguityScale
 
     def to_dict(self) -> dict[str, Any]:

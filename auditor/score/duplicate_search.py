@@ -199,15 +199,15 @@ def write_groups(
     tasks = [(shards[number], media[shard == number] - starts[number]) for number in np.unique(shard)]
     parts = list(engine.each(partial(_read_uids, folder, best), tasks))
     uid, worth = (np.concatenate(column) for column in zip(*parts, strict=True))
-    # the first of a group is kept; shards that may not be written cannot change, so their media come first
+    # the first of a group represents it; shards that may not be written cannot change, so their media come first
     order = np.lexsort((media, -worth, writable[shard], group))
     _, first, index = np.unique(group[order], return_index=True, return_inverse=True)
-    kept = np.empty_like(order)
-    kept[order] = order[first[index]]
-    repeats = np.flatnonzero((kept != np.arange(len(media))) & writable[shard])
+    representative = np.empty_like(order)
+    representative[order] = order[first[index]]
+    repeats = np.flatnonzero((representative != np.arange(len(media))) & writable[shard])
     for number in np.unique(shard[repeats]):
         rows = repeats[shard[repeats] == number]
-        table = pa.table({"uid": uid[rows], "duplicate_of": uid[kept[rows]]})
+        table = pa.table({"uid": uid[rows], "duplicate_of": uid[representative[rows]]})
         mark = digest(repr(table.to_pylist()).encode())
         folder.write_table(duplicates_file(shards[number]), table, {"mark": mark})
     return len(repeats)

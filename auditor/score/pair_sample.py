@@ -21,7 +21,7 @@ from auditor.audit_folder.embeddings import (
 )
 from auditor.audit_folder.folder import Folder
 from auditor.errors import AuditorError
-from auditor.score.statistics.rivals import PairVectors
+from auditor.score.statistics.rivals import PairEmbeddings
 from auditor.score.statistics.siblings import collect_siblings, concatenate_siblings
 from auditor.vectors import Floats, Ints, concatenate_media, take_rows
 from auditor.workers.process_pool import SERIAL, Engine
@@ -43,7 +43,7 @@ class ShardCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EncodedPairs(PairVectors):
+class EncodedPairs(PairEmbeddings):
     """Encoded pairs of one kind with their facts; only videos have frames. Siblings are those in the same shard."""
 
     facts: pa.Table  # (P) rows
@@ -53,7 +53,7 @@ class EncodedPairs(PairVectors):
     def take(self, rows: Ints) -> "EncodedPairs":
         times = tuple(self.times[row] for row in rows) if self.times else ()
         facts = self.facts.take(pa.array(rows, pa.int64()))
-        return replace(PairVectors.take(self, rows), facts=facts, rows=self.rows[rows], times=times)
+        return replace(PairEmbeddings.take(self, rows), facts=facts, rows=self.rows[rows], times=times)
 
 
 def count_encoded(folder: Folder, shards: Sequence[str], engine: Engine = SERIAL) -> list[ShardCounts]:

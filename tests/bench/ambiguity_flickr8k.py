@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from auditor.console import print_table
 from auditor.score.statistics.ambiguity import AmbiguityScale, compute_absolute_thresholds
-from auditor.score.statistics.rivals import PairMeasures, PairVectors, ReferenceSample, measure_pairs
+from auditor.score.statistics.rivals import PairEmbeddings, PairMeasures, ReferenceSample, measure_pairs
 from auditor.score.statistics.word_evidence import WordFrequencies
 from auditor.vectors import Floats, Ints, MediaVectors
 from tests.bench.flickr8k import Encode, Photos, encoder, first_noun_phrase, load_photos, nouns
@@ -127,7 +127,7 @@ def compared(photos: Photos, encode: Encode) -> dict[str, Any]:
 
 
 def against(reference: ReferenceSample, text: Floats, photos: Photos) -> PairMeasures:
-    pairs = PairVectors(reference.media, text, reference.group)
+    pairs = PairEmbeddings(reference.media, text, reference.group)
     return measure_pairs(pairs, reference, media=len(photos.visual), captions=len(text))
 
 

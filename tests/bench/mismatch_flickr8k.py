@@ -21,7 +21,7 @@ from auditor.console import print_table
 from auditor.research.retrieval import analyses
 from auditor.score.statistics.mismatch import fit_mismatch, fit_scores
 from auditor.score.statistics.mismatch_statistic import compute_statistic, draw_repairings
-from auditor.score.statistics.rivals import PairMeasures, PairVectors, ReferenceSample, measure_pairs
+from auditor.score.statistics.rivals import PairEmbeddings, PairMeasures, ReferenceSample, measure_pairs
 from auditor.score.statistics.word_evidence import Vocabulary, WordFrequencies, encode_words
 from auditor.vectors import Floats
 from tests.bench.flickr8k import Encode, Photos, encoder, load_photos
@@ -103,7 +103,7 @@ def methods(ref: ReferenceSample, seed: int, vocabulary: Vocabulary | None = Non
     found = measure_pairs(ref, ref)
     i, j = draw_repairings(ref.group, np.random.default_rng(seed), 15_000)
     # no exclusion of the caption's own photo for re-pairings, as in the product
-    null = measure_pairs(PairVectors(ref.media.take(i), ref.text[j], ref.group[i]), ref)
+    null = measure_pairs(PairEmbeddings(ref.media.take(i), ref.text[j], ref.group[i]), ref)
 
     def calibrated(pick: Callable[[PairMeasures], Floats]) -> Found:
         score = pick(found).astype(np.float64)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from auditor.score.statistics.rivals import PairVectors, ReferenceSample, iterate_blocks
+from auditor.score.statistics.rivals import PairEmbeddings, ReferenceSample, iterate_blocks
 from auditor.vectors import Floats, Ints, Rows
 
 NEIGHBORS = 30
@@ -69,7 +69,7 @@ class SiblingProfile:
         return cosine - np.float32(neutral) * self.mass[rows]
 
 
-def build_sibling_profile(pairs: PairVectors, null_cosines: NullCosines) -> SiblingProfile | None:
+def build_sibling_profile(pairs: PairEmbeddings, null_cosines: NullCosines) -> SiblingProfile | None:
     """The profiles of pairs; None if no pair has siblings."""
     if pairs.siblings is None:
         return None

@@ -32,8 +32,8 @@ from auditor.score.statistics.caption_agreement import (
 from auditor.score.statistics.mismatch_share import fit_score_mixture
 from auditor.score.statistics.rivals import (
     Hubs,
+    PairEmbeddings,
     PairMeasures,
-    PairVectors,
     ReferenceSample,
     compare_captions,
     find_runs,
@@ -103,7 +103,7 @@ class MismatchStatistic:
 
 
 def gather_evidence(
-    statistic: MismatchStatistic, pairs: PairVectors, measured: PairMeasures
+    statistic: MismatchStatistic, pairs: PairEmbeddings, measured: PairMeasures
 ) -> tuple[Parts, WeakestWords | None]:
     """The evidence on pairs, and the words that fit least (None without a vocabulary).
 
@@ -128,7 +128,7 @@ def gather_evidence(
     return parts | word_parts, weakest
 
 
-def compute_statistic(statistic: MismatchStatistic, pairs: PairVectors, measured: PairMeasures) -> Floats:
+def compute_statistic(statistic: MismatchStatistic, pairs: PairEmbeddings, measured: PairMeasures) -> Floats:
     return statistic.score(gather_evidence(statistic, pairs, measured)[0])
 
 

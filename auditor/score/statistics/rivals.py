@@ -23,7 +23,7 @@ FRAME_NULL_QUANTILE = 0.95  # a frame fits if 95% of the frames of other videos 
 
 
 @dataclass(frozen=True, slots=True)
-class PairVectors:
+class PairEmbeddings:
     """Pairs of one kind of medium; all vectors are L2-normalized.
 
     Pairs with the same `group` share a medium (or an exact duplicate of it) and never count as rivals of each other.
@@ -54,7 +54,7 @@ class PairVectors:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReferenceSample(PairVectors):
+class ReferenceSample(PairEmbeddings):
     """A bounded random sample of the corpus's usable pairs, with which all pairs are compared."""
 
     scale: float  # inverse temperature of the similarities: the encoder's logit_scale
@@ -218,7 +218,7 @@ def reduce_blocks(
 
 
 def measure_pairs(
-    pairs: PairVectors,
+    pairs: PairEmbeddings,
     reference: ReferenceSample,
     *,
     media: int | None = None,

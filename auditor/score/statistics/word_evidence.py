@@ -52,8 +52,8 @@ class WordFrequencies:
 
     def informative_words(self) -> list[str]:
         """The words that are not so frequent that they carry no information about a picture."""
-        most = max(1.0, UNINFORMATIVE_SHARE * self.captions)
-        return [word for word, count in self.counts.items() if count <= most]
+        limit = max(1.0, UNINFORMATIVE_SHARE * self.captions)
+        return [word for word, count in self.counts.items() if count <= limit]
 
     def bits(self, captions: Sequence[str]) -> Floats:
         """Information of the words of captions: the sum of log2(captions / captions with the word)."""

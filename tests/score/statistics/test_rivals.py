@@ -7,7 +7,7 @@ import pytest
 
 from auditor import vectors
 from auditor.score.statistics import rivals
-from auditor.score.statistics.rivals import PairVectors, ReferenceSample, estimate_frame_threshold, measure_pairs
+from auditor.score.statistics.rivals import PairEmbeddings, ReferenceSample, estimate_frame_threshold, measure_pairs
 from auditor.vectors import MediaVectors
 from tests.support.pairs import convert_to_video, make_planted_pairs
 
@@ -119,9 +119,9 @@ def test_matches_scale_to_the_corpus_and_count_what_fits() -> None:
     eye = np.eye(8, dtype=np.float32)
     visual = np.repeat(eye[:4], 25, axis=0)  # 100 media of 4 classes
     ref = ReferenceSample(MediaVectors(visual), visual, np.arange(100), scale=100.0)
-    found = measure_pairs(PairVectors(MediaVectors(visual[:1]), eye[:1], np.array([-1])), ref, media=1_000_000)
+    found = measure_pairs(PairEmbeddings(MediaVectors(visual[:1]), eye[:1], np.array([-1])), ref, media=1_000_000)
     assert found.matches_text[0] == pytest.approx(250_000, rel=1e-3)
-    middle = PairVectors(MediaVectors(visual[:1]), np.ones((1, 8), np.float32) / 8**0.5, np.array([-1]))
+    middle = PairEmbeddings(MediaVectors(visual[:1]), np.ones((1, 8), np.float32) / 8**0.5, np.array([-1]))
     everything = measure_pairs(middle, ref, media=1000)
     assert everything.matches_text[0] == pytest.approx(1000, rel=1e-3)
 
