@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,17 +35,35 @@ TOGETHER = {
 }
 
 
+HERE, SLOW_FILES = Path(__file__).parent, read_slow_files()
+FAST = "not (cluster or browser or slow)"  # of `make test-fast`
+
+
+def is_slow(path: Path) -> bool:
+    name = path.relative_to(HERE).as_posix()
+    return name in SLOW_FILES or name in TOGETHER
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`make test-fast` does not even import the slow files and what they test."""
+    return True if config.option.markexpr == FAST and is_slow(collection_path) else None
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With several workers, each file runs in one worker, together with the files that share its fixtures."""
-    here, slow_files = Path(__file__).parent, read_slow_files()
+    groups: dict[pytest.Item, str] = {}
     for item in items:
-        name = item.path.relative_to(here).as_posix()
-        item.add_marker(pytest.mark.xdist_group(TOGETHER.get(name, name)))
-        if name in slow_files or name in TOGETHER:
+        name = item.path.relative_to(HERE).as_posix()
+        groups[item] = TOGETHER.get(name, name)
+        item.add_marker(pytest.mark.xdist_group(groups[item]))
+        if is_slow(item.path):
             item.add_marker(pytest.mark.slow)
-    # The slowest files start first, so that no core waits for one of them at the end.
-    items.sort(key=lambda item: -slow_files.get(str(item.get_closest_marker("xdist_group").args[0]), 0))  # type: ignore[union-attr]
+    seconds: Counter[str] = Counter()
+    for name, duration in SLOW_FILES.items():
+        seconds[TOGETHER.get(name, name)] += duration  # type: ignore[assignment]
+    # The slowest groups start first, so that no core waits for one of them at the end.
+    items.sort(key=lambda item: -seconds[groups[item]])
 
 
 @pytest.fixture(scope="session")
