@@ -52,6 +52,8 @@ def test_filters_change_the_gallery_and_the_url(page, url: str, audit: Path) -> 
     visit_page(page, f"{url}/browse?kind=video&size=12&look=cards")
     expect_rows(page, found.count("kind = 'video'"))
     first = page.locator("[class*=st-key-card-]").first.inner_text()
+    playwright.expect(page.locator(".st-key-next button")).to_be_enabled(timeout=TIMEOUT)  # below the cards
+    page.wait_for_timeout(200)  # its shortcut works from the next effect on
     page.keyboard.press("ArrowRight")
     page.wait_for_url("**page=2*")
     wait_until_idle(page)
