@@ -29,9 +29,14 @@ Row = Mapping[str, Any]
 
 
 def show_gallery(
-    database: AuditDatabase, cards: Sequence[Sequence[Row]], *, columns: int = 4, view: GalleryView | None = None,
-    first: int = 0, numbers: Sequence[str] = CARD_NUMBERS,
-) -> None:  # fmt: skip
+    database: AuditDatabase,
+    cards: Sequence[Sequence[Row]],
+    *,
+    columns: int = 4,
+    view: GalleryView | None = None,
+    first: int = 0,
+    numbers: Sequence[str] = CARD_NUMBERS,
+) -> None:
     """Show cards in columns. A card holds the rows of one medium; the first row gives its caption and numbers.
 
     With a view, the link of each card carries the view and its position there, counted from `first`.
@@ -78,10 +83,15 @@ def show_similar_link(row: Row, *, browsing: bool) -> None:
 def show_mark_buttons(database: AuditDatabase, row: Row) -> None:
     key = f"quick-{row['uid']}-{row['caption_index']}"
     st.segmented_control(
-        "Mark", list(MARKS), default=row["review"] if row.get("review") in MARKS else None,
-        format_func=MARK_ICONS.__getitem__, key=key, label_visibility="collapsed", on_change=save_card_mark,
+        "Mark",
+        list(MARKS),
+        default=row["review"] if row.get("review") in MARKS else None,
+        format_func=MARK_ICONS.__getitem__,
+        key=key,
+        label_visibility="collapsed",
+        on_change=save_card_mark,
         args=(database, row, key),
-    )  # fmt: skip
+    )
 
 
 def save_card_mark(database: AuditDatabase, row: Row, key: str) -> None:

@@ -26,9 +26,15 @@ NAME_SIZE = (0.17, 0.034)  # width and height of a name as shares of the map, in
 
 
 def draw_map(
-    rows: pa.Table, color_column: str, topics: Sequence[TopicLabel], shapes: Sequence[Shape], density: Density | None,
-    *, sides: Sequence[tuple[float, float]] = ((-1.0, 1.0), (-1.0, 1.0)), dark: bool,
-) -> Any:  # fmt: skip
+    rows: pa.Table,
+    color_column: str,
+    topics: Sequence[TopicLabel],
+    shapes: Sequence[Shape],
+    density: Density | None,
+    *,
+    sides: Sequence[tuple[float, float]] = ((-1.0, 1.0), (-1.0, 1.0)),
+    dark: bool,
+) -> Any:
     """Points, the names of topics and the selected shapes; a density below them if not every row is a point.
 
     `sides` are the ends of the whole map along x and y. The map fills the page, because its coordinates have no unit.

@@ -40,9 +40,14 @@ def split_identity(identity: str) -> tuple[str, int]:
 
 
 def make_review_cards(
-    database: AuditDatabase, rows: Sequence[Row], cache: ThumbnailCache, marks: Mapping[tuple[str, int], str],
-    numbers: Sequence[str], *, play: int = INLINE_BYTES,
-) -> list[dict[str, Any]]:  # fmt: skip
+    database: AuditDatabase,
+    rows: Sequence[Row],
+    cache: ThumbnailCache,
+    marks: Mapping[tuple[str, int], str],
+    numbers: Sequence[str],
+    *,
+    play: int = INLINE_BYTES,
+) -> list[dict[str, Any]]:
     """Rows in the form that the browser gets. A video of more than `play` bytes is one frame."""
     return [
         {
@@ -66,16 +71,27 @@ def picture_fields(preview: MediumPreview) -> dict[str, Any]:
 
 
 def show_review_cards(
-    database: AuditDatabase, token: str, items: Sequence[Mapping[str, Any]], *, grid: bool = False,
-    decided: Sequence[str] = (), total: int = 0, remaining: int = 0, on_like: Callable[[], None] = lambda: None,
-) -> Any:  # fmt: skip
+    database: AuditDatabase,
+    token: str,
+    items: Sequence[Mapping[str, Any]],
+    *,
+    grid: bool = False,
+    decided: Sequence[str] = (),
+    total: int = 0,
+    remaining: int = 0,
+    on_like: Callable[[], None] = lambda: None,
+) -> Any:
     """Show cards. The browser starts over when `token`, the name of their source, changes."""
     loaded_ids = st.session_state.get("loaded_cards") or set()
     data = {
-        "token": token, "grid": grid, "decided": list(decided), "total": total, "remaining": remaining,
+        "token": token,
+        "grid": grid,
+        "decided": list(decided),
+        "total": total,
+        "remaining": remaining,
         "items": [without_picture(item) if item["id"] in loaded_ids else item for item in items],
         "acknowledged": st.session_state.setdefault("acknowledged_decisions", {}),
-    }  # fmt: skip
+    }
     return _cards_component(
         key=component_key(grid),
         data=data,

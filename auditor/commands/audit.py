@@ -83,8 +83,12 @@ def build_audit_config(values: dict[str, Any]) -> AuditConfig:
 
 @click.command(cls=GroupedCommand)
 @audit_options
-@advanced_option("--devices", metavar="NAMES", help="Encode on several devices of this machine, one process each: all "
-                 "(every GPU), or cuda:0,cuda:1. A name that is given twice gets two processes.")  # fmt: skip
+@advanced_option(
+    "--devices",
+    metavar="NAMES",
+    help="Encode on several devices of this machine, one process each: all "
+    "(every GPU), or cuda:0,cuda:1. A name that is given twice gets two processes.",
+)
 def command(devices: str | None, as_json: bool, **values: Any) -> None:
     """Sweep CORPUS and score every pair: find broken files, ambiguous samples and mismatched pairs.
 

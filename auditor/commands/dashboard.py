@@ -29,17 +29,26 @@ class DashboardError(AuditorError):
 
 @audit_command
 @click.argument("audit2", required=False)
-@option("--host", default="127.0.0.1", help="Address to listen on. Anyone who can reach it sees the corpus, unless "
-        "there is a --password.")  # fmt: skip
+@option(
+    "--host",
+    default="127.0.0.1",
+    help="Address to listen on. Anyone who can reach it sees the corpus, unless there is a --password.",
+)
 @option("--password", envvar="AUDITOR_PASSWORD", show_envvar=True, help="Password that visitors must enter.")
 @option("--port", type=click.IntRange(1, 65535), default=8501, help="Port to listen on.")
 @option("--corpus", help=CORPUS_HELP)
 @option("--results", help="Folder of results of `auditor evaluate`, for the Benchmarks page.")
 @option("--no-open", is_flag=True, help="Do not open a browser.")
 def command(
-    audit: str, audit2: str | None, host: str, password: str | None, port: int, corpus: str | None, results: str | None,
+    audit: str,
+    audit2: str | None,
+    host: str,
+    password: str | None,
+    port: int,
+    corpus: str | None,
+    results: str | None,
     no_open: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Browse an audit: overview, gallery and search, review, thresholds, map, shards, faults.
 
     With AUDIT2, there is also a page that compares the two. Runs until Ctrl-C.

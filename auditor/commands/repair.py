@@ -18,8 +18,12 @@ PROBABILITY = click.FloatRange(0, 1, min_open=True, max_open=True)
 @option("--out", help="Folder for repairs.parquet and, with --apply, the repaired shards.")
 @option("--apply", "write", is_flag=True, help="Write the repaired shards.")
 @option("--parquet", type=click.Path(dir_okay=False), help="Write the list of repairs to this file.")
-@option("--confidence", type=PROBABILITY, default=0.9,
-        help="Apply a repair only if it is right with at least this probability.")  # fmt: skip
+@option(
+    "--confidence",
+    type=PROBABILITY,
+    default=0.9,
+    help="Apply a repair only if it is right with at least this probability.",
+)
 @option("--corpus", help=CORPUS_HELP)
 @json_option("Print the repairs as JSON.")
 def command(

@@ -14,14 +14,26 @@ if TYPE_CHECKING:
 
 @audit_command
 @option("--out", required=True, help="weights.parquet, or weights.npy with repeated uids.")
-@option("--by", multiple=True, default=["p_mismatch"], metavar="COLUMN",
-        help="Weigh by 1 - x if a large x is suspicious, else by x; several columns multiply.")  # fmt: skip
-@option("--temperature", default=1.0,
-        help="Weights become w^(1/T): below 1 the best rows count more, above 1 rows count more equally.")  # fmt: skip
+@option(
+    "--by",
+    multiple=True,
+    default=["p_mismatch"],
+    metavar="COLUMN",
+    help="Weigh by 1 - x if a large x is suspicious, else by x; several columns multiply.",
+)
+@option(
+    "--temperature",
+    default=1.0,
+    help="Weights become w^(1/T): below 1 the best rows count more, above 1 rows count more equally.",
+)
 @option("--cap", type=float, help="Soft cap: weights approach it and never reach it.")
 @option("--size", type=int, help="Sum of all weights: the number of uids in the .npy.")
-@option("--spread", is_flag=True, help="Order a .npy so that copies of a uid are far apart; otherwise it is sorted, as "
-        "DataComp's resharder requires.")  # fmt: skip
+@option(
+    "--spread",
+    is_flag=True,
+    help="Order a .npy so that copies of a uid are far apart; otherwise it is sorted, as "
+    "DataComp's resharder requires.",
+)
 @option("--seed", default=0, help="Random seed for rounding the number of copies.")
 @selection_options
 @option("--force", is_flag=True, help="Replace an existing output.")

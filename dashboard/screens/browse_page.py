@@ -65,9 +65,13 @@ def show_search() -> GallerySearch:
     """Show the search box. The URL may hold an example row instead of a text; the later of the two counts."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         text = st.text_input(
-            "Search", key="search", placeholder="a dog on a beach", bind="query-params", on_change=clear_example,
+            "Search",
+            key="search",
+            placeholder="a dog on a beach",
+            bind="query-params",
+            on_change=clear_example,
             help="Finds the most similar rows with the model of the audit, which loads on the first search.",
-        )  # fmt: skip
+        )
         over = show_choice("Over", SIDES, "over")
         like = st.query_params.get("like", "")  # a text typed later removes it
         if like:
