@@ -10,6 +10,7 @@ Each method calls one function of query/, keep/, review/ or faults/ with `Audit.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
@@ -52,6 +53,10 @@ def make_method(function: Callable[Concatenate[AuditDatabase, P], T]) -> Callabl
     def method(audit: "Audit", /, *arguments: P.args, **options: P.kwargs) -> T:
         return function(audit.database, *arguments, **options)
 
+    original = signature(function)
+    database, *others = original.parameters.values()
+    parameters = [database.replace(name="self", annotation=Parameter.empty), *others]
+    method.__signature__ = original.replace(parameters=parameters)  # type: ignore[attr-defined]
     return method
 
 

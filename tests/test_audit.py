@@ -270,6 +270,7 @@ def test_names_and_arguments_complete() -> None:
         assert {*RULES, "max", "min", "keep_top", "by", "where", "no_duplicates", "unscored"} <= set(named)
         assert not any(parameter.kind is parameter.VAR_KEYWORD for parameter in named.values())
     assert inspect.signature(Audit.keep).parameters["unscored"].default == "keep"
+    assert list(inspect.signature(Audit.sql).parameters) == ["self", "query", "parameters", "limit"]
 
 
 def test_parameters_stand_for_values(audit: Audit, table: pa.Table) -> None:
