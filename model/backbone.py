@@ -68,7 +68,7 @@ class Backbone:
         return True
 
     def describe(self) -> dict[str, Any]:
-        """What identifies the model, as the manifest of an audit stores it."""
+        """The identity of the model, as the manifest of an audit stores it."""
         identity = {name: getattr(self, name) for name in ("spec", "fingerprint", "dim", "logit_scale")}
         return {**identity, "pixels": self.pixels.to_dict()}
 

@@ -46,16 +46,16 @@ def describe_share(counts: "PairCounts") -> str:
 
     [whole] = compute_cuts(counts, [NOTHING])
     unscored = f"; no estimate: {counts.unscored:,}, which no cut removes" if counts.unscored else ""
-    return f"{counts.pairs.sum():,.0f} pairs, at least {format_interval(whole, 'left')} of them mismatched{unscored}"
+    return f"{counts.pairs.sum():,.0f} pairs, at least {format_cut_share(whole, 'left')} of them mismatched{unscored}"
 
 
 def tabulate_cut(cut: "Cut") -> dict[str, Any]:
     row: dict[str, Any] = {"cut": f"{cut.p:g}", "removed": cut.removed, "share": f"{cut.removed_share:.1%}"}
     names = {"mismatched": "precision", "caught": "caught", "good lost": "lost", "left": "left"}
-    return row | {title: format_interval(cut, name) for title, name in names.items()}
+    return row | {title: format_cut_share(cut, name) for title, name in names.items()}
 
 
-def format_interval(cut: "Cut", name: str) -> str:
+def format_cut_share(cut: "Cut", name: str) -> str:
     """A share of a cut with its interval, or an empty text if there is none."""
     value, low, high = (getattr(cut, f"{name}{end}") for end in ("", "_low", "_high"))
     return "" if None in (value, low, high) else f"{value:.1%} ({100 * low:.1f}-{100 * high:.1f})"

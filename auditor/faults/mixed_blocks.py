@@ -52,7 +52,7 @@ class CaptionBlock:
     samples: tuple[int, ...] = ()  # lost samples of a permuted or lost block
 
 
-def find_lost_samples(ratios: Floats, samples: SampleVectors, explained: Bools) -> Bools:
+def find_unexplained_samples(ratios: Floats, samples: SampleVectors, explained: Bools) -> Bools:
     """Samples whose captions do not belong to their own medium and that no shifted stretch explains; (N,)."""
     return np.asarray((ratios[:, ratios.shape[1] // 2] < 0) & samples.present & ~explained)
 
@@ -62,7 +62,7 @@ def find_blocks(
 ) -> list[CaptionBlock]:
     """The blocks of a shard, from its samples, its rows of the band and the rows that stretches explain."""
     samples = samples.with_levels(calibration.reference)
-    is_lost = find_lost_samples(ratios, samples, explained)
+    is_lost = find_unexplained_samples(ratios, samples, explained)
     blocks: list[CaptionBlock] = []
     for first, last in find_dense_stretches(is_lost, samples.present):
         block = find_reversed_block(samples, first, last, calibration)

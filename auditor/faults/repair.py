@@ -27,7 +27,7 @@ from auditor.faults.caption_matching import (
 )
 from auditor.faults.corpus_window import FaultsError, ShardWindow, read_window
 from auditor.faults.find_faults import CorpusPatterns, compute_shard_band, find_patterns
-from auditor.faults.mixed_blocks import CaptionBlock, find_lost_samples
+from auditor.faults.mixed_blocks import CaptionBlock, find_unexplained_samples
 from auditor.faults.pairing_evidence import ReferencePairs, SampleVectors, score_all_pairs, score_own_pairs
 from auditor.faults.shifted_stretches import REACH, FaultCalibration, ShiftedStretch
 from auditor.query.database import AuditDatabase
@@ -117,7 +117,7 @@ def propose_shard_repairs(folder: Folder, patterns: CorpusPatterns, confidence: 
         moves.update((move.sample, move) for move in _undo_block(block, window.samples, patterns.calibration, start))
     explained = np.zeros(len(window), bool)
     explained[[sample - start for sample in moves]] = True
-    lost_rows = np.flatnonzero(find_lost_samples(ratios, window.samples, explained))
+    lost_rows = np.flatnonzero(find_unexplained_samples(ratios, window.samples, explained))
     sound = select_sound_pairs(patterns.calibration, patterns.broken)
     lost_moves = _assign_lost(window.samples, lost_rows, sound, patterns.calibration.reference, start)
     moves.update((move.sample, move) for move in lost_moves)

@@ -146,10 +146,10 @@ def stamp_media_files(database: AuditDatabase, paths: Iterable[str | None]) -> l
     root, old_root = database.moved_to, database.old_root
     files = [strip_fragment(path) for path in paths if path]
     places = (relocate_path(file, root, old_root) if root else file for file in files)
-    return [stamp_file(place) for place in places if "://" not in place]
+    return [identify_file(place) for place in places if "://" not in place]
 
 
-def stamp_file(path: str) -> tuple[str, int, int]:
+def identify_file(path: str) -> tuple[str, int, int]:
     try:
         status = os.stat(resolve_stored_path(path))
     except OSError:
