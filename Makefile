@@ -48,9 +48,9 @@ browser:
 	       && apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } \
 	  || echo "no Chromium here: the browser tests will be skipped"
 
-# Each file runs in one of two workers, so its fixtures are built once (tests/conftest.py). A worker that dies ends the
-# run and its test is named; pytest-xdist would start another one and wait for it forever.
-PYTEST = $(BIN)/python -m pytest -q --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder \
+# Each file runs in one of two workers, so its fixtures are built once (FileGroupScheduling in tests/conftest.py). A
+# worker that dies ends the run and its test is named; pytest-xdist would start another one and wait for it forever.
+PYTEST = $(BIN)/python -m pytest -q --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder \
   --max-worker-restart 0 $(PYTEST_OPTIONS)
 
 # mypy runs beside the tests: alone it would leave a core idle for a minute.

@@ -4,9 +4,12 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from tests.support.build_once import build_once
 from tests.support.slow_files import read_slow_files
@@ -49,21 +52,43 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if config.option.markexpr == FAST and is_slow(collection_path) else None
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several workers, each file runs in one worker, together with the files that share its fixtures."""
-    groups: dict[pytest.Item, str] = {}
-    for item in items:
-        name = item.path.relative_to(HERE).as_posix()
-        groups[item] = TOGETHER.get(name, name)
-        item.add_marker(pytest.mark.xdist_group(groups[item]))
-        if is_slow(item.path):
-            item.add_marker(pytest.mark.slow)
+    """Mark slow tests, and start the slowest groups first, so that no core waits for one of them at the end."""
     seconds: Counter[str] = Counter()
     for name, duration in SLOW_FILES.items():
-        seconds[TOGETHER.get(name, name)] += duration  # type: ignore[assignment]
-    # The slowest groups start first, so that no core waits for one of them at the end.
-    items.sort(key=lambda item: -seconds[groups[item]])
+        seconds[find_group(name)] += duration  # type: ignore[assignment]
+    for item in items:
+        if is_slow(item.path):
+            item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: -seconds[find_group(item.path.relative_to(HERE).as_posix())])
+
+
+def find_group(name: str) -> str:
+    """The group of a test file: the files of a group run in one worker, which builds their fixtures once."""
+    return TOGETHER.get(name, name)
+
+
+class FileGroupScheduling(LoadFileScheduling):
+    """Gives a worker a whole group of files. xdist's `loadgroup` has no effect with pytest 9.2: it edits node ids."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return find_group(nodeid.partition("::")[0].removeprefix("tests/"))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileGroupScheduling:
+    return FileGroupScheduling(config, log)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_group(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Fail if two workers run the tests of one group: each would build its fixtures, and nothing else would tell."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    claims = (tmp_path_factory.getbasetemp().parent if worker else tmp_path_factory.getbasetemp()) / "groups"
+    claims.mkdir(exist_ok=True)
+    claim = claims / find_group(request.path.relative_to(HERE).as_posix()).replace("/", ".")
+    with suppress(FileExistsError), claim.open("x") as file:
+        file.write(worker)
+    assert claim.read_text() in (worker, ""), f"{request.path} runs in {worker} and in {claim.read_text()}"
 
 
 @pytest.fixture(scope="session")

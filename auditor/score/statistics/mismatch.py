@@ -8,6 +8,7 @@ Related captions look right to an encoder, and no re-pairing shows what they loo
 bound of the share that a person would call mismatched.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +25,7 @@ from auditor.score.statistics.mismatch_share import (
     fit_mixture,
     is_null_only,
     is_share_above_zero,
-    maximize_likelihood,
+    refit_mixtures,
     skew_normal_probabilities,
 )
 from auditor.score.statistics.mismatch_statistic import MismatchStatistic, cross_validate
@@ -156,15 +157,15 @@ def fit_scores(
     best = correct_share(histogram, *fits)
     members, member = np.unique(np.arange(len(scores)) if group is None else group, return_inverse=True)
     null_members = None if null_groups is None else tuple(np.searchsorted(members, side) for side in null_groups)
-    shares, curves = [], []
-    for weight in draw_group_weights(len(members), bootstraps, seed):
-        null_weight = None if null_members is None else weight[null_members[0]] * weight[null_members[1]]
-        drawn = [part.count(weight[member], null_weight) for part in binned]
-        mixtures = [maximize_likelihood(part, fit.parameters) for part, fit in zip(drawn, fits, strict=True)]
-        mixture = correct_share(drawn[0], *mixtures)
-        shares.append(mixture.pi0)
-        curves.append(estimate_curve(mixture, drawn[0]))
-    low, high = bootstrap_interval(best.pi0, np.array(shares), len(scores), coverage)
+    shares, curves = np.zeros(0), np.zeros((0, len(histogram.centers)))
+    if bootstraps:
+        weights = list(draw_group_weights(len(members), bootstraps, seed))
+        resamples = [resample_histograms(part, weights, member, null_members) for part in binned]
+        mixtures = [Mixture(parameters, 0.0) for parameters in refit_mixtures(resamples, fits)]
+        shares = np.array([mixture.pi0 for mixture in mixtures])
+        drawn = [ScoreHistogram(*counts, histogram.centers) for counts in zip(*resamples[0][:2], strict=True)]
+        curves = np.stack([estimate_curve(*draw) for draw in zip(mixtures, drawn, strict=True)])
+    low, high = bootstrap_interval(best.pi0, shares, len(scores), coverage)
     null_only, centers = is_null_only(fits[0], histogram), histogram.centers
     edges = np.linspace(min(scores.min(), null_scores.min()), max(scores.max(), null_scores.max()), 81)
     return MismatchModel(
@@ -174,11 +175,22 @@ def fit_scores(
         pi0_high=1.0 if null_only else high,
         score=centers,
         curve=np.ones(len(centers)) if null_only else estimate_curve(best, histogram),
-        bootstrap=np.asarray(curves).reshape(-1, len(centers)),
+        bootstrap=curves,
         edges=edges,
         observed=np.histogram(scores, edges)[0] / len(scores),
         null=np.histogram(null_scores, edges)[0] / len(null_scores),
     )
+
+
+def resample_histograms(
+    binned: BinnedScores, weights: Sequence[Doubles], member: Ints, null_members: tuple[Ints, ...] | None
+) -> ScoreHistogram:
+    """The histograms (R, B) of R resamples; `member` (N,) is the position of each pair's group in a weight vector."""
+    drawn = [
+        binned.count(weight[member], None if null_members is None else np.prod([weight[m] for m in null_members], axis=0))
+        for weight in weights
+    ]
+    return ScoreHistogram(np.stack([d.counts for d in drawn]), np.stack([d.null for d in drawn]), binned.centers)
 
 
 def bootstrap_interval(pi0: float, shares: Doubles, pairs: int, coverage: float) -> tuple[float, float]:
@@ -203,7 +215,7 @@ def estimate_curve(mixture: Mixture, histogram: ScoreHistogram) -> Doubles:
     """
     counts, null, centers = histogram
     mismatched = mixture.pi0 * smooth_histogram(null, SMOOTH)
-    matched = (1 - mixture.pi0) * skew_normal_probabilities(mixture.parameters[1:], centers)[0]
+    matched = (1 - mixture.pi0) * skew_normal_probabilities(mixture.parameters[None, 1:], centers)[0][0]
     observed = np.maximum(smooth_histogram(counts / counts.sum(), SMOOTH), 1e-12)
     mixture_odds = compute_log_odds(mismatched / np.maximum(mismatched + matched, 1e-300))
     histogram_odds = compute_log_odds(np.minimum(mismatched / observed, 1.0))

@@ -2,11 +2,11 @@
 
 f1, the density of matched pairs, is modeled as skew-normal, and all four parameters are fitted by maximum likelihood to
 the histogram of the pairs. Unlike a ratio taken from the region in which "only mismatched pairs are left", this uses
-every pair, so that no single low bin decides. NumPy only.
+every pair, so that no single low bin decides.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,7 +22,6 @@ PSEUDO_COUNT = 0.02  # re-pairings added to each bin
 SMALL = 1e-300
 ZERO_SHARE_CUT = 2.7  # likelihood-ratio statistic above which pi0 > 0: 90% quantile of chi-squared, 1 parameter
 NULL_ONLY_CUT = 13.3  # likelihood-ratio statistic of a mixture over the null alone: 99% quantile, 4 parameters
-_erfc = np.frompyfunc(math.erfc, 1, 1)
 
 
 class ScoreHistogram(NamedTuple):
@@ -73,63 +72,85 @@ class Mixture:
         return scale * math.sqrt(1 - 2 / math.pi * shape**2 / (1 + shape**2))
 
 
-def bounded_logit(share: float) -> float:
+def bounded_logit(share: npt.ArrayLike) -> Doubles:
     """log(p / (1 - p)), with p kept inside the bounds of the fit."""
-    inside = min(max(share, 1e-5), 1 - 1e-5)
-    return math.log(inside / (1 - inside))
+    inside = np.clip(share, 1e-5, 1 - 1e-5)
+    return np.asarray(np.log(inside / (1 - inside)), np.float64)
 
 
 def skew_normal_probabilities(parameters: Doubles, centers: Doubles) -> tuple[Doubles, Doubles]:
-    """Probabilities (B,) of the bins under 2 phi(z) Phi(shape z) / scale, and their derivatives (B, 3)."""
-    location, log_scale, shape = parameters
-    scale = math.exp(log_scale)
+    """Probabilities (N, B) of the bins under 2 phi(z) Phi(shape z) / scale, and their derivatives (N, B, 3).
+
+    `parameters` (N, 3) are location, log scale and shape.
+    """
+    from scipy.special import erfc
+
+    location, scale, shape = parameters[:, :1], np.exp(parameters[:, 1:2]), parameters[:, 2:]
     z = (centers - location) / scale
-    below = np.maximum(_erfc(-shape * z / math.sqrt(2)).astype(np.float64) / 2, SMALL)
-    logarithm = np.log(below) - z**2 / 2
-    density = np.exp(logarithm - logarithm.max())
-    density /= density.sum()
-    # inverse Mills ratio phi / Phi, by its limit if both underflow
     slope = shape * z
+    below = np.maximum(erfc(-slope / math.sqrt(2)) / 2, SMALL)
+    logarithm = np.log(below) - z**2 / 2
+    density = np.exp(logarithm - logarithm.max(axis=1, keepdims=True))
+    density /= density.sum(axis=1, keepdims=True)
+    # inverse Mills ratio phi / Phi, by its limit if both underflow
     mills = np.where(slope < -30, -slope, np.exp(-(slope**2) / 2) / math.sqrt(2 * math.pi) / below)
-    change = np.stack([(z - shape * mills) / scale, z**2 - slope * mills, z * mills], axis=1)
-    return density, density[:, None] * (change - density @ change)
+    change = np.stack([(z - shape * mills) / scale, z**2 - slope * mills, z * mills], axis=2)
+    return density, density[:, :, None] * (change - density[:, None] @ change)
 
 
-def maximize_likelihood(histogram: ScoreHistogram, start: Doubles, share: float | None = None) -> Mixture:
-    """Maximum likelihood from a starting point by damped Fisher scoring; `share` fixes pi0."""
-    counts, null, centers = histogram
-    parameters, damping = start.copy(), 1e-3
-    if share is not None:
-        parameters[0] = bounded_logit(share)
-    active = slice(0 if share is None else 1, 4)
+def maximize_likelihoods(
+    histogram: ScoreHistogram, starts: Doubles, shares: npt.ArrayLike | None = None
+) -> tuple[Doubles, Doubles]:
+    """Maximum likelihood from N starting points (N, 4) by damped Fisher scoring; `shares` (N,) fixes pi0.
 
-    def evaluate(candidate: Doubles) -> tuple[float, Doubles, Doubles]:
-        pi0 = 1 / (1 + math.exp(-candidate[0])) if share is None else share
-        matched, change = skew_normal_probabilities(candidate[1:], centers)
-        mixed = np.maximum(pi0 * null + (1 - pi0) * matched, SMALL)
-        share_slope = (null - matched) * pi0 * (1 - pi0)
-        slopes = np.concatenate([share_slope[:, None], (1 - pi0) * change], axis=1)[:, active]
-        return float(counts @ np.log(mixed)), mixed, slopes
+    The counts and the null of the histogram are those of all starts (B,), or of each (N, B). Returns the parameters
+    (N, 4) and the log likelihoods (N,). All fits advance together: one at a time, NumPy's calls would take the time.
+    """
+    counts, null = (np.broadcast_to(part, (len(starts), len(histogram.centers))) for part in histogram[:2])
+    fixed = None if shares is None else np.broadcast_to(np.asarray(shares, np.float64), len(starts))[:, None]
+    free = slice(0 if fixed is None else 1, 4)
 
-    best, mixed, slopes = evaluate(parameters)
-    for _ in range(STEPS):
-        gradient = slopes.T @ (counts / mixed)
-        curvature = (slopes * (counts.sum() / mixed)[:, None]).T @ slopes
-        gain = -1.0
-        while gain < 0 and damping < 1e8:
-            damped = curvature + np.diag(damping * np.diag(curvature) + 1e-9)
-            candidate = parameters.copy()
-            candidate[active] += np.clip(np.linalg.solve(damped, gradient), -1.5, 1.5)
-            candidate = np.clip(candidate, [-12, -np.inf, -12, -12], [12, np.inf, 12, 12])
-            evaluation = evaluate(candidate)
-            gain = evaluation[0] - best
-            damping = damping * 10 if gain < 0 else max(damping / 10, 1e-9)
-        if gain < 0:
-            break
-        parameters, (best, mixed, slopes) = candidate, evaluation
-        if gain < 1e-6:
-            break
-    return Mixture(parameters, best)
+    def evaluate(candidates: Doubles, rows: npt.NDArray[np.intp]) -> tuple[Doubles, Doubles, Doubles]:
+        pi0 = 1 / (1 + np.exp(-candidates[:, :1])) if fixed is None else fixed[rows]
+        matched, change = skew_normal_probabilities(candidates[:, 1:], histogram.centers)
+        mixed = np.maximum(pi0 * null[rows] + (1 - pi0) * matched, SMALL)
+        share_slope = (null[rows] - matched) * pi0 * (1 - pi0)
+        slopes = np.concatenate([share_slope[:, :, None], (1 - pi0)[:, :, None] * change], axis=2)[:, :, free]
+        return (counts[rows] * np.log(mixed)).sum(axis=1), mixed, slopes
+
+    parameters = starts.copy()
+    if fixed is not None:
+        parameters[:, :1] = bounded_logit(fixed)
+    damping, steps, running = np.full(len(starts), 1e-3), np.zeros(len(starts), int), np.arange(len(starts))
+    best, mixed, slopes = evaluate(parameters, running)
+    while len(running):
+        ratio, slope = counts[running] / mixed[running], slopes[running]
+        gradient = (ratio[:, None] @ slope)[:, 0]
+        weight = counts[running].sum(axis=1, keepdims=True) / mixed[running]
+        curvature = slope.transpose(0, 2, 1) @ (slope * weight[:, :, None])
+        diagonal = damping[running, None] * np.einsum("nii->ni", curvature) + 1e-9
+        change = np.linalg.solve(curvature + diagonal[:, :, None] * np.eye(diagonal.shape[1]), gradient[:, :, None])
+        candidates = parameters[running]
+        candidates[:, free] += np.clip(change[:, :, 0], -1.5, 1.5)
+        candidates = np.clip(candidates, [-12, -np.inf, -12, -12], [12, np.inf, 12, 12])
+        likelihood, *parts = evaluate(candidates, running)
+        gain = likelihood - best[running]
+        better = gain >= 0
+        rows = running[better]
+        parameters[rows], best[rows], mixed[rows], slopes[rows] = (
+            part[better] for part in (candidates, likelihood, *parts)
+        )
+        damping[running] = np.where(better, np.maximum(damping[running] / 10, 1e-9), damping[running] * 10)
+        steps[rows] += 1
+        running = running[np.where(better, (gain >= 1e-6) & (steps[running] < STEPS), damping[running] < 1e8)]
+    return parameters, best
+
+
+def maximize_likelihood(histogram: ScoreHistogram, starts: Sequence[Doubles], share: float | None = None) -> Mixture:
+    """The best maximum-likelihood fit from several starting points; `share` fixes pi0."""
+    parameters, likelihoods = maximize_likelihoods(histogram, np.stack(starts), share)
+    best = int(likelihoods.argmax())
+    return Mixture(parameters[best], float(likelihoods[best]))
 
 
 def fit_mixture(histogram: ScoreHistogram) -> Mixture:
@@ -141,21 +162,43 @@ def fit_mixture(histogram: ScoreHistogram) -> Mixture:
     mean = float(weight @ scores / weight.sum())
     spread = max(math.sqrt(float(weight @ (scores - mean) ** 2 / weight.sum())), float(centers[1] - centers[0]))
     starts = [np.array([bounded_logit(share), mean, math.log(spread), shape]) for share, shape in STARTS]
-    return max((maximize_likelihood(histogram, start) for start in starts), key=lambda fit: fit.log_likelihood)
+    return maximize_likelihood(histogram, starts)
 
 
 def correct_share(histogram: ScoreHistogram, mixture: Mixture, without_siblings: Mixture | None = None) -> Mixture:
-    """Correct pi0 of the scores with sibling evidence by pi0 of the scores without it.
+    """Correct pi0 of the scores with sibling evidence by pi0 of the scores without it."""
+    if without_siblings is None:
+        return mixture
+    share = mix_shares(mixture.parameters[0], without_siblings.parameters[0])
+    return maximize_likelihood(histogram, [mixture.parameters], float(share))
+
+
+def refit_mixtures(resamples: Sequence[ScoreHistogram], fits: Sequence[Mixture]) -> Doubles:
+    """Parameters (R, 4) of `correct_share` for R resampled histograms (R, B), fitted from those of the whole sample.
+
+    As for `correct_share`, a second histogram and fit are of the scores without sibling evidence.
+    """
+    rounds = len(resamples[0].counts)
+    parameters = [
+        maximize_likelihoods(histogram, np.tile(fit.parameters, (rounds, 1)))[0]
+        for histogram, fit in zip(resamples, fits, strict=True)
+    ]
+    if len(parameters) == 1:
+        return parameters[0]
+    shares = mix_shares(parameters[0][:, 0], parameters[1][:, 0])
+    return maximize_likelihoods(resamples[0], parameters[0], shares)[0]
+
+
+def mix_shares(logit: Doubles, logit_without_siblings: Doubles) -> Doubles:
+    """The share from the logits of pi0 with and without sibling evidence.
 
     The more captions are wrong, the more siblings disagree: matched pairs then form clusters by the number of their
     siblings that are right, which a skew-normal density cannot fit. If few captions are wrong, siblings make the share
     more exact.
     """
-    if without_siblings is None:
-        return mixture
-    weight = min(1.0, 2 * without_siblings.pi0)
-    share = (1 - weight) * mixture.pi0 + weight * without_siblings.pi0
-    return maximize_likelihood(histogram, mixture.parameters, share=share)
+    share, without_siblings = (1 / (1 + np.exp(-np.asarray(value))) for value in (logit, logit_without_siblings))
+    weight = np.minimum(1.0, 2 * without_siblings)
+    return np.asarray((1 - weight) * share + weight * without_siblings, np.float64)
 
 
 def fit_score_mixture(observed: npt.ArrayLike, null: npt.ArrayLike) -> Mixture | None:
@@ -174,7 +217,7 @@ def is_null_only(mixture: Mixture, histogram: ScoreHistogram) -> bool:
 def is_share_above_zero(mixture: Mixture, histogram: ScoreHistogram) -> bool:
     """Likelihood-ratio test: whether the pairs are evidence of any mismatch at all."""
     starts = [np.array([0.0, *mixture.parameters[1:3], shape]) for shape in (mixture.parameters[3], -3.0, 0.0)]
-    without = max(maximize_likelihood(histogram, start, share=0.0).log_likelihood for start in starts)
+    without = maximize_likelihood(histogram, starts, share=0.0).log_likelihood
     return 2 * (mixture.log_likelihood - without) > ZERO_SHARE_CUT
 
 

@@ -12,6 +12,7 @@ from auditor.score.statistics.mismatch_share import (
     is_null_only,
     is_share_above_zero,
     maximize_likelihood,
+    maximize_likelihoods,
     skew_normal_probabilities,
 )
 
@@ -69,24 +70,36 @@ def test_the_deviation_of_matched_pairs_is_recovered() -> None:
 
 
 def test_derivatives_of_the_skew_normal_equal_finite_differences() -> None:
-    at, numbers = np.linspace(-3, 6, 100), np.array([1.0, 0.2, -1.5])
+    at, numbers = np.linspace(-3, 6, 100), np.array([[1.0, 0.2, -1.5], [0.0, -0.5, 2.0]])
     density, slopes = skew_normal_probabilities(numbers, at)
-    assert abs(density.sum() - 1) < 1e-9
+    assert np.allclose(density.sum(axis=1), 1)
     for column in range(3):
         step = np.zeros(3)
         step[column] = 1e-5
-        difference = (
-            skew_normal_probabilities(numbers + step, at)[0] - skew_normal_probabilities(numbers - step, at)[0]
-        ) / 2e-5
-        assert np.allclose(slopes[:, column], difference, atol=1e-6)
+        above, below = (skew_normal_probabilities(numbers + change, at)[0] for change in (step, -step))
+        assert np.allclose(slopes[:, :, column], (above - below) / 2e-5, atol=1e-6)
 
 
 def test_the_fit_never_ends_below_its_start() -> None:
     counts, null, at = histogram = draw_scores(0.3)
     start = np.array([-1.0, 2.0, 0.5, -2.0])
-    good, _ = skew_normal_probabilities(start[1:], at)
+    good = skew_normal_probabilities(start[None, 1:], at)[0][0]
     pi0 = 1 / (1 + np.e)
-    assert maximize_likelihood(histogram, start).log_likelihood >= counts @ np.log(pi0 * null + (1 - pi0) * good)
+    assert maximize_likelihood(histogram, [start]).log_likelihood >= counts @ np.log(pi0 * null + (1 - pi0) * good)
+
+
+def test_fits_that_advance_together_equal_fits_one_at_a_time() -> None:
+    counts, null, centers = draw_scores(0.3)
+    generator = np.random.default_rng(0)
+    drawn = generator.multinomial(int(counts.sum()), counts / counts.sum(), 3).astype(float)
+    starts = np.array([[-1.0, 2.0, 0.5, -2.0], [0.0, 3.0, 0.0, 0.0], [2.0, 1.0, 1.0, 3.0]])
+    for shares in (None, [0.1, 0.3, 0.8]):
+        together = maximize_likelihoods(ScoreHistogram(drawn, null, centers), starts, shares)
+        for row in range(3):
+            share = None if shares is None else shares[row]
+            alone = maximize_likelihood(ScoreHistogram(drawn[row], null, centers), [starts[row]], share)
+            assert np.allclose(together[0][row], alone.parameters)
+            assert np.isclose(together[1][row], alone.log_likelihood)
 
 
 def test_group_weights_draw_as_many_groups_as_there_are() -> None:
