@@ -186,10 +186,8 @@ def resample_histograms(
     binned: BinnedScores, weights: Sequence[Doubles], member: Ints, null_members: tuple[Ints, ...] | None
 ) -> ScoreHistogram:
     """The histograms (R, B) of R resamples; `member` (N,) is the position of each pair's group in a weight vector."""
-    drawn = [
-        binned.count(weight[member], None if null_members is None else np.prod([weight[m] for m in null_members], axis=0))
-        for weight in weights
-    ]
+    null_weights = [np.prod([w[m] for m in null_members], axis=0) if null_members else None for w in weights]
+    drawn = [binned.count(w[member], null_weight) for w, null_weight in zip(weights, null_weights, strict=True)]
     return ScoreHistogram(np.stack([d.counts for d in drawn]), np.stack([d.null for d in drawn]), binned.centers)
 
 
