@@ -42,6 +42,7 @@ def show_gallery(
     With a view, the link of each card carries the view and its position there, counted from `first`.
     """
     previews = thumbnail_cache(SMALL).show(database, [rows[0] for rows in cards], play=INLINE_VIDEO)
+    marks = fetch_reviewer_marks(database, current_reviewer())
     for start in range(0, len(cards), columns):
         for position, column in enumerate(st.columns(columns), start):
             if position < len(cards):
@@ -49,11 +50,16 @@ def show_gallery(
                 key = f"card-{first}-{position}-{row['uid']}"
                 with column, st.container(border=True, height="stretch", key=key):
                     query = sample_query(row, view, first + position if view else None)
-                    show_card(database, cards[position], previews[position], query, numbers)
+                    show_card(database, cards[position], previews[position], query, numbers, marks)
 
 
 def show_card(
-    database: AuditDatabase, rows: Sequence[Row], preview: MediumPreview, query: dict[str, str], numbers: Sequence[str]
+    database: AuditDatabase,
+    rows: Sequence[Row],
+    preview: MediumPreview,
+    query: dict[str, str],
+    numbers: Sequence[str],
+    marks: Mapping[tuple[str, int], str],
 ) -> None:
     row = rows[0]
     show_preview(preview, row)
@@ -68,7 +74,7 @@ def show_card(
         st.page_link(SAMPLE, label=label, help=several, query_params=query)
         if row.get("status") == "ok":
             show_similar_link(row, browsing="from" in query)
-            show_mark_buttons(database, row)
+            show_mark_buttons(database, row, marks.get((row["uid"], row["caption_index"] or 0)))
 
 
 def show_similar_link(row: Row, *, browsing: bool) -> None:
@@ -80,12 +86,14 @@ def show_similar_link(row: Row, *, browsing: bool) -> None:
         st.page_link(BROWSE, label="≈", help=hint, query_params={"like": row_id})
 
 
-def show_mark_buttons(database: AuditDatabase, row: Row) -> None:
-    key = f"quick-{row['uid']}-{row['caption_index']}"
+def show_mark_buttons(database: AuditDatabase, row: Row, own_mark: str | None) -> None:
+    """Show the buttons with the reviewer's own mark: a click on the mark of another reviewer would remove it."""
+    key = f"quick-{row['uid']}-{row['caption_index']}-{current_reviewer()}"
     st.segmented_control(
         "Mark",
         list(MARKS),
-        default=row["review"] if row.get("review") in MARKS else None,
+        default=own_mark,
+        required=True,
         format_func=MARK_ICONS.__getitem__,
         key=key,
         label_visibility="collapsed",
@@ -95,7 +103,7 @@ def show_mark_buttons(database: AuditDatabase, row: Row) -> None:
 
 
 def save_card_mark(database: AuditDatabase, row: Row, key: str) -> None:
-    """The callback of a card's mark buttons; a second click on a mark leaves it as it is."""
+    """The callback of a card's mark buttons."""
     if mark := st.session_state.get(key):
         mark_row(database, row, mark)
 
