@@ -20,11 +20,11 @@ from urllib.request import getproxies
 
 import numpy as np
 import numpy.typing as npt
-import open_clip
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from model.clip_import import open_clip
 from model.fingerprint import compute_fingerprint
 from model.model_errors import ModelError
 from model.pixels import PixelSpec

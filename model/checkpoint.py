@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import open_clip
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from model.backbone import LOCAL_PREFIX, Backbone, BackboneError, format_error_line, load_backbone
+from model.clip_import import open_clip
 from model.model_errors import ModelError
 from model.prototypes import HeadConfig, HeadError, PrototypeHead
 

@@ -7,10 +7,11 @@ both on probe captions when a model is loaded.
 
 from typing import Any
 
-import open_clip
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from model.clip_import import open_clip
 
 WIDTH_MULTIPLE = 8  # widths are rounded up to a multiple: fewer shapes, and faster kernels
 PROBE_CAPTIONS = (

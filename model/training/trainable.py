@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import open_clip
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -23,6 +22,7 @@ from model.backbone import (
     quiet_loading,
 )
 from model.checkpoint import CheckpointError, load_model, load_prototype_head
+from model.clip_import import open_clip
 from model.prototypes import HeadConfig, PrototypeHead
 from model.text_tower import trim_padding
 from model.training.training_config import ConfigError, TrainConfig

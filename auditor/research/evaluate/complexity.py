@@ -9,13 +9,13 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import open_clip
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from auditor.research.evaluate.studies import StudyFindings, make_bars
 from model.backbone import quiet_loading
+from model.clip_import import open_clip
 
 
 @dataclass(frozen=True, slots=True)
