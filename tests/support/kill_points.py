@@ -1,24 +1,28 @@
-"""Kill a command at every file operation, each time on a fresh copy of a folder, and run it again to the end.
+"""What a command leaves if it is killed before any of its file operations, and what the same command then does.
 
     python -m tests.support.kill_points TEMPLATE WORK MODULE ARGUMENT...
 
 MODULE is imported before an `auditor` command runs; `module:function` is called instead of the command. `{}` in an
-argument is the copy. One process imports MODULE and forks for every run, so that a run costs only its own work. The
-folder that a killed run leaves is kept next to the copy (`folder_after_kill`). Prints one line of JSON per run: the
-operation, the exit codes of the killed run and of the next one, and the latter's stderr. Operations are counted by
-Python's audit events below the copy: files opened for writing, renamed or removed, and folders made.
+argument is a copy of TEMPLATE. The command runs once. Before each of its operations the copy is copied again: this is
+what a kill at that moment leaves. Then the command runs again on each of these folders, always at the same place. One
+process imports MODULE and forks for every run, so that a run costs only its own work.
+
+Prints one line of JSON per kill: the operation, and the exit code and stderr of the next run. Operations are Python's
+audit events below the copy: files opened for writing, renamed or removed, and folders made. tests/run/test_run_audit.py
+kills real processes.
 """
 
 import contextlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,12 +32,11 @@ WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 
 class KilledRun(NamedTuple):
-    """Result of a run that was killed at an operation, and of the run after it."""
+    """Result of a run that was killed before an operation, and of the run after it."""
 
     number: int
-    operation: str
+    operation: str  # empty if the run finished
     folder: Path
-    exit: int  # -9, or 0 if it finished first
     next_exit: int
     stderr: str  # of the next run
 
@@ -44,7 +47,7 @@ def folder_after_kill(folder: Path) -> Path:
 
 
 def kill_everywhere(template: Path, work: Path, module: str, *arguments: str) -> list[KilledRun]:
-    """A result for every operation of the command. The last run is not killed."""
+    """A result for every operation of the command, and at last for the run that finished."""
     command = [sys.executable, "-m", "tests.support.kill_points", str(template), str(work), module, *arguments]
     process = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert process.returncode == 0, process.stderr
@@ -56,35 +59,52 @@ def main() -> None:
     template, work, module, *arguments = sys.argv[1:]
     name, _, function = module.partition(":")
     call = getattr(import_module(name), function) if function else run_auditor
-    preload_modules(call, arguments, Path(template), Path(work))
-    number, exit_code = 0, -signal.SIGKILL
-    while exit_code == -signal.SIGKILL:
-        number += 1
-        folder = Path(work) / f"{number:03d}"
-        shutil.copytree(template, folder, symlinks=True)
-        filled = [argument.replace("{}", str(folder)) for argument in arguments]
-        exit_code, operation = run_in_child(call, filled, folder, number)
-        shutil.copytree(folder, folder_after_kill(folder), symlinks=True)
-        next_exit, stderr = run_in_child(call, filled, folder, 0)
-        fields = (number, operation.strip().rpartition("\n")[2], str(folder), exit_code, next_exit, stderr)
-        print(json.dumps(dict(zip(KilledRun._fields, fields, strict=True))), flush=True)
-
-
-def preload_modules(call: Callable[..., int], arguments: Sequence[str], template: Path, work: Path) -> None:
-    """Import everything that a first run in a child imports, so that later children are forked with it."""
-    folder, names = work / "000", work / "000.modules"
+    folder = Path(work) / "run"
+    filled = [argument.replace("{}", str(folder)) for argument in arguments]
     shutil.copytree(template, folder, symlinks=True)
+    exit_code, stderr = run_in_child(partial(run_with_copies, call, folder), filled)
+    assert exit_code == 0, stderr
+    operations = [*(Path(work) / "operations").read_text().splitlines(), ""]
+    import_modules((Path(work) / "modules").read_text().split())
+    folder.rename(folder_after_kill(place_of(folder, len(operations))))
+    for number, operation in enumerate(operations, 1):
+        left = place_of(folder, number)
+        shutil.copytree(folder_after_kill(left), folder, symlinks=True)
+        next_exit, stderr = run_in_child(call, filled)
+        folder.rename(left)
+        print(json.dumps(KilledRun(number, operation, left, next_exit, stderr)._asdict(), default=str), flush=True)
 
-    def run_and_list(*filled: str) -> int:
-        code = call(*filled)
-        names.write_text("\n".join(list(sys.modules)))
-        return code
 
-    run_in_child(run_and_list, [argument.replace("{}", str(folder)) for argument in arguments], folder, 0)
-    for name in names.read_text().split() if names.exists() else ():
+def place_of(folder: Path, number: int) -> Path:
+    """The folder of a kill after the next run."""
+    return folder.with_name(f"{number:03d}")
+
+
+def run_with_copies(call: Callable[..., int], folder: Path, *arguments: str) -> int:
+    """Call the command, copy the folder before each operation, and write down the operations and imported modules."""
+    lock = threading.Lock()
+    number = 0
+
+    def hook(event: str, details: tuple[Any, ...]) -> None:
+        nonlocal number
+        if is_change(event, details) and str(details[0]).startswith(f"{folder}/"):
+            with lock:  # other threads wait with their changes
+                number += 1
+                shutil.copytree(folder, folder_after_kill(place_of(folder, number)), symlinks=True)
+                with folder.with_name("operations").open("a") as file:
+                    file.write(f"{event} {details[0]}\n")
+
+    sys.addaudithook(hook)
+    code = call(*arguments)
+    folder.with_name("modules").write_text("\n".join(list(sys.modules)))
+    return code
+
+
+def import_modules(names: Sequence[str]) -> None:
+    """Import what the first run imported, so that later children are forked with it."""
+    for name in names:
         with contextlib.suppress(Exception):  # modules created at run time
             import_module(name)
-    shutil.rmtree(folder)
 
 
 def run_auditor(*arguments: str) -> int:
@@ -93,7 +113,7 @@ def run_auditor(*arguments: str) -> int:
     return run_command_line(arguments)
 
 
-def run_in_child(work: Callable[..., int], arguments: Sequence[str], folder: Path, number: int) -> tuple[int, str]:
+def run_in_child(work: Callable[..., int], arguments: Sequence[str]) -> tuple[int, str]:
     """Exit code (negative for a signal) and stderr."""
     with tempfile.TemporaryFile() as stderr:
         child = os.fork()
@@ -102,8 +122,6 @@ def run_in_child(work: Callable[..., int], arguments: Sequence[str], folder: Pat
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             code = 70
             try:
-                if number:
-                    kill_at(number, str(folder))
                 code = work(*arguments)
             except Exception:
                 traceback.print_exc()
@@ -113,22 +131,6 @@ def run_in_child(work: Callable[..., int], arguments: Sequence[str], folder: Pat
         _, status = os.waitpid(child, 0)
         stderr.seek(0)
         return os.waitstatus_to_exitcode(status), stderr.read().decode(errors="replace")
-
-
-def kill_at(number: int, folder: str) -> None:
-    """Kill this process just before the operation of this number below the folder."""
-    remaining = number
-
-    def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        nonlocal remaining
-        if not is_change(event, arguments) or not str(arguments[0]).startswith(folder):
-            return
-        remaining -= 1
-        if remaining == 0:
-            os.write(2, f"\n{event} {arguments[0]}".encode())
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    sys.addaudithook(hook)
 
 
 def is_change(event: str, arguments: tuple[Any, ...]) -> bool:
