@@ -1,15 +1,18 @@
 # Every target builds .venv itself; only Python 3.11 or later is needed.
 PYTHON ?= python3
 BIN := .venv/bin
-WORKERS ?= 2
+# One more than two cores: some tests wait for a browser or for a process to start.
+WORKERS ?= 3
 SOURCES := auditor model dashboard jobs docs examples tests
+# With it set, each process would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-fast test-cluster lint style types pytest dashboard bench install browser clean
 
 help:
 	@echo "make demo       generate a corpus with known defects, train a small model, audit it, write a report"
 	@echo "make dashboard  browse the demo's audit"
-	@echo "make test       ruff, mypy --strict and all tests; first installs .venv and, as root, Chromium (WORKERS=2)"
+	@echo "make test       ruff, mypy --strict and all tests; first installs .venv and, as root, Chromium (WORKERS=3)"
 	@echo "make test-fast  the fast tests alone: no browser, no Ray, no training; under 90 seconds"
 	@echo "make test-cluster  the tests that start several raylets"
 	@echo "make bench      measure every figure of docs/results.md"
@@ -48,7 +51,7 @@ browser:
 	       && apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } \
 	  || echo "no Chromium here: the browser tests will be skipped"
 
-# Each file runs in one of two workers, so its fixtures are built once (FileGroupScheduling in tests/conftest.py). A
+# Each file runs in one worker, so its fixtures are built once (FileGroupScheduling in tests/conftest.py). A
 # worker that dies ends the run and its test is named; pytest-xdist would start another one and wait for it forever.
 PYTEST = $(BIN)/python -m pytest -q --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder \
   --max-worker-restart 0 $(PYTEST_OPTIONS)
