@@ -3,9 +3,9 @@
     python -m tests.support.kill_points TEMPLATE WORK MODULE ARGUMENT...
 
 MODULE is imported before an `auditor` command runs; `module:function` is called instead of the command. `{}` in an
-argument is a copy of TEMPLATE. The command runs once. Before each of its operations the copy is copied again: this is
-what a kill at that moment leaves. Then the command runs again on each of these folders, always at the same place. One
-process imports MODULE and forks for every run, so that a run costs only its own work.
+argument is a copy of TEMPLATE. The command runs once. Before each of its operations, if anything has changed, the copy
+is copied again: this is what a kill at that moment leaves. Then the command runs again on each of these folders, always
+at the same place. One process imports MODULE and forks for every run, so that a run costs only its own work.
 
 Prints one line of JSON per kill: the operation, and the exit code and stderr of the next run. Operations are Python's
 audit events below the copy: files opened for writing, renamed or removed, and folders made. tests/run/test_run_audit.py
@@ -13,6 +13,7 @@ kills real processes.
 """
 
 import contextlib
+import gc
 import json
 import os
 import shutil
@@ -84,12 +85,16 @@ def run_with_copies(call: Callable[..., int], folder: Path, *arguments: str) -> 
     """Call the command, copy the folder before each operation, and write down the operations and imported modules."""
     lock = threading.Lock()
     number = 0
+    last_state: dict[Path, tuple[int, int]] = {}
 
     def hook(event: str, details: tuple[Any, ...]) -> None:
-        nonlocal number
-        if is_change(event, details) and str(details[0]).startswith(f"{folder}/"):
-            with lock:  # other threads wait with their changes
-                number += 1
+        nonlocal number, last_state
+        if not is_change(event, details) or not str(details[0]).startswith(f"{folder}/"):
+            return
+        with lock:  # other threads wait with their changes
+            state = {path: (info.st_size, info.st_mtime_ns) for path in folder.rglob("*") if (info := path.lstat())}
+            if state != last_state:  # otherwise the last operation changed nothing
+                number, last_state = number + 1, state
                 shutil.copytree(folder, folder_after_kill(place_of(folder, number)), symlinks=True)
                 with folder.with_name("operations").open("a") as file:
                     file.write(f"{event} {details[0]}\n")
@@ -105,6 +110,8 @@ def import_modules(names: Sequence[str]) -> None:
     for name in names:
         with contextlib.suppress(Exception):  # modules created at run time
             import_module(name)
+    gc.collect()
+    gc.freeze()  # or the collector of each child would copy all of this memory
 
 
 def run_auditor(*arguments: str) -> int:
