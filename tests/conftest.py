@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-from tests.support.build_once import build_once
+from tests.support.build_once import build_once, find_run_folder
 from tests.support.slow_files import read_slow_files
 
 # Set before torch is imported anywhere: the suite must never wait for a hub.
@@ -83,7 +83,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileGroupSch
 def own_group(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Fail if two workers run the tests of one group: each would build its fixtures, and nothing else would tell."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
-    claims = (tmp_path_factory.getbasetemp().parent if worker else tmp_path_factory.getbasetemp()) / "groups"
+    claims = find_run_folder(tmp_path_factory) / "groups"
     claims.mkdir(exist_ok=True)
     claim = claims / find_group(request.path.relative_to(HERE).as_posix()).replace("/", ".")
     with suppress(FileExistsError), claim.open("x") as file:

@@ -186,6 +186,7 @@ def test_every_page_opens_in_both_themes(page, tmp_path: Path, url: str, audit: 
             for theme, color in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(18, 22, 29)")):
                 page.emulate_media(color_scheme=theme)
                 playwright.expect(page.get_by_test_id("stApp")).to_have_css("background-color", color, timeout=TIMEOUT)
+                wait_until_idle(page)
                 assert page.get_by_test_id("stSkillsNudge").count() == page.get_by_text("agents").count() == 0
                 if folder:
                     take_screenshot(page, Path(folder), name, theme, publish=bool(given))

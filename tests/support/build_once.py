@@ -24,8 +24,7 @@ SECONDS = 500  # to wait for another worker's build; a test ends after 600
 
 def build_once(factory: pytest.TempPathFactory, name: str, build: Callable[[Path], object]) -> Path:
     """The folder `name` of this test run after `build(folder)`. A build that fails or dies is started again."""
-    base = factory.getbasetemp()
-    root = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "built"
+    root = find_run_folder(factory) / "built"
     root.mkdir(exist_ok=True)
     folder, finished = root / name, root / f"{name}.finished"
     with hold_lock(root / f"{name}.lock"):
@@ -35,6 +34,12 @@ def build_once(factory: pytest.TempPathFactory, name: str, build: Callable[[Path
             build(folder)
             finished.touch()
     return folder
+
+
+def find_run_folder(factory: pytest.TempPathFactory) -> Path:
+    """The temporary folder of this test run, which all its workers share."""
+    base = factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
 
 @contextmanager

@@ -85,7 +85,7 @@ def run_with_copies(call: Callable[..., int], folder: Path, *arguments: str) -> 
     """Call the command, copy the folder before each operation, and write down the operations and imported modules."""
     lock = threading.Lock()
     number = 0
-    last_state: dict[Path, tuple[int, int]] = {}
+    last_state: dict[Path, tuple[int, int]] | None = None
 
     def hook(event: str, details: tuple[Any, ...]) -> None:
         nonlocal number, last_state

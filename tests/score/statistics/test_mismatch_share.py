@@ -72,7 +72,7 @@ def test_the_deviation_of_matched_pairs_is_recovered() -> None:
 def test_derivatives_of_the_skew_normal_equal_finite_differences() -> None:
     at, numbers = np.linspace(-3, 6, 100), np.array([[1.0, 0.2, -1.5], [0.0, -0.5, 2.0]])
     density, slopes = skew_normal_probabilities(numbers, at)
-    assert np.allclose(density.sum(axis=1), 1)
+    assert np.abs(density.sum(axis=1) - 1).max() < 1e-9
     for column in range(3):
         step = np.zeros(3)
         step[column] = 1e-5
