@@ -1,1 +1,1 @@
-"""Statistics of pairs relative to a bounded reference sample; NumPy only."""
+"""Statistics of pairs relative to a bounded reference sample; NumPy and SciPy only."""

@@ -8,7 +8,6 @@ Related captions look right to an encoder, and no re-pairing shows what they loo
 bound of the share that a person would call mismatched.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -159,12 +158,14 @@ def fit_scores(
     null_members = None if null_groups is None else tuple(np.searchsorted(members, side) for side in null_groups)
     shares, curves = np.zeros(0), np.zeros((0, len(histogram.centers)))
     if bootstraps:
-        weights = list(draw_group_weights(len(members), bootstraps, seed))
-        resamples = [resample_histograms(part, weights, member, null_members) for part in binned]
+        resamples: list[list[ScoreHistogram]] = [[] for _ in binned]
+        for weight in draw_group_weights(len(members), bootstraps, seed):
+            null_weight = None if null_members is None else weight[null_members[0]] * weight[null_members[1]]
+            for part, drawn in zip(binned, resamples, strict=True):
+                drawn.append(part.count(weight[member], null_weight))
         mixtures = [Mixture(parameters, 0.0) for parameters in refit_mixtures(resamples, fits)]
         shares = np.array([mixture.pi0 for mixture in mixtures])
-        drawn = [ScoreHistogram(*counts, histogram.centers) for counts in zip(*resamples[0][:2], strict=True)]
-        curves = np.stack([estimate_curve(*draw) for draw in zip(mixtures, drawn, strict=True)])
+        curves = np.stack([estimate_curve(*draw) for draw in zip(mixtures, resamples[0], strict=True)])
     low, high = bootstrap_interval(best.pi0, shares, len(scores), coverage)
     null_only, centers = is_null_only(fits[0], histogram), histogram.centers
     edges = np.linspace(min(scores.min(), null_scores.min()), max(scores.max(), null_scores.max()), 81)
@@ -180,15 +181,6 @@ def fit_scores(
         observed=np.histogram(scores, edges)[0] / len(scores),
         null=np.histogram(null_scores, edges)[0] / len(null_scores),
     )
-
-
-def resample_histograms(
-    binned: BinnedScores, weights: Sequence[Doubles], member: Ints, null_members: tuple[Ints, ...] | None
-) -> ScoreHistogram:
-    """The histograms (R, B) of R resamples; `member` (N,) is the position of each pair's group in a weight vector."""
-    null_weights = [np.prod([w[m] for m in null_members], axis=0) if null_members else None for w in weights]
-    drawn = [binned.count(w[member], null_weight) for w, null_weight in zip(weights, null_weights, strict=True)]
-    return ScoreHistogram(np.stack([d.counts for d in drawn]), np.stack([d.null for d in drawn]), binned.centers)
 
 
 def bootstrap_interval(pi0: float, shares: Doubles, pairs: int, coverage: float) -> tuple[float, float]:

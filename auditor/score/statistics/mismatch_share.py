@@ -173,20 +173,23 @@ def correct_share(histogram: ScoreHistogram, mixture: Mixture, without_siblings:
     return maximize_likelihood(histogram, [mixture.parameters], float(share))
 
 
-def refit_mixtures(resamples: Sequence[ScoreHistogram], fits: Sequence[Mixture]) -> Doubles:
-    """Parameters (R, 4) of `correct_share` for R resampled histograms (R, B), fitted from those of the whole sample.
+def refit_mixtures(resamples: Sequence[Sequence[ScoreHistogram]], fits: Sequence[Mixture]) -> Doubles:
+    """Parameters (R, 4) of `correct_share` for R resampled histograms, fitted from those of the whole sample.
 
-    As for `correct_share`, a second histogram and fit are of the scores without sibling evidence.
+    As for `correct_share`, second histograms and a second fit are of the scores without sibling evidence.
     """
-    rounds = len(resamples[0].counts)
+    stacks = [
+        ScoreHistogram(np.stack([d.counts for d in drawn]), np.stack([d.null for d in drawn]), drawn[0].centers)
+        for drawn in resamples
+    ]
     parameters = [
-        maximize_likelihoods(histogram, np.tile(fit.parameters, (rounds, 1)))[0]
-        for histogram, fit in zip(resamples, fits, strict=True)
+        maximize_likelihoods(stack, np.tile(fit.parameters, (len(stack.counts), 1)))[0]
+        for stack, fit in zip(stacks, fits, strict=True)
     ]
     if len(parameters) == 1:
         return parameters[0]
     shares = mix_shares(parameters[0][:, 0], parameters[1][:, 0])
-    return maximize_likelihoods(resamples[0], parameters[0], shares)[0]
+    return maximize_likelihoods(stacks[0], parameters[0], shares)[0]
 
 
 def mix_shares(logit: Doubles, logit_without_siblings: Doubles) -> Doubles:
