@@ -88,6 +88,9 @@ MISMATCH = (
         definition="local false discovery rate against random re-pairings of the corpus", short="mismatch",
         sentence="{percent} of pairs with such a score do not belong together",
         rule="Keep pairs that are mismatched with at most this probability."),
+    _score("no_estimate", "string", "Why p_mismatch is empty",
+        "blind_encoder: the model cannot tell pairs like this one from random ones; too_few_pairs: fewer than 20 pairs "
+        "of this kind of medium; empty if p_mismatch is known", use="detail"),
     _score("p_mismatch_without_labels", "float32", "Probability of a mismatch, without labels",
         "p_mismatch before `auditor certify --recalibrate` corrected it; empty if it was not corrected",
         suspicious="high", unit="probability"),

@@ -37,6 +37,7 @@ from auditor.score.statistics.ambiguity import (
     compute_absolute_thresholds,
     compute_share_thresholds,
 )
+from auditor.score.statistics.competence import CompetenceMap, measure_competence
 from auditor.score.statistics.mismatch import MismatchModel, fit_mismatch
 from auditor.score.statistics.rivals import (
     PairEmbeddings,
@@ -95,10 +96,12 @@ class KindContext:
     """The statistics of one kind of medium."""
 
     reference: ReferenceSample
-    mismatch: MismatchModel | None  # None if there are too few pairs
+    competence: CompetenceMap
+    mismatch: MismatchModel | None  # None if there are too few pairs that the encoder can judge
     media: int
     captions: int
     measure: Callable[[PairEmbeddings], PairMeasures]  # of pairs of this kind against the reference
+    measure_judged: Callable[[PairEmbeddings], PairMeasures] | None  # against those that can be judged, if not all can
     ambiguity: AmbiguityScale
 
     def to_dict(self) -> dict[str, Any]:
@@ -108,7 +111,7 @@ class KindContext:
             model = self.mismatch.to_dict()
         else:  # frames are measured even if there are too few videos for a model
             model = {"pi0": None, "frame_threshold": estimate_frame_threshold(self.reference)}
-        return {**counts, "ambiguity": asdict(self.ambiguity), **model}
+        return {**counts, "ambiguity": asdict(self.ambiguity), "competence": self.competence.to_dict(), **model}
 
 
 @dataclass(frozen=True)
@@ -197,17 +200,21 @@ def _fit_kind(
     seed: int,
 ) -> KindContext:
     reference = ReferenceSample(pairs.media, pairs.text, pairs.group, pairs.captions, pairs.siblings, scale=scale)
-    mismatch = fit_mismatch(reference, seed=seed, captions=captions, words=vocabulary)
-    measure = partial(
-        measure_pairs,
-        reference=reference,
-        media=media,
-        captions=captions,
-        frame_threshold=mismatch.frame_threshold if mismatch else None,
-        hubs=mismatch.statistic.hubs if mismatch and mismatch.statistic else measure_hubs(reference),
-    )
-    ambiguity = AmbiguityScale.fit(measure(pairs), frequencies.bits(pairs.captions))
-    return KindContext(reference, mismatch, media, captions, measure, ambiguity)
+    languages = pairs.facts["language"].to_pylist()
+    competence = measure_competence(reference, seed, languages)
+    rows = np.flatnonzero(competence.find_judged(reference, languages))
+    judged = competence.keep_judged(reference, rows)
+    mismatch = fit_mismatch(judged, seed=seed, captions=captions * len(rows) // len(pairs), words=vocabulary)
+    hubs = mismatch.statistic.hubs if mismatch and mismatch.statistic else measure_hubs(judged)
+    threshold = mismatch.frame_threshold if mismatch else None
+    measure = partial(measure_pairs, media=media, captions=captions, frame_threshold=threshold)
+    measure_judged = None
+    if len(rows) < len(pairs):
+        measure_judged = partial(measure, reference=judged, hubs=hubs)
+        hubs = measure_hubs(reference)
+    measure_all = partial(measure, reference=reference, hubs=hubs)
+    ambiguity = AmbiguityScale.fit(measure_all(pairs), frequencies.bits(pairs.captions))
+    return KindContext(reference, competence, mismatch, media, captions, measure_all, measure_judged, ambiguity)
 
 
 def _choose_thresholds(

@@ -101,9 +101,30 @@ def score_pairs(pairs: EncodedPairs, kind: KindContext, context: ScoreContext, s
     }
     if measures.best_frame is not None:
         columns["best_frame_time"] = [t[i] for t, i in zip(pairs.times, measures.best_frame, strict=True)]
-    if kind.mismatch is not None and kind.mismatch.statistic is not None:
-        columns |= _mismatch_columns(pairs, kind.mismatch, kind.mismatch.statistic, measures, shift)
-    return columns
+    return columns | _judge_pairs(pairs, kind, measures, shift)
+
+
+def _judge_pairs(pairs: EncodedPairs, kind: KindContext, measures: PairMeasures, shift: float) -> Columns:
+    """The columns about mismatches, empty for pairs that the encoder cannot judge, and why they are empty."""
+    judged = kind.competence.find_judged(pairs, pairs.facts["language"].to_pylist())
+    reason = np.full(len(pairs), None if kind.mismatch else "too_few_pairs", object)
+    reason[~judged] = "blind_encoder"
+    rows = np.flatnonzero(judged)
+    if kind.mismatch is None or kind.mismatch.statistic is None or not len(rows):
+        return {"no_estimate": reason}
+    kept = kind.competence.keep_judged(pairs, rows)
+    measures = measures if kind.measure_judged is None else kind.measure_judged(kept)
+    columns = _mismatch_columns(kept, kind.mismatch, kind.mismatch.statistic, measures, shift)
+    return {"no_estimate": reason, **{name: _spread(values, rows, len(pairs)) for name, values in columns.items()}}
+
+
+def _spread(values: Any, rows: Ints, count: int) -> Any:
+    """Values of some rows as a column of `count` rows, empty elsewhere."""
+    if len(rows) == count:
+        return values
+    column = np.full(count, None, object) if isinstance(values, list) else np.full(count, np.nan)
+    column[rows] = values
+    return column
 
 
 def _mismatch_columns(

@@ -12,12 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from auditor.score.statistics.rivals import PairEmbeddings, ReferenceSample, iterate_blocks
+from auditor.score.statistics.siblings import NEARLY_EQUAL
 from auditor.vectors import Floats, Ints, Rows
 
 NEIGHBORS = 30
 POOL = 2048  # reference pairs searched for neighbors: more of them gain little and cost time
 PRIOR_TRUST = 0.5  # pseudo-count that the trust in siblings must outweigh
 TRUST_CENTER, TRUST_SLOPE = 2.0, 2.0  # trust is one half at two null deviations above the null mean
+LEAST_WEIGHT = 0.05  # of the neighbors with other captions, below which they say nothing
 NEUTRAL = 2.5  # null deviations at which the similarity of two captions is evidence neither for nor against
 
 
@@ -126,12 +128,25 @@ class NeighborPool:
         weight /= np.maximum(weight.sum(axis=1, keepdims=True), 1e-12)
         return NearestMedia(pool_row, weight.astype(np.float32))
 
-    def average_captions(self, nearest: NearestMedia) -> Floats:
-        """Weighted mean of the captions of the nearest media: (N, D)."""
-        mean = np.empty((len(nearest.rows), self.text.shape[1]), np.float32)
-        for rows in iterate_blocks(len(mean), nearest.rows.shape[1] * self.text.shape[1]):
-            mean[rows] = np.matmul(nearest.weight[rows, None, :], self.text[nearest.rows[rows]])[:, 0]
-        return mean
+    def agreement(self, nearest: NearestMedia, text: Floats, media: Ints) -> Floats:
+        """Agreement of captions (N, D) with those of the nearest media; `media` (N,) are rows of `nearest`."""
+        parts = [
+            average_cosines(np.take_along_axis(text[rows] @ self.text.T, nearest.rows[media[rows]], 1), nearest, media[rows])
+            for rows in iterate_blocks(len(text), len(self.text))
+        ]
+        return np.concatenate(parts)
+
+
+def average_cosines(cosines: Floats, nearest: NearestMedia, media: Rows) -> Floats:
+    """Weighted mean of cosines (N, K) to the captions of the nearest media; NaN if almost all of them are the same.
+
+    A neighbor with the same caption is no evidence: boilerplate would vouch for itself. Neither is the caption itself,
+    which is left in its old place when it is re-paired.
+    """
+    weight = nearest.weight[media] * (cosines < NEARLY_EQUAL)
+    mass = weight.sum(axis=1)
+    mean: Floats = np.where(mass >= LEAST_WEIGHT, (weight * cosines).sum(axis=1) / np.maximum(mass, 1e-12), np.nan)
+    return mean
 
 
 def build_neighbor_pool(reference: ReferenceSample, null_cosines: NullCosines) -> NeighborPool:

@@ -25,6 +25,7 @@ from auditor.score.statistics.caption_agreement import (
     NeighborPool,
     NullCosines,
     SiblingProfile,
+    average_cosines,
     build_neighbor_pool,
     build_sibling_profile,
     fit_null_cosines,
@@ -111,12 +112,12 @@ def gather_evidence(
     """
     visual, text = pairs.visual, pairs.text
     first, run = find_runs(pairs.group)
-    neighbor_captions = statistic.pool.average_captions(statistic.pool.find_nearest(visual[first], pairs.group[first]))
+    nearest = statistic.pool.find_nearest(visual[first], pairs.group[first])
     parts = {
         "similarity": measured.similarity,
         "rivals_visual": measured.rivals_visual,
         "rivals_text": measured.rivals_text,
-        "neighbours": np.einsum("nd,nd->n", neighbor_captions[run], text),
+        "neighbours": statistic.pool.agreement(nearest, text, run),
     }
     profile = build_sibling_profile(pairs, statistic.null_cosines)
     if profile is not None:
@@ -175,9 +176,14 @@ def cross_validate(
     rows = np.arange(len(reference))
     observed = evidence.measure(rows, rows, generator)
     weights = adapt_weights(reference, evidence.pool.trust, observed["similarity"], null["similarity"])
+    has_siblings = np.zeros(len(reference), bool)
+    if evidence.profile is not None:
+        has_siblings = evidence.profile.mass > 0
+        few = float(np.sqrt(has_siblings.mean()))  # if few media have siblings, matched ones are not known well
+        weights |= {name: weights[name] * few for name in SIBLING_EVIDENCE}
     scales = {}
     for name, values in null.items():
-        valid = values[~np.isnan(values)]
+        valid = values[~np.isnan(values) & (has_siblings[i] if name in SIBLING_EVIDENCE else True)]
         if len(valid) and float(valid.std()) > 1e-9:
             scales[name] = EvidenceScale(float(valid.mean()), float(valid.std()), weights[name])
     statistic = MismatchStatistic(evidence.null_cosines, evidence.pool, evidence.hubs, evidence.words, scales)
@@ -232,7 +238,7 @@ class ReferenceEvidence:
         self.reference, self.null_cosines, self.coverage = ref, null_cosines, coverage
         self.pool = build_neighbor_pool(ref, null_cosines)
         self.nearest = self.pool.find_nearest(ref.visual, ref.group)
-        self.neighbor_captions = self.pool.average_captions(self.nearest)  # (R, D)
+        self.caption_cosines = ref.text @ self.pool.text.T  # (R, P)
         self.hubs = measure_hubs(ref)
         # similarity (R,) of captions to their rivals, with their own medium among them
         self.rivals_with_own = compare_captions(ref.text, np.full(len(ref), NO_GROUP), ref, self.hubs.visual).rivals
@@ -259,18 +265,10 @@ class ReferenceEvidence:
             "similarity": ref.media.take(i).own_similarity(text),
             "rivals_visual": self.hubs.visual[i],
             "rivals_text": np.where(meets_own, self.rivals_with_own[j], self.hubs.text[j]),
-            "neighbours": self._neighbor_agreement(i, j, text),
+            "neighbours": average_cosines(self.caption_cosines[j[:, None], self.nearest.rows[i]], self.nearest, i),
         }
         if self.profile is not None:
             parts["siblings"] = self.profile.agreement(text, self.null_cosines.neutral, i)
         if self.words is not None:
             parts |= gather_word_evidence(self.words, self.word_rows.take(j), ref.visual, self.profile, i)[0]
         return parts
-
-    def _neighbor_agreement(self, i: Ints, j: Ints, text: Floats) -> Floats:
-        """A swapped caption leaves its old place: if it is among the neighbors' captions, it does not count there."""
-        itself = self.pool.rows[self.nearest.rows[i]] == j[:, None]
-        weight = (self.nearest.weight[i] * itself).sum(axis=1)
-        agreement: Floats = np.einsum("nd,nd->n", self.neighbor_captions[i], text)
-        without: Floats = (agreement - weight) / np.maximum(1 - weight, np.float32(1e-3))
-        return without

@@ -5,13 +5,14 @@ in the sample themselves. NumPy only.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from auditor.vectors import Floats, Ints, MediaVectors
+from auditor.vectors import Bools, Floats, Ints, MediaVectors
 
 MOST_SIBLINGS = 8  # upper limit per caption, for media with very many captions
+NEARLY_EQUAL = 0.98  # cosine from which one caption repeats another: it is no second opinion
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,11 @@ class Siblings:
     row: Ints  # (M,) row of `text`
     text: Floats  # (T, D)
     similarity: Floats  # (T,) of each caption with its medium
+
+    def select(self, captions: Bools) -> "Siblings | None":
+        """Only these captions (T,); None if none is left."""
+        kept = captions[self.row]
+        return replace(self, owner=self.owner[kept], row=self.row[kept]) if kept.any() else None
 
     def take(self, pairs: Ints) -> "Siblings":
         """The siblings of these pairs, which are renumbered."""
@@ -39,9 +45,25 @@ def concatenate_ranges(first: Ints, size: Ints) -> Ints:
 
 
 def collect_siblings(group: Ints, media: MediaVectors, text: Floats) -> Siblings | None:
-    """The siblings of every pair; pairs of one group share a medium. None if no pair has any."""
+    """The siblings of every pair; pairs of one group share a medium. None if no pair has any.
+
+    A caption that repeats the pair's own, or another sibling, does not count: copies of a pair must not vouch for it.
+    """
     owner, row = pair_sibling_rows(group)
+    repeats = measure_cosines(text, owner, row) >= NEARLY_EQUAL
+    first = np.arange(len(group))  # the first row of the group with this caption
+    np.minimum.at(first, owner[repeats], row[repeats])
+    position = np.flatnonzero(~repeats)
+    _, kept = np.unique(np.stack([owner[position], first[row[position]]]), axis=1, return_index=True)
+    owner, row = owner[position[kept]], row[position[kept]]
     return Siblings(owner, row, text, media.own_similarity(text)) if len(owner) else None
+
+
+def measure_cosines(text: Floats, one: Ints, other: Ints, block: int = 65_536) -> Floats:
+    """Cosines of the captions in these rows, in blocks."""
+    starts = range(0, max(len(one), 1), block)
+    parts = [np.einsum("nd,nd->n", text[one[at : at + block]], text[other[at : at + block]]) for at in starts]
+    return np.concatenate(parts)
 
 
 def pair_sibling_rows(group: Ints, limit: int = MOST_SIBLINGS) -> tuple[Ints, Ints]:

@@ -1,0 +1,231 @@
+"""Whether the encoder can judge a corpus and each part of it, measured without labels.
+
+Center the similarities of re-pairings by media and by captions. An encoder that understands both sides finds some of
+them related, and their distribution has a right tail (`relatedness`, its skew), even if all captions are permuted. An
+encoder that is blind to the media or to the language of the captions makes no tail, and pairs do not stand out from
+re-pairings either (`separation`). Then dissimilar pairs are not evidence of mismatches: nothing can be known.
+
+Parts are clusters of the captions, languages, and clusters of the media: an encoder can be blind to one language or one
+kind of picture. Estimates of small parts are shrunk toward their mean. Equal captions count once. NumPy only.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from auditor.score.statistics.rivals import PairEmbeddings, ReferenceSample
+from auditor.score.statistics.topics import assign_topics, cluster_vectors
+from auditor.vectors import Bools, Floats, Ints
+
+RELATED, SEPARATE = 0.1, 1.3  # an encoder below both is blind to a part (tests/bench/competence.py)
+PART_PAIRS, MOST_PARTS = 50, 32  # pairs per cluster, on average, and clusters of each side
+SMALLEST_PART = 20  # different captions below which a part is not measured by itself
+SAMPLE = 1024  # pairs compared with each other
+BLOCKS = 10  # of the jackknife behind the intervals
+WIDTH = 1.645  # standard errors to each end of a 90% interval
+Pairs = TypeVar("Pairs", bound=PairEmbeddings)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A measure and its standard error."""
+
+    value: float
+    error: float
+
+    def to_dict(self) -> dict[str, float]:
+        low, high = self.value - WIDTH * self.error, self.value + WIDTH * self.error
+        return {"value": round(self.value, 4), "low": round(low, 4), "high": round(high, 4)}
+
+
+@dataclass(frozen=True, slots=True)
+class Competence:
+    """How well the encoder sees what some pairs are about."""
+
+    pairs: int
+    relatedness: Estimate  # skew of the centered similarities of re-pairings
+    separation: Estimate  # median similarity of the pairs, in standard deviations above re-pairings
+    parts: int = 1  # number of parts like this one: the fewer, the more different topics are in each
+    example: str = ""  # a typical caption
+
+    @property
+    def blind(self) -> bool:
+        return self.relatedness.value < RELATED * (1 + 1 / self.parts) and self.separation.value < SEPARATE
+
+    def to_dict(self) -> dict[str, Any]:
+        parts = {"relatedness": self.relatedness.to_dict(), "separation": self.separation.to_dict()}
+        return {"pairs": self.pairs, **parts, "blind": self.blind, "example": self.example}
+
+
+@dataclass(frozen=True)
+class CompetenceMap:
+    """Competence on the corpus as a whole and on its parts."""
+
+    corpus: Competence | None  # None: too few pairs to measure
+    clusters: dict[str, Floats] = field(default_factory=dict)  # text, visual: centroids (C, D)
+    parts: dict[str, dict[str, Competence]] = field(default_factory=dict)  # text, language, visual -> part -> competence
+
+    def find_judged(self, pairs: PairEmbeddings, languages: Sequence[str | None] = ()) -> Bools:
+        """Which pairs the encoder can judge: no part that they belong to is one it is blind to."""
+        judged = self.is_readable("text", pairs.text) & self.is_readable("visual", pairs.visual)
+        blind = {name for name, part in self.parts.get("language", {}).items() if part.blind}
+        spoken = np.array([language in blind for language in languages or [None] * len(pairs)], bool)
+        return np.asarray(judged & ~spoken)
+
+    def is_readable(self, side: str, vectors: Floats) -> Bools:
+        """Whether each vector is in a cluster that the encoder can judge."""
+        blind = np.array([part.blind for part in self.parts.get(side, {}).values()], bool)
+        if not blind.any():
+            return np.ones(len(vectors), bool)
+        return np.asarray(~blind[assign_topics(vectors, self.clusters[side])])
+
+    def keep_judged(self, pairs: Pairs, rows: Ints) -> Pairs:
+        """These pairs with the siblings that the encoder can read."""
+        kept = pairs if len(rows) == len(pairs) else pairs.take(rows)
+        if kept.siblings is None:
+            return kept
+        return replace(kept, siblings=kept.siblings.select(self.is_readable("text", kept.siblings.text)))
+
+    def to_dict(self) -> dict[str, Any]:
+        if self.corpus is None:
+            return {}
+        parts = {side: {name: part.to_dict() for name, part in parts.items()} for side, parts in self.parts.items()}
+        return {**self.corpus.to_dict(), "parts": parts}
+
+
+def measure_competence(
+    reference: ReferenceSample, seed: int = 0, languages: Sequence[str | None] = ()
+) -> CompetenceMap:
+    """Measure the competence on the reference, on its captions by cluster and language, then on clusters of media.
+
+    The media are judged by the captions that can be read, so that a blind language does not hide them.
+    """
+    distinct = rows = select_distinct(reference)
+    if len(rows) < SMALLEST_PART:
+        return CompetenceMap(None)
+    generator = np.random.default_rng(seed)
+    corpus = compare_pairs(reference, rows, generator)
+    assert corpus is not None
+    found = CompetenceMap(corpus)
+    spoken = np.array([language or "" for language in languages or [""] * len(reference)])
+    for side in ("text", "language", "visual"):
+        if side == "language":
+            names = np.unique(spoken[distinct])
+            members = [distinct[spoken[distinct] == name] for name in names]
+            if len(names) < 2:
+                continue
+        else:
+            rows = distinct[found.find_judged(reference, spoken.tolist())[distinct]]
+            if not len(rows):
+                break
+            vectors: Floats = getattr(reference, side)[rows]
+            count = min(MOST_PARTS, len(rows) // PART_PAIRS) or 1
+            centroids = cluster_vectors(vectors, count, rounds=10, points_per_cluster=len(rows), seed=seed)
+            names, cluster = np.arange(count), assign_topics(vectors, centroids)
+            members, found.clusters[side] = [rows[cluster == number] for number in range(count)], centroids
+        measured = [compare_pairs(reference, own, generator) for own in members]
+        found.parts[side] = dict(zip(map(str, names), shrink_parts(measured, corpus), strict=True))
+    return found
+
+
+def select_distinct(reference: ReferenceSample) -> Ints:
+    """Rows whose captions occur only once or first; by their vectors, if the captions are not known."""
+    if reference.captions:
+        first = {caption: row for row, caption in reversed(list(enumerate(reference.captions)))}
+        return np.sort(np.fromiter(first.values(), np.int64, len(first)))
+    return np.sort(np.unique(np.round(reference.text, 5), axis=0, return_index=True)[1])
+
+
+def compare_pairs(reference: ReferenceSample, rows: Ints, generator: np.random.Generator) -> Competence | None:
+    """Competence on these pairs, each compared with the others; None if they are too few."""
+    if len(rows) < SMALLEST_PART:
+        return None
+    rows = generator.permutation(rows)[:SAMPLE]
+    pairs = len(rows)
+    similarity = reference.media.take(rows).similarity(reference.text[rows]).astype(np.float64)
+    apart = reference.group[rows][:, None] != reference.group[rows][None]
+    scaled = standardize_sides(similarity, apart)
+    block = np.arange(pairs) * BLOCKS // pairs
+    sums = [add_blocks(np.where(apart, scaled**power, 0), block) for power in range(4)]
+    own = np.diagonal(scaled)
+    relatedness = compute_skew(*(part.sum() for part in sums))
+    left_out = [
+        compute_skew(*(np.delete(np.delete(part, k, 0), k, 1).sum() for part in sums)) for k in range(BLOCKS)
+    ]
+    medians = [float(np.median(own[block != k])) for k in range(BLOCKS)]
+    center = reference.text[rows].mean(axis=0)
+    example = reference.captions[rows[int((reference.text[rows] @ center).argmax())]] if reference.captions else ""
+    return Competence(
+        pairs,
+        Estimate(relatedness, jackknife_error(left_out)),
+        Estimate(float(np.median(own)), jackknife_error(medians)),
+        example=" ".join(example.split())[:80],
+    )
+
+
+def standardize_sides(similarity: npt.NDArray[np.float64], apart: Bools, rounds: int = 3) -> npt.NDArray[np.float64]:
+    """Similarities with mean 0 and deviation 1 over the re-pairings of each medium and of each caption.
+
+    Otherwise hubs, and captions that all look alike to the encoder, would make a tail.
+    """
+    scaled = similarity.copy()
+    for step in range(2 * rounds):
+        axis = step % 2
+        count = np.maximum(apart.sum(axis=axis, keepdims=True), 1)
+        scaled -= np.where(apart, scaled, 0).sum(axis=axis, keepdims=True) / count
+        spread = np.sqrt(np.where(apart, scaled**2, 0).sum(axis=axis, keepdims=True) / count)
+        scaled /= np.maximum(spread, 1e-9)
+    return scaled
+
+
+def add_blocks(values: npt.NDArray[np.float64], block: Ints) -> npt.NDArray[np.float64]:
+    """Sums over blocks of rows and columns, (BLOCKS, BLOCKS)."""
+    first = np.searchsorted(block, np.arange(BLOCKS))
+    return np.asarray(np.add.reduceat(np.add.reduceat(values, first, axis=0), first, axis=1), np.float64)
+
+
+def compute_skew(count: float, total: float, squares: float, cubes: float) -> float:
+    """The skew of values from their number and the sums of their powers."""
+    mean = total / count
+    variance = squares / count - mean**2
+    third = cubes / count - 3 * mean * squares / count + 2 * mean**3
+    return float(third / max(variance, 1e-12) ** 1.5)
+
+
+def jackknife_error(left_out: Sequence[float]) -> float:
+    return float(np.sqrt((BLOCKS - 1) * np.var(left_out)))
+
+
+def shrink_parts(parts: Sequence[Competence | None], corpus: Competence) -> list[Competence]:
+    """Estimates of parts shrunk toward their mean; a part that is too small has the mean, or the corpus's values."""
+    known = [part for part in parts if part is not None] or [corpus]
+    shrunk = {}
+    for name in ("relatedness", "separation"):
+        values, errors = (np.array([getattr(getattr(part, name), of) for part in known]) for of in ("value", "error"))
+        weights = np.array([part.pairs for part in known], np.float64)
+        mean = float(np.average(values, weights=weights))
+        excess = float(np.average((values - mean) ** 2 - errors**2, weights=weights))
+        between = max(0.0, excess)  # variance that is not error
+        shrunk[name] = mean, between
+
+    def shrink(name: str, part: Competence | None) -> Estimate:
+        mean, between = shrunk[name]
+        if part is None:
+            return Estimate(mean, float(np.sqrt(between)))
+        measured: Estimate = getattr(part, name)
+        trust = between / max(between + measured.error**2, 1e-12)
+        return Estimate(mean + trust * (measured.value - mean), measured.error * float(np.sqrt(trust)))
+
+    return [
+        Competence(
+            part.pairs if part else 0,
+            shrink("relatedness", part),
+            shrink("separation", part),
+            len(parts),
+            part.example if part else "",
+        )
+        for part in parts
+    ]
