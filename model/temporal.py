@@ -63,7 +63,7 @@ class TemporalTransformer(nn.Module):
         self.resblocks = nn.ModuleList(TemporalBlock(width, heads) for _ in range(layers))
         for name, weight in self.named_parameters():
             if name.endswith("proj.weight"):  # small: at the start a clip's vector is close to the mean of its frames
-                nn.init.normal_(weight, std=(2 * layers * width) ** -0.5)
+                nn.init.normal_(weight, std=0.1 * (2 * layers * width) ** -0.5)
 
     @property
     def layers(self) -> int:
@@ -107,7 +107,7 @@ def count_heads(width: int) -> int:
 
 
 def start_temporal(model: nn.Module, width: int, layers: int, seed: int) -> TemporalTransformer:
-    """A new transformer for features of this width, which starts from the first layers of CLIP's text tower if it can."""
+    """A new transformer for features of this width. It starts from the first layers of a text tower of that width."""
     tower = find_causal_tower(model)
     table: Tensor | None = None if tower is None else tower.positional_embedding.detach()
     if table is None or table.shape[1] != width:

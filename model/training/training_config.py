@@ -86,6 +86,9 @@ class TrainConfig:
     chunk: int = option(0, "pairs that each process encodes at a time: same gradient, less memory; 0: all at once")
 
     frames: int = option(12, "frames sampled from a video")
+    each_second: bool = option(
+        False, "sample frames a second apart, fewer of short videos (the released program), not in equal segments"
+    )
     tokens: int = option(77, "tokens of a caption, begin and end included")
     captions: Literal["all", "one", "join"] = option(
         "all", "captions in an epoch: all, one for each medium, or all of a medium joined to one paragraph"

@@ -112,7 +112,7 @@ def prepare_run(config: TrainConfig, processes: ProcessGroup) -> TrainingRun:
     )
     # By default this process's share of the cores, as if all processes were on this machine.
     decoders = config.decoders or max(1, min(MOST_DECODERS, len(os.sched_getaffinity(0)) // processes.size))
-    pool = DecoderPool(backbone.pixels, config.frames, decoders)
+    pool = DecoderPool(backbone.pixels, config.frames, decoders, each_second=config.each_second)
     position = state.loaders[processes.rank] if state.loaders else None
     return TrainingRun(
         config,

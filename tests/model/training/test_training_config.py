@@ -43,6 +43,7 @@ def test_released_presets_hold_what_the_scripts_say() -> None:
     assert weights == [(8, 5.0, 100.0, 0.025), (32, 5.0, 20.0, 0.015), (8, 5.0, 100.0, 0.025)]
     for preset in made:
         assert (preset.temporal_layers, preset.train, preset.target) == (4, "layers", "released")
+        assert preset.each_second
         assert (preset.optimizer, preset.weight_decay, preset.beta2, preset.epsilon) == ("bertadam", 0.2, 0.98, 1e-6)
         assert (preset.schedule, preset.warmup, preset.clip_norm) == ("clip4clip", 0.1, 1.0)
     assert made[2].captions == "join"
