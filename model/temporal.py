@@ -92,7 +92,7 @@ class TemporalTransformer(nn.Module):
         """The same for concatenated frames (sum of counts, D), a few clips at a time."""
         clips: tuple[Tensor, ...] = frames.split(counts)  # type: ignore[no-untyped-call]
         chunks = [clips[start : start + CLIPS_AT_ONCE] for start in range(0, len(clips), CLIPS_AT_ONCE)]
-        vectors = [self.pool(pad_sequence(chunk, batch_first=True), mask_frames(chunk)) for chunk in chunks]
+        vectors = [self.pool(pad_sequence(list(chunk), batch_first=True), mask_frames(chunk)) for chunk in chunks]
         return torch.cat(vectors) if vectors else frames[:0]
 
 

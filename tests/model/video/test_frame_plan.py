@@ -2,7 +2,6 @@
 
 import math
 
-
 import numpy as np
 import pytest
 
@@ -90,12 +89,3 @@ def test_frames_a_second_apart_are_those_of_the_released_program() -> None:
         seconds = np.arange(0, total, 10)
         chosen = seconds[np.linspace(0, len(seconds) - 1, count, dtype=int)] if len(seconds) > count else seconds
         assert sample_seconds(total, 10.4, count) == chosen.tolist()
-
-
-def test_a_clip_is_decoded_a_second_apart() -> None:
-    data = make_numbered_clip("h264", "mp4", 100)
-    for distrust in (False, True):  # PyAV and decord
-        frames = decode_frames(data, 12, each_second=True, distrust_pyav=distrust)
-        assert frames.decoder == ("decord" if distrust else "pyav")
-        assert [read_number(image) for image in frames.images] == [0, 25, 50, 75]
-    assert [read_number(image) for image in decode_frames(data, 2, each_second=True).images] == [0, 75]
