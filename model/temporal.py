@@ -29,11 +29,6 @@ class TemporalError(ModelError):
     """A temporal transformer that cannot be loaded, or more frames than it has positions for."""
 
 
-class QuickGelu(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x * torch.sigmoid(1.702 * x)
-
-
 class TemporalBlock(nn.Module):
     """A pre-norm transformer layer. The names of its weights are CLIP's."""
 
@@ -42,15 +37,13 @@ class TemporalBlock(nn.Module):
         norm = partial(nn.LayerNorm, width, eps=1e-12)  # CLIP's own layers have 1e-5
         self.ln_1, self.ln_2 = norm(), norm()
         self.attn = nn.MultiheadAttention(width, heads, batch_first=True)
-        layers = {"c_fc": nn.Linear(width, 4 * width), "gelu": QuickGelu(), "c_proj": nn.Linear(4 * width, width)}
-        self.mlp = nn.Sequential()
-        for name, layer in layers.items():
-            self.mlp.add_module(name, layer)
+        self.mlp = nn.ModuleDict({"c_fc": nn.Linear(width, 4 * width), "c_proj": nn.Linear(4 * width, width)})
 
     def forward(self, x: Tensor, padding: Tensor) -> Tensor:
         y = self.ln_1(x)
         x = x + self.attn(y, y, y, key_padding_mask=padding, need_weights=False)[0]
-        return x + self.mlp(self.ln_2(x))  # type: ignore[no-any-return]
+        hidden = self.mlp["c_fc"](self.ln_2(x))
+        return x + self.mlp["c_proj"](hidden * torch.sigmoid(1.702 * hidden))  # type: ignore[no-any-return]
 
 
 class TemporalTransformer(nn.Module):
@@ -91,14 +84,12 @@ class TemporalTransformer(nn.Module):
     def pool_clips(self, frames: Tensor, counts: list[int]) -> Tensor:
         """The same for concatenated frames (sum of counts, D), a few clips at a time."""
         clips: tuple[Tensor, ...] = frames.split(counts)  # type: ignore[no-untyped-call]
-        chunks = [clips[start : start + CLIPS_AT_ONCE] for start in range(0, len(clips), CLIPS_AT_ONCE)]
-        vectors = [self.pool(pad_sequence(list(chunk), batch_first=True), mask_frames(chunk)) for chunk in chunks]
-        return torch.cat(vectors) if vectors else frames[:0]
-
-
-def mask_frames(clips: tuple[Tensor, ...]) -> Tensor:
-    counts = torch.tensor([len(clip) for clip in clips], device=clips[0].device)
-    return torch.arange(int(counts.max()), device=counts.device) < counts[:, None]
+        vectors = [frames[:0]]
+        for start in range(0, len(clips), CLIPS_AT_ONCE):
+            chunk = list(clips[start : start + CLIPS_AT_ONCE])
+            mask = pad_sequence([torch.ones_like(clip[:, 0]) for clip in chunk], batch_first=True)
+            vectors.append(self.pool(pad_sequence(chunk, batch_first=True), mask))
+        return torch.cat(vectors)
 
 
 def count_heads(width: int) -> int:
@@ -124,18 +115,15 @@ def start_temporal(model: nn.Module, width: int, layers: int, seed: int) -> Temp
     return temporal.to(next(model.parameters()).device)
 
 
-def build_temporal(tensors: Mapping[str, Tensor], heads: int) -> TemporalTransformer:
-    """The transformer with these weights, whose shapes give its size."""
-    layers = len({name.split(".")[1] for name in tensors if name.startswith("resblocks.")})
-    positions, width = tensors["positions"].shape
-    temporal = TemporalTransformer(width, layers, heads, positions)
-    temporal.load_state_dict(dict(tensors))
-    return temporal
-
-
 def load_temporal(folder: Path, settings: Mapping[str, Any]) -> TemporalTransformer:
+    """The transformer of a folder; the shapes of its weights give its size."""
     try:
-        return build_temporal(load_file(folder / TEMPORAL), settings["heads"])
+        tensors = load_file(folder / TEMPORAL)
+        layers = len({name.split(".")[1] for name in tensors if name.startswith("resblocks.")})
+        positions, width = tensors["positions"].shape
+        temporal = TemporalTransformer(width, layers, settings["heads"], positions)
+        temporal.load_state_dict(tensors)
+        return temporal
     except (SafetensorError, OSError, ValueError, TypeError, KeyError, RuntimeError) as error:
         line = " ".join(str(error).split())[:300]
         raise TemporalError(f"{folder / TEMPORAL} is missing, damaged or of another model: {line}") from error

@@ -1,14 +1,11 @@
 """`auditor import-pau`: turn a checkpoint of the authors' released program into one of ours."""
 
 from pathlib import Path
-from typing import Any
 
 import click
 
 from auditor.commands.options import json_option, option
 from auditor.terminal import print_json, print_line
-
-CLIP_VOCABULARY = 49408
 
 
 @click.command()
@@ -29,25 +26,11 @@ def command(file: Path, out: Path, tau: float, head_width: int, as_json: bool) -
     """
     from model.released_checkpoint import import_checkpoint
 
-    imported = import_checkpoint(file, out, tau, head_width)
-    backbone, head = imported.backbone, imported.head
-    vocabulary = int(backbone.config["model_cfg"]["text_cfg"]["vocab_size"])
-    facts: dict[str, Any] = {
-        "checkpoint": str(out),
-        "layout": imported.layout,
-        "dim": backbone.dim,
-        "image_size": backbone.pixels.size[0],
-        "prototypes": head.config.prototypes,
-        "temporal_layers": backbone.temporal.layers if backbone.temporal else 0,
-        "logit_scale": backbone.logit_scale,
-        "dropped": imported.dropped,
-    }
+    facts = import_checkpoint(file, out, tau, head_width)
     if as_json:
         print_json(facts)
         return
-    shown = ("dim", "image_size", "prototypes", "temporal_layers")
-    print_line(f"{imported.layout} checkpoint saved in {out}: {', '.join(f'{name} {facts[name]}' for name in shown)}")
-    if imported.dropped:
-        print_line(f"left out, because the released program never uses them: {', '.join(imported.dropped)}")
-    if vocabulary != CLIP_VOCABULARY:
-        print_line(f"its vocabulary of {vocabulary:,} tokens is not CLIP's: captions cannot be encoded with it")
+    dropped = ", ".join(facts.pop("dropped"))
+    print_line(f"saved in {out}: {', '.join(f'{name} {value}' for name, value in facts.items())}")
+    if dropped:
+        print_line(f"left out, because the released program never uses them: {dropped}")

@@ -59,7 +59,7 @@ class TrainConfig:
     target: Literal["corpus", "paper", "retrieval", "released"] = option(
         "corpus",
         "target of u: h over the corpus, the paper's h in the batch, or retrieval entropy in the batch; "
-        "released: the whole loss as in the authors' program",
+        "released: the whole loss as in the authors' video program",
     )
     target_momentum: float = option(0.95, "momentum of the running means that standardize the target")
     weight_uncertainty: float = option(1.0, "weight of L_uct (equation 6)")

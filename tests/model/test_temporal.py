@@ -70,7 +70,7 @@ def test_a_new_one_starts_as_the_text_tower(backbone: Backbone, tmp_path: Path) 
     made = start_temporal(backbone.model, backbone.dim, layers=4, seed=1)
     assert torch.equal(made.positions, backbone.model.positional_embedding) and made.heads == 1
     for layer in range(4):
-        weight = made.resblocks[layer].mlp.c_fc.weight  # type: ignore[union-attr]
+        weight = made.resblocks[layer].mlp["c_fc"].weight  # type: ignore[union-attr]
         text = [block.mlp.c_fc.weight for block in backbone.model.transformer.resblocks]
         assert (layer < 2) == any(torch.equal(weight, other) for other in text)  # type: ignore[arg-type]
     other = load_backbone(f"local-dir:{write_model(tmp_path / 'other')}")  # its text tower has another width
