@@ -236,7 +236,7 @@ def load_backbone(spec: str, device: str = "cpu", seed: int = 0) -> Backbone:
     if name.startswith(LOCAL_PREFIX):
         folder = Path(name.removeprefix(LOCAL_PREFIX))
         if settings := json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8")).get(TEMPORAL_SETTINGS):
-            backbone.temporal = load_temporal(folder, settings).to(device)
+            backbone.temporal = load_temporal(folder, settings, backbone.dim).to(device)
     return backbone
 
 

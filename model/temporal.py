@@ -115,13 +115,12 @@ def start_temporal(model: nn.Module, width: int, layers: int, seed: int) -> Temp
     return temporal.to(next(model.parameters()).device)
 
 
-def load_temporal(folder: Path, settings: Mapping[str, Any]) -> TemporalTransformer:
-    """The transformer of a folder; the shapes of its weights give its size."""
+def load_temporal(folder: Path, settings: Mapping[str, Any], width: int) -> TemporalTransformer:
+    """The transformer of a folder, for features of this width; the shapes of its weights give its size."""
     try:
         tensors = load_file(folder / TEMPORAL)
         layers = len({name.split(".")[1] for name in tensors if name.startswith("resblocks.")})
-        positions, width = tensors["positions"].shape
-        temporal = TemporalTransformer(width, layers, settings["heads"], positions)
+        temporal = TemporalTransformer(width, layers, settings["heads"], len(tensors["positions"]))
         temporal.load_state_dict(tensors)
         return temporal
     except (SafetensorError, OSError, ValueError, TypeError, KeyError, RuntimeError) as error:

@@ -107,17 +107,8 @@ class TrainConfig:
         for name in ("prototypes", "epochs", "batch_size", "accumulate", "frames", "shuffle", "save_every"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in (
-            "chunk",
-            "decoders",
-            "temporal_layers",
-            "lr_encoders",
-            "lr_other",
-            "weight_decay",
-            "clip_norm",
-            "warmup",
-            "cache_gb",
-        ):
+        rates = ("lr_encoders", "lr_other", "weight_decay", "clip_norm", "warmup", "cache_gb")
+        for name in ("chunk", "decoders", "temporal_layers", *rates):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} must not be negative, but is {getattr(self, name)}")
         if self.batch_size < 2:

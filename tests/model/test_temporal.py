@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from safetensors.torch import save_file
 
 from model.backbone import Backbone, load_backbone
 from model.checkpoint import load_checkpoint, load_model, save_checkpoint
@@ -102,7 +103,7 @@ def test_it_is_a_part_of_checkpoints_and_fingerprints(backbone: Backbone, tmp_pa
     assert backbone.compute_fingerprint() != loaded.fingerprint
 
 
-@pytest.mark.parametrize("damage", ["gone", "short", "heads"])
+@pytest.mark.parametrize("damage", ["gone", "short", "heads", "width"])
 def test_a_damaged_one_is_one_line(backbone: Backbone, tmp_path: Path, damage: str) -> None:
     backbone.temporal = start_temporal(backbone.model, backbone.dim, layers=2, seed=1)
     folder = save_checkpoint(tmp_path / "pau", PrototypeHead(HeadConfig(dim=24)), backbone, with_backbone=True)
@@ -111,6 +112,8 @@ def test_a_damaged_one_is_one_line(backbone: Backbone, tmp_path: Path, damage: s
         path.unlink()
     elif damage == "short":
         path.write_bytes(path.read_bytes()[:-100])
+    elif damage == "width":
+        save_file(TemporalTransformer(32, 2, 1).state_dict(), path)
     else:
         config = json.loads((folder / "open_clip_config.json").read_text())
         (folder / "open_clip_config.json").write_text(json.dumps({**config, "temporal_cfg": {"heads": 7}}))
