@@ -89,8 +89,8 @@ class Summary:
             lines.append((f"{kind}s", f"{count:,}{captions}"))
         lines += [(f"mismatched {noise.kind}s", noise.words()) for noise in self.noise]
         for reason, words in NO_ESTIMATE.items():
-            if count := self.no_estimate.get(reason):
-                lines.append(("no estimate", f"{format_count_share(count, self.usable)}: {words}"))
+            if reason in self.no_estimate:
+                lines.append(("no estimate", f"{format_count_share(self.no_estimate[reason], self.usable)}: {words}"))
         lines += [(f"model on {kind}s", describe_competence(found)) for kind, found in self.competence.items()]
         lines += [(f"flagged {flag}", format_count_share(count, self.usable)) for flag, count in self.flags.items()]
         lines.append(("duplicates", format_count_share(self.duplicates, self.usable)))
