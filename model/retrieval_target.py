@@ -4,6 +4,9 @@ An item x retrieves y with probability q(y) proportional to exp(1.5 s (similarit
 encoder's scale and hub(y) the log-mean-exp of y's own similarities at 2s; the target is the entropy of q. The
 candidates are a bounded random sample of the corpus *and the own partner*: without it, the entropy does not predict
 which items fail in retrieval (docs/results.md). Other pairs of the same medium are no candidates.
+
+Two things are added to the entropy, in nats: for a caption, how much of the corpus its words alone fit (`vagueness`);
+for a clip, how much its frames disagree, which is log(n) for n scenes that have nothing in common.
 """
 
 import math
@@ -18,6 +21,7 @@ from model.similarity import combine_with_best_frame
 CANDIDATES = 2048  # pairs that all others are compared with
 BLOCK_SIZE = 1 << 22  # similarities in memory at a time
 SHARPNESS = 1.5  # of the retrieval distribution, relative to the encoder's scale
+DISAGREEMENT_WEIGHT = 2.0  # with 1, films of three scenes do not stand out from plain single scenes (docs/results.md)
 NO_RIVAL = -1.0  # similarity of pairs of the same medium
 
 
@@ -102,7 +106,7 @@ def measure_corpus_similarity(embeddings: Tensor, candidates: Tensor) -> Tensor:
 
 
 def measure_retrieval_entropy(pairs: FitPairs, scale: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Entropies in nats of media (N,) and captions (N,); a caption's vagueness is added."""
+    """Targets in nats of media (N,) and captions (N,)."""
     count, device = len(pairs.text), pairs.text.device
     groups = torch.arange(count, device=device) if pairs.groups is None else pairs.groups
     chosen = torch.randperm(count, generator=generator)[:CANDIDATES].sort().values.to(device)
@@ -128,8 +132,24 @@ def measure_retrieval_entropy(pairs: FitPairs, scale: float, generator: torch.Ge
     media, captions = reduce(compare_media, hub_text), reduce(compare_captions, hub_visual)
     own, weight = pairs.compare_own(), math.log(count / len(chosen))
     of_media = add_own_partner(media, SHARPNESS * scale * (own - captions.hub / 2), weight)
+    if pairs.frames is not None:
+        disagreement = measure_frame_disagreement(pairs.frames, pairs.mask, sample.text, hub_text, scale)
+        of_media[pairs.images :] += DISAGREEMENT_WEIGHT * disagreement
     of_captions = add_own_partner(captions, SHARPNESS * scale * (own - media.hub / 2), weight)
     return of_media, of_captions if pairs.vagueness is None else of_captions + pairs.vagueness
+
+
+def measure_frame_disagreement(frames: Tensor, mask: Tensor | None, text: Tensor, hubs: Tensor, scale: float) -> Tensor:
+    """Entropy of the mean of the frames' distributions over captions less the mean of their entropies: (C,) in nats."""
+    valid = torch.ones(frames.shape[:2], device=frames.device) if mask is None else mask.to(frames.dtype)
+    weights = (valid / valid.sum(dim=1, keepdim=True).clamp(min=1)).unsqueeze(1)  # (C, 1, J)
+    parts = []
+    step = max(1, BLOCK_SIZE // max(1, frames.shape[1] * len(text)))
+    for block, weight in zip(frames.split(step), weights.split(step), strict=True):  # type: ignore[no-untyped-call]
+        q = (SHARPNESS * scale * (block @ text.T - hubs / 2)).softmax(dim=-1)  # (B, J, R)
+        of_frames = weight @ torch.special.entr(q).sum(dim=-1, keepdim=True)
+        parts.append(torch.special.entr(weight @ q).sum(dim=(1, 2)) - of_frames[:, 0, 0])
+    return torch.cat(parts)
 
 
 def compute_hubs(similarity: Tensor, same: Tensor, scale: float) -> Tensor:

@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 
 from auditor.console import print_table
-from model.fit_prototypes import fit_prototypes, measure_corpus_similarity
+from model.fit_prototypes import fit_prototypes
 from model.prototypes import HeadConfig
+from model.retrieval_target import measure_corpus_similarity
 from model.similarity import compute_log_perplexity
 from tests.bench.flickr8k import load_photos
 
