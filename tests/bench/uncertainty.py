@@ -5,8 +5,8 @@
 Prototypes are fitted on the audited corpus itself, as an audit does. For photos with one caption each (Flickr8k `val`,
 unseen by the encoder, and `train`, which it has seen): recall at 1 of the half with the lowest u, AUROC of failing,
 rank correlation of u between two seeds and between heads fitted on two halves of the corpus, seconds; for comparison
-the perplexity. Then u of unseen photos, of vague captions among real ones, and of films of three photos among films of one,
-fitted on the same films and on other ones. Writes bench-results/uncertainty.json.
+the perplexity. Then u of unseen photos, of vague captions among real ones, and of films of three photos among films of
+one, fitted on the same films and on other ones. Writes bench-results/uncertainty.json.
 """
 
 import io
