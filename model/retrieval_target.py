@@ -3,7 +3,7 @@
 An item x retrieves y with probability q(y) proportional to exp(1.5 s (similarity(x, y) - hub(y) / 2)), where s is the
 encoder's scale and hub(y) the log-mean-exp of y's own similarities at 2s; the target is the entropy of q. The
 candidates are a bounded random sample of the corpus *and the own partner*: without it, the entropy does not predict
-which items fail in retrieval (docs/results.md). Other pairs of the same medium are no candidates.
+which items fail in retrieval (docs/results.md). It counts as often as its medium has pairs, as every rival does.
 
 Two things are added to the entropy, in nats: for a caption, how much of the corpus its words alone fit (`vagueness`);
 for a clip, how much its frames disagree, which is log(n) for n scenes that have nothing in common.
@@ -131,11 +131,13 @@ def measure_retrieval_entropy(pairs: FitPairs, scale: float, generator: torch.Ge
 
     media, captions = reduce(compare_media, hub_text), reduce(compare_captions, hub_visual)
     own, weight = pairs.compare_own(), math.log(count / len(chosen))
-    of_media = add_own_partner(media, SHARPNESS * scale * (own - captions.hub / 2), weight)
+    _, number, sizes = groups.unique(return_inverse=True, return_counts=True)
+    copies = sizes[number].log()  # pairs of the own medium
+    of_media = add_own_partner(media, SHARPNESS * scale * (own - captions.hub / 2), copies, weight)
     if pairs.frames is not None:
         disagreement = measure_frame_disagreement(pairs.frames, pairs.mask, sample.text, hub_text, scale)
         of_media[pairs.images :] += DISAGREEMENT_WEIGHT * disagreement
-    of_captions = add_own_partner(captions, SHARPNESS * scale * (own - media.hub / 2), weight)
+    of_captions = add_own_partner(captions, SHARPNESS * scale * (own - media.hub / 2), copies, weight)
     return of_media, of_captions if pairs.vagueness is None else of_captions + pairs.vagueness
 
 
@@ -170,9 +172,8 @@ def reduce_rivals(
     return compute_hubs(similarity, same, scale), mass, expected
 
 
-def add_own_partner(rivals: Rivals, own: Tensor, weight: float) -> Tensor:
-    """Entropy (N,) if each rival of the sample stands for exp(`weight`) items of the corpus and `own` (N,) for one."""
-    mass = rivals.mass + weight
-    total = torch.logaddexp(mass, own)
-    share = (own - total).exp()
+def add_own_partner(rivals: Rivals, own: Tensor, copies: Tensor, weight: float) -> Tensor:
+    """Entropy (N,) with the logits of the `own` partner (N,), exp(`copies`) times, and rivals exp(`weight`) times."""
+    total = torch.logaddexp(rivals.mass + weight, own + copies)
+    share = (own + copies - total).exp()
     return total - (1 - share) * rivals.logit - share * own

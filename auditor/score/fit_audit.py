@@ -56,7 +56,7 @@ def stack_fit_pairs(samples: Sequence[EncodedPairs | None]) -> FitPairs:
 
 def compute_uncertainty_of_media(head: PrototypeHead, media: MediaVectors) -> torch.Tensor:
     """u (N,) of images or clips."""
-    device = head.text.device
+    device = head.visual.device
     clips = (None if array is None else torch.from_numpy(array).to(device) for array in (media.frames, media.mask))
     return head.uncertainty_visual(torch.from_numpy(media.visual).to(device), *clips)
 

@@ -9,7 +9,7 @@ for corpora with no, few and many vague captions. Writes bench-results/ambiguity
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +76,11 @@ def compared(photos: Photos, encode: Encode) -> dict[str, Any]:
     spoiled[cut] = vague_text
     vague = against(reference, spoiled, photos)
     u_visual, u_text = uncertainties(photos, photos.text, photos.captions)
-    u_vague = uncertainties(photos, spoiled, [cut or whole for cut, whole in zip(short, photos.captions, strict=True)])[
-        1
-    ]
+    # A head standardizes u over its corpus: whole and cut captions are compared in a corpus that has both.
+    doubled = replace(photos, media=np.tile(photos.media, 2))
+    words = [cut or whole for cut, whole in zip(short, photos.captions, strict=True)]
+    u_both = uncertainties(doubled, np.concatenate([photos.text, spoiled]), [*photos.captions, *words])[1]
+    u_whole, u_vague = u_both[: len(spoiled)], u_both[len(spoiled) :]
     photo_hit, caption_hit = first_hits(photos)
     frequencies = WordFrequencies.count(photos.captions)
     whole, less = (
@@ -86,8 +88,8 @@ def compared(photos: Photos, encode: Encode) -> dict[str, Any]:
         for some in ([None] * len(short), short)
     )
     scale = AmbiguityScale.fit(found, whole)
-    predictors = {
-        "u (PAU)": (u_visual, u_text, u_vague),
+    predictors: dict[str, tuple[Floats, ...]] = {
+        "u (PAU)": (u_visual, u_text, u_vague, u_whole),
         "h (mean similarity)": (
             found.mean_similarity_visual[one],
             found.mean_similarity_text,
@@ -101,7 +103,8 @@ def compared(photos: Photos, encode: Encode) -> dict[str, Any]:
         ),
     }
     rows = []
-    for name, (visual, text, cut_text) in predictors.items():
+    for name, (visual, text, cut_text, *whole_text) in predictors.items():
+        compared_text = whole_text[0] if whole_text else text
         by_text, by_visual = recall_curve(caption_hit, text), recall_curve(photo_hit, visual)
         rows.append(
             {
@@ -114,10 +117,10 @@ def compared(photos: Photos, encode: Encode) -> dict[str, Any]:
                 "i2t area": float(np.mean(by_visual)),
                 # probability that a cut caption is more ambiguous than a whole one
                 "cut captions AUROC": auroc(
-                    -np.concatenate([text[cut], cut_text[cut]]).astype(np.float64),
+                    -np.concatenate([compared_text[cut], cut_text[cut]]).astype(np.float64),
                     np.repeat([False, True], len(cut)),
                 ),
-                "raised by cutting": float((cut_text[cut] > text[cut]).mean()),
+                "raised by cutting": float((cut_text[cut] > compared_text[cut]).mean()),
             }
         )
     return {

@@ -171,7 +171,7 @@ def test_padded_frames_never_count_and_images_may_stand_before_clips() -> None:
 
 
 def test_the_retrieval_target_equals_a_naive_computation() -> None:
-    """Hubs discounted, own partner counted once, pairs of the same medium left out, vagueness added."""
+    """Hubs discounted, own partner counted for each pair of its medium, vagueness and disagreement added."""
     pairs, _ = make_clips(40, 10)
     groups = torch.arange(40) // 2 * 2
     pairs = replace(pairs, groups=groups, vagueness=torch.linspace(0, 1, 40))
@@ -184,9 +184,9 @@ def test_the_retrieval_target_equals_a_naive_computation() -> None:
         ((20 * matrix).exp() * rival).sum(dim=0).div(38).log() / 20 for matrix in (similarity, similarity.T)
     )
     for matrix, hub, values in ((similarity, hub_text, found[0]), (similarity.T, hub_visual, found[1])):
-        p = (15 * (matrix - hub / 2)).exp() * (rival | own)
-        p = p / p.sum(dim=1, keepdim=True)
-        expected = torch.special.entr(p).sum(dim=1)
+        logits = 15 * (matrix - hub / 2)
+        mass = logits.exp() * (rival + 2 * own)
+        expected = mass.sum(dim=1).log() - (mass * logits).sum(dim=1) / mass.sum(dim=1)
         if values is found[0]:
             q = (15 * (pairs.frames[:, :6].double() @ pairs.text.T.double() - hub_text / 2)).softmax(dim=2)
             mean = q.mean(dim=1)
