@@ -131,7 +131,7 @@ def measure_retrieval_entropy(pairs: FitPairs, scale: float, generator: torch.Ge
 
     media, captions = reduce(compare_media, hub_text), reduce(compare_captions, hub_visual)
     own, weight = pairs.compare_own(), math.log(count / len(chosen))
-    _, number, sizes = torch.unique(groups, return_inverse=True, return_counts=True)  # type: ignore[no-untyped-call]
+    _, number, sizes = torch.unique(groups, return_inverse=True, return_counts=True)
     copies = sizes[number].log()  # pairs of the own medium
     of_media = add_own_partner(media, SHARPNESS * scale * (own - captions.hub / 2), copies, weight)
     if pairs.frames is not None:
