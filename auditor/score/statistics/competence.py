@@ -23,7 +23,7 @@ from auditor.vectors import Bools, Floats, Ints
 RELATED, SEPARATE = 0.1, 1.3  # an encoder below both is blind to a part (tests/bench/competence.py)
 PART_PAIRS, MOST_PARTS = 50, 32  # pairs per cluster, on average, and clusters of each side
 SMALLEST_PART = 20  # different captions below which a part is not measured by itself
-SAMPLE = 1024  # pairs compared with each other
+SAMPLE = 640  # pairs compared with each other
 BLOCKS = 10  # of the jackknife behind the intervals
 WIDTH = 1.645  # standard errors to each end of a 90% interval
 Pairs = TypeVar("Pairs", bound=PairEmbeddings)
@@ -126,8 +126,13 @@ def measure_competence(
             vectors: Floats = getattr(reference, side)[rows]
             count = min(MOST_PARTS, len(rows) // PART_PAIRS) or 1
             centroids = cluster_vectors(vectors, count, rounds=10, points_per_cluster=len(rows), seed=seed)
-            names, cluster = np.arange(count), assign_topics(vectors, centroids)
-            members, found.clusters[side] = [rows[cluster == number] for number in range(count)], centroids
+            sizes = np.bincount(assign_topics(vectors, centroids), minlength=count)
+            if (
+                sizes >= SMALLEST_PART
+            ).any():  # captions of clusters that are too small belong to the nearest other one
+                centroids = centroids[sizes >= SMALLEST_PART]
+            names, cluster = np.arange(len(centroids)), assign_topics(vectors, centroids)
+            members, found.clusters[side] = [rows[cluster == number] for number in names], centroids
         measured = [compare_pairs(reference, own, generator) for own in members]
         found.parts[side] = dict(zip(map(str, names), shrink_parts(measured, corpus), strict=True))
     return found
@@ -166,7 +171,7 @@ def compare_pairs(reference: ReferenceSample, rows: Ints, generator: np.random.G
     )
 
 
-def standardize_sides(similarity: npt.NDArray[np.float64], apart: Bools, rounds: int = 3) -> npt.NDArray[np.float64]:
+def standardize_sides(similarity: npt.NDArray[np.float64], apart: Bools, rounds: int = 2) -> npt.NDArray[np.float64]:
     """Similarities with mean 0 and deviation 1 over the re-pairings of each medium and of each caption.
 
     Otherwise hubs, and captions that all look alike to the encoder, would make a tail.
@@ -201,31 +206,23 @@ def jackknife_error(left_out: Sequence[float]) -> float:
 
 def shrink_parts(parts: Sequence[Competence | None], corpus: Competence) -> list[Competence]:
     """Estimates of parts shrunk toward their mean; a part that is too small has the mean, or the corpus's values."""
-    known = [part for part in parts if part is not None] or [corpus]
-    shrunk = {}
-    for name in ("relatedness", "separation"):
-        values, errors = (np.array([getattr(getattr(part, name), of) for part in known]) for of in ("value", "error"))
-        weights = np.array([part.pairs for part in known], np.float64)
-        mean = float(np.average(values, weights=weights))
-        excess = float(np.average((values - mean) ** 2 - errors**2, weights=weights))
-        between = max(0.0, excess)  # variance that is not error
-        shrunk[name] = mean, between
-
-    def shrink(name: str, part: Competence | None) -> Estimate:
-        mean, between = shrunk[name]
-        if part is None:
-            return Estimate(mean, float(np.sqrt(between)))
-        measured: Estimate = getattr(part, name)
-        trust = between / max(between + measured.error**2, 1e-12)
-        return Estimate(mean + trust * (measured.value - mean), measured.error * float(np.sqrt(trust)))
-
+    known = [part or replace(corpus, pairs=0, example="") for part in parts]
+    pairs = [part.pairs for part in known]
+    separation = shrink_estimates([part.separation for part in known], pairs)
+    relatedness = shrink_estimates([part.relatedness for part in known], pairs)
     return [
-        Competence(
-            part.pairs if part else 0,
-            shrink("relatedness", part),
-            shrink("separation", part),
-            len(parts),
-            part.example if part else "",
-        )
-        for part in parts
+        replace(part, relatedness=related, separation=apart, parts=len(parts))
+        for part, related, apart in zip(known, relatedness, separation, strict=True)
     ]
+
+
+def shrink_estimates(estimates: Sequence[Estimate], pairs: Sequence[int]) -> list[Estimate]:
+    """Estimates shrunk toward their mean as far as their variance is error; `pairs` of 0: nothing was measured."""
+    if not sum(pairs):
+        return list(estimates)
+    values, errors = (np.array([getattr(estimate, name) for estimate in estimates]) for name in ("value", "error"))
+    mean = float(np.average(values, weights=pairs))
+    between = max(0.0, float(np.average((values - mean) ** 2 - errors**2, weights=pairs)))
+    trust = np.where(np.array(pairs) > 0, between / np.maximum(between + errors**2, 1e-12), 0)
+    shrunk = mean + trust * (values - mean)
+    return [Estimate(float(value), float(error)) for value, error in zip(shrunk, errors * np.sqrt(trust), strict=True)]
