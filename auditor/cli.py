@@ -49,6 +49,7 @@ COMMAND_GROUPS = {
     },
     "Train and evaluate": {
         "train": "Train PAU on a corpus.",
+        "import-pau": "Convert a checkpoint of the authors' released program.",
         "pack": "Convert the files of a benchmark to shards.",
         "evaluate": "Measure retrieval on a benchmark.",
         "reproduce": "Run an analysis of the paper from data to table.",
@@ -70,7 +71,7 @@ class LazyCommands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"auditor.commands.{cmd_name}")
+        module = importlib.import_module(f"auditor.commands.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
 

@@ -29,10 +29,13 @@ from model.fingerprint import compute_fingerprint
 from model.model_errors import ModelError
 from model.pixels import PixelSpec
 from model.precision import NumericalPrecision, Precision
+from model.temporal import TemporalTransformer, load_temporal
 from model.text_tower import can_trim, encode_trimmed_tokens, find_causal_tower, trim_padding
 
 LOCAL_PREFIX = "local-dir:"
 HUB_PREFIX = "hf-hub:"
+CONFIG_FILE = "open_clip_config.json"
+TEMPORAL_SETTINGS = "temporal_cfg"  # in it, beside open_clip's own model_cfg and preprocess_cfg
 # Settings about where weights come from, not about the model: excluded from fingerprints and saved configurations.
 DOWNLOAD_SETTINGS = ("timm_model_pretrained", "hf_model_pretrained")
 HF_NAME_SETTINGS = ("hf_tokenizer_name", "hf_model_name")  # in text_cfg: names on the hub, or folders
@@ -54,6 +57,7 @@ class Backbone:
     pretrained: bool  # False: random weights, only good for training from scratch
     trims: bool = False  # whether padding is cut from batches of captions
     precision: NumericalPrecision = field(default_factory=NumericalPrecision)  # of encoding; training has its own
+    temporal: TemporalTransformer | None = None  # of a clip's vector; None: the mean of its frames
 
     @property
     def dim(self) -> int:
@@ -88,7 +92,11 @@ class Backbone:
     def compute_fingerprint(self) -> str:
         """Fingerprint of the current weights, the architecture and the preprocessing, wherever they came from."""
         config = {"model": self.config["model_cfg"], "pixels": self.pixels.to_dict()}
-        return compute_fingerprint(self.model.state_dict(), config)
+        tensors = self.model.state_dict()
+        if self.temporal is not None:
+            config["temporal"] = {"heads": self.temporal.heads}
+            tensors |= {f"temporal.{name}": tensor for name, tensor in self.temporal.state_dict().items()}
+        return compute_fingerprint(tensors, config)
 
     def set_precision(self, precision: Precision, *, compiled: bool = False) -> None:
         """Encode in this precision from now on. The first samples are checked against float32."""
@@ -135,14 +143,22 @@ class Backbone:
         return F.normalize(features.float(), dim=-1)
 
     def embed_pixels(self, pixels: Tensor) -> Tensor:
-        """L2-normalized embeddings (B, D) of uint8 pixels (B, H, W, 3) on any device, with gradients."""
+        """Features (B, D) of uint8 pixels (B, H, W, 3) on any device, with gradients; not normalized."""
         x = pixels.to(self.device, non_blocking=True).permute(0, 3, 1, 2).float().div(255.0)
         mean, std = self._pixel_statistics
         x = ((x - mean) / std).contiguous(memory_format=torch.channels_last)
-        return F.normalize(self.model.encode_image(x).float(), dim=-1)
+        return self.model.encode_image(x).float()  # type: ignore[no-any-return]
 
     def encode_images(self, pixels: npt.NDArray[np.uint8] | Tensor) -> Tensor:
         """L2-normalized float32 embeddings (B, D) of pixels (B, H, W, 3) as made by `model.pixels.fit_image`."""
+        return F.normalize(self.encode_features(pixels), dim=-1)
+
+    def encode_frames(self, pixels: npt.NDArray[np.uint8] | Tensor) -> Tensor:
+        """The input of a clip's vector: features for the temporal transformer, or unit vectors if there is none."""
+        return self.encode_images(pixels) if self.temporal is None else self.encode_features(pixels)
+
+    def encode_features(self, pixels: npt.NDArray[np.uint8] | Tensor) -> Tensor:
+        """Features (B, D) in float32 of pixels (B, H, W, 3), not normalized."""
         pixels = torch.from_numpy(np.ascontiguousarray(pixels)) if isinstance(pixels, np.ndarray) else pixels
         expected = (*self.pixels.size, 3)
         if pixels.ndim != 4 or tuple(pixels.shape[1:]) != expected or pixels.dtype != torch.uint8:
@@ -216,7 +232,12 @@ def load_backbone(spec: str, device: str = "cpu", seed: int = 0) -> Backbone:
         raise BackboneError(explain_load_failure(spec, error)) from error
     if quick_gelu:
         model_cfg["quick_gelu"] = True
-    return make_backbone(spec, model.to(device), tokenizer, model_cfg, pretrained)
+    backbone = make_backbone(spec, model.to(device), tokenizer, model_cfg, pretrained)
+    if name.startswith(LOCAL_PREFIX):
+        folder = Path(name.removeprefix(LOCAL_PREFIX))
+        if settings := json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8")).get(TEMPORAL_SETTINGS):
+            backbone.temporal = load_temporal(folder, settings, backbone.dim).to(device)
+    return backbone
 
 
 def make_backbone(spec: str, model: Any, tokenizer: Any, model_cfg: dict[str, Any], pretrained: bool) -> Backbone:
@@ -252,11 +273,11 @@ def explain_unknown_model(name: str, names: Sequence[str]) -> str:
 
 def check_model_folder(folder: Path) -> None:
     """Reject a folder that open_clip would fail on, or would load with random weights."""
-    path = folder / "open_clip_config.json"
+    path = folder / CONFIG_FILE
     if not folder.is_dir():
         raise BackboneError(f"there is no folder {folder}")
     if not path.is_file():
-        raise BackboneError(f"{folder} is not an open_clip model: it has no open_clip_config.json")
+        raise BackboneError(f"{folder} is not an open_clip model: it has no {CONFIG_FILE}")
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:

@@ -1,8 +1,9 @@
 """Save and load checkpoints: folders with `config.json`, `head.safetensors` and, if they were trained, the encoders.
 
 The encoders are stored as `open_clip_config.json` and `open_clip_model.safetensors`, so open_clip itself can load the
-folder as `local-dir:FOLDER`. A head fitted on frozen encoders stores only the name and fingerprint of its backbone.
-Loading never unpickles. A folder is written under another name and then renamed.
+folder as `local-dir:FOLDER`; a temporal transformer is in `temporal.safetensors`. A head fitted on frozen encoders
+stores only the name and fingerprint of its backbone. Loading never unpickles. A folder is written under another name
+and then renamed.
 """
 
 import json
@@ -19,15 +20,23 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from model.backbone import LOCAL_PREFIX, Backbone, BackboneError, format_error_line, load_backbone
+from model.backbone import (
+    CONFIG_FILE,
+    LOCAL_PREFIX,
+    TEMPORAL_SETTINGS,
+    Backbone,
+    BackboneError,
+    format_error_line,
+    load_backbone,
+)
 from model.clip_import import open_clip
 from model.model_errors import ModelError
 from model.prototypes import HeadConfig, HeadError, PrototypeHead
+from model.temporal import TEMPORAL
 
 FORMAT = 1
 CONFIG = "config.json"
 HEAD = "head.safetensors"
-BACKBONE_CONFIG = "open_clip_config.json"
 BACKBONE = "open_clip_model.safetensors"
 
 
@@ -98,7 +107,11 @@ def save_backbone(backbone: Backbone, folder: Path) -> None:
     save_tensors(backbone.model.state_dict(), folder / BACKBONE)
     if hasattr(backbone.tokenizer, "save_pretrained"):
         backbone.tokenizer.save_pretrained(str(folder))
-    write_json(backbone.config, folder / BACKBONE_CONFIG)
+    config = backbone.config
+    if backbone.temporal is not None:
+        save_tensors(backbone.temporal.state_dict(), folder / TEMPORAL)
+        config = {**config, TEMPORAL_SETTINGS: {"heads": backbone.temporal.heads}}
+    write_json(config, folder / CONFIG_FILE)
 
 
 def load_checkpoint(folder: str | Path, device: str = "cpu") -> LoadedModel:
@@ -160,7 +173,7 @@ def load_model(spec: str | Path, device: str = "cpu") -> LoadedModel:
 def read_checkpoint_config(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG
     if not path.is_file():
-        hint = f"; an open_clip model is written {LOCAL_PREFIX}{folder}" if (folder / BACKBONE_CONFIG).is_file() else ""
+        hint = f"; an open_clip model is written {LOCAL_PREFIX}{folder}" if (folder / CONFIG_FILE).is_file() else ""
         raise CheckpointError(f"{folder} is not a checkpoint: it has no {CONFIG}{hint}")
     try:
         config = json.loads(path.read_text(encoding="utf-8"))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from model.model_errors import ModelError
@@ -40,7 +41,7 @@ def resolve_precision(name: str, device: str) -> Precision:
 
 @dataclass
 class NumericalPrecision:
-    """Runs the towers of one model in a precision. Its embedding functions return unit vectors (B, D) in float32."""
+    """Runs the towers of one model in a precision. Its embedding functions return vectors (B, D) in float32."""
 
     precision: Precision = "float32"
     compiled: bool = False
@@ -66,7 +67,7 @@ class NumericalPrecision:
         return embeddings
 
     def _check(self, tower: Tower, embeddings: Tensor, exact: Tensor) -> None:
-        cosine = float((embeddings * exact).sum(dim=1).min())
+        cosine = float(F.cosine_similarity(embeddings, exact).min())
         if not cosine >= MIN_COSINE:  # also if it is NaN
             mode = f"{self.precision}{' and compiled' if self.compiled else ''}"
             raise PrecisionError(

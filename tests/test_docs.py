@@ -11,7 +11,7 @@ from docs.generate import PAGES
 
 ROOT = Path(__file__).resolve().parents[1]
 WRITTEN = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-SHOWN = re.compile(r"^ *(?:\$ )?auditor ([a-z]+)(.*)$", re.MULTILINE)
+SHOWN = re.compile(r"^ *(?:\$ )?auditor ([a-z-]+)(.*)$", re.MULTILINE)
 
 
 def text_of(path: Path) -> str:

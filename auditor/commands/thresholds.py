@@ -43,10 +43,14 @@ def command(audit: str, cut_offs: tuple[float, ...], where: str | None, output: 
 def describe_share(counts: "PairCounts") -> str:
     """The number of pairs and the share of them that is mismatched, which is the share left if nothing is removed."""
     from auditor.keep.thresholds import NOTHING, compute_cuts
+    from auditor.query.summary import NOT_COUNTED, format_points
 
     [whole] = compute_cuts(counts, [NOTHING])
     unscored = f"; no estimate: {counts.unscored:,}, which no cut removes" if counts.unscored else ""
-    return f"{counts.pairs.sum():,.0f} pairs, at least {format_cut_share(whole, 'left')} of them mismatched{unscored}"
+    share, low, high = (format_points(value or 0) for value in (whole.left, whole.left_low, whole.left_high))
+    return (
+        f"{counts.pairs.sum():,.0f} pairs, about {share}% ({low} to {high}) of them mismatched, {NOT_COUNTED}{unscored}"
+    )
 
 
 def tabulate_cut(cut: "Cut") -> dict[str, Any]:

@@ -7,7 +7,7 @@ worst one.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from auditor.query.database import AuditDatabase
 from auditor.query.distributions import build_bin_sql, find_value_range
 from auditor.query.sample_tables import IN_MEMORY
 from auditor.query.sandbox import quote_literal
+from auditor.query.summary import Noise, read_noise_estimates
 from auditor.schema import COLUMNS
 from auditor.score.group_shares import GroupShare, estimate_group_shares
 
@@ -68,7 +69,8 @@ def group_rows(database: AuditDatabase, column_name: str) -> Groups:
     left_out = int(rows[0]["parts"]) - len(rows) if rows else 0
     labels = [describe_group(database, column_name, column, row["value"], bounds) for row in rows]
     faults = read_faults(database.files.folder) or [] if column_name == "shard" else []
-    return Groups(column_name, build_groups(rows, labels, faults), left_out)
+    corpus = read_noise_estimates(database.manifest.get("statistics", {}))
+    return Groups(column_name, build_groups(rows, labels, faults, corpus), left_out)
 
 
 def count_groups(database: AuditDatabase, column_name: str, value: str) -> list[dict[str, Any]]:
@@ -110,12 +112,35 @@ def format_topic_name(captions: Sequence[Sequence[str]], topic: int) -> str:
     return " ".join([f"{topic}:", *typical]) if typical else str(topic)
 
 
-def build_groups(rows: Sequence[dict[str, Any]], labels: Sequence[tuple[str, str]], faults: list[Fault]) -> list[Group]:
+def widen_by_corpus(groups: Sequence[GroupShare], corpus: Sequence[Noise]) -> list[GroupShare]:
+    """The shares of mismatched pairs with intervals that include how far the corpus's own share is uncertain.
+
+    A group that is the whole corpus has the corpus's interval.
+    """
+    pairs = sum(noise.pairs for noise in corpus)
+    share, low, high = (sum(noise.pairs * getattr(noise, end) for noise in corpus) for end in ("share", "low", "high"))
+    if not pairs or not share:
+        return list(groups)
+    rows = sum(group.rows for group in groups)
+    widened = []
+    for group in groups:
+        apart = np.sqrt(1 - group.rows / max(rows, 1))  # the part of the chance that is the group's own
+        below = np.hypot(apart * (group.share - group.low), group.share * (1 - low / share))
+        above = np.hypot(apart * (group.high - group.share), group.share * (high / share - 1))
+        ends = max(0.0, float(group.share - below)), min(1.0, float(group.share + above))
+        widened.append(replace(group, low=ends[0], high=ends[1]))
+    return widened
+
+
+def build_groups(
+    rows: Sequence[dict[str, Any]], labels: Sequence[tuple[str, str]], faults: list[Fault], corpus: Sequence[Noise] = ()
+) -> list[Group]:
     if not rows:
         return []
     names = [name for name, _ in labels]
     numbers = {part: np.array([row[part] for row in rows], np.float64) for part in (*SHARES, *SHARES.values())}
     parts = {part: estimate_group_shares(names, numbers[part], numbers[whole])[0] for part, whole in SHARES.items()}
+    parts["mismatched"] = widen_by_corpus(parts["mismatched"], corpus)
     return [
         Group(
             name,

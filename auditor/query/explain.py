@@ -139,7 +139,7 @@ def explain_row(
         prototypes_visual=prototypes_visual,
         prototypes_text=prototypes_text,
         duplicates=find_duplicates(database, row),
-        reasons=list_reasons(row, votes),
+        reasons=list_reasons(row, votes, statistics.get("evidence")),
     )
 
 

@@ -15,18 +15,27 @@ from auditor.query.distributions import (
     summarize_time_shifts,
 )
 from auditor.schema import FLAGS, HEADLINES
+from auditor.score.statistics.score_reasons import NO_ESTIMATE
 
 MOST_FAULTS = 10  # shown
 
 # Shown beside the estimated share on every page.
-AT_LEAST = "It is a lower bound: captions of related media look right to the model, and only labels can show them."
+RELATED = "Not counted are captions of related media: they look right to the model, and only labels can show them."
+
+
+NOT_COUNTED = "not counting related captions"
+
+
+def format_points(share: float) -> str:
+    """A share in percent, with one digit after the point if it is below ten."""
+    return f"{100 * share:.0f}" if share >= 0.0995 else f"{100 * share:.1f}"
 
 
 @dataclass(frozen=True)
 class Noise:
-    """The estimated share of mismatched pairs of one kind, with its interval.
+    """The estimated share of mismatched pairs of one kind, with its interval: the same wherever it is shown.
 
-    Estimated without labels it is a lower bound (`at_least`): captions of related media look right to the model.
+    Without labels it does not count captions of related media, which look right to the model.
     """
 
     kind: str
@@ -34,10 +43,12 @@ class Noise:
     low: float
     high: float
     pairs: int
-    at_least: bool = True  # False if labels have corrected it
+    labeled: bool = False  # labels have corrected it
 
     def words(self) -> str:
-        return f"{'at least ' if self.at_least else ''}{self.share:.1%} ({self.low:.1%} - {self.high:.1%})"
+        """For example: about 18% (14 to 21), not counting related captions."""
+        share, low, high = (format_points(value) for value in (self.share, self.low, self.high))
+        return f"{share}% ({low} to {high})" if self.labeled else f"about {share}% ({low} to {high}), {NOT_COUNTED}"
 
 
 @dataclass(frozen=True)
@@ -51,6 +62,8 @@ class Summary:
     flags: dict[str, int]  # flag -> usable rows that carry it
     duplicates: int
     unscored: int  # usable rows without p_mismatch
+    no_estimate: dict[str, int]  # reason -> usable rows without p_mismatch
+    competence: dict[str, dict[str, Any]]  # kind -> how well the model judges the corpus and its parts
     noise: list[Noise]
     typical: dict[str, dict[str, float]]  # column -> {"p5", "median", "p95"}
     time_shifts: TimeShifts | None  # None: no video has enough timed captions
@@ -75,9 +88,10 @@ class Summary:
             captions = f" with {self.captions[kind]:,} captions" if self.captions[kind] != count else ""
             lines.append((f"{kind}s", f"{count:,}{captions}"))
         lines += [(f"mismatched {noise.kind}s", noise.words()) for noise in self.noise]
-        if self.unscored:
-            unscored = format_count_share(self.unscored, self.usable)
-            lines.append(("no estimate", f"{unscored}: too few pairs of their kind"))
+        for reason, words in NO_ESTIMATE.items():
+            if reason in self.no_estimate:
+                lines.append(("no estimate", f"{format_count_share(self.no_estimate[reason], self.usable)}: {words}"))
+        lines += [(f"model on {kind}s", describe_competence(found)) for kind, found in self.competence.items()]
         lines += [(f"flagged {flag}", format_count_share(count, self.usable)) for flag, count in self.flags.items()]
         lines.append(("duplicates", format_count_share(self.duplicates, self.usable)))
         if self.time_shifts:
@@ -103,10 +117,20 @@ def format_count_share(count: int, total: int) -> str:
 def read_noise_estimates(statistics: dict[str, Any]) -> list[Noise]:
     """Read the estimates from the statistics in the manifest; empty until the audit is scored."""
     return [
-        Noise(kind, e["pi0"], e["pi0_low"], e["pi0_high"], e.get("pairs", 0), at_least="pi0_without_labels" not in e)
+        Noise(kind, e["pi0"], e["pi0_low"], e["pi0_high"], e.get("pairs", 0), "pi0_without_labels" in e)
         for kind, e in (statistics or {}).items()
         if e and e.get("pi0") is not None
     ]
+
+
+def describe_competence(competence: dict[str, Any]) -> str:
+    """For example: sees which pairs are related (0.53, 0.51 to 0.55); pairs stand 3.2 deviations above random ones."""
+    related, separation = competence["relatedness"], competence["separation"]
+    verb = "does not see" if competence["blind"] else "sees"
+    return (
+        f"{verb} what is related (skew {related['value']:.2f}, {related['low']:.2f} to {related['high']:.2f}); "
+        f"pairs are {separation['value']:.1f} deviations more similar than random ones"
+    )
 
 
 def add_media_without_first_caption(database: AuditDatabase, usable: list[dict[str, Any]]) -> None:
@@ -125,6 +149,8 @@ def summarize_audit(database: AuditDatabase) -> Summary:
     groups = database.rows(
         "SELECT status, kind, count(*) AS n, count(*) FILTER (coalesce(caption_index, 0) = 0) AS media, "
         f"count(duplicate_of) AS duplicates, count(*) - count(p_mismatch) AS unscored, {flags}, "
+        "count(*) FILTER (no_estimate = 'blind_encoder') AS blind_encoder, "
+        "count(*) FILTER (no_estimate = 'too_few_pairs') AS too_few_pairs, "
         f"count(time_shift) AS timed, {build_ranges_sql(HEADLINES)} "
         "FROM measured GROUP BY status, kind ORDER BY n DESC, status, kind"
     )
@@ -148,6 +174,12 @@ def summarize_audit(database: AuditDatabase) -> Summary:
         flags={flag: sum(group[flag] for group in usable) for flag in FLAGS},
         duplicates=sum(group["duplicates"] for group in usable),
         unscored=sum(group["unscored"] for group in usable) if database.state == "complete" else 0,
+        no_estimate={reason: count for reason in NO_ESTIMATE if (count := sum(group[reason] for group in usable))},
+        competence={
+            kind: found
+            for kind, statistics in (database.manifest.get("statistics") or {}).items()
+            if statistics and (found := statistics.get("competence"))
+        },
         noise=read_noise_estimates(database.manifest.get("statistics", {})),
         typical=compute_typical_values(database, HEADLINES),
         time_shifts=summarize_time_shifts(database) if is_timed else None,

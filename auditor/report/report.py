@@ -25,7 +25,7 @@ from auditor.query.database import AuditDatabase
 from auditor.query.distributions import compute_density, compute_histogram
 from auditor.query.row_queries import find_worst_rows, list_errors, read_row_media, write_calm_note
 from auditor.query.rules import find_flag_cut
-from auditor.query.summary import AT_LEAST, Summary, summarize_audit
+from auditor.query.summary import NOT_COUNTED, RELATED, Summary, format_points, summarize_audit
 from auditor.report.charts import CHART_STYLE, draw_density, draw_histogram, draw_score_mixture
 from auditor.report.plot_area import format_compact
 from auditor.review.flag_precision import measure_flag_precision
@@ -197,9 +197,10 @@ def make_number_cards(summary: Summary) -> list[ReportCard]:
     cards = [ReportCard(f"{summary.usable:,}", f"usable rows, {summary.usable / (summary.rows or 1):.1%} of all")]
     for noise in summary.noise:
         if summary.kinds.get(noise.kind):
-            bound = ", at least" if noise.at_least else ""
-            label = f"of {noise.kind} pairs mismatched{bound} ({noise.low:.1%} to {noise.high:.1%})"
-            cards.append(ReportCard(f"{noise.share:.1%}", label, warm=True))
+            about, without = ("", "") if noise.labeled else ("about ", f", {NOT_COUNTED}")
+            low, high = format_points(noise.low), format_points(noise.high)
+            label = f"of {noise.kind} pairs mismatched ({low} to {high}){without}"
+            cards.append(ReportCard(f"{about}{format_points(noise.share)}%", label, warm=True))
     for flag, count in summary.flags.items():
         cards.append(ReportCard(f"{count / usable:.1%}", FLAGS[flag].plural, flag == "mismatch"))
     return [*cards, ReportCard(f"{summary.duplicates / usable:.1%}", "duplicates")]
@@ -214,7 +215,7 @@ def make_mismatch_section(database: AuditDatabase, summary: Summary) -> Iterator
             chart = draw_score_mixture(scores, noise.share)
             figures.append(ReportFigure(f"{noise.kind} pairs", f"{noise.words()} mismatched", chart))
     if figures:
-        title, words = "Do captions belong to their media?", MISMATCH_CHARTS + AT_LEAST
+        title, words = "Do captions belong to their media?", MISMATCH_CHARTS + RELATED
         yield ReportSection(title, words, figures, wide=True, note=make_review_note(database))
 
 

@@ -120,6 +120,8 @@ def load_trained_model(config: AuditConfig, device: str) -> LoadedModel:
             f"{config.model} names an architecture without weights; add a pretrained tag, for example "
             f"{config.model}@laion2b_s34b_b79k"
         )
+    if loaded.backbone.temporal is not None:
+        loaded.backbone.temporal.check_frame_count(config.sweep.frames)  # before a cluster starts
     return loaded
 
 

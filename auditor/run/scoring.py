@@ -14,6 +14,7 @@ from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.manifest import Manifest, format_current_time, read_versions
 from auditor.console import Progress
 from auditor.errors import AuditError
+from auditor.keep.thresholds import NOTHING, ThresholdError, compute_cuts, count_pairs
 from auditor.query.database import AuditDatabase
 from auditor.query.sandbox import Limits
 from auditor.run.engine import AuditEngine
@@ -118,8 +119,25 @@ def write_found_faults(folder: Folder, engine: AuditEngine) -> None:
         write_faults(folder, find_faults(database, engine=engine))
 
 
+def settle_shares(manifest: Manifest, folder: Folder) -> None:
+    """Make the mean p_mismatch of each kind its estimated share, with the interval that `thresholds` shows.
+
+    The model's own share is that of the reference sample; everything that shows a share shows this one.
+    """
+    estimated = [kind for kind, statistics in manifest.statistics.items() if statistics.get("pi0") is not None]
+    with AuditDatabase(folder.url, limits=Limits(seconds=None)) as database:
+        for kind in estimated:
+            with contextlib.suppress(ThresholdError):  # none of its rows has p_mismatch
+                [whole] = compute_cuts(count_pairs(database, f"kind = '{kind}'"), [NOTHING])
+                ends = {"pi0": whole.left, "pi0_low": whole.left_low, "pi0_high": whole.left_high}
+                manifest.statistics[kind] |= {"pi0_of_reference": manifest.statistics[kind]["pi0"], **ends}
+    if estimated:
+        manifest.save(folder)
+
+
 def finish_manifest(manifest: Manifest, folder: Folder) -> None:
     folder.sweep_temporary("", "embeddings", "samples", "head")  # left by workers that died
     manifest.state, manifest.scoring = "complete", None
     manifest.finished, manifest.versions = format_current_time(), read_versions()
     manifest.save(folder)
+    settle_shares(manifest, folder)

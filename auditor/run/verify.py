@@ -24,8 +24,8 @@ from auditor.score.pair_sample import KINDS, EncodedPairs, count_encoded, number
 from auditor.score.score import samples_file, score_pairs
 from auditor.score.statistics.siblings import Siblings
 from auditor.sweep.sample_rows import digest
+from auditor.sweep.shard_encoder import pool_media
 from auditor.sweep.sweep_config import SweepConfig
-from auditor.vectors import build_media_vectors
 from auditor.workers.decoder_pool import Decoded, DecoderPool
 from model.backbone import Backbone
 from model.checkpoint import load_model
@@ -122,11 +122,12 @@ class RowChecker:
         )
 
     def _encode_pair(self, row: dict[str, Any], result: Decoded, siblings: Siblings | None) -> EncodedPairs:
-        frames = self.backbone.encode_images(result.pixels).float().cpu().numpy()
+        frames = self.backbone.encode_frames(result.pixels).float().cpu().numpy()
+        video = result.times is not None
         facts = {name: row.get(name) for name in arrow_schema.FACTS.names}
         table = pa.Table.from_pylist([facts], schema=arrow_schema.FACTS)
         return EncodedPairs(
-            build_media_vectors(frames, np.array([len(frames)]), keep=result.times is not None),
+            pool_media(self.backbone, frames, np.array([len(frames)]), np.array([video]), keep=video),
             self.backbone.encode_texts([row["caption"]]).float().cpu().numpy(),
             number_digests(compute_media_identities(table)),
             [row["caption"]],

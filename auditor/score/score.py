@@ -21,7 +21,12 @@ from auditor.score.duplicate_search import duplicates_file, read_duplicates
 from auditor.score.pair_sample import KINDS, EncodedPairs, select_pairs
 from auditor.score.shard_priors import shift_log_odds
 from auditor.score.statistics.mismatch import MismatchModel
-from auditor.score.statistics.mismatch_statistic import MismatchStatistic, gather_evidence
+from auditor.score.statistics.mismatch_statistic import (
+    RIVAL_EVIDENCE,
+    WORD_EVIDENCE,
+    MismatchStatistic,
+    gather_evidence,
+)
 from auditor.score.statistics.rivals import PairMeasures
 from auditor.score.statistics.topics import assign_topics
 from auditor.vectors import Ints
@@ -138,13 +143,14 @@ def _mismatch_columns(
         shifted = shift_log_odds(p, shift)
         score = np.where(shifted == p, score, model.score_of(shifted)).astype(np.float32)
     columns: Columns = {"mismatch_score": score, "p_mismatch": model.p(score)}
+    columns["rival_evidence"] = statistic.weigh(parts, RIVAL_EVIDENCE)
     if "neighbours" in z:
         columns["neighbour_agreement"] = z["neighbours"]
     if "siblings" in z and pairs.siblings is not None:
         has_siblings = np.isin(np.arange(len(pairs)), pairs.siblings.owner)
         columns["sibling_agreement"] = np.where(has_siblings, z["siblings"], np.nan)
     if statistic.words is not None and weakest is not None:
-        columns["word_support"] = weakest.support
+        columns["word_support"], columns["word_evidence"] = weakest.support, statistic.weigh(parts, WORD_EVIDENCE)
         columns["weakest_word"] = [statistic.words.names[row] if row >= 0 else None for row in weakest.word.tolist()]
     return columns
 

@@ -4,7 +4,7 @@ A piece bounds the memory, not the shard. Pieces and batches are cut by position
 the same file.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from auditor.audit_folder.embeddings import build_nullable_vectors, find_medium_starts
@@ -20,7 +21,7 @@ from auditor.corpus.sample import Problem
 from auditor.sweep.embeddings_writer import EmbeddingsFile
 from auditor.sweep.sample_rows import build_fact_table, count_rows
 from auditor.sweep.sweep_events import DecodedSample, FramePart, ShardStart, Watch
-from auditor.vectors import Bools, Floats, build_media_vectors
+from auditor.vectors import Bools, Floats, Ints, MediaVectors, build_media_vectors
 from model.backbone import Backbone
 from model.pixels import Pixels
 
@@ -35,8 +36,8 @@ class FrameBatches:
     Nothing waits for the device before `finish`: while a GPU encodes a batch, the next one is assembled.
     """
 
-    def __init__(self, backbone: Backbone, size: int):
-        self.backbone, self.size = backbone, size
+    def __init__(self, backbone: Backbone, size: int, encode: Callable[[Tensor], Tensor]):
+        self.backbone, self.size, self.encode = backbone, size, encode
         self.waiting: list[Pixels] = []
         self.batches: list[Tensor] = []
 
@@ -51,7 +52,7 @@ class FrameBatches:
         batch = torch.empty(len(frames), *frames[0].shape, dtype=torch.uint8, pin_memory=self.backbone.on_gpu)
         np.stack(frames, out=batch.numpy())
         del self.waiting[: self.size], frames
-        self.batches.append(self.backbone.encode_images(batch))
+        self.batches.append(self.encode(batch))
 
     def finish(self) -> Floats:  # (frames, D)
         while self.waiting:
@@ -71,7 +72,7 @@ class ShardFile(EmbeddingsFile):
         self.piece: list[DecodedSample] = []  # without pixels
         self.part_frames = 0  # frames that arrived of the sample that comes next
         self.piece_frames = 0
-        self.batches = FrameBatches(backbone, batch_size)
+        self.batches = FrameBatches(backbone, batch_size, backbone.encode_frames)
 
     def add_part(self, part: FramePart) -> None:
         self.batches.add(part.pixels)
@@ -96,8 +97,9 @@ class ShardFile(EmbeddingsFile):
         self.piece_frames = 0
         self.write(table, keys, watch)
 
-    def _build_table(self, vectors: Floats) -> pa.Table:
-        """The rows of the piece; `vectors` belong to the frames of its media, one medium after another."""
+    def _build_table(self, features: Floats) -> pa.Table:
+        """The rows of the piece; `features` belong to the frames of its media, one medium after another."""
+        vectors = normalize_frames(self.backbone, features)
         frames = np.array([decoded.frames for decoded in self.piece])
         starts: list[int] = (np.cumsum(frames) - frames).tolist()
         samples = [
@@ -112,11 +114,12 @@ class ShardFile(EmbeddingsFile):
         media = [medium for d, start in zip(samples, starts, strict=True) for medium in list_media(d, start)]
         context = [list_context_frames(d, start) for d, start in zip(samples, starts, strict=True)]
         sizes = np.array(list(map(len, media)), np.int64)
-        whole = build_media_vectors(vectors[join_positions(media)], sizes, keep=False)
         counts = np.array(count_rows(samples))
         first_rows = np.zeros(table.num_rows, dtype=bool)
         first_rows[np.cumsum(counts) - counts] = True  # the row of each sample's first caption
         times = collect_times(self.piece)
+        videos = np.array([times[frames[0]] is not None for frames in media], bool)
+        whole = pool_media(self.backbone, features[join_positions(media)], sizes, videos)
         columns = [
             build_nullable_vectors(whole.visual, media_rows),
             build_nullable_vectors(self._encode_captions(np.split(usable, np.cumsum(counts)[:-1])), usable),
@@ -134,6 +137,28 @@ class ShardFile(EmbeddingsFile):
         if not tokens:
             return np.zeros((0, self.backbone.dim), np.float32)
         return self.backbone.encode_tokens(torch.cat(tokens)).cpu().numpy()
+
+
+def normalize_frames(backbone: Backbone, features: Floats) -> Floats:
+    """Unit vectors of frames, from what `Backbone.encode_frames` gives."""
+    return features if backbone.temporal is None else F.normalize(torch.from_numpy(features), dim=-1).numpy()
+
+
+def pool_media(
+    backbone: Backbone, features: Floats, counts: Ints, videos: Bools | None = None, *, keep: bool = False
+) -> MediaVectors:
+    """Media from what `Backbone.encode_frames` gives for their frames, concatenated; `keep` as in build_media_vectors.
+
+    Where `videos` (default: everywhere), the vector is that of the temporal transformer if the model has one. A picture
+    is not a clip: its vector is that of its one frame.
+    """
+    media = build_media_vectors(normalize_frames(backbone, features), counts, keep=keep)
+    videos = np.ones(len(counts), bool) if videos is None else videos
+    if backbone.temporal is None or not videos.any():
+        return media
+    frames = torch.from_numpy(features[np.repeat(videos, counts)]).to(backbone.device)
+    media.visual[videos] = backbone.temporal.pool_clips(frames, counts[videos].tolist()).float().cpu().numpy()
+    return media
 
 
 def list_media(decoded: DecodedSample, start: int) -> list[Frames]:

@@ -62,6 +62,8 @@ class Sweeper:
     def __init__(self, backbone: Backbone, folder: Folder, config: SweepConfig):
         self.backbone, self.folder, self.config = backbone, folder, config
         self.settings = fingerprint_sweep(backbone, config)
+        if backbone.temporal is not None:
+            backbone.temporal.check_frame_count(config.frames)
         backbone.set_precision(config.precision, compiled=config.compiled)
         self.pool = config.open_decoder_pool(backbone.pixels, config.decoders)
 

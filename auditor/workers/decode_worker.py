@@ -161,6 +161,7 @@ class FileDecoding:
             self.spec,
             distrust_pyav=self.request["attempt"] > 0,
             motion=self.settings["motion"],
+            each_second=self.settings["each_second"],
         )
         facts = {name: getattr(video, name) for name in ("width", "height", "duration", "times", "decoder")}
         facts |= {"facts": video.facts and asdict(video.facts), "note": describe_truncation(self.data)}

@@ -87,11 +87,12 @@ class DecoderPool:
         exact: bool = True,  # the pixels of open_clip's own transform, or those of model.fast_pixels
         motion: bool = False,  # whether to decode videos densely
         measure: bool = False,  # whether to measure the pixels (auditor.workers.pixel_facts)
+        each_second: bool = False,  # whether frames of a whole video are a second apart, not in equal segments
     ) -> None:
         if frames < 1 or workers < 1:
             raise DecoderError(f"a decoder pool needs frames and workers, not {frames} and {workers}")
         self.limits = limits
-        options = {"frames": frames, "exact": exact, "motion": motion, "measure": measure}
+        options = {"frames": frames, "exact": exact, "motion": motion, "measure": measure, "each_second": each_second}
         settings = {"pixels": pixels.to_dict(), "limits": asdict(limits), **options}
         self._max_shape = (frames, *pixels.size, 3)
         self._tasks: queue.SimpleQueue[DecodeTask | None] = queue.SimpleQueue()

@@ -6,9 +6,10 @@ import streamlit as st
 
 from auditor.query.distributions import TimeShifts, compute_histograms_and_densities
 from auditor.query.row_queries import list_errors
-from auditor.query.summary import AT_LEAST, Summary, summarize_audit
+from auditor.query.summary import RELATED, Summary, describe_competence, format_count_share, summarize_audit
 from auditor.report.charts import draw_counts, draw_density, draw_histogram, draw_score_mixture
 from auditor.score.statistics.caption_timing import SIGNIFICANT_P
+from auditor.score.statistics.score_reasons import NO_ESTIMATE
 from dashboard.audit_source import open_first_audit
 from dashboard.chart_view import FULL, HALF, show_chart
 from dashboard.display_text import (
@@ -53,6 +54,14 @@ def show_numbers(summary: Summary) -> None:
     show_number_cards(cards)
 
 
+def show_competence(summary: Summary) -> None:
+    """Say how well the model judges the corpus, with a warning if some pairs have no estimate because of it."""
+    for reason, count in summary.no_estimate.items():
+        st.warning(f"{format_count_share(count, summary.usable)} without an estimate: {NO_ESTIMATE[reason]}")
+    for kind, found in summary.competence.items():
+        st.caption(f"The model on {kind}s: it {describe_competence(found)}.")
+
+
 def show_mismatches() -> None:
     st.subheader("Do captions belong to their media?")
     kinds = estimated_kinds(database)
@@ -62,7 +71,7 @@ def show_mismatches() -> None:
     statistics = kinds[show_choice("Kind", kinds, "pairs", label_visibility="collapsed")]
     show_chart(draw_score_mixture(statistics["histogram"], statistics["pi0"], size=(HALF[0], 320)), "mixture")
     st.caption(
-        f"Random re-pairings of captions show what mismatched pairs look like; they explain the orange part. {AT_LEAST}"
+        f"Random re-pairings of captions show what mismatched pairs look like; they explain the orange part. {RELATED}"
     )
 
 
@@ -116,6 +125,7 @@ if not summary.rows:
     show_empty_state("Nothing has been audited yet", "Rows appear here shard by shard while the audit runs.")
     st.stop()
 show_numbers(summary)
+show_competence(summary)
 with st.container(horizontal=True):
     for label, query in LINKS:
         st.page_link(BROWSE, label=label, icon=":material/arrow_forward:", query_params=query)

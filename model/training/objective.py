@@ -20,6 +20,7 @@ from model.losses import compute_mean_similarities, diversity_loss, info_nce, un
 from model.model_errors import ModelError
 from model.prototypes import PrototypeHead
 from model.similarity import pool_frames, similarity_matrix
+from model.training.released_objective import compute_released_terms
 from model.training.trainable import embed_frames, is_tower_trainable
 from model.training.training_processes import ProcessGroup
 from model.training.uncertainty_targets import UncertaintyTarget
@@ -47,7 +48,7 @@ class TrainingPairs:
 class EmbeddedPairs:
     """The same batch after the encoders."""
 
-    frames: Tensor  # (B, J, D) unit vectors, zero for padding
+    frames: Tensor  # (B, J, D) unit vectors, or features for a temporal transformer; zero for padding
     text: Tensor  # (B, D) unit vectors
 
 
@@ -73,6 +74,7 @@ class Learner:
     weight_uncertainty: float
     weight_diversity: float
     autocast: Callable[[], AbstractContextManager[None]]
+    padded_frames: int = 0  # of each clip in the released program's loss (target = "released"); 0: the paper's loss
 
     @property
     def log_scale(self) -> Tensor:
@@ -90,7 +92,7 @@ def encode_rows(learner: Learner, pairs: TrainingPairs, rows: slice, seed: int) 
     """Embed some rows of a batch; the same seed gives the same dropout."""
     torch.manual_seed(seed)
     with learner.autocast():
-        frames = embed_frames(learner.backbone, pairs.pixels[rows], pairs.mask[rows])
+        frames = embed_frames(learner.backbone, pairs.pixels[rows], pairs.mask[rows], learner.padded_frames)
         text = learner.backbone.embed_tokens(pairs.tokens[rows])
     return EmbeddedPairs(frames, text)
 
@@ -101,7 +103,12 @@ def compute_objective(
     """The loss over the pairs of all processes; every process computes the whole loss."""
     frames, mask = gather_frames(embedded.frames, pairs.mask.to(embedded.frames.device), processes)
     text, numbers, weights = (processes.gather(t) for t in (embedded.text, pairs.numbers, pairs.weights))
-    visual = pool_frames(frames, mask)  # (N, D)
+    temporal = learner.backbone.temporal
+    visual = pool_frames(frames, mask) if temporal is None else temporal.pool(frames, mask)  # (N, D)
+    if learner.padded_frames:
+        terms = compute_released_terms(visual, frames, text, learner.head, learner.log_scale.exp(), weights)
+        parts = terms.similarity, terms.uncertainty, terms.diversity
+        return weigh_terms(learner, *parts, terms.u_visual, terms.u_text)
     cosines = similarity_matrix(visual, frames, mask, text)  # (N, N)
     logits = cosines * learner.log_scale.exp()
     contrast = info_nce(mask_false_negatives(logits, numbers), weights)
@@ -110,6 +117,12 @@ def compute_objective(
     h_visual, h_text = target(visual, text, logits) if target else compute_mean_similarities(cosines)
     follow = uncertainty_loss(u_visual, h_visual, lam) + uncertainty_loss(u_text, h_text, lam)
     spread = diversity_loss(learner.head.visual) + diversity_loss(learner.head.text)
+    return weigh_terms(learner, contrast, follow, spread, u_visual, u_text)
+
+
+def weigh_terms(
+    learner: Learner, contrast: Tensor, follow: Tensor, spread: Tensor, u_visual: Tensor, u_text: Tensor
+) -> tuple[Tensor, LossTerms]:
     total = contrast + learner.weight_uncertainty * follow + learner.weight_diversity * spread
     reported = (total, contrast, follow, spread, u_visual.mean(), u_text.mean())
     return total, LossTerms(*(value.item() for value in reported))
@@ -118,8 +131,8 @@ def compute_objective(
 def gather_frames(frames: Tensor, mask: Tensor, processes: ProcessGroup) -> tuple[Tensor, Tensor]:
     """Frames and masks of all processes, padded to the longest video of any process."""
     longest = max(processes.share(frames.shape[1]))
-    missing = longest - frames.shape[1]
-    return processes.gather(F.pad(frames, (0, 0, 0, missing))), processes.gather(F.pad(mask, (0, missing)))
+    missing, unmasked = longest - frames.shape[1], longest - mask.shape[1]
+    return processes.gather(F.pad(frames, (0, 0, 0, missing))), processes.gather(F.pad(mask, (0, unmasked)))
 
 
 def mask_false_negatives(logits: Tensor, numbers: Tensor) -> Tensor:

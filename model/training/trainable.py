@@ -24,12 +24,17 @@ from model.backbone import (
 from model.checkpoint import CheckpointError, load_model, load_prototype_head
 from model.clip_import import open_clip
 from model.prototypes import HeadConfig, PrototypeHead
+from model.temporal import start_temporal
 from model.text_tower import trim_padding
 from model.training.training_config import ConfigError, TrainConfig
 
 # Projections into the shared embedding space, by open_clip's names: its own ViT and ResNet, timm trunks, text towers.
 PROJECTIONS = re.compile(r"(visual\.(proj|head|attnpool)|text_projection|text\.(text_projection|proj))\b")
 SCALES = ("logit_scale", "logit_bias")  # of the loss, not of a tower
+# The first layers of both towers of a CLIP ViT, which the released program does not train.
+FIRST_LAYERS = re.compile(
+    r"(token_embedding|positional_embedding|visual\.(class_embedding|positional_embedding|conv1|ln_pre))\b"
+)
 
 
 def start_backbone(config: TrainConfig, device: str) -> Backbone:
@@ -54,9 +59,29 @@ def start_head(config: TrainConfig, backbone: Backbone) -> PrototypeHead:
     return head
 
 
+def add_temporal(config: TrainConfig, backbone: Backbone) -> None:
+    """Give the model the temporal transformer of the settings, or check the one that it has."""
+    if backbone.temporal is None and config.temporal_layers:
+        if config.train == "prototypes":
+            raise ConfigError("a new temporal transformer has to learn: train all, layers, text or projections")
+        backbone.temporal = start_temporal(backbone.model, backbone.dim, config.temporal_layers, config.seed)
+    if backbone.temporal is None:
+        return
+    if backbone.temporal.layers != config.temporal_layers:
+        raise ConfigError(
+            f"{config.model} has a temporal transformer of {backbone.temporal.layers} layers: "
+            f"pass temporal_layers = {backbone.temporal.layers}, not {config.temporal_layers}"
+        )
+    backbone.temporal.check_frame_count(config.frames)
+    backbone.temporal.requires_grad_(config.train != "prototypes")
+
+
 def build_scratch_backbone(path: Path, device: str, seed: int) -> Backbone:
     """A model with random weights from an open_clip configuration: `model_cfg` and an optional `preprocess_cfg`."""
-    config = read_model_config(path)
+    return build_backbone(read_model_config(path), str(path), device, seed)
+
+
+def build_backbone(config: dict[str, Any], spec: str, device: str, seed: int = 0) -> Backbone:
     with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]), quiet_loading():
         (Path(folder) / "open_clip_config.json").write_text(json.dumps(config), encoding="utf-8")
         torch.manual_seed(seed)
@@ -64,8 +89,8 @@ def build_scratch_backbone(path: Path, device: str, seed: int) -> Backbone:
             model = open_clip.create_model(f"{LOCAL_PREFIX}{folder}", load_weights=False, pretrained_text=False)
             tokenizer = open_clip.get_tokenizer(f"{LOCAL_PREFIX}{folder}")
         except Exception as error:  # a wrong key in a configuration raises many kinds of errors inside open_clip
-            raise BackboneError(f"open_clip cannot build the model of {path}: {format_error_line(error)}") from error
-    return make_backbone(str(path), model.to(device), tokenizer, config["model_cfg"], pretrained=False)
+            raise BackboneError(f"open_clip cannot build the model of {spec}: {format_error_line(error)}") from error
+    return make_backbone(spec, model.to(device), tokenizer, config["model_cfg"], pretrained=False)
 
 
 def read_model_config(path: Path) -> dict[str, Any]:
@@ -81,10 +106,14 @@ def read_model_config(path: Path) -> dict[str, Any]:
 
 
 def select_trainable_weights(backbone: Backbone, part: str) -> None:
-    """Make `part` of the backbone trainable: all, projections, text (not the image tower) or prototypes (nothing)."""
+    """Make `part` of the backbone trainable.
+
+    That is all, layers (not the first), projections, text (not the image tower) or prototypes (nothing).
+    """
     for name, parameter in backbone.model.named_parameters():
         parameter.requires_grad = (
             part == "all"
+            or (part == "layers" and not FIRST_LAYERS.match(name.removeprefix("text.")))
             or (part == "text" and not name.startswith("visual."))
             or (part == "projections" and bool(PROJECTIONS.match(name)))
             or (part != "prototypes" and name in SCALES)
@@ -134,8 +163,18 @@ def tokenize(backbone: Backbone, captions: Sequence[str], limit: int) -> Tensor:
     return tokens.to(backbone.device)
 
 
-def embed_frames(backbone: Backbone, pixels: Tensor, mask: Tensor) -> Tensor:
-    """Embeddings (B, J, D) of the frames; padding is not encoded and stays zero."""
+def embed_frames(backbone: Backbone, pixels: Tensor, mask: Tensor, padded: int = 0) -> Tensor:
+    """Unit vectors (B, J, D) of the frames, or their features for a temporal transformer; zero for padding.
+
+    With `padded`, every clip has this many frames, and padding is encoded as the released program does: its pixels are
+    zero after normalization.
+    """
     flat = backbone.embed_pixels(pixels[mask])  # (sum of mask, D)
     mask = mask.to(flat.device)
-    return flat.new_zeros(*mask.shape, flat.shape[1]).masked_scatter(mask[..., None], flat)
+    blank = flat.new_zeros(1, flat.shape[1])
+    if padded:
+        mask = F.pad(mask, (0, padded - mask.shape[1]))
+        blank = backbone.model.encode_image(flat.new_zeros(1, 3, *backbone.pixels.size)).float()
+    if backbone.temporal is None:
+        flat, blank = F.normalize(flat, dim=-1), F.normalize(blank, dim=-1)
+    return blank.expand(*mask.shape, -1).masked_scatter(mask[..., None], flat)

@@ -39,7 +39,12 @@ class TrainConfig:
 
     model: str = option("ViT-B-32@openai", "open_clip model, checkpoint folder, or a .json config for random weights")
     head: str | None = option(None, "start from the prototypes of this checkpoint folder")
-    train: Literal["all", "projections", "text", "prototypes"] = option("all", "weights to train")
+    train: Literal["all", "layers", "projections", "text", "prototypes"] = option(
+        "all", "weights to train; layers: all but the first of each tower (embeddings, patches)"
+    )
+    temporal_layers: int = option(
+        0, "layers of a transformer over the frames of a clip, 4 in the released program; 0: their mean, as the paper"
+    )
     device: str = option("auto", "cpu, cuda, cuda:1, ... or auto")
     precision: Literal["auto", "fp32", "bf16", "fp16"] = option("auto", "auto: mixed on CUDA, fp32 on the CPU")
 
@@ -51,8 +56,10 @@ class TrainConfig:
     tau: float = option(5.0, "temperature of the exponential evidence")
     evidence_scale: float = option(100.0, "factor of the similarities to prototypes before the evidence function")
 
-    target: Literal["corpus", "paper", "retrieval"] = option(
-        "corpus", "target of u: h over the corpus, the paper's h in the batch, or retrieval entropy in the batch"
+    target: Literal["corpus", "paper", "retrieval", "released"] = option(
+        "corpus",
+        "target of u: h over the corpus, the paper's h in the batch, or retrieval entropy in the batch; "
+        "released: the whole loss as in the authors' video program",
     )
     target_momentum: float = option(0.95, "momentum of the running means that standardize the target")
     weight_uncertainty: float = option(1.0, "weight of L_uct (equation 6)")
@@ -61,10 +68,12 @@ class TrainConfig:
         None, "weights of pairs: an audit, the output of `auditor weigh`, or Parquet with key, caption_index, weight"
     )
 
-    optimizer: Literal["adam", "adamw"] = option("adamw", "optimizer")
+    optimizer: Literal["adam", "adamw", "bertadam"] = option(
+        "adamw", "optimizer; bertadam (the released program's) decays all weights but biases, and corrects no bias"
+    )
     lr_encoders: float = option(1e-5, "peak learning rate of the backbone")
-    lr_other: float = option(1e-3, "peak learning rate of the prototypes")
-    weight_decay: float = option(0.2, "weight decay of the backbone's matrices: decoupled (adamw) or L2 (adam)")
+    lr_other: float = option(1e-3, "peak learning rate of the prototypes and of a temporal transformer")
+    weight_decay: float = option(0.2, "weight decay of the matrices: decoupled (adamw) or L2 (adam)")
     beta2: float = option(0.98, "second-moment decay of the optimizer")
     epsilon: float = option(1e-6, "epsilon of the optimizer")
     clip_norm: float = option(1.0, "clip the gradient to this norm; 0: do not clip")
@@ -77,6 +86,9 @@ class TrainConfig:
     chunk: int = option(0, "pairs that each process encodes at a time: same gradient, less memory; 0: all at once")
 
     frames: int = option(12, "frames sampled from a video")
+    each_second: bool = option(
+        False, "sample frames a second apart, fewer of short videos (the released program), not in equal segments"
+    )
     tokens: int = option(77, "tokens of a caption, begin and end included")
     captions: Literal["all", "one", "join"] = option(
         "all", "captions in an epoch: all, one for each medium, or all of a medium joined to one paragraph"
@@ -95,7 +107,8 @@ class TrainConfig:
         for name in ("prototypes", "epochs", "batch_size", "accumulate", "frames", "shuffle", "save_every"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("chunk", "decoders", "lr_encoders", "lr_other", "weight_decay", "clip_norm", "warmup", "cache_gb"):
+        rates = ("lr_encoders", "lr_other", "weight_decay", "clip_norm", "warmup", "cache_gb")
+        for name in ("chunk", "decoders", "temporal_layers", *rates):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} must not be negative, but is {getattr(self, name)}")
         if self.batch_size < 2:

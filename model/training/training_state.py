@@ -6,7 +6,7 @@ moment leaves at least one complete state, which `recover_last` finds.
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from model.checkpoint import (
     write_json,
 )
 from model.model_errors import ModelError
+from model.temporal import TEMPORAL
 from model.training.objective import Learner
 from model.training.training_config import TrainConfig, load_saved_config
 
@@ -88,15 +89,20 @@ def save_weights(
     stored = config.train != "prototypes" or not learner.backbone.pretrained
     settings = {"train": config.to_dict(), **extra}
     head, backbone = learner.head, learner.backbone
+    if learner.padded_frames:  # the released program scales evidence with CLIP's own factor
+        head.config = replace(head.config, scale=backbone.logit_scale)
     save_checkpoint(folder, head, backbone, with_backbone=stored, extra=settings, write_more=write_extra)
 
 
 def collect_parameters(learner: Learner) -> dict[str, Tensor]:
-    """Every weight that learns, by name: those of the encoders, then those of the head."""
-    encoders = learner.backbone.model.named_parameters()
+    """Every weight that learns, by name: those of the encoders, of a temporal transformer and of the head."""
+    modules = {"backbone": learner.backbone.model, "temporal": learner.backbone.temporal, "head": learner.head}
     return {
-        **{f"backbone.{name}": parameter for name, parameter in encoders if parameter.requires_grad},
-        **{f"head.{name}": parameter for name, parameter in learner.head.named_parameters()},
+        f"{part}.{name}": parameter
+        for part, module in modules.items()
+        if module is not None
+        for name, parameter in module.named_parameters()
+        if parameter.requires_grad
     }
 
 
@@ -112,6 +118,8 @@ def load_last(last: Path, learner: Learner, optimizer: Optimizer) -> None:
     device = learner.backbone.device
     if (last / BACKBONE).is_file():
         learner.backbone.model.load_state_dict(read_tensors(last / BACKBONE))
+        if learner.backbone.temporal is not None:
+            learner.backbone.temporal.load_state_dict(read_tensors(last / TEMPORAL))
         learner.backbone.__dict__.pop("fingerprint", None)  # it belongs to the previous weights
     learner.head.load_state_dict(load_prototype_head(last, str(device)).state_dict())
     parameters, target = collect_parameters(learner), {}

@@ -31,6 +31,16 @@ def segment_centers(total: int, count: int) -> list[int]:
     return list(range(total)) if total <= count else [(2 * j + 1) * total // (2 * count) for j in range(count)]
 
 
+def sample_seconds(total: int, rate: float, count: int) -> list[int]:
+    """One index for each second of `total` frames; if there are more than `count`, these evenly from first to last.
+
+    The rate is truncated to a whole number, as in the authors' released program.
+    """
+    seconds = range(0, total, max(1, int(rate + 1e-3)))
+    last = len(seconds) - 1
+    return list(seconds) if last < count else [seconds[j * last // max(1, count - 1)] for j in range(count)]
+
+
 def explain_bad_span(start: float, end: float, duration: float) -> str | None:
     if not (math.isfinite(start) and math.isfinite(end)):
         return "its start or end is not a time"

@@ -17,7 +17,7 @@ from PIL import Image
 
 from model.pixels import DEFAULT_LIMITS, DecodeError, DecodeLimits, Pixels, PixelSpec, check_pixel_count, fit_image
 from model.video.frame_index import FrameIndex, read_frame_index
-from model.video.frame_plan import Span, SpanPlan, plan_spans, segment_centers
+from model.video.frame_plan import Span, SpanPlan, plan_spans, sample_seconds, segment_centers
 from model.video.frame_seek import SeekError, decode_all_frames, seek_frames
 from model.video.video_facts import VideoFactCollector, VideoFacts
 from model.video.video_formats import VideoHeader, has_timestamps, is_video, open_as_path, read_video_header
@@ -47,11 +47,15 @@ class VideoSource:
     header: VideoHeader
     spec: PixelSpec | None
     motion: bool = False  # whether to measure motion, which needs frames in close succession
+    each_second: bool = False  # whether frames are chosen by `sample_seconds`
 
     def fit_frame(self, frame: Pixels, turned: bool) -> tuple[Pixels, tuple[int, int]]:
         """A frame as displayed and fitted, and its (width, height) before fitting."""
         image, size = make_pixels_square(frame, self.header.pixel_aspect, turned=turned)
         return np.asarray(image) if self.spec is None else fit_image(self.spec, image), size
+
+    def choose_frames(self, total: int, rate: float, count: int) -> list[int]:
+        return sample_seconds(total, rate, count) if self.each_second else segment_centers(total, count)
 
 
 VideoDecoder = Callable[[VideoSource, int], Frames]
@@ -65,10 +69,11 @@ def decode_frames(
     *,
     distrust_pyav: bool = False,
     motion: bool = False,
+    each_second: bool = False,
 ) -> Frames:
     """Decode at most `count` frames of a video. `distrust_pyav` tries decord first, after PyAV has crashed."""
     errors: list[str] = []
-    with open_video(data, limits, spec, motion) as source:
+    with open_video(data, limits, spec, motion, each_second) as source:
         decoders: list[VideoDecoder] = [decode_with_pyav]
         if has_timestamps(source.start) and source.header.codec in EXACT_IN_DECORD:
             decoders.insert(0 if distrust_pyav else 1, decode_with_decord)
@@ -88,13 +93,15 @@ def decode_frames(
 
 
 @contextmanager
-def open_video(data: bytes, limits: DecodeLimits, spec: PixelSpec | None, motion: bool) -> Iterator[VideoSource]:
+def open_video(
+    data: bytes, limits: DecodeLimits, spec: PixelSpec | None, motion: bool, each_second: bool = False
+) -> Iterator[VideoSource]:
     if len(data) > limits.max_bytes:
         raise DecodeError("too_large", f"{len(data):,} bytes, above the limit of {limits.max_bytes:,}")
     if not is_video(data):
         raise DecodeError("corrupt", "not a video of a known format" if data else "the file is empty")
     with open_as_path(data) as path:
-        yield VideoSource(path, data[:16], read_video_header(path, limits), spec, motion)
+        yield VideoSource(path, data[:16], read_video_header(path, limits), spec, motion, each_second)
 
 
 def shorten_decoder_error(error: Exception, path: str) -> str:
@@ -109,7 +116,7 @@ def decode_with_decord(source: VideoSource, count: int) -> Frames:
     import decord
 
     reader = decord.VideoReader(source.path, num_threads=1)
-    numbers = segment_centers(len(reader), count)
+    numbers = source.choose_frames(len(reader), reader.get_avg_fps(), count)
     images: list[Pixels] = []
     size = (0, 0)
     for number in numbers:
@@ -132,13 +139,13 @@ def make_pixels_square(frame: Pixels, pixel_aspect: Fraction, *, turned: bool) -
 
 
 def decode_with_pyav(source: VideoSource, count: int) -> Frames:
-    """Decode the frames at the centers of equal segments.
+    """Decode the chosen frames.
 
     If fewer frames decode than the packets promise (a damaged file), choose again among those that do.
     """
     for read_index in (read_frame_index, index_decoded_frames):
         index = read_index(source.path)
-        video = OpenVideo(source, index, segment_centers(len(index), count))
+        video = OpenVideo(source, index, source.choose_frames(len(index), index.rate, count))
         images = dict(video.decode_images())
         if len(images) == len(video.numbers):
             break

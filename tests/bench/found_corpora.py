@@ -8,7 +8,7 @@ The packages are installed by their name (`apt-get install openclipart-png openc
 
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from html import unescape
 from pathlib import Path
 

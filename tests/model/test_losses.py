@@ -9,9 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from model.evidence import dirichlet_uncertainty
 from model.losses import LossError, compute_mean_similarities, diversity_loss, info_nce, uncertainty_loss
+from model.prototypes import HeadConfig, PrototypeHead
 from model.similarity import pool_frames, similarity_matrix
+from model.training.released_objective import compute_released_terms
 
 
 def leaf(*shape: int, seed: int) -> Tensor:
@@ -66,24 +67,6 @@ def test_tensors_that_do_not_belong_together_are_refused() -> None:
         uncertainty_loss(torch.zeros(2), torch.zeros(3))
 
 
-def released_terms(leaves: dict[str, Tensor], tau: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Our losses combined as in the released program (its README lists the differences)."""
-    cosines = F.normalize(leaves["img_feats"], dim=-1) @ F.normalize(leaves["txt_feats"], dim=-1).T
-    scale = leaves["logit_scale_log"].exp()
-    # Difference: its h excludes the true pair from the sum but still divides by N; the paper has the plain mean.
-    off = cosines - torch.diag(cosines.diagonal())
-    h_visual, h_text = compute_mean_similarities(off)
-    unit = {name: F.normalize(leaves[name], dim=-1) for name in leaves if name != "logit_scale_log"}
-    u_visual = dirichlet_uncertainty(scale * unit["img_feats"] @ unit["t_prototype"].T, tau=tau)
-    u_text = dirichlet_uncertainty(scale * unit["txt_feats"] @ unit["v_prototype"].T, tau=tau)
-    # Difference: lambda with gradient. Ours detaches it (DESIGN.md).
-    terms = (uncertainty_loss(u, h, detach=False) for u, h in ((u_visual, h_visual), (u_text, h_text)))
-    # Difference: the square of scale * cos, off the diagonal; equation 7 squares cosines and counts the diagonal (1/K).
-    banks = [leaves["v_prototype"], leaves["t_prototype"]]
-    diversity = sum(scale**2 * (diversity_loss(bank) - 1 / len(bank)) for bank in banks)
-    return (info_nce(scale * cosines), *terms, torch.as_tensor(diversity))
-
-
 @pytest.fixture
 def oracle(shared: Path) -> dict[str, Any]:
     return dict(np.load(shared / "oracle" / "itm_loss_n16_d32_k8.npz"))
@@ -93,16 +76,21 @@ def test_losses_and_gradients_of_the_released_program(oracle: dict[str, Any]) ->
     names = ["img_feats", "txt_feats", "v_prototype", "t_prototype"]
     leaves = {name: torch.from_numpy(oracle[name]).requires_grad_() for name in names}
     leaves["logit_scale_log"] = torch.tensor(float(np.log(oracle["logit_scale"])), dtype=torch.float64).requires_grad_()
-    contrastive, uct_visual, uct_text, diversity = released_terms(leaves, float(oracle["tau"]))
-    for found, name in [
-        (contrastive, "sim_loss"),
-        (uct_visual, "uct_loss_v"),
-        (uct_text, "uct_loss_t"),
-        (diversity, "var_loss"),
+    head = PrototypeHead(HeadConfig(dim=32, prototypes=8, tau=float(oracle["tau"])))
+    head.visual, head.text = (torch.nn.Parameter(leaves[name].detach()) for name in ("v_prototype", "t_prototype"))
+    leaves |= {"v_prototype": head.visual, "t_prototype": head.text}
+    visual, text = (F.normalize(leaves[name], dim=-1) for name in ("img_feats", "txt_feats"))
+    # a picture is a clip of one frame
+    terms = compute_released_terms(visual, visual[:, None], text, head, leaves["logit_scale_log"].exp())
+    mean = (float(oracle["uct_loss_v"]) + float(oracle["uct_loss_t"])) / 2
+    for found, expected in [
+        (terms.similarity, float(oracle["sim_loss"])),
+        (terms.uncertainty, mean),
+        (terms.diversity, float(oracle["var_loss"])),
     ]:
-        assert found.item() == pytest.approx(float(oracle[name]), abs=1e-9 * max(1.0, float(oracle[name])))
-    uct = float(oracle["uct_weight"]) * (uct_visual + uct_text) / 2
-    total = contrastive + uct + float(oracle["var_weight"]) * diversity
+        assert found.item() == pytest.approx(expected, abs=1e-9 * max(1.0, expected))
+    uct = float(oracle["uct_weight"]) * terms.uncertainty
+    total = terms.similarity + uct + float(oracle["var_weight"]) * terms.diversity
     assert total.item() == pytest.approx(float(oracle["total_loss"]), abs=1e-8)
     for loss, prefix in [(uct, "grad_uctw__"), (total, "grad_total__")]:
         for name, gradient in zip(leaves, torch.autograd.grad(loss, leaves.values(), retain_graph=True), strict=True):

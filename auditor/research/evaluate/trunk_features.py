@@ -87,7 +87,7 @@ class FeatureEncoder:
     def _encode(self, opened: OpenShard) -> FeatureShard:
         media: list[tuple[Sample, int, bool]] = []  # with the number of frames, and whether it is a video
         failed: list[str] = []
-        batches = FrameBatches(self.backbone, BATCH)
+        batches = FrameBatches(self.backbone, BATCH, self.backbone.encode_images)
         with record_features(self.backbone) as (visual, text):
             for outcome in decode_each_span(opened, self.pool):
                 sample, result = outcome.sample, outcome.medium

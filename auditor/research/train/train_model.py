@@ -25,8 +25,9 @@ from auditor.errors import explain_interrupt
 from auditor.research.retrieval.recall import DIRECTIONS, EmbeddingSet, RetrievalResult, compute_recall
 from auditor.research.train.training_loader import Batch, MediaLoader
 from auditor.research.train.training_run import TrainError, TrainingRun, prepare_run
+from auditor.sweep.shard_encoder import pool_media
 from auditor.terminal import print_line
-from auditor.vectors import build_media_vectors, concatenate_media
+from auditor.vectors import concatenate_media
 from model.backbone import evaluation_mode
 from model.training.objective import Learner, LossTerms, ObjectiveError, TrainingPairs, add_gradient, derive_seed
 from model.training.trainable import embed_frames, tokenize
@@ -205,14 +206,15 @@ def synchronize_gradients(learner: Learner, processes: ProcessGroup) -> None:
     """Combine the gradients of all processes.
 
     Those of the encoders are summed: each process has the part of its own pairs. The parameters of the loss itself (the
-    prototypes, the scale) have the whole gradient in every process; their mean keeps the copies equal to the last bit.
+    prototypes, the scale, the temporal transformer, which sees the clips of all processes) have the whole gradient in
+    every process; their mean keeps the copies equal to the last bit.
     """
     if processes.size == 1:
         return
     parameters = collect_parameters(learner)
     processes.sum_gradients(parameters.values())
     for name, parameter in parameters.items():
-        if name.startswith("head.") or name in ("backbone.logit_scale", "backbone.logit_bias"):
+        if name.startswith(("head.", "temporal.")) or name in ("backbone.logit_scale", "backbone.logit_bias"):
             assert parameter.grad is not None
             parameter.grad.div_(processes.size)
     processes.average([b for b in learner.backbone.model.buffers() if b.is_floating_point()])
@@ -291,6 +293,6 @@ def encode_validation_share(learner: Learner, loader: MediaLoader, tokens: int) 
             ]
             frames = embed_frames(learner.backbone, batch.pixels, batch.mask).cpu()[batch.mask].numpy()
             counts = batch.mask.sum(dim=1).numpy()
-            media = build_media_vectors(frames, counts, keep=bool((counts > 1).any()))
+            media = pool_media(learner.backbone, frames, counts, keep=bool((counts > 1).any()))
             parts.append(EmbeddingSet(media, torch.cat(text).numpy(), np.array(batch.numbers), np.array(owners)))
     return concatenate_embedding_sets(parts) if parts else None

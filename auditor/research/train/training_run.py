@@ -9,8 +9,10 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from auditor.errors import AuditorError
 from auditor.research.train.pair_weights import PairWeights
@@ -19,8 +21,9 @@ from auditor.research.train.training_reader import LoaderConfig
 from auditor.research.train.training_shards import CountedShards, count_shards
 from auditor.workers.decoder_pool import DecoderPool
 from model.backbone import Backbone, resolve_device
+from model.training.bert_adam import BertAdam
 from model.training.objective import Learner
-from model.training.trainable import mixes_samples, select_trainable_weights, start_backbone, start_head
+from model.training.trainable import add_temporal, mixes_samples, select_trainable_weights, start_backbone, start_head
 from model.training.training_config import ConfigError, TrainConfig
 from model.training.training_processes import ProcessGroup
 from model.training.training_state import (
@@ -109,7 +112,7 @@ def prepare_run(config: TrainConfig, processes: ProcessGroup) -> TrainingRun:
     )
     # By default this process's share of the cores, as if all processes were on this machine.
     decoders = config.decoders or max(1, min(MOST_DECODERS, len(os.sched_getaffinity(0)) // processes.size))
-    pool = DecoderPool(backbone.pixels, config.frames, decoders)
+    pool = DecoderPool(backbone.pixels, config.frames, decoders, each_second=config.each_second)
     position = state.loaders[processes.rank] if state.loaders else None
     return TrainingRun(
         config,
@@ -150,6 +153,7 @@ def build_learner(config: TrainConfig) -> Learner:
     except RuntimeError as error:  # the device does not exist
         raise TrainError(f"cannot use device {config.device}: {str(error).splitlines()[0]}") from error
     head = start_head(config, backbone)
+    add_temporal(config, backbone)
     select_trainable_weights(backbone, config.train)
     head.train()
     if 0 < config.chunk < config.batch_size and mixes_samples(backbone.model):
@@ -159,12 +163,13 @@ def build_learner(config: TrainConfig) -> Learner:
     if dtype is not None:
         autocast = partial(torch.autocast, backbone.device.type, dtype)
     target = build_target(config, backbone)
-    return Learner(backbone, head, target, config.weight_uncertainty, config.weight_diversity, autocast)
+    padded = config.frames if config.target == "released" else 0
+    return Learner(backbone, head, target, config.weight_uncertainty, config.weight_diversity, autocast, padded)
 
 
 def build_target(config: TrainConfig, backbone: Backbone) -> UncertaintyTarget | None:
     momentum = config.target_momentum
-    if config.target == "paper":
+    if config.target in ("paper", "released"):
         return None
     target = RetrievalTarget(momentum) if config.target == "retrieval" else CorpusTarget(backbone.dim, momentum)
     return target.to(backbone.device)
@@ -181,18 +186,18 @@ def choose_mixed_dtype(config: TrainConfig, device: torch.device) -> torch.dtype
 
 
 def build_optimizer(config: TrainConfig, learner: Learner) -> torch.optim.Optimizer:
-    """The optimizer; encoders have their own rate, and weight decay applies only to their matrices."""
-    parameters = collect_parameters(learner)
-    encoders = [p for name, p in parameters.items() if name.startswith("backbone.")]
-    other = [p for name, p in parameters.items() if name.startswith("head.")]
-    groups = [
-        {"params": params, "weight_decay": decay, "peak": peak}
-        for params, decay, peak in (
-            ([p for p in encoders if p.ndim >= 2], config.weight_decay, config.lr_encoders),
-            ([p for p in encoders if p.ndim < 2], 0.0, config.lr_encoders),
-            (other, 0.0, config.lr_other),
-        )
-        if params
-    ]
-    kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
-    return kind(groups, lr=config.lr_encoders, betas=(0.9, config.beta2), eps=config.epsilon, fused=True)
+    """The optimizer; encoders have their own rate, and weight decay applies only to matrices, not to prototypes.
+
+    BertAdam decays everything but biases, as the released program does.
+    """
+    everything = config.optimizer == "bertadam"
+    groups: dict[tuple[float, float], list[Tensor]] = {}
+    for name, parameter in collect_parameters(learner).items():
+        peak = config.lr_encoders if name.startswith("backbone.") else config.lr_other
+        decays = "bias" not in name if everything else parameter.ndim >= 2 and not name.startswith("head.")
+        groups.setdefault((peak, config.weight_decay if decays else 0.0), []).append(parameter)
+    options = [{"params": params, "weight_decay": decay, "peak": peak} for (peak, decay), params in groups.items()]
+    rates: dict[str, Any] = {"lr": config.lr_encoders, "betas": (0.9, config.beta2), "eps": config.epsilon}
+    if everything:
+        return BertAdam(options, **rates)
+    return (torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW)(options, **rates, fused=True)

@@ -131,7 +131,9 @@ class NeighborPool:
     def agreement(self, nearest: NearestMedia, text: Floats, media: Ints) -> Floats:
         """Agreement of captions (N, D) with those of the nearest media; `media` (N,) are rows of `nearest`."""
         parts = [
-            average_cosines(np.take_along_axis(text[rows] @ self.text.T, nearest.rows[media[rows]], 1), nearest, media[rows])
+            average_cosines(
+                np.take_along_axis(text[rows] @ self.text.T, nearest.rows[media[rows]], 1), nearest, media[rows]
+            )
             for rows in iterate_blocks(len(text), len(self.text))
         ]
         return np.concatenate(parts)

@@ -66,7 +66,9 @@ class CompetenceMap:
 
     corpus: Competence | None  # None: too few pairs to measure
     clusters: dict[str, Floats] = field(default_factory=dict)  # text, visual: centroids (C, D)
-    parts: dict[str, dict[str, Competence]] = field(default_factory=dict)  # text, language, visual -> part -> competence
+    parts: dict[str, dict[str, Competence]] = field(
+        default_factory=dict
+    )  # text, language, visual -> part -> competence
 
     def find_judged(self, pairs: PairEmbeddings, languages: Sequence[str | None] = ()) -> Bools:
         """Which pairs the encoder can judge: no part that they belong to is one it is blind to."""
@@ -152,9 +154,7 @@ def compare_pairs(reference: ReferenceSample, rows: Ints, generator: np.random.G
     sums = [add_blocks(np.where(apart, scaled**power, 0), block) for power in range(4)]
     own = np.diagonal(scaled)
     relatedness = compute_skew(*(part.sum() for part in sums))
-    left_out = [
-        compute_skew(*(np.delete(np.delete(part, k, 0), k, 1).sum() for part in sums)) for k in range(BLOCKS)
-    ]
+    left_out = [compute_skew(*(np.delete(np.delete(part, k, 0), k, 1).sum() for part in sums)) for k in range(BLOCKS)]
     medians = [float(np.median(own[block != k])) for k in range(BLOCKS)]
     center = reference.text[rows].mean(axis=0)
     example = reference.captions[rows[int((reference.text[rows] @ center).argmax())]] if reference.captions else ""

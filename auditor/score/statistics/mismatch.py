@@ -160,6 +160,7 @@ def fit_scores(
     members, member = np.unique(np.arange(len(scores)) if group is None else group, return_inverse=True)
     null_members = None if null_groups is None else tuple(np.searchsorted(members, side) for side in null_groups)
     shares, curves = np.zeros(0), np.zeros((0, len(histogram.centers)))
+    null_only = is_null_only(fits[0], histogram)
     if bootstraps:
         resamples: list[list[ScoreHistogram]] = [[] for _ in binned]
         for weight in draw_group_weights(len(members), bootstraps, seed):
@@ -171,14 +172,16 @@ def fit_scores(
         curves = np.stack([estimate_curve(*draw) for draw in zip(mixtures, resamples[0], strict=True)])
         lookalikes = np.maximum(np.random.default_rng([seed, 2]).normal(0, LOOKALIKES, len(shares)), 0)
         kept = np.clip(1 - lookalikes * (1 - shares) / np.maximum(shares, 1e-9), 0, 1)
+        if not null_only and not is_share_above_zero(fits[0], histogram):
+            kept[: len(kept) // 10] = 0  # so that the interval includes zero
         shares, curves = shares * kept, curves * kept[:, None]
     low, high = bootstrap_interval(best.pi0, shares, len(scores), coverage)
-    null_only, centers = is_null_only(fits[0], histogram), histogram.centers
+    centers = histogram.centers
     edges = np.linspace(min(scores.min(), null_scores.min()), max(scores.max(), null_scores.max()), 81)
     return MismatchModel(
         pairs=len(scores),
         pi0=1.0 if null_only else best.pi0,
-        pi0_low=low if null_only or is_share_above_zero(fits[0], histogram) else 0.0,
+        pi0_low=low,
         pi0_high=1.0 if null_only else high,
         score=centers,
         curve=np.ones(len(centers)) if null_only else estimate_curve(best, histogram),

@@ -52,8 +52,9 @@ WEIGHTS = {
     "words": 0.15,
     "sibling_words": 0.45,
 }
+RIVAL_EVIDENCE, WORD_EVIDENCE = ("rivals_visual", "rivals_text"), ("words", "sibling_words")
 SIBLING_EVIDENCE = ("siblings", "sibling_words")
-CLEAR_CORPUS_EVIDENCE = ("rivals_visual", "rivals_text", "sibling_words")  # weights shrink if pairs look unsure
+CLEAR_CORPUS_EVIDENCE = (*RIVAL_EVIDENCE, "sibling_words")  # weights shrink if pairs look unsure
 CLEAR = 0.65  # mean trust of the pairs that are not random from which a corpus counts as clear
 WIDE = 0.7  # deviation of matched pairs over that of re-pairings below which the similarity needs less help
 UNSURE_NEIGHBORS = 0.25  # extra weight of neighbors if no pair is clear
@@ -65,11 +66,15 @@ Parts = dict[str, Floats]  # evidence on N pairs, by the names of WEIGHTS; NaN o
 
 @dataclass(frozen=True, slots=True)
 class EvidenceScale:
-    """One kind of evidence: mean and deviation over random re-pairings, and the weight of one deviation."""
+    """One kind of evidence: mean and deviation over random re-pairings, and the weight of one deviation.
+
+    `typical` is the median of the corpus's pairs, in deviations.
+    """
 
     mean: float
     deviation: float
     weight: float
+    typical: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -97,6 +102,10 @@ class MismatchStatistic:
             if name not in without:
                 total += np.nan_to_num(np.float32(self.scales[name].weight) * z)
         return total
+
+    def weigh(self, parts: Parts, names: Container[str]) -> Floats:
+        """What some kinds of evidence contribute to the score."""
+        return self.score(parts, [name for name in self.scales if name not in names])
 
     def to_dict(self) -> dict[str, Any]:
         """Scale and weight of each kind of evidence, for the manifest."""
@@ -185,7 +194,9 @@ def cross_validate(
     for name, values in null.items():
         valid = values[~np.isnan(values) & (has_siblings[i] if name in SIBLING_EVIDENCE else True)]
         if len(valid) and float(valid.std()) > 1e-9:
-            scales[name] = EvidenceScale(float(valid.mean()), float(valid.std()), weights[name])
+            mean, deviation = float(valid.mean()), float(valid.std())
+            typical = (float(np.nanmedian(observed[name])) - mean) / deviation
+            scales[name] = EvidenceScale(mean, deviation, weights[name], typical)
     statistic = MismatchStatistic(evidence.null_cosines, evidence.pool, evidence.hubs, evidence.words, scales)
     without = None
     if any(name in scales for name in SIBLING_EVIDENCE):

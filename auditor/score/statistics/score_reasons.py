@@ -8,8 +8,34 @@ import numpy as np
 
 from auditor.vectors import Floats
 
-AGREES, DISAGREES = 1.5, 0.5  # standard deviations above random re-pairings
-NOT_VISIBLE, VISIBLE = -0.5, 0.5  # standard deviations of a word's cosine over media
+CLEAR = 0.3  # of the score: less than this hardly moves p
+# The kinds of evidence, the column that holds them, and whether they are weighted there -> sentences for and against.
+SENTENCES = {
+    (("similarity",), "similarity", False): (
+        "caption and medium are clearly more similar than random pairs",
+        "caption and medium are hardly more similar than random pairs",
+    ),
+    (("siblings",), "sibling_agreement", False): (
+        "the medium's other captions agree",
+        "the medium's other captions disagree",
+    ),
+    (("neighbours",), "neighbour_agreement", False): (
+        "the captions of similar media agree",
+        "the captions of similar media say something else",
+    ),
+    (("rivals_visual", "rivals_text"), "rival_evidence", True): (
+        "few other captions and media of the corpus fit as well",
+        "other captions or media of the corpus fit better",
+    ),
+    (("words", "sibling_words"), "word_evidence", True): (
+        "even its weakest word, '{word}', is visible",
+        "nothing in the medium looks like '{word}'",
+    ),
+}
+NO_ESTIMATE = {
+    "blind_encoder": "this model cannot tell such pairs from random ones; try another (`auditor encoders`) or certify",
+    "too_few_pairs": "the corpus has too few pairs of this kind",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,28 +58,33 @@ class SiblingVotes:
         return f"{spell_number(self.total - self.agree)} of its {spell_number(self.total)} other captions disagree"
 
 
-def list_reasons(row: Mapping[str, Any], votes: SiblingVotes | None = None) -> list[str]:
-    """One sentence for each part of the score that is clear evidence."""
-    siblings = votes.sentence() if votes is not None and votes.total else ""
-    neighbors = describe_neighbors(row.get("neighbour_agreement"))
-    word = describe_word(row.get("weakest_word"), row.get("word_support"))
-    return [sentence for sentence in (siblings, neighbors, word) if sentence]
+def list_reasons(
+    row: Mapping[str, Any], votes: SiblingVotes | None = None, evidence: Mapping[str, Mapping[str, float]] | None = None
+) -> list[str]:
+    """One sentence for each part of the score that moved it, the strongest first.
 
-
-def describe_neighbors(agreement: float | None) -> str:
-    if agreement is None or np.isnan(agreement):
-        return ""
-    if agreement >= AGREES:
-        return "the captions of similar media agree"
-    return "the captions of similar media say something else" if agreement <= DISAGREES else ""
-
-
-def describe_word(name: str | None, support: float | None) -> str:
-    if not name or support is None or np.isnan(support):
-        return ""
-    if support <= NOT_VISIBLE:
-        return f"nothing in the medium looks like '{name}'"
-    return f"even its weakest word, '{name}', is visible" if support >= VISIBLE else ""
+    `evidence` are the scales of the parts in the manifest. A part speaks for a pair if it is nearer to the typical pair
+    of the corpus than to a random one.
+    """
+    if row.get("no_estimate") in NO_ESTIMATE:
+        return [NO_ESTIMATE[row["no_estimate"]]]
+    parts = []
+    for (names, column, weighted), (good, bad) in SENTENCES.items():
+        scales = [scale for name in names if (scale := (evidence or {}).get(name))]
+        value = row.get(column)
+        if not scales or value is None or np.isnan(value):
+            continue
+        weight = scales[0]["weight"]
+        if column == "similarity":
+            value = (value - scales[0]["mean"]) / scales[0]["deviation"]
+        middle = sum(scale["weight"] * scale.get("typical", 0) for scale in scales) / 2
+        strength = (value if weighted else weight * value) - middle
+        sentence = good if strength > 0 else bad
+        if column == "sibling_agreement" and votes is not None and votes.total:
+            sentence = votes.sentence()
+        if abs(strength) >= CLEAR and sentence:
+            parts.append((abs(strength), sentence.format(word=row.get("weakest_word"))))
+    return [sentence for _, sentence in sorted(parts, reverse=True)]
 
 
 def spell_number(number: int) -> str:

@@ -46,9 +46,10 @@ def gradients(learner: Learner, pairs: TrainingPairs, chunk: int) -> dict[str, t
     return {name: p.grad.clone() for name, p in collect_parameters(learner).items() if p.grad is not None}
 
 
-@pytest.mark.parametrize("target", ["corpus", "paper", "retrieval"])
-def test_chunks_give_the_gradient_of_the_whole_batch(tmp_path: Path, target: str) -> None:
-    learner = build_learner(make_tiny_config(tmp_path, target=target))
+@pytest.mark.parametrize("layers", [0, 2])
+@pytest.mark.parametrize("target", ["corpus", "paper", "retrieval", "released"])
+def test_chunks_give_the_gradient_of_the_whole_batch(tmp_path: Path, target: str, layers: int) -> None:
+    learner = build_learner(make_tiny_config(tmp_path, target=target, temporal_layers=layers))
     pairs = make_pairs(learner)
     whole = gradients(learner, pairs, chunk=0)
     assert set(whole) == set(collect_parameters(learner))
@@ -60,6 +61,31 @@ def test_chunks_give_the_gradient_of_the_whole_batch(tmp_path: Path, target: str
         for name, expected in whole.items():
             torch.testing.assert_close(chunked[name], expected, rtol=1e-3, atol=2e-6, msg=name)
     assert whole["backbone.visual.conv1.weight"].abs().max() > 1e-4
+
+
+def test_the_released_loss_sees_padded_frames_and_the_papers_does_not(tmp_path: Path) -> None:
+    """The similarity of each pair by hand: the best of all slots, where padding is a picture of the mean color."""
+    learner = build_learner(make_tiny_config(tmp_path, target="released", temporal_layers=1, frames=5))
+    pairs, backbone = make_pairs(learner), learner.backbone
+    assert backbone.temporal is not None
+    with torch.no_grad():
+        embedded = encode_rows(learner, pairs, slice(None), 0)
+        assert embedded.frames.shape[:2] == (10, 5)
+        blank = backbone.model.encode_image(torch.zeros(1, 3, 16, 16))[0]
+        for row, valid in zip(embedded.frames, pairs.mask, strict=True):
+            torch.testing.assert_close(row[valid.sum() :], blank.expand(5 - int(valid.sum()), -1))
+        total, terms = compute_objective(learner, pairs, embedded, ProcessGroup())
+        cosines = torch.zeros(10, 10)
+        for i, count in enumerate(pairs.mask.sum(dim=1).tolist()):
+            clip = backbone.temporal.pool(embedded.frames[i : i + 1, :count], torch.ones(1, count))[0]
+            units = torch.nn.functional.normalize(torch.stack([*embedded.frames[i, :count], blank]), dim=-1)
+            cosines[i] = (embedded.text @ clip + (embedded.text @ units.T).amax(dim=1)) / 2
+        logits = cosines * learner.log_scale.exp()
+        assert terms.info_nce == pytest.approx(info_nce(logits, pairs.weights).item(), rel=1e-4)
+        assert total.item() == pytest.approx(terms.info_nce + terms.uncertainty + terms.diversity, rel=1e-5)
+    plain = build_learner(make_tiny_config(tmp_path, target="paper", temporal_layers=1, frames=5))
+    with torch.no_grad():
+        assert not encode_rows(plain, pairs, slice(None), 0).frames[~pairs.mask].any()
 
 
 class Saved:

@@ -16,7 +16,8 @@ from model.training.training_config import (
 
 
 def test_presets_hold_what_the_paper_says() -> None:
-    assert list_presets() == ["coco", "demo", "didemo", "msrvtt", "msvd"]
+    paper = ["coco", "demo", "didemo", "msrvtt", "msvd"]
+    assert list_presets() == sorted([*paper, "didemo-released", "msrvtt-released", "msvd-released"])
     made = {name: load_config({"corpus": "c", "out": "o"}, preset=name) for name in list_presets()}
     assert [made[name].epochs for name in ("msrvtt", "msvd", "didemo", "coco")] == [5, 3, 20, 5]
     for name in ("msrvtt", "msvd", "didemo"):
@@ -24,7 +25,28 @@ def test_presets_hold_what_the_paper_says() -> None:
     assert (made["coco"].optimizer, made["coco"].lr_encoders, made["coco"].lr_other) == ("adamw", 1e-5, 1e-5)
     assert [(made[n].frames, made[n].tokens) for n in ("msrvtt", "msvd", "didemo")] == [(12, 32), (12, 32), (64, 64)]
     assert made["didemo"].captions == "join"
+    assert [made[n].batch_size for n in ("msrvtt", "msvd", "didemo")] == [256, 256, 48]
+    assert all(made[n].temporal_layers == 0 and made[n].target != "released" for n in paper)
     assert {(made[n].prototypes, made[n].tau) for n in ("coco", "msrvtt", "msvd", "didemo")} == {(8, 5.0)}
+
+
+def test_released_presets_hold_what_the_scripts_say() -> None:
+    names = ("msrvtt-released", "msvd-released", "didemo-released")
+    made = [load_config({"corpus": "c", "out": "o"}, preset=name) for name in names]
+    assert [(p.epochs, p.batch_size, p.frames, p.tokens) for p in made] == [
+        (5, 256, 12, 32),
+        (3, 256, 12, 32),
+        (20, 48, 64, 64),
+    ]
+    assert [(p.lr_encoders, p.lr_other) for p in made] == [(1e-7, 1e-4), (1e-7, 1e-5), (1e-7, 1e-4)]
+    weights = [(p.prototypes, p.tau, p.weight_uncertainty, p.weight_diversity) for p in made]
+    assert weights == [(8, 5.0, 100.0, 0.025), (32, 5.0, 20.0, 0.015), (8, 5.0, 100.0, 0.025)]
+    for preset in made:
+        assert (preset.temporal_layers, preset.train, preset.target) == (4, "layers", "released")
+        assert preset.each_second
+        assert (preset.optimizer, preset.weight_decay, preset.beta2, preset.epsilon) == ("bertadam", 0.2, 0.98, 1e-6)
+        assert (preset.schedule, preset.warmup, preset.clip_norm) == ("clip4clip", 0.1, 1.0)
+    assert made[2].captions == "join"
 
 
 def test_flags_beat_the_file_which_beats_the_preset(tmp_path: Path) -> None:

@@ -2,11 +2,12 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from model.pixels import DecodeLimits
 from model.video.frame_index import FrameIndex, build_frame_index
-from model.video.frame_plan import explain_bad_span, plan_spans, segment_centers
+from model.video.frame_plan import explain_bad_span, plan_spans, sample_seconds, segment_centers
 from model.video.video_decode import SpanRequest, decode_frames, open_span_video
 from tests.support.clips import make_numbered_clip, read_number
 
@@ -77,3 +78,14 @@ def test_a_span_of_everything_is_the_whole_clip() -> None:
     with open_span_video(data, SpanRequest([(0.0, 4.0)], 7), DecodeLimits()) as video:
         assert [number for number, _ in video.decode_images()] == segment_centers(100, 7)
     assert [read_number(image) for image in decode_frames(data, 7).images] == segment_centers(100, 7)
+
+
+def test_frames_a_second_apart_are_those_of_the_released_program() -> None:
+    assert sample_seconds(75, 25.0, 12) == [0, 25, 50]  # padded to twelve
+    assert sample_seconds(76, 25.0, 12) == [0, 25, 50, 75]
+    assert sample_seconds(150, 29.97, 12) == [0, 29, 58, 87, 116, 145]  # the rate is cut to 29
+    assert sample_seconds(7, 0.5, 3) == [0, 3, 6] and sample_seconds(1, 25.0, 12) == [0]
+    for total, count in ((1000, 12), (500, 20), (520, 20), (333, 1), (330, 2)):
+        seconds = np.arange(0, total, 10)
+        chosen = seconds[np.linspace(0, len(seconds) - 1, count, dtype=int)] if len(seconds) > count else seconds
+        assert sample_seconds(total, 10.4, count) == chosen.tolist()

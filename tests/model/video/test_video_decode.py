@@ -20,6 +20,15 @@ def levels(images: list[Pixels]) -> list[int]:
     return [round(float(image[-8:, -8:].mean()) / 5) for image in images]
 
 
+@BOTH
+def test_frames_a_second_apart(distrust_pyav: bool) -> None:
+    data = make_clip(rate=12)
+    frames = decode_frames(data, 12, each_second=True, distrust_pyav=distrust_pyav)
+    assert frames.decoder == ("decord" if distrust_pyav else "pyav")
+    assert levels(frames.images) == [0, 12, 24, 36] and frames.times == pytest.approx([0, 1, 2, 3], abs=0.01)
+    assert levels(decode_frames(data, 3, each_second=True, distrust_pyav=distrust_pyav).images) == [0, 12, 36]
+
+
 def test_centers_of_equal_segments() -> None:
     assert segment_centers(48, 12) == [2, 6, 10, 14, 18, 22, 26, 30, 34, 38, 42, 46]
     assert segment_centers(250, 4) == [31, 93, 156, 218]

@@ -40,8 +40,8 @@ def worker(rank: int, folder: str, port: int) -> None:
     dist.init_process_group("gloo", rank=rank, world_size=2)
     home = Path(folder)
     config = load_config({}, file=home / "run.toml")
-    for target in ("corpus", "paper", "retrieval"):
-        learner = build_learner(replace(config, target=target))
+    for target in ("corpus", "paper", "retrieval", "released"):
+        learner = build_learner(replace(config, target=target, temporal_layers=2 * (target == "released")))
         whole = make_pairs(learner)
         mine = slice(5 * rank, 5 * rank + 5)
         # Rank 0 has clips of up to three frames, rank 1 padding that no other process knows of.
@@ -73,10 +73,10 @@ def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("target", ["corpus", "paper", "retrieval"])
+@pytest.mark.parametrize("target", ["corpus", "paper", "retrieval", "released"])
 def test_the_gradient_is_that_of_one_process_with_the_whole_batch(together: Path, target: str) -> None:
     config = load_config({}, file=together / "run.toml")
-    learner = build_learner(replace(config, target=target))
+    learner = build_learner(replace(config, target=target, temporal_layers=2 * (target == "released")))
     alone = gradients(learner, make_pairs(learner), chunk=0)
     for rank in range(2):
         found = load_file(together / f"{target}-{rank}.safetensors")

@@ -4,7 +4,14 @@ import math
 
 import numpy as np
 
-from auditor.score.statistics.score_reasons import SiblingVotes, describe_neighbors, describe_word, list_reasons
+from auditor.score.statistics.score_reasons import SiblingVotes, list_reasons
+
+EVIDENCE = {
+    "similarity": {"mean": 0.1, "deviation": 0.1, "weight": 1.0, "typical": 3.0},
+    "siblings": {"mean": 0.0, "deviation": 0.1, "weight": 1.6, "typical": 3.0},
+    "neighbours": {"mean": 0.0, "deviation": 0.1, "weight": 0.5, "typical": 2.0},
+    "words": {"mean": 0.0, "deviation": 0.1, "weight": 0.15, "typical": 1.0},
+}
 
 
 def test_votes_of_other_captions_in_words() -> None:
@@ -15,19 +22,28 @@ def test_votes_of_other_captions_in_words() -> None:
     assert SiblingVotes.count(caption, others, 0.5) == SiblingVotes(2, 3)
 
 
-def test_neighbors_and_words_are_reasons_only_if_they_are_clear() -> None:
-    assert describe_neighbors(2.0) == "the captions of similar media agree"
-    assert describe_neighbors(0.0) == "the captions of similar media say something else"
-    assert describe_neighbors(1.0) == describe_neighbors(None) == describe_neighbors(math.nan) == ""
-    assert describe_word("guitar", -1.0) == "nothing in the medium looks like 'guitar'"
-    assert describe_word("guitar", 0.0) == describe_word(None, None) == describe_word("guitar", math.nan) == ""
-
-
-def test_reasons_of_a_row_with_and_without_evidence() -> None:
-    row = {"neighbour_agreement": 0.1, "weakest_word": "guitar", "word_support": -1.2}
-    assert list_reasons(row, SiblingVotes(1, 4)) == [
+def test_every_part_that_moves_p_is_named_with_the_strongest_first() -> None:
+    row = {
+        "similarity": 0.15,  # half a deviation where 3 are typical: 1 below the middle
+        "sibling_agreement": -1.0,  # 1.6 times 2.5 below the middle
+        "neighbour_agreement": 3.0,  # 1 above the middle
+        "weakest_word": "guitar",
+        "word_evidence": -0.6,
+    }
+    assert list_reasons(row, SiblingVotes(1, 4), EVIDENCE) == [
         "three of its four other captions disagree",
-        "the captions of similar media say something else",
+        "the captions of similar media agree",
+        "caption and medium are hardly more similar than random pairs",
         "nothing in the medium looks like 'guitar'",
     ]
+
+
+def test_parts_that_are_missing_or_hardly_move_p_are_not_named() -> None:
+    row = {"similarity": 0.25, "neighbour_agreement": math.nan, "sibling_agreement": None, "word_evidence": 0.1}
+    assert list_reasons(row, None, EVIDENCE) == []
     assert list_reasons({"similarity": 0.3}) == []
+
+
+def test_a_pair_without_an_estimate_says_why() -> None:
+    [reason] = list_reasons({"similarity": 0.3, "no_estimate": "blind_encoder"}, None, EVIDENCE)
+    assert reason.startswith("this model cannot tell such pairs from random ones")
