@@ -1,4 +1,4 @@
-"""Which encoder for a corpus: a trained one above a random one, stored embeddings as they are, one line for bad inputs."""
+"""Which encoder for a corpus: trained above random, stored embeddings as they are, bad inputs in one line."""
 
 import json
 from contextlib import ExitStack

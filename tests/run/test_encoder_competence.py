@@ -37,7 +37,7 @@ def sweep(corpus: str, folder: Folder) -> list[ShardReport]:
 
 
 @pytest.mark.parametrize(
-    ("files", "count", "blind", "warnings"), [(4, 400, True, 1), (4, 400, False, 0), (2, 400, True, 0)]
+    ("files", "count", "blind", "warnings"), [(4, 260, True, 1), (4, 260, False, 0), (2, 260, True, 0)]
 )
 def test_an_audit_warns_once_of_a_blind_model(
     files: int, count: int, blind: bool, warnings: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
