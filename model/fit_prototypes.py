@@ -1,16 +1,17 @@
 """Fit prototypes on stored embeddings with frozen encoders: in seconds, without labels, for any open_clip model.
 
-`fit_prototypes(visual, text)` has two recipes, which minimize L_uct (equation 6) and L_div (equation 7) with Adam:
+`fit_prototypes(visual, text)` has two recipes, which minimize L_uct (equation 6) and L_div (equation 7):
 
 - "corpus" (default): the target of u is computed over the *whole* corpus of the other modality, standardized and mapped
-  to (0, 1) by a sigmoid: the paper's h (mean similarity), or the log-perplexity of retrieval. It works with a modality
-  gap (CLIP), without one, and with negative mean similarities (SigLIP).
-- "paper", for comparison: h and lambda of random batches. If mean similarities are close to zero, lambda explodes.
+  to (0, 1) by a sigmoid: the paper's h (mean similarity), or how much of the corpus fits (model/retrieval_target.py).
+  It works with a modality gap (CLIP), without one, and with negative mean similarities (SigLIP). L-BFGS follows the
+  target in a dozen iterations where Adam needs hundreds.
+- "paper", for comparison: h and lambda of random batches, with Adam. If mean similarities are close to zero, lambda
+  explodes.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Literal
 
 import torch
@@ -21,15 +22,14 @@ from model.losses import compute_mean_similarities, diversity_loss, uncertainty_
 from model.model_errors import ModelError
 from model.prototype_initialization import PrototypeInitializer, choose_initial_prototypes
 from model.prototypes import HeadConfig, PrototypeHead
-from model.similarity import compute_log_perplexity
+from model.retrieval_target import FitPairs, measure_mean_similarity, measure_retrieval_entropy
 
 Recipe = Literal["corpus", "paper"]
 Target = Literal["h", "retrieval"]
 Loss = Callable[[Tensor, Tensor], Tensor]  # (rows of media, rows of captions) -> loss
-Measure = Callable[[Tensor, Tensor], Tensor]  # instances (N, D), other modality (M, D) -> (N,)
 
 
-INITIALIZATION_ROWS = 20_000  # instances for the initialization: many more than embeddings have dimensions
+TOLERANCE = 1e-5  # smallest improvement of the loss, as a share of the target's variance, that is worth an iteration
 
 
 class FitError(ModelError):
@@ -40,11 +40,11 @@ class FitError(ModelError):
 class FitConfig:
     """Training settings of the prototypes; the defaults are for recipe "corpus"."""
 
-    steps: int = 100
-    batch: int = 2048
-    learning_rate: float = 2e-3
-    diversity_weight: float = 0.02  # of L_div; L_uct has weight 1
-    max_instances: int = 200_000  # of each modality to train on; targets are computed over all
+    steps: int = 12  # at most; with more, u memorizes the pairs that it is fitted on (tests/bench/uncertainty.py)
+    batch: int = 2048  # of recipe "paper"
+    learning_rate: float = 2e-3  # of recipe "paper"
+    diversity_weight: float = 0.005  # of L_div; L_uct has weight 1
+    max_instances: int = 16_384  # pairs to train on
 
 
 # The weights of the released program, 100 for the mean of both L_uct (here their sum, so 50) and 0.015 * 100^2 for
@@ -63,32 +63,75 @@ def fit_prototypes(
     seed: int = 0,
     settings: FitConfig | None = None,
 ) -> PrototypeHead:
-    """Fit a head whose u follows `target` on these embeddings. Media and captions need not be pairs.
+    """Fit a head whose u follows `target` on these embeddings of images and captions.
 
-    `logit_scale` is the backbone's inverse temperature, which target "retrieval" needs. Recipe "corpus" may raise
-    `config.scale` and set its centers if the geometry needs it: see the returned head.
+    For target "h", media and captions need not be pairs. `logit_scale` is the backbone's inverse temperature, which
+    target "retrieval" needs. Recipe "corpus" may raise `config.scale` and set its centers if the geometry needs it: see
+    the returned head.
     """
-    config = config or HeadConfig(dim=visual.shape[-1])
-    visual, text = normalize_embeddings(visual, "media", config.dim), normalize_embeddings(text, "captions", config.dim)
+    pairs = FitPairs(visual, text)
+    return fit_to_pairs(
+        pairs, config, recipe=recipe, target=target, logit_scale=logit_scale, seed=seed, settings=settings
+    )
+
+
+def fit_to_pairs(
+    pairs: FitPairs,
+    config: HeadConfig | None = None,
+    *,
+    recipe: Recipe = "corpus",
+    target: Target = "h",
+    logit_scale: float | None = None,
+    seed: int = 0,
+    settings: FitConfig | None = None,
+) -> PrototypeHead:
+    """`fit_prototypes` with clips, the media that pairs share, and what the words of captions add to the target."""
+    config = config or HeadConfig(dim=pairs.visual.shape[-1], clip_evidence="frames")
+    pairs = normalize_pairs(pairs, config.dim)
     if recipe not in ("corpus", "paper"):
         raise FitError(f"recipe must be corpus or paper, not {recipe!r}")
     if recipe == "paper" and target != "h":
         raise FitError("recipe paper is defined for target h only; use recipe corpus")
     with torch.enable_grad():
         if recipe == "paper":
-            return fit_like_paper(visual, text, config, settings or PAPER, seed)
-        measure = choose_target_measure(target, logit_scale)
-        return fit_to_corpus(visual, text, config, settings or FitConfig(), seed, measure)
+            return fit_like_paper(pairs, config, settings or PAPER, seed)
+        settings, generator = settings or FitConfig(), torch.Generator().manual_seed(seed)
+        sample = draw_instances(pairs, settings.max_instances, generator)
+        targets = measure_target(sample, target, logit_scale, generator)
+        return fit_to_target(sample, targets, config, settings, seed, linear=target == "h")
 
 
-def choose_target_measure(target: Target, logit_scale: float | None) -> Measure:
+def normalize_pairs(pairs: FitPairs, dim: int) -> FitPairs:
+    frames = pairs.frames
+    if frames is not None:
+        frames = normalize_embeddings(frames.flatten(0, 1), "frames", dim).view(frames.shape)
+    visual, text = normalize_embeddings(pairs.visual, "media", dim), normalize_embeddings(pairs.text, "captions", dim)
+    return replace(pairs, visual=visual, text=text, frames=frames)
+
+
+def draw_instances(pairs: FitPairs, count: int, generator: torch.Generator) -> FitPairs:
+    """At most `count` random instances of each modality: pairs, if all are."""
+    media, captions = (
+        torch.randperm(len(part), generator=generator)[:count].sort().values for part in (pairs.visual, pairs.text)
+    )
+    if len(pairs.visual) == len(pairs.text):
+        return pairs if len(captions) == len(pairs.text) else pairs.take_pairs(media.to(pairs.text.device))
+    return replace(pairs.take_media(media.to(pairs.text.device)), text=pairs.text[captions.to(pairs.text.device)])
+
+
+def measure_target(
+    pairs: FitPairs, target: Target, logit_scale: float | None, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """What u of the media and of the captions should follow."""
     if target == "h":
-        return measure_corpus_similarity
+        return measure_mean_similarity(pairs)
     if target != "retrieval":
         raise FitError(f"target must be h or retrieval, not {target!r}")
     if logit_scale is None or not logit_scale > 0:
         raise FitError("target retrieval needs the logit scale of the model that made the embeddings")
-    return partial(compute_log_perplexity, scale=logit_scale)
+    if len(pairs.visual) != len(pairs.text):
+        raise FitError(f"target retrieval needs pairs, not {len(pairs.visual)} media and {len(pairs.text)} captions")
+    return measure_retrieval_entropy(pairs, logit_scale, generator)
 
 
 def normalize_embeddings(embeddings: Tensor, modality: str, dim: int) -> Tensor:
@@ -102,11 +145,6 @@ def normalize_embeddings(embeddings: Tensor, modality: str, dim: int) -> Tensor:
     return F.normalize(embeddings, dim=-1)
 
 
-def measure_corpus_similarity(embeddings: Tensor, candidates: Tensor) -> Tensor:
-    """h of equation 6 (N,): mean cosine of unit vectors (N, D) to all unit vectors (M, D) of the other modality."""
-    return embeddings @ candidates.mean(dim=0, dtype=torch.float64).to(embeddings.dtype)
-
-
 def standardize_target(values: Tensor) -> Tensor:
     """Values (N,) with mean 0 and standard deviation 1 over the corpus; all zero if all are equal."""
     centered = values.double() - values.double().mean()
@@ -117,47 +155,61 @@ def standardize_target(values: Tensor) -> Tensor:
     return (centered / deviation).clamp(-4.0, 4.0).to(values.dtype)
 
 
-def fit_to_corpus(
-    visual: Tensor, text: Tensor, config: HeadConfig, settings: FitConfig, seed: int, measure: Measure
+def fit_to_target(
+    pairs: FitPairs, targets: tuple[Tensor, Tensor], config: HeadConfig, settings: FitConfig, seed: int, *, linear: bool
 ) -> PrototypeHead:
-    """Recipe "corpus": initialization by regression, then Adam on L_uct + L_div."""
-    generator = torch.Generator().manual_seed(seed)
-    linear = measure is measure_corpus_similarity
-    # Perplexity is expensive, so it is computed for fewer instances.
-    size = settings.max_instances if linear else min(settings.max_instances, INITIALIZATION_ROWS)
-
-    def draw(embeddings: Tensor) -> Tensor:
-        if len(embeddings) <= size:
-            return embeddings
-        return embeddings[torch.randperm(len(embeddings), generator=generator)[:size].to(embeddings.device)]
-
-    visual_sample, text_sample = draw(visual), draw(text)
-    z_visual = standardize_target(measure(visual_sample, text))
-    z_text = standardize_target(measure(text_sample, visual))
-    random_head = PrototypeHead(config, seed).to(visual.device)
-    initializers = []
-    for embeddings, z, bank in ((visual_sample, z_visual, random_head.text), (text_sample, z_text, random_head.visual)):
-        rows = torch.randperm(len(z), generator=generator)[:INITIALIZATION_ROWS].to(z.device)
-        initializers.append(PrototypeInitializer(embeddings[rows], z[rows], config, bank, linear=linear))
+    """Recipe "corpus": initialization by regression, then L-BFGS on L_uct + L_div."""
+    z_visual, z_text = map(standardize_target, targets)
+    random_head = PrototypeHead(config, seed).to(pairs.visual.device)
+    initializers = [
+        PrototypeInitializer(embeddings, z, config, bank, linear=linear)
+        for embeddings, z, bank in (
+            (pairs.visual, z_visual, random_head.text),
+            (pairs.text, z_text, random_head.visual),
+        )
+    ]
     scale, for_visual, for_text = choose_initial_prototypes(initializers[0], initializers[1], config.scale)
     config = replace(config, scale=scale, center_visual=for_visual.center, center_text=for_text.center)
-    head = PrototypeHead(config, seed).to(visual.device)
+    head = PrototypeHead(config, seed).to(pairs.visual.device)
     with torch.no_grad():  # media are compared with the text prototypes, captions with the visual ones
         head.text.copy_(for_visual.bank)
         head.visual.copy_(for_text.bank)
-    targets_visual, targets_text = torch.sigmoid(z_visual), torch.sigmoid(z_text)
-
-    def loss(rows_visual: Tensor, rows_text: Tensor) -> Tensor:
-        u_visual = head.uncertainty_visual(visual_sample[rows_visual])
-        u_text = head.uncertainty_text(text_sample[rows_text])
-        loss_visual = uncertainty_loss(u_visual, targets_visual[rows_visual], lam=1.0)
-        return loss_visual + uncertainty_loss(u_text, targets_text[rows_text], lam=1.0)
-
-    return optimize_head(head, loss, len(visual_sample), len(text_sample), settings, generator)
+    follow_target(head.text, lambda: compute_media_uncertainty(head, pairs), torch.sigmoid(z_visual), settings)
+    follow_target(head.visual, lambda: head.uncertainty_text(pairs.text), torch.sigmoid(z_text), settings)
+    return head.eval().requires_grad_(False)
 
 
-def fit_like_paper(visual: Tensor, text: Tensor, config: HeadConfig, settings: FitConfig, seed: int) -> PrototypeHead:
-    """Recipe "paper": h and lambda are computed on each batch."""
+def compute_media_uncertainty(head: PrototypeHead, pairs: FitPairs) -> Tensor:
+    """u (N,) of images and of clips."""
+    images = pairs.images
+    of_images = [head.uncertainty_visual(pairs.visual[:images])] if images else []
+    of_clips = [head.uncertainty_visual(pairs.visual[images:], pairs.frames, pairs.mask)] if pairs.clips else []
+    return torch.cat(of_images + of_clips)
+
+
+def follow_target(bank: Tensor, uncertainty: Callable[[], Tensor], target: Tensor, settings: FitConfig) -> None:
+    """Move the prototypes of a bank until u follows its target; nothing to follow if the target is constant."""
+    variance = float(target.var(correction=0))
+    if variance < 1e-9 or not settings.steps:
+        return
+    optimizer = torch.optim.LBFGS(
+        [bank], max_iter=settings.steps, history_size=10, tolerance_change=TOLERANCE, line_search_fn="strong_wolfe"
+    )
+
+    def compute_loss() -> float:
+        optimizer.zero_grad()
+        loss = uncertainty_loss(uncertainty(), target, lam=1.0) + settings.diversity_weight * diversity_loss(bank)
+        loss = loss / variance
+        loss.backward()  # type: ignore[no-untyped-call]
+        return float(loss.detach())
+
+    optimizer.step(compute_loss)  # type: ignore[no-untyped-call]
+
+
+def fit_like_paper(pairs: FitPairs, config: HeadConfig, settings: FitConfig, seed: int) -> PrototypeHead:
+    """Recipe "paper": h and lambda are computed on each batch; of clips, only the mean vector counts."""
+    config = replace(config, clip_evidence="mean")
+    visual, text = pairs.visual, pairs.text
     head, generator = PrototypeHead(config, seed).to(visual.device), torch.Generator().manual_seed(seed)
 
     def loss(rows_visual: Tensor, rows_text: Tensor) -> Tensor:

@@ -3,7 +3,8 @@
 The target u = sigmoid(z) needs a certain logit, `scale * cos`, which is linear in a unit embedding x. So ridge
 regression gives the direction w with `scale * w.x` closest to the target logits. All K prototypes share it. The
 remainder of their unit length points to the corners of a simplex in the directions of least variance, which keeps the
-prototypes apart and adds little noise.
+prototypes apart and adds little noise. If the target is not linear, each prototype also leans towards one instance of
+high u: prototypes that differ in no direction of the data would get the same gradients, and training would stall.
 
 If both modalities share a strong mean direction, no unit vector gives logits around zero. Only then are cosines
 measured from a center (`HeadConfig.center_visual`, `center_text`). If embeddings hardly vary, the scale is raised too.
@@ -12,6 +13,7 @@ measured from a center (`HeadConfig.center_visual`, `center_text`). If embedding
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from model.evidence import dirichlet_uncertainty
@@ -23,6 +25,7 @@ MAX_SHARED_LENGTH = 0.7  # of a prototype's unit length, in the shared direction
 MAX_PLAIN_MISFIT = 0.15
 MAX_CENTERED_MISFIT = 0.06
 EVALUATION_ROWS = 4096  # instances on which the misfit is measured
+LEAN = 0.2  # length of the part towards an instance
 MIN_ROWS_FOR_HOLD_OUT = 400  # with fewer instances none is held out
 SCALE_FACTORS = (1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0, 11.0, 16.0, 32.0, 64.0)  # of the configured scale
 
@@ -84,6 +87,11 @@ class PrototypeInitializer:
         self.moments = (embeddings.T @ embeddings).double() / len(embeddings)
         self.plain = RidgeRegression.from_moments(self.moments, self.product)
         self.centered: RidgeRegression | None = None
+        self.leaning: Tensor | None = None  # (K, D)
+        if not linear:
+            generator = torch.Generator().manual_seed(len(z))
+            chosen = torch.multinomial(torch.sigmoid(2 * z).cpu(), len(bank), replacement=True, generator=generator)
+            self.leaning = LEAN * F.normalize(embeddings[chosen.to(z.device)].double() - self.mean, dim=1)
 
     def initialize(self, scale: float, centered: bool) -> InitialPrototypes:
         shared = self._regression(centered).solve(scale)
@@ -113,7 +121,7 @@ class PrototypeInitializer:
         corners = corners / corners.norm(dim=1, keepdim=True).clamp(min=1e-12)
         remaining_length = (1.0 - shared.square().sum()).clamp(min=0.0).sqrt()
         bank: Tensor = shared + remaining_length * corners
-        return bank
+        return bank if self.leaning is None else F.normalize(bank + self.leaning, dim=1)
 
     def _misfit(self, bank: Tensor, scale: float, center: float) -> float:
         """Mean square of u - target as a share of the variance of the target."""

@@ -18,6 +18,7 @@ INITIALIZATIONS: dict[str, Callable[..., Tensor]] = {
     "kaiming_normal": nn.init.kaiming_normal_,
     "orthogonal": nn.init.orthogonal_,
 }
+CLIP_EVIDENCE = ("mean", "frames")
 
 
 class HeadError(ModelError):
@@ -30,6 +31,9 @@ class HeadConfig:
 
     The centers are subtracted from the cosines. The paper has none (0). Fitting sets them only if the cosines of all
     instances to any prototype are far from zero, because u would be stuck at 0 or 1.
+
+    `clip_evidence` says what gives the evidence of a clip: its mean vector (heads made before this setting existed), or
+    its frames (`gather_frame_logits`).
     """
 
     dim: int
@@ -40,6 +44,7 @@ class HeadConfig:
     scale: float = 100.0
     center_visual: float = 0.0  # of the cosines of media to text prototypes
     center_text: float = 0.0  # of the cosines of captions to visual prototypes
+    clip_evidence: str = "mean"
 
     def __post_init__(self) -> None:
         for name in ("dim", "prototypes"):
@@ -48,6 +53,8 @@ class HeadConfig:
                 raise HeadError(f"{name} must be a whole number of at least 1, not {value!r}")
         if self.init not in INITIALIZATIONS:
             raise HeadError(f"init must be one of {', '.join(INITIALIZATIONS)}, not {self.init!r}")
+        if self.clip_evidence not in CLIP_EVIDENCE:
+            raise HeadError(f"clip_evidence must be {' or '.join(CLIP_EVIDENCE)}, not {self.clip_evidence!r}")
         if not 0.0 < self.scale < float("inf"):
             raise HeadError(f"scale must be a positive number, not {self.scale}")
         if not (abs(self.center_visual) <= 1.0 and abs(self.center_text) <= 1.0):
@@ -55,7 +62,8 @@ class HeadConfig:
         check_evidence(self.evidence, self.tau)
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """Without `clip_evidence` if it is the mean: older heads keep their fingerprints."""
+        return {name: value for name, value in asdict(self).items() if (name, value) != ("clip_evidence", "mean")}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "HeadConfig":
@@ -86,16 +94,25 @@ class PrototypeHead(nn.Module):
     def fingerprint(self) -> str:
         return compute_fingerprint(self.state_dict(), self.config.to_dict())
 
-    def logits_visual(self, visual: Tensor) -> Tensor:
-        """scale * (cos - center) of visual embeddings (N, D) with the TEXT prototypes: (N, K)."""
-        return self._logits(visual, self.text, self.config.center_visual)
+    def logits_visual(self, visual: Tensor, frames: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+        """scale * (cos - center) of visual embeddings (N, D) with the TEXT prototypes: (N, K).
+
+        If the head takes the evidence of clips from frames, these are `frames` (N, J, D), `mask` (N, J) of the valid
+        ones. A medium without a valid frame is an image.
+        """
+        logits = self._logits(visual, self.text, self.config.center_visual)
+        if frames is None or self.config.clip_evidence == "mean":
+            return logits
+        by_frame = self._logits(frames.flatten(0, 1), self.text, self.config.center_visual)
+        return gather_frame_logits(logits, by_frame.view(*frames.shape[:2], -1), mask)
 
     def logits_text(self, text: Tensor) -> Tensor:
         """The same of text embeddings (N, D) with the VISUAL prototypes: (N, K)."""
         return self._logits(text, self.visual, self.config.center_text)
 
-    def uncertainty_visual(self, visual: Tensor) -> Tensor:  # (N,)
-        return dirichlet_uncertainty(self.logits_visual(visual), self.config.evidence, self.config.tau)
+    def uncertainty_visual(self, visual: Tensor, frames: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+        """u (N,) of media, with the frames of clips as for `logits_visual`."""
+        return dirichlet_uncertainty(self.logits_visual(visual, frames, mask), self.config.evidence, self.config.tau)
 
     def uncertainty_text(self, text: Tensor) -> Tensor:  # (N,)
         return dirichlet_uncertainty(self.logits_text(text), self.config.evidence, self.config.tau)
@@ -105,6 +122,20 @@ class PrototypeHead(nn.Module):
             raise HeadError(f"this head is for embeddings of width {self.config.dim}, not {tuple(embeddings.shape)}")
         cosines = F.normalize(embeddings.to(bank.dtype), dim=-1) @ F.normalize(bank, dim=-1).T
         return self.config.scale * (cosines - center)
+
+
+def gather_frame_logits(overall: Tensor, by_frame: Tensor, mask: Tensor | None) -> Tensor:
+    """Logits (N, K) of clips from those of their frames (N, J, K), where `mask` (N, J) is true; else `overall` (N, K).
+
+    Each prototype takes its evidence from its best frame, and as much again as that frame stands above the mean of the
+    frames: then one frame fits a meaning that the others do not have. The best frame alone hardly separates clips of
+    several scenes from single scenes that fit much (docs/method.md). For one frame, this is the logit of that frame.
+    """
+    valid = torch.ones(by_frame.shape[:2], dtype=torch.bool, device=by_frame.device) if mask is None else mask.bool()
+    hidden, count = ~valid.unsqueeze(-1), valid.sum(dim=1, keepdim=True)
+    best = by_frame.masked_fill(hidden, torch.finfo(by_frame.dtype).min).amax(dim=1)
+    mean = by_frame.masked_fill(hidden, 0.0).sum(dim=1) / count.clamp(min=1)
+    return torch.where(count > 0, 2 * torch.where(count > 0, best, overall) - mean, overall)
 
 
 def compute_prototype_overlap(bank: Tensor) -> float:

@@ -248,7 +248,7 @@ def find_prototype_beliefs(folder: Folder, pair: PairVectors) -> tuple[list[Prot
     head = load_stored_head(folder)
     if head is None:
         return [], []
-    of_visual, of_text = head.of_visual(pair.medium.visual[0]), head.of_text(pair.text[0])
+    of_visual, of_text = head.of_visual(pair.medium), head.of_text(pair.text[0])
     if folder.exists(REFERENCE):  # a prototype is described by its nearest neighbor
         reference = parse_embeddings(add_frame_columns(folder.read_table(REFERENCE)))
         captions = (reference.text @ head.text.T).argmax(axis=0)

@@ -11,7 +11,7 @@ import numpy as np
 
 from auditor.audit_folder.folder import Folder
 from auditor.errors import AuditorError
-from auditor.vectors import Floats
+from auditor.vectors import Floats, MediaVectors
 
 
 class HeadFileError(AuditorError):
@@ -36,9 +36,18 @@ class StoredHead:
     text: Floats
     settings: dict[str, Any]
 
-    def of_visual(self, vector: Floats) -> list[PrototypeBelief]:
-        """Return the beliefs of a medium, which come from the text prototypes."""
-        return compute_belief_masses(self.text @ vector, self.settings, self.settings.get("center_visual", 0.0))
+    def of_visual(self, medium: MediaVectors) -> list[PrototypeBelief]:
+        """Return the beliefs of a single medium, which come from the text prototypes.
+
+        The cosine of a clip is twice that of its best frame less the mean of its frames, as in
+        `model.prototypes.gather_frame_logits`; that of a head fitted on mean vectors is the clip's.
+        """
+        cosines = self.text @ medium.visual[0]
+        frames = None if medium.frames is None or medium.mask is None else medium.frames[0][medium.mask[0]]
+        if frames is not None and len(frames) and self.settings.get("clip_evidence") == "frames":
+            by_frame = frames @ self.text.T  # (J, K)
+            cosines = 2 * by_frame.max(axis=0) - by_frame.mean(axis=0)
+        return compute_belief_masses(cosines, self.settings, self.settings.get("center_visual", 0.0))
 
     def of_text(self, vector: Floats) -> list[PrototypeBelief]:
         """Return the beliefs of a caption, which come from the visual prototypes."""

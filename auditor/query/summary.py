@@ -149,8 +149,7 @@ def summarize_audit(database: AuditDatabase) -> Summary:
     groups = database.rows(
         "SELECT status, kind, count(*) AS n, count(*) FILTER (coalesce(caption_index, 0) = 0) AS media, "
         f"count(duplicate_of) AS duplicates, count(*) - count(p_mismatch) AS unscored, {flags}, "
-        "count(*) FILTER (no_estimate = 'blind_encoder') AS blind_encoder, "
-        "count(*) FILTER (no_estimate = 'too_few_pairs') AS too_few_pairs, "
+        "count(*) FILTER (no_estimate = 'blind_encoder') AS blind, "
         f"count(time_shift) AS timed, {build_ranges_sql(HEADLINES)} "
         "FROM measured GROUP BY status, kind ORDER BY n DESC, status, kind"
     )
@@ -164,6 +163,8 @@ def summarize_audit(database: AuditDatabase) -> Summary:
     is_timed = any(group["kind"] == "video" for group in usable) and any(group["timed"] for group in groups)
     faults, step = read_faults(database.files.folder), choose_reference_step(database)
     marks = database.rows("SELECT review, count(*) AS n FROM verdicts GROUP BY review ORDER BY review")
+    complete = database.state == "complete"
+    unscored, blind = (sum(group[name] for group in usable) if complete else 0 for name in ("unscored", "blind"))
     return Summary(
         path=database.path,
         state=database.state,
@@ -173,8 +174,10 @@ def summarize_audit(database: AuditDatabase) -> Summary:
         captions={group["kind"]: group["n"] for group in usable},
         flags={flag: sum(group[flag] for group in usable) for flag in FLAGS},
         duplicates=sum(group["duplicates"] for group in usable),
-        unscored=sum(group["unscored"] for group in usable) if database.state == "complete" else 0,
-        no_estimate={reason: count for reason in NO_ESTIMATE if (count := sum(group[reason] for group in usable))},
+        unscored=unscored,
+        no_estimate={
+            reason: count for reason, count in (("blind_encoder", blind), ("too_few_pairs", unscored - blind)) if count
+        },
         competence={
             kind: found
             for kind, statistics in (database.manifest.get("statistics") or {}).items()

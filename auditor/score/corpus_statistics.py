@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import torch
 
 from auditor.audit_folder import embeddings as stored
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.side_files import write_topics
 from auditor.score.corpus_map import CorpusMap, fit_map
 from auditor.score.duplicate_search import search_duplicates
+from auditor.score.fit_audit import request_fit_pairs, stack_fit_pairs
 from auditor.score.pair_sample import (
     KINDS,
     EncodedPairs,
@@ -28,7 +28,6 @@ from auditor.score.pair_sample import (
     SampleRequest,
     count_encoded,
     draw_pairs,
-    stack_vectors,
 )
 from auditor.score.score_config import ScoreConfig
 from auditor.score.shard_priors import Priors
@@ -53,7 +52,7 @@ from auditor.score.vocabulary import EncodeText, draw_captions, load_vocabulary
 from auditor.sweep.sample_rows import digest
 from auditor.vectors import Floats, Ints
 from auditor.workers.process_pool import SERIAL, Engine
-from model.fit_prototypes import fit_prototypes
+from model.fit_prototypes import fit_to_pairs
 from model.prototypes import HeadConfig, PrototypeHead
 
 
@@ -161,16 +160,16 @@ def prepare_context(
     counts = count_encoded(folder, shards, engine)
     requests = [SampleRequest(kind, config.reference) for kind in KINDS]
     if head is None:
-        requests += [SampleRequest(kind, config.fit_pairs, frames=False) for kind in KINDS]
+        requests += request_fit_pairs(config.fit_pairs)
     samples = draw_pairs(folder, counts, requests, config.seed, engine)
     by_kind = {kind: pairs for kind, pairs in zip(KINDS, samples, strict=False) if pairs is not None}
     if not by_kind:
         raise NothingEncodedError("no pair of this corpus could be encoded, so there is nothing to score")
     if head is None:
-        visual, text = (torch.from_numpy(vectors) for vectors in stack_vectors(samples[len(KINDS) :]))
-        settings = HeadConfig(dim=visual.shape[1], prototypes=config.prototypes)
-        head = fit_prototypes(visual, text, settings, target=config.target, logit_scale=scale, seed=config.seed)
-        del visual, text
+        fit_pairs = stack_fit_pairs(samples[len(KINDS) :])
+        settings = HeadConfig(dim=fit_pairs.visual.shape[1], prototypes=config.prototypes, clip_evidence="frames")
+        head = fit_to_pairs(fit_pairs, settings, target=config.target, logit_scale=scale, seed=config.seed)
+        del fit_pairs
     del samples  # the samples for the prototypes are large
     frequencies = WordFrequencies.count(draw_captions(folder, counts, config.seed, engine))
     vocabulary = load_vocabulary(folder, frequencies.informative_words(), model, encode, keep=keep)

@@ -1,35 +1,79 @@
 """Prototypes fitted on the stored embeddings of an audit, and their checkpoint: the work of `auditor fit`."""
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
-import torch.nn.functional as F
 
 from auditor.audit_folder.audit_files import find_swept_shards
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.manifest import Manifest
-from auditor.score.pair_sample import KINDS, SampleRequest, count_encoded, draw_pairs, stack_vectors
+from auditor.score.pair_sample import (
+    KINDS,
+    EncodedPairs,
+    NothingEncodedError,
+    SampleRequest,
+    count_encoded,
+    draw_pairs,
+)
 from auditor.score.score_config import HeadFitConfig
+from auditor.score.statistics.ambiguity import measure_vagueness
+from auditor.vectors import MediaVectors
 from model.checkpoint import save_checkpoint
-from model.fit_prototypes import Measure, Target, choose_target_measure, fit_prototypes, measure_uncertainty_fit
+from model.fit_prototypes import (
+    Target,
+    compute_media_uncertainty,
+    fit_to_pairs,
+    measure_target,
+    measure_uncertainty_fit,
+)
 from model.prototypes import HeadConfig, PrototypeHead, compute_prototype_overlap
+from model.retrieval_target import FitPairs
+
+FIT_CLIPS = 2048  # clips to fit on: their frames take memory
+
+
+def request_fit_pairs(count: int) -> list[SampleRequest]:
+    """Requests for the pairs that prototypes are fitted on: images first, as `FitPairs` needs it."""
+    return [SampleRequest(kind, min(count, FIT_CLIPS) if kind == "video" else count) for kind in KINDS]
+
+
+def stack_fit_pairs(samples: Sequence[EncodedPairs | None]) -> FitPairs:
+    """The samples of `request_fit_pairs` as one."""
+    parts = [sample for sample in samples if sample is not None]
+    if not parts:
+        raise NothingEncodedError("no pair of this corpus could be encoded, so there is nothing to fit or score")
+    visual, text, groups = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("visual", "text", "group")
+    )
+    vagueness = measure_vagueness([caption for part in parts for caption in part.captions], groups)
+    clips = [
+        None if part is None else torch.from_numpy(part) for part in (parts[-1].media.frames, parts[-1].media.mask)
+    ]
+    return FitPairs(*map(torch.from_numpy, (visual, text)), *clips, *map(torch.from_numpy, (groups, vagueness)))
+
+
+def compute_uncertainty_of_media(head: PrototypeHead, media: MediaVectors) -> torch.Tensor:
+    """u (N,) of images or clips."""
+    device = head.visual.device
+    clips = (None if array is None else torch.from_numpy(array).to(device) for array in (media.frames, media.mask))
+    return head.uncertainty_visual(torch.from_numpy(media.visual).to(device), *clips)
 
 
 def fit_audit(folder: Folder, out: str, config: HeadFitConfig) -> list[dict[str, Any]]:
     """Fit prototypes on the stored embeddings, save the checkpoint in `out`, and describe the fit."""
     manifest = Manifest.load(folder)
     dim = int(manifest.model["dim"])
-    head_config = HeadConfig(dim, config.prototypes, config.init, config.evidence, config.tau, config.scale)
+    head_config = HeadConfig(
+        dim, config.prototypes, config.init, config.evidence, config.tau, config.scale, clip_evidence="frames"
+    )
     counts = count_encoded(folder, find_swept_shards(folder))
-    requests = [SampleRequest(kind, config.pairs, frames=False) for kind in KINDS]
-    samples = draw_pairs(folder, counts, requests, config.seed)
-    visual, text = (torch.from_numpy(vectors) for vectors in stack_vectors(samples))
+    pairs = stack_fit_pairs(draw_pairs(folder, counts, request_fit_pairs(config.pairs), config.seed))
     scale = manifest.model.get("logit_scale")
     target: Target = config.target or ("h" if config.recipe == "paper" else "retrieval")
-    head = fit_prototypes(
-        visual, text, head_config, recipe=config.recipe, target=target, logit_scale=scale, seed=config.seed
-    )
-    rows = describe_fit(head, visual, text, target, choose_target_measure(target, scale))
+    head = fit_to_pairs(pairs, head_config, recipe=config.recipe, target=target, logit_scale=scale, seed=config.seed)
+    rows = describe_fit(head, pairs, target, scale)
     save_checkpoint(
         out,
         head,
@@ -40,16 +84,14 @@ def fit_audit(folder: Folder, out: str, config: HeadFitConfig) -> list[dict[str,
     return rows
 
 
-def describe_fit(
-    head: PrototypeHead, visual: torch.Tensor, text: torch.Tensor, target: Target, measure: Measure
-) -> list[dict[str, Any]]:
+def describe_fit(head: PrototypeHead, pairs: FitPairs, target: Target, scale: float | None) -> list[dict[str, Any]]:
     """One row per modality: how well u follows its target, how much u varies, and how similar the prototypes are."""
-    target_name = "h" if target == "h" else "log perplexity"
-    visual, text = F.normalize(visual, dim=-1), F.normalize(text, dim=-1)
-    u_visual, u_text = head.uncertainty_visual(visual), head.uncertainty_text(text)
+    target_name = "h" if target == "h" else "its target"
+    of_media, of_captions = measure_target(pairs, target, scale, torch.Generator().manual_seed(0))
+    u_visual, u_text = compute_media_uncertainty(head, pairs), head.uncertainty_text(pairs.text)
     modalities = [
-        ("visual", u_visual, measure_uncertainty_fit(u_visual, measure(visual, text)), head.text),
-        ("text", u_text, measure_uncertainty_fit(u_text, measure(text, visual)), head.visual),
+        ("visual", u_visual, measure_uncertainty_fit(u_visual, of_media), head.text),
+        ("text", u_text, measure_uncertainty_fit(u_text, of_captions), head.visual),
     ]
     return [
         {

@@ -23,7 +23,7 @@ from auditor.audit_folder.folder import Folder
 from auditor.errors import AuditorError
 from auditor.score.statistics.rivals import PairEmbeddings
 from auditor.score.statistics.siblings import collect_siblings, concatenate_siblings
-from auditor.vectors import Floats, Ints, concatenate_media, take_rows
+from auditor.vectors import Ints, concatenate_media, take_rows
 from auditor.workers.process_pool import SERIAL, Engine
 
 KINDS = ("image", "video")
@@ -146,11 +146,3 @@ def concatenate_pairs(parts: Sequence[EncodedPairs]) -> EncodedPairs:
         rows=np.concatenate([part.rows for part in parts]),
         times=tuple(times for part in parts for times in part.times),
     )
-
-
-def stack_vectors(samples: Sequence[EncodedPairs | None]) -> tuple[Floats, Floats]:
-    """The vectors of the media and of the captions of all samples, which prototypes are fitted on."""
-    pairs = [sample for sample in samples if sample is not None]
-    if not pairs:
-        raise NothingEncodedError("no pair of this corpus could be encoded, so there is nothing to fit or score")
-    return np.concatenate([sample.visual for sample in pairs]), np.concatenate([sample.text for sample in pairs])

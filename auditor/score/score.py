@@ -18,6 +18,7 @@ from auditor.audit_folder.folder import Folder
 from auditor.score.caption_times import score_times
 from auditor.score.corpus_statistics import KindContext, ScoreContext
 from auditor.score.duplicate_search import duplicates_file, read_duplicates
+from auditor.score.fit_audit import compute_uncertainty_of_media
 from auditor.score.pair_sample import KINDS, EncodedPairs, select_pairs
 from auditor.score.shard_priors import shift_log_odds
 from auditor.score.statistics.mismatch import MismatchModel
@@ -90,7 +91,7 @@ def score_pairs(pairs: EncodedPairs, kind: KindContext, context: ScoreContext, s
     measures = kind.measure(pairs)
     bits = context.frequencies.bits(pairs.captions)
     with torch.inference_mode():
-        uncertainty_visual = context.head.uncertainty_visual(torch.from_numpy(pairs.visual)).numpy()
+        uncertainty_visual = compute_uncertainty_of_media(context.head, pairs.media).numpy()
         uncertainty_text = context.head.uncertainty_text(torch.from_numpy(pairs.text)).numpy()
     columns: Columns = {
         **{name: values for name in MEASURE_COLUMNS if (values := getattr(measures, name)) is not None},

@@ -23,11 +23,12 @@ class ScoreConfig:
     """Settings of scoring."""
 
     reference: int = setting(4096, "Number of reference pairs, per kind of medium, that each pair is compared with.")
-    fit_pairs: int = 50_000  # upper limit on the pairs that prototypes are fitted on
-    prototypes: int = setting(8, "Number of prototypes (K) per modality, if prototypes are fitted.")
+    fit_pairs: int = 16_384  # upper limit on the pairs that prototypes are fitted on
+    prototypes: int = setting(64, "Number of prototypes (K) per modality, if prototypes are fitted; the paper has 8.")
     target: Literal["h", "retrieval"] = setting(
         "retrieval",
-        "What u follows if prototypes are fitted: the paper's h (mean similarity), or how much of the corpus fits.",
+        "What u follows if prototypes are fitted: the paper's h (mean similarity), or how much of the corpus fits an "
+        "item and how little the words of a caption say.",
     )
     topics: int = 16
     near_duplicate: float | None = setting(
@@ -65,10 +66,11 @@ class HeadFitConfig:
 
     target: Literal["h", "retrieval"] | None = setting(
         None,
-        "What u follows: h (mean similarity), or how much of the corpus fits [default: retrieval; recipe paper: h].",
+        "What u follows: h (mean similarity), or how much of the corpus fits an item and how little the words of a "
+        "caption say [default: retrieval; recipe paper: h].",
         advanced=False,
     )
-    prototypes: int = setting(8, "Number of prototypes (K) per modality.", advanced=False, minimum=1)
+    prototypes: int = setting(64, "Number of prototypes (K) per modality; the paper has 8.", advanced=False, minimum=1)
     recipe: Literal["corpus", "paper"] = setting(
         "corpus", "Compute the target of u over the whole corpus, or over random batches as in the paper."
     )
@@ -76,5 +78,5 @@ class HeadFitConfig:
     evidence: str = setting("exp", "Evidence function: exp, softplus or relu.")
     tau: float = setting(5.0, "Temperature of the exponential evidence.")
     scale: float = setting(100.0, "Factor by which cosines are multiplied before they become evidence.")
-    pairs: int = setting(200_000, "Fit on at most this many pairs of each kind of medium.", minimum=1)
+    pairs: int = setting(16_384, "Fit on at most this many pairs of each kind of medium.", minimum=1)
     seed: int = setting(0, "Random seed.")

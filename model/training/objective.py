@@ -112,7 +112,7 @@ def compute_objective(
     cosines = similarity_matrix(visual, frames, mask, text)  # (N, N)
     logits = cosines * learner.log_scale.exp()
     contrast = info_nce(mask_false_negatives(logits, numbers), weights)
-    u_visual, u_text = learner.head.uncertainty_visual(visual), learner.head.uncertainty_text(text)
+    u_visual, u_text = learner.head.uncertainty_visual(visual, frames, mask), learner.head.uncertainty_text(text)
     target, lam = learner.target, None if learner.target is None else 1.0
     h_visual, h_text = target(visual, text, logits) if target else compute_mean_similarities(cosines)
     follow = uncertainty_loss(u_visual, h_visual, lam) + uncertainty_loss(u_text, h_text, lam)

@@ -48,7 +48,7 @@ def start_backbone(config: TrainConfig, device: str) -> Backbone:
 def start_head(config: TrainConfig, backbone: Backbone) -> PrototypeHead:
     if config.head is None:
         kind = config.prototypes, config.init, config.evidence, config.tau, config.evidence_scale
-        settings = HeadConfig(backbone.dim, *kind)
+        settings = HeadConfig(backbone.dim, *kind, clip_evidence="frames")
         return PrototypeHead(settings, config.seed).to(backbone.device)
     head = load_prototype_head(config.head, str(backbone.device))
     if head.config.dim != backbone.dim:

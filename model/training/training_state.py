@@ -90,7 +90,7 @@ def save_weights(
     settings = {"train": config.to_dict(), **extra}
     head, backbone = learner.head, learner.backbone
     if learner.padded_frames:  # the released program scales evidence with CLIP's own factor
-        head.config = replace(head.config, scale=backbone.logit_scale)
+        head.config = replace(head.config, scale=backbone.logit_scale, clip_evidence="mean")
     save_checkpoint(folder, head, backbone, with_backbone=stored, extra=settings, write_more=write_extra)
 
 

@@ -9,7 +9,7 @@ for corpora with no, few and many vague captions. Writes bench-results/ambiguity
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from auditor.console import print_table
-from auditor.score.statistics.ambiguity import AmbiguityScale, compute_absolute_thresholds
+from auditor.score.statistics.ambiguity import AmbiguityScale, compute_absolute_thresholds, measure_vagueness
 from auditor.score.statistics.rivals import PairEmbeddings, PairMeasures, ReferenceSample, measure_pairs
 from auditor.score.statistics.word_evidence import WordFrequencies
 from auditor.vectors import Floats, Ints, MediaVectors
@@ -43,24 +43,23 @@ def first_hits(photos: Photos) -> tuple[Hits, Hits]:
     return of_photo, of_caption
 
 
-def uncertainties(photos: Photos, text: Floats) -> tuple[Floats, Floats]:
-    """u of every photo and of these captions, by prototypes fitted on the corpus as the product does."""
+def uncertainties(photos: Photos, text: Floats, captions: Sequence[str]) -> tuple[Floats, Floats]:
+    """u of every photo and of these captions, by prototypes fitted on this corpus as the product does."""
     import torch
 
-    from model.fit_prototypes import fit_prototypes
+    from model.fit_prototypes import fit_to_pairs
     from model.prototypes import HeadConfig
+    from model.retrieval_target import FitPairs
 
-    head = fit_prototypes(
-        torch.from_numpy(photos.visual),
-        torch.from_numpy(photos.text),
-        HeadConfig(dim=photos.visual.shape[1]),
-        seed=0,
-    )
+    visual, words = photos.visual[photos.media], measure_vagueness(captions, photos.media)
+    groups, vagueness = torch.from_numpy(photos.media), torch.from_numpy(words)
+    pairs = FitPairs(torch.from_numpy(visual), torch.from_numpy(text), groups=groups, vagueness=vagueness)
+    config = HeadConfig(dim=visual.shape[1], prototypes=64, clip_evidence="frames")
+    head = fit_to_pairs(pairs, config, target="retrieval", logit_scale=photos.scale)
     with torch.inference_mode():
-        return (
-            head.uncertainty_visual(torch.from_numpy(photos.visual)).numpy(),
-            head.uncertainty_text(torch.from_numpy(text)).numpy(),
-        )
+        return head.uncertainty_visual(torch.from_numpy(photos.visual)).numpy(), head.uncertainty_text(
+            pairs.text
+        ).numpy()
 
 
 def compared(photos: Photos, encode: Encode) -> dict[str, Any]:
@@ -76,8 +75,12 @@ def compared(photos: Photos, encode: Encode) -> dict[str, Any]:
     spoiled = photos.text.copy()
     spoiled[cut] = vague_text
     vague = against(reference, spoiled, photos)
-    u_visual, u_text = uncertainties(photos, photos.text)
-    u_vague = uncertainties(photos, spoiled)[1]
+    u_visual, u_text = uncertainties(photos, photos.text, photos.captions)
+    # A head standardizes u over its corpus: whole and cut captions are compared in a corpus that has both.
+    doubled = replace(photos, media=np.tile(photos.media, 2))
+    words = [cut or whole for cut, whole in zip(short, photos.captions, strict=True)]
+    u_both = uncertainties(doubled, np.concatenate([photos.text, spoiled]), [*photos.captions, *words])[1]
+    u_whole, u_vague = u_both[: len(spoiled)], u_both[len(spoiled) :]
     photo_hit, caption_hit = first_hits(photos)
     frequencies = WordFrequencies.count(photos.captions)
     whole, less = (
@@ -85,8 +88,8 @@ def compared(photos: Photos, encode: Encode) -> dict[str, Any]:
         for some in ([None] * len(short), short)
     )
     scale = AmbiguityScale.fit(found, whole)
-    predictors = {
-        "u (PAU)": (u_visual, u_text, u_vague),
+    predictors: dict[str, tuple[Floats, ...]] = {
+        "u (PAU)": (u_visual, u_text, u_vague, u_whole),
         "h (mean similarity)": (
             found.mean_similarity_visual[one],
             found.mean_similarity_text,
@@ -100,7 +103,8 @@ def compared(photos: Photos, encode: Encode) -> dict[str, Any]:
         ),
     }
     rows = []
-    for name, (visual, text, cut_text) in predictors.items():
+    for name, (visual, text, cut_text, *whole_text) in predictors.items():
+        compared_text = whole_text[0] if whole_text else text
         by_text, by_visual = recall_curve(caption_hit, text), recall_curve(photo_hit, visual)
         rows.append(
             {
@@ -113,10 +117,10 @@ def compared(photos: Photos, encode: Encode) -> dict[str, Any]:
                 "i2t area": float(np.mean(by_visual)),
                 # probability that a cut caption is more ambiguous than a whole one
                 "cut captions AUROC": auroc(
-                    -np.concatenate([text[cut], cut_text[cut]]).astype(np.float64),
+                    -np.concatenate([compared_text[cut], cut_text[cut]]).astype(np.float64),
                     np.repeat([False, True], len(cut)),
                 ),
-                "raised by cutting": float((cut_text[cut] > text[cut]).mean()),
+                "raised by cutting": float((cut_text[cut] > compared_text[cut]).mean()),
             }
         )
     return {

@@ -24,8 +24,9 @@ from auditor.research.evaluate.benchmark_splits import SplitSweeper, find_split_
 from auditor.research.retrieval.recall import EmbeddingSet, rank_queries
 from auditor.vectors import MediaVectors
 from model.backbone import Backbone, load_backbone
-from model.fit_prototypes import fit_prototypes, measure_corpus_similarity, measure_uncertainty_fit
+from model.fit_prototypes import fit_prototypes, measure_uncertainty_fit
 from model.prototypes import HeadConfig, PrototypeHead, compute_prototype_overlap
+from model.retrieval_target import measure_corpus_similarity
 from tests.conftest import SHARED
 
 RESULTS = Path(__file__).resolve().parents[2] / "bench-results"

@@ -19,14 +19,15 @@ import torch
 from torch import Tensor
 
 from auditor.console import print_table
-from model.fit_prototypes import fit_prototypes, measure_corpus_similarity
+from model.fit_prototypes import fit_to_pairs
 from model.prototypes import HeadConfig
+from model.retrieval_target import FitPairs, measure_corpus_similarity
 from model.similarity import compute_log_perplexity
 from tests.bench.flickr8k import load_photos
 
 RESULTS = Path(__file__).resolve().parents[2] / "bench-results"
 FOLD, FOLDS = 500, 3
-PROTOTYPES = (8, 16, 32)
+PROTOTYPES = (8, 64)
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Fold:
 
     fit_visual: Tensor
     fit_text: Tensor
+    fit_owner: Tensor
     visual: Tensor
     text: Tensor
     owner: Tensor
@@ -61,8 +63,15 @@ def folds(shared: Path) -> Iterator[Fold]:
     for start in range(0, FOLDS * FOLD, FOLD):
         photos = (torch.arange(len(visual)) >= start) & (torch.arange(len(visual)) < start + FOLD)
         captions = photos[owner]
+        photo_numbers = torch.cumsum(~photos, dim=0) - 1  # among those fitted on
         yield Fold(
-            visual[~photos], text[~captions], visual[photos], text[captions], owner[captions] - start, parts[0].scale
+            visual[~photos],
+            text[~captions],
+            photo_numbers[owner[~captions]],
+            visual[photos],
+            text[captions],
+            owner[captions] - start,
+            parts[0].scale,
         )
 
 
@@ -70,9 +79,8 @@ def rankings(fold: Fold, seed: int) -> Iterator[tuple[str, Tensor, Tensor]]:
     """Name and values of photos and captions."""
     for target in ("h", "retrieval"):
         for count in PROTOTYPES:
-            head = fit_prototypes(
-                fold.fit_visual,
-                fold.fit_text,
+            head = fit_to_pairs(
+                FitPairs(fold.fit_visual[fold.fit_owner], fold.fit_text, groups=fold.fit_owner),
                 HeadConfig(dim=fold.visual.shape[1], prototypes=count),
                 target=target,  # type: ignore[arg-type]
                 logit_scale=fold.scale,

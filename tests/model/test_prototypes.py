@@ -104,3 +104,31 @@ def test_bad_settings_are_refused(settings: dict[str, object], message: str) -> 
 def test_embeddings_of_another_width_are_refused() -> None:
     with pytest.raises(HeadError, match="width 8"):
         PrototypeHead(HeadConfig(dim=8)).uncertainty_text(torch.zeros(2, 9))
+
+
+def test_the_evidence_of_a_clip_comes_from_its_valid_frames() -> None:
+    generator = torch.manual_seed(0)
+    frames = F.normalize(torch.randn(4, 3, 8, generator=generator), dim=2)
+    mask = torch.tensor([[True, True, True], [True, True, False], [True, False, False], [False, False, False]])
+    visual = F.normalize(torch.randn(4, 8, generator=generator), dim=1)
+    visual[2] = frames[2, 0]
+    old = PrototypeHead(HeadConfig(dim=8, prototypes=5, center_visual=0.1))
+    head = PrototypeHead(HeadConfig(dim=8, prototypes=5, center_visual=0.1, clip_evidence="frames"))
+    logits = head.logits_visual(visual, frames, mask)
+    by_frame = 100 * (frames[1, :2] @ F.normalize(head.text, dim=1).T - 0.1)
+    torch.testing.assert_close(logits[1], 2 * by_frame.amax(dim=0) - by_frame.mean(dim=0))
+    torch.testing.assert_close(logits[2:], old.logits_visual(visual)[2:])  # one frame; an image
+    torch.testing.assert_close(old.logits_visual(visual, frames, mask), old.logits_visual(visual))
+    torch.testing.assert_close(head.logits_visual(visual, frames)[0], logits[0])
+    logits.sum().backward()
+    assert head.text.grad is not None and torch.isfinite(head.text.grad).all()
+
+
+def test_heads_made_before_clips_had_evidence_keep_their_fingerprints() -> None:
+    old = HeadConfig(dim=8)
+    assert "clip_evidence" not in old.to_dict() and HeadConfig.from_dict(old.to_dict()).clip_evidence == "mean"
+    new = HeadConfig(dim=8, clip_evidence="frames")
+    assert HeadConfig.from_dict(new.to_dict()) == new
+    assert PrototypeHead(old).fingerprint != PrototypeHead(new).fingerprint
+    with pytest.raises(HeadError, match="clip_evidence must be mean or frames, not 'best'"):
+        HeadConfig(dim=8, clip_evidence="best")

@@ -90,8 +90,11 @@ def test_every_row_is_scored_and_its_similarity_is_the_cosine(undisturbed: Path)
     table = rows(undisturbed)
     assert table.num_rows == 4 * 24 * 2
     assert len(set(table.column("uid").to_pylist())) == table.num_rows
-    for name in ("similarity", "similarity_normalised", "uncertainty_visual", "uncertainty_text", "p_mismatch"):
+    for name in ("similarity", "similarity_normalised", "uncertainty_visual", "uncertainty_text"):
         assert table.column(name).null_count == 0, name
+    # random weights cannot judge anything: p_mismatch is empty, and every row says why
+    assert table.column("p_mismatch").null_count == table.num_rows
+    assert set(table.column("no_estimate").to_pylist()) == {"blind_encoder"}
     stored = read_embeddings(Folder(undisturbed), "00000")
     cosine = (stored.media.visual[stored.media_index] * stored.text).sum(axis=1)
     assert np.allclose(table.column("similarity").to_numpy()[:48], cosine, atol=1e-5)

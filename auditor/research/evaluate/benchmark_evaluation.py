@@ -29,10 +29,12 @@ from auditor.research.retrieval.analyses import ItemScores
 from auditor.research.retrieval.protocols import PROTOCOLS, Protocol, read_paper_figures, score_split
 from auditor.research.retrieval.recall import DIRECTIONS, EmbeddingSet, rank_queries
 from auditor.research.retrieval.rerank import Rerank, RetrievalSplit, fit_beta
+from auditor.score.fit_audit import compute_uncertainty_of_media
 from auditor.terminal import to_json
 from model.backbone import Backbone
-from model.fit_prototypes import fit_prototypes
+from model.fit_prototypes import fit_to_pairs
 from model.prototypes import PrototypeHead
+from model.retrieval_target import FitPairs
 
 FORMAT = 1
 VALIDATION_MEDIA = 1000  # more data would only cost time: only two betas are fitted
@@ -118,13 +120,15 @@ def sweep_validation(config: EvaluateConfig, test: str, protocol: Protocol, swee
 
 def fit_head(data: EmbeddingSet, seed: int) -> PrototypeHead:
     """Prototypes for encoders without a head, fitted on the embeddings alone, without their pairing."""
-    return fit_prototypes(torch.from_numpy(data.visual), torch.from_numpy(data.text), seed=seed)
+    visual, text = torch.from_numpy(data.visual), torch.from_numpy(data.text)
+    clips = (None if array is None else torch.from_numpy(array) for array in (data.media.frames, data.media.mask))
+    return fit_to_pairs(FitPairs(visual, text, *clips), seed=seed)
 
 
 @torch.no_grad()
 def compute_uncertainty(head: PrototypeHead, data: EmbeddingSet) -> ItemScores:
     device = head.visual.device
-    visual = head.uncertainty_visual(torch.from_numpy(data.visual).to(device))
+    visual = compute_uncertainty_of_media(head, data.media)
     text = head.uncertainty_text(torch.from_numpy(data.text).to(device))
     return ItemScores(visual.double().cpu().numpy(), text.double().cpu().numpy())
 

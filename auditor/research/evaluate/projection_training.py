@@ -85,7 +85,8 @@ class Projections(nn.Module):
             self.visual = nn.Linear(visual.shape[1], config.dim)
             self.text = nn.Linear(text.shape[1], config.dim)
         self.log_scale = nn.Parameter(torch.tensor(math.log(1 / 0.07)))
-        settings = HeadConfig(config.dim, config.prototypes, config.init, config.evidence, scale=config.evidence_scale)
+        kind = config.prototypes, config.init, config.evidence
+        settings = HeadConfig(config.dim, *kind, scale=config.evidence_scale, clip_evidence="frames")
         self.head = PrototypeHead(settings, seed=config.seed)
 
     def embed_visual(self, features: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
@@ -154,7 +155,8 @@ def compute_projection_loss(
     loss = info_nce(mask_false_negatives(logits, media), weights)
     if config.weight_uncertainty:
         h_visual, h_text = target(visual, text, logits)
-        follow = uncertainty_loss(model.head.uncertainty_visual(visual), h_visual, lam=1.0)
+        u_visual = model.head.uncertainty_visual(visual, frames, visual_features[1])
+        follow = uncertainty_loss(u_visual, h_visual, lam=1.0)
         follow = follow + uncertainty_loss(model.head.uncertainty_text(text), h_text, lam=1.0)
         loss = loss + config.weight_uncertainty * follow
     if config.weight_diversity:

@@ -7,19 +7,21 @@ hubs discounted, and adds for a caption how little its words say: it finds capti
 treats as a clear statement (tests/bench/ambiguity_flickr8k.py).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from auditor.score.statistics.rivals import PairMeasures
-from auditor.vectors import Floats
+from auditor.score.statistics.word_evidence import WordFrequencies
+from auditor.vectors import Floats, Ints
 
 MISMATCH = 0.5  # more likely mismatched than not
 MATCH_SHARE = 0.2  # of the corpus: clear captions and media stay below it (docs/results.md)
 UNINFORMATIVE_CAPTION = 0.01  # caption_share: "a black dog" holds for this share of the photos of Flickr8k
 FEWEST_MATCHES = 10.0  # smallest threshold: in a small corpus, a fifth is only a few items
+VAGUENESS_NATS = 1.6  # weight of vagueness in the target of u: two deviations of the entropies of Flickr8k
 VAGUENESS_WEIGHT, VAGUENESS_START = 2.0, 0.5  # weight of vagueness, and deviations from which a caption is vague
 
 
@@ -61,8 +63,29 @@ class AmbiguityScale:
 
     def score_captions(self, measured: PairMeasures, bits: Floats) -> Floats:
         """Captions with less information than usual are vaguer; more information does not make them clearer."""
-        vagueness = np.maximum(-self.bits.z(np.log1p(bits)) - np.float32(VAGUENESS_START), 0)
+        vagueness = score_vagueness(self.bits, bits)
         return np.asarray(self.text.z(measured.entropy_text) + np.float32(VAGUENESS_WEIGHT) * vagueness, np.float32)
+
+
+def score_vagueness(scale: MeanDeviation, bits: Floats) -> Floats:
+    """How far captions are below the usual information, in deviations; `scale` is that of log(1 + bits)."""
+    return np.asarray(np.maximum(-scale.z(np.log1p(bits)) - np.float32(VAGUENESS_START), 0), np.float32)
+
+
+def measure_vagueness(captions: Sequence[str], groups: Ints) -> Floats:
+    """What the words of captions add to their entropies, in nats, as part of the target of u.
+
+    That is the logarithm of the number of items of this sample that the words fit: those with the same caption, or
+    those that would contain all its words. If that is less, how far it is below the usual information counts.
+    """
+    bits = WordFrequencies.count(captions).bits(captions)
+    media: dict[str, set[int]] = {}
+    for caption, group in zip(captions, groups.tolist(), strict=True):
+        media.setdefault(caption, set()).add(group)
+    repeats = np.log(np.array([len(media[caption]) for caption in captions], np.float32))
+    matches = np.log(len(captions)) - np.log(2) * bits
+    vagueness = VAGUENESS_NATS * score_vagueness(MeanDeviation.fit(np.log1p(bits)), bits)
+    return np.asarray(np.maximum.reduce([repeats, matches, vagueness]), np.float32)
 
 
 def compute_absolute_thresholds(media: Mapping[str, int], captions: Mapping[str, int]) -> dict[str, Any]:

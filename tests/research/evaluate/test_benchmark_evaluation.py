@@ -369,7 +369,7 @@ class _Fixed:
     def __init__(self, u: ItemScores):
         self.u = u
 
-    def uncertainty_visual(self, _: torch.Tensor) -> torch.Tensor:
+    def uncertainty_visual(self, *_: torch.Tensor | None) -> torch.Tensor:
         return torch.from_numpy(self.u.visual)
 
     def uncertainty_text(self, _: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,208 @@
+"""Measure PAU's u: does it predict which items fail, is it stable, does it find vague captions and films of scenes?
+
+    python -m tests.bench.uncertainty
+
+Prototypes are fitted on the audited corpus itself, as an audit does. For photos with one caption each (Flickr8k `val`,
+unseen by the encoder, and `train`, which it has seen): recall at 1 of the half with the lowest u, AUROC of failing,
+rank correlation of u between two seeds and between heads fitted on two halves of the corpus, seconds; for comparison
+the perplexity. Then u of unseen photos, of vague captions among real ones, and of films of three photos among films of
+one, fitted on the same films and on other ones. Writes bench-results/uncertainty.json.
+"""
+
+import io
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor
+
+from auditor.console import print_table
+from auditor.research.retrieval.analyses import compute_auroc
+from auditor.score.statistics.ambiguity import measure_vagueness
+from model.fit_prototypes import FitConfig, Target, compute_media_uncertainty, fit_to_pairs
+from model.pixels import fit_image
+from model.prototypes import HeadConfig, PrototypeHead
+from model.retrieval_target import FitPairs
+from model.similarity import compute_log_perplexity, pool_frames
+from tests.bench.flickr8k import Encode, Photos, backbone, encoder, load_photos, read_photos
+
+RESULTS = Path(__file__).resolve().parents[2] / "bench-results"
+SETTINGS: tuple[tuple[str, int, Target, int], ...] = (
+    ("paper's h", 8, "h", 12),
+    ("K = 8", 8, "retrieval", 12),
+    ("K = 64, 60 steps", 64, "retrieval", 60),
+    ("K = 64", 64, "retrieval", 12),
+    ("K = 256", 256, "retrieval", 12),
+)
+VAGUE = ("This is a photo.", "A scene.", "Something outside.", "A picture of something.", "People.")
+FILM_PHOTOS, FRAMES, SCENES = 300, 4, 3
+
+
+def one_caption_each(photos: Photos, seed: int = 0) -> tuple[FitPairs, list[str]]:
+    generator = np.random.default_rng(seed)
+    rows = [int(generator.choice(np.flatnonzero(photos.media == i))) for i in range(len(photos.visual))]
+    captions = [photos.captions[row] for row in rows]
+    pairs = FitPairs(F.normalize(torch.from_numpy(photos.visual)), F.normalize(torch.from_numpy(photos.text[rows])))
+    return with_words(pairs, captions), captions
+
+
+def with_words(pairs: FitPairs, captions: list[str]) -> FitPairs:
+    return replace(pairs, vagueness=torch.from_numpy(measure_vagueness(captions, np.arange(len(captions)))))
+
+
+def fit(
+    pairs: FitPairs, scale: float, prototypes: int = 64, target: Target = "retrieval", steps: int = 12, seed: int = 0
+) -> PrototypeHead:
+    config = HeadConfig(pairs.visual.shape[1], prototypes, clip_evidence="frames")
+    return fit_to_pairs(pairs, config, target=target, logit_scale=scale, seed=seed, settings=FitConfig(steps=steps))
+
+
+def uncertainties(head: PrototypeHead, pairs: FitPairs) -> tuple[Tensor, Tensor]:
+    return compute_media_uncertainty(head, pairs), head.uncertainty_text(pairs.text)
+
+
+def auroc(values: Tensor, positive: Tensor) -> float:
+    return compute_auroc(values.double().numpy(), positive.numpy())
+
+
+def rank_correlation(values: Tensor, others: Tensor) -> float:
+    return float(torch.corrcoef(torch.stack([values, others]).argsort(dim=1).argsort(dim=1).double())[0, 1])
+
+
+def both(values: list[float], digits: int = 3) -> str:
+    return " / ".join(f"{value:.{digits}f}" for value in values)
+
+
+def prediction(pairs: FitPairs, scores: tuple[Tensor, Tensor]) -> dict[str, Any]:
+    """Recall at 1 of the half kept and AUROC of failing, photos / captions."""
+    similarity, truth = pairs.visual @ pairs.text.T, torch.arange(len(pairs.text))
+    hits = [similarity.argmax(dim=dimension) == truth for dimension in (1, 0)]
+    kept = [
+        100 * float(hit[score.argsort(stable=True)[: len(hit) // 2]].float().mean())
+        for hit, score in zip(hits, scores, strict=True)
+    ]
+    failing = [auroc(score, ~hit) for hit, score in zip(hits, scores, strict=True)]
+    return {"R@1 of the half kept": both(kept, 1), "AUROC of failing": both(failing)}
+
+
+def compare_settings(name: str, pairs: FitPairs, scale: float) -> list[dict[str, Any]]:
+    even, odd = (torch.arange(start, len(pairs.text), 2) for start in (0, 1))
+    perplexity = (
+        compute_log_perplexity(pairs.visual, pairs.text, scale),
+        compute_log_perplexity(pairs.text, pairs.visual, scale),
+    )
+    of_halves = [
+        (
+            compute_log_perplexity(pairs.visual, pairs.text[rows], scale),
+            compute_log_perplexity(pairs.text, pairs.visual[rows], scale),
+        )
+        for rows in (even, odd)
+    ]
+    stable = both([rank_correlation(*sides) for sides in zip(*of_halves, strict=True)])
+    rows = [{"corpus": name, "by": "perplexity", **prediction(pairs, perplexity), "seeds": "", "halves": stable}]
+    for label, prototypes, target, steps in SETTINGS:
+        started = time.perf_counter()
+        head = fit(pairs, scale, prototypes, target, steps)
+        seconds = time.perf_counter() - started
+        scores = uncertainties(head, pairs)
+        other_seed = uncertainties(fit(pairs, scale, prototypes, target, steps, seed=1), pairs)
+        halves = [
+            uncertainties(fit(pairs.take_pairs(part), scale, prototypes, target, steps), pairs) for part in (even, odd)
+        ]
+        rows.append(
+            {
+                "corpus": name,
+                "by": f"u, {label}",
+                **prediction(pairs, scores),
+                "seeds": both([rank_correlation(*sides) for sides in zip(scores, other_seed, strict=True)]),
+                "halves": both([rank_correlation(*sides) for sides in zip(*halves, strict=True)]),
+                "seconds": round(seconds, 2),
+            }
+        )
+        unseen = pairs.take_pairs(odd)
+        held_out = uncertainties(fit(pairs.take_pairs(even), scale, prototypes, target, steps), unseen)
+        rows.append({"corpus": f"{name}, other half", "by": f"u, {label}", **prediction(unseen, held_out)})
+    return rows
+
+
+def find_vague_captions(pairs: FitPairs, captions: list[str], scale: float, encode: Encode) -> dict[str, Any]:
+    """AUROC of vague captions that replace one in twenty."""
+    chosen = np.random.default_rng(1).choice(len(captions), len(captions) // 20, replace=False)
+    text, vectors = pairs.text.clone(), torch.from_numpy(encode(VAGUE))
+    words, planted = list(captions), torch.zeros(len(captions), dtype=torch.bool)
+    for number, row in enumerate(chosen.tolist()):
+        text[row], words[row], planted[row] = (
+            F.normalize(vectors[number % len(VAGUE)], dim=0),
+            VAGUE[number % len(VAGUE)],
+            True,
+        )
+    spoiled = with_words(replace(pairs, text=text), words)
+    u = fit(spoiled, scale).uncertainty_text(spoiled.text)
+    return {"of": "vague captions among real ones", "AUROC of u": auroc(u, planted)}
+
+
+def encode_films(shared: Path) -> Tensor:
+    """Frames (N, 4, D) of a slow pan over each photo."""
+    model, generator = backbone(f"local-dir:{shared / 'models' / 'flickr8k-lite'}"), np.random.default_rng(0)
+    films = []
+    for data in read_photos(shared / "data" / "flickr8k" / "val-00000.tar", FILM_PHOTOS, pixels=True)[1]:
+        image = Image.open(io.BytesIO(data)).convert("RGB")
+        crops = []
+        for _ in range(FRAMES):
+            width, height = (round(side * generator.uniform(0.8, 0.95)) for side in image.size)
+            x, y = generator.integers(image.width - width + 1), generator.integers(image.height - height + 1)
+            crops.append(fit_image(model.pixels, image.crop((x, y, x + width, y + height))))
+        films.append(model.encode_images(np.stack(crops)).cpu())
+    return F.normalize(torch.stack(films).float(), dim=2)
+
+
+def find_films(shared: Path, pairs: FitPairs, scale: float) -> list[dict[str, Any]]:
+    """AUROC of films of three photos among films of one, for fitted and for unseen films."""
+    pans, generator = encode_films(shared), np.random.default_rng(2)
+    order, frames, captions, joined = generator.permutation(FILM_PHOTOS).tolist(), [], [], []
+    while len(order) >= SCENES:
+        several = generator.random() < 0.15
+        scenes = [order.pop() for _ in range(SCENES if several else 1)]
+        frames.append(torch.cat([pans[scene] for scene in scenes] * (1 if several else SCENES)))
+        captions.append(scenes[0])
+        joined.append(several)
+    clips, mask = torch.stack(frames), torch.ones(len(frames), SCENES * FRAMES, dtype=torch.bool)
+    films, is_joined = FitPairs(pool_frames(clips, mask), pairs.text[captions], clips, mask), torch.tensor(joined)
+    even, odd = (torch.arange(start, len(joined), 2) for start in (0, 1))
+    head, half = fit(films, scale), fit(films.take_pairs(even), scale)
+    count = f"{sum(joined)} films of three photos among {len(joined)}"
+    return [
+        {"of": count, "AUROC of u": auroc(compute_media_uncertainty(head, films), is_joined)},
+        {"of": f"{count}, by the mean vector", "AUROC of u": auroc(head.uncertainty_visual(films.visual), is_joined)},
+        {
+            "of": "films not fitted on",
+            "AUROC of u": auroc(compute_media_uncertainty(half, films.take_pairs(odd)), is_joined[odd]),
+        },
+    ]
+
+
+def main() -> None:
+    from tests.conftest import SHARED
+
+    rows: list[dict[str, Any]] = []
+    for name, tar in (("val", "flickr8k/val-00000.tar"), ("train", "flickr8k/train-00000.tar")):
+        photos = load_photos(SHARED, 1000, tar)
+        pairs, captions = one_caption_each(photos)
+        rows += compare_settings(name, pairs, photos.scale)
+        if name == "val":
+            defects = [find_vague_captions(pairs, captions, photos.scale, encoder(SHARED))]
+            defects += find_films(SHARED, pairs, photos.scale)
+    print_table(rows, "u of photos / captions")
+    print_table(defects, "what u finds")
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "uncertainty.json").write_text(json.dumps({"settings": rows, "defects": defects}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
