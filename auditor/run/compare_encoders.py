@@ -61,7 +61,9 @@ class EncoderTrial:
         """The competence that models are ranked by, 90%: separation and relatedness on what the model can judge."""
         parts = [self.competence.average(name) for name in ("separation", "relatedness")]
         value, error = sum(part.value for part in parts), sum(part.error**2 for part in parts) ** 0.5
-        return (value - WIDTH * error) * self.competence.judged, (value + WIDTH * error) * self.competence.judged
+        return (value - WIDTH * error) * self.competence.judged_share, (
+            value + WIDTH * error
+        ) * self.competence.judged_share
 
     def to_dict(self) -> dict[str, Any]:
         names = ("pairs_per_second", "parameters", "weight_bytes", "width")
@@ -137,15 +139,15 @@ def try_encoder(
 def draw_sample(corpus: Corpus, count: int, generator: np.random.Generator, stack: ExitStack) -> list[Shard]:
     """Random pairs of random shards; the shards stay open until `stack` closes."""
     failures: list[str] = []
-    chosen = [corpus.shards[number] for number in generator.permutation(len(corpus.shards))]
-    if any(isinstance(shard, VectorShard) for shard in chosen):
+    shuffled_shards = [corpus.shards[number] for number in generator.permutation(len(corpus.shards))]
+    if any(isinstance(shard, VectorShard) for shard in shuffled_shards):
         size = max(1, count // STRETCHES)
-        stretches = list(cut_stretches(chosen, count, size, failures))
+        stretches = list(cut_stretches(shuffled_shards, count, size, failures))
         sample: list[Shard] = [stretches[i] for i in generator.permutation(len(stretches))[: -(-count // size)]]
     else:
-        numbered = enumerate(list_pairs(chosen, count, stack, failures))
-        drawn = heapq.nsmallest(count, ((generator.random(), number, pair) for number, pair in numbered))
-        sample = join_pairs([pair for _, _, pair in sorted(drawn, key=lambda item: item[1])])
+        numbered = enumerate(list_pairs(shuffled_shards, count, stack, failures))
+        keyed_pairs = heapq.nsmallest(count, ((generator.random(), number, pair) for number, pair in numbered))
+        sample = join_pairs([pair for _, _, pair in sorted(keyed_pairs, key=lambda item: item[1])])
     if not sample:
         raise AuditError(failures[0] if failures else f"{corpus.spec}: it has no pair of a medium and a caption")
     return sample
@@ -214,24 +216,24 @@ def rank_trials(trials: Sequence[EncoderTrial]) -> tuple[list[EncoderTrial], str
 
     Models as competent as the best one, by their intervals, are sorted by speed.
     """
-    able = [trial for trial in trials if not trial.competence.blind]
-    best = max(able, key=lambda trial: sum(trial.interval), default=None)
+    candidates = [trial for trial in trials if not trial.competence.blind]
+    best = max(candidates, key=lambda trial: sum(trial.interval), default=None)
     if best is None:
         return sorted(trials, key=lambda trial: -sum(trial.interval)), None, NONE
 
     def sort_key(trial: EncoderTrial) -> tuple[bool, bool, float]:
-        behind = trial.interval[1] < best.interval[0]
-        return trial.competence.blind, behind, -(sum(trial.interval) if behind else trial.pairs_per_second or 0)
+        is_weaker = trial.interval[1] < best.interval[0]
+        return trial.competence.blind, is_weaker, -(sum(trial.interval) if is_weaker else trial.pairs_per_second or 0)
 
     ranked = sorted(trials, key=sort_key)
-    first = ranked[0]
-    share = f"{first.competence.judged:.0%} of the sampled pairs"
-    if first.model == STORED:
+    choice = ranked[0]
+    share = f"{choice.competence.judged_share:.0%} of the sampled pairs"
+    if choice.model == STORED:
         return ranked, STORED, f"use these embeddings: with them, {share} can be judged"
     reason = f"it can judge {share}"
-    if first is not best:
-        times = (first.pairs_per_second or 0) / (best.pairs_per_second or 1)
+    if choice is not best:
+        times = (choice.pairs_per_second or 0) / (best.pairs_per_second or 1)
         reason += f", as well as {best.model} within the error, and is {times:.1f} times as fast"
     elif len(trials) > 1:
         reason += " and tells captions best from random ones"
-    return ranked, first.model, f"use {first.model}: {reason}"
+    return ranked, choice.model, f"use {choice.model}: {reason}"

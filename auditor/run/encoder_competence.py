@@ -35,12 +35,12 @@ class SampleCompetence:
         return sum(competence.pairs for competence, _ in self.kinds.values())
 
     @property
-    def judged(self) -> float:
+    def judged_share(self) -> float:
         return sum(competence.pairs * share for competence, share in self.kinds.values()) / self.pairs
 
     @property
     def blind(self) -> bool:
-        return self.judged < MOST
+        return self.judged_share < MOST
 
     def average(self, measure: str) -> Estimate:
         """The mean of `relatedness` or `separation` over the kinds, by their pairs."""
@@ -51,7 +51,13 @@ class SampleCompetence:
     def to_dict(self) -> dict[str, Any]:
         measures = {name: self.average(name).to_dict() for name in ("relatedness", "separation")}
         kinds = {kind: {**part.to_dict(), "judged": round(share, 4)} for kind, (part, share) in self.kinds.items()}
-        return {"pairs": self.pairs, "judged": round(self.judged, 4), "blind": self.blind, **measures, "kinds": kinds}
+        return {
+            "pairs": self.pairs,
+            "judged": round(self.judged_share, 4),
+            "blind": self.blind,
+            **measures,
+            "kinds": kinds,
+        }
 
 
 def measure_shards(folder: Folder, shards: Mapping[str, int], count: int, seed: int = 0) -> SampleCompetence | None:
@@ -63,12 +69,12 @@ def measure_shards(folder: Folder, shards: Mapping[str, int], count: int, seed: 
     kinds = {}
     for kind in KINDS:
         samples = [(select_pairs(embeddings, kind), quota) for embeddings, quota in parts]
-        drawn = [
+        pair_samples = [
             pairs.take(np.sort(generator.permutation(len(pairs))[:quota])) for pairs, quota in samples if len(pairs)
         ]
-        if not drawn:
+        if not pair_samples:
             continue
-        pairs = concatenate_pairs(drawn)
+        pairs = concatenate_pairs(pair_samples)
         languages = pairs.facts["language"].to_pylist()
         reference = ReferenceSample(pairs.media, pairs.text, pairs.group, pairs.captions, scale=1.0)
         competence = measure_competence(reference, seed, languages)
