@@ -19,6 +19,7 @@ from auditor.terminal import print_line
 COMMAND_GROUPS = {
     "Everyday commands": {
         "audit": "Sweep a corpus and score every pair.",
+        "encoders": "Try models on a sample of a corpus: which one can judge it?",
         "dashboard": "Browse an audit.",
         "thresholds": "Show what each cut-off removes and what it costs.",
         "filter": "Write the part of the corpus that is worth keeping.",

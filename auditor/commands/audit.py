@@ -1,5 +1,6 @@
 """`auditor audit`: sweep a corpus and score every pair. jobs/audit.py has the same options."""
 
+from collections.abc import Container
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -25,6 +26,24 @@ from auditor.sweep.sweep_config import SweepConfig
 from model.pixels import DecodeLimits
 
 LIMITS = DecodeLimits()
+
+
+def media_options(skip: Container[str] = ()) -> list[Decorator]:
+    """The options of reading, decoding and encoding a corpus."""
+    return [
+        *options_from(CorpusOptions, skip=skip),
+        *options_from(SweepConfig, skip=skip),
+        advanced_option("--precision", type=click.Choice(["auto", "float32", "bfloat16", "float16"]), default="auto",
+                        help="Numerical precision of the encoder. `auto` is float32 on a CPU, and 16 bits on a GPU if "
+                        "the first samples keep a cosine of 0.999 to float32."),
+        advanced_option("--decoders", type=int, help="Number of decoder processes [default: the number of cores]."),
+        advanced_option("--timeout", default=LIMITS.seconds, help="Time limit for a file in seconds."),
+        advanced_option("--max-pixels", default=LIMITS.max_pixels, help="Give larger images the status `too_large`."),
+        advanced_option("--max-bytes", type=POSITIVE, default=LIMITS.max_bytes,
+                        help="Give larger files the status `too_large`. Each decoder holds one file in memory."),
+    ]  # fmt: skip
+
+
 OPTIONS: list[Decorator] = [
     click.argument("corpus"),
     option("--out", required=True, metavar="AUDIT", help="Folder of the audit. The same command resumes it."),
@@ -33,16 +52,7 @@ OPTIONS: list[Decorator] = [
     option("--device", default="auto", help="cpu, cuda, cuda:1, ..."),
     option("--extend", is_flag=True, help="Add the shards that a finished audit lacks, score them against its "
            "reference, and report how far they drift. `auditor score --refit` fits everything again."),
-    *options_from(CorpusOptions),
-    *options_from(SweepConfig),
-    advanced_option("--precision", type=click.Choice(["auto", "float32", "bfloat16", "float16"]), default="auto",
-                    help="Numerical precision of the encoder. `auto` is float32 on a CPU, and 16 bits on a GPU if the "
-                    "first samples keep a cosine of 0.999 to float32."),
-    advanced_option("--decoders", type=int, help="Number of decoder processes [default: the number of cores]."),
-    advanced_option("--timeout", default=LIMITS.seconds, help="Time limit for a file in seconds."),
-    advanced_option("--max-pixels", default=LIMITS.max_pixels, help="Give larger images the status `too_large`."),
-    advanced_option("--max-bytes", type=POSITIVE, default=LIMITS.max_bytes,
-                    help="Give larger files the status `too_large`. Each decoder holds one file in memory."),
+    *media_options(),
     *options_from(ScoreConfig),
     *options_from(AuditConfig),
     json_option("Print the summary as JSON."),
@@ -71,8 +81,8 @@ def build_audit_config(values: dict[str, Any]) -> AuditConfig:
     )
     return AuditConfig(
         values["corpus"],
-        values["out"],
-        values["model"],
+        values.get("out", ""),
+        values.get("model"),
         CorpusOptions(**settings_in(CorpusOptions, values)),
         replace(sweep, decoders=values["decoders"]) if values["decoders"] else sweep,
         ScoreConfig(**settings_in(ScoreConfig, values)),

@@ -4,7 +4,7 @@ A setting is a dataclass field that declares a help text (`auditor.schema.settin
 the option.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import MISSING, Field, fields
 from functools import partial
 from types import NoneType, UnionType
@@ -85,7 +85,7 @@ def add_options(command: Function, options: Iterable[Decorator]) -> Function:
     return command
 
 
-def options_from(config: type, *, optional: bool = False, skip: Sequence[str] = ()) -> list[Decorator]:
+def options_from(config: type, *, optional: bool = False, skip: Container[str] = ()) -> list[Decorator]:
     """One option for each setting of a dataclass. Optional ones are None unless the user gives them."""
     hints = get_type_hints(config)
     settings = [item for item in fields(config) if "help" in item.metadata and item.name not in skip]
@@ -130,5 +130,5 @@ def split_names(_: click.Context, __: click.Parameter, value: str) -> tuple[str,
 
 
 def settings_in(config: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of the options that `options_from(config)` made, as arguments of the dataclass."""
-    return {item.name: values[item.name] for item in fields(config) if "help" in item.metadata}
+    """The values of options that `options_from(config)` made, as arguments of the dataclass."""
+    return {item.name: values[item.name] for item in fields(config) if "help" in item.metadata and item.name in values}

@@ -19,6 +19,7 @@ from auditor.corpus.corpus_spec import find_corpus_folder
 from auditor.corpus.open_corpus import Corpus, open_corpus
 from auditor.errors import AuditError, explain_interrupt
 from auditor.run.audit_config import AuditConfig
+from auditor.run.encoder_competence import warn_if_blind
 from auditor.run.engine import AuditEngine, LocalEngine
 from auditor.run.scoring import encode_captions, finish_manifest, save_audit_head, score_corpus, write_found_faults
 from auditor.sweep.corpus_model import CorpusModel
@@ -193,7 +194,8 @@ def sweep_corpus(
                 )
             progress.advance(rows, errors=tally["errors"])
 
-        for report in engine.sweep(corpus.shards, watch):
+        tried = config.corpus if manifest.model["spec"] else None
+        for report in warn_if_blind(engine.sweep(corpus.shards, watch), folder, tried):
             reports.append(report)
             total += report.rows
             progress.total = round(total / len(reports) * len(corpus.shards))  # estimated from the finished shards

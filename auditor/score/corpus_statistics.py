@@ -202,14 +202,14 @@ def _fit_kind(
     languages = pairs.facts["language"].to_pylist()
     competence = measure_competence(reference, seed, languages)
     rows = np.flatnonzero(competence.find_judged(reference, languages))
-    judged = competence.keep_judged(reference, rows)
-    mismatch = fit_mismatch(judged, seed=seed, captions=captions * len(rows) // len(pairs), words=vocabulary)
+    judged_pairs = competence.keep_judged(reference, rows)
+    mismatch = fit_mismatch(judged_pairs, seed=seed, captions=captions * len(rows) // len(pairs), words=vocabulary)
     hubs = mismatch.statistic.hubs if mismatch and mismatch.statistic else None
     threshold = mismatch.frame_threshold if mismatch else None
     measure = partial(measure_pairs, media=media, captions=captions, frame_threshold=threshold)
     measure_judged = None
     if hubs is not None and len(rows) < len(pairs):
-        measure_judged, hubs = partial(measure, reference=judged, hubs=hubs), None
+        measure_judged, hubs = partial(measure, reference=judged_pairs, hubs=hubs), None
     measure_all = partial(measure, reference=reference, hubs=measure_hubs(reference) if hubs is None else hubs)
     ambiguity = AmbiguityScale.fit(measure_all(pairs), frequencies.bits(pairs.captions))
     return KindContext(reference, competence, mismatch, media, captions, measure_all, measure_judged, ambiguity)

@@ -112,15 +112,15 @@ def score_pairs(pairs: EncodedPairs, kind: KindContext, context: ScoreContext, s
 
 def _judge_pairs(pairs: EncodedPairs, kind: KindContext, measures: PairMeasures, shift: float) -> Columns:
     """The columns about mismatches, empty for pairs that the encoder cannot judge, and why they are empty."""
-    judged = kind.competence.find_judged(pairs, pairs.facts["language"].to_pylist())
+    is_judged = kind.competence.find_judged(pairs, pairs.facts["language"].to_pylist())
     reason = np.full(len(pairs), None if kind.mismatch else "too_few_pairs", object)
-    reason[~judged] = "blind_encoder"
-    rows = np.flatnonzero(judged)
+    reason[~is_judged] = "blind_encoder"
+    rows = np.flatnonzero(is_judged)
     if kind.mismatch is None or kind.mismatch.statistic is None or not len(rows):
         return {"no_estimate": reason}
-    kept = kind.competence.keep_judged(pairs, rows)
-    measures = measures if kind.measure_judged is None else kind.measure_judged(kept)
-    columns = _mismatch_columns(kept, kind.mismatch, kind.mismatch.statistic, measures, shift)
+    judged_pairs = kind.competence.keep_judged(pairs, rows)
+    measures = measures if kind.measure_judged is None else kind.measure_judged(judged_pairs)
+    columns = _mismatch_columns(judged_pairs, kind.mismatch, kind.mismatch.statistic, measures, shift)
     return {"no_estimate": reason, **{name: _spread(values, rows, len(pairs)) for name, values in columns.items()}}
 
 

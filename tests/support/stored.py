@@ -91,3 +91,14 @@ def make_vector_table(visual: Floats, text: Floats, captions: list[str | None], 
         return pa.array([row.astype(np.float16) for row in values], pa.list_(pa.float16()))
 
     return pa.table({"image_embedding": column(visual), "text_embedding": column(text), "caption": captions})
+
+
+def plant_related_pairs(count: int, dim: int = 32, *, blind: bool = False, seed: int = 0) -> tuple[Floats, Floats]:
+    """Unit vectors of matching pairs of many small topics; `blind` rotates the captions at random."""
+    random = np.random.default_rng(seed)
+    topics = random.normal(size=(40, dim))[random.integers(0, 40, count)]
+    visual = topics + 0.6 * random.normal(size=(count, dim))
+    text = visual + 0.5 * random.normal(size=(count, dim))
+    if blind:
+        text = text @ np.linalg.qr(random.normal(size=(dim, dim)))[0]
+    return normalize_rows(visual.astype(np.float32)), normalize_rows(text.astype(np.float32))

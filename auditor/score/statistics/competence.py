@@ -72,10 +72,10 @@ class CompetenceMap:
 
     def find_judged(self, pairs: PairEmbeddings, languages: Sequence[str | None] = ()) -> Bools:
         """Which pairs the encoder can judge: no part that they belong to is one it is blind to."""
-        judged = self.is_readable("text", pairs.text) & self.is_readable("visual", pairs.visual)
+        readable = self.is_readable("text", pairs.text) & self.is_readable("visual", pairs.visual)
         blind = {name for name, part in self.parts.get("language", {}).items() if part.blind}
-        spoken = np.array([language in blind for language in languages or [None] * len(pairs)], bool)
-        return np.asarray(judged & ~spoken)
+        in_blind_language = np.array([language in blind for language in languages or [None] * len(pairs)], bool)
+        return np.asarray(readable & ~in_blind_language)
 
     def is_readable(self, side: str, vectors: Floats) -> Bools:
         """Whether each vector is in a cluster that the encoder can judge."""
@@ -86,10 +86,10 @@ class CompetenceMap:
 
     def keep_judged(self, pairs: Pairs, rows: Ints) -> Pairs:
         """These pairs with the siblings that the encoder can read."""
-        kept = pairs if len(rows) == len(pairs) else pairs.take(rows)
-        if kept.siblings is None:
-            return kept
-        return replace(kept, siblings=kept.siblings.select(self.is_readable("text", kept.siblings.text)))
+        chosen = pairs if len(rows) == len(pairs) else pairs.take(rows)
+        if chosen.siblings is None:
+            return chosen
+        return replace(chosen, siblings=chosen.siblings.select(self.is_readable("text", chosen.siblings.text)))
 
     def to_dict(self) -> dict[str, Any]:
         if self.corpus is None:
@@ -111,7 +111,7 @@ def measure_competence(
     generator = np.random.default_rng(seed)
     corpus = compare_pairs(reference, rows, generator)
     assert corpus is not None
-    found = CompetenceMap(corpus)
+    competence = CompetenceMap(corpus)
     spoken = np.array([language or "" for language in languages or [""] * len(reference)])
     for side in ("text", "language", "visual"):
         if side == "language":
@@ -120,7 +120,7 @@ def measure_competence(
             if len(names) < 2:
                 continue
         else:
-            rows = distinct[found.find_judged(reference, spoken.tolist())[distinct]]
+            rows = distinct[competence.find_judged(reference, spoken.tolist())[distinct]]
             if not len(rows):
                 break
             vectors: Floats = getattr(reference, side)[rows]
@@ -132,10 +132,10 @@ def measure_competence(
             ).any():  # captions of clusters that are too small belong to the nearest other one
                 centroids = centroids[sizes >= SMALLEST_PART]
             names, cluster = np.arange(len(centroids)), assign_topics(vectors, centroids)
-            members, found.clusters[side] = [rows[cluster == number] for number in names], centroids
+            members, competence.clusters[side] = [rows[cluster == number] for number in names], centroids
         measured = [compare_pairs(reference, own, generator) for own in members]
-        found.parts[side] = dict(zip(map(str, names), shrink_parts(measured, corpus), strict=True))
-    return found
+        competence.parts[side] = dict(zip(map(str, names), shrink_parts(measured, corpus), strict=True))
+    return competence
 
 
 def select_distinct(reference: ReferenceSample) -> Ints:

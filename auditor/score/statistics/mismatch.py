@@ -171,10 +171,10 @@ def fit_scores(
         shares = np.array([mixture.pi0 for mixture in mixtures])
         curves = np.stack([estimate_curve(*draw) for draw in zip(mixtures, resamples[0], strict=True)])
         lookalikes = np.maximum(np.random.default_rng([seed, 2]).normal(0, LOOKALIKES, len(shares)), 0)
-        kept = np.clip(1 - lookalikes * (1 - shares) / np.maximum(shares, 1e-9), 0, 1)
+        kept_share = np.clip(1 - lookalikes * (1 - shares) / np.maximum(shares, 1e-9), 0, 1)
         if not null_only and not is_share_above_zero(fits[0], histogram):
-            kept[: len(kept) // 10] = 0  # so that the interval includes zero
-        shares, curves = shares * kept, curves * kept[:, None]
+            kept_share[: len(kept_share) // 10] = 0  # so that the interval includes zero
+        shares, curves = shares * kept_share, curves * kept_share[:, None]
     low, high = bootstrap_interval(best.pi0, shares, len(scores), coverage)
     centers = histogram.centers
     edges = np.linspace(min(scores.min(), null_scores.min()), max(scores.max(), null_scores.max()), 81)

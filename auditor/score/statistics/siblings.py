@@ -26,8 +26,8 @@ class Siblings:
 
     def select(self, captions: Bools) -> "Siblings | None":
         """Only these captions (T,); None if none is left."""
-        kept = captions[self.row]
-        return replace(self, owner=self.owner[kept], row=self.row[kept]) if kept.any() else None
+        position = np.flatnonzero(captions[self.row])
+        return replace(self, owner=self.owner[position], row=self.row[position]) if len(position) else None
 
     def take(self, pairs: Ints) -> "Siblings":
         """The siblings of these pairs, which are renumbered."""
@@ -54,8 +54,8 @@ def collect_siblings(group: Ints, media: MediaVectors, text: Floats) -> Siblings
     first = np.arange(len(group))  # the first row of the group with this caption
     np.minimum.at(first, owner[repeats], row[repeats])
     position = np.flatnonzero(~repeats)
-    _, kept = np.unique(np.stack([owner[position], first[row[position]]]), axis=1, return_index=True)
-    owner, row = owner[position[kept]], row[position[kept]]
+    distinct = np.unique(np.stack([owner[position], first[row[position]]]), axis=1, return_index=True)[1]
+    owner, row = owner[position[distinct]], row[position[distinct]]
     return Siblings(owner, row, text, media.own_similarity(text)) if len(owner) else None
 
 
