@@ -103,7 +103,7 @@ def test_u_predicts_which_items_fail_as_well_as_the_perplexity_does(geometry: st
 
 
 def test_u_is_stable_between_seeds() -> None:
-    """Random vectors have no structure to agree about; on photos the correlation is above .98 (tests.bench.uncertainty)."""
+    """Random vectors have no structure to agree about; on photos it is above .98 (tests.bench.uncertainty)."""
     visual, text = corpus("negative mean", 1000)
     config = HeadConfig(dim=DIM, prototypes=64)
     heads = [fit_prototypes(visual, text, config, target="retrieval", logit_scale=20.0, seed=seed) for seed in (0, 1)]
