@@ -68,6 +68,14 @@ MISMATCH = (
         "low if the corpus contains a better partner, whether or not the caption is right", suspicious="low",
         use="measurement",
         definition="similarity of the pair minus the weighted similarities of the rivals of both sides"),
+    _score("better_captions", "float32", "Captions that fit better",
+        "share of the captions of other media that fit this medium better than this caption; above 0, the medium fails "
+        "in retrieval", suspicious="high", unit="share", cached=True,
+        definition="among the captions of the reference sample; captions that fit equally well do not count"),
+    _score("better_media", "float32", "Media that fit better",
+        "share of the other media that fit this caption better than its own medium; above 0, the caption fails in "
+        "retrieval", suspicious="high", unit="share", cached=True,
+        definition="among the media of the reference sample; media that fit equally well do not count"),
     _score("neighbour_agreement", "float32", "Captions of similar media",
         "agreement of the caption with those of the most similar media; 0: as with a random caption", suspicious="low",
         unit="deviations",
