@@ -287,12 +287,10 @@ def measure_pairs(
     whole = captions is None or captions <= len(reference)
     hubs = measure_hubs(reference) if hubs is None else hubs
     first, run = find_runs(group)
-    *of_media, better_captions = compare_media(
-        vectors.take(first), group[first], reference, hubs.text, whole, Partners(run, similarity)
-    )
-    of_visual = RivalSimilarity(*(column[run] for column in of_media), better_captions)
-    partners = Partners(np.arange(len(text)), similarity)
-    of_text = compare_captions(text, group, reference, hubs.visual, whole, partners)
+    captions_of, medium_of = Partners(run, similarity), Partners(np.arange(len(text)), similarity)
+    of_media = compare_media(vectors.take(first), group[first], reference, hubs.text, whole, captions_of)
+    of_visual = RivalSimilarity(*(column[run] for column in of_media))._replace(better=of_media.better)
+    of_text = compare_captions(text, group, reference, hubs.visual, whole, medium_of)
     best, spread, share = None, None, None
     if vectors.mask is not None:
         threshold = estimate_frame_threshold(reference) if frame_threshold is None else frame_threshold
