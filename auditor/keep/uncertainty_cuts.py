@@ -25,7 +25,7 @@ REMOVED_SHARES = (0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01)  # of the cuts that are 
 BINS = 2000  # of the values, from which a cut is chosen
 TINY = 1e-9
 DIGITS = 5  # significant ones of a cut
-TOPICS = 3  # that lose most
+TOPICS = 2  # that lose most
 
 
 @dataclass(frozen=True, slots=True)
