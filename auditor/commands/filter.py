@@ -8,7 +8,6 @@ import click
 from auditor.commands.options import CORPUS_HELP, POSITIVE, advanced_option, audit_command, json_option, option
 from auditor.commands.output import open_audit
 from auditor.commands.selection import select_rows, selection_options
-from auditor.commands.thresholds import describe_failures, tabulate_uncertainty_cut
 from auditor.terminal import print_json, print_line
 
 if TYPE_CHECKING:
@@ -131,8 +130,9 @@ def describe_unscored(usable: int, kept_count: int) -> str:
 
 def show_dry_run(subset: "Subset", as_json: bool) -> None:
     from auditor import console
+    from auditor.keep.uncertainty_cuts import measure_limits
 
-    effects, drift, cuts = subset.effects(), subset.drift(), subset.uncertainty_cuts()
+    effects, drift, cuts = subset.effects(), subset.drift(), measure_limits(subset.database, subset.rules)
     if as_json:
         shifts = {**asdict(drift), "topic_distance": drift.topic_distance}
         print_json(
@@ -145,7 +145,7 @@ def show_dry_run(subset: "Subset", as_json: bool) -> None:
     if note := describe_unscored(effects.unscored, effects.unscored_kept):
         print_line(note)
     for cut in cuts:
-        console.print_table([tabulate_uncertainty_cut(cut)], f"{cut.column}: {describe_failures(cut)}")
+        console.print_table([cut.tabulate()], f"{cut.column}: {cut.describe_failures()}")
     if not effects.kept:
         return  # there are no kept rows to compare
     means = [

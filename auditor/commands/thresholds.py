@@ -11,7 +11,6 @@ from auditor.schema import FAILURES
 if TYPE_CHECKING:
     from auditor.audit import Audit
     from auditor.keep.thresholds import Cut, PairCounts
-    from auditor.keep.uncertainty_cuts import UncertaintyCut
 
 
 @audit_command
@@ -71,7 +70,7 @@ def show_uncertainty_cuts(
     if output.for_machines:
         output.show([cut.to_dict() for cut in cuts])
     else:
-        output.show([tabulate_uncertainty_cut(cut) for cut in cuts], describe_failures(cuts[0]))
+        output.show([cut.tabulate() for cut in cuts], cuts[0].describe_failures())
 
 
 def describe_share(counts: "PairCounts") -> str:
@@ -88,25 +87,8 @@ def describe_share(counts: "PairCounts") -> str:
 
 
 def tabulate_cut(cut: "Cut") -> dict[str, Any]:
+    from auditor.keep.thresholds import format_cut_share
+
     row: dict[str, Any] = {"cut": f"{cut.p:g}", "removed": cut.removed, "share": f"{cut.removed_share:.1%}"}
     names = {"mismatched": "precision", "caught": "caught", "good lost": "lost", "left": "left"}
     return row | {title: format_cut_share(cut, name) for title, name in names.items()}
-
-
-def describe_failures(cut: "UncertaintyCut") -> str:
-    """The number of pairs and the share of them that fails in retrieval."""
-    way = "another medium fits the caption" if cut.column.endswith("text") else "another caption fits the medium"
-    return f"{cut.rows:,} pairs, {format_cut_share(cut, 'fails')} of them fail in retrieval: {way} better"
-
-
-def tabulate_uncertainty_cut(cut: "UncertaintyCut") -> dict[str, Any]:
-    row: dict[str, Any] = {"cut": f"{cut.at:g}", "removed": cut.removed, "share": f"{cut.removed_share:.1%}"}
-    names = {"removed fail": "fails_removed", "kept fail": "fails_kept", "others lost": "lost"}
-    topics = ", ".join(f"{loss.topic} ({loss.removed / loss.rows:.0%})" for loss in cut.topics)
-    return row | {title: format_cut_share(cut, name) for title, name in names.items()} | cut.flags | {"topics": topics}
-
-
-def format_cut_share(cut: "Cut | UncertaintyCut", name: str) -> str:
-    """A share of a cut with its interval, or an empty text if there is none."""
-    value, low, high = (getattr(cut, f"{name}{end}") for end in ("", "_low", "_high"))
-    return "" if None in (value, low, high) else f"{value:.1%} ({100 * low:.1f}-{100 * high:.1f})"

@@ -29,7 +29,6 @@ from auditor.keep.kept_rows import KeptRows, fetch_kept_shard
 from auditor.keep.predicate import CaptionFilter, Predicate, make_caption_filter, make_predicate
 from auditor.keep.rule_effects import RuleEffects, measure_rule_effects
 from auditor.keep.subset_drift import Drift, measure_subset_drift
-from auditor.keep.uncertainty_cuts import UncertaintyCut, measure_limits
 from auditor.keep.weights import Weighed, Weighing, write_row_weights
 from auditor.query.database import AuditDatabase
 from auditor.query.rules import Threshold
@@ -68,10 +67,6 @@ class Subset(KeptRows):
 
     def drift(self) -> Drift:
         return measure_subset_drift(self.database, self.rules)
-
-    def uncertainty_cuts(self) -> list[UncertaintyCut]:
-        """What each limit on an uncertainty or on matches costs by itself, if the audit has the ranks it needs."""
-        return measure_limits(self.database, self.rules)
 
     def samples(self) -> Iterator[dict[str, Any]]:
         """The kept samples in WebDataset's form: __key__, __url__ and the original bytes by extension."""

@@ -237,3 +237,9 @@ def replace_nan(value: float, name: str) -> float | None:
     if not np.isnan(value):
         return float(value)
     return 0.0 if name.startswith(("caught", "lost")) else None
+
+
+def format_cut_share(cut: Any, name: str) -> str:
+    """A share of a cut with its interval, or an empty text if there is none."""
+    value, low, high = (getattr(cut, f"{name}{end}") for end in ("", "_low", "_high"))
+    return "" if None in (value, low, high) else f"{value:.1%} ({100 * low:.1f}-{100 * high:.1f})"

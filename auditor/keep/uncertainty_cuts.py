@@ -1,46 +1,33 @@
 """What a cut by uncertainty or by the number of matches removes, what it costs, and the cut that meets a limit on that.
 
 A caption fails in retrieval if another medium of the reference sample fits it better than its own, and a medium if
-another caption does. A good cut removes pairs that fail and few of the others. Intervals are Wilson's; the captions
-of one medium count as one observation, because they tend to fail together.
+another caption does. Intervals are Wilson's; the captions of one medium count as one observation.
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from auditor.audit_folder.side_files import read_topics
-from auditor.keep.thresholds import NORMAL_95, ThresholdError, check_shares
-from auditor.query.corpus_groups import format_topic_name
+from auditor.keep.thresholds import NORMAL_95, ThresholdError, check_shares, format_cut_share
 from auditor.query.database import AuditDatabase
-from auditor.query.distributions import find_value_range
 from auditor.query.rules import Rules, build_bound_sql, parse_limit
-from auditor.schema import COLUMNS, FAILURES, FLAGS
+from auditor.schema import FAILURES, FLAGS
 from auditor.vectors import Bools
 
 REMOVED_SHARES = (0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01)  # of the cuts that are shown by default
-BINS = 2000  # of the values, from which a cut is chosen
-TINY = 1e-9
 DIGITS = 5  # significant ones of a cut
 TOPICS = 2  # that lose most
-
-
-@dataclass(frozen=True, slots=True)
-class TopicLoss:
-    topic: int
-    name: str
-    rows: int
-    removed: int
 
 
 @dataclass(frozen=True, slots=True)
 class UncertaintyCut:
     """The effect of removing the rows with more than `at` in `column`; `low` and `high` are 90% intervals.
 
-    A share is None if there are no rows of which it could be one.
+    A share of no rows is None.
     """
 
     column: str
@@ -60,8 +47,8 @@ class UncertaintyCut:
     lost: float | None  # share of the rows that do not fail that is removed
     lost_low: float | None
     lost_high: float | None
-    flags: dict[str, int]  # rows among the removed that have each flag
-    topics: list[TopicLoss]  # those that lose the largest share of their rows
+    flags: dict[str, int]  # removed rows with each flag
+    topics: dict[int, float]  # the topics that lose most, and the share that each loses
 
     def __float__(self) -> float:
         return self.at
@@ -69,13 +56,32 @@ class UncertaintyCut:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
+    def tabulate(self) -> dict[str, Any]:
+        """The cut as a row of a table for people."""
+        names = {"removed fail": "fails_removed", "kept fail": "fails_kept", "others lost": "lost"}
+        return {
+            "cut": f"{self.at:g}",
+            "removed": self.removed,
+            "share": f"{self.removed_share:.1%}",
+            **{title: format_cut_share(self, name) for title, name in names.items()},
+            **self.flags,
+            "topics": ", ".join(f"{topic} ({share:.0%})" for topic, share in self.topics.items()),
+        }
+
+    def describe_failures(self) -> str:
+        way = "another medium fits the caption" if self.column.endswith("text") else "another caption fits the medium"
+        return f"{self.rows:,} pairs, {format_cut_share(self, 'fails')} of them fail in retrieval: {way} better"
+
 
 def measure_cuts(
     database: AuditDatabase, column: str, at: Sequence[float | str] = (), where: str | None = None
 ) -> list[UncertaintyCut]:
     """Measure the cuts at some values of a column, or those that remove 50, 30, 20, 10, 5, 2 and 1% of the rows."""
     table = build_table_sql(database, column, where)
-    cuts = sorted({parse_limit(f"max_{column}", cut) for cut in at}) or list_shown_cuts(database, column, table)
+    cuts = sorted({parse_limit(f"max_{column}", cut) for cut in at})
+    if not cuts:
+        values = database.value(f"SELECT quantile_disc({column}, {[1 - x for x in REMOVED_SHARES]}) FROM {table}")
+        cuts = sorted({round_up(value) for value in values})
     step = " + ".join(f"CAST(NOT {build_bound_sql(column, '<=', cut)} AS INTEGER)" for cut in cuts)
     flags = ", ".join(f"count(*) FILTER ({flag}) AS {flag}" for flag in FLAGS)
     groups = database.run(
@@ -83,15 +89,15 @@ def measure_cuts(
         f"count(*) FILTER ({FAILURES[column]} > 0) AS fails, {flags} FROM {table} GROUP BY ALL ORDER BY ALL"
     )
     counts = {name: groups[name].to_numpy() for name in groups.column_names}
-    names, weight = read_topics(database.files.folder), compute_observation_weight(database)
-    return [build_cut(column, cut, counts, counts["step"] > number, weight, names) for number, cut in enumerate(cuts)]
+    weight = compute_observation_weight(database)
+    return [build_cut(column, cut, counts, counts["step"] > number, weight) for number, cut in enumerate(cuts)]
 
 
 def measure_limits(database: AuditDatabase, rules: Rules) -> list[UncertaintyCut]:
-    """The cut of each rule that limits such a column, by itself and row by row; none if the audit has no failures."""
-    cuts = {column: limit for column, comparison, limit in rules.bounds().values() if comparison == "<="}
+    """The cut of each rule that limits such a column, by itself and row by row; none for an older audit."""
+    limits = {column: limit for column, comparison, limit in rules.bounds().values() if comparison == "<="}
     try:
-        return [measure_cuts(database, column, [cut])[0] for column, cut in cuts.items() if column in FAILURES]
+        return [measure_cuts(database, column, [limit])[0] for column, limit in limits.items() if column in FAILURES]
     except ThresholdError:
         return []
 
@@ -108,11 +114,6 @@ def build_table_sql(database: AuditDatabase, column: str, where: str | None) -> 
     return table
 
 
-def list_shown_cuts(database: AuditDatabase, column: str, table: str) -> list[float]:
-    places = [1 - share for share in REMOVED_SHARES]
-    return sorted({round_up(cut) for cut in database.value(f"SELECT quantile_disc({column}, {places}) FROM {table}")})
-
-
 def round_up(value: float) -> float:
     """The next number of a few digits, so that the cut removes no more."""
     digits = DIGITS - 1 - math.floor(math.log10(abs(value) or 1))
@@ -126,30 +127,27 @@ def compute_observation_weight(database: AuditDatabase) -> float:
     return min(media / pairs, 1.0) if media and pairs else 1.0
 
 
-def build_cut(
-    column: str, cut: float, counts: dict[str, Any], is_removed: Bools, weight: float, topic_names: list[list[str]]
-) -> UncertaintyCut:
-    rows, fails = counts["rows"], counts["fails"]
-    removed, removed_fails = int(rows[is_removed].sum()), int(fails[is_removed].sum())
-    whole, all_fails = int(rows.sum()), int(fails.sum())
+def build_cut(column: str, cut: float, counts: dict[str, Any], is_removed: Bools, weight: float) -> UncertaintyCut:
+    def total(name: str, chosen: Any = True) -> int:
+        return int(counts[name].sum(where=chosen))
+
+    rows, fails, removed, removed_fails = (total(n, which) for which in (True, is_removed) for n in ("rows", "fails"))
     parts = {
-        "fails": (all_fails, whole),
+        "fails": (fails, rows),
         "fails_removed": (removed_fails, removed),
-        "fails_kept": (all_fails - removed_fails, whole - removed),
-        "lost": (removed - removed_fails, whole - all_fails),
+        "fails_kept": (fails - removed_fails, rows - removed),
+        "lost": (removed - removed_fails, rows - fails),
     }
     shares: dict[str, Any] = {}
-    for name, (part, total) in parts.items():
-        low, high = wilson_interval(part * weight, total * weight, NORMAL_95) if total else (None, None)
-        shares |= {name: part / total if total else None, f"{name}_low": low, f"{name}_high": high}
-    losses = []
-    for topic in np.unique(counts["topic"][is_removed & (counts["topic"] >= 0)]):
-        of_topic = counts["topic"] == topic
-        name = format_topic_name(topic_names, int(topic))
-        losses.append(TopicLoss(int(topic), name, int(rows[of_topic].sum()), int(rows[of_topic & is_removed].sum())))
-    losses.sort(key=lambda loss: -wilson_interval(loss.removed, loss.rows)[0])  # the share of a small topic is chance
-    flags = {flag: int(counts[flag][is_removed].sum()) for flag in FLAGS}
-    return UncertaintyCut(column, cut, whole, removed, removed / whole, **shares, flags=flags, topics=losses[:TOPICS])
+    for name, (part, whole) in parts.items():
+        low, high = wilson_interval(part * weight, whole * weight, NORMAL_95) if whole else (None, None)
+        shares |= {name: part / whole if whole else None, f"{name}_low": low, f"{name}_high": high}
+    topics = {int(topic): counts["topic"] == topic for topic in np.unique(counts["topic"][is_removed]) if topic >= 0}
+    losses = [(topic, total("rows", here & is_removed), total("rows", here)) for topic, here in topics.items()]
+    losses.sort(key=lambda loss: -wilson_interval(*loss[1:])[0])  # the share of a small topic is chance
+    flags = {flag: total(flag, is_removed) for flag in FLAGS}
+    worst = {topic: part / whole for topic, part, whole in losses[:TOPICS]}
+    return UncertaintyCut(column, cut, rows, removed, removed / rows, **shares, flags=flags, topics=worst)
 
 
 def choose_uncertainty_cut(
@@ -167,29 +165,19 @@ def choose_uncertainty_cut(
     if expect_precision is not None or lose_at_most is None:
         raise ThresholdError(f"a cut by {column} is chosen by lose_at_most; expect_precision is for p_mismatch only")
     check_shares(lose_at_most=lose_at_most)
-    table = build_table_sql(database, column, where)
-    bins = count_good_rows(database, column, table)
-    weight, good, lost = compute_observation_weight(database), sum(count for _, count in bins), 0
-    cut = bins[0][0]
-    for (value, _), (_, removed) in zip(bins[1:], bins, strict=False):
-        lost += removed
-        if wilson_interval(lost * weight, good * weight, NORMAL_95)[1] > lose_at_most:
-            break
-        cut = value
+    table, weight = build_table_sql(database, column, where), compute_observation_weight(database)
+    good = f"{table} AND {FAILURES[column]} = 0"
+    count = database.value(f"SELECT count(*) FROM {good}")
+
+    def bound_loss(lost: int) -> float:
+        return wilson_interval(lost * weight, count * weight, NORMAL_95)[1]
+
+    kept = count - bisect_right(range(count), lose_at_most, key=bound_loss) + 1  # rows that do not fail
+    largest = f"max({column}) FROM {table}"
+    if kept <= count:  # half a row avoids rounding
+        largest = f"quantile_disc({column}, {(kept - 0.5) / count!r}) FROM {good}"
+    cut = database.value(f"SELECT {largest}")
     return measure_cuts(database, column, [round_up(cut)], where)[0]
-
-
-def count_good_rows(database: AuditDatabase, column: str, table: str) -> list[tuple[float, int]]:
-    """The largest value of each narrow range of values and its number of rows that do not fail, highest first."""
-    low, high = find_value_range(database, column)
-    value = f"CAST({column} AS DOUBLE)"
-    if COLUMNS[column].logarithmic:
-        low, high, value = math.log(max(low, TINY)), math.log(max(high, TINY)), f"ln(greatest({value}, {TINY}))"
-    bins = database.rows(
-        f"SELECT floor(({value} - {low!r}) / {max(high - low, TINY)!r} * {BINS}) AS bin, max({column}) AS value, "
-        f"count(*) FILTER ({FAILURES[column]} = 0) AS good FROM {table} GROUP BY bin ORDER BY bin DESC"
-    )
-    return [(row["value"], row["good"]) for row in bins]
 
 
 def wilson_interval(successes: float, trials: float, z: float = 1.959964) -> tuple[float, float]:

@@ -37,10 +37,6 @@ from dashboard.row_selection import list_slider_steps, round_up_probability
 NO_LIMIT = "no limit"
 PRECISION_HELP = "Expected precision: the mean probability of a mismatch of the removed pairs."
 LOSS_HELP = "Expected share of all well-matched pairs that the filter removes."
-FAILURE_HELP = (
-    "A caption fails in retrieval if another medium of the reference sample fits it better than its own, "
-    "a medium if another caption does. Intervals: 90%; each cut by itself."
-)
 PANELS = ("pairs at the cut", "how the kept set differs", "distribution")
 TOPICS = 24  # shown
 CHART_SIZE = (FULL[0], 260.0)
@@ -69,8 +65,8 @@ def show_rules() -> Rules:
         if rule == "max_p_mismatch" or column.name in FAILURES:
             with st.popover("Choose by acceptable loss", icon=":material/balance:", width="stretch"):
                 pairs = "Pairs that do not fail in retrieval" if column.name in FAILURES else "Good pairs"
-                key = f"{rule}_loses"
-                percent = st.number_input(f"{pairs} to lose at most, in %", 0.0, 50.0, 2.0, 0.5, key=key)
+                label = f"{pairs} to lose at most, in %"
+                percent = st.number_input(label, 0.0, 50.0, 2.0, 0.5, key=f"{rule}_loses")
                 st.button("Set the cut", key=f"{rule}_set", on_click=set_cut, args=(rule, column, percent / 100))
     top = st.slider("Keep the best", 1, 100, 100, format="%d%%", key="keep_top", bind="query-params")
     sort = st.selectbox("… by", MEASUREMENTS, key="by", bind="query-params", disabled=top == 100)
@@ -124,23 +120,11 @@ def show_effects(effects: RuleEffects) -> None:
 
 
 def show_failures(cuts: list[UncertaintyCut]) -> None:
-    """Show what each limit on an uncertainty or on matches costs by itself, with 90% intervals."""
-    rows = [
-        {"cut": f"{cut.column} > {cut.at:g}", "removed": cut.removed}
-        | {"removed that fail in retrieval": format_failures(cut, "fails_removed")}
-        | {"kept that fail": format_failures(cut, "fails_kept"), "others lost": format_failures(cut, "lost")}
-        | {"flags of the removed": ", ".join(f"{flag} {count:,}" for flag, count in cut.flags.items() if count)}
-        | {"topics that lose most": ", ".join(f"{t.name} ({format_part(t.removed, t.rows)})" for t in cut.topics)}
-        for cut in cuts
-    ]
-    if rows:
-        st.dataframe(rows, hide_index=True)
-        st.caption(FAILURE_HELP)
-
-
-def format_failures(cut: UncertaintyCut, name: str) -> str:
-    low, high = getattr(cut, f"{name}_low"), getattr(cut, f"{name}_high")
-    return f"{format_percent(getattr(cut, name))} ({format_interval(low, high)})"
+    """Show what each limit on an uncertainty or on matches costs by itself."""
+    if cuts:
+        st.dataframe([{"column": cut.column, **cut.tabulate()} for cut in cuts], hide_index=True)
+    for cut in cuts:
+        st.caption(f"{cut.column}: {cut.describe_failures()} than its own.")
 
 
 def show_intervals(p_mismatch: float | None) -> None:

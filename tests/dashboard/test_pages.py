@@ -149,9 +149,9 @@ def test_a_limit_on_uncertainty_shows_what_fails(opened: Open, small: tuple[Path
     step = next(step for step in list_slider_steps(database, "uncertainty_text") if step >= median.at)
     app = opened("thresholds", Settings((str(small[0]),)), max_uncertainty_text=f"{step:g}")
     [cut] = measure_cuts(database, "uncertainty_text", [step])
-    frames = [frame.value for frame in app.dataframe if "kept that fail" in frame.value]
+    frames = [frame.value for frame in app.dataframe if "kept fail" in frame.value]
     assert len(frames) == 1 and frames[0]["removed"].tolist() == [cut.removed]
-    assert frames[0]["kept that fail"][0].startswith(f"{cut.fails_kept:.1%} (")
+    assert frames[0]["kept fail"][0].startswith(f"{cut.fails_kept:.1%} (")
 
 
 def test_a_sample_is_shown_and_marked(opened: Open, tmp_path: Path) -> None:
