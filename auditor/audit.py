@@ -21,6 +21,7 @@ from auditor.errors import AuditError
 from auditor.keep.rule_effects import RuleEffects, fetch_rows_near_cut, measure_rule_effects
 from auditor.keep.subset import Subset
 from auditor.keep.thresholds import SHOWN, Cut, choose_cut, compute_cuts, count_pairs
+from auditor.keep.uncertainty_cuts import choose_uncertainty_cut, measure_cuts
 from auditor.query import row_queries
 from auditor.query.apply_function import ApplyResult, Function, apply_function, make_apply_task
 from auditor.query.compare import Comparison, compare_audits
@@ -200,6 +201,9 @@ class Audit:
         """Choose the cut-off that removes the most within a limit; keep(max_p_mismatch=float(cut)) applies it."""
         pairs = count_pairs(self.database, where)
         return choose_cut(pairs, lose_at_most=lose_at_most, expect_precision=expect_precision)
+
+    measure_cuts = make_method(measure_cuts)
+    choose_uncertainty_cut = make_method(choose_uncertainty_cut)
 
     def rule_effects(self, rules: Rules | Mapping[str, Any]) -> RuleEffects:
         """Count what each rule removes alone and all rules together, with expected precision and loss."""

@@ -26,7 +26,7 @@ SHOWN_TOPICS = 5
 @advanced_option("--input-columns", is_flag=True, help="Write a .parquet with the columns of the input table.")
 @selection_options
 @option("--keep-top", help="Keep the best share (30%) or number (100000) of the usable rows ...")
-@option("--by", help="... by this column; with --tiers, p_mismatch by default.")
+@option("--by", help="... by this column; also that of --tiers or --lose-at-most, p_mismatch by default.")
 @advanced_option("--tiers", type=TIERS, help="Write shards in this many tiers of quality; OUT/tier-1 is best.")
 @option("--dry-run", is_flag=True, help="Write nothing; show what each rule removes and how the kept rows differ.")
 @advanced_option("--shard-size", type=POSITIVE, default=10_000, help="Samples per shard.")
@@ -51,9 +51,11 @@ def command(
     keeps or removes all captions of a medium together. Pairs that could not be audited are never kept.
 
     \b
+    auditor filter audit/ --max-uncertainty-text 0.6 --dry-run
     auditor filter audit/ --max-p-mismatch 0.1 --no-duplicates --dry-run
     auditor filter audit/ --keep-top 30% --by similarity --out kept.npy
     auditor filter audit/ --lose-at-most 2% --out clean/ --shard-size 5000
+    auditor filter audit/ --lose-at-most 5% --by uncertainty_text --out clear/
     auditor filter audit/ --lose-at-most 2% --tiers 3 --out tiers/
     auditor filter audit/ --where "license = 'cc-by'" --out kept.csv
     """
@@ -128,17 +130,22 @@ def describe_unscored(usable: int, kept_count: int) -> str:
 
 def show_dry_run(subset: "Subset", as_json: bool) -> None:
     from auditor import console
+    from auditor.keep.uncertainty_cuts import measure_limits
 
-    effects, drift = subset.effects(), subset.drift()
+    effects, drift, cuts = subset.effects(), subset.drift(), measure_limits(subset.database, subset.rules)
     if as_json:
         shifts = {**asdict(drift), "topic_distance": drift.topic_distance}
-        print_json({**asdict(effects), "media_kept": subset.media, "shifts": shifts})
+        print_json(
+            {**asdict(effects), "media_kept": subset.media, "shifts": shifts, "cuts": [cut.to_dict() for cut in cuts]}
+        )
         return
     title = f"{effects.kept:,} of {effects.rows:,} pairs would be kept, of {subset.media:,} media"
     rows = [tabulate_effect(effect) for effect in (*effects.rules, effects.together)]
     console.print_table([*rows, {"rule": "not usable (status)", "removed": effects.rows - effects.usable}], title)
     if note := describe_unscored(effects.unscored, effects.unscored_kept):
         print_line(note)
+    for cut in cuts:
+        console.print_table([cut.tabulate()], f"{cut.column}: {cut.describe_failures()}")
     if not effects.kept:
         return  # there are no kept rows to compare
     means = [

@@ -1,5 +1,6 @@
 """Options that select rows of an audit, shared by `filter`, `weigh`, `export` and `certify`."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from auditor.commands.options import SHARE, SMALL_SHARE, Function, add_options, advanced_option, option, options_from
@@ -40,7 +41,9 @@ def build_rules(audit: "Audit", values: dict[str, Any]) -> dict[str, Any]:
     rules = dict(values)
     lose_at_most, expect_precision = rules.pop("lose_at_most"), rules.pop("expect_precision")
     if lose_at_most is not None or expect_precision is not None:
-        rules["max_p_mismatch"] = choose_mismatch_cut(audit, lose_at_most, expect_precision, rules["max_p_mismatch"])
+        column = (None if rules.get("keep_top") else rules.pop("by", None)) or "p_mismatch"
+        limits = {"lose_at_most": lose_at_most, "expect_precision": expect_precision}
+        rules[f"max_{column}"] = choose_limit(audit, column, limits, rules.get(f"max_{column}"))
     maxima, minima = parse_column_limits("max", rules.pop("at_most")), parse_column_limits("min", rules.pop("at_least"))
     return {**rules, "max": maxima, "min": minima}
 
@@ -58,13 +61,11 @@ def parse_column_limits(end: str, texts: tuple[str, ...]) -> dict[str, float]:
     return limits
 
 
-def choose_mismatch_cut(
-    audit: "Audit", lose_at_most: float | None, expect_precision: float | None, limit: str | None
-) -> float:
-    """The cut-off of p_mismatch for the promised loss or precision, or the user's own limit if that is stricter."""
-    from auditor.keep.thresholds import choose_cut
+def choose_limit(audit: "Audit", column: str, limits: dict[str, Any], limit: str | None) -> float:
+    """The cut-off of a column for the promised loss or precision, or the user's own limit if that is stricter."""
     from auditor.query.rules import parse_limit
 
-    cut = float(choose_cut(audit.database, lose_at_most=lose_at_most, expect_precision=expect_precision))
-    print_line(f"cut: p_mismatch <= {cut:.4g}", err=True)
-    return cut if limit is None else min(cut, parse_limit("max_p_mismatch", limit))
+    choose = audit.choose_cut if column == "p_mismatch" else partial(audit.choose_uncertainty_cut, column)
+    cut = float(choose(**limits))
+    print_line(f"cut: {column} <= {cut:.5g}", err=True)
+    return cut if limit is None else min(cut, parse_limit(f"max_{column}", limit))

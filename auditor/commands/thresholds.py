@@ -1,43 +1,76 @@
-"""`auditor thresholds`: show what each cut-off of p_mismatch removes, and what it costs."""
+"""`auditor thresholds`: show what each cut-off of p_mismatch or of an uncertainty removes, and what it costs."""
 
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from auditor.commands.options import SHARE, SMALL_SHARE, audit_command, option, where_option
 from auditor.commands.output import Output, open_audit, output_options
+from auditor.schema import FAILURES
 
 if TYPE_CHECKING:
+    from auditor.audit import Audit
     from auditor.keep.thresholds import Cut, PairCounts
 
 
 @audit_command
-@option("--at", "cut_offs", type=SHARE, multiple=True, help="A cut-off to show (may be repeated).")
+@option("--by", type=click.Choice(["p_mismatch", *FAILURES]), default="p_mismatch", help="The column to cut.")
+@option("--at", "cut_offs", metavar="X", multiple=True, help="A cut-off to show (may be repeated).")
 @option("--lose-at-most", type=SMALL_SHARE, help="Show the cut-off that loses at most this share of good pairs.")
 @option("--expect-precision", type=SHARE, help="Show only the cut-off whose removed pairs have this precision.")
 @where_option
 @output_options
-def command(audit: str, cut_offs: tuple[float, ...], where: str | None, output: Output, **goal: float | None) -> None:
+def command(
+    audit: str, by: str, cut_offs: tuple[str, ...], where: str | None, output: Output, **goal: float | None
+) -> None:
     """Show the effect of removing the pairs of AUDIT with p_mismatch >= cut, for each cut-off, with 90% intervals.
 
     mismatched: expected share of mismatched pairs among those removed. caught: share of all mismatched pairs that is
     removed. good lost: share of the good pairs that is removed with them. left: share of mismatched pairs among those
     kept. Related captions look right to an encoder: of those, fewer are caught and more are left.
 
+    With --by, the pairs with a value above the cut are removed. removed fail, kept fail: share of them that fails in
+    retrieval, because another medium or caption of the reference sample fits better than the own one. others lost:
+    share of the pairs that do not fail that is removed. Then: the flags of the removed, and the topics that lose most.
+
     \b
     auditor thresholds audit/
     auditor thresholds audit/ --lose-at-most 2%
+    auditor thresholds audit/ --by uncertainty_text --at 0.6
     auditor thresholds audit/ --expect-precision 0.9 --where "kind = 'video'"
     """
     from auditor.keep.thresholds import SHOWN, choose_cut, compute_cuts, count_pairs
+    from auditor.query.rules import RuleError, parse_limit
 
+    try:
+        limits = [parse_limit(f"max_{by}", text) for text in cut_offs]
+    except RuleError as error:
+        raise RuleError(f"--at: {error}") from None
+    if by != "p_mismatch":
+        show_uncertainty_cuts(open_audit(audit), by, limits, where, output, **goal)
+        return
     counts = count_pairs(open_audit(audit).database, where)
     if any(share is not None for share in goal.values()):
         cuts = [choose_cut(counts, **goal)]
     else:
-        cuts = compute_cuts(counts, cut_offs or SHOWN)
+        cuts = compute_cuts(counts, limits or SHOWN)
     if output.for_machines:
         output.show([{**cut.to_dict(), "unscored": counts.unscored} for cut in cuts])
     else:
         output.show([tabulate_cut(cut) for cut in cuts], describe_share(counts))
+
+
+def show_uncertainty_cuts(
+    audit: "Audit", by: str, limits: list[float], where: str | None, output: Output, **goal: float | None
+) -> None:
+    if any(share is not None for share in goal.values()):
+        cuts = [audit.choose_uncertainty_cut(by, where=where, **goal)]
+    else:
+        cuts = audit.measure_cuts(by, limits, where)
+    if output.for_machines:
+        output.show([cut.to_dict() for cut in cuts])
+    else:
+        output.show([cut.tabulate() for cut in cuts], cuts[0].describe_failures())
 
 
 def describe_share(counts: "PairCounts") -> str:
@@ -54,12 +87,8 @@ def describe_share(counts: "PairCounts") -> str:
 
 
 def tabulate_cut(cut: "Cut") -> dict[str, Any]:
+    from auditor.keep.thresholds import format_cut_share
+
     row: dict[str, Any] = {"cut": f"{cut.p:g}", "removed": cut.removed, "share": f"{cut.removed_share:.1%}"}
     names = {"mismatched": "precision", "caught": "caught", "good lost": "lost", "left": "left"}
     return row | {title: format_cut_share(cut, name) for title, name in names.items()}
-
-
-def format_cut_share(cut: "Cut", name: str) -> str:
-    """A share of a cut with its interval, or an empty text if there is none."""
-    value, low, high = (getattr(cut, f"{name}{end}") for end in ("", "_low", "_high"))
-    return "" if None in (value, low, high) else f"{value:.1%} ({100 * low:.1f}-{100 * high:.1f})"

@@ -186,6 +186,12 @@ def parse_cutoff(p: float) -> int:
     return round(value * STEPS)
 
 
+def check_shares(**limits: float | None) -> None:
+    for name, limit in limits.items():
+        if limit is not None and not 0 <= limit <= 1:
+            raise ThresholdError(f"{name} must be a share between 0 and 1 (2% is 0.02), not {limit:g}")
+
+
 def choose_cut(
     source: PairCounts | AuditDatabase, *, lose_at_most: float | None = None, expect_precision: float | None = None
 ) -> Cut:
@@ -194,9 +200,7 @@ def choose_cut(
     `lose_at_most` holds with 95% confidence: the upper end of the interval of the share of good pairs lost stays below
     it. `expect_precision` is an expectation: the expected share of mismatched pairs among the removed.
     """
-    for name, limit in (("lose_at_most", lose_at_most), ("expect_precision", expect_precision)):
-        if limit is not None and not 0 <= limit <= 1:
-            raise ThresholdError(f"{name} must be a share between 0 and 1 (2% is 0.02), not {limit:g}")
+    check_shares(lose_at_most=lose_at_most, expect_precision=expect_precision)
     if lose_at_most is None and expect_precision is None:
         raise ThresholdError("set a limit for the cut: lose_at_most or expect_precision")
     chosen = None
@@ -233,3 +237,9 @@ def replace_nan(value: float, name: str) -> float | None:
     if not np.isnan(value):
         return float(value)
     return 0.0 if name.startswith(("caught", "lost")) else None
+
+
+def format_cut_share(cut: Any, name: str) -> str:
+    """A share of a cut with its interval, or an empty text if there is none."""
+    value, low, high = (getattr(cut, f"{name}{end}") for end in ("", "_low", "_high"))
+    return "" if None in (value, low, high) else f"{value:.1%} ({100 * low:.1f}-{100 * high:.1f})"

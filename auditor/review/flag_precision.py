@@ -1,8 +1,8 @@
 """The precision of the flag `mismatch`: as reviewers judged it, and as its probabilities predict it."""
 
-import math
 from dataclasses import dataclass
 
+from auditor.keep.uncertainty_cuts import wilson_interval
 from auditor.query.database import AuditDatabase
 from auditor.query.sample_tables import UID_ORDER
 
@@ -37,14 +37,3 @@ def measure_flag_precision(database: AuditDatabase) -> FlagPrecision:
     if not judged:
         return FlagPrecision(0, 0, None, None, None, expected)
     return FlagPrecision(judged, bad, bad / judged, *wilson_interval(bad, judged), expected)
-
-
-def wilson_interval(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
-    """Wilson's interval for a share, accurate for small counts and near 0 and 1."""
-    if not trials:
-        return 0.0, 1.0
-    share = successes / trials
-    scale = 1 + z * z / trials
-    middle = (share + z * z / (2 * trials)) / scale
-    half = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials)) / scale
-    return max(0.0, middle - half), min(1.0, middle + half)

@@ -11,8 +11,8 @@ from auditor.schema.score_columns import SCORE_COLUMNS
 from auditor.schema.statuses import FLAGS, MARKS, STATUSES, Flag, Mark, Status, ValueText
 
 __all__ = [
-    "COLUMNS", "FACTS", "FLAGS", "HEADLINES", "HIGH_IS_SUSPICIOUS", "MARKS", "MEASUREMENTS", "RULES", "SCORES",
-    "STATUSES", "STORED", "Column", "Flag", "Mark", "Status", "Type", "ValueText", "build_order_clause",
+    "COLUMNS", "FACTS", "FAILURES", "FLAGS", "HEADLINES", "HIGH_IS_SUSPICIOUS", "MARKS", "MEASUREMENTS", "RULES",
+    "SCORES", "STATUSES", "STORED", "Column", "Flag", "Mark", "Status", "Type", "ValueText", "build_order_clause",
     "list_column_names",
 ]  # fmt: skip
 
@@ -45,6 +45,7 @@ STORED = (*FACTS, *SCORES)  # the columns of samples/; the view joins flags and 
 HEADLINES = list_column_names("headline")
 HIGH_IS_SUSPICIOUS = frozenset(name for name, column in COLUMNS.items() if column.suspicious == "high")
 MEASUREMENTS = list_column_names("headline", "measurement")
+FAILURES = {column.name: column.failure for column in RANKED if column.failure}
 RULES: dict[str, Column] = {column.rule_name: column for column in RANKED if column.rule}
 
 

@@ -32,6 +32,7 @@ class Column:
     sentence: str = ""  # reads one value out loud; may contain {value}, {percent} and {kind}
     rule: str = ""  # help of the `auditor filter` option that bounds the column; empty: no such option
     logarithmic: bool = False  # histogram axis
+    failure: str = ""  # column above 0 where the row fails in retrieval; `auditor thresholds --by` measures such cuts
     tie_breaker: str = ""  # column that orders rows with equal values: 0 and 1 are frequent
     bounds: tuple[float, float] | None = None  # range of values if the unit does not imply it
 

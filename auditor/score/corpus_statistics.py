@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from auditor.audit_folder import embeddings as stored
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.side_files import write_topics
+from auditor.schema import SCORES
 from auditor.score.corpus_map import CorpusMap, fit_map
 from auditor.score.duplicate_search import search_duplicates
 from auditor.score.fit_audit import request_fit_pairs, stack_fit_pairs
@@ -138,7 +139,7 @@ class ScoreContext:
         arrays = (self.topics, self.captions.hashes, self.captions.counts)
         parts = [self.head.fingerprint, self.map.fingerprint, *(digest(array.data) for array in arrays)]
         counts = sorted(self.frequencies.counts.items())
-        return digest(repr((parts, sorted(self.statistics.items()), counts)).encode())
+        return digest(repr((SCORES, parts, sorted(self.statistics.items()), counts)).encode())
 
 
 def prepare_context(

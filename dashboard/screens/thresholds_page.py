@@ -9,12 +9,13 @@ import streamlit as st
 from auditor.keep.rule_effects import RuleEffects, fetch_rows_near_cut, measure_rule_effects
 from auditor.keep.subset_drift import Drift, measure_subset_drift
 from auditor.keep.thresholds import ThresholdError, choose_cut, compute_cuts, count_pairs
+from auditor.keep.uncertainty_cuts import UncertaintyCut, choose_uncertainty_cut, measure_limits
 from auditor.query.distributions import cache_ranges, compute_histogram
 from auditor.query.rules import Rules
 from auditor.query.sandbox import QueryError
 from auditor.report.charts import draw_grouped_columns, draw_histogram
 from auditor.review.flag_precision import measure_flag_precision
-from auditor.schema import COLUMNS, MEASUREMENTS, RULES, Column
+from auditor.schema import COLUMNS, FAILURES, MEASUREMENTS, RULES, Column
 from dashboard.audit_source import open_first_audit
 from dashboard.chart_view import FULL, show_chart
 from dashboard.display_text import (
@@ -61,10 +62,12 @@ def show_rules() -> Rules:
     audit.ask("ranges", cache_ranges, [column.name for column in RULES.values()])
     for rule, column in RULES.items():
         values[rule] = show_limit(rule, column)
-        if rule == "max_p_mismatch":
+        if rule == "max_p_mismatch" or column.name in FAILURES:
             with st.popover("Choose by acceptable loss", icon=":material/balance:", width="stretch"):
-                percent = st.number_input("Good pairs to lose at most, in %", 0.0, 50.0, 2.0, 0.5, key="lose_at_most")
-                st.button("Set the cut", on_click=set_cut, args=(percent / 100,))
+                pairs = "Pairs that do not fail in retrieval" if column.name in FAILURES else "Good pairs"
+                label = f"{pairs} to lose at most, in %"
+                percent = st.number_input(label, 0.0, 50.0, 2.0, 0.5, key=f"{rule}_loses")
+                st.button("Set the cut", key=f"{rule}_set", on_click=set_cut, args=(rule, column, percent / 100))
     top = st.slider("Keep the best", 1, 100, 100, format="%d%%", key="keep_top", bind="query-params")
     sort = st.selectbox("… by", MEASUREMENTS, key="by", bind="query-params", disabled=top == 100)
     unique = st.toggle("Keep only the first of duplicates", key="no_duplicates", bind="query-params")
@@ -75,10 +78,15 @@ def show_rules() -> Rules:
     return Rules.of(values)
 
 
-def set_cut(share: float) -> None:
+def set_cut(rule: str, column: Column, share: float) -> None:
     try:
-        cut = choose_cut(audit.ask("pairs", count_pairs), lose_at_most=share).p
-        st.session_state["max_p_mismatch"] = round_up_probability(cut)
+        if column.name in FAILURES:
+            cut = choose_uncertainty_cut(database, column.name, lose_at_most=share).at
+            steps = audit.ask("steps", list_slider_steps, column.name)
+            st.session_state[rule] = next((f"{step:g}" for step in steps if step >= cut), NO_LIMIT)
+        else:
+            cut = choose_cut(audit.ask("pairs", count_pairs), lose_at_most=share).p
+            st.session_state[rule] = round_up_probability(cut)
     except ThresholdError as error:
         st.session_state["cut_problem"] = str(error)
 
@@ -109,6 +117,14 @@ def show_effects(effects: RuleEffects) -> None:
         st.caption("No rule is set: every usable pair is kept.")
     if effects.unscored:
         st.caption(f"{effects.unscored:,} pairs have no probability of a mismatch; no limit on it removes them.")
+
+
+def show_failures(cuts: list[UncertaintyCut]) -> None:
+    """Show what each limit on an uncertainty or on matches costs by itself."""
+    if cuts:
+        st.dataframe([{"column": cut.column, **cut.tabulate()} for cut in cuts], hide_index=True)
+    for cut in cuts:
+        st.caption(f"{cut.column}: {cut.describe_failures()} than its own.")
 
 
 def show_intervals(p_mismatch: float | None) -> None:
@@ -192,6 +208,7 @@ except QueryError as error:
     show_condition_error(error)
     st.stop()
 show_effects(effects)
+show_failures(audit.ask("failures", measure_limits, rules))
 if database.manifest.get("statistics"):
     show_intervals(rules.limits.get("max_p_mismatch"))
 show_downloads(rules, effects)

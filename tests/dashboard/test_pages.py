@@ -16,7 +16,8 @@ from streamlit.util import calc_hash
 from auditor.audit import Audit
 from auditor.dashboard_settings import Settings
 from auditor.keep.thresholds import choose_cut
-from dashboard.row_selection import RowSelection
+from auditor.keep.uncertainty_cuts import choose_uncertainty_cut, measure_cuts
+from dashboard.row_selection import RowSelection, list_slider_steps
 from dashboard.url_state import GalleryView, parse_index, sample_query
 from tests.support.planted import make_embeddings, write_planted
 from tests.support.results import write_results
@@ -134,6 +135,23 @@ def test_a_cut_is_chosen_by_what_it_may_lose(opened: Open, small: tuple[Path, Pa
     assert not app.exception
     cut = choose_cut(Audit(small[0]).database, lose_at_most=0.02).p
     assert 0 <= float(app.select_slider(key="max_p_mismatch").value) - cut < 0.001
+
+
+def test_a_limit_on_uncertainty_shows_what_fails(opened: Open, small: tuple[Path, Path]) -> None:
+    database = Audit(small[0]).database
+    app = opened("thresholds", Settings((str(small[0]),)))
+    app.button(key="max_uncertainty_text_set").click().run()
+    assert not app.exception
+    cut = choose_uncertainty_cut(database, "uncertainty_text", lose_at_most=0.02)
+    chosen = app.select_slider(key="max_uncertainty_text").value
+    assert chosen == "no limit" or float(chosen) >= cut.at
+    [median, *_] = measure_cuts(database, "uncertainty_text")
+    step = next(step for step in list_slider_steps(database, "uncertainty_text") if step >= median.at)
+    app = opened("thresholds", Settings((str(small[0]),)), max_uncertainty_text=f"{step:g}")
+    [cut] = measure_cuts(database, "uncertainty_text", [step])
+    frames = [frame.value for frame in app.dataframe if "kept fail" in frame.value]
+    assert len(frames) == 1 and frames[0]["removed"].tolist() == [cut.removed]
+    assert frames[0]["kept fail"][0].startswith(f"{cut.fails_kept:.1%} (")
 
 
 def test_a_sample_is_shown_and_marked(opened: Open, tmp_path: Path) -> None:

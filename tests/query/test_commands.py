@@ -104,7 +104,9 @@ def test_long_results_are_cut_on_a_terminal_only(audit: str, capsys: pytest.Capt
         (["filter", "{audit}", "--max-p-mismatch", "much", "--dry-run"], "max_p_mismatch needs a number or a share"),
         (["filter", "{audit}", "--min-similarity", "30%", "--dry-run"], "min_similarity needs a number, not '30%'"),
         (["filter", "{audit}", "--max", "similarity=3", "--dry-run"], "max_similarity is between -1 and 1"),
-        (["thresholds", "{audit}", "--at", "3"], "--at '3' is not a share"),
+        (["thresholds", "{audit}", "--at", "3"], "--at: max_p_mismatch is between 0 and 1, not 3"),
+        (["thresholds", "{audit}", "--by", "uncertainty_text", "--at", "x"], "--at: max_uncertainty_text needs a num"),
+        (["filter", "{audit}", "--lose-at-most", "5%", "--by", "similarity", "--dry-run"], "by: one of p_mismatch, "),
     ],
 )
 def test_mistakes_are_told_in_one_line(

@@ -10,6 +10,7 @@ import pytest
 
 from auditor.audit import Audit
 from auditor.audit_folder.folder import Folder
+from auditor.keep.uncertainty_cuts import wilson_interval
 from auditor.query.reviews import (
     VERDICTS_SQL,
     Review,
@@ -20,7 +21,6 @@ from auditor.query.reviews import (
     select_latest_reviews,
 )
 from auditor.query.sandbox import Sandbox
-from auditor.review.flag_precision import wilson_interval
 from tests.support.synthetic import write_audit
 
 

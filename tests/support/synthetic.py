@@ -96,6 +96,8 @@ def make_score_columns(random: np.random.Generator, rows: int, noise: Noise) -> 
         "caption_bits": 40 * (1 - vague),
         "mismatch_score": similarity,
         "rival_margin": similarity - 0.3,
+        "better_captions": np.maximum(busy - similarity, 0),
+        "better_media": np.maximum(vague - similarity, 0),
         "neighbour_agreement": random.normal(size=rows),
         "sibling_agreement": random.normal(size=rows),
         "word_support": -random.random(rows),

@@ -19,6 +19,7 @@ from auditor.vectors import BLOCK_ELEMENTS, Bools, Floats, Ints, MediaVectors
 # w in the margin s - w (r_visual + r_text), chosen on captions of similar photos, which the margin detects best if each
 # medium has one caption. A low margin does not mean that the caption is wrong: a right but plain one has many rivals.
 RIVAL_WEIGHT = 0.65
+TIE = np.float32(1e-5)  # items whose similarities differ by less fit equally well: copies and equal captions
 FRAME_NULL_QUANTILE = 0.95  # a frame fits if 95% of the frames of other videos fit the caption less well
 
 
@@ -75,19 +76,44 @@ class PairMeasures:
     rivals_visual: Floats  # similarity of the medium to its best rival captions
     rivals_text: Floats
     rival_margin: Floats  # low: a better partner exists
+    better_captions: Floats  # share of the rival captions that fit the medium better than its own
+    better_media: Floats
     best_frame: npt.NDArray[np.int32] | None
     frame_spread: Floats | None
     frame_match_share: Floats | None
 
 
 class RivalSimilarity(NamedTuple):
-    """Similarities of rows to the reference, reduced to five numbers per row."""
+    """Similarities of rows to the reference, reduced to five numbers per row, and a share for each partner."""
 
     log_mean_exp: Floats  # at temperature 1/scale, in units of similarity
     rivals: Floats  # the same at half that temperature: closer to the best rivals
     mean: Floats
     match_share: Floats  # perplexity as a share of the reference, in (0, 1]: how much of it fits equally well
     entropy: Floats  # at 1.5 times the scale, with hubs discounted
+    better: Floats  # for each partner, the share of the rivals that fit its row better
+
+
+class Partners(NamedTuple):
+    """The partners of rows that are compared with a reference; a medium may have several captions."""
+
+    row: Ints  # (P,) increasing
+    similarity: Floats  # (P,) of the row and the partner
+
+    def of_rows(self, rows: slice) -> Self:
+        first, last = np.searchsorted(self.row, (rows.start, rows.stop))
+        return type(self)(self.row[first:last] - rows.start, self.similarity[first:last])
+
+
+NO_PARTNERS = Partners(np.zeros(0, np.int64), np.zeros(0, np.float32))
+
+
+def count_better(similarity: Floats, partners: Partners) -> Floats:
+    """The number of items that fit a row of similarities (B, R) better than each of its partners."""
+    limit = partners.similarity + TIE
+    blocks = iterate_blocks(len(limit), similarity.shape[1])
+    parts = [(similarity[partners.row[b]] > limit[b, None]).sum(axis=1, dtype=np.float32) for b in blocks]
+    return np.concatenate(parts)
 
 
 def find_runs(group: Ints) -> tuple[Ints, Ints]:
@@ -134,7 +160,12 @@ def measure_hubs(ref: ReferenceSample) -> Hubs:
 
 
 def reduce_similarities(
-    similarity: Floats, own_hits: tuple[Ints, Ints, Ints], scale: float, hubs: Floats, whole: bool = True
+    similarity: Floats,
+    own_hits: tuple[Ints, Ints, Ints],
+    scale: float,
+    hubs: Floats,
+    whole: bool = True,
+    partners: Partners = NO_PARTNERS,
 ) -> RivalSimilarity:
     """Reduce a block of similarities to the reference, (B, R), which is overwritten; `hubs` (R,) of its items.
 
@@ -148,6 +179,7 @@ def reduce_similarities(
     partner = similarity[row, column]
     np.subtract.at(total, row, partner)
     similarity[row, column] = -1  # never the maximum, or the exponentials of all rivals could underflow
+    better = count_better(similarity, partners) / rival_count[partners.row]
     top = similarity.max(axis=1, keepdims=True)
     logits = np.multiply(np.subtract(similarity, top, out=similarity), np.float32(scale), out=similarity)
     weights = np.exp(logits)
@@ -169,7 +201,7 @@ def reduce_similarities(
     mass = np.maximum(sharp.sum(axis=1), np.float32(1e-30))
     moment = np.float32(1.5) * np.einsum("br,br->b", sharp, logits) - sharp @ penalty
     entropy = compute_entropy(mass, moment, np.float32(1.5) * own_logits - penalty[column], own_weight)
-    return RivalSimilarity(log_mean_exp, rivals, total / rival_count, match_share, entropy.astype(np.float32))
+    return RivalSimilarity(log_mean_exp, rivals, total / rival_count, match_share, entropy.astype(np.float32), better)
 
 
 def compute_entropy(
@@ -187,16 +219,26 @@ def compute_entropy(
 
 
 def compare_media(
-    media: MediaVectors, group: Ints, ref: ReferenceSample, hubs: Floats, whole: bool = True
+    media: MediaVectors,
+    group: Ints,
+    ref: ReferenceSample,
+    hubs: Floats,
+    whole: bool = True,
+    partners: Partners = NO_PARTNERS,
 ) -> RivalSimilarity:
     """Compare media with the captions of the reference."""
     columns = len(ref) if media.frames is None else len(ref) * 4
     blocks = ((rows, media.take(rows).similarity(ref.text)) for rows in iterate_blocks(len(media), columns))
-    return reduce_blocks(blocks, group, ref, hubs, whole)
+    return reduce_blocks(blocks, group, ref, hubs, whole, partners)
 
 
 def compare_captions(
-    text: Floats, group: Ints, ref: ReferenceSample, hubs: Floats, whole: bool = True
+    text: Floats,
+    group: Ints,
+    ref: ReferenceSample,
+    hubs: Floats,
+    whole: bool = True,
+    partners: Partners = NO_PARTNERS,
 ) -> RivalSimilarity:
     """Compare captions with the media of the reference."""
 
@@ -206,14 +248,22 @@ def compare_captions(
         return np.ascontiguousarray(ref.media.similarity(block).T)
 
     blocks = ((rows, compare(text[rows])) for rows in iterate_blocks(len(text), len(ref)))
-    return reduce_blocks(blocks, group, ref, hubs, whole)
+    return reduce_blocks(blocks, group, ref, hubs, whole, partners)
 
 
 def reduce_blocks(
-    blocks: Iterable[tuple[slice, Floats]], group: Ints, ref: ReferenceSample, hubs: Floats, whole: bool
+    blocks: Iterable[tuple[slice, Floats]],
+    group: Ints,
+    ref: ReferenceSample,
+    hubs: Floats,
+    whole: bool,
+    partners: Partners,
 ) -> RivalSimilarity:
     own_group = OwnGroup(ref.group)
-    parts = [reduce_similarities(block, own_group.find(group[rows]), ref.scale, hubs, whole) for rows, block in blocks]
+    parts = [
+        reduce_similarities(block, own_group.find(group[rows]), ref.scale, hubs, whole, partners.of_rows(rows))
+        for rows, block in blocks
+    ]
     return RivalSimilarity(*map(np.concatenate, zip(*parts, strict=True)))
 
 
@@ -237,9 +287,10 @@ def measure_pairs(
     whole = captions is None or captions <= len(reference)
     hubs = measure_hubs(reference) if hubs is None else hubs
     first, run = find_runs(group)
-    of_media = compare_media(vectors.take(first), group[first], reference, hubs.text, whole)
-    of_visual = RivalSimilarity(*(column[run] for column in of_media))
-    of_text = compare_captions(text, group, reference, hubs.visual, whole)
+    captions_of, medium_of = Partners(run, similarity), Partners(np.arange(len(text)), similarity)
+    of_media = compare_media(vectors.take(first), group[first], reference, hubs.text, whole, captions_of)
+    of_visual = RivalSimilarity(*(column[run] for column in of_media))._replace(better=of_media.better)
+    of_text = compare_captions(text, group, reference, hubs.visual, whole, medium_of)
     best, spread, share = None, None, None
     if vectors.mask is not None:
         threshold = estimate_frame_threshold(reference) if frame_threshold is None else frame_threshold
@@ -256,6 +307,8 @@ def measure_pairs(
         rivals_visual=of_visual.rivals,
         rivals_text=of_text.rivals,
         rival_margin=similarity - np.float32(RIVAL_WEIGHT) * (of_visual.rivals + of_text.rivals),
+        better_captions=of_visual.better,
+        better_media=of_text.better,
         best_frame=best,
         frame_spread=spread,
         frame_match_share=share,

@@ -58,6 +58,8 @@ def naive_measures(ref: ReferenceSample, row: int) -> dict[str, float]:
         "matches_text": matches(np.array([similarity(i, row) for i in everyone])),
         "entropy_visual": confusion(np.array([similarity(row, j) for j in everyone]), hub_of_text),
         "entropy_text": confusion(np.array([similarity(i, row) for i in everyone]), hub_of_visual),
+        "better_captions": float((of_visual > own + 1e-5).mean()),
+        "better_media": float((of_text > own + 1e-5).mean()),
     }
 
 
@@ -160,6 +162,31 @@ def test_frame_columns_are_those_of_the_frames() -> None:
     assert 0.02 < strangers.frame_match_share.mean() < 0.09  # one in twenty by construction
 
 
+def test_a_pair_fails_if_a_better_partner_exists() -> None:
+    """Rows of orthogonal pairs: a swapped caption is beaten by the right one in both directions, a copy by none."""
+    eye = np.eye(6, dtype=np.float32)
+    right = ReferenceSample(MediaVectors(eye), eye, np.arange(6), scale=100.0)
+    measures = measure_pairs(right, right)
+    assert not measures.better_captions.any() and not measures.better_media.any()
+    swapped = replace(right, text=eye[[1, 0, 2, 3, 4, 5]])
+    measures = measure_pairs(swapped, swapped)
+    fails = np.array([0.2, 0.2, 0, 0, 0, 0], np.float32)  # one of the five others fits better
+    assert np.allclose(measures.better_captions, fails) and np.allclose(measures.better_media, fails)
+    copied = replace(right, text=eye[[0, 0, 2, 3, 4, 5]])  # media 0 and 1 have the same caption, which shows medium 0
+    measures = measure_pairs(copied, copied)
+    assert np.allclose(measures.better_media, [0, 0.2, 0, 0, 0, 0])
+    assert not measures.better_captions.any()  # an equal caption is not better, and no caption shows medium 1
+
+
+def test_each_caption_of_a_medium_has_its_own_rank() -> None:
+    eye = np.eye(4, dtype=np.float32)
+    visual, group = eye[[0, 0, 1, 2]], np.array([0, 0, 1, 2])
+    ref = ReferenceSample(MediaVectors(visual), eye[[0, 3, 1, 0]], group, scale=100.0)
+    measures = measure_pairs(ref, ref)
+    assert np.allclose(measures.better_captions, [0, 0.5, 0, 0])  # of the captions of the other media
+    assert np.allclose(measures.better_media, [0, 0, 0, 2 / 3])  # medium 0 stands twice among the three others
+
+
 def test_images_have_no_frame_columns() -> None:
     ref = make_planted_pairs(30, 0.0).reference
     found = measure_pairs(ref, ref)
@@ -169,4 +196,4 @@ def test_images_have_no_frame_columns() -> None:
 def test_no_pairs_give_empty_measures() -> None:
     ref = make_planted_pairs(30, 0.0).reference
     found = measure_pairs(ref.take(np.arange(0)), ref)
-    assert len(found.rival_margin) == 0
+    assert len(found.rival_margin) == len(found.better_captions) == len(found.better_media) == 0
