@@ -55,8 +55,9 @@ def test_a_trained_model_is_ranked_above_a_random_one(random_model: str, capsys:
 
 
 def test_a_table_for_people_says_that_none_can_judge(
-    tmp_path: Path, random_model: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, random_model: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     write_tar(tmp_path / "0.tar", [(f"{i}", make_sample(i)) for i in range(40)])
     code, out, _ = run(capsys, tmp_path, "--try", random_model)
     assert code == 0

@@ -150,7 +150,7 @@ def compare_pairs(reference: ReferenceSample, rows: Ints, generator: np.random.G
     """Competence on these pairs, each compared with the others; None if they are too few."""
     if len(rows) < SMALLEST_PART:
         return None
-    rows = generator.permutation(rows)[:SAMPLE]
+    measured, rows = len(rows), generator.permutation(rows)[:SAMPLE]
     pairs = len(rows)
     similarity = reference.media.take(rows).similarity(reference.text[rows]).astype(np.float64)
     apart = reference.group[rows][:, None] != reference.group[rows][None]
@@ -164,7 +164,7 @@ def compare_pairs(reference: ReferenceSample, rows: Ints, generator: np.random.G
     center = reference.text[rows].mean(axis=0)
     example = reference.captions[rows[int((reference.text[rows] @ center).argmax())]] if reference.captions else ""
     return Competence(
-        pairs,
+        measured,
         Estimate(relatedness, jackknife_error(left_out)),
         Estimate(float(np.median(own)), jackknife_error(medians)),
         example=" ".join(example.split())[:80],
