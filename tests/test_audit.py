@@ -51,7 +51,7 @@ def test_summary(audit: Audit, table: pa.Table) -> None:
     assert found.flags["mismatch"] == int((ok["p_mismatch"].to_numpy() >= 0.5).sum())
     assert found.typical["similarity"]["median"] == pytest.approx(np.median(ok["similarity"].to_numpy()))
     assert found.noise[0].share == 0.07
-    assert "at least 7.0% (6.4% - 7.7%)" in str(found)
+    assert "about 7.0% (6.4 to 7.7), not counting related captions" in str(found)
     json.dumps(found.to_dict())
 
 

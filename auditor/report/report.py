@@ -213,7 +213,7 @@ def make_mismatch_section(database: AuditDatabase, summary: Summary) -> Iterator
         scores = (database.manifest.get("statistics", {}).get(noise.kind) or {}).get("histogram") or {}
         if summary.kinds.get(noise.kind) and scores.get("edges"):
             chart = draw_score_mixture(scores, noise.share)
-            figures.append(ReportFigure(f"{noise.kind} pairs", f"{noise.words()} mismatched", chart))
+            figures.append(ReportFigure(f"{noise.kind} pairs", f"mismatched: {noise.words()}", chart))
     if figures:
         title, words = "Do captions belong to their media?", MISMATCH_CHARTS + RELATED
         yield ReportSection(title, words, figures, wide=True, note=make_review_note(database))

@@ -46,6 +46,12 @@ def test_counts_equal_naive_ones(audit: Path, column: str) -> None:
             assert share == pytest.approx(gone[rows["topic"].to_numpy() == topic].mean())
 
 
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are not wrapped."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+
 def test_a_cut_at_the_ends_has_no_share_of_nothing(audit: Path) -> None:
     with Audit(audit) as opened:
         everything, nothing = measure_cuts(opened.database, "uncertainty_text", [0, 1])

@@ -99,7 +99,7 @@ def test_report_shows_pictures_numbers_and_origin(tmp_path: Path) -> None:
     assert len(pictures) == 9
     assert Image.open(io.BytesIO(base64.b64decode(pictures[0]))).format == "JPEG"
     words = "".join(page.words)
-    assert worst["caption"] in words and "at least 7.0% (6.4% - 7.7%) mismatched" in words
+    assert worst["caption"] in words and "mismatched: about 7.0% (6.4 to 7.7), not counting related captions" in words
     assert "ViT-B-32@openai" in words and "open_clip_torch" in words and "2.15.0" in words
     assert "People judged 1 of the flagged pairs" in words
     assert sum(tag == "svg" for tag, _ in page.tags) == 9
