@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -192,18 +194,22 @@ def follow_target(bank: Tensor, uncertainty: Callable[[], Tensor], target: Tenso
     variance = float(target.var(correction=0))
     if variance < 1e-9 or not settings.steps:
         return
-    optimizer = torch.optim.LBFGS(
-        [bank], max_iter=settings.steps, history_size=10, tolerance_change=TOLERANCE, line_search_fn="strong_wolfe"
-    )
+    from scipy.optimize import minimize  # torch.optim would import torch's compiler, which takes two seconds
 
-    def compute_loss() -> float:
-        optimizer.zero_grad()
+    def place(values: npt.NDArray[np.float64]) -> None:
+        with torch.no_grad():
+            bank.copy_(torch.from_numpy(values).view(bank.shape))
+
+    def compute_loss(values: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
+        place(values)
         loss = uncertainty_loss(uncertainty(), target, lam=1.0) + settings.diversity_weight * diversity_loss(bank)
         loss = loss / variance
-        loss.backward()  # type: ignore[no-untyped-call]
-        return float(loss.detach())
+        (gradient,) = torch.autograd.grad(loss, bank)
+        return float(loss.detach()), gradient.double().cpu().numpy().ravel()
 
-    optimizer.step(compute_loss)  # type: ignore[no-untyped-call]
+    start = bank.detach().double().cpu().numpy().ravel()
+    limits = {"maxiter": settings.steps, "ftol": TOLERANCE, "gtol": 0.0}
+    place(minimize(compute_loss, start, jac=True, method="L-BFGS-B", options=limits).x)
 
 
 def fit_like_paper(pairs: FitPairs, config: HeadConfig, settings: FitConfig, seed: int) -> PrototypeHead:

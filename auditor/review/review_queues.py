@@ -71,15 +71,19 @@ def list_queues(database: AuditDatabase) -> list[str]:
 
 
 def fetch_queue(database: AuditDatabase, name: str, where: str | None = None, limit: int = MOST) -> list[QueueRow]:
-    """The rows of a queue in order; `where` does not apply to label samples, which must stay as drawn."""
+    """The rows of a queue in order; `where` does not apply to label samples, which must stay as drawn.
+
+    If the encoder cannot judge any of the rows, they come in random order.
+    """
     if name.startswith(CERTIFICATION):
         for sample in list_label_samples(database.files.folder):
             if CERTIFICATION + sample.name == name:
                 return [QueueRow(row.uid, row.caption_index, row.shard) for row in sample.rows]
     if name not in ORDERS:
         raise QueueError(f"there is no queue {name!r}; queues are {', '.join(list_queues(database))}")
-    condition = f"({database.where(where)}) AND status = 'ok' AND p_mismatch IS NOT NULL"
-    rows = fetch_rows(database, condition, ORDERS[name](database), limit).to_pylist()
+    usable = f"({database.where(where)}) AND status = 'ok'"
+    rows = fetch_rows(database, f"{usable} AND p_mismatch IS NOT NULL", ORDERS[name](database), limit).to_pylist()
+    rows = rows or fetch_rows(database, usable, ORDERS["random"](database), limit).to_pylist()
     return [QueueRow(row["uid"], row["caption_index"] or 0, row["shard"]) for row in rows]
 
 

@@ -128,11 +128,11 @@ def test_hostile_text_stays_text(page, url: str, audit: Path) -> None:  # type: 
 
 def test_threshold_counts_and_the_download(page, url: str, audit: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     found = Audit(audit)
-    middle = found.sql("SELECT round(median(p_mismatch), 3) AS p FROM samples WHERE status = 'ok'")["p"][0].as_py()
-    cut = min(max(middle, 0.001), 0.999)
-    visit_page(page, f"{url}/thresholds?max_p_mismatch={cut}")
+    column = "uncertainty_text"
+    cut = found.sql(f"SELECT round(median({column}), 2) AS u FROM samples WHERE status = 'ok'")["u"][0].as_py()
+    visit_page(page, f"{url}/thresholds?max_{column}={cut}")
     kept = found.sql(
-        f"SELECT uid FROM samples WHERE status = 'ok' AND p_mismatch <= CAST('{cut}' AS FLOAT) ORDER BY uid"
+        f"SELECT uid FROM samples WHERE status = 'ok' AND {column} <= CAST('{cut}' AS FLOAT) ORDER BY uid"
     )["uid"].to_pylist()
     shown = page.get_by_test_id("stMetric").filter(has_text="Kept").get_by_test_id("stMetricValue")
     playwright.expect(shown).to_have_text(f"{len(kept):,}", timeout=TIMEOUT)

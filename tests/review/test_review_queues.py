@@ -3,12 +3,15 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from auditor import Audit
+from auditor.query.database import AuditDatabase
 from auditor.review.review_queues import QueueError, fetch_queue, fetch_reviewer_marks, list_queues
 from tests.support.planted import make_embeddings, write_planted
-from tests.support.synthetic import write_audit
+from tests.support.synthetic import write_audit, write_corpus_audit
 
 
 @pytest.fixture(scope="module")
@@ -59,3 +62,15 @@ def test_a_certification_sample_is_a_queue(audit: Audit) -> None:
         fetch_queue(audit.database, "x")
     audit.mark(found[0].uid, "bad", caption_index=found[0].caption_index, reviewer="o'neil")
     assert fetch_reviewer_marks(audit.database, "o'neil") == {(found[0].uid, found[0].caption_index): "bad"}
+
+
+def test_rows_that_the_encoder_cannot_judge_come_in_random_order(tmp_path: Path) -> None:
+    audit, _ = write_corpus_audit(tmp_path)
+    for file in (audit / "samples").iterdir():
+        table = pq.read_table(file)
+        place = table.schema.get_field_index("p_mismatch")
+        empty = pa.nulls(len(table), table.schema.field(place).type)
+        pq.write_table(table.set_column(place, table.schema.field(place), empty), file)
+    with AuditDatabase(audit) as database:
+        rows = fetch_queue(database, "most suspicious", limit=10)
+        assert len(rows) == 10 and rows == fetch_queue(database, "random", limit=10)
