@@ -42,7 +42,7 @@ class FitError(ModelError):
 class FitConfig:
     """Training settings of the prototypes; the defaults are for recipe "corpus"."""
 
-    steps: int = 12  # at most; with more, u memorizes the pairs that it is fitted on (tests/bench/uncertainty.py)
+    steps: int = 15  # at most; with more, u memorizes the pairs that it is fitted on (tests/bench/uncertainty.py)
     batch: int = 2048  # of recipe "paper"
     learning_rate: float = 2e-3  # of recipe "paper"
     diversity_weight: float = 0.005  # of L_div; L_uct has weight 1

@@ -50,7 +50,7 @@ def show_limit(rule: str, column: Column) -> float | None:
     steps = [f"{step:g}" for step in audit.ask("steps", list_slider_steps, column.name)]
     options, bound = ([*steps, NO_LIMIT], "at most") if rule.startswith("max") else ([NO_LIMIT, *steps], "at least")
     default = NO_LIMIT
-    if rule == "max_p_mismatch" and database.manifest.get("statistics"):
+    if rule == "max_p_mismatch" and estimated_kinds(database):
         cut = database.thresholds.get("mismatch")
         default = round_up_probability(cut) if isinstance(cut, float) else NO_LIMIT
     value = st.select_slider(f"{column.label}: {bound}", options, default, key=rule, bind="query-params")
@@ -130,7 +130,7 @@ def show_failures(cuts: list[UncertaintyCut]) -> None:
 def show_intervals(p_mismatch: float | None) -> None:
     """Show the intervals of the expectations for a cut by p_mismatch, and the verdicts of reviewers."""
     precision, sentences = measure_flag_precision(database), []
-    if p_mismatch is not None:
+    if p_mismatch is not None and estimated_kinds(database):
         (cut,) = compute_cuts(audit.ask("pairs", count_pairs), [p_mismatch])
         precise = f"precision {format_interval(cut.precision_low, cut.precision_high)}"
         loss = f"good pairs lost {format_interval(cut.lost_low, cut.lost_high, 2)}"

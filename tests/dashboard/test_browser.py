@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from auditor.audit import Audit
+from dashboard.row_selection import list_slider_steps
 from tests.support.browser import ROOT, TIMEOUT, serve_dashboard, visit_page, wait_until_idle
 from tests.support.dashboard_audit import HOSTILE, HOSTILE_KEY
 
@@ -129,7 +130,8 @@ def test_hostile_text_stays_text(page, url: str, audit: Path) -> None:  # type: 
 def test_threshold_counts_and_the_download(page, url: str, audit: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     found = Audit(audit)
     column = "uncertainty_text"
-    cut = found.sql(f"SELECT round(median({column}), 2) AS u FROM samples WHERE status = 'ok'")["u"][0].as_py()
+    steps = list_slider_steps(found.database, column)
+    cut = f"{steps[len(steps) // 2]:g}"
     visit_page(page, f"{url}/thresholds?max_{column}={cut}")
     kept = found.sql(
         f"SELECT uid FROM samples WHERE status = 'ok' AND {column} <= CAST('{cut}' AS FLOAT) ORDER BY uid"
