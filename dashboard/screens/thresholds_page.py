@@ -31,7 +31,7 @@ from dashboard.display_text import (
     show_number_cards,
 )
 from dashboard.gallery import show_gallery
-from dashboard.records import count_kept_media, make_subset_file
+from dashboard.records import count_kept_media, estimated_kinds, make_subset_file
 from dashboard.row_selection import list_slider_steps, round_up_probability
 
 NO_LIMIT = "no limit"
