@@ -137,7 +137,8 @@ def parse_range(values: list[str]) -> tuple[float, float] | None:
 
 
 def format_range(ends: Iterable[float]) -> list[str]:
-    return [f"{end:.9g}" for end in ends]
+    """All digits: a rounded end could leave out the row that has the smallest or largest value."""
+    return [repr(float(end)) for end in ends]
 
 
 def go_to_first_page() -> None:

@@ -100,8 +100,8 @@ def describe_group(
     if bounds:
         low, step = bounds[0], (bounds[1] - bounds[0]) / BINS
         first, last = low + step * value, low + step * (value + 1)
-        end = "" if value == BINS - 1 else f" AND {column} < {last:.9g}"
-        return f"{first:.4g} to {last:.4g}", f"{column} >= {first:.9g}{end}" if value else f"{column} < {last:.9g}"
+        end = "" if value == BINS - 1 else f" AND {column} < {last!r}"
+        return f"{first:.4g} to {last:.4g}", f"{column} >= {first!r}{end}" if value else f"{column} < {last!r}"
     if column_name == "topic":
         return format_topic_name(read_topics(database.files.folder), int(value)), f"{column} = {int(value)}"
     return str(value), f"{column} = {quote_literal(value)}"

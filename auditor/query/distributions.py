@@ -47,7 +47,7 @@ class Density:
         """Return the condition that selects the rows of one cell, for a click on the chart."""
         axes = ((self.x, self.x_edges, column), (self.y, self.y_edges, row))
         return " AND ".join(
-            f"{name} >= {edges[i]:.9g} AND {name} {'<=' if i + 2 == len(edges) else '<'} {edges[i + 1]:.9g}"
+            f"{name} >= {float(edges[i])!r} AND {name} {'<=' if i + 2 == len(edges) else '<'} {float(edges[i + 1])!r}"
             for name, edges, i in axes
         )
 

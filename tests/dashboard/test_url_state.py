@@ -1,7 +1,7 @@
 """Views of the gallery survive the URL."""
 
 from dashboard.row_selection import RowSelection
-from dashboard.url_state import GallerySearch, GalleryView, parse_view
+from dashboard.url_state import GallerySearch, GalleryView, format_range, parse_view
 
 
 def test_views_survive_the_url() -> None:
@@ -21,3 +21,9 @@ def test_views_survive_the_url() -> None:
 def test_a_search_survives_the_url() -> None:
     view = GalleryView(RowSelection(), search=GallerySearch("a dog", over="captions"))
     assert parse_view(view.to_url()) == view and not GallerySearch("  ")
+
+
+def test_a_range_keeps_its_ends_exactly() -> None:
+    """The row with the smallest value of the audit is within a range that starts at this value."""
+    ends = (-0.11890347629785538, 1 / 3)
+    assert tuple(map(float, format_range(ends))) == ends

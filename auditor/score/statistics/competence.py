@@ -5,7 +5,7 @@ them related, and their distribution has a right tail (`relatedness`, its skew),
 encoder that is blind to the media or to the language of the captions makes no tail, and pairs do not stand out from
 re-pairings either (`separation`). Then dissimilar pairs are not evidence of mismatches: nothing can be known.
 
-Parts are clusters of the captions, languages, and clusters of the media: an encoder can be blind to one language or one
+Parts are languages, clusters of the captions, and clusters of the media: an encoder can be blind to one language or one
 kind of picture. Estimates of small parts are shrunk toward their mean. Equal captions count once. NumPy only.
 """
 
@@ -66,9 +66,7 @@ class CompetenceMap:
 
     corpus: Competence | None  # None: too few pairs to measure
     clusters: dict[str, Floats] = field(default_factory=dict)  # text, visual: centroids (C, D)
-    parts: dict[str, dict[str, Competence]] = field(
-        default_factory=dict
-    )  # text, language, visual -> part -> competence
+    parts: dict[str, dict[str, Competence]] = field(default_factory=dict)  # by language, text, visual; then by name
 
     def find_judged(self, pairs: PairEmbeddings, languages: Sequence[str | None] = ()) -> Bools:
         """Which pairs the encoder can judge: no part that they belong to is one it is blind to."""
@@ -101,9 +99,10 @@ class CompetenceMap:
 def measure_competence(
     reference: ReferenceSample, seed: int = 0, languages: Sequence[str | None] = ()
 ) -> CompetenceMap:
-    """Measure the competence on the reference, on its captions by cluster and language, then on clusters of media.
+    """Measure the competence on the reference, on its languages, on clusters of its captions, then of its media.
 
-    The media are judged by the captions that can be read, so that a blind language does not hide them.
+    Each is measured on what can be read so far, so that a blind language does not hide the captions and media it is
+    mixed with.
     """
     distinct = rows = select_distinct(reference)
     if len(rows) < SMALLEST_PART:
@@ -113,7 +112,7 @@ def measure_competence(
     assert corpus is not None
     competence = CompetenceMap(corpus)
     spoken = np.array([language or "" for language in languages or [""] * len(reference)])
-    for side in ("text", "language", "visual"):
+    for side in ("language", "text", "visual"):
         if side == "language":
             names = np.unique(spoken[distinct])
             members = [distinct[spoken[distinct] == name] for name in names]
@@ -127,10 +126,9 @@ def measure_competence(
             count = min(MOST_PARTS, len(rows) // PART_PAIRS) or 1
             centroids = cluster_vectors(vectors, count, rounds=10, points_per_cluster=len(rows), seed=seed)
             sizes = np.bincount(assign_topics(vectors, centroids), minlength=count)
-            if (
-                sizes >= SMALLEST_PART
-            ).any():  # captions of clusters that are too small belong to the nearest other one
-                centroids = centroids[sizes >= SMALLEST_PART]
+            large = sizes >= SMALLEST_PART
+            if large.any():  # members of the other clusters belong to the nearest large one
+                centroids = centroids[large]
             names, cluster = np.arange(len(centroids)), assign_topics(vectors, centroids)
             members, competence.clusters[side] = [rows[cluster == number] for number in names], centroids
         measured = [compare_pairs(reference, own, generator) for own in members]
@@ -177,9 +175,9 @@ def standardize_sides(similarity: npt.NDArray[np.float64], apart: Bools, rounds:
     Otherwise hubs, and captions that all look alike to the encoder, would make a tail.
     """
     scaled = similarity.copy()
+    counts = [np.maximum(apart.sum(axis=axis, keepdims=True), 1) for axis in (0, 1)]
     for step in range(2 * rounds):
-        axis = step % 2
-        count = np.maximum(apart.sum(axis=axis, keepdims=True), 1)
+        axis, count = step % 2, counts[step % 2]
         scaled -= np.where(apart, scaled, 0).sum(axis=axis, keepdims=True) / count
         spread = np.sqrt(np.where(apart, scaled**2, 0).sum(axis=axis, keepdims=True) / count)
         scaled /= np.maximum(spread, 1e-9)
