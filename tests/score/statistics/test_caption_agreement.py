@@ -1,9 +1,12 @@
-"""`NeighborPool.find_nearest` compared with a naive search."""
+"""The nearest media compared with a naive search; which of their captions are evidence."""
 
 import numpy as np
 import pytest
 
-from auditor.score.statistics.caption_agreement import NEIGHBORS, NeighborPool
+from auditor.score.statistics.caption_agreement import NEIGHBORS, NeighborPool, NullCosines, build_neighbor_pool
+from auditor.score.statistics.rivals import ReferenceSample
+from auditor.vectors import Floats, MediaVectors
+from tests.support.pairs import normalize_rows
 
 
 def pool(rows: int, groups: int, seed: int = 0) -> NeighborPool:
@@ -11,7 +14,9 @@ def pool(rows: int, groups: int, seed: int = 0) -> NeighborPool:
     visual = chance.normal(size=(rows, 24)).astype(np.float32)
     visual /= np.linalg.norm(visual, axis=1, keepdims=True)
     trust = chance.random(rows).astype(np.float32)
-    return NeighborPool(np.arange(rows), visual, visual, chance.integers(0, groups, rows), trust, 4.0)
+    return NeighborPool(
+        np.arange(rows), visual, visual, chance.integers(0, groups, rows), np.ones(rows, int), trust, 4.0
+    )
 
 
 @pytest.mark.parametrize(("rows", "groups"), [(200, 200), (200, 9), (12, 3), (5, 1)])
@@ -36,3 +41,28 @@ def test_the_nearest_of_other_groups(rows: int, groups: int) -> None:
 def test_no_media_have_no_neighbors() -> None:
     near = pool(5, 5).find_nearest(np.zeros((0, 24), np.float32), np.zeros(0, np.int64))
     assert near.rows.shape == (0, 5)
+
+
+def build_pool(text: Floats, visual: Floats) -> NeighborPool:
+    reference = ReferenceSample(MediaVectors(visual), text, np.arange(len(text)), [], scale=30.0)
+    return build_neighbor_pool(reference, NullCosines(0.0, 0.2, 0.2, 0.0, 0.2))
+
+
+def test_captions_that_repeat_count_once() -> None:
+    """Fifty media with one boilerplate caption weigh as much as one of them that is alone with it."""
+    axes = np.eye(24, dtype=np.float32)
+    text = np.concatenate([np.repeat(axes[[1]], 50, axis=0), axes[[2]]])
+    pool, alone = (build_pool(chosen, np.repeat(axes[[0]], len(chosen), axis=0)) for chosen in (text, text[49:]))
+    assert pool.repeats.tolist() == [50] * 50 + [1]
+    assert np.isclose(pool.trust[:50].sum(), alone.trust[0]) and pool.trust[50] == alone.trust[1]
+
+
+def test_a_copy_of_a_pair_does_not_vouch_for_it_but_an_independent_repeat_does() -> None:
+    axes = np.eye(24, dtype=np.float32)
+    medium, other = axes[[0]], normalize_rows(axes[[0]] + 0.8 * axes[[3]])
+    filler = normalize_rows(axes[[0]] + axes[4:9])
+    text = np.concatenate([axes[[1]], axes[[1]], axes[10:15]])
+    for neighbor, vouches in ((medium, False), (other, True)):
+        pool = build_pool(text, np.concatenate([medium, neighbor, filler]))
+        agreement = pool.agreement(pool.find_nearest(medium, np.array([0])), axes[[1]], np.array([0]))
+        assert (agreement[0] > 0.1) == vouches
