@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 import streamlit as st
 
-from auditor.query.summary import NOT_COUNTED, Noise, format_points
+from auditor.query.summary import Noise
 from auditor.schema import COLUMNS, FLAGS, HEADLINES, MARKS, STATUSES
 from auditor.score.statistics.caption_timing import SIGNIFICANT_P
 
@@ -41,8 +41,7 @@ class NumberCard(NamedTuple):
 
 
 def make_noise_card(noise: Noise) -> NumberCard:
-    below = f"{format_points(noise.low)} to {format_points(noise.high)}%{'' if noise.labeled else ', ' + NOT_COUNTED}"
-    return NumberCard(f"Mismatched {noise.kind}s", f"about {format_points(noise.share)}%", below)
+    return NumberCard(f"Mismatched {noise.kind}s", noise.number, f"{noise.interval}%{noise.exclusion}")
 
 
 def column_label(column: str) -> str:

@@ -76,14 +76,13 @@ def show_uncertainty_cuts(
 def describe_share(counts: "PairCounts") -> str:
     """The number of pairs and the share of them that is mismatched, which is the share left if nothing is removed."""
     from auditor.keep.thresholds import NOTHING, compute_cuts
-    from auditor.query.summary import NOT_COUNTED, format_points
+    from auditor.query.summary import Noise
 
     [whole] = compute_cuts(counts, [NOTHING])
+    pairs = int(counts.pairs.sum())
+    noise = Noise("pair", whole.left or 0, whole.left_low or 0, whole.left_high or 0, pairs)
     unscored = f"; no estimate: {counts.unscored:,}, which no cut removes" if counts.unscored else ""
-    share, low, high = (format_points(value or 0) for value in (whole.left, whole.left_low, whole.left_high))
-    return (
-        f"{counts.pairs.sum():,.0f} pairs, about {share}% ({low} to {high}) of them mismatched, {NOT_COUNTED}{unscored}"
-    )
+    return f"{pairs:,} pairs; mismatched: {noise.words()}{unscored}"
 
 
 def tabulate_cut(cut: "Cut") -> dict[str, Any]:

@@ -23,14 +23,6 @@ MOST_FAULTS = 10  # shown
 RELATED = "Not counted are captions of related media: they look right to the model, and only labels can show them."
 
 
-NOT_COUNTED = "not counting related captions"
-
-
-def format_points(share: float) -> str:
-    """A share in percent, with one digit after the point if it is below ten."""
-    return f"{100 * share:.0f}" if share >= 0.0995 else f"{100 * share:.1f}"
-
-
 @dataclass(frozen=True)
 class Noise:
     """The estimated share of mismatched pairs of one kind, with its interval: the same wherever it is shown.
@@ -45,10 +37,25 @@ class Noise:
     pairs: int
     labeled: bool = False  # labels have corrected it
 
+    def format_points(self, share: float) -> str:
+        """A share in percent, with a digit after the point if it is below ten or the interval is narrow."""
+        return f"{100 * share:.{int(share < 0.0995 or self.high - self.low < 0.02)}f}"
+
+    @property
+    def number(self) -> str:
+        return f"{'' if self.labeled else 'about '}{self.format_points(self.share)}%"
+
+    @property
+    def interval(self) -> str:
+        return f"{self.format_points(self.low)} to {self.format_points(self.high)}"
+
+    @property
+    def exclusion(self) -> str:
+        return "" if self.labeled else ", not counting related captions"
+
     def words(self) -> str:
         """For example: about 18% (14 to 21), not counting related captions."""
-        share, low, high = (format_points(value) for value in (self.share, self.low, self.high))
-        return f"{share}% ({low} to {high})" if self.labeled else f"about {share}% ({low} to {high}), {NOT_COUNTED}"
+        return f"{self.number} ({self.interval}){self.exclusion}"
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from auditor.query.database import AuditDatabase
 from auditor.query.distributions import compute_density, compute_histogram
 from auditor.query.row_queries import find_worst_rows, list_errors, read_row_media, write_calm_note
 from auditor.query.rules import find_flag_cut
-from auditor.query.summary import NOT_COUNTED, RELATED, Summary, format_points, summarize_audit
+from auditor.query.summary import RELATED, Summary, summarize_audit
 from auditor.report.charts import CHART_STYLE, draw_density, draw_histogram, draw_score_mixture
 from auditor.report.plot_area import format_compact
 from auditor.review.flag_precision import measure_flag_precision
@@ -197,10 +197,8 @@ def make_number_cards(summary: Summary) -> list[ReportCard]:
     cards = [ReportCard(f"{summary.usable:,}", f"usable rows, {summary.usable / (summary.rows or 1):.1%} of all")]
     for noise in summary.noise:
         if summary.kinds.get(noise.kind):
-            about, without = ("", "") if noise.labeled else ("about ", f", {NOT_COUNTED}")
-            low, high = format_points(noise.low), format_points(noise.high)
-            label = f"of {noise.kind} pairs mismatched ({low} to {high}){without}"
-            cards.append(ReportCard(f"{about}{format_points(noise.share)}%", label, warm=True))
+            label = f"of {noise.kind} pairs mismatched ({noise.interval}){noise.exclusion}"
+            cards.append(ReportCard(noise.number, label, warm=True))
     for flag, count in summary.flags.items():
         cards.append(ReportCard(f"{count / usable:.1%}", FLAGS[flag].plural, flag == "mismatch"))
     return [*cards, ReportCard(f"{summary.duplicates / usable:.1%}", "duplicates")]

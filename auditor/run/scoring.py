@@ -125,14 +125,15 @@ def settle_shares(manifest: Manifest, folder: Folder) -> None:
     The model's own share is that of the reference sample; everything that shows a share shows this one.
     """
     estimated = [kind for kind, statistics in manifest.statistics.items() if statistics.get("pi0") is not None]
+    if not estimated:
+        return
     with AuditDatabase(folder.url, limits=Limits(seconds=None)) as database:
         for kind in estimated:
             with contextlib.suppress(ThresholdError):  # none of its rows has p_mismatch
                 [whole] = compute_cuts(count_pairs(database, f"kind = '{kind}'"), [NOTHING])
                 ends = {"pi0": whole.left, "pi0_low": whole.left_low, "pi0_high": whole.left_high}
                 manifest.statistics[kind] |= {"pi0_of_reference": manifest.statistics[kind]["pi0"], **ends}
-    if estimated:
-        manifest.save(folder)
+    manifest.save(folder)
 
 
 def finish_manifest(manifest: Manifest, folder: Folder) -> None:
