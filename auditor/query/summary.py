@@ -95,10 +95,8 @@ class Summary:
             captions = f" with {self.captions[kind]:,} captions" if self.captions[kind] != count else ""
             lines.append((f"{kind}s", f"{count:,}{captions}"))
         lines += [(f"mismatched {noise.kind}s", noise.words()) for noise in self.noise]
-        for reason, words in NO_ESTIMATE.items():
-            if reason in self.no_estimate:
-                lines.append(("no estimate", f"{format_count_share(self.no_estimate[reason], self.usable)}: {words}"))
-        lines += [(f"model on {kind}s", describe_competence(found)) for kind, found in self.competence.items()]
+        lines += [("no estimate", sentence) for sentence in self.explain_missing_estimates()]
+        lines += [(f"model on {kind}s", words) for kind, words in self.describe_competence().items()]
         lines += [(f"flagged {flag}", format_count_share(count, self.usable)) for flag, count in self.flags.items()]
         lines.append(("duplicates", format_count_share(self.duplicates, self.usable)))
         if self.time_shifts:
@@ -110,6 +108,23 @@ class Summary:
         if len(faults) > MOST_FAULTS:
             lines.append(("", f"and {len(faults) - MOST_FAULTS:,} more: `auditor faults {self.path}`"))
         return lines
+
+    def explain_missing_estimates(self) -> list[str]:
+        """How many usable rows have no p_mismatch, for each reason."""
+        reasons = [reason for reason in NO_ESTIMATE if reason in self.no_estimate]
+        return [f"{format_count_share(self.no_estimate[name], self.usable)}: {NO_ESTIMATE[name]}" for name in reasons]
+
+    def describe_competence(self) -> dict[str, str]:
+        """For each kind, for example: sees what is related (skew 0.53, 0.51 to 0.55); pairs are 3.2 deviations ..."""
+        sentences = {}
+        for kind, competence in self.competence.items():
+            related, separation = competence["relatedness"], competence["separation"]
+            sentences[kind] = (
+                f"{'does not see' if competence['blind'] else 'sees'} what is related (skew {related['value']:.2f}, "
+                f"{related['low']:.2f} to {related['high']:.2f}); pairs are {separation['value']:.1f} deviations more "
+                "similar than random ones"
+            )
+        return sentences
 
     def __str__(self) -> str:
         width = max(len(label) for label, _ in self.lines())
@@ -128,16 +143,6 @@ def read_noise_estimates(statistics: dict[str, Any]) -> list[Noise]:
         for kind, e in (statistics or {}).items()
         if e and e.get("pi0") is not None
     ]
-
-
-def describe_competence(competence: dict[str, Any]) -> str:
-    """For example: sees which pairs are related (0.53, 0.51 to 0.55); pairs stand 3.2 deviations above random ones."""
-    related, separation = competence["relatedness"], competence["separation"]
-    verb = "does not see" if competence["blind"] else "sees"
-    return (
-        f"{verb} what is related (skew {related['value']:.2f}, {related['low']:.2f} to {related['high']:.2f}); "
-        f"pairs are {separation['value']:.1f} deviations more similar than random ones"
-    )
 
 
 def add_media_without_first_caption(database: AuditDatabase, usable: list[dict[str, Any]]) -> None:

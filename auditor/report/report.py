@@ -155,7 +155,7 @@ def render_report(database: AuditDatabase, options: ReportOptions) -> str:
         rows=summary.rows,
         model=manifest.get("model", {}).get("spec", "an unknown model"),
         day=str(manifest.get("finished") or manifest.get("created") or "")[:10],
-        notes=summary.notes,
+        notes=[*(f"Without an estimate: {s}" for s in summary.explain_missing_estimates()), *summary.notes],
         cards=make_number_cards(summary),
         sections=make_sections(database, summary, options),
     )
@@ -212,9 +212,11 @@ def make_mismatch_section(database: AuditDatabase, summary: Summary) -> Iterator
         if summary.kinds.get(noise.kind) and scores.get("edges"):
             chart = draw_score_mixture(scores, noise.share)
             figures.append(ReportFigure(f"{noise.kind} pairs", f"mismatched: {noise.words()}", chart))
-    if figures:
-        title, words = "Do captions belong to their media?", MISMATCH_CHARTS + RELATED
-        yield ReportSection(title, words, figures, wide=True, note=make_review_note(database))
+    competence = " ".join(f"The model on {kind}s {words}." for kind, words in summary.describe_competence().items())
+    if figures or competence:
+        charts = f"{MISMATCH_CHARTS}{RELATED} " if figures else ""
+        title, note = "Do captions belong to their media?", make_review_note(database)
+        yield ReportSection(title, charts + competence, figures, wide=True, note=note)
 
 
 def make_fault_section(database: AuditDatabase) -> Iterator[ReportSection]:

@@ -6,10 +6,9 @@ import streamlit as st
 
 from auditor.query.distributions import TimeShifts, compute_histograms_and_densities
 from auditor.query.row_queries import list_errors
-from auditor.query.summary import RELATED, Summary, describe_competence, format_count_share, summarize_audit
+from auditor.query.summary import RELATED, Summary, summarize_audit
 from auditor.report.charts import draw_counts, draw_density, draw_histogram, draw_score_mixture
 from auditor.score.statistics.caption_timing import SIGNIFICANT_P
-from auditor.score.statistics.score_reasons import NO_ESTIMATE
 from dashboard.audit_source import open_first_audit
 from dashboard.chart_view import FULL, HALF, show_chart
 from dashboard.display_text import (
@@ -56,10 +55,10 @@ def show_numbers(summary: Summary) -> None:
 
 def show_competence(summary: Summary) -> None:
     """Say how well the model judges the corpus, with a warning if some pairs have no estimate because of it."""
-    for reason, count in summary.no_estimate.items():
-        st.warning(f"{format_count_share(count, summary.usable)} without an estimate: {NO_ESTIMATE[reason]}")
-    for kind, found in summary.competence.items():
-        st.caption(f"The model on {kind}s: it {describe_competence(found)}.")
+    for sentence in summary.explain_missing_estimates():
+        st.warning(f"Without an estimate: {sentence}")
+    for kind, words in summary.describe_competence().items():
+        st.caption(f"The model on {kind}s: it {words}.")
 
 
 def show_mismatches() -> None:

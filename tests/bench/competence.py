@@ -5,7 +5,8 @@
 Flickr8k (as it is, 40% swapped, all permuted, text vectors rotated at random), stamps in three languages and drawings
 (tests/bench/found_corpora.py), all with the small photo model: relatedness and separation with standard errors, the
 share of pairs that are judged, and the share of them flagged as mismatched. Then photos mixed with drawings: AUROC of
-p_mismatch and its mean on the photos that are judged. Writes bench-results/competence.json.
+p_mismatch and its mean on the photos that are judged. Writes bench-results/competence.json, and the figure of
+docs/method.md: docs/screenshots/competence.svg.
 """
 
 import json
@@ -16,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from auditor.console import print_table
+from auditor.report.charts import draw_line_figure
 from auditor.research.retrieval import analyses
-from auditor.score.statistics.competence import measure_competence
+from auditor.score.statistics.competence import SAMPLE, measure_competence, select_distinct, standardize_sides
 from auditor.score.statistics.mismatch import fit_mismatch
 from auditor.score.statistics.mismatch_statistic import compute_statistic
 from auditor.score.statistics.rivals import ReferenceSample, measure_pairs
@@ -27,7 +29,8 @@ from tests.bench.flickr8k import Photos, load_photos
 from tests.bench.found_corpora import load_drawings, load_stamps
 from tests.bench.noise import part, spoil
 
-RESULTS = Path(__file__).resolve().parents[2] / "bench-results"
+PROJECT = Path(__file__).resolve().parents[2]
+RESULTS, FIGURE = PROJECT / "bench-results", PROJECT / "docs" / "screenshots" / "competence.svg"
 
 
 def reference_of(visual: Floats, text: Floats, captions: Sequence[str], group: Ints, scale: float) -> ReferenceSample:
@@ -79,10 +82,27 @@ def photo_corpora(photos: Photos) -> dict[str, ReferenceSample]:
     }
 
 
+def draw_similarities(corpora: dict[str, ReferenceSample]) -> str:
+    """Standardized similarities of pairs and of re-pairings, for each corpus."""
+    edges = np.linspace(-4, 8, 49)
+    centers = (edges[1:] + edges[:-1]) / 2
+    series = {}
+    for name, reference in corpora.items():
+        rows = select_distinct(reference)[:SAMPLE]
+        apart = reference.group[rows][:, None] != reference.group[rows][None]
+        similarity = reference.media.take(rows).similarity(reference.text[rows]).astype(np.float64)
+        scaled = standardize_sides(similarity, apart)
+        for part_name, values in (("re-pairings", scaled[apart]), ("pairs", np.diagonal(scaled))):
+            density = np.histogram(values, edges, density=True)[0]
+            series[f"{name}: {part_name}"] = list(zip(centers.tolist(), np.sqrt(density).tolist(), strict=True))
+    return draw_line_figure("Competence", "similarity, in deviations of re-pairings", "square root of density", series)
+
+
 def main() -> None:
     shared = Path(__file__).resolve().parents[3] / "shared"
     photos, drawings = load_photos(shared), load_drawings(shared)
-    lines = [{"corpus": name, **judge(reference)[0]} for name, reference in photo_corpora(photos).items()]
+    corpora = photo_corpora(photos)
+    lines = [{"corpus": name, **judge(reference)[0]} for name, reference in corpora.items()]
     stamps, languages = load_stamps(shared)
     spoken = np.array(languages)
     for chosen in (*np.unique(spoken), "all"):
@@ -93,6 +113,7 @@ def main() -> None:
         lines.append({"corpus": f"stamps, {chosen}", **judge(reference, spoken[rows].tolist())[0]})
     alone = reference_of(drawings.visual, drawings.text, drawings.captions, drawings.media, drawings.scale)
     lines.append({"corpus": "drawings", **judge(alone)[0]})
+    FIGURE.write_text(draw_similarities({"photos": corpora["Flickr8k"], "drawings": alone}), encoding="utf-8")
     spoiled = spoil(part(photos, np.arange(len(photos.keys)), 1), "random", 0.2, 0)
     count = len(spoiled.wrong)
     mixed = reference_of(

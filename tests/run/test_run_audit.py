@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -27,6 +28,9 @@ from auditor.audit_folder.manifest import Manifest
 from auditor.cli import run_command_line
 from auditor.corpus.open_corpus import CorpusOptions
 from auditor.errors import AuditError
+from auditor.query.database import AuditDatabase
+from auditor.query.summary import summarize_audit
+from auditor.report.report import ReportOptions, render_report
 from auditor.run.audit_config import AuditConfig
 from auditor.run.engine import LocalEngine
 from auditor.run.rescore import rescore
@@ -98,6 +102,17 @@ def test_every_row_is_scored_and_its_similarity_is_the_cosine(undisturbed: Path)
     stored = read_embeddings(Folder(undisturbed), "00000")
     cosine = (stored.media.visual[stored.media_index] * stored.text).sum(axis=1)
     assert np.allclose(table.column("similarity").to_numpy()[:48], cosine, atol=1e-5)
+
+
+def test_a_blind_model_is_told_in_the_summary_and_the_report(undisturbed: Path) -> None:
+    with AuditDatabase(undisturbed) as database:
+        text = str(summarize_audit(database))
+        page = render_report(database, ReportOptions(per_gallery=1))
+    assert "192 (100.0%): this model cannot tell such pairs from random ones" in text
+    assert "Without an estimate: 192 (100.0%): this model cannot tell such pairs from random ones" in page
+    for words in (text, page):
+        assert re.search(r"does not see what is related \(skew -?0\.\d+, -?0\.\d+ to 0\.\d+\); pairs are", words)
+    assert "mismatched images" not in text
 
 
 def test_the_number_of_decoders_changes_nothing(
