@@ -115,12 +115,12 @@ def measure_competence(
     for side in ("language", "text", "visual"):
         if side == "language":
             names = np.unique(spoken[distinct])
+            names = names[names != ""] if len(names) > 1 else names[:0]  # one language is the corpus
             members = [distinct[spoken[distinct] == name] for name in names]
-            if len(names) < 2:
-                continue
         else:
             rows = distinct[competence.find_judged(reference, spoken.tolist())[distinct]]
-            if not len(rows):
+            if not len(rows):  # rows of a part that was not measured are like the corpus
+                competence.parts[side], competence.clusters[side] = {"0": corpus}, reference.text[:1]
                 break
             vectors: Floats = getattr(reference, side)[rows]
             count = min(MOST_PARTS, len(rows) // PART_PAIRS) or 1
@@ -131,6 +131,8 @@ def measure_competence(
                 centroids = centroids[large]
             names, cluster = np.arange(len(centroids)), assign_topics(vectors, centroids)
             members, competence.clusters[side] = [rows[cluster == number] for number in names], centroids
+        if not len(members):
+            continue
         measured = [compare_pairs(reference, own, generator) for own in members]
         competence.parts[side] = dict(zip(map(str, names), shrink_parts(measured, corpus), strict=True))
     return competence

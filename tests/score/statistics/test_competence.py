@@ -119,3 +119,13 @@ def test_intervals_and_parts_are_in_the_manifest() -> None:
     assert saved["blind"] is False and set(saved["parts"]) == {"text", "visual"}
     part = saved["parts"]["text"]["0"]
     assert part["pairs"] > 20 and part["example"].startswith("caption ")
+
+
+@pytest.mark.parametrize("languages", [["en", None], ["en", "de"], [None, *["en"] * 29]])
+def test_rows_of_an_unknown_language_are_not_judged_by_a_blind_encoder(languages: list[str | None]) -> None:
+    good = make_topical_pairs(600)
+    blind = replace(good, text=rotate(good.text))
+    spoken = (languages * 600)[:600]
+    competence = measure_competence(blind, 0, spoken)
+    assert not competence.find_judged(blind, spoken).any() and not competence.find_judged(blind).any()
+    assert measure_competence(good, 0, spoken).find_judged(good, spoken).mean() > 0.99
