@@ -13,7 +13,7 @@ import numpy as np
 
 from auditor.score.statistics.rivals import PairEmbeddings, ReferenceSample, iterate_blocks
 from auditor.score.statistics.siblings import NEARLY_EQUAL
-from auditor.vectors import Bools, Floats, Ints, Rows
+from auditor.vectors import Floats, Ints, Rows
 
 NEIGHBORS = 30
 POOL = 2048  # reference pairs searched for neighbors: more of them gain little and cost time
@@ -92,9 +92,6 @@ class NearestMedia(NamedTuple):
 
     rows: Ints  # (N, K) of the pool
     weight: Floats  # (N, K)
-    silent: (
-        Bools  # (N, K) whose caption is no evidence if it is nearly the own one: copies, and captions that are alone
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +102,7 @@ class NeighborPool:
     visual: Floats  # (P, D)
     text: Floats  # (P, D)
     group: Ints  # (P,)
-    repeats: Ints  # (P,) captions of the pool that nearly equal this one, itself included
-    trust: Floats  # (P,) divided by the repeats: captions that repeat count once
+    trust: Floats  # (P,) divided by the number of nearly equal captions: those that repeat count once
     sharpness: float
 
     def find_nearest(self, visual: Floats, group: Ints) -> NearestMedia:
@@ -130,9 +126,7 @@ class NeighborPool:
         weight = np.exp(self.sharpness * (cosine - cosine.max(axis=1, keepdims=True)))
         weight *= self.trust[pool_row] * (cosine > -2)
         weight /= np.maximum(weight.sum(axis=1, keepdims=True), 1e-12)
-        return NearestMedia(
-            pool_row, weight.astype(np.float32), (cosine >= NEARLY_EQUAL) | (self.repeats[pool_row] == 1)
-        )
+        return NearestMedia(pool_row, weight.astype(np.float32))
 
     def agreement(self, nearest: NearestMedia, text: Floats, media: Ints) -> Floats:
         """Agreement of captions (N, D) with those of the nearest media; `media` (N,) are rows of `nearest`."""
@@ -146,12 +140,12 @@ class NeighborPool:
 
 
 def average_cosines(cosines: Floats, nearest: NearestMedia, media: Rows) -> Floats:
-    """Weighted mean of cosines (N, K) to the captions of the nearest media; NaN if almost none is evidence.
+    """Weighted mean of cosines (N, K) to the captions of the nearest media; NaN if almost all of them are the same.
 
-    A copy of the medium with the same caption is none: a pair would vouch for itself. Neither is the caption itself,
+    A neighbor with the same caption is no evidence: boilerplate would vouch for itself. Neither is the caption itself,
     which is left in its old place when it is re-paired.
     """
-    weight = nearest.weight[media] * ~((cosines >= NEARLY_EQUAL) & nearest.silent[media])
+    weight = nearest.weight[media] * (cosines < NEARLY_EQUAL)
     mass = weight.sum(axis=1)
     mean: Floats = np.where(mass >= LEAST_WEIGHT, (weight * cosines).sum(axis=1) / np.maximum(mass, 1e-12), np.nan)
     return mean
@@ -161,13 +155,12 @@ def build_neighbor_pool(reference: ReferenceSample, null_cosines: NullCosines) -
     rows = np.unique(np.linspace(0, len(reference) - 1, min(POOL, len(reference))).astype(np.int64))
     similarity = reference.media.own_similarity(reference.text)
     text = np.ascontiguousarray(reference.text[rows])
-    repeats = np.count_nonzero(text @ text.T >= NEARLY_EQUAL, axis=1)
+    repeats = np.maximum(np.count_nonzero(text @ text.T >= NEARLY_EQUAL, axis=1), 1).astype(np.float32)
     return NeighborPool(
         rows,
         np.ascontiguousarray(reference.visual[rows]),
         text,
         reference.group[rows],
-        repeats,
-        null_cosines.trust(similarity[rows]) / np.maximum(repeats, 1).astype(np.float32),
+        null_cosines.trust(similarity[rows]) / repeats,
         1 / null_cosines.media_deviation,
     )
