@@ -14,9 +14,7 @@ def pool(rows: int, groups: int, seed: int = 0) -> NeighborPool:
     visual = chance.normal(size=(rows, 24)).astype(np.float32)
     visual /= np.linalg.norm(visual, axis=1, keepdims=True)
     trust = chance.random(rows).astype(np.float32)
-    return NeighborPool(
-        np.arange(rows), visual, visual, chance.integers(0, groups, rows), np.ones(rows, int), trust, 4.0
-    )
+    return NeighborPool(np.arange(rows), visual, visual, chance.integers(0, groups, rows), trust, 4.0)
 
 
 @pytest.mark.parametrize(("rows", "groups"), [(200, 200), (200, 9), (12, 3), (5, 1)])
