@@ -4,10 +4,12 @@ Each subcommand is a module of `auditor.commands` with a click command named `co
 is imported, so commands that read an audit never wait for torch.
 """
 
+import difflib
 import importlib
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
@@ -59,6 +61,7 @@ COMMAND_GROUPS = {
         "doctor": "Check the installation.",
     },
 }
+HELP = ["-h", "--help"]
 COMMANDS = {name: purpose for group in COMMAND_GROUPS.values() for name, purpose in group.items()}
 
 
@@ -75,6 +78,13 @@ class LazyCommands(click.Group):
         command: click.Command = module.command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and (nearest := difflib.get_close_matches(args[0], COMMANDS, 1)):
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {nearest[0]!r}?")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, COMMANDS))
         for title, commands in COMMAND_GROUPS.items():
@@ -82,7 +92,7 @@ class LazyCommands(click.Group):
                 formatter.write_dl([(name.ljust(width), purpose) for name, purpose in commands.items()])
 
 
-@click.group(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyCommands, context_settings={"help_option_names": HELP})
 @click.version_option(__version__, prog_name="auditor")
 def cli() -> None:
     """Find broken files, mismatched captions and vague captions in image-text and video-text datasets.
@@ -125,7 +135,8 @@ def print_error(message: str) -> None:
 def run_command_line(arguments: Sequence[str] | None = None, command: click.Command = cli) -> int:
     """Run the command line, or a job, and return its exit code."""
     try:
-        code = command.main(args=arguments, prog_name="auditor", standalone_mode=False)
+        name = "auditor" if command is cli else f"python jobs/{Path(sys.argv[0]).name}"
+        code = command.main(args=arguments, prog_name=name, standalone_mode=False, help_option_names=HELP)
         return code if isinstance(code, int) else 0
     except click.ClickException as error:
         error.show()

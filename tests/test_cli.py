@@ -49,7 +49,9 @@ def test_each_option_has_a_word_of_help(name: str) -> None:
 
 def test_an_unknown_command_and_an_unknown_option_say_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command_line(["sumary"]) == 2
-    assert "sumary" in capsys.readouterr().err
+    assert "No such command 'sumary'. Did you mean 'summary'?" in capsys.readouterr().err
+    assert run_command_line(["xyzzy"]) == 2
+    assert "Did you mean" not in capsys.readouterr().err
     assert run_command_line(["summary", "--colour"]) == 2
     assert "--colour" in capsys.readouterr().err
 

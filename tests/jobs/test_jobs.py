@@ -1,5 +1,6 @@
 """Decisions of the jobs outside a cluster: paths, refusals, resources, retries."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,16 @@ def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def nodes(monkeypatch: pytest.MonkeyPatch, *resources: dict[str, float]) -> None:
     monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": has} for has in resources])
+
+
+@pytest.mark.parametrize("job", [audit, evaluate, train])
+def test_a_job_prints_its_usage_under_its_own_name(
+    job: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = f"jobs/{Path(job.__file__).name}"
+    monkeypatch.setattr(sys, "argv", [name])
+    assert run_command_line(["-h"], job.command) == 0
+    assert capsys.readouterr().out.startswith(f"Usage: python {name} [OPTIONS]")
 
 
 # -------------------------------------------------------------------------------------------------------- paths
