@@ -38,7 +38,7 @@ def nodes(monkeypatch: pytest.MonkeyPatch, *resources: dict[str, float]) -> None
     monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": has} for has in resources])
 
 
-@pytest.mark.parametrize("job", [audit, evaluate, train])
+@pytest.mark.parametrize("job", [audit, evaluate])
 def test_a_job_prints_its_usage_under_its_own_name(
     job: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
