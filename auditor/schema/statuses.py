@@ -27,7 +27,7 @@ STATUSES: dict[Status, ValueText] = {
     "timeout": ValueText("took too long", "decoding was stopped at the time limit"),
     "duplicate_key": ValueText("key used twice", "an earlier sample of the same shard has the same key"),
     "too_large": ValueText("too large", "more pixels or bytes than the limits allow"),
-    "bad_span": ValueText("bad span", "the caption's span is empty, reversed, not a time, or outside the video"),
+    "bad_span": ValueText("bad span", "the caption's span is empty, reversed, not a time, or starts outside the video"),
     "bad_vector": ValueText("no usable embedding",
         "the stored embedding is missing, not finite, zero or of a different width"),
     "not_downloaded": ValueText("not downloaded",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from model.video.frame_index import FrameIndex
 
 GRID_SECONDS = 2.0  # between frames around spans
-SLACK_SECONDS = 0.5  # that a span may extend beyond the end of the video: caption times are rounded
+SLACK_SECONDS = 0.5  # that a span may start before the video: caption times are rounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def explain_bad_span(start: float, end: float, duration: float) -> str | None:
         return "its start or end is not a time"
     if end <= start:
         return f"the span is {'empty' if end == start else 'reversed'}: {start:g} to {end:g} s"
-    if start < -SLACK_SECONDS or start >= duration or end > duration + max(SLACK_SECONDS, 0.5 * (end - start)):
+    if start < -SLACK_SECONDS or start >= duration:  # one that only ends outside is cut at the end of the video
         return f"the span {start:g} to {end:g} s is outside the video of {duration:.2f} s"
     return None
 

@@ -39,15 +39,17 @@ def test_a_variable_rate_is_detected() -> None:
         (1, math.inf, "not a time"),
         (10, 12, "outside"),
         (-5, -2, "outside"),
-        (8, 30, "outside"),
     ],
 )
 def test_bad_spans_have_a_reason(start: float, end: float, says: str) -> None:
     assert says in (explain_bad_span(start, end, 10.0) or "")
 
 
-def test_rounding_at_the_end_is_accepted() -> None:
-    assert explain_bad_span(0, 10.4, 10.0) is explain_bad_span(9, 11, 10.0) is explain_bad_span(-0.2, 1, 10.0) is None
+def test_a_span_that_ends_after_the_video_is_cut_at_its_end() -> None:
+    assert explain_bad_span(8, 30, 10.0) is explain_bad_span(9.9, 11, 10.0) is explain_bad_span(-0.2, 1, 10.0) is None
+    index = even(250)  # ten seconds
+    cut, whole = plan_spans(index, [(8, 30)], 4, 0).frames, plan_spans(index, [(8, 10)], 4, 0).frames
+    assert cut == whole and index.times[whole[-1]] < 10
 
 
 def test_spans_share_frames_and_the_grid() -> None:
