@@ -8,6 +8,7 @@ no temporary files; a timer interrupts a query that runs too long. SQL that a us
 import re
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -89,6 +90,7 @@ class Sandbox:
         self._running: set[duckdb.DuckDBPyConnection] = set()  # sessions
         self._last, self.stopped = time.monotonic(), False  # time of the last start or end of a query
         self._connection = duckdb.connect(":memory:")
+        weakref.finalize(self, self._connection.close)  # one that is open at exit makes DuckDB print what it leaks
         for filesystem in filesystems:
             self._connection.register_filesystem(filesystem)
         settings: dict[str, Any] = {

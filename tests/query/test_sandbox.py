@@ -477,3 +477,10 @@ def test_threads_share_a_database(audit: Audit) -> None:
     for worker in workers:
         worker.join()
     assert len(set(found)) == 1 and len(found) == 8
+
+
+def test_an_audit_that_is_open_at_exit_leaves_no_lines_on_the_terminal(tmp_path: Path) -> None:
+    path = write_audit(tmp_path / "audit", 200, 100)
+    script = f"from auditor.audit import Audit\naudit = Audit({str(path)!r})\nprint(audit.count())"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert (run.returncode, run.stdout.strip(), run.stderr) == (0, "200", "")
