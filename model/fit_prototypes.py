@@ -124,7 +124,7 @@ def draw_instances(pairs: FitPairs, count: int, generator: torch.Generator) -> F
 def measure_target(
     pairs: FitPairs, target: Target, logit_scale: float | None, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """What u of the media and of the captions should follow."""
+    """The values that u of the media and u of the captions are fitted to."""
     if target == "h":
         return measure_mean_similarity(pairs)
     if target != "retrieval":

@@ -80,7 +80,7 @@ class FitPairs:
 
 @dataclass(frozen=True)
 class Rivals:
-    """What N items fit besides their own partner."""
+    """Sums over the similarities of N items to all items but their own partners."""
 
     hub: Tensor  # (N,) log-mean-exp of the similarities at twice the scale
     mass: Tensor  # (N,) logarithm of the sum of exp(logit)

@@ -1,4 +1,4 @@
-"""`auditor import-pau`: turn a checkpoint of the authors' released program into one of ours."""
+"""`auditor import-pau`: convert a checkpoint of the authors' released program."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from auditor.terminal import print_json, print_line
 @option("--head-width", default=64, help="Width of an attention head; 64 in every CLIP model by OpenAI.")
 @json_option()
 def command(file: Path, out: Path, tau: float, head_width: int, as_json: bool) -> None:
-    """Turn FILE, a checkpoint of the authors' released program (leolee99/PAU), into a checkpoint of ours.
+    """Convert FILE, a checkpoint of the authors' released program (leolee99/PAU), so that `auditor` can use it.
 
     FILE is pytorch_model.bin of the video program, epochN.pt of the image program, or the same weights as safetensors.
     Only weights are read, never pickled code. Use the result wherever a model is named: audit, evaluate, score, train.

@@ -47,7 +47,7 @@ Pair = tuple[Sample, int, Read]  # a sample, the index of its caption, and the r
 
 @dataclass(frozen=True, slots=True)
 class EncoderTrial:
-    """What one model showed on the sample."""
+    """Competence, speed and size of one model, measured on the sample."""
 
     model: str
     competence: SampleCompetence
@@ -61,9 +61,8 @@ class EncoderTrial:
         """The competence that models are ranked by, 90%: separation and relatedness on what the model can judge."""
         parts = [self.competence.average(name) for name in ("separation", "relatedness")]
         value, error = sum(part.value for part in parts), sum(part.error**2 for part in parts) ** 0.5
-        return (value - WIDTH * error) * self.competence.judged_share, (
-            value + WIDTH * error
-        ) * self.competence.judged_share
+        share = self.competence.judged_share
+        return (value - WIDTH * error) * share, (value + WIDTH * error) * share
 
     def to_dict(self) -> dict[str, Any]:
         names = ("pairs_per_second", "parameters", "weight_bytes", "width")

@@ -104,7 +104,7 @@ class MismatchStatistic:
         return total
 
     def weigh(self, parts: Parts, names: Container[str]) -> Floats:
-        """What some kinds of evidence contribute to the score."""
+        """The sum of these kinds of evidence, with their weights: their part of the score."""
         return self.score(parts, [name for name in self.scales if name not in names])
 
     def to_dict(self) -> dict[str, Any]:
