@@ -3,7 +3,7 @@
 import contextlib
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +53,7 @@ def score_corpus(
     manifest.fitted_on, manifest.drift = None, []
     manifest.model["head"] = "given" if head else "fitted"
     manifest.model["head_fingerprint"] = context.head.fingerprint
+    manifest.model["head_settings"] = asdict(context.head.config)
     manifest.settings["words"] = context.words
     score_shards(context, shards, engine, manifest, quiet)
     manifest.shard_priors = find_priors(folder, {shard: samples_file(shard) for shard in shards}, engine)

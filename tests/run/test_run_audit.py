@@ -113,6 +113,8 @@ def test_a_blind_model_is_told_in_the_summary_and_the_report(undisturbed: Path) 
     for words in (text, page):
         assert re.search(r"does not see what is related \(skew -?0\.\d+, -?0\.\d+ to -?0\.\d+\); pairs are", words)
     assert "mismatched images" not in text
+    head = Manifest.load(Folder(undisturbed)).model["head_settings"]
+    assert (head["prototypes"], head["clip_evidence"]) == (64, "frames")
 
 
 def test_the_number_of_decoders_changes_nothing(
