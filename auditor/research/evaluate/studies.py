@@ -39,7 +39,6 @@ BASELINE: dict[str, Any] = {"weight_uncertainty": 0.0, "weight_diversity": 0.0}
 RETRIEVAL: dict[str, Any] = {"target": "retrieval"}
 REFERENCE_PAIRS = 20_000  # most pairs of the reference sample of p_mismatch
 NO_ESTIMATES = {"pi0": None, "AUROC of p": None}
-BETAS = tuple(round(0.1 * step, 1) for step in range(16))
 SIDES = {"visual_to_text": "v2t", "text_to_visual": "t2v"}
 Series = dict[str, list[tuple[float, float]]]
 Bars = dict[str, list[tuple[str, float]]]  # for each color: the label and the length of each bar
@@ -90,7 +89,7 @@ def recall_reranked(study: Study, model: Projections, uncertainty_model: Project
     validation, test = model.embed(study.validation), model.embed(study.test)
     u = compute_uncertainty(uncertainty_model.head, uncertainty_model.embed(study.validation))
     keys = [f"validation {i}" for i in range(len(validation.visual))]
-    rerank = fit_beta(RetrievalSplit(keys, validation.scores(), u, validation.text_groups), BETAS)
+    rerank = fit_beta(RetrievalSplit(keys, validation.scores(), u, validation.text_groups))
     return compute_recall(rerank.apply((), test, study.score_test(uncertainty_model)[1]))
 
 
