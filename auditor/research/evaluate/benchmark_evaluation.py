@@ -6,11 +6,12 @@ tenths, and calibration. The caller gives the engine that sweeps the shards: thi
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from auditor.audit_folder.folder import split_target
@@ -27,13 +28,16 @@ from auditor.research.evaluate.benchmark_splits import (
 from auditor.research.retrieval import analyses, eccv
 from auditor.research.retrieval.analyses import ItemScores
 from auditor.research.retrieval.protocols import PROTOCOLS, Protocol, read_paper_figures, score_split
-from auditor.research.retrieval.recall import DIRECTIONS, EmbeddingSet, rank_queries
+from auditor.research.retrieval.recall import DIRECTIONS, Array, EmbeddingSet, rank_queries
 from auditor.research.retrieval.rerank import Rerank, RetrievalSplit, fit_beta
-from auditor.score.fit_audit import compute_uncertainty_of_media
+from auditor.score.fit_audit import FIT_CLIPS, compute_uncertainty_of_media
+from auditor.score.score_config import HeadFitConfig
+from auditor.score.statistics.ambiguity import measure_vagueness
 from auditor.terminal import to_json
+from auditor.vectors import MediaVectors
 from model.backbone import Backbone
 from model.fit_prototypes import fit_to_pairs
-from model.prototypes import PrototypeHead
+from model.prototypes import HeadConfig, PrototypeHead
 from model.retrieval_target import FitPairs
 
 FORMAT = 1
@@ -120,9 +124,24 @@ def sweep_validation(config: EvaluateConfig, test: str, protocol: Protocol, swee
 
 def fit_head(data: EmbeddingSet, seed: int) -> PrototypeHead:
     """Prototypes for encoders without a head, fitted on the embeddings alone, without their pairing."""
-    visual, text = torch.from_numpy(data.visual), torch.from_numpy(data.text)
-    clips = (None if array is None else torch.from_numpy(array) for array in (data.media.frames, data.media.mask))
-    return fit_to_pairs(FitPairs(visual, text, *clips), seed=seed)
+    return fit_to_pairs(make_fit_pairs(data.media, data.text), seed=seed)
+
+
+def fit_audit_head(data: EmbeddingSet, captions: Sequence[str], logit_scale: float) -> PrototypeHead:
+    """Prototypes as `auditor score` fits them on a corpus: u of these items knows their own partners."""
+    limit = len(data.text) if data.media.frames is None else FIT_CLIPS
+    rows = np.sort(np.random.default_rng(0).permutation(len(data.text))[:limit])
+    owners = data.text_groups[rows]
+    vagueness = measure_vagueness([captions[row] for row in rows], owners)
+    pairs = make_fit_pairs(data.media.take(owners), data.text[rows])
+    pairs = replace(pairs, groups=torch.from_numpy(owners), vagueness=torch.from_numpy(vagueness))
+    config = HeadConfig(data.text.shape[1], HeadFitConfig().prototypes, clip_evidence="frames")
+    return fit_to_pairs(pairs, config, target="retrieval", logit_scale=logit_scale)
+
+
+def make_fit_pairs(media: MediaVectors, text: Array) -> FitPairs:
+    clips = (None if array is None else torch.from_numpy(array) for array in (media.frames, media.mask))
+    return FitPairs(torch.from_numpy(media.visual), torch.from_numpy(text), *clips)
 
 
 @torch.no_grad()
