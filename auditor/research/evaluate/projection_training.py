@@ -29,6 +29,7 @@ from model.training.training_config import scale_learning_rate
 from model.training.uncertainty_targets import CorpusTarget, RetrievalTarget, UncertaintyTarget
 
 TEXT_BATCH = 1024  # captions embedded at a time
+CHUNK = 64  # captions with the same padding
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,10 @@ class TextTower(nn.Module):
         self.tower = tower
 
     def forward(self, tokens: Tensor) -> Tensor:
-        return encode_trimmed_tokens(self.tower, trim_padding(tokens))
+        """Captions of like length are encoded together, with little padding."""
+        order = (tokens != 0).sum(dim=1).argsort(stable=True)
+        parts = [encode_trimmed_tokens(self.tower, trim_padding(tokens[rows])) for rows in torch.split(order, CHUNK)]
+        return torch.cat(parts)[order.argsort()]
 
 
 def copy_image_projection(backbone: Backbone) -> nn.Linear:
