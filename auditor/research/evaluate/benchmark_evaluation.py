@@ -28,7 +28,7 @@ from auditor.research.evaluate.benchmark_splits import (
 from auditor.research.retrieval import analyses, eccv
 from auditor.research.retrieval.analyses import ItemScores
 from auditor.research.retrieval.protocols import PROTOCOLS, Protocol, read_paper_figures, score_split
-from auditor.research.retrieval.recall import DIRECTIONS, Array, EmbeddingSet, rank_queries
+from auditor.research.retrieval.recall import DIRECTIONS, Array, EmbeddingSet
 from auditor.research.retrieval.rerank import Rerank, RetrievalSplit, fit_beta
 from auditor.score.fit_audit import FIT_CLIPS, compute_uncertainty_of_media
 from auditor.score.score_config import HeadFitConfig
@@ -178,14 +178,9 @@ def analyze_uncertainty(data: EmbeddingSet, u: ItemScores) -> dict[str, Any]:
     """The curves of the dashboard, each for u and for h."""
     h = analyses.compute_mean_similarity(data)
     orders = {"uncertainty": u, "mean_similarity": h}
-    curves: dict[str, dict[str, Any]] = {"removal": {}, "deciles": {}, "calibration": {}}
-    for direction in DIRECTIONS:
-        hit = rank_queries(data, direction).hit(1)
-        side = {name: scores.of_queries(direction) for name, scores in orders.items()}
-        curves["removal"][direction] = analyses.compute_removal_curve(data, orders, direction)
-        curves["deciles"][direction] = {n: analyses.compute_recall_by_bin(s, hit) for n, s in side.items()}
-        curves["calibration"][direction] = {n: analyses.calibrate_recall(s, hit) for n, s in side.items()}
-    return {"pearson": analyses.correlate_scores(u, h), **curves}
+    removal = {direction: analyses.compute_removal_curve(data, orders, direction) for direction in DIRECTIONS}
+    predicted = analyses.measure_failure_prediction(data, orders)
+    return {"pearson": analyses.correlate_scores(u, h), "removal": removal, **predicted}
 
 
 def compute_eccv_figures(benchmark: str, test: BenchmarkSplit, shards: Sequence[Shard]) -> dict[str, Any]:

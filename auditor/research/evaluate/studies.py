@@ -27,7 +27,6 @@ from auditor.research.retrieval.recall import (
     EmbeddingSet,
     RetrievalResult,
     compute_recall,
-    rank_queries,
 )
 from auditor.research.retrieval.rerank import RetrievalSplit, fit_beta
 from auditor.score.score_config import HeadFitConfig
@@ -193,35 +192,30 @@ def study_trust(study: Study) -> StudyFindings:
 
 def study_deciles(study: Study) -> StudyFindings:
     """Recall by tenths of uncertainty and of h, and how well each predicts failure."""
-    measures = average_runs([measure_failure_prediction(*study.score_test(model)) for model in study.models()])
-    rows = [
-        {
-            "direction": name.partition(" ")[0],
-            "score": name.partition(" ")[2],
-            "lowest tenth": tenths[0]["recall"],
-            "highest tenth": tenths[-1]["recall"],
-            "AUROC of failing": measures["calibration"][name]["auroc"],
-            "Brier": measures["calibration"][name]["brier"],
-            "Brier of the mean": measures["calibration"][name]["brier_constant"],
-            "calibration error": measures["calibration"][name]["expected_error"],
-        }
-        for name, tenths in measures["tenths"].items()
-    ]
-    series = {name: [(b["bin"], b["recall"]) for b in tenths] for name, tenths in measures["tenths"].items()}
-    details = {"calibration": measures["calibration"]}
-    return StudyFindings(rows, series, axes=("tenth of the score", "R@1"), details=details)
-
-
-def measure_failure_prediction(data: EmbeddingSet, u: ItemScores) -> dict[str, dict[str, Any]]:
-    """Recall by tenths and calibration of one model, under names such as "v2t uncertainty"."""
-    measures: dict[str, dict[str, Any]] = {"tenths": {}, "calibration": {}}
-    for direction in DIRECTIONS:
-        hit = rank_queries(data, direction).hit(1)
-        for name, scores in {"uncertainty": u, "mean similarity": compute_mean_similarity(data)}.items():
-            side, full_name = scores.of_queries(direction), f"{SIDES[direction]} {name}"
-            measures["tenths"][full_name] = analyses.compute_recall_by_bin(side, hit)
-            measures["calibration"][full_name] = analyses.calibrate_recall(side, hit)
-    return measures
+    runs = []
+    for data, u in map(study.score_test, study.models()):
+        orders = {"uncertainty": u, "mean similarity": compute_mean_similarity(data)}
+        runs.append(analyses.measure_failure_prediction(data, orders))
+    rows, series, calibrations = [], {}, {}
+    measures = average_runs(runs)
+    for direction, side in SIDES.items():
+        for name, tenths in measures["deciles"][direction].items():
+            calibration = measures["calibration"][direction][name]
+            calibrations[f"{side} {name}"] = calibration
+            series[f"{side} {name}"] = [(b["bin"], b["recall"]) for b in tenths]
+            rows.append(
+                {
+                    "direction": side,
+                    "score": name,
+                    "lowest tenth": tenths[0]["recall"],
+                    "highest tenth": tenths[-1]["recall"],
+                    "AUROC of failing": calibration["auroc"],
+                    "Brier": calibration["brier"],
+                    "Brier of the mean": calibration["brier_constant"],
+                    "calibration error": calibration["expected_error"],
+                }
+            )
+    return StudyFindings(rows, series, axes=("tenth of the score", "R@1"), details={"calibration": calibrations})
 
 
 def study_ablation(study: Study) -> StudyFindings:
