@@ -29,7 +29,7 @@ from auditor.research.retrieval import analyses, eccv
 from auditor.research.retrieval.analyses import ItemScores
 from auditor.research.retrieval.protocols import PROTOCOLS, Protocol, read_paper_figures, score_split
 from auditor.research.retrieval.recall import DIRECTIONS, Array, EmbeddingSet
-from auditor.research.retrieval.rerank import Rerank, RetrievalSplit, fit_beta
+from auditor.research.retrieval.rerank import Rerank, fit_beta
 from auditor.score.fit_audit import FIT_CLIPS, compute_uncertainty_of_media
 from auditor.score.score_config import HeadFitConfig
 from auditor.score.statistics.ambiguity import measure_vagueness
@@ -70,7 +70,10 @@ def evaluate_benchmark(
     u = compute_uncertainty(head, test.data)
     rerank, betas = None, None
     if validation:
-        rerank = fit_rerank(head, validation, protocol.collapse_texts)
+        of_validation = compute_uncertainty(head, validation.data)
+        # With the protocol's own count, which decides how ties of equal sentences score (MSVD has many).
+        keys, collapse = validation.keys.tolist(), protocol.collapse_texts
+        rerank = fit_beta(keys, validation.data, of_validation, collapse_texts=collapse)
         fitted_on: dict[str, Any] = {"fitted_on": validation.name, "media": len(validation.keys)}
         betas = {"beta_visual": rerank.beta_visual, "beta_text": rerank.beta_text, **fitted_on}
     return {
@@ -150,12 +153,6 @@ def compute_uncertainty(head: PrototypeHead, data: EmbeddingSet) -> ItemScores:
     visual = compute_uncertainty_of_media(head, data.media)
     text = head.uncertainty_text(torch.from_numpy(data.text).to(device))
     return ItemScores(visual.double().cpu().numpy(), text.double().cpu().numpy())
-
-
-def fit_rerank(head: PrototypeHead, validation: BenchmarkSplit, collapse_texts: bool = False) -> Rerank:
-    """Fit the betas with the protocol's own count, which decides how ties of equal sentences score (MSVD has many)."""
-    data, u = validation.data, compute_uncertainty(head, validation.data)
-    return fit_beta(RetrievalSplit(list(validation.keys), data.scores(), u, data.text_groups, collapse_texts))
 
 
 def compute_recall_tables(

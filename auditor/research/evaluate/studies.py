@@ -28,7 +28,7 @@ from auditor.research.retrieval.recall import (
     RetrievalResult,
     compute_recall,
 )
-from auditor.research.retrieval.rerank import RetrievalSplit, fit_beta
+from auditor.research.retrieval.rerank import fit_beta
 from auditor.score.score_config import HeadFitConfig
 from auditor.score.statistics.mismatch import fit_mismatch
 from auditor.score.statistics.mismatch_statistic import compute_statistic
@@ -98,7 +98,7 @@ def recall_reranked(
     validation, test = model.embed(study.validation), model.embed(study.test)
     u = compute_uncertainty(uncertainty_model.head, uncertainty_model.embed(study.validation))
     keys = [f"validation {i}" for i in range(len(validation.visual))]
-    rerank = fit_beta(RetrievalSplit(keys, validation.scores(), u, validation.text_groups))
+    rerank = fit_beta(keys, validation, u)
     result = compute_recall(rerank.apply((), test, study.score_test(uncertainty_model)[1]))
     return result, {"beta_visual": rerank.beta_visual, "beta_text": rerank.beta_text}
 
