@@ -84,14 +84,14 @@ def show_tables(tables: Iterable[dict[str, Any]], out: Path | None, as_json: boo
     """Write and show each table as soon as it is ready; several tables are one list of JSON."""
     from auditor.research.evaluate.reproduce import write_results
 
-    shown = []
+    documents = []
     for results in tables:
         paths = write_results(results, out) if out else []
         if not as_json:
             show_analysis(results, paths)
-        shown.append(results)
+        documents.append(results)
     if as_json:
-        print_json(shown if len(shown) > 1 else shown[0])
+        print_json(documents if len(documents) > 1 else documents[0])
 
 
 def show_analysis(results: dict[str, Any], paths: list[Path]) -> None:

@@ -176,8 +176,8 @@ def analyze_uncertainty(data: EmbeddingSet, u: ItemScores) -> dict[str, Any]:
     h = analyses.compute_mean_similarity(data)
     orders = {"uncertainty": u, "mean_similarity": h}
     removal = {direction: analyses.compute_removal_curve(data, orders, direction) for direction in DIRECTIONS}
-    predicted = analyses.measure_failure_prediction(data, orders)
-    return {"pearson": analyses.correlate_scores(u, h), "removal": removal, **predicted}
+    prediction = analyses.measure_failure_prediction(data, orders)
+    return {"pearson": analyses.correlate_scores(u, h), "removal": removal, **prediction}
 
 
 def compute_eccv_figures(benchmark: str, test: BenchmarkSplit, shards: Sequence[Shard]) -> dict[str, Any]:

@@ -149,11 +149,11 @@ def study_removal(study: Study) -> StudyFindings:
 
     u follows h, as in the paper, or the retrieval entropy in the batch ("retrieval"), or it is that of an audit.
     """
-    runs, galleries, audited = [], [], study.audit_test()
+    runs, galleries, audit_u = [], [], study.audit_test()
     for plain, *models in zip(study.models(**BASELINE), study.models(), study.models(**RETRIEVAL), strict=True):
         baseline = plain.embed(study.test)
         u, u_retrieval = (study.score_test(model)[1] for model in models)
-        orders = {"uncertainty": u, "uncertainty (retrieval)": u_retrieval, "uncertainty (audit)": audited}
+        orders = {"uncertainty": u, "uncertainty (retrieval)": u_retrieval, "uncertainty (audit)": audit_u}
         orders["mean similarity"] = compute_mean_similarity(baseline)
         runs.append({d: analyses.compute_removal_curve(baseline, orders, d) for d in DIRECTIONS})
         galleries.append({d: analyses.compute_gallery_removal_curve(baseline, orders, d) for d in DIRECTIONS})
@@ -175,17 +175,17 @@ def study_trust(study: Study) -> StudyFindings:
     sizes = [round(size * share) for share in (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)]
     rows: list[dict[str, Any]] = []
     series: Series = {}
-    for name, audited in (("h", None), ("retrieval", None), ("audit", study.audit_test())):
+    for name, audit_u in (("h", None), ("retrieval", None), ("audit", study.audit_test())):
         runs = []
         models = study.models(**TARGETS.get(name, RETRIEVAL))
         for baseline, model in zip(study.models(**BASELINE), models, strict=True):
             data, u = study.score_test(model)
-            compared = {"PAU": data, "baseline": baseline.embed(study.test)}
-            runs.append({d: analyses.compare_uncertain_subsets(compared, audited or u, d, sizes) for d in DIRECTIONS})
+            pair = {"PAU": data, "baseline": baseline.embed(study.test)}
+            runs.append({d: analyses.compare_uncertain_subsets(pair, audit_u or u, d, sizes) for d in DIRECTIONS})
         for direction, curve in average_runs(runs).items():
             side = SIDES[direction]
             rows += [{"direction": side, "u": name, **r, "gain": r["PAU"] - r["baseline"]} for r in curve]
-            for model_name in compared:
+            for model_name in pair:
                 series[f"{side} {model_name}, u by {name}"] = [(row["samples"], row[model_name]) for row in curve]
     return StudyFindings(rows, series, axes=("most uncertain samples", "R@1"))
 

@@ -130,8 +130,8 @@ def compute_gallery_removal_curve(
     rows = []
     for share in shares:
         count = round(share * len(items))
-        kept = {name: take(~mask_highest(scores, count)) for name, scores in gallery_scores.items()}
-        recalls = {name: compute_recall_at_1(part, direction) for name, part in kept.items()}
+        galleries = {name: take(~mask_highest(scores, count)) for name, scores in gallery_scores.items()}
+        recalls = {name: compute_recall_at_1(part, direction) for name, part in galleries.items()}
         rows.append({"share": share, "removed": count, **recalls})
     return rows
 

@@ -285,8 +285,8 @@ def test_ablation_has_the_rows_of_table_5(study: Study) -> None:
     printed = read_paper_figures("ablation")
     columns = ("L_uct", "L_div", "re-rank")
     for target in ("h", "retrieval"):
-        found = [[row[c] for c in columns] for row in rows if row["target"] == target]
-        assert found == [[row[c] for c in columns] for row in printed]
+        terms = [[row[c] for c in columns] for row in rows if row["target"] == target]
+        assert terms == [[row[c] for c in columns] for row in printed]
     assert all(row["beta_visual"] == row["beta_text"] == 0 for row in rows if not row["re-rank"])
 
 
