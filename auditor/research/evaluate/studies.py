@@ -149,21 +149,20 @@ def study_removal(study: Study) -> StudyFindings:
 
     u follows h, as in the paper, or the retrieval entropy in the batch ("retrieval"), or it is that of an audit.
     """
-    runs, galleries, audit_u = [], [], study.audit_test()
+    runs, audit_u = [], study.audit_test()
     for plain, *models in zip(study.models(**BASELINE), study.models(), study.models(**RETRIEVAL), strict=True):
         baseline = plain.embed(study.test)
         u, u_retrieval = (study.score_test(model)[1] for model in models)
         orders = {"uncertainty": u, "uncertainty (retrieval)": u_retrieval, "uncertainty (audit)": audit_u}
         orders["mean similarity"] = compute_mean_similarity(baseline)
         runs.append({d: analyses.compute_removal_curve(baseline, orders, d) for d in DIRECTIONS})
-        galleries.append({d: analyses.compute_gallery_removal_curve(baseline, orders, d) for d in DIRECTIONS})
     rows: list[dict[str, Any]] = []
     series: Series = {}
     for direction, curve in average_runs(runs).items():
         side = SIDES[direction]
         rows += [{"direction": side, **row} for row in curve]
         series |= {f"{side} {name}": [(row["share"], row[name]) for row in curve] for name in (*orders, "random")}
-    return StudyFindings(rows, series, axes=("share removed", "R@1"), details={"gallery_only": average_runs(galleries)})
+    return StudyFindings(rows, series, axes=("share removed", "R@1"))
 
 
 def study_trust(study: Study) -> StudyFindings:

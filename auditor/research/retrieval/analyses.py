@@ -25,9 +25,6 @@ class ItemScores:
     def of_queries(self, direction: Direction) -> Array:
         return self.visual if direction == "visual_to_text" else self.text
 
-    def of_gallery(self, direction: Direction) -> Array:
-        return self.text if direction == "visual_to_text" else self.visual
-
 
 def compute_mean_similarity(data: EmbeddingSet, step: int = 512) -> ItemScores:
     """h: the mean similarity of each item to the items of the other modality that do not belong to it."""
@@ -114,25 +111,6 @@ def compute_removal_curve(
         }
         row = {"share": share, "removed": count, **{name: float(np.mean(r1)) for name, r1 in recalls.items()}}
         rows.append(row | {"random_sd": compute_deviation(recalls["random"])})
-    return rows
-
-
-def compute_gallery_removal_curve(
-    data: EmbeddingSet,
-    orders: Mapping[str, ItemScores],
-    direction: Direction,
-    shares: Sequence[float] = (0, 0.05, 0.1, 0.2),
-) -> list[dict[str, float]]:
-    """Comparison with PCME: R@1 without the most uncertain items of the *gallery* (texts in i2t, media in t2i)."""
-    take, items = (data.take_text, data.text) if direction == "visual_to_text" else (data.take_visual, data.visual)
-    gallery_scores = {name: scores.of_gallery(direction) for name, scores in orders.items()}
-    gallery_scores["random"] = np.random.default_rng(0).random(len(items))
-    rows = []
-    for share in shares:
-        count = round(share * len(items))
-        galleries = {name: take(~mask_highest(scores, count)) for name, scores in gallery_scores.items()}
-        recalls = {name: compute_recall_at_1(part, direction) for name, part in galleries.items()}
-        rows.append({"share": share, "removed": count, **recalls})
     return rows
 
 
