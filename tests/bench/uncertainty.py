@@ -8,7 +8,7 @@ rank correlation of u between two seeds and between heads fitted on two halves o
 the perplexity. "Other half" is u of photos that the head was not fitted on. Then u of vague captions among real ones,
 of judged titles of drawings (tests/bench/found_corpora.py, skipped without the packages), and of films of three photos
 among films of one, fitted on the same films and on other ones; and the seconds of a fit to 50,000 pairs. Frames are
-encoded once and then cached. Writes bench-results/uncertainty.json. Five minutes on one core.
+encoded once and then cached. Writes bench-results/uncertainty.json. Five minutes on one core (OMP_NUM_THREADS=1).
 """
 
 import io
@@ -31,7 +31,7 @@ from model.fit_prototypes import FitConfig, Target, compute_media_uncertainty, f
 from model.pixels import fit_image
 from model.prototypes import HeadConfig, PrototypeHead
 from model.retrieval_target import FitPairs
-from model.similarity import compute_log_perplexity, pool_frames
+from model.similarity import compute_log_perplexity, compute_retrieval_entropy, pool_frames
 from tests.bench.flickr8k import CACHE, Encode, Photos, backbone, encoder, load_photos, read_photos
 from tests.bench.found_corpora import DRAWINGS, load_drawings
 
@@ -109,6 +109,9 @@ def compare_settings(name: str, pairs: FitPairs, scale: float) -> list[dict[str,
     ]
     stable = both([rank_correlation(*sides) for sides in zip(*of_halves, strict=True)])
     rows = [{"corpus": name, "by": "perplexity", **prediction(pairs, perplexity), "seeds": "", "halves": stable}]
+    logits = (scale * pairs.visual @ pairs.text.T).fill_diagonal_(-1e4)
+    rivals = prediction(pairs, (compute_retrieval_entropy(logits, 1.0), compute_retrieval_entropy(logits.T, 1.0)))
+    rows.append({"corpus": name, "by": "perplexity without the own partner", **rivals})
     for label, prototypes, target in SETTINGS:
         started = time.perf_counter()
         head = fit(pairs, scale, prototypes, target)
@@ -172,11 +175,13 @@ def time_fit(pairs: FitPairs, captions: list[str], scale: float) -> dict[str, An
         F.normalize(side[rows] + 0.02 * torch.randn(len(rows), side.shape[1], generator=generator), dim=1)
         for side in (pairs.visual, pairs.text)
     )
-    started = time.perf_counter()
+    started, cpu_started = time.perf_counter(), time.process_time()
     drawn = torch.randperm(MANY_PAIRS, generator=generator)[: FitConfig().max_instances]
     sample = with_words(FitPairs(visual[drawn], text[drawn]), [captions[row] for row in rows[drawn].tolist()])
     uncertainties(fit(sample, scale), FitPairs(visual, text))
-    return {"pairs": MANY_PAIRS, "threads": torch.get_num_threads(), "seconds": round(time.perf_counter() - started, 1)}
+    seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu_started
+    cost = {"pairs": MANY_PAIRS, "threads": torch.get_num_threads(), "seconds": round(seconds, 1)}
+    return cost | {"CPU seconds": round(cpu_seconds, 1)}
 
 
 def encode_films(shared: Path) -> Tensor:
