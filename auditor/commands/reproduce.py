@@ -1,7 +1,7 @@
-"""`auditor reproduce`: one of the paper's analyses, from data to table."""
+"""`auditor reproduce`: analyses of the paper, from data to table."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,23 +28,29 @@ TABLES = {
 
 
 @click.command(epilog="Tables: " + "; ".join(f"{name}: {title}" for name, title in TABLES.items()) + ".")
-@click.argument("table", metavar="TABLE", type=click.Choice(list(TABLES)))
+@click.argument("tables", metavar="TABLE...", type=click.Choice(list(TABLES)), nargs=-1, required=True)
 @option("--data", help="Folder or URL of shards, as for auditor evaluate.")
-@option("--model", help="An open_clip model or a checkpoint folder; its trunks stay as they are.")
+@option("--model", help="An open_clip model or a checkpoint folder; it stays as it is.")
 @option("--benchmark", default="shards", help="Show the paper's figures for this benchmark.")
 @option("--train-split", default="train", help="Split to train on.")
 @option("--test-split", default="test", help="Split to report on.")
 @option("--seeds", type=POSITIVE, default=3, help="Number of runs to average.")
 @option("--epochs", type=POSITIVE, default=8, help="Epochs of each training.")
+@option(
+    "--train",
+    type=click.Choice(["projections", "text"]),
+    default="projections",
+    help="Train new projections, or the text tower and the image projection that the model has.",
+)
 @MAX_FAILED
 @option("--out", type=PATH, help="Folder for TABLE.json and TABLE.svg; by default neither is written.")
 @option("--cache", type=PATH, help="Folder of encoded shards, used again next time.")
 @json_option("Print the results as JSON.")
 def command(model: str | None, out: Path | None, cache: Path | None, as_json: bool, **options: Any) -> None:
-    """Run an analysis of the paper from data to table.
+    """Run analyses of the paper from data to table. Several tables share the models that they train.
 
     Projections and prototypes are trained from scratch on the train split with frozen trunks, re-ranking is fitted on
-    a held-out part of it, and the test split is reported.
+    a held-out part of it, and the test split is reported. With --train text, only the image trunk is frozen.
 
     Compare the rows with one another, not with `auditor evaluate`: projections trained from scratch may end below those
     of the pretrained model. As in `auditor evaluate`, the similarity of a video is the paper's: the average of the
@@ -53,32 +59,43 @@ def command(model: str | None, out: Path | None, cache: Path | None, as_json: bo
     \b
     Example:
       auditor reproduce complexity
-      auditor reproduce ablation --data msrvtt-shards --benchmark msrvtt --model ViT-B-32@openai --out tables
+      auditor reproduce removal trust --data msrvtt-shards --benchmark msrvtt --model ViT-B-32@openai --out tables
     """
     from auditor.research.evaluate.benchmark_splits import EvaluationError
-    from auditor.research.evaluate.reproduce import ReproduceConfig, reproduce, write_results
+    from auditor.research.evaluate.reproduce import ReproduceConfig, reproduce
     from auditor.research.retrieval.protocols import PROTOCOLS
 
     config = ReproduceConfig(**options)
     if config.benchmark not in PROTOCOLS:
         raise EvaluationError(f"unknown benchmark {config.benchmark!r}; one of {', '.join(PROTOCOLS)}")
-    if config.table == "complexity" or config.data is None or model is None:
-        results = reproduce(config, None)
-    else:
-        from auditor.research.evaluate.trunk_features import FeatureEncoder
-        from model.backbone import resolve_device
-        from model.checkpoint import load_model
-
-        with FeatureEncoder(load_model(model, resolve_device("auto")).backbone, cache=cache) as encoder:
-            results = reproduce(config, encoder)
-    paths = write_results(results, out) if out else []
-    show_analysis(config.table, results, paths, as_json)
-
-
-def show_analysis(name: str, results: dict[str, Any], paths: list[Path], as_json: bool) -> None:
-    if as_json:
-        print_json(results)
+    if set(config.tables) == {"complexity"} or config.data is None or model is None:
+        show_tables(reproduce(config, None), out, as_json)
         return
+    from auditor.research.evaluate.trunk_features import FeatureEncoder
+    from model.backbone import resolve_device
+    from model.checkpoint import load_model
+
+    backbone = load_model(model, resolve_device("auto")).backbone
+    with FeatureEncoder(backbone, cache=cache) as encoder:
+        show_tables(reproduce(config, encoder, backbone), out, as_json)
+
+
+def show_tables(tables: Iterable[dict[str, Any]], out: Path | None, as_json: bool) -> None:
+    """Write and show each table as soon as it is ready; several tables are one list of JSON."""
+    from auditor.research.evaluate.reproduce import write_results
+
+    documents = []
+    for results in tables:
+        paths = write_results(results, out) if out else []
+        if not as_json:
+            show_analysis(results, paths)
+        documents.append(results)
+    if as_json:
+        print_json(documents if len(documents) > 1 else documents[0])
+
+
+def show_analysis(results: dict[str, Any], paths: list[Path]) -> None:
+    name = results["table"]
     print_table([round_row(row) for row in results["rows"]], title=f"{name}: {TABLES[name]}")
     show_paper_figures(results["paper"], results["incomparable"])
     for note in describe_data(results["data"]["media_and_captions"] or {}):

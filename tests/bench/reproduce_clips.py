@@ -1,8 +1,9 @@
 """Run the paper's analyses on generated clips with five captions each, encoded by the demo's model.
 
-Run as `python -m tests.bench.reproduce_clips [TABLE ...]` after `make demo`, which trains the model in demo/model. The
-clips are written once to bench-results/cache/clips as WebDataset shards and encoded with 12 frames each. Every table of
-`auditor reproduce` is made from them. They are not MSR-VTT's videos, but take the same path through the program.
+Run as `python -m tests.bench.reproduce_clips [TABLE ...] [OPTION ...]` after `make demo`, which trains the model in
+demo/model. The clips are written once to bench-results/cache/clips as WebDataset shards and encoded once with 12 frames
+each. By default every table of `auditor reproduce` is made from them; its options are passed on. They are not MSR-VTT's
+videos, but take the same path through the program.
 """
 
 import io
@@ -54,7 +55,7 @@ def write_shards(folder: Path) -> None:
     partial.rename(folder)
 
 
-def main(tables: list[str]) -> None:
+def main(arguments: list[str]) -> int:
     from auditor.cli import run_command_line
 
     if not MODEL.exists():
@@ -63,12 +64,11 @@ def main(tables: list[str]) -> None:
     if not folder.exists():
         print(f"drawing {sum(CLIPS.values()):,} clips into {folder}", flush=True)
         write_shards(folder)
-    given = ["--data", str(folder), "--model", str(MODEL), "--seeds", "2", "--out", str(RESULTS / "clips")]
-    for table in tables or TABLES:
-        code = run_command_line(["reproduce", table, *given])
-        if code:
-            raise SystemExit(code)
+    tables = [] if arguments and arguments[0] in TABLES else TABLES
+    places = {"--data": folder, "--model": MODEL, "--out": RESULTS / "clips", "--cache": RESULTS / "cache"}
+    options = [str(word) for option in places.items() for word in option]
+    return run_command_line(["reproduce", *tables, *options, "--seeds", "2", *arguments])
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    raise SystemExit(main(sys.argv[1:]))

@@ -6,11 +6,12 @@ tenths, and calibration. The caller gives the engine that sweeps the shards: thi
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from auditor.audit_folder.folder import split_target
@@ -27,13 +28,16 @@ from auditor.research.evaluate.benchmark_splits import (
 from auditor.research.retrieval import analyses, eccv
 from auditor.research.retrieval.analyses import ItemScores
 from auditor.research.retrieval.protocols import PROTOCOLS, Protocol, read_paper_figures, score_split
-from auditor.research.retrieval.recall import DIRECTIONS, EmbeddingSet, rank_queries
-from auditor.research.retrieval.rerank import Rerank, RetrievalSplit, fit_beta
-from auditor.score.fit_audit import compute_uncertainty_of_media
+from auditor.research.retrieval.recall import DIRECTIONS, Array, EmbeddingSet
+from auditor.research.retrieval.rerank import Rerank, fit_beta
+from auditor.score.fit_audit import FIT_CLIPS, compute_uncertainty_of_media
+from auditor.score.score_config import HeadFitConfig
+from auditor.score.statistics.ambiguity import measure_vagueness
 from auditor.terminal import to_json
+from auditor.vectors import MediaVectors
 from model.backbone import Backbone
 from model.fit_prototypes import fit_to_pairs
-from model.prototypes import PrototypeHead
+from model.prototypes import HeadConfig, PrototypeHead
 from model.retrieval_target import FitPairs
 
 FORMAT = 1
@@ -66,7 +70,10 @@ def evaluate_benchmark(
     u = compute_uncertainty(head, test.data)
     rerank, betas = None, None
     if validation:
-        rerank = fit_rerank(head, validation, protocol.collapse_texts)
+        of_validation = compute_uncertainty(head, validation.data)
+        # With the protocol's own count, which decides how ties of equal sentences score (MSVD has many).
+        keys, collapse = validation.keys.tolist(), protocol.collapse_texts
+        rerank = fit_beta(keys, validation.data, of_validation, collapse_texts=collapse)
         fitted_on: dict[str, Any] = {"fitted_on": validation.name, "media": len(validation.keys)}
         betas = {"beta_visual": rerank.beta_visual, "beta_text": rerank.beta_text, **fitted_on}
     return {
@@ -120,9 +127,24 @@ def sweep_validation(config: EvaluateConfig, test: str, protocol: Protocol, swee
 
 def fit_head(data: EmbeddingSet, seed: int) -> PrototypeHead:
     """Prototypes for encoders without a head, fitted on the embeddings alone, without their pairing."""
-    visual, text = torch.from_numpy(data.visual), torch.from_numpy(data.text)
-    clips = (None if array is None else torch.from_numpy(array) for array in (data.media.frames, data.media.mask))
-    return fit_to_pairs(FitPairs(visual, text, *clips), seed=seed)
+    return fit_to_pairs(make_fit_pairs(data.media, data.text), seed=seed)
+
+
+def fit_audit_head(data: EmbeddingSet, captions: Sequence[str], logit_scale: float) -> PrototypeHead:
+    """Prototypes as `auditor score` fits them on a corpus: u of these items knows their own partners."""
+    limit = len(data.text) if data.media.frames is None else FIT_CLIPS
+    rows = np.sort(np.random.default_rng(0).permutation(len(data.text))[:limit])
+    owners = data.text_groups[rows]
+    vagueness = measure_vagueness([captions[row] for row in rows], owners)
+    pairs = make_fit_pairs(data.media.take(owners), data.text[rows])
+    pairs = replace(pairs, groups=torch.from_numpy(owners), vagueness=torch.from_numpy(vagueness))
+    config = HeadConfig(data.text.shape[1], HeadFitConfig().prototypes, clip_evidence="frames")
+    return fit_to_pairs(pairs, config, target="retrieval", logit_scale=logit_scale)
+
+
+def make_fit_pairs(media: MediaVectors, text: Array) -> FitPairs:
+    clips = (None if array is None else torch.from_numpy(array) for array in (media.frames, media.mask))
+    return FitPairs(torch.from_numpy(media.visual), torch.from_numpy(text), *clips)
 
 
 @torch.no_grad()
@@ -131,12 +153,6 @@ def compute_uncertainty(head: PrototypeHead, data: EmbeddingSet) -> ItemScores:
     visual = compute_uncertainty_of_media(head, data.media)
     text = head.uncertainty_text(torch.from_numpy(data.text).to(device))
     return ItemScores(visual.double().cpu().numpy(), text.double().cpu().numpy())
-
-
-def fit_rerank(head: PrototypeHead, validation: BenchmarkSplit, collapse_texts: bool = False) -> Rerank:
-    """Fit the betas with the protocol's own count, which decides how ties of equal sentences score (MSVD has many)."""
-    data, u = validation.data, compute_uncertainty(head, validation.data)
-    return fit_beta(RetrievalSplit(list(validation.keys), data.scores(), u, data.text_groups, collapse_texts))
 
 
 def compute_recall_tables(
@@ -159,14 +175,9 @@ def analyze_uncertainty(data: EmbeddingSet, u: ItemScores) -> dict[str, Any]:
     """The curves of the dashboard, each for u and for h."""
     h = analyses.compute_mean_similarity(data)
     orders = {"uncertainty": u, "mean_similarity": h}
-    curves: dict[str, dict[str, Any]] = {"removal": {}, "deciles": {}, "calibration": {}}
-    for direction in DIRECTIONS:
-        hit = rank_queries(data, direction).hit(1)
-        side = {name: scores.of_queries(direction) for name, scores in orders.items()}
-        curves["removal"][direction] = analyses.compute_removal_curve(data, orders, direction)
-        curves["deciles"][direction] = {n: analyses.compute_recall_by_bin(s, hit) for n, s in side.items()}
-        curves["calibration"][direction] = {n: analyses.calibrate_recall(s, hit) for n, s in side.items()}
-    return {"pearson": analyses.correlate_scores(u, h), **curves}
+    removal = {direction: analyses.compute_removal_curve(data, orders, direction) for direction in DIRECTIONS}
+    prediction = analyses.measure_failure_prediction(data, orders)
+    return {"pearson": analyses.correlate_scores(u, h), "removal": removal, **prediction}
 
 
 def compute_eccv_figures(benchmark: str, test: BenchmarkSplit, shards: Sequence[Shard]) -> dict[str, Any]:

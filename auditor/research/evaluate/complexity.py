@@ -51,22 +51,10 @@ def count_complexity(model: str = "ViT-B-32", frames: int = 12, tokens: int = 32
     text, visible_text = count_operations(clip, lambda: clip.encode_text(words))
     dim = int(open_clip.get_model_config(model)["embed_dim"])
     head = 2 * prototypes * dim  # the prototypes of each modality, compared with one instance
-    total = count_parameters(full)
-    return Complexity(
-        model=model,
-        frames=frames,
-        tokens=tokens,
-        parameters=total + head,
-        parameters_visual=count_parameters(full.visual),
-        parameters_text=total - count_parameters(full.visual),
-        parameters_head=head,
-        flops=visual + text + 2 * head,
-        flops_visual=visual,
-        flops_text=text,
-        flops_head=2 * head,
-        visible_parameters=sum(count_parameters(m) for m in clip.modules() if is_visible(m)),
-        visible_macs=visible_visual + visible_text,
-    )
+    total, total_visual = count_parameters(full), count_parameters(full.visual)
+    parameters = total + head, total_visual, total - total_visual, head
+    visible = sum(count_parameters(m) for m in clip.modules() if is_visible(m)), visible_visual + visible_text
+    return Complexity(model, frames, tokens, *parameters, visual + text + 2 * head, visual, text, 2 * head, *visible)
 
 
 def count_parameters(module: nn.Module) -> int:

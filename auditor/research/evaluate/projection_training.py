@@ -1,27 +1,35 @@
 """Trains both projections, the temperature and the prototypes on cached features of frozen trunks.
 
 This runs the paper's training analyses at thousands of pairs a second, with the objective of
-`model.training.objective`. The projections start at random, so recall may end below that of the original model. The
-similarity of a video is the paper's: the mean of that of its pooled frames and that of its best frame.
+`model.training.objective`. The projections start at random, so recall may end below that of the original model. Pairs
+with a `backbone` instead train its text tower and its image projection, from the weights that it has. The similarity of
+a video is the paper's: the mean of that of its pooled frames and that of its best frame.
 """
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from auditor.research.evaluate.trunk_features import last_linear
 from auditor.research.retrieval.recall import Array, EmbeddingSet
 from auditor.vectors import MediaVectors
+from model.backbone import Backbone
 from model.losses import diversity_loss, info_nce, uncertainty_loss
 from model.prototypes import HeadConfig, PrototypeHead
 from model.similarity import pool_frames, similarity_matrix
+from model.text_tower import encode_trimmed_tokens, find_causal_tower, trim_padding
 from model.training.objective import mask_false_negatives
 from model.training.training_config import scale_learning_rate
 from model.training.uncertainty_targets import CorpusTarget, RetrievalTarget, UncertaintyTarget
+
+TEXT_BATCH = 1024  # captions embedded at a time
+CHUNK = 64  # captions with the same padding
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +57,17 @@ class FeaturePairs:
     """Features of media and captions, and the medium that each caption is paired with."""
 
     visual: Array  # (N, P); for a video the mean over its frames
-    text: Array  # (M, Q)
+    text: Array  # (M, Q); with a backbone the tokens (M, L)
     owners: Array  # (M,) row of the medium; wrong for shuffled captions
     frames: Array | None = None  # (N, J, P) of videos
     mask: Array | None = None  # (N, J) False for padding
+    backbone: Backbone | None = None  # its text tower and its image projection are trained; it stays as it is
 
     def take_media(self, start: int, stop: int) -> "FeaturePairs":
         chosen = (self.owners >= start) & (self.owners < stop)
-        media = (None if x is None else x[start:stop] for x in (self.frames, self.mask))
-        return FeaturePairs(self.visual[start:stop], self.text[chosen], self.owners[chosen] - start, *media)
+        frames, mask = (None if x is None else x[start:stop] for x in (self.frames, self.mask))
+        pairs = replace(self, text=self.text[chosen], owners=self.owners[chosen] - start)
+        return replace(pairs, visual=self.visual[start:stop], frames=frames, mask=mask)
 
     def media(self) -> tuple[Tensor, Tensor | None]:
         """Features of the frames (N, J, P) with their mask, or features of images (N, P)."""
@@ -66,41 +76,83 @@ class FeaturePairs:
         return torch.from_numpy(self.frames), torch.from_numpy(self.mask)
 
 
-class Projections(nn.Module):
-    """The trained model: maps standardized features to unit vectors, and holds the prototype head."""
+class FeatureProjection(nn.Module):
+    """A linear layer with random weights for standardized features."""
 
-    mean_visual: Tensor
-    mean_text: Tensor
+    mean: Tensor
     spread: Tensor
+
+    def __init__(self, features: Tensor, dim: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", features.mean(dim=0))
+        self.register_buffer("spread", features.std(dim=0).mean().clamp_min(1e-6))
+        self.linear = nn.Linear(features.shape[1], dim)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.linear((features - self.mean) / self.spread)  # type: ignore[no-any-return]
+
+
+class TextTower(nn.Module):
+    """A copy of the text tower of a backbone, from tokens (N, L) to vectors (N, D)."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        super().__init__()
+        tower: Any = deepcopy(find_causal_tower(backbone.model))
+        tower.visual = None  # CLIP is its own text tower
+        self.tower = tower
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Captions of like length are encoded together, with little padding."""
+        order = (tokens != 0).sum(dim=1).argsort(stable=True)
+        parts = [encode_trimmed_tokens(self.tower, trim_padding(tokens[rows])) for rows in torch.split(order, CHUNK)]
+        return torch.cat(parts)[order.argsort()]
+
+
+def copy_image_projection(backbone: Backbone) -> nn.Linear:
+    """The last layer of the image tower; for a tower without one, whose features are its embeddings, the identity."""
+    if layer := last_linear(backbone.model.visual, "head"):
+        return deepcopy(layer)
+    layer = nn.Linear(backbone.dim, backbone.dim)
+    nn.init.eye_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+class Projections(nn.Module):
+    """The trained model: maps features of media, and features or tokens of captions, to unit vectors; has a head."""
+
+    visual: nn.Module
+    text: nn.Module
 
     def __init__(self, pairs: FeaturePairs, config: ProjectionTraining) -> None:
         super().__init__()
-        visual, text = torch.from_numpy(pairs.visual), torch.from_numpy(pairs.text)
-        self.register_buffer("mean_visual", visual.mean(dim=0))
-        self.register_buffer("mean_text", text.mean(dim=0))
-        spread = torch.stack([visual.std(dim=0).mean(), text.std(dim=0).mean()])
-        self.register_buffer("spread", spread.clamp_min(1e-6))
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(config.seed)
-            self.visual = nn.Linear(visual.shape[1], config.dim)
-            self.text = nn.Linear(text.shape[1], config.dim)
-        self.log_scale = nn.Parameter(torch.tensor(math.log(1 / 0.07)))
+        dim, scale = config.dim, 1 / 0.07
+        if pairs.backbone is None:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(config.seed)
+                self.visual = FeatureProjection(torch.from_numpy(pairs.visual), dim)
+                self.text = FeatureProjection(torch.from_numpy(pairs.text), dim)
+        else:
+            dim, scale = pairs.backbone.dim, pairs.backbone.logit_scale
+            self.visual, self.text = copy_image_projection(pairs.backbone), TextTower(pairs.backbone)
+        self.log_scale = nn.Parameter(torch.tensor(math.log(scale)))
         kind = config.prototypes, config.init, config.evidence
-        settings = HeadConfig(config.dim, *kind, scale=config.evidence_scale, clip_evidence="frames")
+        settings = HeadConfig(dim, *kind, scale=config.evidence_scale, clip_evidence="frames")
         self.head = PrototypeHead(settings, seed=config.seed)
 
     def embed_visual(self, features: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """Embeddings of media (N, D), and of their frames (N, J, D) if they are videos."""
-        vectors = F.normalize(self.visual((features - self.mean_visual) / self.spread[0]), dim=-1)
+        vectors = F.normalize(self.visual(features), dim=-1)
         return (vectors, None) if mask is None else (pool_frames(vectors, mask), vectors)
 
     def embed_text(self, features: Tensor) -> Tensor:
-        return F.normalize(self.text((features - self.mean_text) / self.spread[1]), dim=-1)
+        return F.normalize(self.text(features), dim=-1)
 
     @torch.no_grad()
     def embed(self, pairs: FeaturePairs) -> EmbeddingSet:
         visual, frames = self.embed_visual(*pairs.media())
-        text = self.embed_text(torch.from_numpy(pairs.text)).numpy()
+        batches = torch.split(torch.from_numpy(pairs.text), TEXT_BATCH)
+        text = torch.cat([self.embed_text(batch) for batch in batches]).numpy()
         media = MediaVectors(visual.numpy(), None if frames is None else frames.numpy(), pairs.mask)
         return EmbeddingSet(media, text, np.arange(len(visual)), pairs.owners)
 
@@ -108,7 +160,7 @@ class Projections(nn.Module):
 def train_projections(pairs: FeaturePairs, config: ProjectionTraining, weights: Array | None = None) -> Projections:
     """Train on all pairs, each once an epoch, with AdamW, warm-up and cosine decay; `weights` (M,) are for InfoNCE."""
     model = Projections(pairs, config)
-    target = RetrievalTarget() if config.target == "retrieval" else CorpusTarget(config.dim)
+    target = RetrievalTarget() if config.target == "retrieval" else CorpusTarget(model.head.config.dim)
     (visual, mask), text = pairs.media(), torch.from_numpy(pairs.text)
     owners = torch.from_numpy(pairs.owners.astype(np.int64))
     weight = torch.ones(len(text)) if weights is None else torch.from_numpy(weights.astype(np.float32))

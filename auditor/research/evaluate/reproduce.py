@@ -1,10 +1,10 @@
-"""Reproduces one of the paper's tables: encode a corpus (or read the cache), train, analyze, write JSON and SVG."""
+"""Reproduces tables of the paper: encode a corpus (or read the cache), train, analyze, write JSON and SVG."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from auditor.research.evaluate.studies import (
 from auditor.research.evaluate.trunk_features import EncodeShards
 from auditor.research.retrieval.protocols import PROTOCOLS, Protocol, mask_first_captions, read_paper_figures
 from auditor.vectors import average_frames, pad_frames
+from model.backbone import Backbone
 
 STUDIES: dict[str, Callable[[Study], StudyFindings]] = {
     "pearson": study_correlation,
@@ -54,13 +55,17 @@ PAPER_DATA = {
     "noise": ("coco",),
 }
 
-TRAINED = "projections from scratch, temperature and prototypes, on frozen trunks"
+TRAINED = {
+    "projections": "projections from scratch, temperature and prototypes, on frozen trunks",
+    "text": "text tower and image projection from the weights of the model, temperature and prototypes",
+}
+LEARNING_RATES = {"projections": 1e-3, "text": 1e-4}
 VIDEO_SIMILARITY = "mean of the whole clip and its best frame"  # as in the paper's appendix A
 
 
 @dataclass(frozen=True)
 class ReproduceConfig:
-    table: str
+    tables: tuple[str, ...]
     benchmark: str = "shards"
     data: str | None = None
     train_split: str = "train"
@@ -68,28 +73,39 @@ class ReproduceConfig:
     held_out: float = 1 / 6  # share of the training media for fitting betas, at most VALIDATION_MEDIA media
     seeds: int = 3
     epochs: int = 8
+    train: Literal["projections", "text"] = "projections"
     max_failed: float = 0.01  # share of the media of a split that may fail to decode
 
 
-def reproduce(config: ReproduceConfig, encode: EncodeShards | None) -> dict[str, Any]:
-    """The findings of one table as JSON, with the paper's own figures if the data is the paper's."""
-    if config.table == "complexity":
-        return build_results(config, study_complexity(), read_paper_figures("complexity"), None)
-    if config.table not in STUDIES:
-        raise EvaluationError(f"unknown table {config.table!r}; one of {', '.join([*STUDIES, 'complexity'])}")
-    if config.data is None or encode is None:
-        raise EvaluationError(f"the table {config.table} needs --data and --model")
-    study = prepare_study(config, encode)
-    findings = STUDIES[config.table](study)
-    same_data = config.benchmark in PAPER_DATA.get(config.table, ())
-    return build_results(config, findings, read_paper_figures(config.table) if same_data else None, study)
+def reproduce(
+    config: ReproduceConfig, encode: EncodeShards | None, backbone: Backbone | None = None
+) -> Iterator[dict[str, Any]]:
+    """The findings of each table as JSON, with the paper's own figures if the data is the paper's.
+
+    The tables share their models. `backbone` is the model that `encode` uses.
+    """
+    study = None
+    for table in config.tables:
+        if table not in ("complexity", *STUDIES):
+            raise EvaluationError(f"unknown table {table!r}; one of {', '.join([*STUDIES, 'complexity'])}")
+        if table == "complexity":
+            yield build_results(config, table, study_complexity(), read_paper_figures(table), None)
+            continue
+        if config.data is None or encode is None:
+            raise EvaluationError(f"the table {table} needs --data and --model")
+        study = study or prepare_study(config, encode, backbone)
+        paper = read_paper_figures(table) if config.benchmark in PAPER_DATA.get(table, ()) else None
+        yield build_results(config, table, STUDIES[table](study), paper, study)
 
 
-def prepare_study(config: ReproduceConfig, encode: EncodeShards) -> Study:
+def prepare_study(config: ReproduceConfig, encode: EncodeShards, backbone: Backbone | None = None) -> Study:
     """Encode the training, validation and test part; the last media of the training split are the validation part."""
     captions = PROTOCOLS[config.benchmark].captions
-    train, train_pairs = encode_split(config, config.train_split, None, encode)
-    test, test_pairs = encode_split(config, config.test_split, captions, encode)
+    tower = backbone if config.train == "text" else None
+    if tower and not tower.trims:
+        raise EvaluationError(f"--train text needs a causal text tower that pads with zeros, unlike {tower.spec}")
+    train, train_pairs = encode_split(config, config.train_split, None, encode, tower)
+    test, test_pairs = encode_split(config, config.test_split, captions, encode, tower)
     shared = set(train.keys) & set(test.keys)
     if shared:
         raise EvaluationError(f"{len(shared)} media are in both {train.name} and {test.name}, such as {min(shared)}")
@@ -100,42 +116,49 @@ def prepare_study(config: ReproduceConfig, encode: EncodeShards) -> Study:
         test=test_pairs,
         frozen=test.data,
         frozen_train=train.data,
+        captions=test.captions.tolist(),
+        logit_scale=backbone.logit_scale if backbone else Study.logit_scale,
         similarity="cosine" if test.data.media.frames is None else VIDEO_SIMILARITY,
         failed={split.name: split.failed for split in (train, test)},
         seeds=config.seeds,
-        settings=ProjectionTraining(epochs=config.epochs),
+        settings=ProjectionTraining(epochs=config.epochs, rate=LEARNING_RATES[config.train]),
     )
 
 
 def encode_split(
-    config: ReproduceConfig, name: str, captions: int | None, encode: EncodeShards
+    config: ReproduceConfig, name: str, captions: int | None, encode: EncodeShards, tower: Backbone | None
 ) -> tuple[BenchmarkSplit, FeaturePairs]:
     shards = list(encode(find_split_shards(str(config.data), name)))
     split = join_shards(name, [shard.to_embeddings() for shard in shards], captions)
     check_failed_share(split, config.max_failed)
     counts = np.concatenate([shard.counts for shard in shards])
     visual = np.concatenate([shard.visual_features for shard in shards])
-    text = np.concatenate([shard.text_features[mask_first_captions(shard.owners, captions)] for shard in shards])
     media, owners = split.data.media, split.data.text_groups
     frames = None if media.frames is None else pad_frames(visual, counts)[0]
-    text = np.ascontiguousarray(text, np.float32)
-    return split, FeaturePairs(average_frames(visual, counts), text, owners, frames, media.mask)
+    if tower:
+        text = tower.tokens(split.captions.tolist()).numpy()
+    else:
+        parts = [shard.text_features[mask_first_captions(shard.owners, captions)] for shard in shards]
+        text = np.ascontiguousarray(np.concatenate(parts), np.float32)
+    return split, FeaturePairs(average_frames(visual, counts), text, owners, frames, media.mask, tower)
 
 
-def build_results(config: ReproduceConfig, findings: StudyFindings, paper: Any, study: Study | None) -> dict[str, Any]:
+def build_results(
+    config: ReproduceConfig, table: str, findings: StudyFindings, paper: Any, study: Study | None
+) -> dict[str, Any]:
     parts = study and {
         **{
             name: [len(pairs.visual), len(pairs.text)]
             for name, pairs in (("train", study.train), ("validation", study.validation), ("test", study.test))
         },
-        "trained": TRAINED,
+        "trained": TRAINED[config.train],
         "similarity": study.similarity,
         "failed": study.failed,
         "seeds": study.seeds,
     }
     return {
         "format": 1,
-        "table": config.table,
+        "table": table,
         "benchmark": config.benchmark,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "data": {"source": config.data, "test_split": config.test_split, "media_and_captions": parts},

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from auditor.research.evaluate.benchmark_evaluation import compute_uncertainty, fit_head
+from auditor.research.evaluate.benchmark_evaluation import compute_uncertainty, fit_audit_head, fit_head
 from auditor.research.evaluate.benchmark_splits import EvaluationError
 from auditor.research.evaluate.projection_training import (
     FeaturePairs,
@@ -27,19 +27,19 @@ from auditor.research.retrieval.recall import (
     EmbeddingSet,
     RetrievalResult,
     compute_recall,
-    rank_queries,
 )
-from auditor.research.retrieval.rerank import RetrievalSplit, fit_beta
+from auditor.research.retrieval.rerank import fit_beta
+from auditor.score.score_config import HeadFitConfig
 from auditor.score.statistics.mismatch import fit_mismatch
 from auditor.score.statistics.mismatch_statistic import compute_statistic
 from auditor.score.statistics.rivals import ReferenceSample, measure_pairs
 from auditor.score.statistics.siblings import collect_siblings
 
 BASELINE: dict[str, Any] = {"weight_uncertainty": 0.0, "weight_diversity": 0.0}
-RETRIEVAL: dict[str, Any] = {"target": "retrieval"}
+RETRIEVAL: dict[str, Any] = {"target": "retrieval", "prototypes": HeadFitConfig().prototypes}  # u as in an audit
+TARGETS: dict[str, dict[str, Any]] = {"h": {}, "retrieval": RETRIEVAL}
 REFERENCE_PAIRS = 20_000  # most pairs of the reference sample of p_mismatch
 NO_ESTIMATES = {"pi0": None, "AUROC of p": None}
-BETAS = tuple(round(0.1 * step, 1) for step in range(16))
 SIDES = {"visual_to_text": "v2t", "text_to_visual": "t2v"}
 Series = dict[str, list[tuple[float, float]]]
 Bars = dict[str, list[tuple[str, float]]]  # for each color: the label and the length of each bar
@@ -63,6 +63,8 @@ class Study:
     test: FeaturePairs
     frozen: EmbeddingSet  # the test part, embedded by the backbone itself
     frozen_train: EmbeddingSet  # the training part, embedded by the backbone itself
+    captions: Sequence[str]  # of the test part
+    logit_scale: float = 100.0  # of the backbone
     similarity: str = "cosine"
     failed: dict[str, list[str]] = field(default_factory=dict)  # split -> key and reason for each excluded medium
     seeds: int = 3
@@ -84,14 +86,21 @@ class Study:
         data = model.embed(self.test)
         return data, compute_uncertainty(model.head, data)
 
+    def audit_test(self) -> ItemScores:
+        """u from an audit of the test part: prototypes fitted on its own pairs, as embedded by the backbone."""
+        return compute_uncertainty(fit_audit_head(self.frozen, self.captions, self.logit_scale), self.frozen)
 
-def recall_reranked(study: Study, model: Projections, uncertainty_model: Projections) -> RetrievalResult:
-    """Recall after equation 8 with the uncertainties of `uncertainty_model`; betas from the validation part."""
+
+def recall_reranked(
+    study: Study, model: Projections, uncertainty_model: Projections
+) -> tuple[RetrievalResult, dict[str, float]]:
+    """Recall after equation 8 with the uncertainties of `uncertainty_model`, and the betas from the validation part."""
     validation, test = model.embed(study.validation), model.embed(study.test)
     u = compute_uncertainty(uncertainty_model.head, uncertainty_model.embed(study.validation))
     keys = [f"validation {i}" for i in range(len(validation.visual))]
-    rerank = fit_beta(RetrievalSplit(keys, validation.scores(), u, validation.text_groups), BETAS)
-    return compute_recall(rerank.apply((), test, study.score_test(uncertainty_model)[1]))
+    rerank = fit_beta(keys, validation, u)
+    result = compute_recall(rerank.apply((), test, study.score_test(uncertainty_model)[1]))
+    return result, {"beta_visual": rerank.beta_visual, "beta_text": rerank.beta_text}
 
 
 def average_recalls(results: Sequence[RetrievalResult]) -> dict[str, float]:
@@ -138,93 +147,94 @@ def make_bars(rows: Sequence[Mapping[str, Any]], name: str, columns: Sequence[st
 def study_removal(study: Study) -> StudyFindings:
     """Figure 3: R@1 of the baseline without the r items most uncertain to PAU; also removed at random and by h.
 
-    u follows h, as in the paper, or the retrieval entropy in the batch ("retrieval").
+    u follows h, as in the paper, or the retrieval entropy in the batch ("retrieval"), or it is that of an audit.
     """
-    runs, galleries = [], []
-    variants = study.models(**BASELINE), study.models(), study.models(**RETRIEVAL)
-    for plain, *models in zip(*variants, strict=True):
+    runs, audit_u = [], study.audit_test()
+    for plain, *models in zip(study.models(**BASELINE), study.models(), study.models(**RETRIEVAL), strict=True):
         baseline = plain.embed(study.test)
         u, u_retrieval = (study.score_test(model)[1] for model in models)
-        h = compute_mean_similarity(baseline)
-        orders = {"uncertainty": u, "uncertainty (retrieval)": u_retrieval, "mean similarity": h}
+        orders = {"uncertainty": u, "uncertainty (retrieval)": u_retrieval, "uncertainty (audit)": audit_u}
+        orders["mean similarity"] = compute_mean_similarity(baseline)
         runs.append({d: analyses.compute_removal_curve(baseline, orders, d) for d in DIRECTIONS})
-        galleries.append({d: analyses.compute_gallery_removal_curve(baseline, orders, d) for d in DIRECTIONS})
     rows: list[dict[str, Any]] = []
     series: Series = {}
     for direction, curve in average_runs(runs).items():
         side = SIDES[direction]
         rows += [{"direction": side, **row} for row in curve]
         series |= {f"{side} {name}": [(row["share"], row[name]) for row in curve] for name in (*orders, "random")}
-    return StudyFindings(rows, series, axes=("share removed", "R@1"), details={"gallery_only": average_runs(galleries)})
+    return StudyFindings(rows, series, axes=("share removed", "R@1"))
 
 
 def study_trust(study: Study) -> StudyFindings:
-    """Figure 4: PAU and the baseline on only the r most uncertain samples, for each target of u."""
+    """Figure 4: PAU and the baseline on only the r most uncertain samples, by u of PAU for each target and of an audit.
+
+    The audit's u is that of the backbone, so it prefers neither model.
+    """
     size = len(study.test.visual)
     sizes = [round(size * share) for share in (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)]
     rows: list[dict[str, Any]] = []
     series: Series = {}
-    for target, changes in (("h", {}), ("retrieval", RETRIEVAL)):
+    for name, audit_u in (("h", None), ("retrieval", None), ("audit", study.audit_test())):
         runs = []
-        for baseline, model in zip(study.models(**BASELINE), study.models(**changes), strict=True):
+        models = study.models(**TARGETS.get(name, RETRIEVAL))
+        for baseline, model in zip(study.models(**BASELINE), models, strict=True):
             data, u = study.score_test(model)
-            models = {"PAU": data, "baseline": baseline.embed(study.test)}
-            runs.append({d: analyses.compare_uncertain_subsets(models, u, d, sizes) for d in DIRECTIONS})
+            pair = {"PAU": data, "baseline": baseline.embed(study.test)}
+            runs.append({d: analyses.compare_uncertain_subsets(pair, audit_u or u, d, sizes) for d in DIRECTIONS})
         for direction, curve in average_runs(runs).items():
             side = SIDES[direction]
-            rows += [{"direction": side, "target": target, **r, "gain": r["PAU"] - r["baseline"]} for r in curve]
-            for name in ("PAU", "baseline"):
-                series[f"{side} {name}, u by {target}"] = [(row["samples"], row[name]) for row in curve]
+            rows += [{"direction": side, "u": name, **r, "gain": r["PAU"] - r["baseline"]} for r in curve]
+            for model_name in pair:
+                series[f"{side} {model_name}, u by {name}"] = [(row["samples"], row[model_name]) for row in curve]
     return StudyFindings(rows, series, axes=("most uncertain samples", "R@1"))
 
 
 def study_deciles(study: Study) -> StudyFindings:
     """Recall by tenths of uncertainty and of h, and how well each predicts failure."""
-    measures = average_runs([measure_failure_prediction(*study.score_test(model)) for model in study.models()])
-    rows = [
-        {
-            "direction": name.partition(" ")[0],
-            "score": name.partition(" ")[2],
-            "lowest tenth": tenths[0]["recall"],
-            "highest tenth": tenths[-1]["recall"],
-            "AUROC of failing": measures["calibration"][name]["auroc"],
-            "Brier": measures["calibration"][name]["brier"],
-            "Brier of the mean": measures["calibration"][name]["brier_constant"],
-            "calibration error": measures["calibration"][name]["expected_error"],
-        }
-        for name, tenths in measures["tenths"].items()
-    ]
-    series = {name: [(b["bin"], b["recall"]) for b in tenths] for name, tenths in measures["tenths"].items()}
-    details = {"calibration": measures["calibration"]}
-    return StudyFindings(rows, series, axes=("tenth of the score", "R@1"), details=details)
-
-
-def measure_failure_prediction(data: EmbeddingSet, u: ItemScores) -> dict[str, dict[str, Any]]:
-    """Recall by tenths and calibration of one model, under names such as "v2t uncertainty"."""
-    measures: dict[str, dict[str, Any]] = {"tenths": {}, "calibration": {}}
-    for direction in DIRECTIONS:
-        hit = rank_queries(data, direction).hit(1)
-        for name, scores in {"uncertainty": u, "mean similarity": compute_mean_similarity(data)}.items():
-            side, full_name = scores.of_queries(direction), f"{SIDES[direction]} {name}"
-            measures["tenths"][full_name] = analyses.compute_recall_by_bin(side, hit)
-            measures["calibration"][full_name] = analyses.calibrate_recall(side, hit)
-    return measures
+    runs = []
+    for data, u in map(study.score_test, study.models()):
+        orders = {"uncertainty": u, "mean similarity": compute_mean_similarity(data)}
+        runs.append(analyses.measure_failure_prediction(data, orders))
+    rows, series, calibrations = [], {}, {}
+    measures = average_runs(runs)
+    for direction, side in SIDES.items():
+        for name, tenths in measures["deciles"][direction].items():
+            calibration = measures["calibration"][direction][name]
+            calibrations[f"{side} {name}"] = calibration
+            series[f"{side} {name}"] = [(b["bin"], b["recall"]) for b in tenths]
+            rows.append(
+                {
+                    "direction": side,
+                    "score": name,
+                    "lowest tenth": tenths[0]["recall"],
+                    "highest tenth": tenths[-1]["recall"],
+                    "AUROC of failing": calibration["auroc"],
+                    "Brier": calibration["brier"],
+                    "Brier of the mean": calibration["brier_constant"],
+                    "calibration error": calibration["expected_error"],
+                }
+            )
+    return StudyFindings(rows, series, axes=("tenth of the score", "R@1"), details={"calibration": calibrations})
 
 
 def study_ablation(study: Study) -> StudyFindings:
-    """Table 5: the effects of L_uct, L_div and re-ranking, added one by one."""
-    pau = study.models()
-    rows = []
+    """Table 5: the effects of L_uct, L_div and re-ranking, added one by one, for each target of u."""
+    rows: list[dict[str, Any]] = []
     bars: Bars = {"plain": [], "re-ranked": []}
-    for changes, uct, div in ((BASELINE, False, False), ({"weight_diversity": 0.0}, True, False), ({}, True, True)):
-        models = study.models(**changes)
-        uncertainty_models = models if uct else pau  # the paper re-ranks its baseline with the uncertainties of PAU
-        plain = [compute_recall(model.embed(study.test)) for model in models]
-        reranked = [recall_reranked(study, *pair) for pair in zip(models, uncertainty_models, strict=True)]
-        setting = "L_uct, L_div" if div else "L_uct" if uct else "neither L_uct nor L_div"
-        for (name, bar), results in zip(bars.items(), (plain, reranked), strict=True):
-            rows.append({"L_uct": uct, "L_div": div, "re-rank": name == "re-ranked", **average_recalls(results)})
-            bar.append((setting, rows[-1]["RSum"]))
+    for target, changes in TARGETS.items():
+        variants = {"neither L_uct nor L_div": BASELINE, "L_uct": changes | {"weight_diversity": 0.0}}
+        for setting, variant in (variants | {"L_uct, L_div": changes}).items():
+            models = study.models(**variant)
+            # The paper re-ranks its baseline with the uncertainties of PAU.
+            uncertainty_models = study.models(**changes) if variant is BASELINE else models
+            plain = [compute_recall(model.embed(study.test)) for model in models]
+            pairs = zip(models, uncertainty_models, strict=True)
+            reranked, betas = zip(*(recall_reranked(study, *pair) for pair in pairs), strict=True)
+            terms = {"target": target, "L_uct": variant is not BASELINE, "L_div": variant is changes}
+            rows.append({**terms, "re-rank": False, **average_recalls(plain), **dict.fromkeys(betas[0], 0.0)})
+            rows.append({**terms, "re-rank": True, **average_recalls(reranked), **average_runs(betas)})
+            for bar, row in zip(bars.values(), rows[-2:], strict=True):
+                bar.append((f"{setting} ({target})", row["RSum"]))
     return StudyFindings(rows, bars=bars, axes=("", "RSum"))
 
 

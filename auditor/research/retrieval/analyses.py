@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from auditor.research.retrieval.recall import Array, Direction, EmbeddingSet, Recalls, rank_queries
+from auditor.research.retrieval.recall import DIRECTIONS, Array, Direction, EmbeddingSet, Recalls, rank_queries
 
 SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 
@@ -24,9 +24,6 @@ class ItemScores:
 
     def of_queries(self, direction: Direction) -> Array:
         return self.visual if direction == "visual_to_text" else self.text
-
-    def of_gallery(self, direction: Direction) -> Array:
-        return self.text if direction == "visual_to_text" else self.visual
 
 
 def compute_mean_similarity(data: EmbeddingSet, step: int = 512) -> ItemScores:
@@ -100,40 +97,20 @@ def compute_removal_curve(
     A sample is a medium with its captions, ranked by the uncertainty of the query side. Any removal makes the gallery
     smaller and the task easier, so only the difference from random removal is meaningful.
     """
-    orders_by_name = {name: average_by_medium(data, scores, direction) for name, scores in orders.items()}
-    shuffles = [np.random.default_rng(seed).random(len(data.visual)) for seed in range(random_seeds)]
-
-    def recall_without(scores: Array, count: int) -> float:
-        return compute_recall_at_1(data.take_groups(data.visual_groups[~mask_highest(scores, count)]), direction)
-
+    removals: dict[str, Sequence[Array]] = {n: [average_by_medium(data, s, direction)] for n, s in orders.items()}
+    removals["random"] = [np.random.default_rng(seed).random(len(data.visual)) for seed in range(random_seeds)]
     rows = []
     for share in shares:
         count = round(share * len(data.visual))
-        row: dict[str, float] = {"share": share, "removed": count}
-        row |= {name: recall_without(scores, count) for name, scores in orders_by_name.items()}
-        recalls = [recall_without(shuffle, count) for shuffle in shuffles]
-        rows.append(row | {"random": float(np.mean(recalls)), "random_sd": compute_deviation(recalls)})
-    return rows
-
-
-def compute_gallery_removal_curve(
-    data: EmbeddingSet,
-    orders: Mapping[str, ItemScores],
-    direction: Direction,
-    shares: Sequence[float] = (0, 0.05, 0.1, 0.2),
-) -> list[dict[str, float]]:
-    """Comparison with PCME: R@1 without the most uncertain items of the *gallery* (texts in i2t, media in t2i)."""
-    take = data.take_text if direction == "visual_to_text" else data.take_visual
-    gallery_scores = {name: scores.of_gallery(direction) for name, scores in orders.items()}
-    items = len(data.text if direction == "visual_to_text" else data.visual)
-    gallery_scores["random"] = np.random.default_rng(0).random(items)
-    rows = []
-    for share in shares:
-        count = round(share * items)
-        row: dict[str, float] = {"share": share, "removed": count}
-        for name, scores in gallery_scores.items():
-            row[name] = compute_recall_at_1(take(~mask_highest(scores, count)), direction)
-        rows.append(row)
+        recalls = {
+            name: [
+                compute_recall_at_1(data.take_groups(data.visual_groups[~mask_highest(scores, count)]), direction)
+                for scores in order
+            ]
+            for name, order in removals.items()
+        }
+        row = {"share": share, "removed": count, **{name: float(np.mean(r1)) for name, r1 in recalls.items()}}
+        rows.append(row | {"random_sd": compute_deviation(recalls["random"])})
     return rows
 
 
@@ -181,6 +158,17 @@ def fit_decreasing(x: Array, y: Array) -> tuple[Array, Array]:
 
     order = np.argsort(x, kind="stable")
     return x[order], isotonic_regression(y[order], increasing=False).x
+
+
+def measure_failure_prediction(data: EmbeddingSet, orders: Mapping[str, ItemScores]) -> dict[str, dict[str, Any]]:
+    """Recall by tenths ("deciles") and "calibration" of each score, by direction."""
+    measures: dict[str, dict[str, Any]] = {"deciles": {}, "calibration": {}}
+    for direction in DIRECTIONS:
+        hit = rank_queries(data, direction).hit(1)
+        sides = {name: scores.of_queries(direction) for name, scores in orders.items()}
+        measures["deciles"][direction] = {name: compute_recall_by_bin(side, hit) for name, side in sides.items()}
+        measures["calibration"][direction] = {name: calibrate_recall(side, hit) for name, side in sides.items()}
+    return measures
 
 
 def calibrate_recall(scores: Array, hit: Array, seed: int = 0) -> dict[str, Any]:

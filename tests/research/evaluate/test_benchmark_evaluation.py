@@ -33,7 +33,7 @@ from auditor.research.retrieval import eccv
 from auditor.research.retrieval.analyses import ItemScores
 from auditor.research.retrieval.protocols import PROTOCOLS
 from auditor.research.retrieval.recall import EmbeddingSet, compute_recall
-from auditor.research.retrieval.rerank import RerankError
+from auditor.research.retrieval.rerank import RerankError, fit_beta
 from auditor.sweep.sweep_events import ShardReport
 from auditor.terminal import to_json
 from auditor.vectors import MediaVectors
@@ -343,34 +343,9 @@ def test_folds_of_an_incomplete_coco_are_not_called_the_benchmarks() -> None:
     assert galleries(broken) == ["COCO 4999", "COCO 4999, folds of 1000"]
 
 
-def test_betas_are_fitted_on_the_protocols_own_count() -> None:
-    """Both media have the same two sentences, one of them twice: the two counts treat these ties differently."""
-    visual, text = np.eye(2, dtype=np.float32), np.array([[0.5, 0], [0.4, 0], [0.5, 0.9], [0.5, 0.9], [0.4, 0.9]])
-    data = EmbeddingSet(MediaVectors(visual), text.astype(np.float32), np.arange(2), np.array([0, 0, 1, 1, 1]))
-    split = BenchmarkSplit("val", np.array(["a", "b"]), np.array([]), data, [])
-    head = _Fixed(ItemScores(np.zeros(2), np.array([1.0, 0.0, 1.0, 1.0, 0.0])))
-    assert evaluation.fit_rerank(head, split).beta_text > 0  # type: ignore[arg-type]
-    assert evaluation.fit_rerank(head, split, collapse_texts=True).beta_text == 0  # type: ignore[arg-type]
-
-
 def test_reranking_does_not_lower_r1_of_the_split_it_is_fitted_on(shards: Path, sweep_split: SplitSweeper) -> None:
     test = join_shards("test", list(sweep_split("test", find_split_shards(str(shards), "test"))), 5)
     u = ItemScores(np.linspace(0, 1, 20), np.linspace(1, 0, 100))
-    rerank = evaluation.fit_rerank(_Fixed(u), test)  # type: ignore[arg-type]
+    rerank = fit_beta(test.keys.tolist(), test.data, u)
     plain, best = compute_recall(test.data), compute_recall(rerank.apply(["z"] * 20, test.data, u))
     assert best.text_to_visual.r1 >= plain.text_to_visual.r1 and best.visual_to_text.r1 >= plain.visual_to_text.r1
-
-
-class _Fixed:
-    """A head with fixed uncertainties."""
-
-    visual = torch.zeros(0)  # tells the device
-
-    def __init__(self, u: ItemScores):
-        self.u = u
-
-    def uncertainty_visual(self, *_: torch.Tensor | None) -> torch.Tensor:
-        return torch.from_numpy(self.u.visual)
-
-    def uncertainty_text(self, _: torch.Tensor) -> torch.Tensor:
-        return torch.from_numpy(self.u.text)

@@ -24,6 +24,7 @@ from auditor.research.evaluate.reproduce import (
     build_results,
     explain_incomparable,
     prepare_study,
+    reproduce,
     write_results,
 )
 from auditor.research.evaluate.studies import BASELINE, Study, StudyFindings, shuffle_captions
@@ -61,7 +62,8 @@ def as_embeddings(pairs: FeaturePairs) -> EmbeddingSet:
 @pytest.fixture(scope="module")
 def study() -> Study:
     learn, validation, test = feature_pairs(150, seed=1), feature_pairs(30, seed=2), feature_pairs(60, seed=3)
-    return Study(learn, validation, test, as_embeddings(test), as_embeddings(learn), seeds=1, settings=QUICK)
+    captions = [f"item {i} of {owner}" for i, owner in enumerate(test.owners)]
+    return Study(learn, validation, test, as_embeddings(test), as_embeddings(learn), captions, seeds=1, settings=QUICK)
 
 
 def test_training_learns_and_repeats_itself(study: Study) -> None:
@@ -154,7 +156,7 @@ def encoded(split: str, media: int, frames: int = 1, failed: int = 0) -> Feature
 def prepared(monkeypatch: pytest.MonkeyPatch, train: FeatureShard, test: FeatureShard) -> Study:
     shards = {"train": train, "test": test}
     monkeypatch.setattr(auditor.research.evaluate.reproduce, "find_split_shards", lambda data, split: [split])
-    config = ReproduceConfig("pearson", data="anywhere")
+    config = ReproduceConfig(("pearson",), data="anywhere")
     return prepare_study(config, lambda names: iter([shards[str(name)] for name in names]))
 
 
@@ -171,6 +173,43 @@ def test_cached_shards_are_used_and_equal(tmp_path: Path, random_model: str) -> 
         np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
 
 
+def test_the_text_tower_and_the_image_projection_are_trained(
+    tmp_path: Path, random_model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They start as the backbone, which stays as it is, and end closer to the training pairs."""
+    for split, first in (("train", 0), ("test", 100)):
+        write_tar(tmp_path / f"{split}-0.tar", ((f"{i}", make_sample(i)) for i in range(first, first + 24)))
+    backbone = load_backbone(random_model)
+    before = backbone.compute_fingerprint()
+    studies_seen: list[Study] = []
+
+    def keep_study(study: Study) -> StudyFindings:
+        studies_seen.append(study)
+        return StudyFindings([])
+
+    for name in ("removal", "trust"):
+        monkeypatch.setitem(STUDIES, name, keep_study)
+    config = ReproduceConfig(("removal", "trust"), data=str(tmp_path), train="text")
+    with FeatureEncoder(backbone, decoders=1) as encoder:
+        removal, trust = reproduce(config, encoder, backbone)
+    study = studies_seen[0]
+    assert [removal["table"], trust["table"]] == ["removal", "trust"] and studies_seen[1] is study
+    assert "text tower" in removal["data"]["media_and_captions"]["trained"] and study.settings.rate == 1e-4
+    settings = ProjectionTraining(epochs=0, batch=20)
+    start = train_projections(study.train, settings).embed(study.test)
+    np.testing.assert_allclose(start.text, study.frozen.text, atol=1e-5)
+    np.testing.assert_allclose(start.visual, study.frozen.visual, atol=1e-5)
+    trained = train_projections(study.train, replace(settings, epochs=8, **BASELINE)).embed(study.train)
+    untrained = train_projections(study.train, settings).embed(study.train)
+    assert np.abs(trained.text - untrained.text).max() > 0.01
+    margins = [
+        data.media.take(data.text_groups).own_similarity(data.text).mean() - data.scores().mean()
+        for data in (untrained, trained)
+    ]
+    assert margins[1] > margins[0] + 0.005
+    assert backbone.compute_fingerprint() == before
+
+
 def test_betas_are_fitted_on_a_bounded_part(monkeypatch: pytest.MonkeyPatch) -> None:
     found = prepared(monkeypatch, encoded("train", 60), encoded("test", 20))
     assert [len(part.visual) for part in (found.train, found.validation, found.test)] == [50, 10, 20]
@@ -181,7 +220,7 @@ def test_betas_are_fitted_on_a_bounded_part(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_media_that_failed_are_named_and_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     found = prepared(monkeypatch, encoded("train", 200, failed=2), encoded("test", 20))
-    stored = build_results(ReproduceConfig("pearson"), StudyFindings([]), None, found)["data"]["media_and_captions"]
+    stored = build_results(ReproduceConfig(()), "pearson", StudyFindings([]), None, found)["data"]["media_and_captions"]
     assert stored["failed"] == {"train": ["bad0: truncated", "bad1: truncated"], "test": []}
     assert any(note.startswith("left out of train: 2 media") for note in describe_data(stored))
     with pytest.raises(EvaluationError, match="1 of 21 media of test cannot be used"):
@@ -193,7 +232,9 @@ def test_media_that_failed_are_named_and_too_many_are_refused(monkeypatch: pytes
 def test_videos_keep_their_frames_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     for frames, similarity in ((1, "cosine"), (3, "mean of the whole clip and its best frame")):
         found = prepared(monkeypatch, encoded("train", 60, frames), encoded("test", 20, frames))
-        stored = build_results(ReproduceConfig("pearson"), StudyFindings([]), None, found)["data"]["media_and_captions"]
+        stored = build_results(ReproduceConfig(()), "pearson", StudyFindings([]), None, found)["data"][
+            "media_and_captions"
+        ]
         assert stored["similarity"] == similarity and "from scratch" in stored["trained"]
         assert any("best frame" in note for note in describe_data(stored)) == (frames > 1)
         assert (found.test.frames is None) == (found.frozen.media.frames is None) == (frames == 1)
@@ -234,7 +275,7 @@ def test_every_study_gives_rows_that_can_be_stored(
     monkeypatch.setattr(studies, "cross_fit_mismatch", lambda pairs, _: (np.full(len(pairs.owners), 0.1), 0.1))
     findings = STUDIES[name](study)
     assert findings.rows and all(row.keys() == findings.rows[0].keys() for row in findings.rows)
-    paths = write_results(build_results(ReproduceConfig(name), findings, None, study), tmp_path)
+    paths = write_results(build_results(ReproduceConfig((name,)), name, findings, None, study), tmp_path)
     assert json.loads(paths[0].read_text())["table"] == name
     ElementTree.fromstring(paths[1].read_text())
 
@@ -243,7 +284,10 @@ def test_ablation_has_the_rows_of_table_5(study: Study) -> None:
     rows = studies.study_ablation(study).rows
     printed = read_paper_figures("ablation")
     columns = ("L_uct", "L_div", "re-rank")
-    assert [[row[c] for c in columns] for row in rows] == [[row[c] for c in columns] for row in printed]
+    for target in ("h", "retrieval"):
+        terms = [[row[c] for c in columns] for row in rows if row["target"] == target]
+        assert terms == [[row[c] for c in columns] for row in printed]
+    assert all(row["beta_visual"] == row["beta_text"] == 0 for row in rows if not row["re-rank"])
 
 
 def test_variants_are_those_of_the_paper(study: Study) -> None:
@@ -282,7 +326,9 @@ def test_a_table_without_data_says_what_it_needs() -> None:
 
 
 def test_findings_without_series_draw_nothing(tmp_path: Path) -> None:
-    paths = write_results(build_results(ReproduceConfig("pearson"), StudyFindings([{"a": 1}]), None, None), tmp_path)
+    paths = write_results(
+        build_results(ReproduceConfig(()), "pearson", StudyFindings([{"a": 1}]), None, None), tmp_path
+    )
     assert [path.name for path in paths] == ["pearson.json"]
 
 

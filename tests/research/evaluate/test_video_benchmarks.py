@@ -109,9 +109,9 @@ def test_a_table_of_the_paper_from_a_layout(tmp_path: Path, backbone: Backbone) 
     (tmp_path / "in").mkdir()
     msrvtt(tmp_path / "in")
     pack("msrvtt", tmp_path / "in", tmp_path / "out")
-    config = ReproduceConfig("pearson", "msrvtt", str(tmp_path / "out"), seeds=1, epochs=1)
+    config = ReproduceConfig(("pearson",), "msrvtt", str(tmp_path / "out"), seeds=1, epochs=1)
     with FeatureEncoder(backbone, frames=FRAMES, decoders=1) as encoder:
-        found, study = reproduce(config, encoder), prepare_study(config, encoder)
+        [found], study = reproduce(config, encoder), prepare_study(config, encoder)
     about = found["data"]["media_and_captions"]
     assert about["similarity"] == "mean of the whole clip and its best frame" and about["test"] == [VIDEOS, VIDEOS]
     assert study.test.frames is not None and study.test.frames.shape[:2] == (VIDEOS, FRAMES)

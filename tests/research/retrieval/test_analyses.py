@@ -79,17 +79,6 @@ def test_removal_by_uncertainty_is_what_a_hand_made_subset_gives() -> None:
     assert row["u"] == compute_recall(by_hand).text_to_visual.r1
 
 
-def test_gallery_removal_keeps_the_queries() -> None:
-    data, difficulty = noisy_set(50)
-    rows = analyses.compute_gallery_removal_curve(
-        data, {"u": oracle_scores(data, difficulty)}, "visual_to_text", (0.0, 0.1)
-    )
-    # the ten captions of the five hardest media are gone: those media are no longer answerable
-    kept = data.take_text(data.text_groups < 45)
-    result = compute_recall(kept).visual_to_text
-    assert rows[1]["u"] == result.r1 and result.without_positive == 5
-
-
 def test_uncertain_subsets_take_the_hardest_alone() -> None:
     data, difficulty = noisy_set(60)
     better, _ = noisy_set(60, seed=1)
