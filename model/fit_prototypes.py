@@ -1,6 +1,6 @@
 """Fit prototypes on stored embeddings with frozen encoders: in seconds, without labels, for any open_clip model.
 
-`fit_prototypes(visual, text)` has two recipes, which minimize L_uct (equation 6) and L_div (equation 7):
+`fit_prototypes` has two recipes, which minimize L_uct (equation 6) and L_div (equation 7):
 
 - "corpus" (default): the target of u is computed over the *whole* corpus of the other modality, standardized and mapped
   to (0, 1) by a sigmoid: the paper's h (mean similarity), or how much of the corpus fits (model/retrieval_target.py).
@@ -55,29 +55,6 @@ PAPER = FitConfig(steps=600, batch=256, learning_rate=1e-2, diversity_weight=3.0
 
 
 def fit_prototypes(
-    visual: Tensor,  # (N, D)
-    text: Tensor,  # (M, D)
-    config: HeadConfig | None = None,
-    *,
-    recipe: Recipe = "corpus",
-    target: Target = "h",
-    logit_scale: float | None = None,
-    seed: int = 0,
-    settings: FitConfig | None = None,
-) -> PrototypeHead:
-    """Fit a head whose u follows `target` on these embeddings of images and captions.
-
-    For target "h", media and captions need not be pairs. `logit_scale` is the backbone's inverse temperature, which
-    target "retrieval" needs. Recipe "corpus" may raise `config.scale` and set its centers if the geometry needs it: see
-    the returned head.
-    """
-    pairs = FitPairs(visual, text)
-    return fit_to_pairs(
-        pairs, config, recipe=recipe, target=target, logit_scale=logit_scale, seed=seed, settings=settings
-    )
-
-
-def fit_to_pairs(
     pairs: FitPairs,
     config: HeadConfig | None = None,
     *,
@@ -87,7 +64,11 @@ def fit_to_pairs(
     seed: int = 0,
     settings: FitConfig | None = None,
 ) -> PrototypeHead:
-    """`fit_prototypes` with clips, the media that pairs share, and what the words of captions add to the target."""
+    """Fit a head whose u follows `target` on these pairs. For target "h", media and captions need not be pairs.
+
+    `logit_scale` is the backbone's inverse temperature, which target "retrieval" needs. Recipe "corpus" may raise
+    `config.scale` and set its centers if the geometry needs it: see the returned head.
+    """
     config = config or HeadConfig(dim=pairs.visual.shape[-1], clip_evidence="frames")
     pairs = normalize_pairs(pairs, config.dim)
     if recipe not in ("corpus", "paper"):

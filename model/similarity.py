@@ -8,9 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-MAX_CANDIDATES = 8192  # instances of the other modality: enough, because perplexities are only compared
-BLOCK_SIZE = 1 << 24  # similarities in memory at a time
-
 
 def pool_frames(frames: Tensor, mask: Tensor | None = None) -> Tensor:
     """L2-normalized mean (N, D) of the L2-normalized valid frames of (N, J, D); zero if no frame is valid."""
@@ -42,14 +39,6 @@ def combine_with_best_frame(overall: Tensor, by_frame: Tensor, mask: Tensor | No
     best = by_frame.masked_fill(~valid.unsqueeze(-1), lowest).amax(dim=1)  # (N, M)
     has_frames = valid.any(dim=1).unsqueeze(-1)
     return torch.where(has_frames, (overall + torch.where(has_frames, best, overall)) / 2, overall)
-
-
-def compute_log_perplexity(embeddings: Tensor, candidates: Tensor, scale: float) -> Tensor:
-    """Entropy (N,) in nats of softmax(scale * cosine), for unit vectors (N, D) and candidates (M, D)."""
-    sample = candidates[:: -(-len(candidates) // MAX_CANDIDATES)]
-    rows = max(1, BLOCK_SIZE // len(sample))
-    blocks = [embeddings[start : start + rows] for start in range(0, len(embeddings), rows)]
-    return torch.cat([compute_retrieval_entropy(block @ sample.T, scale) for block in blocks])
 
 
 def compute_retrieval_entropy(cosines: Tensor, scale: float | Tensor) -> Tensor:

@@ -53,7 +53,7 @@ from auditor.score.vocabulary import EncodeText, draw_captions, load_vocabulary
 from auditor.sweep.sample_rows import digest
 from auditor.vectors import Floats, Ints
 from auditor.workers.process_pool import SERIAL, Engine
-from model.fit_prototypes import fit_to_pairs
+from model.fit_prototypes import fit_prototypes
 from model.prototypes import HeadConfig, PrototypeHead
 
 
@@ -169,7 +169,7 @@ def prepare_context(
     if head is None:
         fit_pairs = stack_fit_pairs(samples[len(KINDS) :])
         settings = HeadConfig(dim=fit_pairs.visual.shape[1], prototypes=config.prototypes, clip_evidence="frames")
-        head = fit_to_pairs(fit_pairs, settings, target=config.target, logit_scale=scale, seed=config.seed)
+        head = fit_prototypes(fit_pairs, settings, target=config.target, logit_scale=scale, seed=config.seed)
         del fit_pairs
     del samples  # the samples for the prototypes are large
     frequencies = WordFrequencies.count(draw_captions(folder, counts, config.seed, engine))

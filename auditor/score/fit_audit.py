@@ -24,7 +24,7 @@ from model.checkpoint import save_checkpoint
 from model.fit_prototypes import (
     Target,
     compute_media_uncertainty,
-    fit_to_pairs,
+    fit_prototypes,
     measure_target,
     measure_uncertainty_fit,
 )
@@ -72,7 +72,7 @@ def fit_audit(folder: Folder, out: str, config: HeadFitConfig) -> list[dict[str,
     pairs = stack_fit_pairs(draw_pairs(folder, counts, request_fit_pairs(config.pairs), config.seed))
     scale = manifest.model.get("logit_scale")
     target: Target = config.target or ("h" if config.recipe == "paper" else "retrieval")
-    head = fit_to_pairs(pairs, head_config, recipe=config.recipe, target=target, logit_scale=scale, seed=config.seed)
+    head = fit_prototypes(pairs, head_config, recipe=config.recipe, target=target, logit_scale=scale, seed=config.seed)
     rows = describe_fit(head, pairs, target, scale)
     save_checkpoint(
         out,

@@ -47,7 +47,7 @@ def uncertainties(photos: Photos, text: Floats, captions: Sequence[str]) -> tupl
     """u of every photo and of these captions, by prototypes fitted on this corpus as the product does."""
     import torch
 
-    from model.fit_prototypes import fit_to_pairs
+    from model.fit_prototypes import fit_prototypes
     from model.prototypes import HeadConfig
     from model.retrieval_target import FitPairs
 
@@ -55,7 +55,7 @@ def uncertainties(photos: Photos, text: Floats, captions: Sequence[str]) -> tupl
     groups, vagueness = torch.from_numpy(photos.media), torch.from_numpy(words)
     pairs = FitPairs(torch.from_numpy(visual), torch.from_numpy(text), groups=groups, vagueness=vagueness)
     config = HeadConfig(dim=visual.shape[1], prototypes=64, clip_evidence="frames")
-    head = fit_to_pairs(pairs, config, target="retrieval", logit_scale=photos.scale)
+    head = fit_prototypes(pairs, config, target="retrieval", logit_scale=photos.scale)
     with torch.inference_mode():
         return head.uncertainty_visual(torch.from_numpy(photos.visual)).numpy(), head.uncertainty_text(
             pairs.text

@@ -26,7 +26,7 @@ from auditor.vectors import MediaVectors
 from model.backbone import Backbone, load_backbone
 from model.fit_prototypes import fit_prototypes, measure_uncertainty_fit
 from model.prototypes import HeadConfig, PrototypeHead, compute_prototype_overlap
-from model.retrieval_target import measure_corpus_similarity
+from model.retrieval_target import FitPairs, measure_corpus_similarity
 from tests.conftest import SHARED
 
 RESULTS = Path(__file__).resolve().parents[2] / "bench-results"
@@ -119,7 +119,7 @@ def main() -> None:
     heads, rows, seconds = {}, [], {}
     for recipe in RECIPES:
         started = time.perf_counter()
-        heads[recipe] = fit_prototypes(train.visual, train.text, HeadConfig(dim=backbone.dim), recipe=recipe)  # type: ignore[arg-type]
+        heads[recipe] = fit_prototypes(FitPairs(train.visual, train.text), HeadConfig(backbone.dim), recipe=recipe)  # type: ignore[arg-type]
         seconds[recipe] = round(time.perf_counter() - started, 1)
         rows += followed(heads[recipe], train, val, recipe)
     found = removals(heads, train, val, backbone.logit_scale)

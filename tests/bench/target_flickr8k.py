@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 
 from auditor.console import print_table
-from model.fit_prototypes import fit_to_pairs
+from model.fit_prototypes import fit_prototypes
 from model.prototypes import HeadConfig
 from model.retrieval_target import FitPairs, measure_corpus_similarity
-from model.similarity import compute_log_perplexity
 from tests.bench.flickr8k import load_photos
+from tests.support.perplexity import compute_log_perplexity
 
 RESULTS = Path(__file__).resolve().parents[2] / "bench-results"
 FOLD, FOLDS = 500, 3
@@ -79,7 +79,7 @@ def rankings(fold: Fold, seed: int) -> Iterator[tuple[str, Tensor, Tensor]]:
     """Name and values of photos and captions."""
     for target in ("h", "retrieval"):
         for count in PROTOTYPES:
-            head = fit_to_pairs(
+            head = fit_prototypes(
                 FitPairs(fold.fit_visual[fold.fit_owner], fold.fit_text, groups=fold.fit_owner),
                 HeadConfig(dim=fold.visual.shape[1], prototypes=count),
                 target=target,  # type: ignore[arg-type]

@@ -27,13 +27,14 @@ from torch import Tensor
 from auditor.console import print_table
 from auditor.research.retrieval.analyses import compute_auroc
 from auditor.score.statistics.ambiguity import measure_vagueness
-from model.fit_prototypes import FitConfig, Target, compute_media_uncertainty, fit_to_pairs
+from model.fit_prototypes import FitConfig, Target, compute_media_uncertainty, fit_prototypes
 from model.pixels import fit_image
 from model.prototypes import HeadConfig, PrototypeHead
 from model.retrieval_target import FitPairs
-from model.similarity import compute_log_perplexity, compute_retrieval_entropy, pool_frames
+from model.similarity import compute_retrieval_entropy, pool_frames
 from tests.bench.flickr8k import CACHE, Encode, Photos, backbone, encoder, load_photos, read_photos
 from tests.bench.found_corpora import DRAWINGS, load_drawings
+from tests.support.perplexity import compute_log_perplexity
 
 RESULTS = Path(__file__).resolve().parents[2] / "bench-results"
 SETTINGS: tuple[tuple[str, int, Target], ...] = (
@@ -63,7 +64,7 @@ def fit(
     pairs: FitPairs, scale: float, prototypes: int = 64, target: Target = "retrieval", seed: int = 0
 ) -> PrototypeHead:
     config = HeadConfig(pairs.visual.shape[1], prototypes, clip_evidence="frames")
-    return fit_to_pairs(pairs, config, target=target, logit_scale=scale, seed=seed)
+    return fit_prototypes(pairs, config, target=target, logit_scale=scale, seed=seed)
 
 
 def uncertainties(head: PrototypeHead, pairs: FitPairs) -> tuple[Tensor, Tensor]:

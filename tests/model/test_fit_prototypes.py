@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,12 +26,12 @@ from model.fit_prototypes import (
     Target,
     compute_media_uncertainty,
     fit_prototypes,
-    fit_to_pairs,
     measure_uncertainty_fit,
 )
 from model.prototypes import HeadConfig, PrototypeHead, compute_prototype_overlap
 from model.retrieval_target import FitPairs, measure_corpus_similarity, measure_retrieval_entropy
-from model.similarity import compute_log_perplexity, pool_frames, similarity_matrix
+from model.similarity import pool_frames, similarity_matrix
+from tests.support.perplexity import compute_log_perplexity
 
 DIM = 128
 # Offsets of media and captions along two random directions a and b: (media a, captions a, captions b).
@@ -41,6 +42,10 @@ GEOMETRIES = {
     "no gap, one shared cone": (0.7, 0.7, 0.0),
     "negative mean": (0.8, -0.3, 0.6),
 }
+
+
+def fit_vectors(visual: Tensor, text: Tensor, config: HeadConfig | None = None, **settings: Any) -> PrototypeHead:
+    return fit_prototypes(FitPairs(visual, text), config, **settings)
 
 
 def corpus(geometry: str, count: int, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -61,7 +66,7 @@ def corpus(geometry: str, count: int, seed: int = 0) -> tuple[Tensor, Tensor]:
 def test_u_follows_h_on_unseen_instances_in_every_geometry(geometry: str) -> None:
     visual, text = corpus(geometry, 3000)
     train_visual, train_text, new_visual, new_text = visual[:2000], text[:2000], visual[2000:], text[2000:]
-    head = fit_prototypes(train_visual, train_text)
+    head = fit_vectors(train_visual, train_text)
     for u, h, bank in [
         (head.uncertainty_visual(new_visual), measure_corpus_similarity(new_visual, train_text), head.text),
         (head.uncertainty_text(new_text), measure_corpus_similarity(new_text, train_visual), head.visual),
@@ -85,10 +90,10 @@ def auroc(values: Tensor, positive: Tensor) -> float:
 @pytest.mark.parametrize("geometry", ["modality gap", "no gap, one shared cone", "negative mean"])
 def test_u_predicts_which_items_fail_as_well_as_the_perplexity_does(geometry: str) -> None:
     visual, text = corpus(geometry, 1000)
-    head = fit_prototypes(
+    head = fit_vectors(
         visual, text, HeadConfig(dim=DIM, prototypes=64), target="retrieval", logit_scale=20.0, settings=FitConfig()
     )
-    by_h = fit_prototypes(visual, text)
+    by_h = fit_vectors(visual, text)
     for hit, u, h, perplexity in zip(
         first_hits(visual, text),
         (head.uncertainty_visual(visual), head.uncertainty_text(text)),
@@ -106,7 +111,7 @@ def test_u_is_stable_between_seeds() -> None:
     """Random vectors have no structure to agree about; on photos it is above .98 (tests.bench.uncertainty)."""
     visual, text = corpus("negative mean", 1000)
     config = HeadConfig(dim=DIM, prototypes=64)
-    heads = [fit_prototypes(visual, text, config, target="retrieval", logit_scale=20.0, seed=seed) for seed in (0, 1)]
+    heads = [fit_vectors(visual, text, config, target="retrieval", logit_scale=20.0, seed=seed) for seed in (0, 1)]
     for u in ([head.uncertainty_visual(visual) for head in heads], [head.uncertainty_text(text) for head in heads]):
         assert torch.corrcoef(torch.stack(u).argsort(dim=1).argsort(dim=1).double())[0, 1] > 0.8
 
@@ -114,11 +119,11 @@ def test_u_is_stable_between_seeds() -> None:
 def test_the_retrieval_target_refuses_what_it_cannot_compute() -> None:
     visual, text = corpus("modality gap", 20)
     with pytest.raises(FitError, match="logit scale"):
-        fit_prototypes(visual, text, target="retrieval")
+        fit_vectors(visual, text, target="retrieval")
     with pytest.raises(FitError, match="target h only"):
-        fit_prototypes(visual, text, target="retrieval", recipe="paper", logit_scale=20.0)
+        fit_vectors(visual, text, target="retrieval", recipe="paper", logit_scale=20.0)
     with pytest.raises(FitError, match="needs pairs, not 20 media and 10 captions"):
-        fit_prototypes(visual, text[:10], target="retrieval", logit_scale=20.0)
+        fit_vectors(visual, text[:10], target="retrieval", logit_scale=20.0)
 
 
 def make_clips(count: int, films: int) -> tuple[FitPairs, Tensor]:
@@ -141,8 +146,8 @@ def test_clips_of_several_scenes_are_uncertain_in_clips_that_were_not_fitted(tar
     pairs, is_film = make_clips(600, 60)
     even, odd = torch.arange(0, 600, 2), torch.arange(1, 600, 2)
     config = HeadConfig(dim=DIM, prototypes=prototypes, clip_evidence="frames")
-    head = fit_to_pairs(pairs.take_pairs(even), config, target=target, logit_scale=20.0)
-    by_mean = fit_to_pairs(
+    head = fit_prototypes(pairs.take_pairs(even), config, target=target, logit_scale=20.0)
+    by_mean = fit_prototypes(
         pairs.take_pairs(even), replace(config, clip_evidence="mean"), target=target, logit_scale=20.0
     )
     seen, unseen = (compute_media_uncertainty(head, pairs.take_pairs(rows)) for rows in (even, odd))
@@ -162,7 +167,7 @@ def test_padded_frames_never_count_and_images_may_stand_before_clips() -> None:
     for target in ("h", "retrieval"):
         config = HeadConfig(dim=DIM, clip_evidence="frames")
         heads = [
-            fit_to_pairs(part, config, target=target, logit_scale=20.0)  # type: ignore[arg-type]
+            fit_prototypes(part, config, target=target, logit_scale=20.0)  # type: ignore[arg-type]
             for part in (mixed, replace(mixed, frames=noise))
         ]
         assert heads[0].fingerprint == heads[1].fingerprint
@@ -221,19 +226,19 @@ def test_log_perplexity_is_that_of_the_softmax() -> None:
 
 
 def test_default_scale_and_no_center_if_they_suffice() -> None:
-    head = fit_prototypes(*corpus("no gap, mean zero", 1000))
+    head = fit_vectors(*corpus("no gap, mean zero", 1000))
     assert (head.config.scale, head.config.center_visual, head.config.center_text) == (100.0, 0.0, 0.0)
 
 
 def test_the_paper_recipe_is_an_option_and_cannot_follow_a_mean_of_zero() -> None:
     visual, text = corpus("modality gap", 1500)
-    head = fit_prototypes(visual, text, recipe="paper", settings=FitConfig(200, 256, 1e-2, 1.5))
+    head = fit_vectors(visual, text, recipe="paper", settings=FitConfig(200, 256, 1e-2, 1.5))
     assert head.config.scale == 100.0
     assert (
         measure_uncertainty_fit(head.uncertainty_visual(visual), measure_corpus_similarity(visual, text)).pearson > 0.9
     )
     visual, text = corpus("negative mean", 1500)
-    head = fit_prototypes(visual, text, recipe="paper", settings=FitConfig(200, 256, 1e-2, 1.5))
+    head = fit_vectors(visual, text, recipe="paper", settings=FitConfig(200, 256, 1e-2, 1.5))
     assert (
         measure_uncertainty_fit(head.uncertainty_visual(visual), measure_corpus_similarity(visual, text)).pearson < 0.5
     )
@@ -242,23 +247,23 @@ def test_the_paper_recipe_is_an_option_and_cannot_follow_a_mean_of_zero() -> Non
 def test_the_same_seed_gives_the_same_head() -> None:
     visual, text = corpus("modality gap", 400)
     settings = FitConfig(steps=5, batch=64)
-    one, same, other = (fit_prototypes(visual, text, seed=seed, settings=settings) for seed in (1, 1, 2))
+    one, same, other = (fit_vectors(visual, text, seed=seed, settings=settings) for seed in (1, 1, 2))
     assert one.fingerprint == same.fingerprint != other.fingerprint
-    paper = [fit_prototypes(visual, text, recipe="paper", seed=1, settings=settings).fingerprint for _ in range(2)]
+    paper = [fit_vectors(visual, text, recipe="paper", seed=1, settings=settings).fingerprint for _ in range(2)]
     assert paper[0] == paper[1]
 
 
 def test_the_diversity_loss_keeps_prototypes_apart() -> None:
     visual, text = corpus("no gap, one shared cone", 1000)
-    without = fit_prototypes(visual, text, settings=FitConfig(diversity_weight=0.0))
-    weighted = fit_prototypes(visual, text, settings=FitConfig(diversity_weight=0.2))
+    without = fit_vectors(visual, text, settings=FitConfig(diversity_weight=0.0))
+    weighted = fit_vectors(visual, text, settings=FitConfig(diversity_weight=0.2))
     assert compute_prototype_overlap(weighted.text) < compute_prototype_overlap(without.text) - 0.05
 
 
 @pytest.mark.parametrize("evidence", ["softplus", "relu"])
 def test_other_evidence_is_fitted_too(evidence: str) -> None:
     visual, text = corpus("modality gap", 2000)
-    head = fit_prototypes(visual, text, HeadConfig(dim=DIM, evidence=evidence))
+    head = fit_vectors(visual, text, HeadConfig(dim=DIM, evidence=evidence))
     found = measure_uncertainty_fit(head.uncertainty_text(text), measure_corpus_similarity(text, visual))
     assert found.pearson > 0.85 and found.high - found.low > 0.25
 
@@ -273,43 +278,43 @@ def test_mean_similarity_is_the_mean_of_the_row() -> None:
 def test_tiny_corpora_are_fitted_with_more_prototypes_than_instances(count: int, target: Target) -> None:
     visual, text = corpus("modality gap", count)
     config = HeadConfig(dim=DIM, prototypes=64, clip_evidence="frames")
-    head = fit_prototypes(visual, text, config, target=target, logit_scale=20.0)
+    head = fit_vectors(visual, text, config, target=target, logit_scale=20.0)
     assert torch.isfinite(head.uncertainty_visual(visual)).all() and torch.isfinite(head.uncertainty_text(text)).all()
     clips = FitPairs(visual, text, visual[:, None], torch.ones(count, 1, dtype=torch.bool))
-    head = fit_to_pairs(clips, config, target=target, logit_scale=20.0)
+    head = fit_prototypes(clips, config, target=target, logit_scale=20.0)
     torch.testing.assert_close(compute_media_uncertainty(head, clips), head.uncertainty_visual(visual))
 
 
 def test_identical_instances_get_the_same_middling_u() -> None:
     same = F.normalize(torch.ones(20, 16), dim=1)
     for target in ("h", "retrieval"):
-        u = fit_prototypes(same, same, target=target, logit_scale=20.0).uncertainty_visual(same)  # type: ignore[arg-type]
+        u = fit_vectors(same, same, target=target, logit_scale=20.0).uncertainty_visual(same)  # type: ignore[arg-type]
         assert u.std() < 1e-6 and 0.3 < u[0] < 0.7
 
 
 def test_more_prototypes_than_dimensions() -> None:
     visual = F.normalize(torch.randn(200, 4, generator=torch.manual_seed(0)), dim=1)
-    head = fit_prototypes(visual, visual.roll(1, 0), HeadConfig(dim=4, prototypes=9))
+    head = fit_vectors(visual, visual.roll(1, 0), HeadConfig(dim=4, prototypes=9))
     assert head.visual.shape == (9, 4) and torch.isfinite(head.visual).all()
 
 
 def test_fitting_works_where_gradients_are_off_and_returns_a_frozen_head() -> None:
     visual, text = corpus("modality gap", 100)
     with torch.no_grad():
-        head = fit_prototypes(visual.half(), text.half(), settings=FitConfig(steps=2))
+        head = fit_vectors(visual.half(), text.half(), settings=FitConfig(steps=2))
     assert not any(parameter.requires_grad for parameter in head.parameters())
 
 
 def test_what_cannot_be_fitted_is_refused() -> None:
     visual, text = corpus("modality gap", 10)
     with pytest.raises(FitError, match="no embeddings of captions"):
-        fit_prototypes(visual, text[:0])
+        fit_vectors(visual, text[:0])
     with pytest.raises(FitError, match="NaN"):
-        fit_prototypes(visual, text * float("nan"))
+        fit_vectors(visual, text * float("nan"))
     with pytest.raises(FitError, match=r"shape \(N, 8\)"):
-        fit_prototypes(visual, text, HeadConfig(dim=8))
+        fit_vectors(visual, text, HeadConfig(dim=8))
     with pytest.raises(FitError, match="corpus or paper"):
-        fit_prototypes(visual, text, recipe="other")  # type: ignore[arg-type]
+        fit_vectors(visual, text, recipe="other")  # type: ignore[arg-type]
 
 
 def write_audit(folder: Path, visual: Tensor, text: Tensor) -> None:
@@ -351,7 +356,7 @@ def test_the_command_saves_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFi
     head = load_prototype_head(out)
     assert head.config.prototypes == 4
     twice = (part.half().repeat_interleave(2, 0) for part in (visual, text))
-    expected = fit_prototypes(*twice, HeadConfig(dim=DIM, prototypes=4, clip_evidence="frames"))
+    expected = fit_vectors(*twice, HeadConfig(dim=DIM, prototypes=4, clip_evidence="frames"))
     torch.testing.assert_close(head.uncertainty_visual(visual), expected.uncertainty_visual(visual), atol=5e-3, rtol=0)
     assert json.loads((out / "config.json").read_text())["head"]["clip_evidence"] == "frames"
     config = json.loads((out / "config.json").read_text())

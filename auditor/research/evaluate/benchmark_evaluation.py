@@ -36,7 +36,7 @@ from auditor.score.statistics.ambiguity import measure_vagueness
 from auditor.terminal import to_json
 from auditor.vectors import MediaVectors
 from model.backbone import Backbone
-from model.fit_prototypes import fit_to_pairs
+from model.fit_prototypes import fit_prototypes
 from model.prototypes import HeadConfig, PrototypeHead
 from model.retrieval_target import FitPairs
 
@@ -127,7 +127,7 @@ def sweep_validation(config: EvaluateConfig, test: str, protocol: Protocol, swee
 
 def fit_head(data: EmbeddingSet, seed: int) -> PrototypeHead:
     """Prototypes for encoders without a head, fitted on the embeddings alone, without their pairing."""
-    return fit_to_pairs(make_fit_pairs(data.media, data.text), seed=seed)
+    return fit_prototypes(make_fit_pairs(data.media, data.text), seed=seed)
 
 
 def fit_audit_head(data: EmbeddingSet, captions: Sequence[str], logit_scale: float) -> PrototypeHead:
@@ -139,7 +139,7 @@ def fit_audit_head(data: EmbeddingSet, captions: Sequence[str], logit_scale: flo
     pairs = make_fit_pairs(data.media.take(owners), data.text[rows])
     pairs = replace(pairs, groups=torch.from_numpy(owners), vagueness=torch.from_numpy(vagueness))
     config = HeadConfig(data.text.shape[1], HeadFitConfig().prototypes, clip_evidence="frames")
-    return fit_to_pairs(pairs, config, target="retrieval", logit_scale=logit_scale)
+    return fit_prototypes(pairs, config, target="retrieval", logit_scale=logit_scale)
 
 
 def make_fit_pairs(media: MediaVectors, text: Array) -> FitPairs:

@@ -156,12 +156,12 @@ def test_on_real_photos_swapping_captions_moves_p_mismatch_and_no_uncertainty(sh
     torch = pytest.importorskip("torch")
     from model.fit_prototypes import fit_prototypes
     from model.prototypes import HeadConfig
+    from model.retrieval_target import FitPairs
     from tests.bench.flickr8k import load_photos
 
     photos = load_photos(shared, limit=200)
-    head = fit_prototypes(
-        torch.from_numpy(photos.visual), torch.from_numpy(photos.text), HeadConfig(dim=photos.text.shape[1])
-    )
+    pairs = FitPairs(torch.from_numpy(photos.visual), torch.from_numpy(photos.text))
+    head = fit_prototypes(pairs, HeadConfig(dim=photos.text.shape[1]))
     swapped = np.arange(len(photos.text))
     chosen = np.random.default_rng(0).choice(len(swapped), 200, replace=False)
     swapped[chosen] = np.roll(chosen, 1)
