@@ -26,7 +26,12 @@ SHOWN_TOPICS = 5
     "--out", help="Target: a folder for new shards, kept.npy, .parquet or .txt; for a table also .csv, .tsv, .jsonl."
 )
 @advanced_option("--input-columns", is_flag=True, help="Write a .parquet with the columns of the input table.")
-@option("--recommended", is_flag=True, help="Also leave out pairs that are probably mismatched, and vague captions.")
+@option(
+    "--recommended",
+    "is_recommended",
+    is_flag=True,
+    help="Also leave out pairs that are probably mismatched, and vague captions.",
+)
 @selection_options
 @option("--keep-top", help="Keep the best share (30%) or number (100000) of the usable rows ...")
 @option("--by", help="... by this column; also that of --tiers or --lose-at-most, p_mismatch by default.")
@@ -46,7 +51,7 @@ def command(
     force: bool,
     as_json: bool,
     tiers: int | None,
-    recommended: bool,
+    is_recommended: bool,
     **rules: Any,
 ) -> None:
     """Write the usable rows of AUDIT that satisfy all rules.
@@ -72,10 +77,10 @@ def command(
     by = rules["by"] or "p_mismatch"
     if tiers and not rules["keep_top"]:
         rules["by"] = None  # then it ranks the tiers only
-    opened = open_audit(audit, corpus)
-    if recommended:
-        add_recommended_limits(opened, rules)
-    subset = select_rows(opened, rules)
+    source = open_audit(audit, corpus)
+    if is_recommended:
+        add_recommended_limits(source, rules)
+    subset = select_rows(source, rules)
     if dry_run:
         show_dry_run(subset, as_json)
     elif out and tiers:
