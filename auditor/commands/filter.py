@@ -60,7 +60,7 @@ def command(
     keeps or removes all captions of a medium together. Pairs that could not be audited are never kept.
 
     --recommended limits p_mismatch to 0.5, and uncertainty_text so that at most 5% of the captions that find their
-    medium are lost: of the rules that we compared by training on what they keep, these helped in most corpora.
+    medium are lost. These rules were chosen by training models on what rules keep.
 
     \b
     auditor filter audit/ --recommended --out clean/
