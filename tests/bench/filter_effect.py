@@ -7,8 +7,8 @@ as many pairs as are clean (of `drawings`, in which nothing is planted, 1 - rate
 features are trained on them (auditor/research/evaluate/projection_training.py), always with the same number of samples
 seen. `recommended` keeps what `auditor filter --recommended` keeps. The table shows RSum on the test set, mean and
 deviation over seeds (of the planted pairs, the filters and the training), and the share of the way from no filter to
-the oracle. Writes bench-results/filter_effect-PART.json. Finished audits stay in bench-results/filter-audits and are used
-again: remove them after a change of the scoring.
+the oracle. Writes bench-results/filter_effect-PART.json. Finished audits stay in bench-results/filter-audits and are
+used again: remove them after a change of the scoring.
 """
 
 import argparse
