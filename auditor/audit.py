@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from auditor.audit_folder.fault_records import Fault, write_faults
 from auditor.errors import AuditError
+from auditor.keep.recommended import recommend_rules
 from auditor.keep.rule_effects import RuleEffects, fetch_rows_near_cut, measure_rule_effects
 from auditor.keep.subset import Subset
 from auditor.keep.thresholds import SHOWN, Cut, choose_cut, compute_cuts, count_pairs
@@ -204,6 +205,7 @@ class Audit:
 
     measure_cuts = make_method(measure_cuts)
     choose_uncertainty_cut = make_method(choose_uncertainty_cut)
+    recommend_rules = make_method(recommend_rules)
 
     def rule_effects(self, rules: Rules | Mapping[str, Any]) -> RuleEffects:
         """Count what each rule removes alone and all rules together, with expected precision and loss."""
