@@ -104,13 +104,11 @@ def measure_competence(
     Each is measured on what can be read so far, so that a blind language does not hide the captions and media it is
     mixed with.
     """
-    distinct = rows = select_distinct(reference)
-    if len(rows) < SMALLEST_PART:
-        return CompetenceMap(None)
-    generator = np.random.default_rng(seed)
-    corpus = compare_pairs(reference, rows, generator)
-    assert corpus is not None
+    distinct, generator = select_distinct(reference), np.random.default_rng(seed)
+    corpus = compare_pairs(reference, distinct, generator)
     competence = CompetenceMap(corpus)
+    if corpus is None:
+        return competence
     spoken = np.array([language or "" for language in languages or [""] * len(reference)])
     for side in ("language", "text", "visual"):
         if side == "language":
@@ -147,8 +145,8 @@ def select_distinct(reference: ReferenceSample) -> Ints:
 
 
 def compare_pairs(reference: ReferenceSample, rows: Ints, generator: np.random.Generator) -> Competence | None:
-    """Competence on these pairs, each compared with the others; None if they are too few."""
-    if len(rows) < SMALLEST_PART:
+    """Competence on these pairs, each compared with the others; None if they are too few, or all of one medium."""
+    if len(rows) < SMALLEST_PART or len(np.unique(reference.group[rows])) < 2:
         return None
     measured, rows = len(rows), generator.permutation(rows)[:SAMPLE]
     pairs = len(rows)

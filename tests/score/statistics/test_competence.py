@@ -129,3 +129,9 @@ def test_rows_of_an_unknown_language_are_not_judged_by_a_blind_encoder(languages
     competence = measure_competence(blind, 0, spoken)
     assert not competence.find_judged(blind, spoken).any() and not competence.find_judged(blind).any()
     assert measure_competence(good, 0, spoken).find_judged(good, spoken).mean() > 0.99
+
+
+def test_captions_of_a_single_medium_cannot_be_compared() -> None:
+    good = make_topical_pairs(60)
+    one = replace(good, media=MediaVectors(good.visual[:1].repeat(60, 0)), group=np.zeros(60, np.int64))
+    assert measure_competence(one) == CompetenceMap(None)
