@@ -2,7 +2,7 @@
 
 import json
 import re
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -153,3 +153,18 @@ def test_the_command_prints_a_table_and_json(audit: Path) -> None:
 def test_an_audit_without_probabilities_says_so(audit: Path) -> None:
     with Audit(audit) as opened, pytest.raises(ThresholdError, match="p_mismatch"):
         count_pairs(opened.database, "FALSE")
+
+
+@pytest.mark.parametrize("column", ["p_mismatch", "uncertainty_text"])
+def test_a_filter_chooses_its_cut_on_the_rows_that_its_condition_leaves(column: str, audit: Path) -> None:
+    where = "similarity < (SELECT median(similarity) FROM samples)"
+    options = ["--lose-at-most", "5%", "--by", column, "--dry-run"]
+    cuts = []
+    for condition in ([], ["--where", where]):
+        result = CliRunner().invoke(cli, ["filter", str(audit), *options, *condition])
+        assert result.exit_code == 0, result.output
+        cuts.append(float(re.findall(rf"cut: {column} <= (\S+)", result.stderr)[0]))
+    with Audit(audit) as opened:
+        choose = opened.choose_cut if column == "p_mismatch" else partial(opened.choose_uncertainty_cut, column)
+        expected = [float(choose(lose_at_most=0.05, where=condition)) for condition in (None, where)]
+    assert cuts == pytest.approx(expected, rel=1e-4) and abs(cuts[0] - cuts[1]) > 0.01 * cuts[0]
