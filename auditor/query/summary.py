@@ -38,8 +38,8 @@ class Noise:
     labeled: bool = False  # labels have corrected it
 
     def format_points(self, share: float) -> str:
-        """A share in percent, with a digit after the point if it is below ten or the interval is narrow."""
-        return f"{100 * share:.{int(share < 0.0995 or self.high - self.low < 0.02)}f}"
+        """A share in percent, with a digit after the point if the interval is narrow or starts below ten."""
+        return f"{100 * share:.{int(self.low < 0.0995 or self.high - self.low < 0.02)}f}"
 
     @property
     def number(self) -> str:
