@@ -41,7 +41,7 @@ class NumberCard(NamedTuple):
 
 
 def make_noise_card(noise: Noise) -> NumberCard:
-    return NumberCard(f"Mismatched {noise.kind}s", noise.number, f"{noise.interval}%{noise.exclusion}")
+    return NumberCard(f"Mismatched {noise.kind}s", noise.number, f"{noise.interval}%")  # RELATED is below the chart
 
 
 def column_label(column: str) -> str:

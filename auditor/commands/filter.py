@@ -8,11 +8,9 @@ import click
 from auditor.commands.options import CORPUS_HELP, POSITIVE, advanced_option, audit_command, json_option, option
 from auditor.commands.output import open_audit
 from auditor.commands.selection import select_rows, selection_options
-from auditor.query.rules import parse_limit
 from auditor.terminal import print_json, print_line
 
 if TYPE_CHECKING:
-    from auditor.audit import Audit
     from auditor.keep.export_target import ExportResult
     from auditor.keep.rule_effects import RuleEffect
     from auditor.keep.subset import Subset
@@ -26,12 +24,6 @@ SHOWN_TOPICS = 5
     "--out", help="Target: a folder for new shards, kept.npy, .parquet or .txt; for a table also .csv, .tsv, .jsonl."
 )
 @advanced_option("--input-columns", is_flag=True, help="Write a .parquet with the columns of the input table.")
-@option(
-    "--recommended",
-    "is_recommended",
-    is_flag=True,
-    help="Also leave out pairs that are probably mismatched, and vague captions.",
-)
 @selection_options
 @option("--keep-top", help="Keep the best share (30%) or number (100000) of the usable rows ...")
 @option("--by", help="... by this column; also that of --tiers or --lose-at-most, p_mismatch by default.")
@@ -51,7 +43,6 @@ def command(
     force: bool,
     as_json: bool,
     tiers: int | None,
-    is_recommended: bool,
     **rules: Any,
 ) -> None:
     """Write the usable rows of AUDIT that satisfy all rules.
@@ -77,25 +68,13 @@ def command(
     by = rules["by"] or "p_mismatch"
     if tiers and not rules["keep_top"]:
         rules["by"] = None  # then it ranks the tiers only
-    source = open_audit(audit, corpus)
-    if is_recommended:
-        add_recommended_limits(source, rules)
-    subset = select_rows(source, rules)
+    subset = select_rows(open_audit(audit, corpus), rules)
     if dry_run:
         show_dry_run(subset, as_json)
     elif out and tiers:
         write_subset_tiers(subset, out, tiers, by, as_json, force=force, shard_size=shard_size)
     elif out:
         write_subset(subset, out, as_json, force=force, shard_size=shard_size, input_columns=input_columns)
-
-
-def add_recommended_limits(audit: "Audit", rules: dict[str, Any]) -> None:
-    """Add the recommended limits to the rules; a stricter limit of the user stays."""
-    limits = audit.recommend_rules()
-    bounds = ", ".join(f"{rule.removeprefix('max_')} <= {limit:.5g}" for rule, limit in limits.items())
-    print_line(f"recommended: {bounds}", err=True)
-    for rule, limit in limits.items():
-        rules[rule] = limit if rules[rule] is None else min(limit, parse_limit(rule, rules[rule]))
 
 
 def write_subset(subset: "Subset", out: str, as_json: bool, **options: Any) -> None:

@@ -4,7 +4,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from auditor.commands.options import SHARE, SMALL_SHARE, Function, add_options, advanced_option, option, options_from
-from auditor.query.rules import Rules
+from auditor.query.rules import RuleError, Rules, parse_limit
 from auditor.schema import HEADLINES, RULES
 from auditor.terminal import print_line
 
@@ -21,6 +21,8 @@ OPTIONS = [
     advanced_option("--min", "at_least", multiple=True, metavar="COLUMN=X",
                     help="Keep rows with at least X in this column."),
     *options_from(Rules),
+    option("--recommended", "is_recommended", is_flag=True,
+           help="Also leave out pairs that are probably mismatched, and vague captions."),
     option("--lose-at-most", type=SMALL_SHARE,
            help="Choose the cut-off of p_mismatch that loses at most this share (such as 2%) of good pairs."),
     advanced_option("--expect-precision", type=SHARE,
@@ -39,6 +41,8 @@ def select_rows(audit: "Audit", rules: dict[str, Any]) -> "Subset":
 def build_rules(audit: "Audit", values: dict[str, Any]) -> dict[str, Any]:
     """The values of OPTIONS as arguments of `Audit.keep`."""
     rules = dict(values)
+    if rules.pop("is_recommended"):
+        add_recommended_limits(audit, rules)
     lose_at_most, expect_precision = rules.pop("lose_at_most"), rules.pop("expect_precision")
     if lose_at_most is not None or expect_precision is not None:
         column = (None if rules.get("keep_top") else rules.pop("by", None)) or "p_mismatch"
@@ -48,9 +52,16 @@ def build_rules(audit: "Audit", values: dict[str, Any]) -> dict[str, Any]:
     return {**rules, "max": maxima, "min": minima}
 
 
-def parse_column_limits(end: str, texts: tuple[str, ...]) -> dict[str, float]:
-    from auditor.query.rules import RuleError, parse_limit
+def add_recommended_limits(audit: "Audit", rules: dict[str, Any]) -> None:
+    """Add the recommended limits to the rules; a stricter limit of the user stays."""
+    limits = audit.recommend_rules()
+    bounds = ", ".join(f"{rule.removeprefix('max_')} <= {limit:.5g}" for rule, limit in limits.items())
+    print_line(f"recommended: {bounds}", err=True)
+    for rule, limit in limits.items():
+        rules[rule] = limit if rules[rule] is None else min(limit, parse_limit(rule, rules[rule]))
 
+
+def parse_column_limits(end: str, texts: tuple[str, ...]) -> dict[str, float]:
     limits = {}
     for text in texts:
         column, _, value = text.partition("=")
@@ -66,8 +77,6 @@ def choose_limit(audit: "Audit", column: str, limits: dict[str, Any], limit: str
 
     The user's own limit, if that is stricter.
     """
-    from auditor.query.rules import parse_limit
-
     choose = audit.choose_cut if column == "p_mismatch" else partial(audit.choose_uncertainty_cut, column)
     cut = float(choose(**limits))
     print_line(f"cut: {column} <= {cut:.5g}", err=True)
