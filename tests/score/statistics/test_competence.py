@@ -35,7 +35,7 @@ def rotate(vectors: Floats, seed: int = 5) -> Floats:
     return np.asarray(vectors @ rotation, np.float32)
 
 
-@pytest.mark.parametrize("pairs", [60, 200, 1000, 4096])
+@pytest.mark.parametrize("pairs", [60, 200, 1000, 4096, 100_000])
 def test_a_good_encoder_is_told_from_a_blind_one(pairs: int) -> None:
     good = make_topical_pairs(pairs)
     blind = replace(good, text=rotate(good.text))
