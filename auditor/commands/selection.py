@@ -58,7 +58,7 @@ def add_recommended_limits(audit: "Audit", rules: dict[str, Any]) -> None:
     bounds = ", ".join(f"{rule.removeprefix('max_')} <= {limit:.5g}" for rule, limit in limits.items())
     print_line(f"recommended: {bounds}", err=True)
     for rule, limit in limits.items():
-        rules[rule] = limit if rules[rule] is None else min(limit, parse_limit(rule, rules[rule]))
+        rules[rule] = choose_stricter(rule, limit, rules[rule])
 
 
 def parse_column_limits(end: str, texts: tuple[str, ...]) -> dict[str, float]:
@@ -73,11 +73,13 @@ def parse_column_limits(end: str, texts: tuple[str, ...]) -> dict[str, float]:
 
 
 def choose_limit(audit: "Audit", column: str, limits: dict[str, Any], limit: str | None) -> float:
-    """The cut-off of a column for the promised loss or precision of the rows that `where` selects.
-
-    The user's own limit, if that is stricter.
-    """
+    """The cut-off of a column for the promised loss or precision of the rows that `where` selects."""
     choose = audit.choose_cut if column == "p_mismatch" else partial(audit.choose_uncertainty_cut, column)
     cut = float(choose(**limits))
     print_line(f"cut: {column} <= {cut:.5g}", err=True)
-    return cut if limit is None else min(cut, parse_limit(f"max_{column}", limit))
+    return choose_stricter(f"max_{column}", cut, limit)
+
+
+def choose_stricter(rule: str, cut: float, limit: str | float | None) -> float:
+    """The cut, or the user's own limit if that is stricter."""
+    return cut if limit is None else min(cut, parse_limit(rule, limit))

@@ -159,7 +159,7 @@ def build_mean_share(rows: Doubles) -> Quantity:
 
 
 def build_lost_share(rows: Doubles, removed: Bools) -> Quantity:
-    """The share of good pairs removed: falls with the mismatched share of removed strata, rises with that of others."""
+    """The share of good pairs that is removed: smaller if removed strata are more mismatched, larger if others are."""
 
     def quantity(shares: Doubles) -> Doubles:
         good = (1 - shares) * rows
