@@ -30,7 +30,7 @@ from auditor.query.database import AuditDatabase
 from auditor.query.distributions import compute_density, compute_histogram, compute_percentiles
 from auditor.query.explain import explain_row
 from auditor.query.join_columns import JoinResult, Which, join_columns
-from auditor.query.rules import KeepRules, Rules, Threshold, with_rules
+from auditor.query.rules import KeepRules, Rules, with_rules
 from auditor.query.sandbox import Limits, QueryError
 from auditor.query.search import search
 from auditor.query.summary import summarize_audit
@@ -73,7 +73,7 @@ class Audit:
         path: str | Path,
         corpus: str | Path | None = None,
         *,
-        thresholds: Mapping[str, Threshold] | None = None,
+        thresholds: Mapping[str, float] | None = None,
         limits: Limits = Limits(),  # noqa: B008 (frozen)
     ) -> None:
         self.database = AuditDatabase(path, corpus, thresholds=thresholds, limits=limits)
@@ -120,7 +120,7 @@ class Audit:
         return self.database.columns
 
     @property
-    def thresholds(self) -> Mapping[str, Threshold]:
+    def thresholds(self) -> Mapping[str, float]:
         return self.database.thresholds
 
     @property

@@ -10,7 +10,7 @@ from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.json_validation import NUMBER, NUMBERS, CompleteShape, find_shape_error
 from auditor.errors import AuditError
 
-FORMAT = 2  # raise it with each change that makes earlier audits unreadable
+FORMAT = 3  # raise it with each change that makes earlier audits unreadable
 MANIFEST_NAME = "manifest.json"
 PACKAGES = ("pau-auditor", "torch", "open_clip_torch", "numpy", "pyarrow", "duckdb", "pillow", "decord", "av", "ray")
 
@@ -46,7 +46,7 @@ MANIFEST_SHAPE: dict[str, Any] = {
     "settings": {
         "score": {
             **dict.fromkeys(("reference", "fit_pairs", "prototypes", "topics", "seed"), int),
-            **dict.fromkeys(("near_duplicate", "ambiguous_top"), (*NUMBER, type(None))),
+            "near_duplicate": (*NUMBER, type(None)),
             **dict.fromkeys(("target", "keep_duplicate"), str),
         }
     },
@@ -57,7 +57,7 @@ MANIFEST_SHAPE: dict[str, Any] = {
     "failed_shards": [{"shard": str}],
     "shard_problems": [{"shard": str}],
     "statistics": {"": {}},
-    "thresholds": {"": (int, float, dict)},
+    "thresholds": {"": NUMBER},
     "shard_priors": {"": NUMBER},
     "fitted_on": (list, type(None)),
     "drift": [{}],

@@ -24,11 +24,11 @@ SIGNS = tuple(dict.fromkeys(defect.sign for defect in DEFECTS.values()))
 # Measurements that should detect each defect; the sign is a threshold on the first.
 MEASURES = {
     "swapped": ("p_mismatch",),
-    "vague": ("matches_text", "uncertainty_text"),
-    "blurred": ("sharpness", "matches_visual"),
-    "occluded": ("entropy", "matches_visual"),
-    "near_blank": ("contrast", "matches_visual"),
-    "multi_scene": ("cuts", "frame_spread", "matches_visual", "uncertainty_visual"),
+    "vague": ("ambiguity_text", "uncertainty_text"),
+    "blurred": ("ambiguity_visual", "sharpness"),
+    "occluded": ("ambiguity_visual", "entropy"),
+    "near_blank": ("ambiguity_visual", "contrast"),
+    "multi_scene": ("ambiguity_visual", "cuts", "uncertainty_visual"),
 }
 
 

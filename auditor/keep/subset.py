@@ -31,7 +31,6 @@ from auditor.keep.rule_effects import RuleEffects, measure_rule_effects
 from auditor.keep.subset_drift import Drift, measure_subset_drift
 from auditor.keep.weights import Weighed, Weighing, write_row_weights
 from auditor.query.database import AuditDatabase
-from auditor.query.rules import Threshold
 from auditor.query.sandbox import Limits, QueryError
 
 if TYPE_CHECKING:
@@ -125,7 +124,7 @@ class ShardReader:
 
     path: str
     corpus: str | None
-    thresholds: Mapping[str, Threshold]
+    thresholds: Mapping[str, float]
     limits: Limits
     condition: str  # the rules as SQL when the pipeline was made, including the cut of keep_top
     where: str | None  # the user's own condition, which `condition` may refer to as a table of matching rows

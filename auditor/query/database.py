@@ -20,7 +20,7 @@ import pyarrow as pa
 from auditor.audit_folder.audit_files import AuditFiles, find_audit_files, list_audit_notes
 from auditor.errors import AuditError
 from auditor.query import reviews
-from auditor.query.rules import Threshold, override_thresholds
+from auditor.query.rules import override_thresholds
 from auditor.query.sample_tables import (
     IN_MEMORY,
     MOST_ROWS,
@@ -49,7 +49,7 @@ class AuditDatabase:
         path: str | Path,
         corpus: str | Path | None = None,
         *,
-        thresholds: Mapping[str, Threshold] | None = None,
+        thresholds: Mapping[str, float] | None = None,
         limits: Limits = Limits(),  # noqa: B008 (frozen)
     ) -> None:
         self.files: AuditFiles = find_audit_files(path)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from auditor.errors import AuditorError
-from auditor.query.sandbox import quote_literal, quote_name
-from auditor.schema import COLUMNS, FLAGS, RULES, Flag
+from auditor.query.sandbox import quote_name
+from auditor.schema import COLUMNS, FLAG_THRESHOLD, FLAGS, RULES
 from auditor.schema.rule_arguments import ColumnLimits, Limit
 from auditor.schema.setting import setting
 
@@ -22,48 +22,17 @@ class RuleError(AuditorError):
     """A rule that is not valid."""
 
 
-# One number for all rows, or one for each kind of medium: a high value for 200 clips may be low for 2,000 photos.
-Threshold = float | Mapping[str, float] | None
+def override_thresholds(saved: Mapping[str, float], overrides: Mapping[str, float]) -> dict[str, float]:
+    """Return the threshold of each flag: the user's, or else the audit's."""
+    unknown = sorted(set(overrides) - set(FLAGS))
+    if unknown:
+        raise RuleError(f"there is no flag {unknown[0]!r}; thresholds are those of {', '.join(FLAGS)}")
+    return {name: overrides.get(name, saved.get(name, FLAG_THRESHOLD)) for name in FLAGS}
 
 
-def override_thresholds(saved: Mapping[str, Threshold], overrides: Mapping[str, Threshold]) -> dict[str, Threshold]:
-    """Return an audit's thresholds with some overridden; an override replaces every threshold of its flag."""
-    thresholds = dict(saved)
-    for flag in FLAGS.values():
-        names = {name for name in (flag.name, flag.paper_measure, flag.share_measure, flag.second_measure) if name}
-        if names & set(overrides):
-            thresholds = {name: cut for name, cut in thresholds.items() if name not in names}
-    return {**thresholds, **overrides}
-
-
-def build_flag_sql(thresholds: Mapping[str, Threshold]) -> dict[str, str]:
-    """Build the SQL of each flag. A threshold named after a measurement (`uncertainty_text`) applies to it instead."""
-    flags = {}
-    for flag in FLAGS.values():
-        column, threshold = find_flag_cut(flag, thresholds)
-        flags[flag.name] = build_at_least_sql(column, threshold)
-        second = flag.second_measure if column == flag.measure else None
-        if second and thresholds.get(second) is not None:
-            flags[flag.name] = f"({flags[flag.name]} OR {build_at_least_sql(second, thresholds[second])})"
-    return flags
-
-
-def find_flag_cut(flag: Flag, thresholds: Mapping[str, Threshold]) -> tuple[str, Threshold]:
-    share_measure = (flag.share_measure, flag.share_measure)
-    for column, threshold in ((flag.paper_measure, flag.paper_measure), (flag.measure, flag.name), share_measure):
-        if column and threshold and thresholds.get(threshold) is not None:
-            return column, thresholds[threshold]
-    return flag.measure, None
-
-
-def build_at_least_sql(column: str, threshold: Threshold) -> str:
-    if threshold is None:
-        return "FALSE"
-    if isinstance(threshold, Mapping):
-        cuts = {kind: build_at_least_sql(column, cut) for kind, cut in sorted(threshold.items())}
-        kinds = [f"(kind = {quote_literal(kind)} AND {cut})" for kind, cut in cuts.items()]
-        return f"coalesce({' OR '.join(kinds) or 'FALSE'}, FALSE)"
-    return build_bound_sql(column, ">=", threshold)
+def build_flag_sql(thresholds: Mapping[str, float]) -> dict[str, str]:
+    """Build the SQL of each flag."""
+    return {name: build_bound_sql(flag.measure, ">=", thresholds[name]) for name, flag in FLAGS.items()}
 
 
 Unscored = Literal["keep", "drop"]

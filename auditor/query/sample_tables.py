@@ -20,7 +20,7 @@ from auditor.audit_folder.audit_files import AuditFiles, get_shard_name
 from auditor.audit_folder.correction import build_corrected_sql
 from auditor.audit_folder.extra_columns import RESERVED, ColumnSource
 from auditor.audit_folder.extra_columns import SQL_TYPES as EXTRA_TYPES
-from auditor.query.rules import Threshold, build_flag_sql
+from auditor.query.rules import build_flag_sql
 from auditor.query.sandbox import Sandbox, quote_literal, quote_name
 from auditor.schema import COLUMNS, STORED
 
@@ -57,11 +57,11 @@ def build_column_list(files: AuditFiles, stored: Sequence[str]) -> list[str]:
     return listed
 
 
-def build_flag_columns(thresholds: Mapping[str, Threshold]) -> str:
+def build_flag_columns(thresholds: Mapping[str, float]) -> str:
     return ", ".join(f"{sql} AS {flag}" for flag, sql in build_flag_sql(thresholds).items())
 
 
-def build_view_sql(files: AuditFiles, thresholds: Mapping[str, Threshold], *, with_places: bool = False) -> str:
+def build_view_sql(files: AuditFiles, thresholds: Mapping[str, float], *, with_places: bool = False) -> str:
     """Build the SQL of measurements, flags and `uid_order`, a number that orders rows which are equal otherwise."""
     source = build_source_sql(files, with_places=with_places)
     if files.correction:
@@ -81,7 +81,7 @@ def build_carried_columns(files: AuditFiles) -> list[str]:
     return listed
 
 
-def build_extended_sql(files: AuditFiles, thresholds: Mapping[str, Threshold], *, with_places: bool = False) -> str:
+def build_extended_sql(files: AuditFiles, thresholds: Mapping[str, float], *, with_places: bool = False) -> str:
     """Build the SQL of the view with joined and applied columns, whose files have the same rows in the same order."""
     joins, nulls = [], []
     for number, source in enumerate(files.sources):
@@ -140,7 +140,7 @@ class MemoryColumns:
         self,
         sandbox: Sandbox,
         row_sql: str,  # of all rows with their places
-        thresholds: Mapping[str, Threshold],
+        thresholds: Mapping[str, float],
         columns: Sequence[str],
         *,
         texts: bool,

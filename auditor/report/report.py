@@ -24,7 +24,6 @@ from auditor.errors import AuditorError
 from auditor.query.database import AuditDatabase
 from auditor.query.distributions import compute_density, compute_histogram
 from auditor.query.row_queries import find_worst_rows, list_errors, read_row_media, write_calm_note
-from auditor.query.rules import find_flag_cut
 from auditor.query.summary import RELATED, Summary, summarize_audit
 from auditor.report.charts import CHART_STYLE, draw_density, draw_histogram, draw_score_mixture
 from auditor.report.plot_area import format_compact
@@ -118,16 +117,16 @@ GALLERIES = (
     ReportGallery(
         "Most ambiguous captions",
         "Captions that fit many other media of this corpus equally well and are not flagged as mismatched.",
-        "matches_text",
+        "ambiguity_text",
         "status = 'ok' AND NOT mismatch",
-        ("matches_text", "uncertainty_text"),
+        ("ambiguity_text", "uncertainty_text"),
     ),
     ReportGallery(
         "Most ambiguous media",
         "Media that many other captions of this corpus fit equally well and that are not flagged as mismatched.",
-        "matches_visual",
+        "ambiguity_visual",
         "status = 'ok' AND NOT mismatch AND coalesce(caption_index, 0) = 0",
-        ("matches_visual", "uncertainty_visual"),
+        ("ambiguity_visual", "uncertainty_visual"),
     ),
 )
 
@@ -243,14 +242,12 @@ def make_review_note(database: AuditDatabase) -> str:
 def make_distribution_section(database: AuditDatabase, usable: int) -> ReportSection:
     figures = []
     bins = int(min(50, max(12, usable**0.5)))  # few rows in many bins show only noise
-    cuts = dict(find_flag_cut(flag, database.thresholds) for flag in FLAGS.values())
+    cuts = {flag.measure: database.thresholds[flag.name] for flag in FLAGS.values()}
     for name in HEADLINES:
         column = COLUMNS[name]
         counts = compute_histogram(database, name, "status = 'ok'", bins, column.logarithmic)
         if counts.total:
-            cut = cuts.get(name)
-            single_cut = cut if isinstance(cut, float) else None  # one line cannot show a threshold for each kind
-            chart = draw_histogram(counts, name, log=column.logarithmic, cut=single_cut)
+            chart = draw_histogram(counts, name, log=column.logarithmic, cut=cuts.get(name))
             figures.append(ReportFigure(column.label, column.meaning, chart))
     for side, words in (("text", "captions"), ("visual", "media")):
         cells = compute_density(database, "similarity", f"uncertainty_{side}", "status = 'ok'", bins)

@@ -39,7 +39,11 @@ from auditor.score.statistics.growth import CorpusDrift, compare_means, compare_
 from auditor.sweep.corpus_model import fingerprint_sweep
 from auditor.sweep.sweep import find_finished_report
 
-COMPARED = {"p_mismatch": "mismatched", "matches_text": "matches of a caption", "matches_visual": "matches of a medium"}
+COMPARED = {
+    "p_mismatch": "mismatched",
+    "ambiguity_text": "ambiguity of a caption",
+    "ambiguity_visual": "ambiguity of a medium",
+}
 OLD_SHARDS = 64  # number of old shards that new rows are compared with
 
 

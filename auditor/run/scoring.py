@@ -18,6 +18,7 @@ from auditor.keep.thresholds import NOTHING, ThresholdError, compute_cuts, count
 from auditor.query.database import AuditDatabase
 from auditor.query.sandbox import Limits
 from auditor.run.engine import AuditEngine
+from auditor.schema import FLAG_THRESHOLD, FLAGS
 from auditor.score.corpus_statistics import ScoreContext, prepare_context
 from auditor.score.pair_sample import NothingEncodedError
 from auditor.score.score import samples_file
@@ -42,14 +43,13 @@ def score_corpus(
     encode: EncodeText | None = None,
 ) -> ScoreContext:
     """Score all shards and write the corpus-wide numbers into the manifest. `encode` is the text tower, if loaded."""
-    scale, model = manifest.model["logit_scale"], manifest.model["fingerprint"]
     try:
-        context = prepare_context(folder, shards, head, scale, config, model=model, encode=encode, engine=engine)
+        context = prepare_context(folder, shards, head, manifest.model, config, encode=encode, engine=engine)
     except NothingEncodedError as error:
         manifest.state = "failed"
         manifest.save(folder)
         raise AuditError(f"{error} ({describe_row_status(manifest)})") from error
-    manifest.statistics, manifest.thresholds = context.statistics, context.thresholds
+    manifest.statistics, manifest.thresholds = context.statistics, dict.fromkeys(FLAGS, FLAG_THRESHOLD)
     manifest.fitted_on, manifest.drift = None, []
     manifest.model["head"] = "given" if head else "fitted"
     manifest.model["head_fingerprint"] = context.head.fingerprint
@@ -66,8 +66,7 @@ def score_corpus(
 def load_context(folder: Folder, manifest: Manifest, fitted: Sequence[str], engine: Engine = SERIAL) -> ScoreContext:
     """Return the corpus-wide numbers of the last full scoring, with the shards that it was fitted on."""
     head, config = load_audit_head(folder), ScoreConfig.from_manifest(manifest.settings)
-    scale, model = manifest.model["logit_scale"], manifest.model["fingerprint"]
-    return prepare_context(folder, fitted, head, scale, config, model=model, keep=False, engine=engine)
+    return prepare_context(folder, fitted, head, manifest.model, config, keep=False, engine=engine)
 
 
 def score_shards(

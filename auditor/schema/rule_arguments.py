@@ -11,10 +11,10 @@ Limit = float | str  # 0.3, or '30%' of what is a share
 class ColumnLimits(TypedDict, total=False):
     max_p_mismatch: Limit | None
     min_similarity: Limit | None
+    max_ambiguity_visual: Limit | None
+    max_ambiguity_text: Limit | None
     max_uncertainty_visual: Limit | None
     max_uncertainty_text: Limit | None
-    max_matches_visual: Limit | None
-    max_matches_text: Limit | None
     min_words: Limit | None
     max_repeated_words: Limit | None
     max_non_letters: Limit | None
@@ -26,5 +26,4 @@ class ColumnLimits(TypedDict, total=False):
     min_contrast: Limit | None
     min_entropy: Limit | None
     max_border_share: Limit | None
-    max_caption_share: Limit | None
     max_caption_count: Limit | None

@@ -42,12 +42,7 @@ MARKS: dict[Mark, ValueText] = {
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """A suspicion that the view derives: `measure` is at or above the flag's threshold in the manifest.
-
-    If the manifest has a threshold named after `paper_measure`, the flag uses that column instead: the definition of
-    the PAU paper. If it has neither, but a threshold named after `share_measure`, the flag marks a fixed share of the
-    corpus. A flag that uses `measure` is also raised by `second_measure`, at the threshold named after that column.
-    """
+    """A suspicion that the view derives: `measure` is at or above the flag's threshold in the manifest."""
 
     name: str
     label: str
@@ -55,20 +50,17 @@ class Flag:
     meaning: str
     measure: str
     color: str
-    paper_measure: str | None = None
-    share_measure: str | None = None
-    second_measure: str | None = None
+
+
+FLAG_THRESHOLD = 0.5  # of all flags, unless the manifest or the user has another
 
 
 _FLAGS = (
     Flag("mismatch", "mismatch", "flagged as mismatched", "the caption probably does not describe the medium",
         "p_mismatch", "red"),
     Flag("ambiguous_visual", "ambiguous medium", "ambiguous media",
-        "at least a fifth of the corpus's captions fit the medium", "matches_visual", "orange",
-        paper_measure="uncertainty_visual", share_measure="ambiguity_visual"),
+        "the medium shows nothing in particular, or several scenes", "ambiguity_visual", "orange"),
     Flag("ambiguous_text", "ambiguous caption", "ambiguous captions",
-        "the caption fits at least a fifth of the corpus's media, or 1% of the captions contain all its words",
-        "matches_text", "violet", paper_measure="uncertainty_text", share_measure="ambiguity_text",
-        second_measure="caption_share"),
+        "the caption describes nothing in particular", "ambiguity_text", "violet"),
 )  # fmt: skip
 FLAGS: dict[str, Flag] = {flag.name: flag for flag in _FLAGS}

@@ -1,13 +1,13 @@
 """The corpus-wide statistics that scoring needs, computed once from stored embeddings and passed to every scorer.
 
 Prototypes (if no PAU head is given), a reference sample per kind, the mismatch model fitted on it, topics, the map,
-caption counts, duplicates and thresholds. All samples are bounded, so the cost does not grow with the corpus, except
+caption counts and duplicates. All samples are bounded, so the cost does not grow with the corpus, except
 for counting captions, which reads their hashes, and for the search for duplicates (auditor.score.duplicate_search),
 which reads every vector; the engine distributes both.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from auditor.audit_folder import embeddings as stored
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.side_files import write_topics
 from auditor.schema import SCORES
+from auditor.score import example_captions
 from auditor.score.corpus_map import CorpusMap, fit_map
 from auditor.score.duplicate_search import search_duplicates
 from auditor.score.fit_audit import request_fit_pairs, stack_fit_pairs
@@ -32,11 +33,7 @@ from auditor.score.pair_sample import (
 )
 from auditor.score.score_config import ScoreConfig
 from auditor.score.shard_priors import Priors
-from auditor.score.statistics.ambiguity import (
-    AmbiguityScale,
-    compute_absolute_thresholds,
-    compute_share_thresholds,
-)
+from auditor.score.statistics.ambiguity import estimate_clip_distance
 from auditor.score.statistics.competence import CompetenceMap, measure_competence
 from auditor.score.statistics.mismatch import MismatchModel, fit_mismatch
 from auditor.score.statistics.rivals import (
@@ -44,17 +41,19 @@ from auditor.score.statistics.rivals import (
     PairMeasures,
     ReferenceSample,
     estimate_frame_threshold,
-    measure_hubs,
     measure_pairs,
 )
 from auditor.score.statistics.topics import assign_topics, fit_topics, select_typical_captions
+from auditor.score.statistics.vague_captions import VagueCaptions, fit_vague_captions
 from auditor.score.statistics.word_evidence import Vocabulary, WordFrequencies
-from auditor.score.vocabulary import EncodeText, draw_captions, load_vocabulary
+from auditor.score.vocabulary import EncodeText, draw_captions, load_examples, load_vocabulary
 from auditor.sweep.sample_rows import digest
 from auditor.vectors import Floats, Ints
 from auditor.workers.process_pool import SERIAL, Engine
 from model.fit_prototypes import fit_prototypes
 from model.prototypes import HeadConfig, PrototypeHead
+
+COMMON_LANGUAGE = 0.05  # share of the captions from which a language is one of the corpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +101,8 @@ class KindContext:
     captions: int
     measure: Callable[[PairEmbeddings], PairMeasures]  # of pairs of this kind against the reference
     measure_judged: Callable[[PairEmbeddings], PairMeasures] | None  # against those that can be judged, if not all can
-    ambiguity: AmbiguityScale
+    vague: VagueCaptions | None  # None without a text encoder that can tell vague captions from clear ones
+    clip_distance: float | None  # mean distance of frames of different clips
 
     def to_dict(self) -> dict[str, Any]:
         """The statistics for the manifest."""
@@ -111,7 +111,8 @@ class KindContext:
             model = self.mismatch.to_dict()
         else:  # frames are measured even if there are too few videos for a model
             model = {"pi0": None, "frame_threshold": estimate_frame_threshold(self.reference)}
-        return {**counts, "ambiguity": asdict(self.ambiguity), "competence": self.competence.to_dict(), **model}
+        ambiguity = {"vague_captions": self.vague is not None, "clip_distance": self.clip_distance}
+        return {**counts, "ambiguity": ambiguity, "competence": self.competence.to_dict(), **model}
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ class ScoreContext:
     topics: Floats  # (T, D)
     map: CorpusMap
     captions: CaptionCounts
-    thresholds: dict[str, Any]
+    image_size: int | None  # pixels of the side of the pictures that the encoder sees
     priors: Priors = field(default_factory=dict)  # of shards with an unusually high share of mismatches
 
     @cached_property
@@ -138,6 +139,7 @@ class ScoreContext:
         """Equal for contexts that give the same scores, apart from priors."""
         arrays = (self.topics, self.captions.hashes, self.captions.counts)
         parts = [self.head.fingerprint, self.map.fingerprint, *(digest(array.data) for array in arrays)]
+        parts += [digest(kind.vague.weights.data) for kind in self.kinds.values() if kind.vague is not None]
         counts = sorted(self.frequencies.counts.items())
         return digest(repr((SCORES, parts, sorted(self.statistics.items()), counts)).encode())
 
@@ -146,18 +148,18 @@ def prepare_context(
     folder: Folder,
     shards: Sequence[str],
     head: PrototypeHead | None,
-    scale: float,
+    model: Mapping[str, Any],
     config: ScoreConfig,
     *,
-    model: str = "",
     encode: EncodeText | None = None,
     keep: bool = True,
     engine: Engine = SERIAL,
 ) -> ScoreContext:
     """Compute the statistics from embeddings/*.parquet; `keep` writes samples and duplicates into the audit.
 
-    `model` is the fingerprint of the encoder, and `encode` encodes words with its text encoder.
+    `model` describes the encoder as the manifest does, and `encode` encodes words with its text encoder.
     """
+    scale, fingerprint = model["logit_scale"], model.get("fingerprint", "")
     counts = count_encoded(folder, shards, engine)
     requests = [SampleRequest(kind, config.reference) for kind in KINDS]
     if head is None:
@@ -173,21 +175,22 @@ def prepare_context(
         del fit_pairs
     del samples  # the samples for the prototypes are large
     frequencies = WordFrequencies.count(draw_captions(folder, counts, config.seed, engine))
-    vocabulary = load_vocabulary(folder, frequencies.informative_words(), model, encode, keep=keep)
+    vocabulary = load_vocabulary(folder, frequencies.informative_words(), fingerprint, encode, keep=keep)
+    examples = load_examples(folder, fingerprint, encode, keep=keep)
     kinds = {}
     for kind, pairs in by_kind.items():
         captions, media = sum(count.pairs[kind] for count in counts), sum(count.media[kind] for count in counts)
-        kinds[kind] = _fit_kind(pairs, captions, media, scale, frequencies, vocabulary, config.seed)
+        kinds[kind] = _fit_kind(pairs, captions, media, scale, vocabulary, examples, config.seed)
     topics = fit_topics(np.concatenate([pairs.visual for pairs in by_kind.values()]), config.topics, config.seed)
     corpus_map = fit_map(folder, list(by_kind.values()), config.seed, keep=keep)
     caption_counts = count_captions(folder, shards, engine)
-    thresholds = _choose_thresholds(by_kind, kinds, frequencies, config.ambiguous_top or None)
     if keep:
         _write_reference(folder, by_kind)
         _write_typical_captions(folder, list(by_kind.values()), topics)
         search_duplicates(folder, counts, config, engine=engine)
     words = len(vocabulary.names) if vocabulary else None if frequencies.counts else 0
-    return ScoreContext(head, kinds, frequencies, words, topics, corpus_map, caption_counts, thresholds)
+    size = min(model["pixels"]["size"]) if model.get("pixels") else None
+    return ScoreContext(head, kinds, frequencies, words, topics, corpus_map, caption_counts, size)
 
 
 def _fit_kind(
@@ -195,8 +198,8 @@ def _fit_kind(
     captions: int,
     media: int,
     scale: float,
-    frequencies: WordFrequencies,
     vocabulary: Vocabulary | None,
+    examples: Mapping[str, Floats],
     seed: int,
 ) -> KindContext:
     reference = ReferenceSample(pairs.media, pairs.text, pairs.group, pairs.captions, pairs.siblings, scale=scale)
@@ -205,30 +208,32 @@ def _fit_kind(
     rows = np.flatnonzero(competence.find_judged(reference, languages))
     judged_pairs = competence.keep_judged(reference, rows)
     mismatch = fit_mismatch(judged_pairs, seed=seed, captions=captions * len(rows) // len(pairs), words=vocabulary)
-    hubs = mismatch.statistic.hubs if mismatch and mismatch.statistic else None
     threshold = mismatch.frame_threshold if mismatch else None
     measure = partial(measure_pairs, media=media, captions=captions, frame_threshold=threshold)
-    measure_judged = None
-    if hubs is not None and len(rows) < len(pairs):
-        measure_judged, hubs = partial(measure, reference=judged_pairs, hubs=hubs), None
-    measure_all = partial(measure, reference=reference, hubs=measure_hubs(reference) if hubs is None else hubs)
-    ambiguity = AmbiguityScale.fit(measure_all(pairs), frequencies.bits(pairs.captions))
-    return KindContext(reference, competence, mismatch, media, captions, measure_all, measure_judged, ambiguity)
+    measure_judged = None if len(rows) in (0, len(pairs)) else partial(measure, reference=judged_pairs)
+    return KindContext(
+        reference,
+        competence,
+        mismatch,
+        media,
+        captions,
+        partial(measure, reference=reference),
+        measure_judged,
+        _fit_vague_captions(pairs, languages, examples),
+        estimate_clip_distance(reference.media),
+    )
 
 
-def _choose_thresholds(
-    pairs: dict[str, EncodedPairs], kinds: dict[str, KindContext], frequencies: WordFrequencies, top: float | None
-) -> dict[str, Any]:
-    """The thresholds of the flags: absolute, or such that they flag a share `top`."""
-    if top is None:
-        media = {kind: context.media for kind, context in kinds.items()}
-        return compute_absolute_thresholds(media, {kind: context.captions for kind, context in kinds.items()})
-    visual, text = {}, {}
-    for kind, sample in pairs.items():
-        measured, scale = kinds[kind].measure(sample), kinds[kind].ambiguity
-        visual[kind] = scale.score_media(measured)
-        text[kind] = scale.score_captions(measured, frequencies.bits(sample.captions))
-    return compute_share_thresholds(visual, text, top)
+def _fit_vague_captions(
+    pairs: EncodedPairs, languages: Sequence[str | None], examples: Mapping[str, Floats]
+) -> VagueCaptions | None:
+    """Fit the recognition of vague captions; sentences in a language of the corpus are no example of foreign ones."""
+    if not examples:
+        return None
+    common = {code for code in set(languages) if languages.count(code) >= COMMON_LANGUAGE * len(languages)}
+    kinds = example_captions.group_examples(common)
+    vectors = {kind: np.stack([examples[caption] for caption in captions]) for kind, captions in kinds.items()}
+    return fit_vague_captions(pairs.text, vectors.pop("vague"), vectors)
 
 
 def _write_reference(folder: Folder, pairs: dict[str, EncodedPairs]) -> None:

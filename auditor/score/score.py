@@ -21,6 +21,12 @@ from auditor.score.duplicate_search import duplicates_file, read_duplicates
 from auditor.score.fit_audit import compute_uncertainty_of_media
 from auditor.score.pair_sample import KINDS, EncodedPairs, select_pairs
 from auditor.score.shard_priors import shift_log_odds
+from auditor.score.statistics.ambiguity import (
+    combine_evidence,
+    grade_captions,
+    grade_media,
+    measure_frame_distance,
+)
 from auditor.score.statistics.mismatch import MismatchModel
 from auditor.score.statistics.mismatch_statistic import (
     RIVAL_EVIDENCE,
@@ -30,7 +36,7 @@ from auditor.score.statistics.mismatch_statistic import (
 )
 from auditor.score.statistics.rivals import PairMeasures
 from auditor.score.statistics.topics import assign_topics
-from auditor.vectors import Ints
+from auditor.vectors import Bools, Floats, Ints
 
 Columns = dict[str, Any]
 MEASURE_COLUMNS = {field.name for field in fields(PairMeasures)} & set(arrow_schema.SCORES.names)
@@ -89,7 +95,9 @@ def build_column(field: pa.Field, parts: Sequence[tuple[Ints, Any]], rows: int) 
 def score_pairs(pairs: EncodedPairs, kind: KindContext, context: ScoreContext, shift: float = 0.0) -> Columns:
     """The scores of encoded pairs of one kind, by column; `shift` is the shard's shift of the log odds of p."""
     measures = kind.measure(pairs)
+    is_judged = kind.competence.find_judged(pairs, pairs.facts["language"].to_pylist())
     bits = context.frequencies.bits(pairs.captions)
+    share = context.frequencies.share(pairs.captions, bits)
     with torch.inference_mode():
         uncertainty_visual = compute_uncertainty_of_media(context.head, pairs.media).numpy()
         uncertainty_text = context.head.uncertainty_text(torch.from_numpy(pairs.text)).numpy()
@@ -97,22 +105,53 @@ def score_pairs(pairs: EncodedPairs, kind: KindContext, context: ScoreContext, s
         **{name: values for name in MEASURE_COLUMNS if (values := getattr(measures, name)) is not None},
         "uncertainty_visual": uncertainty_visual,
         "uncertainty_text": uncertainty_text,
-        "ambiguity_visual": kind.ambiguity.score_media(measures),
-        "ambiguity_text": kind.ambiguity.score_captions(measures, bits),
+        "ambiguity_visual": combine_evidence(
+            uncertainty_visual, _grade_media(pairs, kind, context, measures, is_judged)
+        ),
+        "ambiguity_text": combine_evidence(
+            uncertainty_text, _grade_captions(pairs, kind, context, measures, share, is_judged)
+        ),
         "caption_bits": bits,
-        "caption_share": context.frequencies.share(pairs.captions, bits),
+        "caption_share": share,
         "caption_count": context.captions.look_up(pairs.facts["caption_hash"].to_numpy()),
         "topic": assign_topics(pairs.visual, context.topics),
         **context.map.place(pairs),
     }
     if measures.best_frame is not None:
         columns["best_frame_time"] = [t[i] for t, i in zip(pairs.times, measures.best_frame, strict=True)]
-    return columns | _judge_pairs(pairs, kind, measures, shift)
+    return columns | _judge_pairs(pairs, kind, measures, is_judged, shift)
 
 
-def _judge_pairs(pairs: EncodedPairs, kind: KindContext, measures: PairMeasures, shift: float) -> Columns:
+def _grade_media(
+    pairs: EncodedPairs, kind: KindContext, context: ScoreContext, measures: PairMeasures, is_judged: Bools
+) -> list[Floats]:
+    contrast, sharpness = (
+        pairs.facts[name].to_numpy(zero_copy_only=False).astype(np.float32) for name in ("contrast", "sharpness")
+    )
+    scenes = measure_frame_distance(pairs.media) / np.float32(kind.clip_distance) if kind.clip_distance else None
+    matches = measures.matches_visual
+    return grade_media(matches, kind.captions, contrast, sharpness, context.image_size, scenes, is_judged)
+
+
+def _grade_captions(
+    pairs: EncodedPairs,
+    kind: KindContext,
+    context: ScoreContext,
+    measures: PairMeasures,
+    word_share: Floats,
+    is_judged: Bools,
+) -> list[Floats]:
+    """A file name or a URL says nothing either, but that is another defect (`looks_like`)."""
+    is_caption = pairs.facts["looks_like"].is_null().to_numpy()
+    vagueness = kind.vague.measure(pairs.text) if kind.vague is not None else None
+    captions = sum(other.captions for other in context.kinds.values())
+    return grade_captions(measures.matches_text, kind.media, word_share, captions, vagueness, is_judged & is_caption)
+
+
+def _judge_pairs(
+    pairs: EncodedPairs, kind: KindContext, measures: PairMeasures, is_judged: Bools, shift: float
+) -> Columns:
     """The columns about mismatches, empty for pairs that the encoder cannot judge, and why they are empty."""
-    is_judged = kind.competence.find_judged(pairs, pairs.facts["language"].to_pylist())
     reason = np.full(len(pairs), None if kind.mismatch else "too_few_pairs", object)
     reason[~is_judged] = "blind_encoder"
     rows = np.flatnonzero(is_judged)

@@ -34,13 +34,6 @@ class ScoreConfig:
     near_duplicate: float | None = setting(
         None, "Treat media as near-duplicates from this cosine up [default: estimated from the corpus]."
     )
-    ambiguous_top: float | None = setting(
-        None,
-        "Flag this share of the rows as ambiguous, such as 0.05 for the top 5% [default: whatever fits a fifth of the "
-        "corpus or says nothing].",
-        minimum=0,
-        below=1,
-    )
     keep_duplicate: str = setting(
         "first",
         "Which medium represents a group of duplicates: `first`, `pixels` (the most pixels), or the largest value of a "

@@ -2,6 +2,7 @@
 
 `words.parquet` holds each word's vector and the fingerprint of the model that encoded it, so that scoring again needs
 no text encoder. With another model, or without one, there is no word evidence, and the audit reports that.
+`examples.parquet` holds the example captions in the same way.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,12 +15,14 @@ import pyarrow.compute as pc
 from auditor.audit_folder import embeddings as stored
 from auditor.audit_folder.embeddings import name_embeddings_file
 from auditor.audit_folder.folder import Folder
+from auditor.score.example_captions import group_examples
 from auditor.score.pair_sample import ShardCounts
 from auditor.score.statistics.word_evidence import Vocabulary, encode_words
 from auditor.vectors import Floats
 from auditor.workers.process_pool import SERIAL, Engine
 
 FILE = "words.parquet"
+EXAMPLES = "examples.parquet"
 CAPTIONS = 200_000  # upper limit on the captions in which words are counted
 EncodeText = Callable[[Sequence[str]], Floats]
 
@@ -48,23 +51,40 @@ def load_vocabulary(
     folder: Folder, words: Sequence[str], model: str, encode: EncodeText | None, *, keep: bool = True
 ) -> Vocabulary | None:
     """The vectors of these words, from the audit or encoded now; None if neither is possible."""
-    vectors_by_word = _read_vocabulary(folder, model)
-    missing = [word for word in words if word not in vectors_by_word] if encode is not None else []
+
+    def encode_alone(names: Sequence[str]) -> Floats:
+        assert encode is not None
+        return encode_words(names, encode).vectors
+
+    vectors = _load_vectors(folder, FILE, words, model, encode and encode_alone, keep=keep)
+    return Vocabulary(tuple(vectors), np.stack(list(vectors.values()))) if vectors else None
+
+
+def load_examples(folder: Folder, model: str, encode: EncodeText | None, *, keep: bool = True) -> dict[str, Floats]:
+    """The vectors of the example captions, from the audit or encoded now; empty if neither is possible."""
+    captions = [caption for group in group_examples().values() for caption in group]
+    vectors = _load_vectors(folder, EXAMPLES, captions, model, encode, keep=keep)
+    return vectors if len(vectors) == len(set(captions)) else {}
+
+
+def _load_vectors(
+    folder: Folder, file: str, texts: Sequence[str], model: str, encode: EncodeText | None, *, keep: bool
+) -> dict[str, Floats]:
+    """The vectors of those texts that are in the file of this model, or can be encoded now."""
+    stored_vectors = _read_vectors(folder, file, model)
+    missing = [text for text in dict.fromkeys(texts) if text not in stored_vectors] if encode is not None else []
     if missing and encode is not None:
-        vectors_by_word |= dict(zip(missing, encode_words(missing, encode).vectors, strict=True))
-    names = tuple(word for word in words if word in vectors_by_word)
-    if not names:
-        return None
-    halves = np.stack([vectors_by_word[word] for word in names]).astype(np.float16)
+        stored_vectors |= dict(zip(missing, np.asarray(encode(missing)).astype(np.float16), strict=True))
+    vectors = {text: stored_vectors[text] for text in texts if text in stored_vectors}
     if missing and keep:
-        column = stored.build_vector_column(halves, np.ones(len(names), bool))
-        folder.write_table(FILE, pa.table({"word": pa.array(names, pa.string()), "vector": column}), {"model": model})
-    return Vocabulary(names, halves.astype(np.float32))
+        column = stored.build_vector_column(np.stack(list(vectors.values())), np.ones(len(vectors), bool))
+        folder.write_table(file, pa.table({"word": pa.array(vectors, pa.string()), "vector": column}), {"model": model})
+    return {text: vector.astype(np.float32) for text, vector in vectors.items()}
 
 
-def _read_vocabulary(folder: Folder, model: str) -> dict[str, Floats]:
-    if not folder.exists(FILE) or folder.table_metadata(FILE).get("model") != model:
+def _read_vectors(folder: Folder, file: str, model: str) -> dict[str, Floats]:
+    if not folder.exists(file) or folder.table_metadata(file).get("model") != model:
         return {}
-    table = folder.read_table(FILE)
+    table = folder.read_table(file)
     rows = zip(table["word"].to_pylist(), table["vector"].to_pylist(), strict=True)
-    return {word: np.asarray(vector, np.float32) for word, vector in rows}
+    return {word: np.asarray(vector, np.float16) for word, vector in rows}

@@ -22,7 +22,7 @@ from auditor import console
 from auditor.audit_folder.arrow_schema import STORAGE
 from tests.bench.query_10m import RESULTS, ROWS, made_audit
 
-MOVED = ("similarity", "p_mismatch", "matches_text", "matches_visual", "uncertainty_text", "uncertainty_visual")
+MOVED = ("similarity", "p_mismatch", "ambiguity_text", "ambiguity_visual", "uncertainty_text", "uncertainty_visual")
 
 
 def second_audit(first: Path) -> Path:

@@ -90,18 +90,18 @@ def test_the_promise_holds_for_other_rows_of_the_same_kind(audit: Path) -> None:
 
 def test_the_extremes_of_a_limit_remove_nothing_or_all_but_the_lowest(audit: Path) -> None:
     with Audit(audit) as opened:
-        nothing, most = (choose_uncertainty_cut(opened.database, "matches_text", lose_at_most=x) for x in (0, 1))
-        none_good = choose_uncertainty_cut(opened.database, "matches_text", lose_at_most=0.1, where="better_media > 0")
+        nothing, most = (choose_uncertainty_cut(opened.database, "ambiguity_text", lose_at_most=x) for x in (0, 1))
+        none_good = choose_uncertainty_cut(opened.database, "ambiguity_text", lose_at_most=0.1, where="better_media > 0")
     assert nothing.removed == 0 and most.removed > 0.99 * most.rows
     assert none_good.fails == 1 and none_good.removed == 0 and none_good.lost is None
 
 
 def test_captions_of_one_medium_count_as_one_observation(audit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Audit(audit) as opened:
-        [single] = measure_cuts(opened.database, "matches_text", [20])
+        [single] = measure_cuts(opened.database, "ambiguity_text", [0.3])
         statistics = {"image": {"media": 100, "pairs": 500}}
         monkeypatch.setitem(opened.database.manifest, "statistics", statistics)
-        [shared] = measure_cuts(opened.database, "matches_text", [20])
+        [shared] = measure_cuts(opened.database, "ambiguity_text", [0.3])
     assert shared.fails == single.fails
     widths = [cut.fails_high - cut.fails_low for cut in (single, shared)]  # type: ignore[operator]
     assert widths[1] == pytest.approx(widths[0] * 5**0.5, rel=0.02)
@@ -117,11 +117,11 @@ def test_a_cut_is_rounded_up_to_a_few_digits() -> None:
 @pytest.mark.parametrize(
     ("column", "options", "words"),
     [
-        ("similarity", {"lose_at_most": 0.1}, "by: one of p_mismatch, uncertainty_visual, .*not 'similarity'"),
+        ("similarity", {"lose_at_most": 0.1}, "by: one of p_mismatch, ambiguity_visual, .*not 'similarity'"),
         ("uncertainty_text", {"lose_at_most": 2.0}, "lose_at_most must be a share between 0 and 1"),
         ("uncertainty_text", {"expect_precision": 0.5}, "expect_precision is for p_mismatch only"),
-        ("matches_text", {}, "chosen by lose_at_most"),
-        ("matches_text", {"lose_at_most": 0.1, "where": "FALSE"}, "no row has matches_text and better_media"),
+        ("ambiguity_text", {}, "chosen by lose_at_most"),
+        ("ambiguity_text", {"lose_at_most": 0.1, "where": "FALSE"}, "no row has ambiguity_text and better_media"),
     ],
 )
 def test_limits_that_make_no_sense_are_refused(audit: Path, column: str, options: dict[str, float], words: str) -> None:
@@ -143,7 +143,7 @@ def test_thresholds_shows_cuts_by_uncertainty(audit: Path) -> None:
     cuts = json.loads(asked.output)
     assert [cut["at"] for cut in cuts] == [0.6, 0.7] and cuts[0]["removed"] > cuts[1]["removed"]
     chosen = CliRunner().invoke(
-        cli, ["thresholds", str(audit), "--by", "matches_visual", "--lose-at-most", "5%", "--json"]
+        cli, ["thresholds", str(audit), "--by", "ambiguity_visual", "--lose-at-most", "5%", "--json"]
     )
     [cut] = json.loads(chosen.output)
     assert cut["lost_high"] <= 0.05 and cut["removed"] > 0

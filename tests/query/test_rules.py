@@ -10,11 +10,9 @@ from auditor.query.rules import (
     KeepRules,
     RuleError,
     Rules,
-    build_flag_sql,
-    override_thresholds,
     parse_share,
 )
-from auditor.schema import FLAGS, RULES
+from auditor.schema import RULES
 from tests.support.synthetic import write_audit
 
 
@@ -27,57 +25,27 @@ def test_flags_follow_the_thresholds(path: str) -> None:
     table = Audit(path).sql("SELECT * FROM samples")
     for flag, column, threshold in (
         ("mismatch", "p_mismatch", 0.5),
-        ("ambiguous_visual", "matches_visual", 40),
-        ("ambiguous_text", "matches_text", 60),
+        ("ambiguous_visual", "ambiguity_visual", 0.5),
+        ("ambiguous_text", "ambiguity_text", 0.5),
     ):
         expected = np.nan_to_num(table[column].to_numpy(), nan=-1) >= threshold
         assert 0 < expected.sum() < len(expected)
         np.testing.assert_array_equal(table[flag].to_numpy(), expected)
 
 
-def test_thresholds_can_be_overridden_and_the_papers_used(path: str) -> None:
-    strict = Audit(path, thresholds={"mismatch": 0.01, "uncertainty_text": 0.7})
+def test_thresholds_can_be_overridden(path: str) -> None:
+    strict = Audit(path, thresholds={"mismatch": 0.01, "ambiguous_text": 0.3})
     table = strict.sql("SELECT * FROM samples")
     np.testing.assert_array_equal(
-        table["ambiguous_text"].to_numpy(), np.nan_to_num(table["uncertainty_text"].to_numpy(), nan=-1) >= 0.7
+        table["ambiguous_text"].to_numpy(), np.nan_to_num(table["ambiguity_text"].to_numpy(), nan=-1) >= 0.3
     )
     assert strict.summary().flags["mismatch"] > Audit(path).summary().flags["mismatch"]
+    assert strict.thresholds == {"mismatch": 0.01, "ambiguous_visual": 0.5, "ambiguous_text": 0.3}
 
 
-def test_an_audit_without_counts_to_cut_goes_by_ambiguity(path: str) -> None:
-    own = {"ambiguity_text": 1.2, "ambiguity_visual": 1.0}
-    table = Audit(path, thresholds=own).sql("SELECT * FROM samples")
-    for flag, column, threshold in (
-        ("ambiguous_text", "ambiguity_text", 1.2),
-        ("ambiguous_visual", "ambiguity_visual", 1.0),
-    ):
-        expected = np.nan_to_num(table[column].to_numpy(), nan=-1) >= threshold
-        assert 0 < expected.sum() < len(expected)
-        np.testing.assert_array_equal(table[flag].to_numpy(), expected)
-
-
-def test_a_threshold_of_its_own_for_each_kind(path: str) -> None:
-    apart = Audit(path, thresholds={"ambiguous_text": {"image": 60.0, "video": 20.0}})
-    table = apart.sql("SELECT kind, matches_text, ambiguous_text FROM samples")
-    cut = np.select([table["kind"].to_numpy() == "image", table["kind"].to_numpy() == "video"], [60.0, 20.0], np.inf)
-    expected = np.nan_to_num(table["matches_text"].to_numpy(), nan=-1) >= cut
-    assert {kind for kind, flag in zip(table["kind"].to_pylist(), expected, strict=True) if flag} == {"image", "video"}
-    np.testing.assert_array_equal(table["ambiguous_text"].to_numpy(), expected)
-
-
-def test_words_raise_a_flag_too_unless_something_else_is_asked_for() -> None:
-    saved = {"mismatch": 0.5, "ambiguous_text": 60.0, "caption_share": 0.01}
-    assert (
-        "caption_share" in build_flag_sql(saved)["ambiguous_text"]
-        and "matches_text" in build_flag_sql(saved)["ambiguous_text"]
-    )
-    for given in ({"ambiguous_text": 5.0}, {"uncertainty_text": 0.5}, {"ambiguity_text": 1.0}, {"caption_share": None}):
-        assert "caption_share" not in build_flag_sql(override_thresholds(saved, given))["ambiguous_text"]
-    assert override_thresholds(saved, {"mismatch": 0.1}) == {**saved, "mismatch": 0.1}
-
-
-def test_no_threshold_no_flag() -> None:
-    assert build_flag_sql({}) == dict.fromkeys(FLAGS, "FALSE")
+def test_a_threshold_of_no_flag_is_refused(path: str) -> None:
+    with pytest.raises(RuleError, match="no flag 'uncertainty_text'; thresholds are those of mismatch"):
+        Audit(path, thresholds={"uncertainty_text": 0.7})
 
 
 @pytest.mark.parametrize(

@@ -42,13 +42,13 @@ def test_files_hold_the_declared_columns_in_their_order(tmp_path: Path) -> None:
 def test_an_audit_from_before_a_column_opens_with_the_column_empty(tmp_path: Path) -> None:
     folder = write_audit(tmp_path, 40, 20)
     for file in (folder / "samples").iterdir():
-        pq.write_table(pq.read_table(file).drop_columns(["matches_text", "topic", "frame_spread"]), file)
+        pq.write_table(pq.read_table(file).drop_columns(["ambiguity_text", "topic", "frame_spread"]), file)
     with Audit(folder) as audit:
         described = {row["column_name"]: row["column_type"] for row in audit.sql("DESCRIBE samples").to_pylist()}
-        assert [described[name] for name in ("matches_text", "topic", "frame_spread")] == ["FLOAT", "SMALLINT", "FLOAT"]
+        assert [described[name] for name in ("ambiguity_text", "topic", "frame_spread")] == ["FLOAT", "SMALLINT", "FLOAT"]
         row = audit.sql("SELECT * FROM samples LIMIT 1").to_pylist()[0]
-        assert row["matches_text"] is None and row["topic"] is None and row["ambiguous_text"] is False
-        assert "matches_text" not in audit.summary().typical and "p_mismatch" in audit.summary().typical
+        assert row["ambiguity_text"] is None and row["topic"] is None and row["ambiguous_text"] is False
+        assert "ambiguity_text" not in audit.summary().typical and "p_mismatch" in audit.summary().typical
         assert audit.page(order_by="topic", limit=5).num_rows == 5
 
 

@@ -17,6 +17,7 @@ from auditor.audit_folder import arrow_schema
 from auditor.audit_folder.embeddings import build_nullable_vectors, name_embeddings_file
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.manifest import Manifest
+from auditor.schema import FLAG_THRESHOLD, FLAGS
 from auditor.score.corpus_statistics import ScoreContext, prepare_context
 from auditor.score.score import score_shard
 from auditor.score.score_config import ScoreConfig
@@ -133,7 +134,7 @@ def _media_locations(path: Path, keys: Sequence[str]) -> dict[str, list[Any]]:
 
 
 def _score(folder: Folder, shards: Sequence[str], rows: int, broken: int, root: str) -> ScoreContext:
-    context = prepare_context(folder, shards, None, SCALE, CONFIG)
+    context = prepare_context(folder, shards, None, {"logit_scale": SCALE}, CONFIG)
     for shard in shards:
         score_shard(folder, shard, context)
     status = {"ok": rows - broken, **({"corrupt": broken} if broken else {})}
@@ -144,6 +145,6 @@ def _score(folder: Folder, shards: Sequence[str], rows: int, broken: int, root: 
         state="complete",
         counts={"keys": rows, "rows": rows, "status": status},
         statistics=context.statistics,
-        thresholds=context.thresholds,
+        thresholds=dict.fromkeys(FLAGS, FLAG_THRESHOLD),
     ).save(folder)
     return context

@@ -87,12 +87,10 @@ def make_score_columns(random: np.random.Generator, rows: int, noise: Noise) -> 
         "similarity_normalised": similarity - 0.2 + 0.01 * random.normal(size=rows),
         "uncertainty_visual": 0.5 + 0.4 * busy + 0.02 * random.normal(size=rows),
         "uncertainty_text": 0.45 + 0.5 * vague + 0.02 * random.normal(size=rows),
-        "mean_similarity_visual": 0.1 + 0.1 * busy,
-        "mean_similarity_text": 0.1 + 0.1 * vague,
         "matches_visual": np.exp(7 * busy),
         "matches_text": np.exp(8 * vague),
-        "ambiguity_visual": 3 * busy,
-        "ambiguity_text": 3 * vague,
+        "ambiguity_visual": busy,
+        "ambiguity_text": vague,
         "caption_bits": 40 * (1 - vague),
         "mismatch_score": similarity,
         "rival_margin": similarity - 0.3,
@@ -190,7 +188,7 @@ def make_manifest(rows: int, shards: int, status: dict[str, int], root: str, noi
     pixels = {"size": 224, "interpolation": "bicubic", "resize_mode": "shortest"}
     model = {"spec": "ViT-B-32@openai", "fingerprint": "0" * 32, "dim": 512, "logit_scale": 100.0, "frames": 12}
     return {
-        "format": 2,
+        "format": 3,
         "state": "complete",
         "created": "2026-11-16T00:00:00+00:00",
         "finished": "2026-11-16T01:00:00+00:00",
@@ -204,7 +202,7 @@ def make_manifest(rows: int, shards: int, status: dict[str, int], root: str, noi
             "image": make_kind_statistics(int(rows * 0.88), noise),
             "video": make_kind_statistics(rows // 8, noise),
         },
-        "thresholds": {"mismatch": 0.5, "ambiguous_visual": 40.0, "ambiguous_text": 60.0},
+        "thresholds": {"mismatch": 0.5, "ambiguous_visual": 0.5, "ambiguous_text": 0.5},
     }
 
 

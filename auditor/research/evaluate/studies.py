@@ -317,7 +317,7 @@ def cross_fit_mismatch(pairs: FeaturePairs, config: ProjectionTraining) -> tuple
         fit = fit_mismatch(reference, seed=config.seed, captions=len(pairs.owners), draws=20_000, bootstraps=0)
         if fit is None or fit.statistic is None:
             raise EvaluationError(f"{len(owners)} pairs are too few to separate mismatched pairs from matching ones")
-        measured = measure_pairs(sample, reference, hubs=fit.statistic.hubs)
+        measured = measure_pairs(sample, reference)
         p[held_out] = fit.p(compute_statistic(fit.statistic, sample, measured))
         shares.append(fit.pi0)
     return p, float(np.mean(shares))

@@ -1,28 +1,98 @@
-"""Ambiguity in terms that people understand: when does a caption or a medium fit too much of the corpus?
+"""Ambiguity: one number per side from 0 to 1; from 0.5 up, an item says or shows nothing in particular.
 
-`matches_*` is the effective number of corpus items that fit equally well; `caption_share` is the share of the captions
-that would contain all the words of one. Flags use these two with cuts that do not depend on the rest of the corpus: a
-corpus without ambiguity has no flags, one full of it has many. `ambiguity_*` ranks by the entropy of what fits, with
-hubs discounted, and adds for a caption how little its words say: it finds captions such as "A man", which every encoder
-treats as a clear statement (tests/bench/ambiguity_flickr8k.py).
+It is half of PAU's u, or the strongest evidence that the item fits too much, whichever is larger. So it ranks ordinary
+items as u does, and an item above 0.5 has evidence that people can check:
+
+- of a caption: it resembles captions that describe nothing (auditor/score/statistics/vague_captions.py), its words are
+  in a large share of the captions, or a fifth of the media fit it;
+- of a medium: it is blank, it is blurred beyond recognition, a clip shows several scenes, or a fifth of the captions
+  fit it.
+
+No line depends on how much else in the corpus is ambiguous: a clear corpus has no flags, and one full of vague captions
+has many (tests/bench/ambiguity.py).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from auditor.score.statistics.rivals import PairMeasures
+from auditor.score.statistics import vague_captions
 from auditor.score.statistics.word_evidence import WordFrequencies
-from auditor.vectors import Floats, Ints
+from auditor.vectors import Bools, Floats, Ints, MediaVectors
 
-MISMATCH = 0.5  # more likely mismatched than not
+# The lines, at which evidence is worth 0.5.
 MATCH_SHARE = 0.2  # of the corpus: clear captions and media stay below it (docs/results.md)
-UNINFORMATIVE_CAPTION = 0.01  # caption_share: "a black dog" holds for this share of the photos of Flickr8k
-FEWEST_MATCHES = 10.0  # smallest threshold: in a small corpus, a fifth is only a few items
+WORD_SHARE = 0.01  # caption_share: "a black dog" holds for this share of the photos of Flickr8k
+FEWEST = 10.0  # media or captions: in a small corpus, a fifth is only a few items
+CONTRAST = 0.015  # deviation of luma; the least of 1,700 photos and drawings is 0.045
+EDGE = 8.0  # sharpness times the encoder's width: the sharpest edge is blurred over a twentieth of the picture
+SCENES = 0.42  # distance of a clip's frames, as a share of that of frames of different clips
+FEWEST_CLIPS = 20  # from which the distance of different clips is estimated
+
 VAGUENESS_NATS = 1.6  # weight of vagueness in the target of u: two deviations of the entropies of Flickr8k
-VAGUENESS_WEIGHT, VAGUENESS_START = 2.0, 0.5  # weight of vagueness, and deviations from which a caption is vague
+VAGUENESS_START = 0.5  # deviations from which a caption is vague
+
+
+def grade(ratio: Floats) -> Floats:
+    """Evidence from 0 to 1 by the ratio of a measure to its line: 0.5 at the line; 0 if the measure is missing."""
+    square = np.square(np.clip(np.nan_to_num(ratio, nan=0.0, posinf=1e9), 0, 1e9))
+    return np.asarray(square / (1 + square), np.float32)
+
+
+def combine_evidence(uncertainty: Floats, evidence: Sequence[Floats]) -> Floats:
+    """Ambiguity (N,): u alone never reaches 0.5."""
+    return np.asarray(np.maximum.reduce([np.minimum(uncertainty / 2, np.float32(0.499)), *evidence]), np.float32)
+
+
+def grade_captions(
+    matches: Floats, media: int, word_share: Floats, captions: int, vagueness: Floats | None, is_readable: Bools
+) -> list[Floats]:
+    """Evidence that captions say nothing in particular; the encoder's counts only for those that it can read."""
+    by_encoder = [grade(matches / max(FEWEST, MATCH_SHARE * media))]
+    if vagueness is not None:
+        by_encoder.append(grade(vagueness / vague_captions.LINE))
+    by_words = grade(word_share / max(WORD_SHARE, FEWEST / max(1, captions)))
+    return [by_words, *(np.where(is_readable, part, np.float32(0)) for part in by_encoder)]
+
+
+def grade_media(
+    matches: Floats,
+    captions: int,
+    contrast: Floats,
+    sharpness: Floats,
+    image_size: int | None,
+    scenes: Floats | None,
+    is_readable: Bools,
+) -> list[Floats]:
+    """Evidence that media show nothing in particular, or too much at once."""
+    with np.errstate(divide="ignore"):
+        evidence = [grade(CONTRAST / contrast), grade(EDGE / (sharpness * (image_size or np.nan)))]
+    if scenes is not None:
+        evidence.append(grade(scenes / SCENES))
+    return [*evidence, np.where(is_readable, grade(matches / max(FEWEST, MATCH_SHARE * captions)), np.float32(0))]
+
+
+def measure_frame_distance(media: MediaVectors) -> Floats:
+    """Mean distance (1 - cosine) of two frames of each clip (N,); NaN for clips of one frame."""
+    if media.frames is None or media.mask is None:
+        return np.full(len(media), np.nan, np.float32)
+    total = np.einsum("njd,nj->nd", media.frames, media.mask.astype(np.float32))
+    count = media.mask.sum(axis=1).astype(np.float32)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(1 - (np.square(total).sum(axis=1) - count) / (count * (count - 1)), np.float32)
+
+
+def estimate_clip_distance(media: MediaVectors) -> float | None:
+    """Mean distance of frames of different clips; None if there are too few clips or all look alike."""
+    if media.frames is None or media.mask is None or len(media) < FEWEST_CLIPS:
+        return None
+    mask = media.mask.astype(np.float32)
+    means = np.einsum("njd,nj->nd", media.frames, mask) / np.maximum(mask.sum(axis=1, keepdims=True), 1)
+    count = len(means)
+    same = float(np.square(means).sum())
+    distance = 1 - (float(np.square(means.sum(axis=0)).sum()) - same) / (count * (count - 1))
+    return distance if distance > 1e-3 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,31 +110,6 @@ class MeanDeviation:
         if self.deviation < 1e-6:
             return np.zeros(len(values), np.float32)
         return np.asarray((values - self.mean) / self.deviation, np.float32)
-
-
-@dataclass(frozen=True, slots=True)
-class AmbiguityScale:
-    """Mean and deviation of entropies and word information over the reference: the unit of ambiguity."""
-
-    visual: MeanDeviation
-    text: MeanDeviation
-    bits: MeanDeviation  # of log(1 + bits)
-
-    @staticmethod
-    def fit(measured: PairMeasures, bits: Floats) -> "AmbiguityScale":
-        return AmbiguityScale(
-            MeanDeviation.fit(measured.entropy_visual),
-            MeanDeviation.fit(measured.entropy_text),
-            MeanDeviation.fit(np.log1p(bits)),
-        )
-
-    def score_media(self, measured: PairMeasures) -> Floats:
-        return self.visual.z(measured.entropy_visual)
-
-    def score_captions(self, measured: PairMeasures, bits: Floats) -> Floats:
-        """Captions with less information than usual are vaguer; more information does not make them clearer."""
-        vagueness = score_vagueness(self.bits, bits)
-        return np.asarray(self.text.z(measured.entropy_text) + np.float32(VAGUENESS_WEIGHT) * vagueness, np.float32)
 
 
 def score_vagueness(scale: MeanDeviation, bits: Floats) -> Floats:
@@ -86,31 +131,3 @@ def measure_vagueness(captions: Sequence[str], groups: Ints) -> Floats:
     matches = np.log(len(captions)) - np.log(2) * bits
     vagueness = VAGUENESS_NATS * score_vagueness(MeanDeviation.fit(np.log1p(bits)), bits)
     return np.asarray(np.maximum.reduce([repeats, matches, vagueness]), np.float32)
-
-
-def compute_absolute_thresholds(media: Mapping[str, int], captions: Mapping[str, int]) -> dict[str, Any]:
-    """The thresholds of the flags for a corpus with these numbers of media and captions of each kind."""
-
-    def choose(counts: Mapping[str, int]) -> float | dict[str, float] | None:
-        return collapse_single_kind({kind: max(FEWEST_MATCHES, MATCH_SHARE * n) for kind, n in counts.items()})
-
-    return {
-        "mismatch": MISMATCH,
-        "ambiguous_visual": choose(captions),
-        "ambiguous_text": choose(media),
-        "caption_share": max(UNINFORMATIVE_CAPTION, min(1.0, FEWEST_MATCHES / max(1, sum(captions.values())))),
-    }
-
-
-def compute_share_thresholds(visual: Mapping[str, Floats], text: Mapping[str, Floats], top: float) -> dict[str, Any]:
-    """Thresholds that flag the most ambiguous share `top` of each kind, from the ambiguity of a random sample."""
-    thresholds: dict[str, Any] = {"mismatch": MISMATCH}
-    for name, sample in (("ambiguity_visual", visual), ("ambiguity_text", text)):
-        cuts = {kind: float(np.quantile(values, 1 - top)) for kind, values in sample.items() if len(values)}
-        thresholds[name] = collapse_single_kind(cuts)
-    return thresholds
-
-
-def collapse_single_kind(cuts: Mapping[str, float]) -> float | dict[str, float] | None:
-    """The threshold of each kind; a plain number if the corpus has only one kind."""
-    return next(iter(cuts.values()), None) if len(cuts) < 2 else dict(cuts)

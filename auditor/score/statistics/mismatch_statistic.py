@@ -252,7 +252,7 @@ class ReferenceEvidence:
         self.caption_cosines = ref.text @ self.pool.text.T  # (R, P)
         self.hubs = measure_hubs(ref)
         # similarity (R,) of captions to their rivals, with their own medium among them
-        self.rivals_with_own = compare_captions(ref.text, np.full(len(ref), NO_GROUP), ref, self.hubs.visual).rivals
+        self.rivals_with_own = compare_captions(ref.text, np.full(len(ref), NO_GROUP), ref).rivals
         self.profile = build_sibling_profile(ref, null_cosines)
         self.words: CorpusWords | None = None
         if vocabulary is not None and vocabulary.names and ref.captions:

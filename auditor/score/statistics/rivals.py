@@ -2,7 +2,7 @@
 
 Some media are near every caption and some captions near every medium (hubs), so a raw cosine says little by itself.
 Each pair is compared with the reference: its cosine minus half the log-mean-exp of the similarities of both sides, the
-number of corpus items that fit either side equally well, and the mean similarity h. All measures depend only on the
+number of corpus items that fit either side equally well. All measures depend only on the
 pair and the reference, so scoring streams. NumPy only; memory does not grow with the number of pairs.
 """
 
@@ -67,12 +67,8 @@ class PairMeasures:
 
     similarity: Floats
     similarity_normalised: Floats
-    mean_similarity_visual: Floats
-    mean_similarity_text: Floats
     matches_visual: Floats
     matches_text: Floats
-    entropy_visual: Floats
-    entropy_text: Floats
     rivals_visual: Floats  # similarity of the medium to its best rival captions
     rivals_text: Floats
     rival_margin: Floats  # low: a better partner exists
@@ -84,13 +80,11 @@ class PairMeasures:
 
 
 class RivalSimilarity(NamedTuple):
-    """Similarities of rows to the reference, reduced to five numbers per row, and a share for each partner."""
+    """Similarities of rows to the reference, reduced to three numbers per row, and a share for each partner."""
 
     log_mean_exp: Floats  # at temperature 1/scale, in units of similarity
     rivals: Floats  # the same at half that temperature: closer to the best rivals
-    mean: Floats
     match_share: Floats  # perplexity as a share of the reference, in (0, 1]: how much of it fits equally well
-    entropy: Floats  # at 1.5 times the scale, with hubs discounted
     better: Floats  # for each partner, the share of the rivals that fit its row better
 
 
@@ -152,10 +146,9 @@ class Hubs:
 
 
 def measure_hubs(ref: ReferenceSample) -> Hubs:
-    no_hubs = np.zeros(len(ref), np.float32)
     return Hubs(
-        compare_media(ref.media, ref.group, ref, no_hubs).rivals,
-        compare_captions(ref.text, ref.group, ref, no_hubs).rivals,
+        compare_media(ref.media, ref.group, ref).rivals,
+        compare_captions(ref.text, ref.group, ref).rivals,
     )
 
 
@@ -163,11 +156,10 @@ def reduce_similarities(
     similarity: Floats,
     own_hits: tuple[Ints, Ints, Ints],
     scale: float,
-    hubs: Floats,
     whole: bool = True,
     partners: Partners = NO_PARTNERS,
 ) -> RivalSimilarity:
-    """Reduce a block of similarities to the reference, (B, R), which is overwritten; `hubs` (R,) of its items.
+    """Reduce a block of similarities to the reference, (B, R), which is overwritten.
 
     Rows of the own group are not rivals. If the reference is the `whole` corpus, they still count among the matches, so
     that the matches do not depend on the medium a caption is paired with. If the reference is a sample, they do not
@@ -175,9 +167,7 @@ def reduce_similarities(
     """
     row, column, hits = own_hits
     rival_count = np.maximum(similarity.shape[1] - hits, 1).astype(np.float32)
-    total = similarity.sum(axis=1)
     partner = similarity[row, column]
-    np.subtract.at(total, row, partner)
     similarity[row, column] = -1  # never the maximum, or the exponentials of all rivals could underflow
     better = count_better(similarity, partners) / rival_count[partners.row]
     top = similarity.max(axis=1, keepdims=True)
@@ -187,32 +177,23 @@ def reduce_similarities(
     mass = np.maximum(weights.sum(axis=1), np.float32(1e-30))
     moment = np.einsum("br,br->b", weights, logits)
     own_logits = np.minimum((partner - top[row, 0]) * np.float32(scale), np.float32(40))
-    own_weight = row, np.float32(whole)
-    perplexity = np.exp(compute_entropy(mass, moment, own_logits, own_weight))
+    perplexity = np.exp(compute_entropy(mass, moment, own_logits, row, np.float32(whole)))
     match_share = np.minimum(perplexity / (rival_count + np.float32(whole) * hits), 1).astype(np.float32)
     log_mean_exp = top[:, 0] + np.log(mass / rival_count) / np.float32(scale)
 
     squares = np.maximum(np.einsum("br,br->b", weights, weights), np.float32(1e-30))
     rivals = top[:, 0] + np.log(squares / rival_count) / np.float32(2 * scale)
-
-    penalty = np.clip(np.float32(0.75 * scale) * (hubs - hubs.mean()), -30, 30)  # (R,)
-    sharp = np.multiply(weights, np.sqrt(weights), out=weights)  # at 1.5 times the scale
-    np.multiply(sharp, np.exp(-penalty), out=sharp)
-    mass = np.maximum(sharp.sum(axis=1), np.float32(1e-30))
-    moment = np.float32(1.5) * np.einsum("br,br->b", sharp, logits) - sharp @ penalty
-    entropy = compute_entropy(mass, moment, np.float32(1.5) * own_logits - penalty[column], own_weight)
-    return RivalSimilarity(log_mean_exp, rivals, total / rival_count, match_share, entropy.astype(np.float32), better)
+    return RivalSimilarity(log_mean_exp, rivals, match_share, better)
 
 
 def compute_entropy(
-    mass: Floats, moment: Floats, own_logits: Floats, own_weight: tuple[Ints, np.float32]
+    mass: Floats, moment: Floats, own_logits: Floats, row: Ints, own_weight: np.float32
 ) -> npt.NDArray[np.float64]:
     """Entropy log Z - E[logit] of weights exp(logit) with sum `mass` and sum of weight times logit `moment`.
 
-    `own_logits` belong to the rows in `own_weight` and are added with its weight, 0 or 1.
+    `own_logits` belong to the rows `row` and are added with the weight 0 or 1.
     """
-    row, whole = own_weight
-    weight = np.exp(np.minimum(own_logits, np.float32(80))) * whole
+    weight = np.exp(np.minimum(own_logits, np.float32(80))) * own_weight
     all_mass = mass + np.bincount(row, weight, len(mass))
     all_moment = moment + np.bincount(row, weight * own_logits, len(mass))
     return np.asarray(np.log(all_mass) - all_moment / all_mass)
@@ -222,21 +203,19 @@ def compare_media(
     media: MediaVectors,
     group: Ints,
     ref: ReferenceSample,
-    hubs: Floats,
     whole: bool = True,
     partners: Partners = NO_PARTNERS,
 ) -> RivalSimilarity:
     """Compare media with the captions of the reference."""
     columns = len(ref) if media.frames is None else len(ref) * 4
     blocks = ((rows, media.take(rows).similarity(ref.text)) for rows in iterate_blocks(len(media), columns))
-    return reduce_blocks(blocks, group, ref, hubs, whole, partners)
+    return reduce_blocks(blocks, group, ref, whole, partners)
 
 
 def compare_captions(
     text: Floats,
     group: Ints,
     ref: ReferenceSample,
-    hubs: Floats,
     whole: bool = True,
     partners: Partners = NO_PARTNERS,
 ) -> RivalSimilarity:
@@ -248,20 +227,19 @@ def compare_captions(
         return np.ascontiguousarray(ref.media.similarity(block).T)
 
     blocks = ((rows, compare(text[rows])) for rows in iterate_blocks(len(text), len(ref)))
-    return reduce_blocks(blocks, group, ref, hubs, whole, partners)
+    return reduce_blocks(blocks, group, ref, whole, partners)
 
 
 def reduce_blocks(
     blocks: Iterable[tuple[slice, Floats]],
     group: Ints,
     ref: ReferenceSample,
-    hubs: Floats,
     whole: bool,
     partners: Partners,
 ) -> RivalSimilarity:
     own_group = OwnGroup(ref.group)
     parts = [
-        reduce_similarities(block, own_group.find(group[rows]), ref.scale, hubs, whole, partners.of_rows(rows))
+        reduce_similarities(block, own_group.find(group[rows]), ref.scale, whole, partners.of_rows(rows))
         for rows, block in blocks
     ]
     return RivalSimilarity(*map(np.concatenate, zip(*parts, strict=True)))
@@ -274,23 +252,21 @@ def measure_pairs(
     media: int | None = None,
     captions: int | None = None,
     frame_threshold: float | None = None,
-    hubs: Hubs | None = None,
 ) -> PairMeasures:
     """Measure pairs against the reference.
 
     `media` and `captions` are the corpus's numbers of usable media and captions, to which `matches_*` are scaled
-    (default: the size of the reference). `frame_threshold` is `MismatchModel.frame_threshold` and `hubs` is the result
-    of `measure_hubs`; both are computed if omitted. A medium whose captions are adjacent is compared once.
+    (default: the size of the reference). `frame_threshold` is `MismatchModel.frame_threshold`, computed if
+    omitted. A medium whose captions are adjacent is compared once.
     """
     vectors, text, group = pairs.media, pairs.text, pairs.group
     similarity = vectors.own_similarity(text)
     whole = captions is None or captions <= len(reference)
-    hubs = measure_hubs(reference) if hubs is None else hubs
     first, run = find_runs(group)
     captions_of, medium_of = Partners(run, similarity), Partners(np.arange(len(text)), similarity)
-    of_media = compare_media(vectors.take(first), group[first], reference, hubs.text, whole, captions_of)
+    of_media = compare_media(vectors.take(first), group[first], reference, whole, captions_of)
     of_visual = RivalSimilarity(*(column[run] for column in of_media))._replace(better=of_media.better)
-    of_text = compare_captions(text, group, reference, hubs.visual, whole, medium_of)
+    of_text = compare_captions(text, group, reference, whole, medium_of)
     best, spread, share = None, None, None
     if vectors.mask is not None:
         threshold = estimate_frame_threshold(reference) if frame_threshold is None else frame_threshold
@@ -298,12 +274,8 @@ def measure_pairs(
     return PairMeasures(
         similarity=similarity,
         similarity_normalised=similarity - np.float32(0.5) * (of_visual.log_mean_exp + of_text.log_mean_exp),
-        mean_similarity_visual=of_visual.mean,
-        mean_similarity_text=of_text.mean,
         matches_visual=of_visual.match_share * np.float32(captions or len(reference)),
         matches_text=of_text.match_share * np.float32(media or len(reference)),
-        entropy_visual=of_visual.entropy,
-        entropy_text=of_text.entropy,
         rivals_visual=of_visual.rivals,
         rivals_text=of_text.rivals,
         rival_margin=similarity - np.float32(RIVAL_WEIGHT) * (of_visual.rivals + of_text.rivals),

@@ -28,36 +28,18 @@ def naive_measures(ref: ReferenceSample, row: int) -> dict[str, float]:
     def level(values: np.ndarray, scale: float) -> float:
         return float(np.log(np.mean(np.exp(scale * values))) / scale)
 
-    def confusion(values: np.ndarray, hubs: np.ndarray) -> float:
-        p = np.exp(1.5 * ref.scale * (values - hubs / 2))
-        p /= p.sum()
-        return float(-(p * np.log(p)).sum())
-
     def matches(values: np.ndarray) -> float:
         p = np.exp(ref.scale * values) / np.exp(ref.scale * values).sum()
         return float(np.exp(-(p * np.log(p)).sum()) / len(values) * len(ref))
 
-    def others(of: int) -> np.ndarray:
-        return np.flatnonzero(ref.group != ref.group[of])
-
-    hub_of_visual = np.array(
-        [level(np.array([similarity(i, j) for j in others(i)]), 2 * ref.scale) for i in range(len(ref))]
-    )
-    hub_of_text = np.array(
-        [level(np.array([similarity(i, j) for i in others(j)]), 2 * ref.scale) for j in range(len(ref))]
-    )
     own = similarity(row, row)
     everyone = range(len(ref))  # the reference is the whole corpus: the own partner is a match
     return {
         "similarity": own,
         "similarity_normalised": own - (level(of_visual, ref.scale) + level(of_text, ref.scale)) / 2,
         "rival_margin": own - rivals.RIVAL_WEIGHT * (level(of_visual, 2 * ref.scale) + level(of_text, 2 * ref.scale)),
-        "mean_similarity_visual": float(of_visual.mean()),
-        "mean_similarity_text": float(of_text.mean()),
         "matches_visual": matches(np.array([similarity(row, j) for j in everyone])),
         "matches_text": matches(np.array([similarity(i, row) for i in everyone])),
-        "entropy_visual": confusion(np.array([similarity(row, j) for j in everyone]), hub_of_text),
-        "entropy_text": confusion(np.array([similarity(i, row) for i in everyone]), hub_of_visual),
         "better_captions": float((of_visual > own + 1e-5).mean()),
         "better_media": float((of_text > own + 1e-5).mean()),
     }
