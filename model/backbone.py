@@ -5,7 +5,6 @@
 Weights are read as safetensors or by torch's weights-only reader: nothing is ever unpickled.
 """
 
-import difflib
 import json
 import logging
 import socket
@@ -26,23 +25,22 @@ from torch import Tensor, nn
 
 from model.clip_import import open_clip
 from model.fingerprint import compute_fingerprint
-from model.model_errors import ModelError
+from model.model_names import (
+    CONFIG_FILE,
+    HUB_PREFIX,
+    LOCAL_PREFIX,
+    BackboneError,
+    check_model_folder,
+    explain_unknown_model,
+)
 from model.pixels import PixelSpec
 from model.precision import NumericalPrecision, Precision
 from model.temporal import TemporalTransformer, load_temporal
 from model.text_tower import can_trim, encode_trimmed_tokens, find_causal_tower, trim_padding
 
-LOCAL_PREFIX = "local-dir:"
-HUB_PREFIX = "hf-hub:"
-CONFIG_FILE = "open_clip_config.json"
 TEMPORAL_SETTINGS = "temporal_cfg"  # in it, beside open_clip's own model_cfg and preprocess_cfg
 # Settings about where weights come from, not about the model: excluded from fingerprints and saved configurations.
 DOWNLOAD_SETTINGS = ("timm_model_pretrained", "hf_model_pretrained")
-HF_NAME_SETTINGS = ("hf_tokenizer_name", "hf_model_name")  # in text_cfg: names on the hub, or folders
-
-
-class BackboneError(ModelError):
-    """The model cannot be loaded, or it cannot encode the input."""
 
 
 @dataclass
@@ -261,46 +259,6 @@ def parse_spec(spec: str) -> tuple[str, str | None]:
     if separator and tag not in tags and not open_clip.pretrained.is_pretrained_cfg(name, tag):
         raise BackboneError(f"open_clip has no weights {tag!r} for {name}; it has {', '.join(tags) or 'none'}")
     return name, tag if separator else None
-
-
-def explain_unknown_model(name: str, names: Sequence[str]) -> str:
-    if name.startswith(("/", ".", "~")):
-        return f"there is no file or folder {name}"
-    similar = difflib.get_close_matches(name.replace("/", "-"), names, n=3)
-    hint = f"did you mean {' or '.join(similar)}?" if similar else "a model is NAME@TAG of open_clip, or a folder"
-    return f"there is neither an open_clip model nor a folder called {name!r}; {hint}"
-
-
-def check_model_folder(folder: Path) -> None:
-    """Reject a folder that open_clip would fail on, or would load with random weights."""
-    path = folder / CONFIG_FILE
-    if not folder.is_dir():
-        raise BackboneError(f"there is no folder {folder}")
-    if not path.is_file():
-        raise BackboneError(f"{folder} is not an open_clip model: it has no {CONFIG_FILE}")
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise BackboneError(f"{path} is not JSON: {format_error_line(error)}") from error
-    if not isinstance(config, dict) or "embed_dim" not in config.get("model_cfg", {}):
-        raise BackboneError(f"{path} has no model_cfg with an embed_dim")
-    if not any(next(folder.glob(f"*.{ending}"), None) for ending in ("safetensors", "bin", "pth")):
-        raise BackboneError(f"{folder} has no weights (open_clip_model.safetensors)")
-    text = config["model_cfg"].get("text_cfg")
-    names = [str(text.get(key) or "") for key in HF_NAME_SETTINGS] if isinstance(text, dict) else []
-    for code_folder in (folder, *(Path(name) for name in names if name)):
-        refuse_code_in_folder(code_folder)
-
-
-def refuse_code_in_folder(folder: Path) -> None:
-    """Reject a folder with Python code of its own, which transformers would offer to run."""
-    for name in ("tokenizer_config.json", "config.json"):
-        try:
-            config = json.loads((folder / name).read_bytes())
-        except (OSError, ValueError):
-            continue  # no file, or one that fails when it is loaded
-        if isinstance(config, dict) and config.get("auto_map"):
-            raise BackboneError(f"{folder / name} asks to run code of its own (auto_map), which is not allowed")
 
 
 def refuse_remote_code(spec: str, config: Any) -> None:

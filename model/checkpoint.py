@@ -20,17 +20,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from model.backbone import (
-    CONFIG_FILE,
-    LOCAL_PREFIX,
-    TEMPORAL_SETTINGS,
-    Backbone,
-    BackboneError,
-    format_error_line,
-    load_backbone,
-)
+from model.backbone import TEMPORAL_SETTINGS, Backbone, format_error_line, load_backbone
 from model.clip_import import open_clip
 from model.model_errors import ModelError
+from model.model_names import CONFIG_FILE, LOCAL_PREFIX, BackboneError
 from model.prototypes import HeadConfig, HeadError, PrototypeHead
 from model.temporal import TEMPORAL
 

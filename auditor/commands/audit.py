@@ -1,6 +1,6 @@
 """`auditor audit`: sweep a corpus and score every pair. jobs/audit.py has the same options."""
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -69,6 +69,17 @@ def build_limits(values: dict[str, Any]) -> DecodeLimits:
     return DecodeLimits(values["max_pixels"], values["max_bytes"], seconds=values["timeout"], memory=memory)
 
 
+def check_inputs(values: dict[str, Any], models: Iterable[str | None]) -> None:
+    """Refuse a wrong path, column or model name before torch is imported, which takes seconds."""
+    from auditor.corpus.open_corpus import open_corpus
+    from model.model_names import check_model_name
+
+    for model in filter(None, models):
+        check_model_name(model)
+    if "://" not in values["corpus"]:  # a remote corpus is listed once, by the audit itself
+        open_corpus(values["corpus"], CorpusOptions(**settings_in(CorpusOptions, values)))
+
+
 def build_audit_config(values: dict[str, Any]) -> AuditConfig:
     from model.backbone import resolve_device
     from model.precision import resolve_precision
@@ -114,6 +125,7 @@ def command(devices: str | None, as_json: bool, **values: Any) -> None:
     auditor audit 'shards/{00000..00119}.tar' --out audit --extend
     auditor audit 'shards/{00000..00099}.tar' --out audit --devices all
     """
+    check_inputs(values, [values["model"]])
     from auditor.run.device_engine import make_device_engine, parse_devices
     from auditor.run.extend import extend_audit
     from auditor.run.outcome import report_outcome

@@ -9,6 +9,7 @@ import click
 from auditor.commands.options import SHARE, Function, add_options, option
 from auditor.console import print_table
 from auditor.terminal import print_json, print_line
+from model.model_names import check_model_name
 
 BENCHMARKS = ["coco", "flickr8k", "flickr30k", "msrvtt", "msvd", "didemo", "shards"]
 DIRECTION_LABELS = {"visual_to_text": "v2t", "text_to_visual": "t2v"}
@@ -48,6 +49,7 @@ def command(
     Example:
       auditor evaluate msrvtt --data msrvtt-shards --model ViT-B-32@openai --out results.json
     """
+    check_model_name(model)
     from auditor.research.evaluate.benchmark_evaluation import EvaluateConfig, evaluate_benchmark, save_results
     from auditor.research.evaluate.benchmark_splits import SplitSweeper, make_audit_config
     from model.backbone import resolve_device

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 TIERS = click.IntRange(min=2)
 SHOWN_TOPICS = 5
+NOT_RULES = ("by", "unscored", "per_medium")  # they say how rules apply
 
 
 @audit_command
@@ -65,6 +66,8 @@ def command(
     """
     if not out and not dry_run:
         raise click.UsageError("name a target with --out, or preview with --dry-run")
+    if not tiers and not any(value for name, value in rules.items() if name not in NOT_RULES):
+        raise click.UsageError("keep which rows? --recommended, --max-p-mismatch 0.5, ...; --where true keeps all")
     by = rules["by"] or "p_mismatch"
     if tiers and not rules["keep_top"]:
         rules["by"] = None  # then it ranks the tiers only

@@ -5,6 +5,7 @@ from typing import Any
 
 from auditor.commands.options import add_options, audit_command, json_option, option, options_from
 from auditor.score.score_config import ScoreConfig
+from model.model_names import check_model_name
 
 
 @audit_command
@@ -21,6 +22,8 @@ def command(audit: str, model: str | None, refit: bool, quiet: bool, as_json: bo
     \b
     auditor score audit --model my-pau/best
     """
+    if model:
+        check_model_name(model)
     from auditor.run.outcome import report_outcome
     from auditor.run.rescore import read_score_settings, rescore
 

@@ -8,6 +8,7 @@ import click
 from auditor.commands.options import Function, GroupedCommand, add_options, json_option, option, options_from
 from auditor.console import print_table
 from auditor.terminal import print_json, print_line
+from model.model_names import check_model_name
 from model.training.training_config import TrainConfig, list_presets, load_config
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def command(as_json: bool, quiet: bool, **options: Any) -> None:
     auditor train 'shards/train-{000..099}.tar::more/*.tar' --val shards/val.tar --out run --config run.toml
     """
     config = build_train_config(options)
+    check_model_name(config.model)
     from auditor.research.train.train_model import TrainProgress, train
 
     with closing(TrainProgress(quiet)) as progress:

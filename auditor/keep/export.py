@@ -13,6 +13,7 @@ of keys cannot omit captions.
 """
 
 import csv
+import io
 from pathlib import Path
 
 import numpy as np
@@ -136,4 +137,6 @@ def mark_first_uids(ordered: Uids) -> npt.NDArray[np.bool_]:
 
 def save_uids(uids: Uids, folder: Folder, name: str) -> None:
     with folder.writing(name) as path, path.open("wb") as file:
-        np.save(file, np.ascontiguousarray(uids).view("u8,u8").reshape(-1), allow_pickle=False)
+        content = io.BytesIO()  # np.save to a full disk raises an error that does not say so
+        np.save(content, np.ascontiguousarray(uids).view("u8,u8").reshape(-1), allow_pickle=False)
+        file.write(content.getbuffer())

@@ -6,7 +6,7 @@ to the kept ones. Relative paths stay relative to the audited table.
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
 
@@ -38,10 +38,16 @@ def export_input_table(subset: KeptRows, folder: Folder, name: str) -> int:
         with path.open("w", encoding="utf-8", newline="") as file:
             if form == "jsonl":
                 return sum(file.write(f"{dump_json(row)}\n") > 0 for row in read_kept_rows(subset, shards))
-            writer = csv.DictWriter(file, columns, delimiter="\t" if form == "tsv" else ",", lineterminator="\n")
+            writer = csv.DictWriter(file, columns, delimiter=choose_delimiter(form, shards), lineterminator="\n")
             if not any(isinstance(shard, TextShard) and shard.dialect.numbered for shard in shards):
                 writer.writeheader()
             return sum(writer.writerow(flatten_cells(row)) > 0 for row in read_kept_rows(subset, shards))
+
+
+def choose_delimiter(form: str, shards: Sequence[TableShard]) -> str:
+    """A tab for .tsv; for .csv the delimiter of the audited tables, if all have the same and it is not a tab."""
+    delimiters = {shard.dialect.delimiter for shard in shards if isinstance(shard, TextShard)} - {"\t"}
+    return "\t" if form == "tsv" else delimiters.pop() if len(delimiters) == 1 else ","
 
 
 def open_table_shards(subset: KeptRows) -> list[TableShard]:

@@ -20,6 +20,7 @@ from auditor.audit_folder.folder import Folder
 from auditor.errors import AuditorError
 from auditor.query import row_queries
 from auditor.query.database import AuditDatabase
+from auditor.query.explanation_page import format_explanation
 from auditor.query.prototype_evidence import PrototypeBelief, load_stored_head
 from auditor.query.sandbox import quote_literal
 from auditor.score.statistics.score_reasons import SiblingVotes, list_reasons
@@ -62,7 +63,7 @@ class Frame:
     fits: bool | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
     """Why a row is flagged or not. Ranks start at 1; `captions_of` and `media_of` count the candidates."""
 
@@ -83,6 +84,9 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+    def __repr__(self) -> str:
+        return format_explanation(self)
 
 
 @dataclass(frozen=True)

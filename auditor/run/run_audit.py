@@ -26,8 +26,9 @@ from auditor.sweep.corpus_model import CorpusModel
 from auditor.sweep.distinct_uids import separate_shards
 from auditor.sweep.sweep_events import ShardReport
 from auditor.sweep.vector_sweep import find_stored_model, publish_carried_columns
-from model.backbone import Backbone, BackboneError
+from model.backbone import Backbone
 from model.checkpoint import LoadedModel, load_model, load_prototype_head
+from model.model_names import BackboneError
 from model.prototypes import PrototypeHead
 
 DEFAULT_MODEL = "ViT-B-32@laion2b_s34b_b79k"

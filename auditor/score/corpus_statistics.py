@@ -101,7 +101,6 @@ class KindContext:
     captions: int
     measure: Callable[[PairEmbeddings], PairMeasures]  # of pairs of this kind against the reference
     measure_judged: Callable[[PairEmbeddings], PairMeasures] | None  # against those that can be judged, if not all can
-    vague: VagueCaptions | None  # None without a text encoder that can tell vague captions from clear ones
     clip_distance: float | None  # mean distance of frames of different clips
 
     def to_dict(self) -> dict[str, Any]:
@@ -111,8 +110,7 @@ class KindContext:
             model = self.mismatch.to_dict()
         else:  # frames are measured even if there are too few videos for a model
             model = {"pi0": None, "frame_threshold": estimate_frame_threshold(self.reference)}
-        ambiguity = {"vague_captions": self.vague is not None, "clip_distance": self.clip_distance}
-        return {**counts, "ambiguity": ambiguity, "competence": self.competence.to_dict(), **model}
+        return {**counts, "clip_distance": self.clip_distance, "competence": self.competence.to_dict(), **model}
 
 
 @dataclass(frozen=True)
@@ -123,6 +121,7 @@ class ScoreContext:
     kinds: dict[str, KindContext]
     frequencies: WordFrequencies
     words: int | None  # size of the vocabulary; None if there was no text encoder for it
+    vague: VagueCaptions | None  # None without a text encoder that can tell vague captions from clear ones
     topics: Floats  # (T, D)
     map: CorpusMap
     captions: CaptionCounts
@@ -139,7 +138,7 @@ class ScoreContext:
         """Equal for contexts that give the same scores, apart from priors."""
         arrays = (self.topics, self.captions.hashes, self.captions.counts)
         parts = [self.head.fingerprint, self.map.fingerprint, *(digest(array.data) for array in arrays)]
-        parts += [digest(kind.vague.weights.data) for kind in self.kinds.values() if kind.vague is not None]
+        parts += [digest(self.vague.weights.data)] if self.vague is not None else []
         counts = sorted(self.frequencies.counts.items())
         return digest(repr((SCORES, parts, sorted(self.statistics.items()), counts)).encode())
 
@@ -176,11 +175,11 @@ def prepare_context(
     del samples  # the samples for the prototypes are large
     frequencies = WordFrequencies.count(draw_captions(folder, counts, config.seed, engine))
     vocabulary = load_vocabulary(folder, frequencies.informative_words(), fingerprint, encode, keep=keep)
-    examples = load_examples(folder, fingerprint, encode, keep=keep)
     kinds = {}
     for kind, pairs in by_kind.items():
         captions, media = sum(count.pairs[kind] for count in counts), sum(count.media[kind] for count in counts)
-        kinds[kind] = _fit_kind(pairs, captions, media, scale, vocabulary, examples, config.seed)
+        kinds[kind] = _fit_kind(pairs, captions, media, scale, vocabulary, config.seed)
+    vague = _fit_vague_captions(list(by_kind.values()), load_examples(folder, fingerprint, encode, keep=keep))
     topics = fit_topics(np.concatenate([pairs.visual for pairs in by_kind.values()]), config.topics, config.seed)
     corpus_map = fit_map(folder, list(by_kind.values()), config.seed, keep=keep)
     caption_counts = count_captions(folder, shards, engine)
@@ -190,7 +189,7 @@ def prepare_context(
         search_duplicates(folder, counts, config, engine=engine)
     words = len(vocabulary.names) if vocabulary else None if frequencies.counts else 0
     size = min(model["pixels"]["size"]) if model.get("pixels") else None
-    return ScoreContext(head, kinds, frequencies, words, topics, corpus_map, caption_counts, size)
+    return ScoreContext(head, kinds, frequencies, words, vague, topics, corpus_map, caption_counts, size)
 
 
 def _fit_kind(
@@ -199,7 +198,6 @@ def _fit_kind(
     media: int,
     scale: float,
     vocabulary: Vocabulary | None,
-    examples: Mapping[str, Floats],
     seed: int,
 ) -> KindContext:
     reference = ReferenceSample(pairs.media, pairs.text, pairs.group, pairs.captions, pairs.siblings, scale=scale)
@@ -219,21 +217,19 @@ def _fit_kind(
         captions,
         partial(measure, reference=reference),
         measure_judged,
-        _fit_vague_captions(pairs, languages, examples),
         estimate_clip_distance(reference.media),
     )
 
 
-def _fit_vague_captions(
-    pairs: EncodedPairs, languages: Sequence[str | None], examples: Mapping[str, Floats]
-) -> VagueCaptions | None:
+def _fit_vague_captions(samples: Sequence[EncodedPairs], examples: Mapping[str, Floats]) -> VagueCaptions | None:
     """Fit the recognition of vague captions; sentences in a language of the corpus are no example of foreign ones."""
     if not examples:
         return None
+    languages = [code for pairs in samples for code in pairs.facts["language"].to_pylist()]
     common = {code for code in set(languages) if languages.count(code) >= COMMON_LANGUAGE * len(languages)}
     kinds = example_captions.group_examples(common)
     vectors = {kind: np.stack([examples[caption] for caption in captions]) for kind, captions in kinds.items()}
-    return fit_vague_captions(pairs.text, vectors.pop("vague"), vectors)
+    return fit_vague_captions(np.concatenate([pairs.text for pairs in samples]), vectors.pop("vague"), vectors)
 
 
 def _write_reference(folder: Folder, pairs: dict[str, EncodedPairs]) -> None:

@@ -12,17 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from model.backbone import (
-    LOCAL_PREFIX,
-    Backbone,
-    BackboneError,
-    format_error_line,
-    load_backbone,
-    make_backbone,
-    quiet_loading,
-)
+from model.backbone import Backbone, format_error_line, load_backbone, make_backbone, quiet_loading
 from model.checkpoint import CheckpointError, load_model, load_prototype_head
 from model.clip_import import open_clip
+from model.model_names import LOCAL_PREFIX, BackboneError
 from model.prototypes import HeadConfig, PrototypeHead
 from model.temporal import start_temporal
 from model.text_tower import trim_padding

@@ -91,7 +91,8 @@ def test_the_promise_holds_for_other_rows_of_the_same_kind(audit: Path) -> None:
 def test_the_extremes_of_a_limit_remove_nothing_or_all_but_the_lowest(audit: Path) -> None:
     with Audit(audit) as opened:
         nothing, most = (choose_uncertainty_cut(opened.database, "ambiguity_text", lose_at_most=x) for x in (0, 1))
-        none_good = choose_uncertainty_cut(opened.database, "ambiguity_text", lose_at_most=0.1, where="better_media > 0")
+        failing = "better_media > 0"
+        none_good = choose_uncertainty_cut(opened.database, "ambiguity_text", lose_at_most=0.1, where=failing)
     assert nothing.removed == 0 and most.removed > 0.99 * most.rows
     assert none_good.fails == 1 and none_good.removed == 0 and none_good.lost is None
 

@@ -11,7 +11,8 @@ import open_clip
 import pytest
 import torch
 
-from model.backbone import Backbone, BackboneError, evaluation_mode, load_backbone, parse_spec
+from model.backbone import Backbone, evaluation_mode, load_backbone, parse_spec
+from model.model_names import BackboneError
 from model.pixels import PixelSpec
 from model.text_tower import can_trim
 from tests.support.tiny_clip import CONFIG, write_config, write_model

@@ -45,7 +45,8 @@ def test_an_audit_from_before_a_column_opens_with_the_column_empty(tmp_path: Pat
         pq.write_table(pq.read_table(file).drop_columns(["ambiguity_text", "topic", "frame_spread"]), file)
     with Audit(folder) as audit:
         described = {row["column_name"]: row["column_type"] for row in audit.sql("DESCRIBE samples").to_pylist()}
-        assert [described[name] for name in ("ambiguity_text", "topic", "frame_spread")] == ["FLOAT", "SMALLINT", "FLOAT"]
+        names = ("ambiguity_text", "topic", "frame_spread")
+        assert [described[name] for name in names] == ["FLOAT", "SMALLINT", "FLOAT"]
         row = audit.sql("SELECT * FROM samples LIMIT 1").to_pylist()[0]
         assert row["ambiguity_text"] is None and row["topic"] is None and row["ambiguous_text"] is False
         assert "ambiguity_text" not in audit.summary().typical and "p_mismatch" in audit.summary().typical
