@@ -86,3 +86,31 @@ def test_versions_agree() -> None:
 def test_no_constraint_names_a_host() -> None:
     for line in (ROOT / "constraints.txt").read_text().splitlines():
         assert re.fullmatch(r"[A-Za-z0-9_.\[\]-]+==[A-Za-z0-9_.!+-]+", line), line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["audit", "/no/such/corpus", "--out", "x", "--model", "ViT-B-32"], "/no/such/corpus does not exist"),
+        (["audit", ".", "--out", "x", "--model", "ViT-B-99"], "did you mean ViT-B-32"),
+        (["audit", ".", "--out", "x", "--model", "local-dir:/no/folder"], "there is no folder /no/folder"),
+        (["encoders", "/no/such/corpus", "--try", "ViT-B-32"], "/no/such/corpus does not exist"),
+        (["score", "audit", "--model", "no-checkpoint"], "neither an open_clip model nor a folder"),
+        (["evaluate", "coco", "--data", ".", "--model", "ViT-B-99"], "did you mean ViT-B-32"),
+    ],
+)
+def test_wrong_names_are_refused_before_torch_is_imported(arguments: list[str], message: str, tmp_path: Path) -> None:
+    code = (
+        "import sys; from auditor.cli import run_command_line; "
+        "code = run_command_line(sys.argv[1:]); assert 'torch' not in sys.modules; sys.exit(code)"
+    )
+    command = [sys.executable, "-c", code, *arguments]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 1 and message in result.stderr, result.stderr
+
+
+def test_the_models_of_open_clip_are_known_without_importing_it() -> None:
+    open_clip = pytest.importorskip("open_clip")
+    from model.model_names import list_model_names
+
+    assert list_model_names() == sorted(open_clip.list_models())

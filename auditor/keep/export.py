@@ -13,7 +13,6 @@ of keys cannot omit captions.
 """
 
 import csv
-import io
 from pathlib import Path
 
 import numpy as np
@@ -137,6 +136,7 @@ def mark_first_uids(ordered: Uids) -> npt.NDArray[np.bool_]:
 
 def save_uids(uids: Uids, folder: Folder, name: str) -> None:
     with folder.writing(name) as path, path.open("wb") as file:
-        content = io.BytesIO()  # np.save to a full disk raises an error that does not say so
-        np.save(content, np.ascontiguousarray(uids).view("u8,u8").reshape(-1), allow_pickle=False)
-        file.write(content.getbuffer())
+        # as np.save does, whose error on a full disk does not say that it is full
+        array = np.ascontiguousarray(uids).view("u8,u8").reshape(-1)
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
+        file.write(array.view(np.uint8).data)

@@ -22,7 +22,7 @@ from auditor.audit_folder.extra_columns import RESERVED, ColumnSource
 from auditor.audit_folder.extra_columns import SQL_TYPES as EXTRA_TYPES
 from auditor.query.rules import build_flag_sql
 from auditor.query.sandbox import Sandbox, quote_literal, quote_name
-from auditor.schema import COLUMNS, STORED
+from auditor.schema import COLUMNS, FLAGS, STORED
 
 SQL_TYPES = {**EXTRA_TYPES, "int16": "SMALLINT", "int32": "INTEGER"}
 UID_ORDER = "coalesce(TRY_CAST('0x' || uid[17:] AS UBIGINT), hash(uid))"
@@ -148,7 +148,7 @@ class MemoryColumns:
     ) -> None:
         self.sandbox, self.row_sql = sandbox, row_sql
         self.plain = (*NUMBERS, *(TEXTS if texts else ()), *extra)
-        names = {column.lower() for column in (*WORDS, *self.plain, *build_flag_sql({}))}
+        names = {column.lower() for column in (*WORDS, *self.plain, *FLAGS)}
         absent = {column.lower() for column in columns} - names | {"columns"}
         self.absent = {column for column in absent if re.fullmatch(r"\w+", column)}
         self.absent_odd = absent - self.absent  # names that are not single words

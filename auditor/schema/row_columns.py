@@ -35,7 +35,7 @@ CAPTION = (
         "share of the caption's characters, not counting spaces, that are not letters", suspicious="high", unit="share",
         rule="Keep captions with at most this share of non-letter characters."),
     Column("looks_like", "string", "Looks like",
-        "file name, url, html or mojibake if the caption looks like one; otherwise empty", cached=True),
+        "file name, url, html, mojibake or stock title if the caption looks like one; otherwise empty", cached=True),
     Column("language", "string", "Language",
         "ISO 639-1 code of the caption's language; empty if the caption is too short to detect it", cached=True,
         definition="py3langid with a probability of at least 0.9"),

@@ -18,7 +18,7 @@ AMBIGUITY = (
     _score("ambiguity_visual", "float32", "Ambiguity of the medium",
         "whether the medium shows nothing in particular, or too much at once; ambiguous from 0.5 up",
         suspicious="high", bounds=(0, 1), use="headline", short="ambiguous medium", failure="better_captions",
-        definition="the larger of u / 2 and the evidence: blank, blurred, several scenes, or a fifth of the captions "
+        definition="the larger of u / 2 and the evidence: blank, blurred, several scenes, or a third of the captions "
         "fit",
         sentence="how much the {kind} shows at once, or how little; ambiguous from 0.5 up",
         rule="Keep media with at most this ambiguity."),
@@ -26,7 +26,7 @@ AMBIGUITY = (
         "whether the caption describes nothing in particular; ambiguous from 0.5 up", suspicious="high", bounds=(0, 1),
         use="headline", short="ambiguous caption", failure="better_media",
         definition="the larger of u / 2 and the evidence: it resembles captions that say nothing, its words are in 1% "
-        "of the captions, or a fifth of the media fit",
+        "of the captions, or a third of the media fit",
         sentence="how little the caption narrows down what it describes; ambiguous from 0.5 up",
         rule="Keep captions with at most this ambiguity."),
     _score("uncertainty_visual", "float32", "Uncertainty of the medium",

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from auditor.sweep.languages import detect_languages
 
-Likeness = Literal["file name", "url", "html", "mojibake"]
+Likeness = Literal["file name", "url", "html", "mojibake", "stock title"]
 
 _DIGITS = re.compile(r"\d+")
 _APART = re.compile(r"[\W_]+")
@@ -26,6 +26,12 @@ _FILE = re.compile(
 )
 # UTF-8 read as Latin-1 or Windows-1252: a capital A with tilde or circumflex, or the "a-circumflex euro" of quotes
 _MOJIBAKE = re.compile(r"[ÃÂ][\u0080-\u00bf‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ]|â€|Ð[\u0080-\u00bf]|�")
+# Titles of stock agencies: "... Stock Photo #1234", "Royalty-Free Images, ...", "image id: 1234567"
+_STOCK = re.compile(
+    r"\b(?:stock (?:photo(?:graph)?|picture|image|illustration|vector|video|footage|clip)s?|royalty[ -]free"
+    r"|(?:image|photo|picture|video) (?:id|no\.?|number|#):? *\d{4,})\b",
+    re.I,
+)
 
 _ASCII = [chr(code) for code in range(128)]
 _BLANKS = "".join(filter(str.isspace, _ASCII)).encode()
@@ -93,7 +99,9 @@ def classify_caption(caption: str) -> Likeness | None:
         return "file name"
     if ("." in text[:-1] or "://" in text) and _URL.search(text):
         return "url"
-    return "mojibake" if not text.isascii() and _MOJIBAKE.search(text) else None
+    if not text.isascii() and _MOJIBAKE.search(text):
+        return "mojibake"
+    return "stock title" if _STOCK.search(text) else None
 
 
 class TextFacts(NamedTuple):

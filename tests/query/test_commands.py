@@ -86,8 +86,8 @@ def test_long_results_are_cut_on_a_terminal_only(audit: str, capsys: pytest.Capt
         (["summary", "/nowhere"], "/nowhere is not an audit"),
         (["compare", "{audit}", "/nowhere"], "/nowhere is not an audit"),
         (["filter", "{audit}", "--keep-top", "30%", "--dry-run"], "must be used together"),
-        (["filter", "{audit}", "--out", "x.csv"], "the table cannot be read again"),
-        (["filter", "{audit}", "--out", "/proc/nowhere/kept.npy"], "cannot write"),
+        (["filter", "{audit}", "--where", "true", "--out", "x.csv"], "the table cannot be read again"),
+        (["filter", "{audit}", "--where", "true", "--out", "/proc/nowhere/kept.npy"], "cannot write"),
         (["report", "{audit}", "--out", "/proc/nowhere/report.html", "--no-media"], "cannot write"),
         (["query", "{audit}", "SELECT 1", "--parquet", "/proc/nowhere/x.parquet"], "cannot write"),
         (["query", "{audit}", "SELECT 1", "--memory", "lots"], "memory_limit cannot be 'lots'"),
@@ -117,8 +117,11 @@ def test_mistakes_are_told_in_one_line(
     assert shown.startswith("auditor: ") and message in shown and "\n" not in shown
 
 
-def test_filter_says_where_to(audit: str) -> None:
+def test_filter_asks_where_to_and_which_rows(audit: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command_line(["filter", audit, "--max-p-mismatch", "0.1"]) == 2
+    assert "--out" in capsys.readouterr().err
+    assert run_command_line(["filter", audit, "--out", "kept.npy", "--unscored", "drop"]) == 2
+    assert "keep which rows? --recommended" in capsys.readouterr().err
 
 
 def test_unfinished_audit_is_told(audit: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -158,6 +158,15 @@ def test_a_huge_corpus_is_compared_with_its_reference(audit: Path) -> None:
         assert explain_row(opened.database, "video-003", whole_corpus=0).captions
 
 
+def test_python_prints_an_explanation_as_a_page(audit: Path) -> None:
+    with Audit(audit) as opened:
+        explanation = opened.explain(opened.sql("SELECT uid FROM samples LIMIT 1")["uid"][0].as_py())
+    page = repr(explanation).splitlines()
+    assert explanation.row["key"] in page[0] and explanation.row["caption"] in page[0]
+    assert any("captions of other media that fit this medium best" in line for line in page)
+    assert "Explanation(" not in repr(explanation)
+
+
 def test_a_row_that_is_not_there(audit: Path) -> None:
     with Audit(audit) as opened, pytest.raises(ExplainError, match="no row 'nonesuch'"):
         explain_row(opened.database, "nonesuch")

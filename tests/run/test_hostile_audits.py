@@ -34,7 +34,7 @@ COMMANDS = [
     ["thresholds", "{audit}"],
     ["filter", "{audit}", "--max-p-mismatch", "0.5", "--where", "beauty > 0.1", "--dry-run"],
     ["filter", "{audit}", "--no-overlap", "{other}", "--out", "{here}/kept.npy", "--force"],
-    ["filter", "{audit}", "--out", "{here}/clean", "--force"],
+    ["filter", "{audit}", "--where", "true", "--out", "{here}/clean", "--force"],
     ["compare", "{audit}", "{other}"],
     ["explain", "{audit}", "000003"],
     ["search", "{audit}", "--like", "000003"],

@@ -121,7 +121,10 @@ def test_everything_after_the_sweep_is_the_same_code(audited: Path, tmp_path: Pa
 
 
 def test_there_are_no_media_to_write(audited: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for options in (["--out", str(tmp_path / "shards")], ["--tiers", "2", "--out", str(tmp_path / "tiers")]):
+    for options in (
+        ["--where", "true", "--out", str(tmp_path / "shards")],
+        ["--tiers", "2", "--out", str(tmp_path / "tiers")],
+    ):
         assert run_command_line(["filter", str(audited), *options]) == 1
         assert "600 of the kept rows have embeddings but no media" in capsys.readouterr().err
     with Audit(audited) as opened:

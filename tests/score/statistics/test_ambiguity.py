@@ -115,12 +115,12 @@ def test_u_alone_ranks_but_never_flags() -> None:
     assert ambiguity.tolist() == pytest.approx([0.05, 0.45, 0.499, 0.7])
 
 
-def test_a_small_corpus_needs_ten_items_that_fit() -> None:
+def test_a_small_corpus_needs_twenty_items_that_fit() -> None:
     """A single pair fits all of its corpus, and all its captions contain its words: neither is evidence."""
-    one, ten = np.ones(1, np.float32), np.full(1, 10, np.float32)
+    one, twenty = np.ones(1, np.float32), np.full(1, 20, np.float32)
     readable = np.ones(1, bool)
     assert max(part[0] for part in grade_captions(one, 1, one, 1, None, readable)) < 0.05
-    assert max(part[0] for part in grade_captions(ten, 10, one, 10, None, readable)) == pytest.approx(0.5)
+    assert max(part[0] for part in grade_captions(twenty, 20, one, 20, None, readable)) == pytest.approx(0.5)
 
 
 def test_the_encoder_is_not_asked_about_captions_that_it_cannot_read() -> None:
