@@ -28,24 +28,26 @@ from tests.bench.flickr8k import read_photos
 
 RESULTS = Path(__file__).resolve().parents[2] / "bench-results"
 PHOTOS, SPOILED, CLIPS, SCENE_CLIPS = 718, 12, 60, 20
-VAGUE = (
+VAGUE = tuple(
     """
 This is a photo.|A scene.|Something outside.|Somebody with something.|A quick snap.|Nothing much to say.
-A picture I took.|Things in a room.|An unnamed place.|Some random items.|Photo number 4|An image without a title.
-What a great moment!|People somewhere.|An everyday situation.|Some object.|An undefined thing in the picture.|A generic photo.
-Look at that.|This is something I saw.|A very nice image.|The usual.|It is a picture of stuff.|Another photograph.
-A place with things.|Some action going on.|Unknown object.|One more shot.|Here you can see something.
-A typical scene.|General image.
+A picture I took.|Things in a room.|An unnamed place.|Some random items.|Photo number 4
+An image without a title.|What a great moment!|People somewhere.|An everyday situation.|Some object.
+An undefined thing in the picture.|A generic photo.|Look at that.|This is something I saw.
+A very nice image.|The usual.|It is a picture of stuff.|Another photograph.|A place with things.
+Some action going on.|Unknown object.|One more shot.|Here you can see something.|A typical scene.
+General image.
 """.strip()
     .replace("\n", "|")
     .split("|")
 )
-CLEAR = (
+CLEAR = tuple(
     """
-A black dog.|A red car.|Snowboarder.|A girl on a swing.|Dogs in snow.|A surfer.|Football players.|A bicycle race.
-A horse.|Motorcycle jump.|A baby laughing.|Kids in a pool.|IMG_20190412_1734.jpg
-DSC00342.JPG|www.photosite.org/view?id=55|https://example.com/images/2931.html|Ein Hund läuft durch den Schnee.|Un homme joue de la guitare.
-p2389_final_v2.png|Dos niños juegan en la playa.|Een meisje springt in het water.|Мальчик играет в футбол.|犬が草の上を走っている
+A black dog.|A red car.|Snowboarder.|A girl on a swing.|Dogs in snow.|A surfer.|Football players.
+A bicycle race.|A horse.|Motorcycle jump.|A baby laughing.|Kids in a pool.|IMG_20190412_1734.jpg
+DSC00342.JPG|www.photosite.org/view?id=55|https://example.com/images/2931.html
+Ein Hund läuft durch den Schnee.|Un homme joue de la guitare.|p2389_final_v2.png
+Dos niños juegan en la playa.|Een meisje springt in het water.|Мальчик играет в футбол.|犬が草の上を走っている
 """.strip()
     .replace("\n", "|")
     .split("|")
