@@ -29,6 +29,7 @@ from auditor.query.compare import Comparison, compare_audits
 from auditor.query.database import AuditDatabase
 from auditor.query.distributions import compute_density, compute_histogram, compute_percentiles
 from auditor.query.explain import explain_row
+from auditor.query.findings import find_findings
 from auditor.query.join_columns import JoinResult, Which, join_columns
 from auditor.query.rules import KeepRules, Rules, Threshold, with_rules
 from auditor.query.sandbox import Limits, QueryError
@@ -137,6 +138,7 @@ class Audit:
 
     sql = make_method(row_queries.run_select)
     summary = make_method(summarize_audit)
+    findings = make_method(find_findings)
     count = make_method(row_queries.count_matching_rows)
     errors = make_method(row_queries.list_errors)
     worst = make_method(row_queries.find_worst_rows)

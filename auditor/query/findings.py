@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from auditor.query.database import AuditDatabase
+from auditor.query.distributions import summarize_time_shifts
 from auditor.query.finding_rules import FAULT_TITLES, FLAG_RULES, FindingRule, list_rules
 from auditor.query.row_queries import build_from_clause, find_worst_rows, read_rows_at
 from auditor.query.sandbox import quote_literal
@@ -106,7 +107,7 @@ class Findings:
 
     def lines(self, *, short: bool = False) -> list[str]:
         if not self.found:
-            return ["nothing found; the weakest spots:", *(f"  {spot}" for spot in self.weakest)]
+            return ["nothing found" + "; the weakest spots:" * bool(self.weakest), *(f"  {s}" for s in self.weakest)]
         shown = self.found[:SHOWN] if short else self.found
         more = len(self) - len(shown)
         lines = [line for finding in shown for line in finding.lines(short=short)]
@@ -208,13 +209,18 @@ def build_finding(
         rows=count.rows,
         share=count.rows / total,
         also=count.also,
-        meaning=rule.meaning,
+        meaning=describe_time_shifts(database) if rule.name == "out_of_sync" else rule.meaning,
         advice=advice,
         where=where,
         sort=rule.sort_column,
         examples=read_rows_at(database, places[:EXAMPLES], EXAMPLE).to_pylist(),
         weight=rule.harm * count.rows,
     )
+
+
+def describe_time_shifts(database: AuditDatabase) -> str:
+    shifts = summarize_time_shifts(database)
+    return f"{shifts.words()}." if shifts else ""
 
 
 def find_weak_spots(database: AuditDatabase, rules: list[FindingRule]) -> list[WeakSpot]:
