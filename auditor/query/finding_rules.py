@@ -1,7 +1,7 @@
 """What can be wrong with the rows of an audit, declared once: the condition, what it means, and what to do about it.
 
-Rules stand in the order of precedence: a row counts under the first rule that it meets, so a URL is a bad caption and not
-one more mismatch, and a vague caption is ambiguous. No photo or caption of Flickr8k (1,100 and 5,500) reaches a limit.
+A row counts under the first rule that it meets (`list_rules`), so a URL is a bad caption and not one more mismatch. No
+photo or caption of Flickr8k (1,100 and 5,500 tried) reaches a limit.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ RECOMMENDED = "auditor filter {audit} --recommended --out kept.parquet"
 REPAIR = "auditor repair {audit} --out repairs/"
 LOOK = "auditor query {audit} {query}"
 TRY_MODEL = "auditor encoders {corpus} --try ViT-B-32@laion2b_s34b_b79k"
-MAIN_LANGUAGE = 0.8  # share of the captions whose language is known; a corpus without such a language is mixed on purpose
+MAIN_LANGUAGE = 0.8  # share of the captions; a corpus without such a language is mixed on purpose
 LONGEST_CONDITION = 20_000  # characters: conditions are part of URLs
 
 
@@ -60,16 +60,16 @@ TEXT_RULES = (
         "words < 2 AND coalesce(tokens, 0) <= 8", sort="words"),  # scripts without spaces have one word of many tokens
     FindingRule("repetitive", "captions that repeat themselves", "Most of their word pairs occur twice.", 0.5,
         limits={"repeated_words": 0.5}),
-    FindingRule("symbols", "captions that are mostly digits and symbols", "Less than half of the characters are letters.",
-        0.5, limits={"non_letters": 0.5}),
+    FindingRule("symbols", "captions that are mostly digits and symbols",
+        "Less than half of the characters are letters.", 0.5, limits={"non_letters": 0.5}),
 )  # fmt: skip
 MEDIA_RULES = (
-    FindingRule("blank", "media with almost nothing to see", "The picture has a single tone, or the video is black.", 0.8,
-        limits={"contrast": 0.02, "black_share": 0.9, "dark_share": 0.995, "bright_share": 0.995}),
+    FindingRule("blank", "media with almost nothing to see", "The picture has a single tone, or the video is black.",
+        0.8, limits={"contrast": 0.02, "black_share": 0.9, "dark_share": 0.995, "bright_share": 0.995}),
     FindingRule("blurred", "media that are blurred", "Nothing in the picture has a sharp edge.", 0.6,
         limits={"sharpness": 0.1}),
-    FindingRule("tiny", "media that are tiny or extremely narrow", "A side has fewer than 32 pixels, or one side is more "
-        "than five times as long as the other.", 0.5, "width < 32 OR height < 32 OR aspect > 5 OR aspect < 0.2"),
+    FindingRule("tiny", "media that are tiny or extremely narrow", "A side has fewer than 32 pixels, or is more than "
+        "five times as long as the other.", 0.5, "width < 32 OR height < 32 OR aspect > 5 OR aspect < 0.2"),
     FindingRule("border", "media that are mostly border", "Uniform rows and columns cover nearly all of the picture.",
         0.4, limits={"border_share": 0.9}),
     FindingRule("out_of_sync", "captions that are out of sync with their videos",
@@ -77,7 +77,7 @@ MEDIA_RULES = (
         sort="time_shift_gain"),
 )  # fmt: skip
 FLAG_RULES = tuple(
-    FindingRule(name, title, f"{FLAGS[name].meaning}.".capitalize(), harm, name, advice=advice, sort=FLAGS[name].measure)
+    FindingRule(name, title, f"{FLAGS[name].meaning}.".capitalize(), harm, name, {}, advice, FLAGS[name].measure)
     for name, title, harm, advice in (
         ("ambiguous_text", "ambiguous captions", 0.5, RECOMMENDED),
         ("ambiguous_visual", "ambiguous media", 0.4, LEAVE_OUT),
@@ -85,12 +85,12 @@ FLAG_RULES = tuple(
     )
 )
 OTHER_RULES = (
-    FindingRule("incomplete", "media that could be read only in part", "They are usable, but something is missing.", 0.3,
-        "error_message IS NOT NULL", advice=LOOK),
+    FindingRule("incomplete", "media that could be read only in part", "They are usable, but something is missing.",
+        0.3, "error_message IS NOT NULL", advice=LOOK),
     FindingRule("still", "videos that show a still picture", "The picture does not change.", 0.3, "still_picture",
         {"frozen_share": 0.9}),
-    FindingRule("duplicates", "copies of other rows", "The medium is a copy of another, or the caption repeats one of its "
-        "own medium.", 0.3, "duplicate_of IS NOT NULL",
+    FindingRule("duplicates", "copies of other rows", "The medium is a copy of another, or the caption repeats one of "
+        "its own medium.", 0.3, "duplicate_of IS NOT NULL",
         advice="auditor filter {audit} --no-duplicates --out kept.parquet"),
     FindingRule("truncated", "captions that are longer than the text encoder reads",
         "Only the beginning of the caption was judged.", 0.1, "truncated_caption", advice=LOOK),
@@ -99,8 +99,8 @@ OTHER_RULES = (
       for (reason, text), harm in zip(NO_ESTIMATE.items(), (0.9, 0.1), strict=True)),
 )  # fmt: skip
 STATUS_RULES = tuple(
-    FindingRule(status, f"rows: {text.label}", f"{text.meaning}.".capitalize(), 1.0, f"status = '{status}'", advice=LOOK,
-        usable=False)
+    FindingRule(status, f"rows: {text.label}", f"{text.meaning}.".capitalize(), 1.0, f"status = '{status}'",
+        advice=LOOK, usable=False)
     for status, text in STATUSES.items() if status != "ok"
 )  # fmt: skip
 CAPTION_FAULTS = ("boilerplate", "repeated")

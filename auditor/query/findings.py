@@ -7,6 +7,7 @@ import html
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from typing import Any
 
 from auditor.query.database import AuditDatabase
@@ -132,7 +133,11 @@ class RuleRows:
     rows: int = 0
     also: int = 0
     covered_by: set[int] = field(default_factory=set)  # rules of higher precedence that take some of its rows
-    places: list[dict[str, Any]] = field(default_factory=list)  # of the examples
+    places: list[dict[str, Any]] = field(default_factory=list)  # of the clearest rows of each group
+
+    def list_examples(self) -> list[dict[str, Any]]:
+        self.places.sort(key=lambda place: (place["sort"], place["file"], place["file_row_number"]))
+        return self.places[:EXAMPLES]
 
 
 def find_findings(database: AuditDatabase) -> Findings:
@@ -141,7 +146,12 @@ def find_findings(database: AuditDatabase) -> Findings:
     counts = count_rule_rows(database, rules)
     total = sum(database.counts["status"].values())
     numbers = [number for number, count in enumerate(counts) if count.rows]
-    findings = [build_finding(database, rules, counts, number, total) for number in numbers]
+    places = [counts[number].list_examples() for number in numbers]
+    rows = iter(read_rows_at(database, list(chain(*places)), EXAMPLE).to_pylist())
+    findings = [
+        build_finding(database, rules, counts, number, total, [next(rows) for _ in own_places])
+        for number, own_places in zip(numbers, places, strict=True)
+    ]
     findings.sort(key=lambda finding: -finding.weight)
     return Findings(database.path, findings, [] if findings else find_weak_spots(database, rules))
 
@@ -189,7 +199,12 @@ def quote_for_shell(text: str) -> str:
 
 
 def build_finding(
-    database: AuditDatabase, rules: list[FindingRule], counts: list[RuleRows], number: int, total: int
+    database: AuditDatabase,
+    rules: list[FindingRule],
+    counts: list[RuleRows],
+    number: int,
+    total: int,
+    examples: list[dict[str, Any]],
 ) -> Finding:
     rule, count = rules[number], counts[number]
     exceptions = [f"{rules[other].defect} IS NOT TRUE" for other in sorted(count.covered_by)]
@@ -202,7 +217,6 @@ def build_finding(
         "query": f"SELECT shard, key, caption, error_message FROM samples WHERE {where}",
     }
     advice = rule.advice.format(**{name: quote_for_shell(str(part)) for name, part in parts.items()})
-    places = sorted(count.places, key=lambda place: (place["sort"], place["file"], place["file_row_number"]))
     return Finding(
         name=rule.name,
         title=rule.title,
@@ -213,7 +227,7 @@ def build_finding(
         advice=advice,
         where=where,
         sort=rule.sort_column,
-        examples=read_rows_at(database, places[:EXAMPLES], EXAMPLE).to_pylist(),
+        examples=examples,
         weight=rule.harm * count.rows,
     )
 
@@ -237,5 +251,5 @@ def find_weak_spots(database: AuditDatabase, rules: list[FindingRule]) -> list[W
 
 def find_nearest_row(database: AuditDatabase, column: str, limit: float, kind: str) -> WeakSpot | None:
     of_kind = f" AND kind = {quote_literal(kind)}" if kind else ""
-    rows = find_worst_rows(database, column, 1, f"status = 'ok'{of_kind}")
-    return next((WeakSpot(column, row[column], limit, row) for row in rows.select([column, *EXAMPLE]).to_pylist()), None)
+    rows = find_worst_rows(database, column, 1, f"status = 'ok'{of_kind}").select([column, *EXAMPLE]).to_pylist()
+    return WeakSpot(column, rows[0][column], limit, rows[0]) if rows else None

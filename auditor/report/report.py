@@ -224,11 +224,9 @@ def make_distribution_section(database: AuditDatabase, usable: int) -> ReportSec
     return ReportSection("Distributions", "All usable rows. Dashed lines are the thresholds of the flags.", figures)
 
 
-def make_gallery_sections(
-    database: AuditDatabase, summary: Summary, options: ReportOptions
-) -> Iterator[ReportSection]:
-    """The clearest rows of the worst findings that have media."""
-    findings = [finding for finding in summary.findings if finding.examples[0]["kind"]]
+def make_gallery_sections(database: AuditDatabase, summary: Summary, options: ReportOptions) -> Iterator[ReportSection]:
+    """The clearest rows of the worst findings whose media can be shown."""
+    findings = [finding for finding in summary.findings if finding.examples[0]["status"] == "ok"]
     for finding in findings[:GALLERIES]:
         column = finding.sort or None
         rows = read_page(database, finding.where, column, column in HIGH_IS_SUSPICIOUS, options.per_gallery).to_pylist()

@@ -9,12 +9,11 @@ from auditor.audit_folder.fault_records import Fault, read_faults
 from auditor.audit_folder.side_files import Verdict, format_mark_key, mark_repair, read_repair_marks
 from auditor.faults.repair import Repair, propose_repairs
 from auditor.query.row_queries import read_row
-from auditor.query.sandbox import quote_literal
 from dashboard.audit_source import open_first_audit
 from dashboard.display_text import format_percent, shorten_text, show_empty_state
 from dashboard.media_preview import SMALL, thumbnail_cache
 from dashboard.records import count_pages, list_page
-from dashboard.url_state import BROWSE, SAMPLE, sample_query
+from dashboard.url_state import BROWSE, SAMPLE, rows_query, sample_query
 
 REPAIRS_ON_PAGE = 6
 REPAIR_COLUMNS = 3
@@ -30,9 +29,8 @@ def show_faults(faults: list[Fault]) -> None:
             p_value = "" if fault.p_value is None else f" · p = {fault.p_value:.1g}"
             st.text(fault.sentence)
             st.caption(f"{fault.kind}: {fault.pattern} · {fault.rows:,} rows{p_value}", width="content")
-            if fault.shard:
-                query = {"where": f"shard = {quote_literal(fault.shard)}"}
-                st.page_link(BROWSE, label="Browse the shard", query_params=query, width="content")
+            if fault.where:
+                st.page_link(BROWSE, label="Show the rows", query_params=rows_query(fault.where), width="content")
     with st.expander("All faults as a table"):
         rows = [{"kind": f.kind, "rows": f.rows, "p-value": f.p_value, "description": f.sentence} for f in faults]
         columns = {"p-value": st.column_config.NumberColumn(format="scientific")}
