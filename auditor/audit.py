@@ -29,12 +29,12 @@ from auditor.query.compare import Comparison, compare_audits
 from auditor.query.database import AuditDatabase
 from auditor.query.distributions import compute_density, compute_histogram, compute_percentiles
 from auditor.query.explain import explain_row
-from auditor.query.findings import find_findings
 from auditor.query.join_columns import JoinResult, Which, join_columns
 from auditor.query.rules import KeepRules, Rules, Threshold, with_rules
 from auditor.query.sandbox import Limits, QueryError
 from auditor.query.search import search
 from auditor.query.summary import summarize_audit
+from auditor.report.findings import find_findings
 from auditor.review.certificate import Certificate, certify
 from auditor.review.flag_precision import measure_flag_precision
 from auditor.review.label_sample import LabelSample, count_labels, fetch_sample_marks, find_label_sample

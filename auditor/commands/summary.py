@@ -14,12 +14,13 @@ def command(audit: str, output: Output) -> None:
     auditor summary audit/
     auditor summary s3://bucket/audit --json
     """
-    summary = open_audit(audit).summary()
+    opened = open_audit(audit)
+    summary, findings = opened.summary(), opened.findings()
     if output.json:
-        print_json(summary.to_dict())
+        print_json({**summary.to_dict(), **findings.to_dict()})
         return
     facts = [{"what": label, "value": value} for label, value in summary.lines()]
-    findings = [{"what": finding.title, "value": f"{finding.rows:,}"} for finding in summary.findings]
-    output.show([*facts, *findings] if output.for_machines else facts, f"{summary.path} ({summary.state})")
+    counts = [{"what": finding.title, "value": f"{finding.rows:,}"} for finding in findings]
+    output.show([*facts, *counts] if output.for_machines else facts, f"{summary.path} ({summary.state})")
     if not output.for_machines:
-        print_lines(str(summary.findings))
+        print_lines(str(findings))

@@ -1,4 +1,4 @@
-"""The summary of an audit: its findings, rows by status and kind, estimated noise, typical values, reviews."""
+"""The summary of an audit: rows by status and kind, flags, estimated noise, typical values, reviews."""
 
 from collections import Counter
 from dataclasses import asdict, dataclass
@@ -13,7 +13,6 @@ from auditor.query.distributions import (
     merge_ranges,
     summarize_time_shifts,
 )
-from auditor.query.findings import Findings, find_findings
 from auditor.schema import FLAGS, HEADLINES
 
 # Shown beside the estimated share on every page.
@@ -69,7 +68,6 @@ class Summary:
     typical: dict[str, dict[str, float]]  # column -> {"p5", "median", "p95"}
     time_shifts: TimeShifts | None  # None: no video has enough timed captions
     marks: dict[str, int]
-    findings: Findings
     notes: list[str]
 
     @property
@@ -77,7 +75,7 @@ class Summary:
         return self.status.get("ok", 0)
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), **self.findings.to_dict(), "usable": self.usable}
+        return {**asdict(self), "usable": self.usable}
 
     def lines(self) -> list[tuple[str, str]]:
         """The facts that are no findings, each with its label."""
@@ -103,13 +101,10 @@ class Summary:
             )
         return sentences
 
-    def describe_facts(self) -> str:
+    def __str__(self) -> str:
         width = max(len(label) for label, _ in self.lines())
         text = [f"{label:<{width}}  {value}" for label, value in self.lines()]
         return "\n".join([f"{self.path} ({self.state})", *text, *(f"note: {note}" for note in self.notes)])
-
-    def __str__(self) -> str:
-        return f"{self.describe_facts()}\n\n{self.findings}"
 
 
 def format_count_share(count: int, total: int) -> str:
@@ -170,6 +165,5 @@ def summarize_audit(database: AuditDatabase) -> Summary:
         typical=compute_typical_values(database, HEADLINES),
         time_shifts=summarize_time_shifts(database) if is_timed else None,
         marks={row["review"]: row["n"] for row in marks},
-        findings=find_findings(database),
         notes=[*database.notes, *([f"medians are of every {step}th shard"] if step > 1 else [])],
     )

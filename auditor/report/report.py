@@ -18,23 +18,20 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from auditor.audit_folder.folder import split_target
-from auditor.corpus.sample import get_row_span
+from auditor.corpus.sample import Span, get_row_span
 from auditor.errors import AuditorError
 from auditor.query.database import AuditDatabase
 from auditor.query.distributions import compute_density, compute_histogram
-from auditor.query.findings import Finding
-from auditor.query.row_queries import list_errors, read_page, read_row_media
+from auditor.query.row_queries import list_errors, read_row_media
 from auditor.query.rules import find_flag_cut
 from auditor.query.summary import RELATED, Summary, summarize_audit
 from auditor.report.charts import CHART_STYLE, draw_density, draw_histogram, draw_score_mixture
-from auditor.report.plot_area import format_compact
+from auditor.report.findings import Finding, find_findings
 from auditor.review.flag_precision import measure_flag_precision
-from auditor.schema import COLUMNS, FLAGS, HEADLINES, HIGH_IS_SUSPICIOUS
+from auditor.schema import COLUMNS, FLAGS, HEADLINES
 
 HERE = Path(__file__).parent
 THUMBNAIL = 240  # pixels of the longer side
-GALLERIES = 3  # of the worst findings
-PAIR_NUMBERS = ("p_mismatch", "similarity")
 MISMATCH_CHARTS = (
     "Captions re-paired at random show what a mismatched pair looks like (red). Observed scores (blue) that reach into "
     "the red probably belong to mismatched pairs. "
@@ -43,12 +40,6 @@ MISMATCH_CHARTS = (
 
 class ReportError(AuditorError):
     """The report cannot be written."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReportOptions:
-    per_gallery: int = 12
-    media: bool = True  # whether to show thumbnails; without them the corpus is not read
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +60,12 @@ class ReportFigure:
 
 @dataclass(frozen=True, slots=True)
 class ReportPair:
-    """One row of a gallery: a JPEG in base64, or a text in its place."""
+    """An example: a JPEG in base64, or a text in its place."""
 
     caption: str
     shard: str
     key: str
-    numbers: list[tuple[str, str]]
+    span: Span | None
     picture: str = ""
     instead: str = ""
 
@@ -93,30 +84,22 @@ class ReportSection:
     figures: Sequence[ReportFigure] = ()
     wide: bool = False
     note: str = ""
-    pairs: Sequence[ReportPair] = ()
     tables: Sequence[ReportTable] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ReportFinding:
-    """A finding with its clearest example."""
-
-    finding: Finding
-    example: ReportPair
-
-
-def write_report(database: AuditDatabase, out: str | Path, options: ReportOptions, *, force: bool = False) -> int:
+def write_report(database: AuditDatabase, out: str | Path, *, media: bool = True, force: bool = False) -> int:
+    """Write the report and return its size in bytes; without `media` it has no thumbnails, and no corpus is read."""
     folder, name = split_target(str(out))
     if folder.exists(name) and not force:
         raise ReportError(f"{out} exists; --force replaces it")
-    data = render_report(database, options).encode("utf-8", "replace")
+    data = render_report(database, media=media).encode("utf-8", "replace")
     with folder.writing(name) as path:
         path.write_bytes(data)
     return len(data)
 
 
-def render_report(database: AuditDatabase, options: ReportOptions) -> str:
-    summary, manifest = summarize_audit(database), database.manifest
+def render_report(database: AuditDatabase, *, media: bool = True) -> str:
+    summary, findings, manifest = summarize_audit(database), find_findings(database), database.manifest
     corpus = manifest.get("corpus", {})
     style = "".join(path.read_text(encoding="utf-8") for path in (HERE / "report.css", CHART_STYLE))
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
@@ -129,20 +112,16 @@ def render_report(database: AuditDatabase, options: ReportOptions) -> str:
         model=manifest.get("model", {}).get("spec", "an unknown model"),
         day=str(manifest.get("finished") or manifest.get("created") or "")[:10],
         notes=summary.notes,
-        findings=[
-            ReportFinding(finding, make_pair(database, finding.examples[0], (), options))
-            for finding in summary.findings
-        ],
-        weakest=summary.findings.weakest,
+        findings=[(finding, make_pairs(database, finding, media)) for finding in findings],
+        weakest=findings.weakest,
         cards=make_number_cards(summary),
-        sections=make_sections(database, summary, options),
+        sections=make_sections(database, summary),
     )
 
 
-def make_sections(database: AuditDatabase, summary: Summary, options: ReportOptions) -> Iterator[ReportSection]:
+def make_sections(database: AuditDatabase, summary: Summary) -> Iterator[ReportSection]:
     yield from make_mismatch_section(database, summary)
     yield make_distribution_section(database, summary.usable)
-    yield from make_gallery_sections(database, summary, options)
     yield from make_error_section(database)
     yield make_origin_section(database)
 
@@ -224,31 +203,19 @@ def make_distribution_section(database: AuditDatabase, usable: int) -> ReportSec
     return ReportSection("Distributions", "All usable rows. Dashed lines are the thresholds of the flags.", figures)
 
 
-def make_gallery_sections(database: AuditDatabase, summary: Summary, options: ReportOptions) -> Iterator[ReportSection]:
-    """The clearest rows of the worst findings whose media can be shown."""
-    findings = [finding for finding in summary.findings if finding.examples[0]["status"] == "ok"]
-    for finding in findings[:GALLERIES]:
-        column = finding.sort or None
-        rows = read_page(database, finding.where, column, column in HIGH_IS_SUSPICIOUS, options.per_gallery).to_pylist()
-        numbers = dict.fromkeys([*([column] if column in HEADLINES else []), *PAIR_NUMBERS])
-        pairs = [make_pair(database, row, tuple(numbers), options) for row in rows]
-        yield ReportSection(finding.title.capitalize(), finding.describe(), pairs=pairs)
+def make_pairs(database: AuditDatabase, finding: Finding, media: bool) -> list[ReportPair]:
+    """The examples of a finding that can be shown, or else the first."""
+    pairs = [make_pair(database, row, media) for row in finding.examples]
+    return [pair for pair in pairs if pair.picture] or pairs[:1]
 
 
-def make_pair(
-    database: AuditDatabase, row: Mapping[str, Any], columns: Sequence[str], options: ReportOptions
-) -> ReportPair:
-    numbers = [(name.replace("_", " "), format_compact(row[name])) for name in columns if row[name] is not None]
-    if span := get_row_span(row):
-        numbers.insert(0, ("seconds", f"{span.start:g} to {span.end:g}"))
-    picture, instead = preview_medium(database, row, options)
-    return ReportPair(row["caption"] or "", row["shard"], row["key"], numbers, picture, instead)
+def make_pair(database: AuditDatabase, row: Mapping[str, Any], media: bool) -> ReportPair:
+    picture, instead = preview_medium(database, row) if media else ("", "no preview")
+    return ReportPair(row["caption"] or "", row["shard"], row["key"], get_row_span(row), picture, instead)
 
 
-def preview_medium(database: AuditDatabase, row: Mapping[str, Any], options: ReportOptions) -> tuple[str, str]:
+def preview_medium(database: AuditDatabase, row: Mapping[str, Any]) -> tuple[str, str]:
     """The thumbnail in base64, or the reason why there is none: no medium can make the report fail."""
-    if not options.media:
-        return "", "no preview"
     try:
         from auditor.report.thumbnails import make_thumbnail
 

@@ -5,6 +5,7 @@ from auditor.console import print_table
 from auditor.errors import AuditorError
 from auditor.query.database import AuditDatabase
 from auditor.query.summary import summarize_audit
+from auditor.report.findings import find_findings
 from auditor.terminal import print_json, print_lines
 
 
@@ -15,17 +16,17 @@ class UnfinishedError(AuditorError):
 def report_outcome(out: str, manifest: Manifest, *, as_json: bool) -> None:
     """Print the summary, the worst findings and the next steps; raise if a shard failed."""
     with AuditDatabase(out) as database:
-        summary = summarize_audit(database)
+        summary, findings = summarize_audit(database), find_findings(database)
     if as_json:
         shards = {"failed_shards": manifest.failed_shards, "shard_problems": manifest.shard_problems}
-        print_json({**summary.to_dict(), **shards, "drift": manifest.drift})
+        print_json({**summary.to_dict(), **findings.to_dict(), **shards, "drift": manifest.drift})
     else:
-        print_lines(summary.describe_facts())
+        print_lines(str(summary))
         if manifest.drift:
             print_table(manifest.drift, "the shards that were added, against the old ones (95% intervals)")
         if manifest.shard_problems:
             print_table(manifest.shard_problems[:10], "notes on shards")
-        print_lines("\n".join(["", *summary.findings.lines(short=True)]))
+        print_lines("\n".join(["", *findings.lines(short=True)]))
         print_lines(
             f"\nnext: auditor thresholds {out}\n"
             f"      auditor report {out} --out report.html\n"

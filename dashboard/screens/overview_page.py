@@ -5,9 +5,9 @@ import json
 import streamlit as st
 
 from auditor.query.distributions import TimeShifts, compute_histograms_and_densities
-from auditor.query.findings import Finding, Findings, describe_example
 from auditor.query.summary import RELATED, Summary, summarize_audit
 from auditor.report.charts import draw_density, draw_histogram, draw_score_mixture
+from auditor.report.findings import Finding, Findings, describe_example, find_findings
 from dashboard.audit_source import open_first_audit
 from dashboard.chart_view import FULL, HALF, show_chart
 from dashboard.display_text import (
@@ -36,11 +36,11 @@ def show_findings(findings: Findings) -> None:
     """Show the findings, worst first, or the weakest spots of a sound corpus."""
     if not findings:
         show_empty_state("Nothing found", "\n".join(["The weakest spots:", *map(str, findings.weakest)]))
-    for finding in findings.found[:FINDINGS]:
+    for finding in findings.items[:FINDINGS]:
         show_finding(finding)
-    if findings.found[FINDINGS:]:
+    if findings.items[FINDINGS:]:
         with st.expander(f"{len(findings) - FINDINGS} more"):
-            for finding in findings.found[FINDINGS:]:
+            for finding in findings.items[FINDINGS:]:
                 show_finding(finding)
 
 
@@ -127,12 +127,13 @@ if not summary.rows:
     show_empty_state("Nothing has been audited yet", "Rows appear here shard by shard while the audit runs.")
     st.stop()
 strip = st.container(key="pictures")  # filled last: the findings are there while thumbnails are made
-show_findings(summary.findings)
+findings = audit.ask("findings", find_findings)
+show_findings(findings)
 show_numbers(summary)
 show_mismatches()
 show_ambiguity()
 with strip:
-    show_pictures(summary.findings)
+    show_pictures(findings)
 with st.expander("How this audit was made"):
     manifest = {name: database.manifest.get(name) for name in MANIFEST_PARTS}
     st.code(json.dumps(manifest, indent=1), language="json", height=400)

@@ -12,15 +12,15 @@ from typing import Any
 
 from auditor.query.database import AuditDatabase
 from auditor.query.distributions import summarize_time_shifts
-from auditor.query.finding_rules import FAULT_TITLES, FLAG_RULES, FindingRule, list_rules
 from auditor.query.row_queries import build_from_clause, find_worst_rows, read_rows_at
 from auditor.query.sandbox import quote_literal
+from auditor.report.finding_rules import FAULT_TITLES, FLAG_RULES, FindingRule, list_rules
 from auditor.schema import COLUMNS, HIGH_IS_SUSPICIOUS
 from auditor.terminal import escape_controls
 
 MEDIUM = ("media_path", "media_offset", "media_size", "kind", "start", "end")  # what a thumbnail needs
 EXAMPLE = ("uid", "shard", "key", "caption_index", "caption", "status", "error_message", *MEDIUM)
-EXAMPLES = 3
+EXAMPLES = 5
 SHOWN = 8  # findings at the end of an audit
 WEAKEST = 3
 LONGEST_LINE = 240  # characters of a condition or command in a terminal
@@ -94,25 +94,26 @@ class Findings:
     """All findings of an audit, worst first; if there are none, its weakest spots."""
 
     path: str
-    found: list[Finding]
+    items: list[Finding]
     weakest: list[WeakSpot] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[Finding]:
-        return iter(self.found)
+        return iter(self.items)
 
     def __len__(self) -> int:
-        return len(self.found)
+        return len(self.items)
 
     def to_dict(self) -> dict[str, Any]:
         return {"findings": [asdict(finding) for finding in self], "weakest": [asdict(spot) for spot in self.weakest]}
 
     def lines(self, *, short: bool = False) -> list[str]:
-        if not self.found:
+        if not self.items:
             return ["nothing found" + "; the weakest spots:" * bool(self.weakest), *(f"  {s}" for s in self.weakest)]
-        shown = self.found[:SHOWN] if short else self.found
-        more = len(self) - len(shown)
-        lines = [line for finding in shown for line in finding.lines(short=short)]
-        return ["findings, worst first:", *lines, *([f"{more} more: auditor summary {self.path}"] if more else [])]
+        first = self.items[:SHOWN] if short else self.items
+        lines = [line for finding in first for line in finding.lines(short=short)]
+        if rest := len(self) - len(first):
+            lines.append(f"{rest} more: auditor summary {quote_for_shell(self.path)}")
+        return ["findings, worst first:", *lines]
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -169,10 +170,10 @@ def count_rule_rows(database: AuditDatabase, rules: list[FindingRule]) -> list[R
     )
     counts = [RuleRows() for _ in rules]
     for group in groups:
-        first, *others = [number for number in range(len(rules)) if group["mask"] >> number & 1]
+        first, *later_rules = [number for number in range(len(rules)) if group["mask"] >> number & 1]
         counts[first].rows += group["n"]
         counts[first].places += group["places"]
-        for number in others:
+        for number in later_rules:
             counts[number].also += group["n"]
             counts[number].covered_by.add(first)
     return counts
@@ -207,13 +208,13 @@ def build_finding(
     examples: list[dict[str, Any]],
 ) -> Finding:
     rule, count = rules[number], counts[number]
-    exceptions = [f"{rules[other].defect} IS NOT TRUE" for other in sorted(count.covered_by)]
+    exceptions = [f"{rules[rule_number].defect} IS NOT TRUE" for rule_number in sorted(count.covered_by)]
     where = " AND ".join([rule.condition, *exceptions])
     corpus = database.manifest.get("corpus", {})
     parts = {
         "audit": database.path,
         "corpus": corpus.get("spec") or corpus.get("root") or "CORPUS",
-        "others": f"{rule.defect} IS NOT TRUE",
+        "sound_rows": f"{rule.defect} IS NOT TRUE",
         "query": f"SELECT shard, key, caption, error_message FROM samples WHERE {where}",
     }
     advice = rule.advice.format(**{name: quote_for_shell(str(part)) for name, part in parts.items()})

@@ -14,7 +14,7 @@ from auditor.schema import FLAGS, HIGH_IS_SUSPICIOUS, STATUSES
 from auditor.score.statistics.caption_timing import SIGNIFICANT_P
 from auditor.score.statistics.score_reasons import NO_ESTIMATE
 
-LEAVE_OUT = "auditor filter {audit} --where {others} --out kept.parquet"
+LEAVE_OUT = "auditor filter {audit} --where {sound_rows} --out kept.parquet"
 RECOMMENDED = "auditor filter {audit} --recommended --out kept.parquet"
 REPAIR = "auditor repair {audit} --out repairs/"
 LOOK = "auditor query {audit} {query}"
@@ -160,6 +160,7 @@ def build_fault_rule(name: str, faults: list[Fault]) -> FindingRule:
         if conditions and sum(map(len, conditions)) + len(fault.where or "") > LONGEST_CONDITION:
             break
         conditions.append(f"({fault.where})")
-    more = f" And {len(faults) - 1:,} more such patterns." if len(faults) > 1 else ""
-    meaning = f"{faults[0].sentence[:1].upper()}{faults[0].sentence[1:]}.{more}"
+    sentence = faults[0].sentence
+    count = f" And {len(faults) - 1:,} more such patterns." if len(faults) > 1 else ""
+    meaning = f"{sentence[:1].upper()}{sentence[1:]}.{count}"
     return FindingRule(name, title, meaning, harm, " OR ".join(conditions), advice=advice, usable=False)
