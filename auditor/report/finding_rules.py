@@ -6,6 +6,7 @@ photo or caption of Flickr8k (1,100 and 5,500 tried) reaches a limit.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from auditor.audit_folder.fault_records import Fault, read_faults
 from auditor.query.database import AuditDatabase
@@ -21,6 +22,10 @@ LOOK = "auditor query {audit} {query}"
 TRY_MODEL = "auditor encoders {corpus} --try ViT-B-32@laion2b_s34b_b79k"
 MAIN_LANGUAGE = 0.8  # share of the captions; a corpus without such a language is mixed on purpose
 LONGEST_CONDITION = 20_000  # characters: conditions are part of URLs
+
+
+def start_sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,7 @@ MEDIA_RULES = (
         sort="time_shift_gain"),
 )  # fmt: skip
 FLAG_RULES = tuple(
-    FindingRule(name, title, f"{FLAGS[name].meaning}.".capitalize(), harm, name, {}, advice, FLAGS[name].measure)
+    FindingRule(name, title, start_sentence(FLAGS[name].meaning), harm, name, {}, advice, FLAGS[name].measure)
     for name, title, harm, advice in (
         ("ambiguous_text", "ambiguous captions", 0.5, RECOMMENDED),
         ("ambiguous_visual", "ambiguous media", 0.4, LEAVE_OUT),
@@ -94,12 +99,12 @@ OTHER_RULES = (
         advice="auditor filter {audit} --no-duplicates --out kept.parquet"),
     FindingRule("truncated", "captions that are longer than the text encoder reads",
         "Only the beginning of the caption was judged.", 0.1, "truncated_caption", advice=LOOK),
-    *(FindingRule(reason, "pairs without an estimate of p_mismatch", f"{text}.".capitalize(), harm,
+    *(FindingRule(reason, "pairs without an estimate of p_mismatch", start_sentence(text), harm,
         f"no_estimate = '{reason}'", advice=TRY_MODEL if reason == "blind_encoder" else LOOK)
       for (reason, text), harm in zip(NO_ESTIMATE.items(), (0.9, 0.1), strict=True)),
 )  # fmt: skip
 STATUS_RULES = tuple(
-    FindingRule(status, f"rows: {text.label}", f"{text.meaning}.".capitalize(), 1.0, f"status = '{status}'",
+    FindingRule(status, f"rows: {text.label}", start_sentence(text.meaning), 1.0, f"status = '{status}'",
         advice=LOOK, usable=False)
     for status, text in STATUSES.items() if status != "ok"
 )  # fmt: skip
@@ -141,26 +146,26 @@ def build_fault_rules(database: AuditDatabase) -> list[FindingRule]:
     faults: dict[str, list[Fault]] = {name: [] for name in FAULT_TITLES}
     for fault in read_faults(database.files.folder) or []:
         name = fault.pattern if fault.kind == "caption" else fault.kind
-        if fault.where and name in faults and is_condition(database, fault.where):
+        if fault.where and name in faults:
             faults[name].append(fault)
-    return [build_fault_rule(name, group) for name, group in faults.items() if group]
-
-
-def is_condition(database: AuditDatabase, where: str) -> bool:
-    try:
-        return bool(database.check_condition(where))
-    except QueryError:
-        return False
+    rules = [build_fault_rule(name, group) for name, group in faults.items() if group]
+    return [rule for rule in rules if can_select(database, rule.condition)]
 
 
 def build_fault_rule(name: str, faults: list[Fault]) -> FindingRule:
     title, harm, advice = FAULT_TITLES[name]
-    conditions: list[str] = []
-    for fault in faults:
-        if conditions and sum(map(len, conditions)) + len(fault.where or "") > LONGEST_CONDITION:
-            break
-        conditions.append(f"({fault.where})")
-    sentence = faults[0].sentence
+    lengths = accumulate(len(fault.where or "") for fault in faults)
+    terms = [f"({fault.where})" for fault, length in zip(faults, lengths, strict=True) if length < LONGEST_CONDITION]
     count = f" And {len(faults) - 1:,} more such patterns." if len(faults) > 1 else ""
-    meaning = f"{sentence[:1].upper()}{sentence[1:]}.{count}"
-    return FindingRule(name, title, meaning, harm, " OR ".join(conditions), advice=advice, usable=False)
+    meaning = f"{start_sentence(faults[0].sentence)}{count}"
+    return FindingRule(name, title, meaning, harm, " OR ".join(terms), advice=advice, usable=False)
+
+
+def can_select(database: AuditDatabase, condition: str) -> bool:
+    """Whether a condition from a file is valid and its columns still exist."""
+    try:
+        sql = database.where(condition)
+        database.run(f"SELECT 1 FROM {database.stored_table(sql)} WHERE {sql} LIMIT 0")
+    except QueryError:
+        return False
+    return True

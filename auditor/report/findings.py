@@ -48,7 +48,6 @@ class Finding:
     where: str
     sort: str  # column that orders the rows, the clearest first; empty: corpus order
     examples: list[dict[str, Any]]
-    weight: float  # harm times rows, by which findings are sorted
 
     @property
     def percent(self) -> str:
@@ -147,13 +146,13 @@ def find_findings(database: AuditDatabase) -> Findings:
     counts = count_rule_rows(database, rules)
     total = sum(database.counts["status"].values())
     numbers = [number for number, count in enumerate(counts) if count.rows]
+    numbers.sort(key=lambda number: -rules[number].harm * counts[number].rows)
     places = [counts[number].list_examples() for number in numbers]
     rows = iter(read_rows_at(database, list(chain(*places)), EXAMPLE).to_pylist())
     findings = [
         build_finding(database, rules, counts, number, total, [next(rows) for _ in own_places])
         for number, own_places in zip(numbers, places, strict=True)
     ]
-    findings.sort(key=lambda finding: -finding.weight)
     return Findings(database.path, findings, [] if findings else find_weak_spots(database, rules))
 
 
@@ -210,6 +209,7 @@ def build_finding(
     rule, count = rules[number], counts[number]
     exceptions = [f"{rules[rule_number].defect} IS NOT TRUE" for rule_number in sorted(count.covered_by)]
     where = " AND ".join([rule.condition, *exceptions])
+    shifts = summarize_time_shifts(database) if rule.name == "out_of_sync" else None
     corpus = database.manifest.get("corpus", {})
     parts = {
         "audit": database.path,
@@ -224,18 +224,12 @@ def build_finding(
         rows=count.rows,
         share=count.rows / total,
         also=count.also,
-        meaning=describe_time_shifts(database) if rule.name == "out_of_sync" else rule.meaning,
+        meaning=rule.meaning + (f" Videos: {shifts.words()}." if shifts else ""),
         advice=advice,
         where=where,
         sort=rule.sort_column,
         examples=examples,
-        weight=rule.harm * count.rows,
     )
-
-
-def describe_time_shifts(database: AuditDatabase) -> str:
-    shifts = summarize_time_shifts(database)
-    return f"{shifts.words()}." if shifts else ""
 
 
 def find_weak_spots(database: AuditDatabase, rules: list[FindingRule]) -> list[WeakSpot]:
