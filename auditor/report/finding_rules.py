@@ -1,6 +1,6 @@
 """What can be wrong with the rows of an audit, declared once: the condition, what it means, and what to do about it.
 
-A row counts under the first rule that it meets (`list_rules`), so a URL is a bad caption and not one more mismatch. No
+A row counts under the first rule that it meets in `list_rules`, so a URL is a bad caption and not one more mismatch. No
 photo or caption of Flickr8k (1,100 and 5,500 tried) reaches a limit.
 """
 
@@ -41,6 +41,7 @@ class FindingRule:
     advice: str = LEAVE_OUT
     sort: str = ""  # column whose suspicious end gives the clearest examples; empty: the first with a limit
     usable: bool = True  # whether only usable rows count
+    apart: bool = False  # no defect of the rows: they also count under other rules
 
     @property
     def defect(self) -> str:
@@ -100,7 +101,7 @@ OTHER_RULES = (
     FindingRule("truncated", "captions that are longer than the text encoder reads",
         "Only the beginning of the caption was judged.", 0.1, "truncated_caption", advice=LOOK),
     *(FindingRule(reason, "pairs without an estimate of p_mismatch", start_sentence(text), harm,
-        f"no_estimate = '{reason}'", advice=TRY_MODEL if reason == "blind_encoder" else LOOK)
+        f"no_estimate = '{reason}'", advice=TRY_MODEL if reason == "blind_encoder" else LOOK, apart=True)
       for (reason, text), harm in zip(NO_ESTIMATE.items(), (0.9, 0.1), strict=True)),
 )  # fmt: skip
 STATUS_RULES = tuple(

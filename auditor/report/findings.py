@@ -141,7 +141,7 @@ class RuleRows:
 
 
 def find_findings(database: AuditDatabase) -> Findings:
-    """List what is wrong with the rows, worst first. A row counts under one finding only."""
+    """List what is wrong with the rows, worst first. A defect counts under one finding only."""
     rules = list_rules(database)
     counts = count_rule_rows(database, rules)
     total = sum(database.counts["status"].values())
@@ -169,12 +169,15 @@ def count_rule_rows(database: AuditDatabase, rules: list[FindingRule]) -> list[R
     )
     counts = [RuleRows() for _ in rules]
     for group in groups:
-        first, *later_rules = [number for number in range(len(rules)) if group["mask"] >> number & 1]
-        counts[first].rows += group["n"]
-        counts[first].places += group["places"]
-        for number in later_rules:
-            counts[number].also += group["n"]
-            counts[number].covered_by.add(first)
+        numbers = [number for number in range(len(rules)) if group["mask"] >> number & 1]
+        first = next((number for number in numbers if not rules[number].apart), -1)
+        for number in numbers:
+            if number == first or rules[number].apart:
+                counts[number].rows += group["n"]
+                counts[number].places += group["places"]
+            else:
+                counts[number].also += group["n"]
+                counts[number].covered_by.add(first)
     return counts
 
 

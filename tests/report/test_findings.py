@@ -143,7 +143,7 @@ def test_hostile_captions_are_escaped_in_a_notebook(findings: Findings) -> None:
 
 
 @pytest.mark.parametrize(
-    "where", ["1 = 1) OR (1 = 1", "no_such_column = 1", "TRUE -- ", "EXISTS (FROM duckdb_settings())"]
+    "where", ["TRUE; SELECT 1", "no_such_column = 1", "TRUE -- ", "EXISTS (FROM duckdb_settings())"]
 )
 def test_a_condition_from_a_hostile_file_is_left_out(tmp_path: Path, where: str) -> None:
     audit = write_planted_audit(tmp_path / "audit")
