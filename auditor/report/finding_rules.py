@@ -64,10 +64,10 @@ TEXT_RULES = (
         "The text was not written to describe the medium.", 0.8, "looks_like IS NOT NULL"),
     FindingRule("single_word", "captions of a single word", "One word hardly describes a medium.", 0.3,
         "words < 2 AND coalesce(tokens, 0) <= 8", sort="words"),  # scripts without spaces have one word of many tokens
-    FindingRule("repetitive", "captions that repeat themselves", "Most of their word pairs occur twice.", 0.5,
-        limits={"repeated_words": 0.5}),
     FindingRule("symbols", "captions that are mostly digits and symbols",
         "Less than half of the characters are letters.", 0.5, limits={"non_letters": 0.5}),
+    FindingRule("repetitive", "captions that repeat themselves", "Most of their word pairs occur twice.", 0.5,
+        limits={"repeated_words": 0.5}),
 )  # fmt: skip
 MEDIA_RULES = (
     FindingRule("blank", "media with almost nothing to see", "The picture has a single tone, or the video is black.",

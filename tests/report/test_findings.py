@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,16 @@ def test_the_commands_print_the_list(planted: Audit, capsys: pytest.CaptureFixtu
         assert f"{finding.rows:,} " in printed and finding.title in printed
     for text in (printed, CliRunner().invoke(cli, ["summary", planted.path]).stdout):
         assert "\x1b" not in text and "\\x1b[31m" in text
+
+
+def test_fifty_thousand_rows_take_less_than_a_second(tmp_path: Path) -> None:
+    audit = Audit(write_audit(tmp_path / "audit", 50_000))
+    seconds = []
+    for _ in range(3):
+        started = time.perf_counter()
+        findings = audit.findings()
+        seconds.append(time.perf_counter() - started)
+    assert len(findings) > 3 and min(seconds) < 1
 
 
 def test_hostile_captions_are_escaped_in_a_notebook(findings: Findings) -> None:
