@@ -49,7 +49,9 @@ def show_finding(finding: Finding) -> None:
         st.markdown(f"**{finding.rows:,}** :small[{finding.percent}]", width=110)
         with st.container(gap=None):
             st.markdown(f"**{finding.title[:1].upper()}{finding.title[1:]}**")
-            st.text(f"{shorten_text(finding.describe(), 300)} For example {describe_example(finding.examples[0])}.")
+            row = finding.examples[0]
+            example = "" if row["status"] == "ok" else f" For example {describe_example(row)}."  # others have a picture
+            st.text(f"{shorten_text(finding.describe(), 300)}{example}")
         query = rows_query(finding.where, finding.sort)
         st.page_link(BROWSE, label="Show", icon=":material/photo_library:", query_params=query, width="content")
         with st.popover("What to do", width="content"):
