@@ -144,7 +144,7 @@ def find_findings(database: AuditDatabase) -> Findings:
     """List what is wrong with the rows, worst first. A defect counts under one finding only."""
     rules = list_rules(database)
     counts = count_rule_rows(database, rules)
-    total = sum(database.counts["status"].values())
+    total = database.value("SELECT count(*) FROM measured")
     numbers = [number for number, count in enumerate(counts) if count.rows]
     numbers.sort(key=lambda number: -rules[number].harm * counts[number].rows)
     places = [counts[number].list_examples() for number in numbers]

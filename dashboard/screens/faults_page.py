@@ -17,7 +17,7 @@ from dashboard.url_state import BROWSE, SAMPLE, rows_query, sample_query
 
 REPAIRS_ON_PAGE = 6
 REPAIR_COLUMNS = 3
-FAULTS_IN_WORDS = 12
+FAULTS_IN_WORDS = 40
 
 audit = open_first_audit()
 database = audit.database
@@ -31,10 +31,8 @@ def show_faults(faults: list[Fault]) -> None:
             st.caption(f"{fault.kind}: {fault.pattern} · {fault.rows:,} rows{p_value}", width="content")
             if fault.where:
                 st.page_link(BROWSE, label="Show the rows", query_params=rows_query(fault.where), width="content")
-    with st.expander("All faults as a table"):
-        rows = [{"kind": f.kind, "rows": f.rows, "p-value": f.p_value, "description": f.sentence} for f in faults]
-        columns = {"p-value": st.column_config.NumberColumn(format="scientific")}
-        st.dataframe(rows, hide_index=True, column_config=columns)
+    if faults[FAULTS_IN_WORDS:]:
+        st.code(f"auditor faults {database.path}  # {len(faults) - FAULTS_IN_WORDS:,} more", language="bash")
 
 
 def show_repair(repair: Repair, verdict: str | None) -> None:

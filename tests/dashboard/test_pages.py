@@ -280,7 +280,7 @@ def test_repairs_are_shown_before_and_after_to_accept_or_refuse(opened: Open, pl
     audit.faults()
     before = audit.repairs()
     page = opened("faults", settings)
-    assert "belong to the medium 1 place later" in page.dataframe[0].value["description"][0]
+    assert "belong to the medium 1 place later" in texts(page)[0] + texts(page)[1]
     [link, *_] = list_links(page, "Show the rows")
     assert "**20** rows" in count_browsed(opened("browse", settings, **link))
     refuse = next(button for button in page.button if button.label == "Refuse")
