@@ -34,6 +34,7 @@ from auditor.query.rules import KeepRules, Rules, with_rules
 from auditor.query.sandbox import Limits, QueryError
 from auditor.query.search import search
 from auditor.query.summary import summarize_audit
+from auditor.report.findings import find_findings
 from auditor.review.certificate import Certificate, certify
 from auditor.review.flag_precision import measure_flag_precision
 from auditor.review.label_sample import LabelSample, count_labels, fetch_sample_marks, find_label_sample
@@ -137,6 +138,7 @@ class Audit:
 
     sql = make_method(row_queries.run_select)
     summary = make_method(summarize_audit)
+    findings = make_method(find_findings)
     count = make_method(row_queries.count_matching_rows)
     errors = make_method(row_queries.list_errors)
     worst = make_method(row_queries.find_worst_rows)

@@ -48,10 +48,6 @@ def column_label(column: str) -> str:
     return COLUMNS[column].label if column in COLUMNS else column
 
 
-def status_label(status: str) -> str:
-    return STATUSES[status].label if status in STATUSES else "other"
-
-
 def short_label(column: str) -> str:
     if column == "nearness":
         return "near"

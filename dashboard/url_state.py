@@ -15,7 +15,7 @@ import streamlit as st
 from auditor.query.database import AuditDatabase
 from auditor.query.row_queries import find_worst_rows, read_row
 from auditor.query.search_index import SIDES
-from auditor.schema import FLAGS, HEADLINES, MARKS, STATUSES
+from auditor.schema import FLAGS, HEADLINES, HIGH_IS_SUSPICIOUS, MARKS, STATUSES
 from dashboard.row_selection import DISAGREEMENT, RowSelection
 
 BROWSE, SAMPLE, THRESHOLDS = "screens/browse_page.py", "screens/sample_page.py", "screens/thresholds_page.py"
@@ -150,6 +150,11 @@ def set_example_row(row: Mapping[str, Any]) -> None:
     """The callback that searches the Browse page for rows similar to this one; its filters stay."""
     st.query_params["like"] = format_row_id(row)
     go_to_first_page()
+
+
+def rows_query(where: str, sort: str = "") -> dict[str, str | list[str]]:
+    """Parameters of the Browse page for the rows that meet a condition, the suspicious end of a column first."""
+    return GalleryView(RowSelection(where=where), sort or None, not sort or sort in HIGH_IS_SUSPICIOUS).query()
 
 
 def sample_query(

@@ -47,7 +47,6 @@ def test_summary(audit: Audit, table: pa.Table) -> None:
     assert found.rows == ROWS and found.usable == len(ok)
     assert found.status == {e["values"]: e["counts"] for e in pc.value_counts(table["status"]).to_pylist()}
     assert found.kinds == {e["values"]: e["counts"] for e in pc.value_counts(ok["kind"]).to_pylist()}
-    assert found.duplicates == len(ok) - ok["duplicate_of"].null_count
     assert found.flags["mismatch"] == int((ok["p_mismatch"].to_numpy() >= 0.5).sum())
     assert found.typical["similarity"]["median"] == pytest.approx(np.median(ok["similarity"].to_numpy()))
     assert found.noise[0].share == 0.07

@@ -37,6 +37,7 @@ class Fault:
     usual: float | None = None
     likeness: str | None = None  # exact, normalised, near
     spread: float | None = None
+    where: str | None = None  # condition that selects its rows
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

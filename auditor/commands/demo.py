@@ -27,7 +27,7 @@ def command(out: str, size: int | None, seed: int, quick: bool, quiet: bool, as_
     from auditor.demo.check_truth import compare_with_truth, print_demo_findings
     from auditor.demo.demo_corpus import read_truth
     from auditor.demo.run_demo import FULL, DemoConfig, make_quick_config, run_demo
-    from auditor.report.report import ReportOptions, write_report
+    from auditor.report.report import write_report
 
     folder = Path(out)
     full = DemoConfig(folder, size or FULL, seed=seed, quiet=quiet)
@@ -35,7 +35,7 @@ def command(out: str, size: int | None, seed: int, quick: bool, quiet: bool, as_
     report = folder / "report.html"
     with Audit(audit_folder) as audit:
         findings = compare_with_truth(audit, read_truth(folder))
-        write_report(audit.database, report, ReportOptions(), force=True)
+        write_report(audit.database, report, force=True)
     if as_json:
         print_json(findings.to_dict())
         return

@@ -2,21 +2,25 @@
 
 from auditor.commands.options import audit_command
 from auditor.commands.output import Output, open_audit, output_options
-from auditor.terminal import print_json
+from auditor.terminal import print_json, print_lines
 
 
 @audit_command
 @output_options
 def command(audit: str, output: Output) -> None:
-    """Show what AUDIT found: rows by status, flags, the estimated share of mismatched pairs, typical values.
+    """Show what AUDIT found: the findings, worst first, the estimated share of mismatched pairs, typical values.
 
     \b
     auditor summary audit/
     auditor summary s3://bucket/audit --json
     """
-    summary = open_audit(audit).summary()
+    opened = open_audit(audit)
+    summary, findings = opened.summary(), opened.findings()
     if output.json:
-        print_json(summary.to_dict())
-    else:
-        rows = [{"what": label, "value": value} for label, value in summary.lines()]
-        output.show(rows, f"{summary.path} ({summary.state})")
+        print_json({**summary.to_dict(), **findings.to_dict()})
+        return
+    facts = [{"what": label, "value": value} for label, value in summary.lines()]
+    counts = [{"what": finding.title, "value": f"{finding.rows:,}"} for finding in findings]
+    output.show([*facts, *counts] if output.for_machines else facts, f"{summary.path} ({summary.state})")
+    if not output.for_machines:
+        print_lines(str(findings))

@@ -53,6 +53,7 @@ from auditor.faults.shifted_stretches import (
     select_significant,
 )
 from auditor.query.database import AuditDatabase
+from auditor.query.sandbox import quote_literal
 from auditor.vectors import Bools, Floats
 from auditor.workers.process_pool import SERIAL, Engine
 
@@ -106,7 +107,7 @@ def find_faults(database: AuditDatabase, group_column: str = "shard", engine: En
         raise FaultsError(f"{database.path} has fewer than {FEWEST} rows: too few to tell a pattern from chance")
     groups = repeated.find_repeated_captions(database) if "caption_hash" in database.columns else []
     patterns = find_patterns(database, engine, [uid for group in groups for uid in group.members])
-    faults = [_describe_shift(stretch, patterns) for stretch in patterns.stretches]
+    faults = [_describe_shift(database, stretch, patterns) for stretch in patterns.stretches]
     blocks = ((shard, block) for shard in patterns.by_shard for block in shard.blocks)
     faults += [_describe_block(database, block, shard) for shard, block in blocks if block.pattern != "lost"]
     faults += _find_origin_faults(database, patterns, engine)
@@ -207,7 +208,21 @@ def mark_explained(stretches: ShardStretches, ratios: Floats, chance: ChanceDist
     return explained
 
 
-def _describe_shift(stretch: ShiftedStretch, patterns: CorpusPatterns) -> Fault:
+def build_samples_condition(database: AuditDatabase, shard: str, positions: Sequence[int]) -> str:
+    """The condition that selects the samples at some positions of a shard, which are in order."""
+    table = Folder(database.path).read_table(name_embeddings_file(shard), ["key", "caption_index"])
+    rows = zip(table["key"].to_pylist(), table["caption_index"].to_pylist(), strict=True)
+    keys = [key for key, index in rows if index == 0]
+    chosen = sorted({keys[position] for position in positions})
+    in_shard = f"shard = {quote_literal(shard)}"
+    if len(positions) == len(keys):
+        return in_shard
+    if sum(chosen[0] <= key <= chosen[-1] for key in keys) == len(positions):
+        return f"{in_shard} AND key BETWEEN {quote_literal(chosen[0])} AND {quote_literal(chosen[-1])}"
+    return f"{in_shard} AND key IN ({', '.join(map(quote_literal, chosen))})"
+
+
+def _describe_shift(database: AuditDatabase, stretch: ShiftedStretch, patterns: CorpusPatterns) -> Fault:
     places = [patterns.locate(position) for position in (stretch.first, stretch.last)]
     first, last = (patterns.by_shard[number].keys[sample] for number, sample in places)
     shard, end = (patterns.by_shard[number].shard for number, _ in places)
@@ -217,7 +232,13 @@ def _describe_shift(stretch: ShiftedStretch, patterns: CorpusPatterns) -> Fault:
         f"{place}: the captions of {stretch.rows:,} samples, {first} to {last}, belong to the medium "
         f"{distance} {'place' if distance == 1 else 'places'} {direction}"
     )
-    return Fault("shift", "shift", shard, first, last, stretch.offset, stretch.rows, stretch.p_value, sentence)
+    conditions = []
+    for number in range(places[0][0], places[1][0] + 1):
+        start, samples = patterns.starts[number], patterns.by_shard[number].samples
+        positions = range(max(0, stretch.first - start), min(samples, stretch.last + 1 - start))
+        conditions.append(build_samples_condition(database, patterns.by_shard[number].shard, positions))
+    fault = Fault("shift", "shift", shard, first, last, stretch.offset, stretch.rows, stretch.p_value, sentence)
+    return replace(fault, where=" OR ".join(conditions))
 
 
 BLOCK_WORDS = {
@@ -234,7 +255,10 @@ def _describe_block(database: AuditDatabase, block: CaptionBlock, patterns: Shar
     if pattern == "permuted" and is_alphabetical(read_first_captions(database, shard)[block.first : block.last + 1]):
         pattern = "sorted"
     words = BLOCK_WORDS[pattern].format(first=first, last=last, rows=block.rows)
-    return Fault("block", pattern, shard, first, last, None, block.rows, block.p_value, f"shard {shard}: {words}")
+    ends = (block.first, block.last) if pattern == "exchanged" else range(block.first, block.last + 1)
+    where = build_samples_condition(database, shard, block.samples or ends)
+    fault = Fault("block", pattern, shard, first, last, None, block.rows, block.p_value, f"shard {shard}: {words}")
+    return replace(fault, where=where)
 
 
 def read_first_captions(database: AuditDatabase, shard: str) -> list[str]:
@@ -275,7 +299,8 @@ def _describe_origin(origin: CaptionOrigin, rows: int) -> Fault:
     else:
         pattern, words = "elsewhere", f"media of shard {origin.source}"
     sentence = f"shard {origin.shard}: {rows:,} captions belong to {words}"
-    return Fault("block", pattern, origin.shard, None, None, None, rows, origin.p_value, sentence)
+    fault = Fault("block", pattern, origin.shard, None, None, None, rows, origin.p_value, sentence)
+    return replace(fault, where=f"shard = {quote_literal(origin.shard)}")
 
 
 def _find_caption_faults(

@@ -1,5 +1,7 @@
 """Groups with an unusual share of mismatched, ambiguous or unusable rows, by shard or any other column."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from auditor.audit_folder.fault_records import Fault
@@ -11,6 +13,11 @@ from auditor.score.group_shares import FEWEST_GROUPS, GroupShare, estimate_group
 FRACTIONS = frozenset({"FLOAT", "DOUBLE"})
 RANGES = 20
 TOTALS = {"mismatched": "scored", "ambiguous": "usable", "unusable": "rows"}  # the rows among which a defect counts
+DEFECTS = {
+    "mismatched": "mismatch",
+    "ambiguous": "(ambiguous_visual OR ambiguous_text)",
+    "unusable": "status <> 'ok'",
+}
 
 
 def group_value_sql(database: AuditDatabase, column_name: str) -> str:
@@ -44,17 +51,19 @@ def measure_group_shares(database: AuditDatabase, column_name: str) -> dict[str,
 
 def find_group_faults(database: AuditDatabase, column_name: str = "shard") -> list[Fault]:
     """The groups with an unusual share, the worst first."""
+    value = "shard" if column_name == "shard" else group_value_sql(database, column_name)
     return [
-        _describe_group(share, defect, usual, column_name)
+        _describe_group(share, defect, usual, column_name, value)
         for defect, (shares, usual) in measure_group_shares(database, column_name).items()
         for share in sorted(shares, key=lambda share: -share.share)
         if len(shares) >= FEWEST_GROUPS and share.stands_out(usual)
     ]
 
 
-def _describe_group(share: GroupShare, defect: str, usual: float, column_name: str) -> Fault:
+def _describe_group(share: GroupShare, defect: str, usual: float, column_name: str, value: str) -> Fault:
     interval = f"({share.low:.0%} to {share.high:.0%})"
     sentence = f"{column_name} {share.group}: {share.share:.0%} {defect} {interval}, usually {usual:.1%}"
     shard = share.group if column_name == "shard" else None
     numbers = share.share, share.low, share.high, usual
-    return Fault("shard", defect, shard, None, None, None, share.rows, share.p_value, sentence, share.group, *numbers)
+    fault = Fault("shard", defect, shard, None, None, None, share.rows, share.p_value, sentence, share.group, *numbers)
+    return replace(fault, where=f"{value} = {quote_literal(share.group)} AND {DEFECTS[defect]}")

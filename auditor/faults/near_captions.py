@@ -31,7 +31,7 @@ from auditor.faults.repeated_captions import (
     hash_word_pairs,
     minhash_pairs,
 )
-from auditor.sweep.caption_facts import normalize_captions
+from auditor.sweep.caption_facts import hash_caption, normalize_captions
 from auditor.vectors import Bools, Floats, Ints
 from auditor.workers.process_pool import SERIAL, Engine
 
@@ -65,12 +65,13 @@ class CaptionTemplate:
 
 @dataclass(frozen=True, slots=True)
 class TemplateUses:
-    """The uses of a template in one shard: rows, distinct near captions, and the uids of some members."""
+    """The uses of a template in one shard: rows, distinct near captions, uids of some members, hashes of all rows."""
 
     rows: int
     spellings: int
     captions: tuple[str, ...]
     members: tuple[str, ...]
+    hashes: frozenset[int]
 
 
 def find_near_groups(
@@ -194,7 +195,9 @@ def count_template_uses(
         near = np.flatnonzero(core[:, i])
         members = table.column("uid").take(pa.array(first[near[:MEMBERS]])).to_pylist()
         examples = captions.texts.take(pa.array(near[:SHOWN])).to_pylist()
-        uses.append(TemplateUses(int(total[i]), len(near), tuple(examples), tuple(members)))
+        spellings = captions.texts.take(pa.array(caption[template == i])).to_pylist()
+        hashes = frozenset(map(hash_caption, spellings))
+        uses.append(TemplateUses(int(total[i]), len(near), tuple(examples), tuple(members), hashes))
     return uses
 
 
@@ -246,4 +249,5 @@ def build_group(template: CaptionTemplate, uses: Sequence[TemplateUses]) -> Capt
     captions = dict.fromkeys([template.caption, *(caption for use in uses for caption in use.captions)])
     members = [uid for use in uses for uid in use.members]
     step = max(1, len(members) // MEMBERS)
-    return CaptionGroup(tuple(captions)[:SHOWN], rows, 1, tuple(members[::step][:MEMBERS]), "near")
+    hashes = frozenset[int]().union(*(use.hashes for use in uses))
+    return CaptionGroup(tuple(captions)[:SHOWN], rows, 1, tuple(members[::step][:MEMBERS]), "near", hashes=hashes)

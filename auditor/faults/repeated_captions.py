@@ -22,6 +22,7 @@ from auditor.vectors import Floats, Ints
 
 SMALLEST = 5  # rows: a caption that occurs less often is not a pattern
 MOST_GROUPS = 1000
+MOST_HASHES = 900  # in a condition, which becomes part of URLs
 MEMBERS = 32  # members of a group whose media are compared
 HASH_COUNT = 64
 NEAR_SPELLING = 0.6  # smallest share of equal MinHashes (about the Jaccard index)
@@ -43,7 +44,7 @@ class CaptionGroup:
     members: tuple[str, ...]  # uids of some rows
     likeness: str  # exact, normalised, near
     spread: float | None = None
-    hashes: frozenset[int] = frozenset()  # caption_hash of all spellings
+    hashes: frozenset[int] = frozenset()  # caption_hash of all rows
 
     @property
     def is_boilerplate(self) -> bool:
@@ -199,4 +200,5 @@ def describe_caption_group(group: CaptionGroup, rows: int) -> Fault:
     sentence = f"{group.rows:,} rows ({share:.1%}) have {phrase}: {text!r}"
     pattern = "boilerplate" if group.is_boilerplate else "repeated"
     fault = Fault("caption", pattern, None, None, None, None, group.rows, None, sentence, caption)
-    return replace(fault, share=share, likeness=group.likeness, spread=group.spread)
+    where = f"caption_hash IN ({', '.join(map(str, sorted(group.hashes)[:MOST_HASHES]))})"
+    return replace(fault, share=share, likeness=group.likeness, spread=group.spread, where=where)

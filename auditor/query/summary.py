@@ -1,10 +1,9 @@
-"""The summary of an audit: rows by status and kind, flags, estimated noise, typical values, reviews, faults."""
+"""The summary of an audit: rows by status and kind, flags, estimated noise, typical values, reviews."""
 
 from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from auditor.audit_folder.fault_records import read_faults
 from auditor.query.database import AuditDatabase
 from auditor.query.distributions import (
     TimeShifts,
@@ -15,9 +14,6 @@ from auditor.query.distributions import (
     summarize_time_shifts,
 )
 from auditor.schema import FLAGS, HEADLINES
-from auditor.score.statistics.score_reasons import NO_ESTIMATE
-
-MOST_FAULTS = 10  # shown
 
 # Shown beside the estimated share on every page.
 RELATED = "Not counted are captions of related media: they look right to the model, and only labels can show them."
@@ -67,15 +63,11 @@ class Summary:
     kinds: dict[str, int]  # usable media
     captions: dict[str, int]  # usable rows of each kind, one for each caption of a medium
     flags: dict[str, int]  # flag -> usable rows that carry it
-    duplicates: int
-    unscored: int  # usable rows without p_mismatch
-    no_estimate: dict[str, int]  # reason -> usable rows without p_mismatch
     competence: dict[str, dict[str, Any]]  # kind -> how well the model judges the corpus and its parts
     noise: list[Noise]
     typical: dict[str, dict[str, float]]  # column -> {"p5", "median", "p95"}
     time_shifts: TimeShifts | None  # None: no video has enough timed captions
     marks: dict[str, int]
-    faults: list[str] | None  # sentences of `auditor faults`; None: it has not been run
     notes: list[str]
 
     @property
@@ -86,33 +78,16 @@ class Summary:
         return {**asdict(self), "usable": self.usable}
 
     def lines(self) -> list[tuple[str, str]]:
-        faults = self.faults or []
+        """The facts that are no findings, each with its label."""
         lines = [("rows", f"{self.rows:,}"), ("usable", format_count_share(self.usable, self.rows))]
-        lines += [
-            (f"  {status}", format_count_share(n, self.rows)) for status, n in self.status.items() if status != "ok"
-        ]
         for kind, count in self.kinds.items():
             captions = f" with {self.captions[kind]:,} captions" if self.captions[kind] != count else ""
             lines.append((f"{kind}s", f"{count:,}{captions}"))
         lines += [(f"mismatched {noise.kind}s", noise.words()) for noise in self.noise]
-        lines += [("no estimate", sentence) for sentence in self.explain_missing_estimates()]
         lines += [(f"model on {kind}s", words) for kind, words in self.describe_competence().items()]
-        lines += [(f"flagged {flag}", format_count_share(count, self.usable)) for flag, count in self.flags.items()]
-        lines.append(("duplicates", format_count_share(self.duplicates, self.usable)))
-        if self.time_shifts:
-            lines.append(("out of sync", self.time_shifts.words()))
         for column, values in self.typical.items():
             lines.append((column, f"{values['median']:.3g}  ({values['p5']:.3g} - {values['p95']:.3g})"))
-        lines += [(f"reviewed {mark}", f"{count:,}") for mark, count in self.marks.items()]
-        lines += [("fault" if i == 0 else "", words) for i, words in enumerate(faults[:MOST_FAULTS])]
-        if len(faults) > MOST_FAULTS:
-            lines.append(("", f"and {len(faults) - MOST_FAULTS:,} more: `auditor faults {self.path}`"))
-        return lines
-
-    def explain_missing_estimates(self) -> list[str]:
-        """How many usable rows have no p_mismatch, for each reason."""
-        reasons = [reason for reason in NO_ESTIMATE if reason in self.no_estimate]
-        return [f"{format_count_share(self.no_estimate[name], self.usable)}: {NO_ESTIMATE[name]}" for name in reasons]
+        return [*lines, *((f"reviewed {mark}", f"{count:,}") for mark, count in self.marks.items())]
 
     def describe_competence(self) -> dict[str, str]:
         """For each kind, for example: sees what is related (skew 0.53, 0.51 to 0.55); pairs are 3.2 deviations ..."""
@@ -160,9 +135,7 @@ def summarize_audit(database: AuditDatabase) -> Summary:
     flags = ", ".join(f"count(*) FILTER ({flag}) AS {flag}" for flag in FLAGS)
     groups = database.rows(
         "SELECT status, kind, count(*) AS n, count(*) FILTER (coalesce(caption_index, 0) = 0) AS media, "
-        f"count(duplicate_of) AS duplicates, count(*) - count(p_mismatch) AS unscored, {flags}, "
-        "count(*) FILTER (no_estimate = 'blind_encoder') AS blind, "
-        f"count(time_shift) AS timed, {build_ranges_sql(HEADLINES)} "
+        f"{flags}, count(time_shift) AS timed, {build_ranges_sql(HEADLINES)} "
         "FROM measured GROUP BY status, kind ORDER BY n DESC, status, kind"
     )
     database.cached("ranges", lambda: merge_ranges(groups, HEADLINES))  # find_value_range uses them
@@ -173,10 +146,8 @@ def summarize_audit(database: AuditDatabase) -> Summary:
     if "bad_span" in status:
         add_media_without_first_caption(database, usable)
     is_timed = any(group["kind"] == "video" for group in usable) and any(group["timed"] for group in groups)
-    faults, step = read_faults(database.files.folder), choose_reference_step(database)
+    step = choose_reference_step(database)
     marks = database.rows("SELECT review, count(*) AS n FROM verdicts GROUP BY review ORDER BY review")
-    complete = database.state == "complete"
-    unscored, blind = (sum(group[name] for group in usable) if complete else 0 for name in ("unscored", "blind"))
     return Summary(
         path=database.path,
         state=database.state,
@@ -185,11 +156,6 @@ def summarize_audit(database: AuditDatabase) -> Summary:
         kinds={group["kind"]: group["media"] for group in usable},
         captions={group["kind"]: group["n"] for group in usable},
         flags={flag: sum(group[flag] for group in usable) for flag in FLAGS},
-        duplicates=sum(group["duplicates"] for group in usable),
-        unscored=unscored,
-        no_estimate={
-            reason: count for reason, count in (("blind_encoder", blind), ("too_few_pairs", unscored - blind)) if count
-        },
         competence={
             kind: found
             for kind, statistics in (database.manifest.get("statistics") or {}).items()
@@ -199,6 +165,5 @@ def summarize_audit(database: AuditDatabase) -> Summary:
         typical=compute_typical_values(database, HEADLINES),
         time_shifts=summarize_time_shifts(database) if is_timed else None,
         marks={row["review"]: row["n"] for row in marks},
-        faults=None if faults is None else [fault.sentence for fault in faults],
         notes=[*database.notes, *([f"medians are of every {step}th shard"] if step > 1 else [])],
     )

@@ -132,19 +132,6 @@ def occupied_bins(counts: npt.NDArray[np.int64]) -> slice:
     return slice(max(first - 1, 0), min(max(last, first) + 2, len(counts)))
 
 
-def draw_counts(counts: Mapping[str, int], title: str, *, width: float = 520.0) -> Markup:
-    """Horizontal bars with their names before them and their counts behind them."""
-    size = (width, 30.0 * max(len(counts), 1) + 8)
-    area = PlotArea(0, max([*counts.values(), 1]), 0, 1, size=size, margins=(130, 70, 4, 4))
-    parts = []
-    for number, (name, count) in enumerate(counts.items()):
-        top = area.top + 30 * number + 4
-        parts.append(make_text(name, "label", area.left - 8, top + 15, "end"))
-        parts.append(make_box("bar", area.left, top, area.x(count) - area.left, 22))
-        parts.append(make_text(f"{count:,}", "label", area.x(count) + 6, top + 15))
-    return make_chart(parts, title, size)
-
-
 def draw_series(area: PlotArea, series: Series, *, dots: bool) -> list[Markup]:
     parts = []
     for number, (name, points) in enumerate(series.items()):

@@ -1,4 +1,4 @@
-"""Write the report: one self-contained HTML file with numbers, charts, the most suspicious pairs and the settings.
+"""Write the report: one self-contained HTML file with findings, numbers, charts, the worst rows and the settings.
 
 This module collects the content; report.html, a Jinja2 template, lays it out. Everything is inside the file, and its
 content policy allows nothing else to be loaded or run. Captions, keys and error messages are untrusted: the template
@@ -17,22 +17,20 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from auditor.audit_folder.fault_records import read_faults
 from auditor.audit_folder.folder import split_target
-from auditor.corpus.sample import get_row_span
+from auditor.corpus.sample import Span, get_row_span
 from auditor.errors import AuditorError
 from auditor.query.database import AuditDatabase
 from auditor.query.distributions import compute_density, compute_histogram
-from auditor.query.row_queries import find_worst_rows, list_errors, read_row_media, write_calm_note
+from auditor.query.row_queries import list_errors, read_row_media
 from auditor.query.summary import RELATED, Summary, summarize_audit
 from auditor.report.charts import CHART_STYLE, draw_density, draw_histogram, draw_score_mixture
-from auditor.report.plot_area import format_compact
+from auditor.report.findings import Finding, find_findings
 from auditor.review.flag_precision import measure_flag_precision
 from auditor.schema import COLUMNS, FLAGS, HEADLINES
 
 HERE = Path(__file__).parent
 THUMBNAIL = 240  # pixels of the longer side
-FAULTS_LISTED = 20
 MISMATCH_CHARTS = (
     "Captions re-paired at random show what a mismatched pair looks like (red). Observed scores (blue) that reach into "
     "the red probably belong to mismatched pairs. "
@@ -41,12 +39,6 @@ MISMATCH_CHARTS = (
 
 class ReportError(AuditorError):
     """The report cannot be written."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReportOptions:
-    per_gallery: int = 12
-    media: bool = True  # whether to show thumbnails; without them the corpus is not read
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +59,12 @@ class ReportFigure:
 
 @dataclass(frozen=True, slots=True)
 class ReportPair:
-    """One row of a gallery: a JPEG in base64, or a text in its place."""
+    """An example: a JPEG in base64, or a text in its place."""
 
     caption: str
     shard: str
     key: str
-    numbers: list[tuple[str, str]]
+    span: Span | None
     picture: str = ""
     instead: str = ""
 
@@ -91,58 +83,22 @@ class ReportSection:
     figures: Sequence[ReportFigure] = ()
     wide: bool = False
     note: str = ""
-    pairs: Sequence[ReportPair] = ()
     tables: Sequence[ReportTable] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ReportGallery:
-    """The highest rows of a column, and the numbers to show with them."""
-
-    title: str
-    words: str
-    sort_column: str
-    where: str
-    number_columns: tuple[str, ...]
-
-
-GALLERIES = (
-    ReportGallery(
-        "Most likely mismatched",
-        "Pairs whose caption most probably describes something else.",
-        "p_mismatch",
-        "status = 'ok'",
-        ("p_mismatch", "similarity"),
-    ),
-    ReportGallery(
-        "Most ambiguous captions",
-        "Captions that fit many other media of this corpus equally well and are not flagged as mismatched.",
-        "ambiguity_text",
-        "status = 'ok' AND NOT mismatch",
-        ("ambiguity_text", "uncertainty_text"),
-    ),
-    ReportGallery(
-        "Most ambiguous media",
-        "Media that many other captions of this corpus fit equally well and that are not flagged as mismatched.",
-        "ambiguity_visual",
-        "status = 'ok' AND NOT mismatch AND coalesce(caption_index, 0) = 0",
-        ("ambiguity_visual", "uncertainty_visual"),
-    ),
-)
-
-
-def write_report(database: AuditDatabase, out: str | Path, options: ReportOptions, *, force: bool = False) -> int:
+def write_report(database: AuditDatabase, out: str | Path, *, media: bool = True, force: bool = False) -> int:
+    """Write the report and return its size in bytes; without `media` it has no thumbnails, and no corpus is read."""
     folder, name = split_target(str(out))
     if folder.exists(name) and not force:
         raise ReportError(f"{out} exists; --force replaces it")
-    data = render_report(database, options).encode("utf-8", "replace")
+    data = render_report(database, media=media).encode("utf-8", "replace")
     with folder.writing(name) as path:
         path.write_bytes(data)
     return len(data)
 
 
-def render_report(database: AuditDatabase, options: ReportOptions) -> str:
-    summary, manifest = summarize_audit(database), database.manifest
+def render_report(database: AuditDatabase, *, media: bool = True) -> str:
+    summary, findings, manifest = summarize_audit(database), find_findings(database), database.manifest
     corpus = manifest.get("corpus", {})
     style = "".join(path.read_text(encoding="utf-8") for path in (HERE / "report.css", CHART_STYLE))
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
@@ -154,18 +110,18 @@ def render_report(database: AuditDatabase, options: ReportOptions) -> str:
         rows=summary.rows,
         model=manifest.get("model", {}).get("spec", "an unknown model"),
         day=str(manifest.get("finished") or manifest.get("created") or "")[:10],
-        notes=[*(f"Without an estimate: {s}" for s in summary.explain_missing_estimates()), *summary.notes],
+        notes=summary.notes,
+        findings=[(finding, make_pairs(database, finding, media)) for finding in findings],
+        weakest=findings.weakest,
         cards=make_number_cards(summary),
-        sections=make_sections(database, summary, options),
+        sections=make_sections(database, summary),
     )
 
 
-def make_sections(database: AuditDatabase, summary: Summary, options: ReportOptions) -> Iterator[ReportSection]:
+def make_sections(database: AuditDatabase, summary: Summary) -> Iterator[ReportSection]:
     yield from make_mismatch_section(database, summary)
-    yield from make_fault_section(database)
     yield make_distribution_section(database, summary.usable)
-    yield from make_gallery_sections(database, options)
-    yield make_status_section(database, summary)
+    yield from make_error_section(database)
     yield make_origin_section(database)
 
 
@@ -192,15 +148,12 @@ def replace_control_characters(value: Any) -> Any:
 
 
 def make_number_cards(summary: Summary) -> list[ReportCard]:
-    usable = summary.usable or 1
     cards = [ReportCard(f"{summary.usable:,}", f"usable rows, {summary.usable / (summary.rows or 1):.1%} of all")]
     for noise in summary.noise:
         if summary.kinds.get(noise.kind):
             label = f"of {noise.kind} pairs mismatched ({noise.interval}){noise.exclusion}"
             cards.append(ReportCard(noise.number, label, warm=True))
-    for flag, count in summary.flags.items():
-        cards.append(ReportCard(f"{count / usable:.1%}", FLAGS[flag].plural, flag == "mismatch"))
-    return [*cards, ReportCard(f"{summary.duplicates / usable:.1%}", "duplicates")]
+    return cards
 
 
 def make_mismatch_section(database: AuditDatabase, summary: Summary) -> Iterator[ReportSection]:
@@ -216,16 +169,6 @@ def make_mismatch_section(database: AuditDatabase, summary: Summary) -> Iterator
         charts = f"{MISMATCH_CHARTS}{RELATED} " if figures else ""
         title, note = "Do captions belong to their media?", make_review_note(database)
         yield ReportSection(title, charts + competence, figures, wide=True, note=note)
-
-
-def make_fault_section(database: AuditDatabase) -> Iterator[ReportSection]:
-    faults = read_faults(database.files.folder) or []
-    if faults:
-        rows = [[fault.kind, f"{fault.rows:,}", fault.sentence] for fault in faults[:FAULTS_LISTED]]
-        note = f"And {len(faults) - FAULTS_LISTED:,} more." if len(faults) > FAULTS_LISTED else ""
-        words = "Faults that form a pattern in the order of the corpus."
-        table = ReportTable(("kind", "rows", "description"), rows)
-        yield ReportSection("What went wrong with the corpus?", words, note=note, tables=[table])
 
 
 def make_review_note(database: AuditDatabase) -> str:
@@ -257,29 +200,19 @@ def make_distribution_section(database: AuditDatabase, usable: int) -> ReportSec
     return ReportSection("Distributions", "All usable rows. Dashed lines are the thresholds of the flags.", figures)
 
 
-def make_gallery_sections(database: AuditDatabase, options: ReportOptions) -> Iterator[ReportSection]:
-    for gallery in GALLERIES:
-        rows = find_worst_rows(database, gallery.sort_column, options.per_gallery, gallery.where).to_pylist()
-        pairs = [make_pair(database, row, gallery.number_columns, options) for row in rows]
-        if pairs:
-            note = write_calm_note(rows, gallery.sort_column)
-            yield ReportSection(gallery.title, gallery.words, pairs=pairs, note=note)
+def make_pairs(database: AuditDatabase, finding: Finding, media: bool) -> list[ReportPair]:
+    """The examples of a finding that can be shown, or else the first."""
+    pairs = [make_pair(database, row, media) for row in finding.examples]
+    return [pair for pair in pairs if pair.picture] or pairs[:1]
 
 
-def make_pair(
-    database: AuditDatabase, row: Mapping[str, Any], columns: Sequence[str], options: ReportOptions
-) -> ReportPair:
-    numbers = [(name.replace("_", " "), format_compact(row[name])) for name in columns if row[name] is not None]
-    if span := get_row_span(row):
-        numbers.insert(0, ("seconds", f"{span.start:g} to {span.end:g}"))
-    picture, instead = preview_medium(database, row, options)
-    return ReportPair(row["caption"] or "", row["shard"], row["key"], numbers, picture, instead)
+def make_pair(database: AuditDatabase, row: Mapping[str, Any], media: bool) -> ReportPair:
+    picture, instead = preview_medium(database, row) if media else ("", "no preview")
+    return ReportPair(row["caption"] or "", row["shard"], row["key"], get_row_span(row), picture, instead)
 
 
-def preview_medium(database: AuditDatabase, row: Mapping[str, Any], options: ReportOptions) -> tuple[str, str]:
+def preview_medium(database: AuditDatabase, row: Mapping[str, Any]) -> tuple[str, str]:
     """The thumbnail in base64, or the reason why there is none: no medium can make the report fail."""
-    if not options.media:
-        return "", "no preview"
     try:
         from auditor.report.thumbnails import make_thumbnail
 
@@ -291,13 +224,11 @@ def preview_medium(database: AuditDatabase, row: Mapping[str, Any], options: Rep
     return base64.b64encode(data).decode(), ""
 
 
-def make_status_section(database: AuditDatabase, summary: Summary) -> ReportSection:
-    rows = [[status, f"{count:,}", f"{count / (summary.rows or 1):.2%}"] for status, count in summary.status.items()]
-    tables = [ReportTable(["status", "rows", "share"], rows)]
-    if failures := list_errors(database, 15):
-        lines = [[e["status"], e["error_message"] or "", f"{e['rows']:,}", e["example"]] for e in failures]
-        tables.append(ReportTable(["status", "message", "rows", "example key"], lines))
-    return ReportSection("What could be read", "Every row of the corpus has exactly one status.", tables=tables)
+def make_error_section(database: AuditDatabase) -> Iterator[ReportSection]:
+    if errors := list_errors(database, 15):
+        rows = [[e["status"], e["error_message"] or "", f"{e['rows']:,}", e["example"]] for e in errors]
+        table = ReportTable(["status", "message", "rows", "example key"], rows)
+        yield ReportSection("What could not be read", "The most frequent reasons.", tables=[table])
 
 
 def make_origin_section(database: AuditDatabase) -> ReportSection:

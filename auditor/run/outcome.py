@@ -4,11 +4,9 @@ from auditor.audit_folder.manifest import Manifest
 from auditor.console import print_table
 from auditor.errors import AuditorError
 from auditor.query.database import AuditDatabase
-from auditor.query.row_queries import find_worst_rows, write_calm_note
 from auditor.query.summary import summarize_audit
+from auditor.report.findings import find_findings
 from auditor.terminal import print_json, print_lines
-
-SHOWN = ["key", "caption_index", "p_mismatch", "similarity", "caption"]
 
 
 class UnfinishedError(AuditorError):
@@ -16,23 +14,21 @@ class UnfinishedError(AuditorError):
 
 
 def report_outcome(out: str, manifest: Manifest, *, as_json: bool) -> None:
-    """Print the summary, the failed shards and the next steps; raise if a shard failed."""
+    """Print the summary, the worst findings and the next steps; raise if a shard failed."""
     with AuditDatabase(out) as database:
-        summary, suspects = summarize_audit(database), find_worst_rows(database, "p_mismatch", 10).to_pylist()
+        summary, findings = summarize_audit(database), find_findings(database)
     if as_json:
         shards = {"failed_shards": manifest.failed_shards, "shard_problems": manifest.shard_problems}
-        print_json({**summary.to_dict(), **shards, "drift": manifest.drift})
+        print_json({**summary.to_dict(), **findings.to_dict(), **shards, "drift": manifest.drift})
     else:
         print_lines(str(summary))
-        title = write_calm_note(suspects, "p_mismatch") or "the ten most suspicious pairs"
-        print_table(suspects, title, SHOWN) if suspects else print_lines(title)
         if manifest.drift:
             print_table(manifest.drift, "the shards that were added, against the old ones (95% intervals)")
         if manifest.shard_problems:
             print_table(manifest.shard_problems[:10], "notes on shards")
+        print_lines("\n".join(["", *findings.lines(short=True)]))
         print_lines(
-            f"\nnext: auditor worst {out} --by p_mismatch -n 20\n"
-            f"      auditor thresholds {out}\n"
+            f"\nnext: auditor thresholds {out}\n"
             f"      auditor report {out} --out report.html\n"
             f"      auditor dashboard {out}"
         )

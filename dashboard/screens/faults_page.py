@@ -9,16 +9,15 @@ from auditor.audit_folder.fault_records import Fault, read_faults
 from auditor.audit_folder.side_files import Verdict, format_mark_key, mark_repair, read_repair_marks
 from auditor.faults.repair import Repair, propose_repairs
 from auditor.query.row_queries import read_row
-from auditor.query.sandbox import quote_literal
 from dashboard.audit_source import open_first_audit
 from dashboard.display_text import format_percent, shorten_text, show_empty_state
 from dashboard.media_preview import SMALL, thumbnail_cache
 from dashboard.records import count_pages, list_page
-from dashboard.url_state import BROWSE, SAMPLE, sample_query
+from dashboard.url_state import BROWSE, SAMPLE, rows_query, sample_query
 
 REPAIRS_ON_PAGE = 6
 REPAIR_COLUMNS = 3
-FAULTS_IN_WORDS = 12
+FAULTS_IN_WORDS = 40
 
 audit = open_first_audit()
 database = audit.database
@@ -30,13 +29,10 @@ def show_faults(faults: list[Fault]) -> None:
             p_value = "" if fault.p_value is None else f" · p = {fault.p_value:.1g}"
             st.text(fault.sentence)
             st.caption(f"{fault.kind}: {fault.pattern} · {fault.rows:,} rows{p_value}", width="content")
-            if fault.shard:
-                query = {"where": f"shard = {quote_literal(fault.shard)}"}
-                st.page_link(BROWSE, label="Browse the shard", query_params=query, width="content")
-    with st.expander("All faults as a table"):
-        rows = [{"kind": f.kind, "rows": f.rows, "p-value": f.p_value, "description": f.sentence} for f in faults]
-        columns = {"p-value": st.column_config.NumberColumn(format="scientific")}
-        st.dataframe(rows, hide_index=True, column_config=columns)
+            if fault.where:
+                st.page_link(BROWSE, label="Show the rows", query_params=rows_query(fault.where), width="content")
+    if faults[FAULTS_IN_WORDS:]:
+        st.code(f"auditor faults {database.path}  # {len(faults) - FAULTS_IN_WORDS:,} more", language="bash")
 
 
 def show_repair(repair: Repair, verdict: str | None) -> None:

@@ -1,14 +1,13 @@
-"""Overview: what was audited and what was found, with links to the rows behind each number."""
+"""Overview: the findings with pictures and links to their rows, then numbers and distributions."""
 
 import json
 
 import streamlit as st
 
 from auditor.query.distributions import TimeShifts, compute_histograms_and_densities
-from auditor.query.row_queries import list_errors
 from auditor.query.summary import RELATED, Summary, summarize_audit
-from auditor.report.charts import draw_counts, draw_density, draw_histogram, draw_score_mixture
-from auditor.score.statistics.caption_timing import SIGNIFICANT_P
+from auditor.report.charts import draw_density, draw_histogram, draw_score_mixture
+from auditor.report.findings import Finding, Findings, describe_example, find_findings
 from dashboard.audit_source import open_first_audit
 from dashboard.chart_view import FULL, HALF, show_chart
 from dashboard.display_text import (
@@ -16,47 +15,69 @@ from dashboard.display_text import (
     column_label,
     format_part,
     make_noise_card,
+    shorten_text,
     show_choice,
     show_empty_state,
     show_number_cards,
-    status_label,
 )
+from dashboard.media_preview import SMALL, thumbnail_cache
 from dashboard.records import cell_ranges, estimated_kinds
-from dashboard.url_state import BROWSE
+from dashboard.url_state import BROWSE, SAMPLE, rows_query, sample_query
 
 UNCERTAINTIES = {"captions": "uncertainty_text", "media": "uncertainty_visual"}
-LINKS = (
-    ("Mismatched pairs", {"flag": "mismatch"}),
-    ("Ambiguous captions", {"flag": "ambiguous_text", "sort": "matches_text"}),
-    ("Ambiguous media", {"flag": "ambiguous_visual", "sort": "matches_visual"}),
-    ("Unusable rows", {"status": "not ok", "sort": "corpus order"}),
-)
+FINDINGS, PICTURES = 8, 7  # shown at once
 MANIFEST_PARTS = ("corpus", "model", "settings", "thresholds", "versions", "created", "finished")
 
 audit = open_first_audit()
 database = audit.database
 
 
+def show_findings(findings: Findings) -> None:
+    """Show the findings, worst first, or the weakest spots of a sound corpus."""
+    if not findings:
+        show_empty_state("Nothing found", "\n".join(["The weakest spots:", *map(str, findings.weakest)]))
+    for finding in findings.items[:FINDINGS]:
+        show_finding(finding)
+    if findings.items[FINDINGS:]:
+        with st.expander(f"{len(findings) - FINDINGS} more"):
+            for finding in findings.items[FINDINGS:]:
+                show_finding(finding)
+
+
+def show_finding(finding: Finding) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", key=f"finding-{finding.name}"):
+        st.markdown(f"**{finding.rows:,}** :small[{finding.percent}]", width=110)
+        with st.container(gap=None):
+            st.markdown(f"**{finding.title[:1].upper()}{finding.title[1:]}**")
+            row = finding.examples[0]
+            example = "" if row["status"] == "ok" else f" For example {describe_example(row)}."  # others have a picture
+            st.text(f"{shorten_text(finding.describe(), 300)}{example}")
+        query = rows_query(finding.where, finding.sort)
+        st.page_link(BROWSE, label="Show", icon=":material/photo_library:", query_params=query, width="content")
+        with st.popover("What to do", width="content"):
+            st.code(finding.advice, language="bash", wrap_lines=True)
+
+
+def show_pictures(findings: Findings) -> None:
+    """Show the clearest example of each finding, then the next ones."""
+    rank = max((len(finding.examples) for finding in findings), default=0)
+    examples = [(f.title, f.examples[i]) for i in range(rank) for f in findings if len(f.examples) > i]
+    shown = [(title, row) for title, row in examples if row["status"] == "ok"][:PICTURES]
+    previews = thumbnail_cache(SMALL).show(database, [row for _, row in shown])
+    pictures = [(*item, preview) for item, preview in zip(shown, previews, strict=True) if preview.jpeg]
+    for column, (title, row, preview) in zip(st.columns(PICTURES, gap="small"), pictures, strict=False):
+        with column:
+            assert preview.jpeg is not None
+            st.image(preview.jpeg, width="stretch", alt=shorten_text(row["caption"], 120))
+            st.page_link(SAMPLE, label=title, query_params=sample_query(row))
+
+
 def show_numbers(summary: Summary) -> None:
-    show_number_cards(
-        [
-            NumberCard("Rows", f"{summary.rows:,}"),
-            NumberCard("Usable", format_part(summary.usable, summary.rows)),
-            NumberCard("Flagged as mismatched", f"{summary.flags['mismatch']:,}"),
-            NumberCard("Duplicates", f"{summary.duplicates:,}"),
-        ]
-    )
-    cards = [make_noise_card(noise) for noise in summary.noise]
-    for label, flag in (("Ambiguous captions", "ambiguous_text"), ("Ambiguous media", "ambiguous_visual")):
-        count = summary.flags[flag]
-        cards.append(NumberCard(label, f"{count:,}", f"{format_part(count, summary.usable)} of the usable rows"))
-    show_number_cards(cards)
-
-
-def show_competence(summary: Summary) -> None:
-    """Say how well the model judges the corpus, with a warning if some pairs have no estimate because of it."""
-    for sentence in summary.explain_missing_estimates():
-        st.warning(f"Without an estimate: {sentence}")
+    cards = [
+        NumberCard("Rows", f"{summary.rows:,}"),
+        NumberCard("Usable", format_part(summary.usable, summary.rows)),
+    ]
+    show_number_cards([*cards, *(make_noise_card(noise) for noise in summary.noise)])
     for kind, words in summary.describe_competence().items():
         st.caption(f"The model on {kind}s: it {words}.")
 
@@ -72,18 +93,6 @@ def show_mismatches() -> None:
     st.caption(
         f"Random re-pairings of captions show what mismatched pairs look like; they explain the orange part. {RELATED}"
     )
-
-
-def show_statuses(summary: Summary) -> None:
-    st.subheader("What could be read?")
-    counts = {status_label(status): count for status, count in summary.status.items()}
-    show_chart(draw_counts(counts, "Rows by status"), "statuses")
-    errors = audit.ask("errors", list_errors, 20) if summary.usable < summary.rows else []
-    if errors:
-        columns = {"error_message": st.column_config.TextColumn("error", width="large")}
-        st.dataframe(errors, hide_index=True, height=220, column_config=columns)
-    else:
-        st.caption("Every row is usable.")
 
 
 def show_ambiguity() -> None:
@@ -110,10 +119,6 @@ def show_time_shifts(shifts: TimeShifts) -> None:
     st.subheader("Are timed captions in sync with their videos?")
     label = "seconds to add to the spans"
     show_chart(draw_histogram(shifts.histogram(), label, unit="videos", size=FULL), "time-shifts")
-    st.caption(f"Out of sync: {shifts.words()}.")
-    if shifts.shifted:
-        query = {"where": f"p_time_shift <= {SIGNIFICANT_P}", "sort": "time_shift_gain"}
-        st.page_link(BROWSE, label="Captions out of sync", icon=":material/arrow_forward:", query_params=query)
 
 
 summary = audit.ask("summary", summarize_audit)
@@ -123,17 +128,14 @@ st.text(f"{corpus.get('spec', '')}  ·  {model.get('spec', '')}")
 if not summary.rows:
     show_empty_state("Nothing has been audited yet", "Rows appear here shard by shard while the audit runs.")
     st.stop()
+strip = st.container(key="pictures")  # filled last: the findings are there while thumbnails are made
+findings = audit.ask("findings", find_findings)
+show_findings(findings)
 show_numbers(summary)
-show_competence(summary)
-with st.container(horizontal=True):
-    for label, query in LINKS:
-        st.page_link(BROWSE, label=label, icon=":material/arrow_forward:", query_params=query)
-left, right = st.columns(2, gap="large")
-with left:
-    show_mismatches()
-with right:
-    show_statuses(summary)
+show_mismatches()
 show_ambiguity()
+with strip:
+    show_pictures(findings)
 with st.expander("How this audit was made"):
     manifest = {name: database.manifest.get(name) for name in MANIFEST_PARTS}
     st.code(json.dumps(manifest, indent=1), language="json", height=400)

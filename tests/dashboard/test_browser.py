@@ -167,6 +167,16 @@ def test_a_click_into_the_density_opens_its_rows(page, url: str, audit: Path) ->
     assert 0 < rows_shown(page) < Audit(audit).count("status = 'ok'")
 
 
+def test_a_finding_opens_its_rows(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
+    worst = Audit(audit).findings().items[0]
+    visit_page(page, url)
+    assert page.locator(".st-key-pictures img").count() > 0
+    page.locator(f".st-key-finding-{worst.name}").get_by_role("link").click()
+    page.wait_for_url("**/browse?*where=*")
+    wait_until_idle(page)
+    expect_rows(page, worst.rows)
+
+
 def test_every_page_opens_in_both_themes(page, tmp_path: Path, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
     """Each page has the background of its theme and shows neither an exception nor Streamlit's promotion.
 

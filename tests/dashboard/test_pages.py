@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import numpy as np
 import pyarrow as pa
@@ -251,6 +252,27 @@ def test_a_caption_number_that_is_none_opens_the_first(opened: Open, small: tupl
     assert first is not None and first["caption"] in texts(app)
 
 
+def list_links(page: AppTest, label: str) -> list[dict[str, str]]:
+    """The parameters of the links with a label."""
+    links = [link.proto for link in page.get("page_link")]
+    return [dict(parse_qsl(link.query_string)) for link in links if link.label == label]
+
+
+def count_browsed(page: AppTest) -> str:
+    return next(element.value for element in page.markdown if " rows" in element.value)
+
+
+def test_the_overview_links_each_finding_to_exactly_its_rows(opened: Open, small: tuple[Path, Path]) -> None:
+    settings = Settings((str(small[0]),))
+    findings = Audit(small[0]).findings()
+    page = opened("overview", settings)
+    links = list_links(page, "Show")
+    assert len(findings) >= 3 and [link["where"] for link in links] == [finding.where for finding in findings]
+    assert [code.value for code in page.code[: len(findings)]] == [finding.advice for finding in findings]
+    for link, finding in zip(links, findings, strict=True):
+        assert f"**{finding.rows:,}** rows" in count_browsed(opened("browse", settings, **link)), finding.name
+
+
 def test_repairs_are_shown_before_and_after_to_accept_or_refuse(opened: Open, planted: Path) -> None:
     settings = Settings((str(planted),))
     assert "Nobody has looked" in " ".join(text.value for text in opened("faults", settings).markdown)
@@ -258,7 +280,9 @@ def test_repairs_are_shown_before_and_after_to_accept_or_refuse(opened: Open, pl
     audit.faults()
     before = audit.repairs()
     page = opened("faults", settings)
-    assert "belong to the medium 1 place later" in page.dataframe[0].value["description"][0]
+    assert "belong to the medium 1 place later" in texts(page)[0] + texts(page)[1]
+    [link, *_] = list_links(page, "Show the rows")
+    assert "**20** rows" in count_browsed(opened("browse", settings, **link))
     refuse = next(button for button in page.button if button.label == "Refuse")
     refuse.click().run()
     after = audit.repairs()

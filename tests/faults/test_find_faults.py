@@ -12,7 +12,7 @@ from auditor.audit_folder.fault_records import FILE, Fault, build_fault_table, r
 from auditor.audit_folder.folder import Folder
 from auditor.cli import cli, run_command_line
 from auditor.faults import corpus_window
-from auditor.faults.find_faults import compute_shard_band, find_patterns
+from auditor.faults.find_faults import build_samples_condition, compute_shard_band, find_patterns
 from auditor.faults.group_faults import find_group_faults
 from auditor.faults.shifted_stretches import compute_band
 from tests.support.planted import make_captions, make_embeddings, write_planted
@@ -57,10 +57,27 @@ def test_the_command_prints_objects_with_all_fields(planted: Path) -> None:
     assert "30 samples, s000390 to s000419, belong to the medium 3 places earlier" in rows[0]["sentence"]
 
 
-def test_the_summary_names_them(planted: Path, faults: list[Fault]) -> None:
-    summary = Audit(planted).summary()
-    assert summary.faults == [fault.sentence for fault in faults]
-    assert faults[0].sentence in str(summary)
+def test_they_are_findings_with_exactly_their_rows(planted: Path, faults: list[Fault]) -> None:
+    audit = Audit(planted)
+    keys = [
+        audit.sql(f"SELECT key FROM samples WHERE {fault.where} ORDER BY key")["key"].to_pylist() for fault in faults
+    ]
+    assert keys[0] == [f"s{number:06d}" for number in range(390, 420)]  # of two shards
+    assert keys[1] == [f"s{number:06d}" for number in range(500, 530)]
+    assert len(keys[2]) == audit.count("shard = '00003' AND mismatch") > 100
+    assert keys[3] == [f"s{number:06d}" for number in range(900, 940)]
+    findings = {finding.name: finding for finding in audit.findings()}
+    assert (findings["shift"].rows, findings["block"].rows) == (30, 30)
+    assert faults[0].sentence[1:] in findings["shift"].meaning
+    assert findings["shard"].rows == len(keys[2]) and findings["boilerplate"].rows <= 40
+
+
+def test_a_condition_holds_for_keys_in_any_order(planted: Path) -> None:
+    database = Audit(planted).database
+    everything = build_samples_condition(database, "00001", range(400))
+    assert everything == "shard = '00001'"
+    apart = build_samples_condition(database, "00001", (3, 7))
+    assert apart == "shard = '00001' AND key IN ('s000403', 's000407')"
 
 
 def test_other_columns_can_be_compared(planted: Path) -> None:

@@ -107,17 +107,19 @@ def test_pairs_without_an_estimate_are_counted_everywhere(made: tuple[Path, Path
     shutil.copytree(made[0], audit)
     shard = audit / "samples" / "00000.parquet"
     table = pq.read_table(shard)
-    p = table["p_mismatch"].to_pylist()
-    p[:3] = [None] * 3
-    place = table.schema.get_field_index("p_mismatch")
-    pq.write_table(table.set_column(place, table.schema.field(place), pa.array(p, pa.float32())), shard)
+    for name, value in (("p_mismatch", None), ("no_estimate", "too_few_pairs")):
+        place = table.schema.get_field_index(name)
+        column = [value] * 3 + table[name].to_pylist()[3:]
+        table = table.set_column(place, table.schema.field(place), pa.array(column, table.schema.field(place).type))
+    pq.write_table(table, shard)
 
     def said(*arguments: str) -> str:
         result = CliRunner().invoke(cli, [arguments[0], str(audit), *arguments[1:]])
         assert result.exit_code == 0, result.output
         return " ".join(result.output.split())
 
-    assert "no estimate" in said("summary") and Audit(audit).summary().unscored == 3
+    assert "pairs without an estimate of p_mismatch" in said("summary")
+    assert Audit(audit).count("no_estimate = 'too_few_pairs'") == 3
     assert "no estimate: 3, which no cut removes" in said("thresholds")
     rules = ["--max-p-mismatch", "0.99"]
     assert "no estimate: 3 pairs without p_mismatch, kept" in said("filter", *rules, "--dry-run")

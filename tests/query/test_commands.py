@@ -204,7 +204,7 @@ def test_filter_to_shards_of_a_moved_corpus(tmp_path: Path, capsys: pytest.Captu
 def test_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, _ = write_corpus_audit(tmp_path, shards=1)
     out = tmp_path / "report.html"
-    assert run_command_line(["report", str(path), "--out", str(out), "--per-gallery", "2"]) == 0
+    assert run_command_line(["report", str(path), "--out", str(out)]) == 0
     assert out.read_text().startswith("<!doctype html>")
     assert run_command_line(["report", str(path), "--out", str(out)]) == 1
     assert "--force" in capsys.readouterr().err

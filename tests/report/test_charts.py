@@ -9,7 +9,6 @@ import pytest
 from auditor.audit import Audit
 from auditor.report.charts import (
     draw_bar_figure,
-    draw_counts,
     draw_density,
     draw_grouped_columns,
     draw_histogram,
@@ -72,8 +71,6 @@ def test_charts_are_well_formed_with_any_names(tmp_path: Path) -> None:
     for chart in (
         draw_lines(series, "<x>", "&y", diagonal=True, highlight=1),
         draw_lines({}, "", ""),
-        draw_counts({"<ok>": 3, "": 0}, "&"),
-        draw_counts({}, ""),
         draw_grouped_columns(["<1>", "2"], {"a&": [0.5, 0.1], "b": [0.2, 0.2]}, "<", ">"),
         draw_grouped_columns([], {}, "", ""),
     ):

@@ -15,7 +15,7 @@ from PIL import Image
 
 from auditor.audit import Audit
 from auditor.query.database import AuditDatabase
-from auditor.report.report import ReportError, ReportOptions, render_report, write_report
+from auditor.report.report import ReportError, render_report, write_report
 from tests.support.synthetic import write_audit, write_corpus_audit
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)> \"quoted\" 'too' &amp; \x1b[31m \u202e"
@@ -63,7 +63,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_hostile_text_stays_text(hostile: Path) -> None:
-    page = Page(render_report(AuditDatabase(hostile), ReportOptions(per_gallery=4)))
+    page = Page(render_report(AuditDatabase(hostile)))
     assert page.open == []
     assert {tag for tag, _ in page.tags}.isdisjoint({"script", "iframe", "object", "link", "a", "form", "base"})
     assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
@@ -73,7 +73,7 @@ def test_hostile_text_stays_text(hostile: Path) -> None:
 
 
 def test_nothing_comes_from_outside(hostile: Path) -> None:
-    text = render_report(AuditDatabase(hostile), ReportOptions(per_gallery=2))
+    text = render_report(AuditDatabase(hostile))
     page = Page(text)
     for _, attributes in page.tags:
         for name in ("src", "href", "xlink:href", "action", "style"):
@@ -91,30 +91,32 @@ def test_report_shows_pictures_numbers_and_origin(tmp_path: Path) -> None:
     audit = Audit(path)
     worst = audit.worst("p_mismatch", 1).to_pylist()[0]
     audit.mark(worst["uid"], "bad", caption_index=worst["caption_index"], reviewer="ann")
-    size = write_report(audit.database, tmp_path / "report.html", ReportOptions(per_gallery=3))
+    size = write_report(audit.database, tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text()
     assert size == len(text.encode())
     page = Page(text)
     pictures = [str(a["src"]).partition("base64,")[2] for t, a in page.tags if t == "img"]
-    assert len(pictures) == 9
+    assert len(pictures) == sum(len(finding.examples) for finding in audit.findings() if finding.name != "corrupt")
     assert Image.open(io.BytesIO(base64.b64decode(pictures[0]))).format == "JPEG"
     words = "".join(page.words)
+    for finding in audit.findings():
+        assert f"{finding.rows:,} {finding.title}" in words and finding.advice in words and finding.where in words
     assert worst["caption"] in words and "mismatched: about 7.0% (6.4 to 7.7), not counting related captions" in words
     assert "ViT-B-32@openai" in words and "open_clip_torch" in words and "2.15.0" in words
     assert "People judged 1 of the flagged pairs" in words
     assert sum(tag == "svg" for tag, _ in page.tags) == 9
     with pytest.raises(ReportError, match="--force"):
-        write_report(audit.database, tmp_path / "report.html", ReportOptions())
+        write_report(audit.database, tmp_path / "report.html")
 
 
 def test_missing_corpus_leaves_words_in_place_of_pictures(tmp_path: Path) -> None:
     audit = Audit(write_audit(tmp_path / "audit", 200, 100))
-    page = Page(render_report(audit.database, ReportOptions(per_gallery=2)))
+    page = Page(render_report(audit.database))
     assert not [tag for tag, _ in page.tags if tag == "img"]
     assert any("does not exist" in words for words in page.words)
 
 
 def test_unfinished_and_empty_audits(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text(json.dumps({"format": 3, "state": "sweeping"}))
-    page = Page(render_report(AuditDatabase(tmp_path), ReportOptions()))
+    page = Page(render_report(AuditDatabase(tmp_path)))
     assert any("this audit is not finished" in words for words in page.words)

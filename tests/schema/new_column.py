@@ -32,7 +32,7 @@ def check_lists(folder: str) -> dict[str, bool]:
     from auditor.commands.filter import command
     from auditor.commands.worst import command as worst
     from auditor.query.sample_tables import NUMBERS
-    from auditor.report.report import ReportOptions, render_report
+    from auditor.report.report import render_report
     from dashboard import display_text
     from dashboard.url_state import parse_view
     from docs.generate import columns_page
@@ -51,7 +51,7 @@ def check_lists(folder: str) -> dict[str, bool]:
         "direction": audit.worst("novelty").num_rows == 0,
         "summary": "novelty" not in audit.summary().typical,
         "compare": "novelty" in audit.compare(audit).correlation,
-        "report": "Novelty" not in render_report(audit.database, ReportOptions(0, media=False)),
+        "report": "Novelty" not in render_report(audit.database, media=False),
         "label": display_text.column_label("novelty") == "Novelty",
         "sentence": display_text.describe_scores({"novelty": 0.5}, {})[0].sentence == "0.5 new",
         "range": parse_view("novelty=0.1&novelty=0.2").selection.ranges == {"novelty": (0.1, 0.2)},
