@@ -62,7 +62,7 @@ class FindingRule:
 TEXT_RULES = (
     FindingRule("looks_like", "captions that are URLs, file names, HTML or broken characters",
         "The text was not written to describe the medium.", 0.8, "looks_like <> 'stock title'"),
-    FindingRule("stock_title", "titles of stock agencies", "Part of the text is the agency's: a number, or what it sells.",
+    FindingRule("stock_title", "titles of stock agencies", "Part of the text is about the sale.",
         0.3, "looks_like = 'stock title'"),
     FindingRule("single_word", "captions of a single word", "One word hardly describes a medium.", 0.3,
         "words < 2 AND coalesce(tokens, 0) <= 8", sort="words"),  # scripts without spaces have one word of many tokens
