@@ -131,9 +131,18 @@ def show_preview(preview: MediumPreview, row: Row) -> None:
 
 @st.fragment
 def show_compact_gallery(
-    audit: OpenAudit, condition: str | None, view: GalleryView, first: int, numbers: Sequence[str]
+    audit: OpenAudit,
+    condition: str | None,
+    view: GalleryView,
+    first: int = 0,
+    numbers: Sequence[str] = CARD_NUMBERS[:1],
+    *,
+    browsing: bool = True,
 ) -> None:
-    """Show one page of the gallery as a grid; a mark reruns this part of the page, not the whole page."""
+    """Show one page of the gallery as a grid; a mark reruns this part of the page, not the whole page.
+
+    *More like this* opens the Browse page unless this is the Browse page.
+    """
     reviewer = current_reviewer()
     key = f"{audit.identity} {condition} {view} {first}"
     if st.session_state.get("compact", ("", []))[0] != key:  # marked rows stay until the user turns the page
@@ -148,6 +157,8 @@ def show_compact_gallery(
     if result.open in rows:
         query = sample_query(rows[result.open], view, first + list(rows).index(result.open))
         st.switch_page(SAMPLE, query_params=query)
+    if result.like in rows and not browsing:
+        st.switch_page(BROWSE, query_params={"like": result.like})
     if result.like in rows:
         st.query_params["like"] = result.like
         st.rerun()

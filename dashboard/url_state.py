@@ -5,24 +5,23 @@ and its position among the rows in `at`, so that Previous and Next follow the sa
 """
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
 import streamlit as st
 
+from auditor.query.corpus_groups import EXTRA, FACETS
 from auditor.query.database import AuditDatabase
 from auditor.query.row_queries import find_worst_rows, read_row
 from auditor.query.search_index import SIDES
-from auditor.schema import FLAGS, HEADLINES, MARKS, STATUSES
+from auditor.schema import HEADLINES, MARKS
 from dashboard.row_selection import DISAGREEMENT, RowSelection
 
 BROWSE, SAMPLE, THRESHOLDS = "screens/browse_page.py", "screens/sample_page.py", "screens/thresholds_page.py"
 FAULTS, MAP, REVIEW = "screens/faults_page.py", "screens/map_page.py", "screens/review_page.py"
 ANY = "any"
-KINDS = (ANY, "image", "video")
-STATES = (ANY, "not ok", *STATUSES)
 REVIEWS = (ANY, "reviewed", "none", *MARKS, DISAGREEMENT)
 CORPUS_ORDER = "corpus order"
 SORT = "p_mismatch"
@@ -78,9 +77,7 @@ class GalleryView:
         selection, search = self.selection, self.search
         page = position // self.size + 1
         parameters: dict[str, str | list[str] | None] = {
-            "kind": selection.kind,
-            "status": selection.status,
-            "flag": list(selection.flags),
+            **{facet: list(values) for facet, values in selection.facets.items()},
             "review": selection.review,
             "text": selection.text,
             "where": selection.where,
@@ -110,9 +107,7 @@ def parse_view(encoded: str) -> GalleryView:
 
     return GalleryView(
         RowSelection(
-            kind=last_value("kind", KINDS),
-            status=last_value("status", STATES),
-            flags=tuple(flag for flag in parameters.get("flag", []) if flag in FLAGS),
+            facets=select_facets(parameters),
             review=last_value("review", REVIEWS),
             text=last_value("text") or "",
             where=last_value("where") or "",
@@ -126,6 +121,13 @@ def parse_view(encoded: str) -> GalleryView:
             last_value("search") or "", last_value("like") or "", last_value("over", tuple(SIDES)) or "media"
         ),
     )
+
+
+def select_facets(parameters: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
+    """The values of facets among URL parameters; values that no row has are kept and match none."""
+    names = sorted(name for name in parameters if name in FACETS or name.startswith(EXTRA))
+    values = {name: tuple(value for value in parameters[name] if value and value != ANY) for name in names}
+    return {name: chosen for name, chosen in values.items() if chosen}
 
 
 def parse_range(values: list[str]) -> tuple[float, float] | None:

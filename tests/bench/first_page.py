@@ -35,7 +35,7 @@ def time_visit(address: str) -> dict[str, float]:
     return {"scripts loaded": scripts, "first content": content, "complete": complete}
 
 
-def main(audit: str, runs: int = 3, page: str = "") -> None:
+def main(audit: str, runs: int, page: str) -> None:
     visits: dict[str, list[dict[str, float]]] = {"first": [], "second": []}
     for _ in range(runs):
         with tempfile.TemporaryDirectory() as folder:
@@ -54,4 +54,4 @@ def main(audit: str, runs: int = 3, page: str = "") -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:3]), *sys.argv[3:4])
+    main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 3, sys.argv[3] if len(sys.argv) > 3 else "")

@@ -168,7 +168,7 @@ def test_a_click_into_the_density_opens_its_rows(page, url: str, audit: Path) ->
 
 
 def test_every_page_opens_in_both_themes(page, tmp_path: Path, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
-    """Each page has the background of its theme and shows neither an exception nor Streamlit's promotion, and no request fails.
+    """Each page has the background of its theme, shows neither an exception nor a promotion, and no request fails.
 
     By default Streamlit covers the top right corner with an offer to install its tools.
     """

@@ -48,13 +48,51 @@ def test_a_lasso_on_the_map_is_browsed(page, url: str, audit: Path) -> None:  # 
     rows = Audit(audit).count(build_shapes_condition(shapes, "map_x", "map_y"))
     assert 0 < rows < Audit(audit).count("map_x IS NOT NULL")
     playwright.expect(page.locator(".st-key-selected")).to_contain_text(f"{rows} rows", timeout=TIMEOUT)
+    page.locator(".st-key-pictures .review-cards .card").first.wait_for()  # beside the map
+    picture, chart = page.locator(".st-key-pictures").bounding_box(), page.locator(".st-key-map").bounding_box()
+    assert picture["x"] >= chart["x"] + chart["width"] and chart["y"] + chart["height"] > 820  # of 900 pixels
+    assert page.get_by_test_id("stPlotlyChart").bounding_box()["height"] > 650
     page.get_by_role("link", name="Browse them").click()
     page.wait_for_url("**/browse?*where=*")
     playwright.expect(page.locator(".st-key-count")).to_contain_text(f"{rows} rows", timeout=TIMEOUT)
 
 
+def test_facets_narrow_browse_and_the_map_alike(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
+    """Counts reflect the other facets, a choice is in the URL, and another click takes it back."""
+    with Audit(audit) as opened:
+        videos, usable = opened.count("kind = 'video'"), opened.count("kind = 'video' AND status = 'ok'")
+        placed = opened.count("kind = 'video' AND status = 'ok' AND map_x IS NOT NULL")
+    visit_page(page, f"{url}/browse?kind=nonsense&shard=x&col-none=1")
+    playwright.expect(page.locator(".st-key-count")).to_contain_text("0 rows")
+    visit_page(page, f"{url}/browse")
+    value = page.locator(".facets [data-name=kind] .value")
+    playwright.expect(value.filter(has_text="video").locator(".count")).to_have_text(str(videos))
+    value.filter(has_text="video").click()
+    page.wait_for_url("**/browse?*kind=video*")
+    playwright.expect(page.locator(".st-key-count")).to_contain_text(f"{videos} rows")
+    status = page.locator(".facets [data-name=status] .value").filter(has_text="usable")
+    playwright.expect(status.locator(".count")).to_have_text(str(usable))
+    playwright.expect(value.filter(has_text="image")).to_be_visible()  # its own facet keeps its other values
+    status.click()
+    page.wait_for_url("**/browse?*status=ok*")
+    playwright.expect(page.locator(".st-key-count")).to_contain_text(f"{usable} rows")
+    wait_until_idle(page)  # the link has the new filters
+    page.get_by_role("link", name="On the map").click()
+    page.wait_for_url("**/map?*kind=video*")
+    playwright.expect(page.locator(".st-key-selected")).to_contain_text(f"{placed} rows")
+    cards = page.locator(".st-key-pictures .review-cards .card")
+    playwright.expect(cards).to_have_count(min(placed, 24))
+    page.locator(".facets [data-name=kind] .chosen").click()
+    page.wait_for_function("() => !location.search.includes('kind=')")
+    assert parameters(page)["status"] == ["ok"]
+    with Audit(audit) as opened:
+        rows = opened.count("status = 'ok' AND map_x IS NOT NULL")
+    playwright.expect(page.locator(".st-key-selected")).to_contain_text(f"{rows} rows")
+
+
 def test_a_selection_in_the_url_is_kept_as_a_filter(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
     visit_page(page, f"{url}/map?shape=-0.5,-1;0.5,1&colour=topic")
+    page.get_by_test_id("stPopoverButton").click()
     page.get_by_role("link", name="Keep only them").click()
     page.wait_for_url("**/thresholds?*keep_where=*")
     wait_until_idle(page)

@@ -106,7 +106,7 @@ def test_filters_change_the_gallery(opened: Open, small: tuple[Path, Path]) -> N
     some = audit.count("contains(lower(caption), 'dog')")
     assert 0 < some < audit.count() and f"**{some:,}** rows" in marked(app)
     app.text_input(key="text").set_value("").run()
-    app.selectbox(key="status").select("corrupt").run()
+    app.query_params["status"] = "corrupt"
     app.segmented_control(key="look").set_value("cards").run()
     assert "**3** rows" in marked(app) and "cannot identify image file" in texts(app)
     app.text_input(key="where").set_value("no_such_column = 1").run()
@@ -115,7 +115,7 @@ def test_filters_change_the_gallery(opened: Open, small: tuple[Path, Path]) -> N
 
 def test_a_view_in_the_url_is_the_view(opened: Open, small: tuple[Path, Path]) -> None:
     app = opened("browse", Settings((str(small[0]),)), status="corrupt", sort="key", order="ascending")
-    assert app.selectbox(key="status").value == "corrupt" and app.selectbox(key="sort").value == "key"
+    assert app.selectbox(key="sort").value == "key"
     assert "**3** rows" in marked(app)
 
 
