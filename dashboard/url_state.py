@@ -4,6 +4,7 @@ The parameters of the Browse page are the keys of its widgets. A sample carries 
 and its position among the rows in `at`, so that Previous and Next follow the same selection in the same order.
 """
 
+import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,9 +22,11 @@ from dashboard.row_selection import DISAGREEMENT, RowSelection
 
 BROWSE, SAMPLE, THRESHOLDS = "screens/browse_page.py", "screens/sample_page.py", "screens/thresholds_page.py"
 FAULTS, MAP, REVIEW = "screens/faults_page.py", "screens/map_page.py", "screens/review_page.py"
+REVIEWER_COOKIE = "auditor-reviewer"
 ANY = "any"
 REVIEWS = (ANY, "reviewed", "none", *MARKS, DISAGREEMENT)
 CORPUS_ORDER = "corpus order"
+DUPLICATES = "duplicates"  # a gallery
 SORT = "p_mismatch"
 SORT_ORDERS = ("descending", "ascending")
 PAGE_SIZES = (12, 24, 48, 96)
@@ -62,7 +65,7 @@ class GallerySearch:
 class GalleryView:
     """A selection of rows, its order, the cards on a page, and whether the captions of a medium share a card.
 
-    A search brings its own order.
+    A search brings its own order. Groups of duplicates are in the order of their size.
     """
 
     selection: RowSelection
@@ -70,7 +73,13 @@ class GalleryView:
     descending: bool = True
     size: int = PAGE_SIZE
     grouped: bool = True
+    duplicates: bool = False  # a card is a group of duplicates
     search: GallerySearch = GallerySearch()
+
+    @property
+    def rows_of_card(self) -> int | None:
+        """How many rows of a card have a picture: the first, or all of a group of duplicates."""
+        return None if self.duplicates else 1
 
     def query(self, position: int = 0) -> dict[str, str | list[str]]:
         """Parameters of the Browse page, opened at the page of the row at a position; without default values."""
@@ -85,6 +94,7 @@ class GalleryView:
             "order": None if self.descending else "ascending",
             "size": None if self.size == PAGE_SIZE else str(self.size),
             "grouped": None if self.grouped else "false",
+            "look": DUPLICATES if self.duplicates else None,
             "page": None if page == 1 else str(page),
             "search": search.text,
             "like": search.like,
@@ -117,6 +127,7 @@ def parse_view(encoded: str) -> GalleryView:
         descending=last_value("order", SORT_ORDERS) != "ascending",
         size=int(last_value("size", tuple(str(size) for size in PAGE_SIZES)) or PAGE_SIZE),
         grouped=last_value("grouped") != "false",
+        duplicates=last_value("look") == DUPLICATES,
         search=GallerySearch(
             last_value("search") or "", last_value("like") or "", last_value("over", tuple(SIDES)) or "media"
         ),
@@ -165,9 +176,20 @@ def sample_query(
 
 
 def current_reviewer() -> str:
-    """The name of the reviewer. A session without one gets its own, so that two people never share their marks."""
-    name = str(st.session_state.get("reviewer") or "").strip()
-    return name or str(st.session_state.setdefault("unnamed", f"unnamed-{secrets.token_hex(2)}"))
+    """The name of the reviewer. A browser without one gets its own, so that two people never share their marks."""
+    if name := str(st.session_state.get("reviewer") or "").strip():
+        return name
+    cookie = str(st.context.cookies.get(REVIEWER_COOKIE, ""))
+    own_name = cookie if re.fullmatch(r"unnamed-[0-9a-f]{8}", cookie) else f"unnamed-{secrets.token_hex(4)}"
+    return str(st.session_state.setdefault("unnamed", own_name))
+
+
+def remember_reviewer() -> None:
+    """Keep the generated name of a reviewer in a cookie for a year: a reopened page goes on with the same marks."""
+    name = current_reviewer()
+    if name == st.session_state.get("unnamed") and st.context.cookies.get(REVIEWER_COOKIE) != name:
+        script = f"document.cookie = '{REVIEWER_COOKIE}={name}; path=/; max-age=31536000; SameSite=Strict'"
+        st.html(f"<script>{script}</script>", unsafe_allow_javascript=True)
 
 
 def find_requested_row(database: AuditDatabase) -> dict[str, Any] | None:

@@ -23,6 +23,7 @@ from dashboard.gallery import show_compact_gallery, show_gallery
 from dashboard.review_cards import CARD_NUMBERS, resend_pictures
 from dashboard.url_state import (
     CORPUS_ORDER,
+    DUPLICATES,
     MAP,
     PAGE_SIZES,
     REVIEW,
@@ -36,7 +37,7 @@ from dashboard.url_state import (
 
 audit = open_first_audit()
 database = audit.database
-LAYOUTS = ("compact", "cards")
+LAYOUTS = ("compact", "cards", DUPLICATES)
 
 
 def turn_page(pages: int) -> None:
@@ -88,7 +89,11 @@ def show_export(condition: str | None, count: int) -> None:
 
 
 def show_order() -> tuple[str | None, bool]:
-    options: Any = {"bind": "query-params", "on_change": go_to_first_page, "disabled": bool(gallery_search)}
+    options: Any = {
+        "bind": "query-params",
+        "on_change": go_to_first_page,
+        "disabled": bool(gallery_search) or layout == DUPLICATES,
+    }
     columns = [CORPUS_ORDER, *database.columns]
     sort = st.selectbox("Sort by", columns, index=columns.index(SORT), key="sort", width=220, **options)
     order = st.selectbox("Order", SORT_ORDERS, key="order", width=150, **options)
@@ -99,6 +104,8 @@ def show_counts(condition: str | None, count: int, cards: int, view: GalleryView
     if view.search:
         limit = f" (at most {records.SEARCH_ROWS})" if cards else ""
         st.markdown(f"the **{cards:,}** nearest of **{count:,}** rows{limit}")
+    elif view.duplicates:
+        st.markdown(f"**{cards:,}** groups of duplicates among **{count:,}** rows")
     else:
         st.markdown(f"**{count:,}** rows" + (f" of **{cards:,}** media" if view.grouped else ""))
     if condition:
@@ -148,8 +155,11 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
     several = audit.ask("several captions", has_several_captions)
     grouped = several and st.toggle("One card per medium", True, key="grouped", **options)
 
-view = GalleryView(selection, sort, descending, size, grouped, gallery_search)
-cards = matches if gallery_search else audit.ask("cards", records.count_cards, condition, grouped, version=version)
+duplicates = layout == DUPLICATES and not gallery_search
+view = GalleryView(selection, sort, descending, size, grouped, duplicates, gallery_search)
+cards = matches
+if not gallery_search:
+    cards = audit.ask("cards", records.count_cards, condition, grouped, duplicates, version=version)
 with counts_container:
     show_counts(condition, count, cards, view)
 if not count or not cards:
@@ -160,7 +170,7 @@ body, footer = st.container(), st.container(horizontal=True, horizontal_alignmen
 with footer:
     first = (show_pagination(records.count_pages(cards, size)) - 1) * size
 with body:
-    if layout == LAYOUTS[0]:
+    if layout != "cards":
         resend_pictures()
         show_compact_gallery(audit, condition, view, first, card_numbers(view)[:1])
     else:

@@ -227,6 +227,15 @@ def test_a_medium_with_two_captions_is_one_card(opened: Open, small: tuple[Path,
     assert "media" not in marked(app)
 
 
+def test_duplicates_are_groups_with_counts(opened: Open, tmp_path: Path) -> None:
+    folder = write_audit(tmp_path / "audit", 300)
+    groups = Audit(folder).sql("SELECT count(DISTINCT duplicate_of) AS n FROM samples")["n"][0].as_py()
+    app = opened("browse", Settings((str(folder),)), look="duplicates", size="12")
+    assert groups and f"**{groups}** groups of duplicates among **300** rows" in marked(app)
+    narrowed = opened("browse", Settings((str(folder),)), look="duplicates", where="FALSE")
+    assert "No row meets these filters" in marked(narrowed)
+
+
 def test_marks_of_two_reviewers_are_both_kept_and_their_disagreement_shown(opened: Open, tmp_path: Path) -> None:
     folder, _ = write_corpus_audit(tmp_path)
     row = Audit(folder).worst(n=1).to_pylist()[0]
