@@ -95,8 +95,8 @@ def show_order() -> tuple[str | None, bool]:
         "disabled": bool(gallery_search) or layout == DUPLICATES,
     }
     columns = [CORPUS_ORDER, *database.columns]
-    sort = st.selectbox("Sort by", columns, index=columns.index(SORT), key="sort", width=220, **options)
-    order = st.selectbox("Order", SORT_ORDERS, key="order", width=150, **options)
+    sort = st.selectbox("Sort by", columns, index=columns.index(SORT), key="sort", width=180, **options)
+    order = st.selectbox("Order", SORT_ORDERS, key="order", width=130, **options)
     return None if sort == CORPUS_ORDER else sort, order == SORT_ORDERS[0]
 
 
@@ -151,9 +151,9 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
     layout = show_choice("Gallery", LAYOUTS, "look")
     sort, descending = show_order()
     options: Any = {"bind": "query-params", "on_change": go_to_first_page}
-    size = st.selectbox("Per page", PAGE_SIZES, index=1, key="size", width=100, **options)
+    size = st.selectbox("Per page", PAGE_SIZES, index=1, key="size", width=80, **options)
     several = audit.ask("several captions", has_several_captions)
-    grouped = several and st.toggle("One card per medium", True, key="grouped", **options)
+    grouped = several and layout != DUPLICATES and st.toggle("One card per medium", True, key="grouped", **options)
 
 duplicates = layout == DUPLICATES and not gallery_search
 view = GalleryView(selection, sort, descending, size, grouped, duplicates, gallery_search)

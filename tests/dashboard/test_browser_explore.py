@@ -190,7 +190,7 @@ def test_a_browser_without_a_name_keeps_its_marks_and_corrects_them(chromium, ur
 def test_the_evidence_of_a_card_that_stays_is_told_beside_it(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
     visit_page(page, f"{url}/review?reviewer=ola&queue_where=key%20%3D%20'timed'")
     side = page.locator(".review-cards .side")
-    playwright.expect(side).to_contain_text("do not belong together")
+    playwright.expect(side.locator(".evidence").first).to_contain_text("above")
     playwright.expect(side).to_contain_text("The caption of the corpus that fits best")
     playwright.expect(side).to_contain_text("Other captions of this medium")
     caption, stage = side.locator(".caption").bounding_box(), page.locator(".review-cards .stage").bounding_box()
