@@ -148,8 +148,9 @@ def show_compact_gallery(
     if st.session_state.get("compact", ("", []))[0] != key:  # marked rows stay until the user turns the page
         st.session_state["compact"] = (key, list_cards(audit.database, condition, view, view.size, first))
     cards: list[list[dict[str, Any]]] = st.session_state["compact"][1]
-    positions = {format_row_id(row): place for place, card in enumerate(cards) for row in card[: view.rows_of_card]}
-    rows = {format_row_id(row): row for card in cards for row in card[: view.rows_of_card]}
+    pictured = cards if view.duplicates else [card[:1] for card in cards]
+    rows = {format_row_id(row): row for card in pictured for row in card}
+    positions = {format_row_id(row): place for place, card in enumerate(pictured) for row in card}
     marks = fetch_reviewer_marks(audit.database, reviewer)
     items = make_review_cards(audit.database, list(rows.values()), thumbnail_cache(SMALL), marks, numbers, play=0)
     for item in items:

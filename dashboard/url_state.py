@@ -76,11 +76,6 @@ class GalleryView:
     duplicates: bool = False  # a card is a group of duplicates
     search: GallerySearch = GallerySearch()
 
-    @property
-    def rows_of_card(self) -> int | None:
-        """How many rows of a card have a picture: the first, or all of a group of duplicates."""
-        return None if self.duplicates else 1
-
     def query(self, position: int = 0) -> dict[str, str | list[str]]:
         """Parameters of the Browse page, opened at the page of the row at a position; without default values."""
         selection, search = self.selection, self.search

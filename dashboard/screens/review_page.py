@@ -7,7 +7,7 @@ from typing import Any
 import streamlit as st
 
 from auditor.query.distributions import compute_percentiles
-from auditor.query.explain import Explanation, Fit, explain_row
+from auditor.query.explain import Explanation, explain_row
 from auditor.query.row_queries import list_captions, read_row
 from auditor.query.sandbox import QueryError
 from auditor.review.certificate import certify
@@ -84,15 +84,11 @@ def list_details(row: dict[str, Any], explanation: Explanation) -> list[dict[str
     others = [other for other in list_captions(database, row).to_pylist() if other["caption"] != row["caption"]]
     parts = [
         ("Evidence", [f"{sentence[0].upper()}{sentence[1:]}." for sentence in sentences]),
-        ("The caption of the corpus that fits best", [describe_fit(best) for best in explanation.captions[:1]]),
+        ("The caption of the corpus that fits best", [shorten_text(best.caption) for best in explanation.captions[:1]]),
         ("Other captions of this medium", [shorten_text(other["caption"]) for other in others]),
         ("Duplicates", [f"{len(explanation.duplicates)} others, shown on its page"] * bool(explanation.duplicates)),
     ]
     return [{"title": title, "lines": lines} for title, lines in parts if lines]
-
-
-def describe_fit(fit: Fit) -> str:
-    return f"{shorten_text(fit.caption)} (similarity {format_number(fit.similarity)})"
 
 
 def show_certificate(name: str) -> None:
