@@ -15,6 +15,7 @@ from dashboard.audit_source import open_numbered_audit
 from dashboard.display_text import show_empty_state
 from dashboard.password import check_password
 from dashboard.records import find_corpus_problem
+from dashboard.url_state import remember_reviewer
 
 PAGES = (
     ("overview", "Overview", ":material/insights:"),
@@ -28,7 +29,7 @@ PAGES = (
     ("compare", "Compare", ":material/compare_arrows:"),
     ("benchmarks", "Benchmarks", ":material/leaderboard:"),
 )
-REVIEWER_HELP = "Stored with your marks. If you enter no name, this window gets a generated one."
+REVIEWER_HELP = "Stored with your marks. If you enter no name, this browser gets a generated one and keeps it."
 
 # A changed filter sets the gallery back to its first page. Streamlit would warn that the widget also has a default.
 logging.getLogger("streamlit.elements.lib.policies").setLevel(logging.ERROR)
@@ -83,6 +84,7 @@ def show_sidebar(database: AuditDatabase) -> None:
                 st.text(problem)
                 st.caption("If the corpus has moved, restart the dashboard with `--corpus` and its new location.")
         st.text_input("Reviewer", key="reviewer", bind="query-params", placeholder="your name", help=REVIEWER_HELP)
+        remember_reviewer()
 
 
 main()

@@ -140,8 +140,7 @@ def heat_colors(values: "pd.Series[float]", low_is_bad: bool) -> list[str]:
     low, high = numbers.min(), numbers.max()
     width = max(high - low, NARROWEST[low_is_bad])
     depths = ((high - numbers) if low_is_bad else (numbers - low)) / width
-    color = BLUE if low_is_bad else ORANGE
-    return [f"background-color: rgba({color}, {DEEPEST * d:.3f})" if d == d and d > 0 else "" for d in depths]
+    return [f"background-color: rgba({ORANGE}, {DEEPEST * d:.3f})" if d == d and d > 0 else "" for d in depths]
 
 
 def show_empty_state(title: str, text: str = "", command: str | None = None, icon: str = ":material/info:") -> None:

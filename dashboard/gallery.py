@@ -131,23 +131,39 @@ def show_preview(preview: MediumPreview, row: Row) -> None:
 
 @st.fragment
 def show_compact_gallery(
-    audit: OpenAudit, condition: str | None, view: GalleryView, first: int, numbers: Sequence[str]
+    audit: OpenAudit,
+    condition: str | None,
+    view: GalleryView,
+    first: int = 0,
+    numbers: Sequence[str] = CARD_NUMBERS[:1],
+    *,
+    browsing: bool = True,
 ) -> None:
-    """Show one page of the gallery as a grid; a mark reruns this part of the page, not the whole page."""
+    """Show one page of the gallery as a grid; a mark reruns this part of the page, not the whole page.
+
+    *More like this* opens the Browse page unless this is the Browse page.
+    """
     reviewer = current_reviewer()
     key = f"{audit.identity} {condition} {view} {first}"
     if st.session_state.get("compact", ("", []))[0] != key:  # marked rows stay until the user turns the page
         st.session_state["compact"] = (key, list_cards(audit.database, condition, view, view.size, first))
     cards: list[list[dict[str, Any]]] = st.session_state["compact"][1]
-    rows = {format_row_id(card[0]): card[0] for card in cards}
+    pictured = cards if view.duplicates else [card[:1] for card in cards]
+    rows = {format_row_id(row): row for card in pictured for row in card}
+    positions = {format_row_id(row): place for place, card in enumerate(pictured) for row in card}
     marks = fetch_reviewer_marks(audit.database, reviewer)
     items = make_review_cards(audit.database, list(rows.values()), thumbnail_cache(SMALL), marks, numbers, play=0)
-    for item, card in zip(items, cards, strict=True):
-        item["captions"] = len(card)
+    for item in items:
+        card = cards[positions[item["id"]]]
+        item["captions"] = 1 if view.duplicates else len(card)
+        if view.duplicates and item["id"] == format_row_id(card[0]):
+            item["heading"] = f"{len(card) - 1} {'repeat' if len(card) > 2 else 'repeats'} the first"
     result = show_review_cards(audit.database, f"{key} {reviewer}", items, grid=True, on_like=go_to_first_page)
     if result.open in rows:
-        query = sample_query(rows[result.open], view, first + list(rows).index(result.open))
+        query = sample_query(rows[result.open], view, first + positions[result.open])
         st.switch_page(SAMPLE, query_params=query)
+    if result.like in rows and not browsing:
+        st.switch_page(BROWSE, query_params={"like": result.like})
     if result.like in rows:
         st.query_params["like"] = result.like
         st.rerun()

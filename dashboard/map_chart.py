@@ -6,23 +6,23 @@ Plotly reads some HTML, so captions are escaped.
 import html
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 import pyarrow as pa
 
-from auditor.query.distributions import Density
+from auditor.query.distributions import Density, Floats
 from auditor.query.map_queries import Shape, TopicLabel, is_shaded_column
 from auditor.schema import HIGH_IS_SUSPICIOUS
+from auditor.sweep.caption_facts import classify_caption
 from dashboard.display_text import column_label, shorten_text
 
 CATEGORY_COLORS = ("#4c8bd9", "#e8743b", "#3aa676", "#b45fd0", "#d9b23a", "#45b7c9", "#d9547a", "#7f8b52", "#9a6b4f")
 GRAY = "#8a94a6"
 GOOD_TO_BAD = ("#4c8bd9", "#c9b79a", "#e8743b")
 NAME_LENGTH = 28  # characters
-NAME_SIZE = (0.17, 0.034)  # width and height of a name as shares of the map, in a window of 1440 pixels
+NAME_SIZE = (0.27, 0.032)  # width and height of a name as shares of the map, in a window of 1440 pixels
 
 
 def draw_map(
@@ -45,12 +45,13 @@ def draw_map(
     draw_points = draw_number_points if is_shaded_column(color_column, rows["value"].type) else draw_category_points
     figure.add_traces(draw_points(rows, color_column))
     x_range, y_range = (widen_range(*ends) for ends in sides)
-    for topic in separate_names(topics, (x_range[1] - x_range[0], y_range[1] - y_range[0])):
-        figure.add_annotation(**topic_annotation(topic, dark))
+    points = np.column_stack([rows["x"].to_numpy(), rows["y"].to_numpy()])
+    places = place_names(topics, points, (x_range, y_range))
+    for topic, place in zip(topics, places, strict=True):
+        figure.add_annotation(**topic_annotation(topic, place, dark))
     for shape in shapes:
         figure.add_shape(type="path", path=shape_path(shape), line={"color": "#e8743b", "width": 2}, layer="above")
     figure.update_layout(
-        height=560,  # fits a screen of 720 pixels with the menus above it
         margin={"l": 0, "r": 0, "t": 0, "b": 0},
         xaxis={"visible": False, "range": x_range},
         yaxis={"visible": False, "range": y_range},
@@ -81,7 +82,17 @@ def draw_number_points(rows: pa.Table, color_column: str) -> list[Any]:
     finite = np.isfinite(values)
     ends = np.quantile(values[finite], [0.02, 0.98]) if finite.any() else np.array([0.0, 1.0])
     scale = list(GOOD_TO_BAD if color_column in HIGH_IS_SUSPICIOUS else reversed(GOOD_TO_BAD))
-    bar = {"title": {"text": column_label(color_column), "side": "right"}, "thickness": 12, "len": 0.6}
+    title = {"text": column_label(color_column), "side": "top"}
+    bar = {
+        "title": title,
+        "orientation": "h",
+        "thickness": 8,
+        "len": 0.5,
+        "x": 0,
+        "xanchor": "left",
+        "y": 0,
+        "yanchor": "top",
+    }
     limits = {"cmin": float(ends[0]), "cmax": float(ends[1])}
     marker = {"color": values[finite], **limits, "colorscale": scale, "colorbar": bar}
     traces = [draw_dots(rows, np.flatnonzero(~finite), {"color": GRAY}, "no value")] if not finite.all() else []
@@ -103,12 +114,12 @@ def draw_category_points(rows: pa.Table, color_column: str) -> list[Any]:
 
 def draw_dots(rows: pa.Table, indices: Any, marker: Mapping[str, Any], name: str, *, legend: bool = True) -> Any:
     part = rows.take(pa.array(indices, pa.int64()))
-    captions = [html.escape(shorten_text(caption, 90)) for caption in part["caption"].to_pylist()]
+    captions = [escape_text(shorten_text(caption, 90)) for caption in part["caption"].to_pylist()]
     return go.Scatter(
         x=part["x"].to_numpy(),
         y=part["y"].to_numpy(),
         mode="markers",
-        name=html.escape(name),
+        name=escape_text(name),
         showlegend=legend,
         marker={"size": 5, "opacity": 0.75, "line": {"width": 0}, **marker},
         customdata=part["uid_order"].to_pylist(),
@@ -124,31 +135,54 @@ def widen_range(low: float, high: float, share: float = 0.03) -> tuple[float, fl
     return low - margin, high + margin
 
 
-def separate_names(topics: Sequence[TopicLabel], sides: tuple[float, float]) -> list[TopicLabel]:
-    """Move overlapping names apart: larger topics stay, smaller ones move up or down as little as possible."""
-    width, height = (share * side for share, side in zip(NAME_SIZE, sides, strict=True))
-    moves = sorted((step * height / 2 for step in range(-30, 31)), key=abs)
-    labels: list[TopicLabel] = []
-    for topic in sorted(topics, key=lambda topic: -topic.rows):
-        occupied = [label.y for label in labels if abs(label.x - topic.x) < width]
-        candidates = (topic.y + move for move in moves)
-        free = (y for y in candidates if all(abs(y - other) >= height * 0.999 for other in occupied))
-        labels.append(replace(topic, y=next(free, topic.y)))
-    return labels
+def place_names(
+    topics: Sequence[TopicLabel], points: Floats, ranges: Sequence[tuple[float, float]]
+) -> list[tuple[float, float]]:
+    """Positions of names beside the points, in the order of topics: the nearest places without points or other names.
+
+    Larger topics choose first. If a name has no free place, it takes the one with the fewest points.
+    """
+    low, high = np.array(ranges).T
+    sides = high - low
+    size = np.array(NAME_SIZE) * sides
+    steps = np.array([(column, row) for column in range(-4, 5) for row in range(-12, 13)]) * (0.25, 1) * size
+    steps = steps[np.argsort(np.hypot(*(steps / sides).T), kind="stable")]
+    places: dict[int, tuple[float, float]] = {}
+    for number in sorted(range(len(topics)), key=lambda number: -topics[number].rows):
+        candidates = np.clip(np.array((topics[number].x, topics[number].y)) + steps, low + size / 2, high - size / 2)
+        names = np.array([*places.values()]).reshape(-1, 2)
+        over_names = (np.abs(candidates[:, None] - names) < size).all(axis=2).sum(axis=1)
+        over_points = (np.abs(candidates[:, None] - points) < size / 2).all(axis=2).sum(axis=1)
+        best = candidates[np.lexsort((np.arange(len(steps)), over_points, over_names > 0))[0]]
+        places[number] = (float(best[0]), float(best[1]))
+    return [places[number] for number in range(len(topics))]
 
 
-def topic_annotation(topic: TopicLabel, dark: bool) -> dict[str, Any]:
-    name = shorten_text(topic.captions[0], NAME_LENGTH) if topic.captions else f"topic {topic.topic}"
+def topic_annotation(topic: TopicLabel, place: tuple[float, float], dark: bool) -> dict[str, Any]:
+    """The name of a topic: its first typical caption that reads like one, with a line to its middle."""
+    readable = [caption for caption in topic.captions if classify_caption(caption) is None]
+    name = shorten_text(readable[0], NAME_LENGTH) if readable else f"topic {topic.topic}"
     return {
         "x": topic.x,
         "y": topic.y,
-        "text": html.escape(name),
-        "showarrow": False,
+        "ax": place[0],
+        "ay": place[1],
+        "axref": "x",
+        "ayref": "y",
+        "text": escape_text(name),
+        "arrowhead": 0,
+        "arrowwidth": 1,
+        "arrowcolor": GRAY,
+        "standoff": 4,
         "font": {"size": 12, "color": "#e6eaf0" if dark else "#1c2430"},
         "bgcolor": "rgba(18,22,29,0.72)" if dark else "rgba(255,255,255,0.78)",
-        "borderpad": 2,
         "captureevents": False,
     }
+
+
+def escape_text(text: str) -> str:
+    """Plotly reads tags and these entities; it would show `&quot;` as it is."""
+    return html.escape(text, quote=False)
 
 
 def shape_path(shape: Shape) -> str:

@@ -85,6 +85,8 @@ def list_cards(
         matches = search_rows(database, condition, view.search)[offset : offset + limit]
         rows = [row_queries.read_row(database, match.uid, match.caption_index, match.shard) for match in matches]
         return [[{**row, "nearness": match.similarity}] for row, match in zip(rows, matches, strict=True) if row]
+    if view.duplicates:
+        return row_queries.read_duplicate_groups(database, condition, limit, offset)
     page = (condition, view.sort, view.descending, limit, offset)
     if view.grouped and row_queries.has_several_captions(database):
         return row_queries.read_media_page(database, *page)
@@ -103,7 +105,9 @@ def search_rows(database: AuditDatabase, condition: str | None, gallery_search: 
     return database.cached(key, lambda: search(database, **target))
 
 
-def count_cards(database: AuditDatabase, condition: str | None, grouped: bool) -> int:
+def count_cards(database: AuditDatabase, condition: str | None, grouped: bool, duplicates: bool = False) -> int:
+    if duplicates:
+        return row_queries.count_duplicate_groups(database, condition)
     several = grouped and row_queries.has_several_captions(database)
     return (row_queries.count_media if several else row_queries.count_matching_rows)(database, condition)
 

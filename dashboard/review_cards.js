@@ -183,9 +183,22 @@ class ReviewCards {
     side.append(this.createButtons(["good", "bad", "unsure"], Boolean(item)));
     side.append(createElement("div", "help", "g good · b bad · u unsure · → later · z undo"));
     side.append(this.createProgress());
+    for (const part of item?.details ?? []) {
+      side.append(createElement("div", "part", part.title));
+      for (const line of part.lines) side.append(createElement("div", "evidence", line));
+    }
+    if (item && !item.details && this.data.explain) this.askForDetails(item.id);
     const layout = createElement("div", "single");
     layout.append(stage, side);
     this.root.replaceChildren(layout);
+  }
+
+  // Asks for the evidence of a card that stays on the screen: whoever decides at once does not wait for it.
+  askForDetails(id) {
+    clearTimeout(this.patience);
+    this.patience = setTimeout(() => {
+      if (this.order[this.position] === id) this.component.setTriggerValue("focus", id);
+    }, 250);
   }
 
   createProgress() {
@@ -228,11 +241,19 @@ class ReviewCards {
     const items = this.data.items.map((item) => this.items.get(item.id)).filter(Boolean);
     const ids = items.map((item) => item.id).join(" ");
     if (ids !== this.drawnIds || !this.grid) {
-      this.grid = createElement("div", "grid");
-      for (const item of items) this.grid.append(this.createCard(item));
+      this.grid = createElement("div", items.some((item) => item.heading) ? "groups" : "grid");
+      let group = this.grid;
+      for (const item of items) {
+        if (item.heading) {
+          group = createElement("div", "group");
+          group.append(createElement("div", "heading", item.heading));
+          this.grid.append(group);
+        }
+        group.append(this.createCard(item));
+      }
       this.drawnIds = ids;
     }
-    for (const card of this.grid.children) {
+    for (const card of this.grid.querySelectorAll(".card")) {
       const item = this.items.get(card.dataset.id);
       card.classList.toggle("selected", this.selected.has(item.id));
       card.dataset.mark = item.mark || "";
@@ -246,7 +267,7 @@ class ReviewCards {
     card.dataset.id = item.id;
     card.title = item.caption || "";
     card.append(item.view, createElement("div", "mark"), createElement("div", "words", item.caption || "(no caption)"));
-    if (item.captions > 1) card.append(createElement("div", "caption-count", `${item.captions} captions`));
+    if (item.captions > 1) card.append(createElement("div", "several", `${item.captions} captions`));
     const foot = createElement("div", "foot");
     foot.append(createElement("span", "line", item.line));
     for (const [name, label, sign] of [["like", "more like this", "≈"], ["open", "open", "↗"]]) {

@@ -80,12 +80,17 @@ def show_review_cards(
     total: int = 0,
     remaining: int = 0,
     on_like: Callable[[], None] = lambda: None,
+    on_focus: Callable[[str], None] | None = None,
 ) -> Any:
-    """Show cards. The browser starts over when `token`, the name of their source, changes."""
+    """Show cards. The browser starts over when `token`, the name of their source, changes.
+
+    `on_focus` gets the id of a card without `details` that stays on the screen.
+    """
     loaded_ids = st.session_state.get("loaded_cards") or set()
     data = {
         "token": token,
         "grid": grid,
+        "explain": on_focus is not None,
         "decided": list(decided),
         "total": total,
         "remaining": remaining,
@@ -98,6 +103,9 @@ def show_review_cards(
         on_decisions_change=lambda: receive_decisions(database, grid),
         on_open_change=lambda: None,
         on_like_change=on_like,
+        on_focus_change=lambda: (
+            on_focus(st.session_state[component_key(grid)].get("focus") or "") if on_focus else None
+        ),
     )
 
 

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from auditor.query.corpus_groups import build_facet_condition, list_facets
 from auditor.query.database import AuditDatabase
 from auditor.query.distributions import find_value_range
 from auditor.query.sandbox import quote_literal
-from auditor.schema import COLUMNS, FLAGS, MARKS
+from auditor.schema import COLUMNS, MARKS
 
 DISAGREEMENT = "reviewers disagree"
 
@@ -18,17 +19,17 @@ DISAGREEMENT = "reviewers disagree"
 class RowSelection:
     """The filters of a page; a row meets all that are set."""
 
-    kind: str | None = None
-    status: str | None = None  # None: any status; 'not ok': every status but ok
-    flags: tuple[str, ...] = ()
+    facets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # values by facet, as of count_facets
     review: str | None = None  # a mark, 'none', 'reviewed' or DISAGREEMENT
     text: str = ""
     where: str = ""
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
-    def condition(self, database: AuditDatabase) -> str | None:
-        """The filters as SQL; the user's own condition passes the sandbox before it joins them."""
-        parts = [*self._facts(), *(flag for flag in self.flags if flag in FLAGS)]
+    def condition(self, database: AuditDatabase, without: str = "") -> str | None:
+        """The filters as SQL, without one facet; the user's own condition passes the sandbox before it joins them."""
+        facets = set(list_facets(database)) - {without}
+        values = {facet: values for facet, values in self.facets.items() if facet in facets}
+        parts = [*(build_facet_condition(database, *item) for item in values.items()), *self._facts()]
         for column, ends in self.ranges.items():
             low, high = (quote_literal(float(end)) for end in ends)
             parts.append(f"{database.column(column)} BETWEEN {low} AND {high}")
@@ -38,10 +39,6 @@ class RowSelection:
 
     def _facts(self) -> list[str]:
         parts = []
-        if self.kind:
-            parts.append(f"kind = {quote_literal(self.kind)}")
-        if self.status:
-            parts.append("status <> 'ok'" if self.status == "not ok" else f"status = {quote_literal(self.status)}")
         if self.review == DISAGREEMENT:
             parts.append(
                 "EXISTS (SELECT 1 FROM reviews WHERE reviews.uid = samples.uid "

@@ -4,27 +4,29 @@ The parameters of the Browse page are the keys of its widgets. A sample carries 
 and its position among the rows in `at`, so that Previous and Next follow the same selection in the same order.
 """
 
+import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
 import streamlit as st
 
+from auditor.query.corpus_groups import EXTRA, FACETS
 from auditor.query.database import AuditDatabase
 from auditor.query.row_queries import find_worst_rows, read_row
 from auditor.query.search_index import SIDES
-from auditor.schema import FLAGS, HEADLINES, HIGH_IS_SUSPICIOUS, MARKS, STATUSES
+from auditor.schema import HEADLINES, HIGH_IS_SUSPICIOUS, MARKS
 from dashboard.row_selection import DISAGREEMENT, RowSelection
 
 BROWSE, SAMPLE, THRESHOLDS = "screens/browse_page.py", "screens/sample_page.py", "screens/thresholds_page.py"
 FAULTS, MAP, REVIEW = "screens/faults_page.py", "screens/map_page.py", "screens/review_page.py"
+REVIEWER_COOKIE = "auditor-reviewer"
 ANY = "any"
-KINDS = (ANY, "image", "video")
-STATES = (ANY, "not ok", *STATUSES)
 REVIEWS = (ANY, "reviewed", "none", *MARKS, DISAGREEMENT)
 CORPUS_ORDER = "corpus order"
+DUPLICATES = "duplicates"  # a gallery
 SORT = "p_mismatch"
 SORT_ORDERS = ("descending", "ascending")
 PAGE_SIZES = (12, 24, 48, 96)
@@ -63,7 +65,7 @@ class GallerySearch:
 class GalleryView:
     """A selection of rows, its order, the cards on a page, and whether the captions of a medium share a card.
 
-    A search brings its own order.
+    A search brings its own order. Groups of duplicates are in the order of their size.
     """
 
     selection: RowSelection
@@ -71,6 +73,7 @@ class GalleryView:
     descending: bool = True
     size: int = PAGE_SIZE
     grouped: bool = True
+    duplicates: bool = False  # a card is a group of duplicates
     search: GallerySearch = GallerySearch()
 
     def query(self, position: int = 0) -> dict[str, str | list[str]]:
@@ -78,9 +81,7 @@ class GalleryView:
         selection, search = self.selection, self.search
         page = position // self.size + 1
         parameters: dict[str, str | list[str] | None] = {
-            "kind": selection.kind,
-            "status": selection.status,
-            "flag": list(selection.flags),
+            **{facet: list(values) for facet, values in selection.facets.items()},
             "review": selection.review,
             "text": selection.text,
             "where": selection.where,
@@ -88,6 +89,7 @@ class GalleryView:
             "order": None if self.descending else "ascending",
             "size": None if self.size == PAGE_SIZE else str(self.size),
             "grouped": None if self.grouped else "false",
+            "look": DUPLICATES if self.duplicates else None,
             "page": None if page == 1 else str(page),
             "search": search.text,
             "like": search.like,
@@ -110,9 +112,7 @@ def parse_view(encoded: str) -> GalleryView:
 
     return GalleryView(
         RowSelection(
-            kind=last_value("kind", KINDS),
-            status=last_value("status", STATES),
-            flags=tuple(flag for flag in parameters.get("flag", []) if flag in FLAGS),
+            facets=select_facets(parameters),
             review=last_value("review", REVIEWS),
             text=last_value("text") or "",
             where=last_value("where") or "",
@@ -122,10 +122,18 @@ def parse_view(encoded: str) -> GalleryView:
         descending=last_value("order", SORT_ORDERS) != "ascending",
         size=int(last_value("size", tuple(str(size) for size in PAGE_SIZES)) or PAGE_SIZE),
         grouped=last_value("grouped") != "false",
+        duplicates=last_value("look") == DUPLICATES,
         search=GallerySearch(
             last_value("search") or "", last_value("like") or "", last_value("over", tuple(SIDES)) or "media"
         ),
     )
+
+
+def select_facets(parameters: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
+    """The values of facets among URL parameters; values that no row has are kept and match none."""
+    names = sorted(name for name in parameters if name in FACETS or name.startswith(EXTRA))
+    values = {name: tuple(value for value in parameters[name] if value and value != ANY) for name in names}
+    return {name: chosen for name, chosen in values.items() if chosen}
 
 
 def parse_range(values: list[str]) -> tuple[float, float] | None:
@@ -168,9 +176,20 @@ def sample_query(
 
 
 def current_reviewer() -> str:
-    """The name of the reviewer. A session without one gets its own, so that two people never share their marks."""
-    name = str(st.session_state.get("reviewer") or "").strip()
-    return name or str(st.session_state.setdefault("unnamed", f"unnamed-{secrets.token_hex(2)}"))
+    """The name of the reviewer. A browser without one gets its own, so that two people never share their marks."""
+    if name := str(st.session_state.get("reviewer") or "").strip():
+        return name
+    cookie = str(st.context.cookies.get(REVIEWER_COOKIE, ""))
+    own_name = cookie if re.fullmatch(r"unnamed-[0-9a-f]{8}", cookie) else f"unnamed-{secrets.token_hex(4)}"
+    return str(st.session_state.setdefault("unnamed", own_name))
+
+
+def remember_reviewer() -> None:
+    """Keep the generated name of a reviewer in a cookie for a year: a reopened page goes on with the same marks."""
+    name = current_reviewer()
+    if name == st.session_state.get("unnamed") and st.context.cookies.get(REVIEWER_COOKIE) != name:
+        script = f"document.cookie = '{REVIEWER_COOKIE}={name}; path=/; max-age=31536000; SameSite=Strict'"
+        st.html(f"<script>{script}</script>", unsafe_allow_javascript=True)
 
 
 def find_requested_row(database: AuditDatabase) -> dict[str, Any] | None:

@@ -118,7 +118,7 @@ def start_streamlit(settings: Settings, host: str, port: int, *, open_browser: b
     flags = [f"--{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in options.items()]
     paths = os.pathsep.join(filter(None, [str(FOLDER.parent), os.environ.get("PYTHONPATH")]))
     # -P keeps a folder named dashboard in the current directory from shadowing ours
-    arguments = [sys.executable, "-P", "-m", "streamlit", "run", str(FOLDER / "app.py"), *flags]
+    arguments = [sys.executable, "-P", "-m", "streamlit", "run", str(FOLDER / "server.py"), *flags]
     return subprocess.Popen(arguments, env={**os.environ, "PYTHONPATH": paths, **settings.environment()})
 
 

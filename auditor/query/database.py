@@ -200,7 +200,7 @@ class AuditDatabase:
 
     def reads_extra_columns(self, *sql: str) -> bool:
         """Whether SQL names a joined or applied column. A false positive only costs time."""
-        text = " ".join(sql).lower()
+        text = " ".join(sql).lower().replace('""', '"')
         return any(column.lower() in text for column in self.files.extra_columns)
 
     def where(self, condition: str | None) -> str:

@@ -21,7 +21,7 @@ MOST = 4000  # points drawn
 
 @dataclass(frozen=True, slots=True)
 class TopicLabel:
-    """A topic and the median position of its rows."""
+    """A topic and the position of the row that is nearest to the median of its rows."""
 
     topic: int
     x: float
@@ -59,8 +59,12 @@ def list_topic_labels(database: AuditDatabase, over: str, where: str | None = No
     x, y = PLACES[over]
     condition = f"({database.where(where)}) AND topic IS NOT NULL AND {x} IS NOT NULL"
     rows = database.rows(
-        f"SELECT topic, median({x}) AS x, median({y}) AS y, count(*) AS rows "
-        f"FROM {database.table(condition, x, quote_name('topic'))} WHERE {condition} GROUP BY topic ORDER BY topic"
+        f"WITH places AS (SELECT topic, {x} AS x, {y} AS y "
+        f"FROM {database.table(condition, x, quote_name('topic'))} WHERE {condition}), "
+        "middles AS (SELECT topic, median(x) AS mx, median(y) AS my, count(*) AS rows FROM places GROUP BY topic) "
+        "SELECT topic, arg_min(x, distance) AS x, arg_min(y, distance) AS y, any_value(rows) AS rows FROM "
+        "(SELECT *, (x - mx) ** 2 + (y - my) ** 2 AS distance FROM places JOIN middles USING (topic)) "
+        "GROUP BY topic ORDER BY topic"
     )
     captions = read_topics(database.files.folder)
     return [TopicLabel(**row, captions=captions[row["topic"]] if row["topic"] < len(captions) else []) for row in rows]

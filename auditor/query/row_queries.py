@@ -239,6 +239,38 @@ def read_media_page(
     return list(grouped.values())
 
 
+def count_duplicate_groups(database: AuditDatabase, where: str | None = None) -> int:
+    """Count the groups of duplicates that have a repeated medium which meets the condition."""
+    condition = database.where(where)
+    source = f"{database.table(condition, 'duplicate_of')} WHERE {condition}"
+    return int(database.value(f"SELECT count(DISTINCT duplicate_of) FROM {source}"))
+
+
+def read_duplicate_groups(
+    database: AuditDatabase, where: str | None = None, limit: int = 50, offset: int = 0
+) -> list[list[dict[str, Any]]]:
+    """Return groups of duplicates, the largest first: the medium that is repeated, then those that repeat it.
+
+    Each medium is one row. The first of a group is there even if it does not meet the condition.
+    """
+    condition = database.where(where)
+    place = f"LIMIT {check_whole_number('limit', limit)} OFFSET {check_whole_number('offset', offset)}"
+    places = database.rows(
+        "WITH repeats AS (SELECT duplicate_of AS first, file, min(file_row_number) AS file_row_number "
+        f"FROM {database.placed_rows(condition, 'duplicate_of')} WHERE {condition} AND duplicate_of IS NOT NULL "
+        "GROUP BY duplicate_of, file, uid), "
+        f"page AS (SELECT first, count(*) AS n FROM repeats GROUP BY first ORDER BY n DESC, first {place}), "
+        "firsts AS (SELECT uid AS first, file, min(file_row_number) AS file_row_number "
+        f"FROM {database.placed_rows('uid')} WHERE uid IN (SELECT first FROM page) GROUP BY uid, file) "
+        "SELECT n, first, file, file_row_number, part FROM page JOIN (SELECT *, 0 AS part FROM firsts UNION ALL "
+        "SELECT *, 1 FROM repeats) USING (first) ORDER BY n DESC, first, part, file, file_row_number"
+    )
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for place_row, row in zip(places, read_rows_at(database, places).to_pylist(), strict=True):
+        groups.setdefault(place_row["first"], []).append(row)
+    return list(groups.values())
+
+
 def list_captions(database: AuditDatabase, row: Mapping[str, Any]) -> pa.Table:
     """Return all rows of a row's medium in the order of its captions; reads one file of the audit."""
     return database.run(

@@ -172,7 +172,7 @@ class MemoryColumns:
 
     def covers(self, *sql: str) -> bool:
         """Whether all columns that `sql` names are in memory. A false negative only costs time."""
-        text = " ".join(sql).lower()
+        text = " ".join(sql).lower().replace('""', '"')
         return not self.absent & set(re.findall(r"\w+", text)) and not any(odd in text for odd in self.absent_odd)
 
     def reads_text(self, condition: str) -> bool:

@@ -13,25 +13,22 @@ from auditor.query.row_queries import count_matching_rows, has_several_captions
 from auditor.query.rules import Rules
 from auditor.query.sandbox import QueryError
 from auditor.query.search_index import SIDES
-from auditor.schema import FLAGS, HEADLINES, MEASUREMENTS
+from auditor.schema import MEASUREMENTS
 from auditor.workers.encoder_client import SearchError
 from dashboard import records
 from dashboard.audit_source import open_first_audit
-from dashboard.display_text import column_label, show_choice, show_condition_error, show_empty_state
+from dashboard.display_text import show_choice, show_condition_error, show_empty_state
+from dashboard.filters import show_filters
 from dashboard.gallery import show_compact_gallery, show_gallery
 from dashboard.review_cards import CARD_NUMBERS, resend_pictures
-from dashboard.row_selection import RowSelection, find_slider_bounds
 from dashboard.url_state import (
-    ANY,
     CORPUS_ORDER,
-    KINDS,
+    DUPLICATES,
     MAP,
     PAGE_SIZES,
     REVIEW,
-    REVIEWS,
     SORT,
     SORT_ORDERS,
-    STATES,
     THRESHOLDS,
     GallerySearch,
     GalleryView,
@@ -40,20 +37,11 @@ from dashboard.url_state import (
 
 audit = open_first_audit()
 database = audit.database
-LAYOUTS = ("compact", "cards")
-FILTER_DEFAULTS = {"kind": ANY, "status": ANY, "flag": [], "review": ANY, "text": "", "where": ""}
+LAYOUTS = ("compact", "cards", DUPLICATES)
 
 
 def turn_page(pages: int) -> None:
     st.session_state["page"] = st.session_state.get("page", 1) + pages
-
-
-def clear_filters() -> None:
-    ranges = {column: audit.ask("bounds", find_slider_bounds, column)[:2] for column in HEADLINES}
-    for name, value in {**FILTER_DEFAULTS, **ranges}.items():
-        st.session_state.pop(name, None)
-        st.session_state[name] = value
-    go_to_first_page()
 
 
 def clear_example() -> None:
@@ -90,27 +78,6 @@ def count_matches(condition: str | None, gallery_search: GallerySearch) -> int:
         st.stop()
 
 
-def show_filters() -> RowSelection:
-    options: Any = {"bind": "query-params", "on_change": go_to_first_page}
-    text = st.text_input("In the caption", key="text", placeholder="words to look for", **options)
-    kind = st.selectbox("Kind", KINDS, key="kind", **options)
-    flags = st.multiselect("Flagged as", list(FLAGS), key="flag", placeholder="any or none", **options)
-    status = st.selectbox("Status", STATES, key="status", **options)
-    review = st.selectbox("Review", REVIEWS, key="review", **options)
-    ranges = {}
-    with st.expander("Ranges", expanded=any(column in st.query_params for column in HEADLINES)):
-        for column in HEADLINES:
-            low, high, step = audit.ask("bounds", find_slider_bounds, column)
-            ends = st.slider(column_label(column), low, high, (low, high), step, key=column, **options)
-            if ends != (low, high):  # a range that is fully open keeps rows without a value
-                ranges[column] = ends
-    options |= {"placeholder": "width < 200 OR topic = 3", "help": "Any expression over the columns of `samples`."}
-    where = st.text_input("SQL condition", key="where", **options)
-    st.button("Clear filters", on_click=clear_filters, icon=":material/filter_alt_off:", width="stretch")
-    kind, status, review = (None if value == ANY else value for value in (kind, status, review))
-    return RowSelection(kind, status, tuple(flags), review, text, where, ranges)
-
-
 def show_export(condition: str | None, count: int) -> None:
     with st.popover("Export", icon=":material/download:", disabled=not count):
         st.markdown(f"The selection, **{count:,}** rows")
@@ -122,10 +89,14 @@ def show_export(condition: str | None, count: int) -> None:
 
 
 def show_order() -> tuple[str | None, bool]:
-    options: Any = {"bind": "query-params", "on_change": go_to_first_page, "disabled": bool(gallery_search)}
+    options: Any = {
+        "bind": "query-params",
+        "on_change": go_to_first_page,
+        "disabled": bool(gallery_search) or layout == DUPLICATES,
+    }
     columns = [CORPUS_ORDER, *database.columns]
-    sort = st.selectbox("Sort by", columns, index=columns.index(SORT), key="sort", width=220, **options)
-    order = st.selectbox("Order", SORT_ORDERS, key="order", width=150, **options)
+    sort = st.selectbox("Sort by", columns, index=columns.index(SORT), key="sort", width=180, **options)
+    order = st.selectbox("Order", SORT_ORDERS, key="order", width=130, **options)
     return None if sort == CORPUS_ORDER else sort, order == SORT_ORDERS[0]
 
 
@@ -133,10 +104,14 @@ def show_counts(condition: str | None, count: int, cards: int, view: GalleryView
     if view.search:
         limit = f" (at most {records.SEARCH_ROWS})" if cards else ""
         st.markdown(f"the **{cards:,}** nearest of **{count:,}** rows{limit}")
+    elif view.duplicates:
+        st.markdown(f"**{cards:,}** groups of duplicates among **{count:,}** rows")
     else:
         st.markdown(f"**{count:,}** rows" + (f" of **{cards:,}** media" if view.grouped else ""))
     if condition:
-        st.page_link(MAP, label="On the map", icon=":material/scatter_plot:", query_params={"map_where": condition})
+        query = GalleryView(view.selection).query()
+        query = {name if name in view.selection.facets else f"map_{name}": value for name, value in query.items()}
+        st.page_link(MAP, label="On the map", icon=":material/scatter_plot:", query_params=query)
         st.page_link(THRESHOLDS, label="Filter", icon=":material/tune:", query_params={"keep_where": condition})
         st.page_link(REVIEW, label="Review", icon=":material/checklist:", query_params={"queue_where": condition})
     show_export(condition, count)
@@ -158,7 +133,7 @@ def card_numbers(view: GalleryView) -> tuple[str, ...]:
 
 
 with st.sidebar:
-    selection = show_filters()
+    selection = show_filters(audit)
 
 with st.container(horizontal=True, vertical_alignment="center"):
     st.title("Browse", width="content")
@@ -176,12 +151,15 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
     layout = show_choice("Gallery", LAYOUTS, "look")
     sort, descending = show_order()
     options: Any = {"bind": "query-params", "on_change": go_to_first_page}
-    size = st.selectbox("Per page", PAGE_SIZES, index=1, key="size", width=100, **options)
+    size = st.selectbox("Per page", PAGE_SIZES, index=1, key="size", width=80, **options)
     several = audit.ask("several captions", has_several_captions)
-    grouped = several and st.toggle("One card per medium", True, key="grouped", **options)
+    grouped = several and layout != DUPLICATES and st.toggle("One card per medium", True, key="grouped", **options)
 
-view = GalleryView(selection, sort, descending, size, grouped, gallery_search)
-cards = matches if gallery_search else audit.ask("cards", records.count_cards, condition, grouped, version=version)
+duplicates = layout == DUPLICATES and not gallery_search
+view = GalleryView(selection, sort, descending, size, grouped, duplicates, gallery_search)
+cards = matches
+if not gallery_search:
+    cards = audit.ask("cards", records.count_cards, condition, grouped, duplicates, version=version)
 with counts_container:
     show_counts(condition, count, cards, view)
 if not count or not cards:
@@ -192,7 +170,7 @@ body, footer = st.container(), st.container(horizontal=True, horizontal_alignmen
 with footer:
     first = (show_pagination(records.count_pages(cards, size)) - 1) * size
 with body:
-    if layout == LAYOUTS[0]:
+    if layout != "cards":
         resend_pictures()
         show_compact_gallery(audit, condition, view, first, card_numbers(view)[:1])
     else:

@@ -1,6 +1,10 @@
-"""Map: the content of the corpus. A lasso or a box on it is a condition for Browse, Thresholds and `auditor filter`."""
+"""Map: the content of the corpus, and the pictures of a selection beside it.
+
+A lasso or a box on the map is a condition for Browse, Thresholds and `auditor filter`.
+"""
 
 import shlex
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,18 +22,21 @@ from auditor.query.map_queries import (
     sample_points,
     simplify_lasso,
 )
-from auditor.query.row_queries import count_matching_rows, fetch_rows, read_page
-from auditor.query.sandbox import QueryError
+from auditor.query.row_queries import count_matching_rows, fetch_rows
+from auditor.query.sandbox import QueryError, quote_literal
 from auditor.schema import COLUMNS
 from dashboard.audit_source import open_first_audit
 from dashboard.display_text import show_choice, show_condition_error, show_empty_state
-from dashboard.gallery import show_gallery
+from dashboard.filters import show_filters
+from dashboard.gallery import show_compact_gallery
 from dashboard.map_chart import draw_map
 from dashboard.records import make_uids_file
-from dashboard.url_state import BROWSE, THRESHOLDS
+from dashboard.review_cards import resend_pictures
+from dashboard.row_selection import RowSelection
+from dashboard.url_state import BROWSE, THRESHOLDS, GalleryView
 
 FIRST_COLORS = ("p_mismatch", "topic", "kind", "similarity", "mismatch")
-CARDS = 8  # below the map
+CARDS = 24  # beside the map
 
 audit = open_first_audit()
 database = audit.database
@@ -53,78 +60,86 @@ def clear_selection() -> None:
     st.session_state["maps"] = st.session_state.get("maps", 0) + 1  # a new chart without a selection
 
 
-def show_selection(shapes: list[Shape], where: str) -> None:
-    inside = build_shapes_condition(shapes, *PLACES[over])
-    condition = f"({inside}) AND ({where})" if where.strip() else inside
+def show_pictures(condition: str | None, pictured: RowSelection, selected: bool) -> None:
+    """Show the rows of the selection, or of the whole map, with links that take them to other pages."""
     count = audit.ask("count", count_matching_rows, condition, version=database.freshness(condition))
-    st.subheader("Selected")
-    with st.container(horizontal=True, vertical_alignment="center", key="selected"):
-        st.markdown(f"**{count:,}** rows")
-        st.page_link(BROWSE, label="Browse them", icon=":material/photo_library:", query_params={"where": condition})
-        keep, remove = {"keep_where": condition}, {"keep_where": f"NOT coalesce({condition}, FALSE)"}
-        st.page_link(THRESHOLDS, label="Keep only them", icon=":material/tune:", query_params=keep)
-        st.page_link(THRESHOLDS, label="Remove them", icon=":material/tune:", query_params=remove)
-        make_file = partial(make_uids_file, database, condition)
-        st.download_button("Their uids", make_file, "selected.txt", on_click="ignore", disabled=not count)
-        st.button("Clear", on_click=clear_selection, icon=":material/close:")
-    with st.expander("As a command"):
-        command = ["auditor", "filter", database.path, "--where", condition, "--out", "kept.npy"]
-        st.code(shlex.join(command), language="bash", wrap_lines=True)
-    rows = read_page(database, condition, "p_mismatch", True, CARDS).to_pylist()
-    show_gallery(database, [[row] for row in rows], columns=4)
+    with st.container(horizontal=True, vertical_alignment="center", key="selected", gap="small"):
+        st.markdown(
+            f"**{count:,}** rows" + (" selected" if selected else f", {len(rows):,} drawn" if is_sample else "")
+        )
+        query = GalleryView(pictured).query()
+        st.page_link(BROWSE, label="Browse them", icon=":material/photo_library:", query_params=query)
+        if selected:
+            with st.popover("Filter", icon=":material/tune:"):
+                show_uses(str(condition))
+            st.button("Clear", on_click=clear_selection, icon=":material/close:", type="tertiary")
+    with st.container(key="pictures"):
+        resend_pictures()
+        show_compact_gallery(audit, condition, GalleryView(pictured, size=CARDS, grouped=False), browsing=False)
 
 
-def show_clicked_row(event: Any) -> None:
+def show_uses(condition: str) -> None:
+    keep, remove = {"keep_where": condition}, {"keep_where": f"NOT coalesce({condition}, FALSE)"}
+    st.page_link(THRESHOLDS, label="Keep only them", icon=":material/tune:", query_params=keep)
+    st.page_link(THRESHOLDS, label="Remove them", icon=":material/tune:", query_params=remove)
+    st.download_button("Their uids", partial(make_uids_file, database, condition), "selected.txt", on_click="ignore")
+    command = ["auditor", "filter", database.path, "--where", condition, "--out", "kept.npy"]
+    st.code(shlex.join(command), language="bash", wrap_lines=True)
+
+
+def find_clicked_condition(event: Any) -> str:
     clicked_points = (event.selection.get("points") or []) if event else []
     order = str(clicked_points[0].get("customdata") or "") if len(clicked_points) == 1 else ""
-    if order.isdecimal():
-        rows = fetch_rows(database, f"uid_order = {order}", "", 1).to_pylist()
-        show_gallery(database, [[row] for row in rows], columns=4)
+    rows = fetch_rows(database, f"uid_order = {order}", "", 1).to_pylist() if order.isdecimal() else []
+    return f"uid = {quote_literal(rows[0]['uid'])}" if rows else ""
 
 
-st.title("Map")
 if not audit.ask("has map", has_map):
+    st.title("Map")
     show_empty_state("This audit has no map", "Score it again:", f"auditor score {database.path}")
     st.stop()
-with st.container(horizontal=True, vertical_alignment="bottom"):
+with st.sidebar:
+    selection = show_filters(audit, "map_")
+left, right = st.columns([5, 3])
+with left, st.container(horizontal=True, vertical_alignment="bottom"):
+    st.title("Map", width="content")
     over = show_choice("Map of", PLACES, "over")
-    color_column = st.selectbox("Color by", list_color_columns(), key="colour", bind="query-params", width=280)
-    where = st.text_input("SQL condition", key="map_where", bind="query-params", placeholder="kind = 'video'")
+    color_column = st.selectbox("Color by", list_color_columns(), key="colour", bind="query-params", width=260)
 try:
-    version = database.freshness(where or None)
-    rows = audit.ask("points", sample_points, over, color_column, where, version=database.reviews_version)
-    placed = f"({where or 'TRUE'}) AND {PLACES[over][0]} IS NOT NULL"
+    condition = selection.condition(database)
+    version = database.freshness(condition)
+    rows = audit.ask("points", sample_points, over, color_column, condition, version=database.reviews_version)
+    placed = f"({condition or 'TRUE'}) AND {PLACES[over][0]} IS NOT NULL"
     total = audit.ask("count", count_matching_rows, placed, version=version)
 except QueryError as error:
     show_condition_error(error)
     st.stop()
 is_sample = total > len(rows)
-cells = audit.ask("density", compute_density, *PLACES[over], where or None, 90, version=version) if is_sample else None
+cells = audit.ask("density", compute_density, *PLACES[over], condition, 90, version=version) if is_sample else None
 shapes = decode_shapes(st.query_params.get("shape", ""))
 chart = draw_map(
     rows,
     color_column,
-    audit.ask("topic labels", list_topic_labels, over, where, version=version),
+    audit.ask("topic labels", list_topic_labels, over, condition, version=version),
     shapes,
     cells,
     sides=[audit.ask("side", find_value_range, column) for column in PLACES[over]],
     dark=st.context.theme.type == "dark",
 )
-event = st.plotly_chart(
-    chart,
-    key=f"map-{over}-{st.session_state.get('maps', 0)}",
-    on_select="rerun",
-    selection_mode=("points", "box", "lasso"),
-    config={"displaylogo": False, "scrollZoom": True, "modeBarButtonsToRemove": ["toImage"]},
-)
-drawn = f"**{len(rows):,}** of **{total:,}** rows are drawn" if is_sample else f"**{total:,}** rows"
-st.caption(
-    f"{drawn}. The name of a topic is its most typical caption. Draw a lasso or a box to select rows, or click one."
-)
+with left, st.container(key="map"):
+    event = st.plotly_chart(
+        chart,
+        key=f"map-{over}-{st.session_state.get('maps', 0)}",
+        height="stretch",
+        on_select="rerun",
+        selection_mode=("points", "box", "lasso"),
+        config={"displaylogo": False, "scrollZoom": True, "modeBarButtonsToRemove": ["toImage"]},
+    )
 if drawn_shapes := read_drawn_shapes(event):
     shapes = drawn_shapes
     st.query_params["shape"] = encode_shapes(shapes)
-if shapes:
-    show_selection(shapes, where)
-else:
-    show_clicked_row(event)
+inside = build_shapes_condition(shapes, *PLACES[over]) if shapes else find_clicked_condition(event)
+wheres = [f"({part})" for part in (selection.where, inside or f"{PLACES[over][0]} IS NOT NULL") if part.strip()]
+pictured = replace(selection, where=" AND ".join(wheres))
+with right:
+    show_pictures(pictured.condition(database), pictured, bool(inside))

@@ -1,23 +1,34 @@
 """Review: one pair after the other, with a key for each decision and the next pictures already loaded."""
 
-from dataclasses import asdict
+from dataclasses import asdict, astuple
+from functools import partial
 from typing import Any
 
 import streamlit as st
 
-from auditor.query.row_queries import read_row
+from auditor.query.distributions import compute_percentiles
+from auditor.query.explain import Explanation, explain_row
+from auditor.query.row_queries import list_captions, read_row
 from auditor.query.sandbox import QueryError
 from auditor.review.certificate import certify
 from auditor.review.label_sample import count_labels, fetch_sample_marks, read_label_sample
 from auditor.review.review_queues import CERTIFICATION, MOST, QueueRow, fetch_queue, fetch_reviewer_marks, list_queues
 from auditor.review.reviewer_agreement import measure_agreement
 from dashboard.audit_source import open_first_audit
-from dashboard.display_text import format_number, format_percent, show_condition_error, show_empty_state
+from dashboard.display_text import (
+    describe_scores,
+    format_number,
+    format_percent,
+    shorten_text,
+    show_condition_error,
+    show_empty_state,
+)
 from dashboard.media_preview import REVIEW, thumbnail_cache
 from dashboard.review_cards import CARD_NUMBERS, make_review_cards, resend_pictures, show_review_cards
 from dashboard.url_state import current_reviewer, format_row_id
 
 PRELOADED = 12  # pictures
+EXPLAINED = 20_000  # rows of a corpus that a pair is compared with; of a larger one, its reference sample
 
 audit = open_first_audit()
 database = audit.database
@@ -46,8 +57,38 @@ def show_queue(queue: list[QueueRow], name: str) -> None:
     rows = [row for queue_row in unmarked[:PRELOADED] if (row := read_whole_row(queue_row))]
     numbers = () if name.startswith(CERTIFICATION) else CARD_NUMBERS  # a score would bias a certification
     items = make_review_cards(database, rows, thumbnail_cache(REVIEW), marks, numbers)
-    decided = [format_row_id(asdict(row)) for row in queue if row not in unmarked]
-    show_review_cards(database, f"{name} {reviewer}", items, decided=decided, total=len(queue), remaining=len(unmarked))
+    for item in items:
+        item |= st.session_state.get("details", {}).get(item["id"], {})
+    show_review_cards(
+        database,
+        f"{name} {reviewer}",
+        items,
+        decided=[format_row_id(asdict(row)) for row in queue if row not in unmarked],
+        total=len(queue),
+        remaining=len(unmarked),
+        on_focus=partial(explain_card, queue) if numbers else None,
+    )
+
+
+def explain_card(queue: list[QueueRow], identity: str) -> None:
+    """Save the evidence of a card for its next run: sentences, the best caption of the corpus, the medium's others."""
+    row = next((row for row in queue if format_row_id(asdict(row)) == identity), None)
+    if row is not None and (whole := read_whole_row(row)):
+        explanation = audit.ask("explain", partial(explain_row, whole_corpus=EXPLAINED), *astuple(row))
+        st.session_state["details"] = {identity: {"details": list_details(whole, explanation)}}
+
+
+def list_details(row: dict[str, Any], explanation: Explanation) -> list[dict[str, Any]]:
+    scores = describe_scores(row, audit.ask("percentiles", compute_percentiles, row))
+    sentences = [*(score.sentence for score in scores[:1]), *explanation.reasons]
+    others = [other for other in list_captions(database, row).to_pylist() if other["caption"] != row["caption"]]
+    parts = [
+        ("Evidence", [f"{sentence[0].upper()}{sentence[1:]}." for sentence in sentences]),
+        ("The caption of the corpus that fits best", [shorten_text(best.caption) for best in explanation.captions[:1]]),
+        ("Other captions of this medium", [shorten_text(other["caption"]) for other in others]),
+        ("Duplicates", [f"{len(explanation.duplicates)} others, shown on its page"] * bool(explanation.duplicates)),
+    ]
+    return [{"title": title, "lines": lines} for title, lines in parts if lines]
 
 
 def show_certificate(name: str) -> None:

@@ -5,10 +5,14 @@ import streamlit as st
 from auditor.query.corpus_groups import Group, Groups, group_rows, list_grouping_columns
 from dashboard.audit_source import open_first_audit
 from dashboard.display_text import column_label, show_empty_state, style_heat_table
+from dashboard.gallery import show_compact_gallery
 from dashboard.records import group_record
-from dashboard.url_state import BROWSE, FAULTS
+from dashboard.review_cards import resend_pictures
+from dashboard.row_selection import RowSelection
+from dashboard.url_state import BROWSE, FAULTS, GalleryView
 
 SORTS = ("mismatched", "unusable", "ambiguous", "rows", "name")
+CARDS = 12  # of the worst group
 LINE, HEADER, TALLEST = 35, 38, 640  # pixels of a table
 
 audit = open_first_audit()
@@ -70,3 +74,8 @@ st.caption(
 )
 if any(group.faults for group in groups):
     st.page_link(FAULTS, label="All faults and their repairs", icon=":material/report:")
+if sort not in ("rows", "name"):
+    st.subheader("The most suspicious pairs of the first group")
+    resend_pictures()
+    worst = GalleryView(RowSelection(where=groups[0].where), size=CARDS)
+    show_compact_gallery(audit, worst.selection.condition(database), worst, browsing=False)

@@ -178,7 +178,7 @@ def test_a_finding_opens_its_rows(page, url: str, audit: Path) -> None:  # type:
 
 
 def test_every_page_opens_in_both_themes(page, tmp_path: Path, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
-    """Each page has the background of its theme and shows neither an exception nor Streamlit's promotion.
+    """Each page has the background of its theme, shows neither an exception nor a promotion, and no request fails.
 
     By default Streamlit covers the top right corner with an offer to install its tools.
     """
@@ -189,6 +189,9 @@ def test_every_page_opens_in_both_themes(page, tmp_path: Path, url: str, audit: 
     folder = os.environ.get("DASHBOARD_PICTURES") or (given and str(tmp_path))
     row = Audit(audit).page("kind = 'video' AND status = 'ok'", "p_mismatch", True, 1).to_pylist()[0]
     page.set_viewport_size({"width": 1440, "height": 1000})
+    errors: list[str] = []
+    page.on("response", lambda response: errors.append(response.url) if response.status >= 400 else None)
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
     try:
         for name in PAGES:
             path = {"overview": "", "sample": sample_url("", row)[1:]}.get(name, name)
@@ -202,6 +205,7 @@ def test_every_page_opens_in_both_themes(page, tmp_path: Path, url: str, audit: 
                 assert page.get_by_test_id("stSkillsNudge").count() == page.get_by_text("agents").count() == 0
                 if folder:
                     take_screenshot(page, Path(folder), name, theme, publish=bool(given))
+            assert not errors, f"{name}: {errors}"
     finally:
         if child:
             child.terminate()

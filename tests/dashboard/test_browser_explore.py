@@ -3,6 +3,7 @@
 pytest -m browser tests/dashboard/test_browser_explore.py
 """
 
+import re
 from pathlib import Path
 from urllib.parse import parse_qs, urlparse
 
@@ -48,13 +49,51 @@ def test_a_lasso_on_the_map_is_browsed(page, url: str, audit: Path) -> None:  # 
     rows = Audit(audit).count(build_shapes_condition(shapes, "map_x", "map_y"))
     assert 0 < rows < Audit(audit).count("map_x IS NOT NULL")
     playwright.expect(page.locator(".st-key-selected")).to_contain_text(f"{rows} rows", timeout=TIMEOUT)
+    page.locator(".st-key-pictures .review-cards .card").first.wait_for()  # beside the map
+    picture, chart = page.locator(".st-key-pictures").bounding_box(), page.locator(".st-key-map").bounding_box()
+    assert picture["x"] >= chart["x"] + chart["width"] and chart["y"] + chart["height"] > 820  # of 900 pixels
+    assert page.get_by_test_id("stPlotlyChart").bounding_box()["height"] > 650
     page.get_by_role("link", name="Browse them").click()
     page.wait_for_url("**/browse?*where=*")
     playwright.expect(page.locator(".st-key-count")).to_contain_text(f"{rows} rows", timeout=TIMEOUT)
 
 
+def test_facets_narrow_browse_and_the_map_alike(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
+    """Counts reflect the other facets, a choice is in the URL, and another click takes it back."""
+    with Audit(audit) as opened:
+        videos, usable = opened.count("kind = 'video'"), opened.count("kind = 'video' AND status = 'ok'")
+        placed = opened.count("kind = 'video' AND status = 'ok' AND map_x IS NOT NULL")
+    visit_page(page, f"{url}/browse?kind=nonsense&shard=x&col-none=1")
+    playwright.expect(page.locator(".st-key-count")).to_contain_text("0 rows")
+    visit_page(page, f"{url}/browse")
+    value = page.locator(".facets [data-name=kind] .value")
+    playwright.expect(value.filter(has_text="video").locator(".count")).to_have_text(str(videos))
+    value.filter(has_text="video").click()
+    page.wait_for_url("**/browse?*kind=video*")
+    playwright.expect(page.locator(".st-key-count")).to_contain_text(f"{videos} rows")
+    status = page.locator(".facets [data-name=status] .value").filter(has_text="usable")
+    playwright.expect(status.locator(".count")).to_have_text(str(usable))
+    playwright.expect(value.filter(has_text="image")).to_be_visible()  # its own facet keeps its other values
+    status.click()
+    page.wait_for_url("**/browse?*status=ok*")
+    playwright.expect(page.locator(".st-key-count")).to_contain_text(f"{usable} rows")
+    wait_until_idle(page)  # the link has the new filters
+    page.get_by_role("link", name="On the map").click()
+    page.wait_for_url("**/map?*kind=video*")
+    playwright.expect(page.locator(".st-key-selected")).to_contain_text(f"{placed} rows")
+    cards = page.locator(".st-key-pictures .review-cards .card")
+    playwright.expect(cards).to_have_count(min(placed, 24))
+    page.locator(".facets [data-name=kind] .chosen").click()
+    page.wait_for_function("() => !location.search.includes('kind=')")
+    assert parameters(page)["status"] == ["ok"]
+    with Audit(audit) as opened:
+        rows = opened.count("status = 'ok' AND map_x IS NOT NULL")
+    playwright.expect(page.locator(".st-key-selected")).to_contain_text(f"{rows} rows")
+
+
 def test_a_selection_in_the_url_is_kept_as_a_filter(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
     visit_page(page, f"{url}/map?shape=-0.5,-1;0.5,1&colour=topic")
+    page.get_by_test_id("stPopoverButton").click()
     page.get_by_role("link", name="Keep only them").click()
     page.wait_for_url("**/thresholds?*keep_where=*")
     wait_until_idle(page)
@@ -116,6 +155,48 @@ def test_a_key_decides_and_the_next_picture_is_there_at_once(page, url: str, aud
     playwright.expect(stage).to_have_attribute("data-id", f"{expected[7].uid}-{expected[7].caption_index}")
 
 
+def test_a_browser_without_a_name_keeps_its_marks_and_corrects_them(chromium, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
+    """A reopened page goes on, and another mark of the same browser replaces the first."""
+    context = chromium.new_context(reduced_motion="reduce")
+    where = "queue_where=kind%20%3D%20'video'"
+    try:
+        page = context.new_page()
+        page.set_default_timeout(TIMEOUT)
+        visit_page(page, f"{url}/review?{where}")
+        stage = page.locator(".review-cards .stage")
+        playwright.expect(stage).to_have_attribute("data-id", re.compile("-"))
+        first = stage.get_attribute("data-id")
+        page.keyboard.press("g")
+        [cookie] = [one["value"] for one in context.cookies() if one["name"] == "auditor-reviewer"]
+        [mark] = wait_for_reviews(page, audit, cookie, 1)
+        assert mark["mark"] == "good" and f"{mark['uid']}-{mark['caption_index']}" == first
+        page.close()
+        page = context.new_page()
+        page.set_default_timeout(TIMEOUT)
+        visit_page(page, f"{url}/review?{where}")
+        stage = page.locator(".review-cards .stage")
+        playwright.expect(stage).to_have_attribute("data-id", re.compile("-"))
+        assert stage.get_attribute("data-id") != first
+        playwright.expect(page.locator(".review-cards .side")).to_contain_text("1 of ")
+        visit_page(page, f"{url}/sample?uid={mark['uid']}&caption={mark['caption_index']}")
+        page.get_by_role("button", name="bad").click()
+        wait_until_idle(page)
+        marks = [row["mark"] for row in reviews(audit, cookie)]
+        assert marks == ["bad"]
+    finally:
+        context.close()
+
+
+def test_the_evidence_of_a_card_that_stays_is_told_beside_it(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
+    visit_page(page, f"{url}/review?reviewer=ola&queue_where=key%20%3D%20'timed'")
+    side = page.locator(".review-cards .side")
+    playwright.expect(side.locator(".evidence").first).to_contain_text("above")
+    playwright.expect(side).to_contain_text("The caption of the corpus that fits best")
+    playwright.expect(side).to_contain_text("Other captions of this medium")
+    caption, stage = side.locator(".caption").bounding_box(), page.locator(".review-cards .stage").bounding_box()
+    assert caption["height"] > 20 and caption["x"] > stage["x"] + stage["width"]
+
+
 def test_keys_typed_into_a_field_decide_nothing(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
     visit_page(page, f"{url}/review?reviewer=lee")
     page.wait_for_selector(".review-cards .stage img, .review-cards .stage video")
@@ -129,7 +210,9 @@ def test_a_certification_sample_is_judged_without_scores(page, url: str, audit: 
         sample = opened.certification_sample(5)
     visit_page(page, f"{url}/review?reviewer=mia&queue=certification%20{sample.name}")
     page.wait_for_selector(".review-cards .stage img, .review-cards .stage video")
+    page.wait_for_timeout(1000)  # evidence would come by now
     assert "mismatch" not in page.locator(".review-cards .side").inner_text()
+    assert page.locator(".review-cards .evidence").count() == 0
     for _ in sample.rows:
         page.keyboard.press("g")
     playwright.expect(page.locator(".review-cards .stage")).to_contain_text("You have marked every row of this queue")

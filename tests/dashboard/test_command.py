@@ -1,9 +1,12 @@
 """The command that starts the dashboard: its settings, its errors and its imports."""
 
+import asyncio
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -55,3 +58,30 @@ def test_the_dashboard_imports_no_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=APP.parents[1], check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("headless", [True, False])
+def test_the_server_runs_the_first_page_before_anyone_visits(headless: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dashboard import server
+
+    runs, addresses = [], []
+
+    async def run_script() -> None:
+        runs.append("first page")
+
+    options = {"server.headless": headless, "server.address": "127.0.0.1"}
+    monkeypatch.setattr(
+        server.runtime, "get_instance", lambda: SimpleNamespace(does_script_run_without_error=run_script)
+    )
+    monkeypatch.setattr(server.config, "get_option", options.__getitem__)
+    monkeypatch.setattr(server, "get_url", lambda host: f"http://{host}:8501")
+    monkeypatch.setattr(server.webbrowser, "open", addresses.append)
+
+    async def start_and_stop() -> None:
+        async with server.warm_up(server.app):
+            await asyncio.sleep(0.2)
+
+    with ThreadPoolExecutor(1) as thread:  # the browser of other tests has a loop in this one
+        thread.submit(lambda: asyncio.run(start_and_stop())).result(30)
+    assert runs == ["first page"]
+    assert addresses == ([] if headless else ["http://127.0.0.1:8501"])

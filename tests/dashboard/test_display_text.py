@@ -29,6 +29,8 @@ def test_a_heat_table_is_deeper_in_color_where_numbers_are_worse() -> None:
     assert [opacity(style) for style in heat_colors(pd.Series([1.0, 21, 41]), False)] == [0, 0.375, 0.75]
     assert [opacity(style) for style in heat_colors(pd.Series([0.4, 0.2]), True)] == [0, 0.75]
     assert opacity(heat_colors(pd.Series([2.0, 2.1]), False)[1]) < 0.01  # groups that hardly differ
+    worst = heat_colors(pd.Series([1.0, 41]), False)[1], heat_colors(pd.Series([0.4, 0.2]), True)[1]
+    assert worst[0] == worst[1]  # bad is one color, whichever end is bad
 
 
 def opacity(style: str) -> float:

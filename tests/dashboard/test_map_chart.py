@@ -1,4 +1,4 @@
-"""The chart of the map: topic names do not overlap, and columns of numbers and categories get colors."""
+"""The chart of the map: topic names cover nothing, and columns of numbers and categories get colors."""
 
 from itertools import combinations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.query.map_queries import TopicLabel
-from dashboard.map_chart import NAME_SIZE, draw_map, separate_names
+from dashboard.map_chart import NAME_SIZE, draw_map, place_names, topic_annotation
 
 
 def topics(count: int, spread: float) -> list[TopicLabel]:
@@ -14,18 +14,26 @@ def topics(count: int, spread: float) -> list[TopicLabel]:
     return [TopicLabel(i, float(x), float(y), 100 - i, [f"a caption {i}"]) for i, (x, y) in enumerate(places)]
 
 
-def test_topic_names_do_not_overlap() -> None:
-    given, (width, height) = topics(16, 0.4), (2 * NAME_SIZE[0], NAME_SIZE[1])
-    placed = separate_names(given, (2.0, 1.0))
-    near = [(one, other) for one, other in combinations(placed, 2) if abs(one.x - other.x) < width]
-    assert near and all(abs(one.y - other.y) > 0.99 * height for one, other in near)
-    assert placed[0] == given[0]  # the largest topic stays where it is
-    assert {topic.topic for topic in placed} == set(range(16)) and placed != given
+def test_topic_names_cover_neither_points_nor_each_other() -> None:
+    labels, ranges = topics(12, 0.7), ((-1.0, 1.0), (-1.0, 1.0))
+    points = np.random.default_rng(1).uniform(-1, 1, (40, 2))
+    points = np.concatenate([points, [(topic.x, topic.y) for topic in labels]])
+    places = np.array(place_names(labels, points, ranges))
+    width, height = 2 * NAME_SIZE[0], 2 * NAME_SIZE[1]
+    for one, other in combinations(places, 2):
+        assert abs(one[0] - other[0]) >= width or abs(one[1] - other[1]) >= 0.99 * height
+    for place in places:
+        assert not ((np.abs(points - place) < (0.49 * width, 0.49 * height)).all(axis=1)).any()
+    assert np.abs(places[:, 0]).max() <= 1 - width / 2 + 1e-9  # a name ends inside the map
+    near = np.abs(places - [(topic.x, topic.y) for topic in labels])
+    assert np.median(near[:, 1]) < 0.3
 
 
-def test_names_without_overlap_do_not_move() -> None:
-    given = [TopicLabel(i, -0.9 + 0.45 * i, 0.1 * i, 5, []) for i in range(4)]
-    assert separate_names(given, (2.0, 2.0)) == given
+def test_names_are_captions_that_read_like_captions_and_quotes_stay_quotes() -> None:
+    captions = ["a cafÃ© at night", 'a "red" car & 2 < 3 dogs']
+    annotation = topic_annotation(TopicLabel(3, 0.0, 0.0, 5, captions), (0.1, 0.1), dark=False)
+    assert annotation["text"] == 'a "red" car &amp; 2 &lt; 3 dogs'
+    assert topic_annotation(TopicLabel(3, 0.0, 0.0, 5, captions[:1]), (0, 0), dark=True)["text"] == "topic 3"
 
 
 def test_the_map_fills_its_page() -> None:

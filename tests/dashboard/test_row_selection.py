@@ -23,9 +23,7 @@ def rows(audit: Audit) -> list[dict[str, Any]]:
 
 def test_a_selection_is_what_it_says(audit: Audit, rows: list[dict[str, Any]]) -> None:
     chosen = RowSelection(
-        kind="video",
-        status="ok",
-        flags=("ambiguous_text",),
+        facets={"kind": ("video",), "status": ("ok",), "flag": ("ambiguous_text",)},
         text="DOG",
         where="width > 300 OR height > 300",
         ranges={"similarity": (0.2, 0.35)},
@@ -41,7 +39,7 @@ def test_a_selection_is_what_it_says(audit: Audit, rows: list[dict[str, Any]]) -
         and 0.2 <= row["similarity"] <= 0.35
     ]
     assert wanted and audit.count(chosen.condition(audit.database)) == len(wanted)
-    broken = RowSelection(status="not ok").condition(audit.database)
+    broken = RowSelection({"status": ("not ok",)}).condition(audit.database)
     assert audit.count(broken) == sum(row["status"] != "ok" for row in rows)
     assert RowSelection().condition(audit.database) is None
 
@@ -53,7 +51,9 @@ def test_text_of_a_selection_is_text(audit: Audit) -> None:
         RowSelection(where="TRUE) OR (TRUE").condition(audit.database)
     with pytest.raises(QueryError):
         RowSelection(where="uid IN (SELECT content FROM read_text('/etc/passwd'))").condition(audit.database)
-    assert RowSelection(flags=("no_such_flag",)).condition(audit.database) is None
+    for facet in ("flag", "kind", "topic", "status"):
+        assert audit.count(RowSelection({facet: ("' OR TRUE --", "²")}).condition(audit.database)) == 0
+    assert RowSelection({"col-no such column": ("1",)}).condition(audit.database) is None
 
 
 @pytest.mark.parametrize("column", HEADLINES)

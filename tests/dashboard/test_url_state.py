@@ -5,9 +5,8 @@ from dashboard.url_state import GallerySearch, GalleryView, format_range, parse_
 
 
 def test_views_survive_the_url() -> None:
-    chosen = RowSelection(
-        "video", "not ok", ("mismatch",), "reviewed", "a & b", "width > 3 AND key = 'x'", {"similarity": (0.1, 0.25)}
-    )
+    facets = {"col-a source": ("x", "y & z"), "flag": ("mismatch",), "status": ("not ok",)}
+    chosen = RowSelection(facets, "reviewed", "a & b", "width > 3 AND key = 'x'", {"similarity": (0.1, 0.25)})
     plain = GalleryView(RowSelection())
     for view in (GalleryView(chosen, "width", False), GalleryView(RowSelection(review="none"), None), plain):
         assert parse_view(view.to_url()) == view
@@ -15,7 +14,7 @@ def test_views_survive_the_url() -> None:
     assert parse_view(GalleryView(RowSelection(), size=48).to_url()).size == 48 and parse_view("size=7").size == 24
     assert GalleryView(RowSelection(), size=12).query(position=24) == {"size": "12", "page": "3"}
     assert plain.query(position=23) == {} and plain.query(position=24) == {"page": "2"}
-    assert parse_view("kind=sound&status=x&flag=y&similarity=a&similarity=b&order=z") == plain
+    assert parse_view("kind=any&similarity=a&similarity=b&order=z&colour=x") == plain
 
 
 def test_a_search_survives_the_url() -> None:

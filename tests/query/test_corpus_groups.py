@@ -2,11 +2,24 @@
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from auditor import Audit
 from auditor.audit_folder.fault_records import Fault, write_faults
-from auditor.query.corpus_groups import BINS, format_topic_name, group_rows, list_grouping_columns
+from auditor.query.corpus_groups import (
+    BINS,
+    FACETS,
+    build_facet_condition,
+    count_facets,
+    format_topic_name,
+    group_rows,
+    list_facets,
+    list_grouping_columns,
+)
+from auditor.query.join_columns import join_columns
+from auditor.schema import FLAGS
 from tests.support.synthetic import write_audit
 
 
@@ -48,3 +61,39 @@ def test_columns_without_repetition_part_nothing(audit: Path) -> None:
     columns = list_grouping_columns(Audit(audit).database)
     assert columns[:2] == ["shard", "topic"] and not {"uid", "key", "caption", "media_path"} & set(columns)
     assert format_topic_name([["a dog", "dogs"]], 0) == "0: a dog" and format_topic_name([], 3) == "3"
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_the_values_of_facets_are_counted_under_the_other_filters(tmp_path: Path, in_memory: bool) -> None:
+    """Every count equals that of its value's condition: names, ranges of fractions, missing values, odd columns."""
+    folder = write_audit(tmp_path / "audit", rows=1200, per_shard=400)
+    with Audit(folder) as opened:
+        uids = sorted(set(opened.sql("SELECT uid FROM samples")["uid"].to_pylist()))
+    odd = 'a "source" & more'
+    columns = {
+        odd: [("web", "<b>", "it's", None)[i % 4] for i in range(len(uids))],
+        "flag": [i % 3 for i in range(len(uids))],
+    }
+    pq.write_table(
+        pa.table({"uid": uids, "score": [i / 7 for i in range(len(uids))], **columns}), tmp_path / "more.parquet"
+    )
+    with Audit(folder) as opened:
+        join_columns(opened.database, str(tmp_path / "more.parquet"), "uid")
+    with Audit(folder) as opened:
+        if in_memory:
+            opened.load_into_memory()
+        facets = list_facets(opened.database)
+        assert facets == [*FACETS, "col-score", f"col-{odd}", "col-flag"]
+        where = "width > 300"
+        counts = count_facets(opened.database, {**dict.fromkeys(facets, where), "kind": None})
+        assert {value.value for value in counts["flag"]} == set(FLAGS)
+        assert {value.value for value in counts[f"col-{odd}"]} == {"web", "<b>", "it's", "(none)"}
+        for facet in facets:
+            for value in counts[facet]:
+                condition = build_facet_condition(opened.database, facet, [value.value])
+                other = "TRUE" if facet == "kind" else where
+                assert opened.count(f"({condition}) AND {other}") == value.rows, (facet, value)
+        assert 1 < len(counts["col-score"]) <= BINS and " to " in counts["col-score"][0].label
+        alone = count_facets(opened.database, {"flag": where})
+        assert alone["flag"] == counts["flag"]
+        assert opened.count(build_facet_condition(opened.database, "col-score", ["99", "x"])) == 0

@@ -9,7 +9,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditor.query.database import AuditDatabase
-from auditor.query.row_queries import count_media, has_several_captions, list_captions, read_media_page, read_page
+from auditor.query.row_queries import (
+    count_duplicate_groups,
+    count_media,
+    has_several_captions,
+    list_captions,
+    read_duplicate_groups,
+    read_media_page,
+    read_page,
+)
 from tests.support.synthetic import write_audit, write_corpus_audit
 
 
@@ -76,3 +84,37 @@ def test_media_of_a_long_file_are_counted_once(tmp_path: Path) -> None:
                 f"SELECT file_row_number // 3 AS m FROM ({database.view(with_places=True)}) WHERE {where}"
             )
             assert count_media(database, where) == len({row["m"] for row in rows})
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+@pytest.mark.parametrize("where", [None, "similarity > 0.1"])
+def test_duplicates_are_listed_as_groups(tmp_path: Path, in_memory: bool, where: str | None) -> None:
+    """Groups over two shards and media with two captions, one of them with a first that the condition excludes."""
+    folder = write_corpus_audit(tmp_path)[0]
+    files = sorted((folder / "samples").iterdir())
+    tables = [pq.read_table(file) for file in files]
+    uids = list(dict.fromkeys(uid for table in tables for uid in table["uid"].to_pylist()))
+    first_of = {
+        uids[1]: uids[0],
+        uids[-1]: uids[0],
+        uids[5]: uids[0],
+        uids[7]: uids[-3],
+        uids[9]: uids[-3],
+        uids[3]: uids[2],
+    }
+    for file, table in zip(files, tables, strict=True):
+        place = table.schema.get_field_index("duplicate_of")
+        values = pa.array([first_of.get(uid) for uid in table["uid"].to_pylist()], pa.string())
+        pq.write_table(table.set_column(place, "duplicate_of", values), file)
+    with AuditDatabase(folder) as database:
+        if in_memory:
+            database.load_into_memory()
+        groups: dict[str, set[str]] = {}
+        for row in read_page(database, where, limit=10_000).to_pylist():
+            if row["duplicate_of"]:
+                groups.setdefault(row["duplicate_of"], {row["duplicate_of"]}).add(row["uid"])
+        assert count_duplicate_groups(database, where) == len(groups) >= 2
+        found = [g for start in (0, 2) for g in read_duplicate_groups(database, where, limit=2, offset=start)]
+        assert {group[0]["uid"]: {row["uid"] for row in group} for group in found} == groups
+        assert all(len({row["uid"] for row in group}) == len(group) for group in found)  # a medium is there once
+        assert [len(group) for group in found] == sorted(map(len, found), reverse=True)
