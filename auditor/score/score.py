@@ -143,7 +143,8 @@ def _grade_captions(
 ) -> list[Floats]:
     """A file name or a URL says nothing either, but that is another defect (`looks_like`)."""
     is_caption = pairs.facts["looks_like"].is_null().to_numpy()
-    vagueness = context.vague.measure(pairs.text) if context.vague is not None else None
+    words = pairs.facts["words"].to_numpy(zero_copy_only=False).astype(np.float32)
+    vagueness = context.vague.measure(pairs.text, words) if context.vague is not None else None
     captions = sum(other.captions for other in context.kinds.values())
     return grade_captions(measures.matches_text, kind.media, word_share, captions, vagueness, is_judged & is_caption)
 

@@ -93,7 +93,7 @@ def spoil_picture(picture: Image.Image, number: int) -> tuple[str, Image.Image]:
         return "blank", Image.new("RGB", picture.size, (20 * number, 20 * number, 20 * number))
     if number % 3 == 1:
         return "blank", Image.blend(Image.new("RGB", picture.size, (245, 245, 245)), picture, 0.02)
-    return "blurred", picture.filter(ImageFilter.GaussianBlur(picture.width / (8 + number)))
+    return "blurred", picture.filter(ImageFilter.GaussianBlur(picture.width / (6 + number % 14)))
 
 
 def write_corpus(path: Path, tar: Path, *, planted: bool) -> Corpus:

@@ -15,7 +15,8 @@ from auditor.vectors import Floats
 
 RIDGE = 0.03  # share of the mean variance that is added to each direction
 ROUNDS = 3  # of leaving out the corpus's own vague captions
-LINE = 0.45  # vagueness from which a caption is vague; 0 is the mean of the corpus, 1 that of the examples
+LINE = 0.4  # vagueness from which a caption is vague; 0 is the mean of the corpus, 1 that of the examples
+SHORT_CAPTION = 8  # words; the vagueness of a caption with twice as many is halved
 FOLDS = 4
 LEAST_ACCURACY = 0.8  # of telling vague examples from clear ones; below it, the encoder does not know the words
 
@@ -27,9 +28,12 @@ class VagueCaptions:
     weights: Floats  # (D, C)
     offsets: Floats  # (C,)
 
-    def measure(self, text: Floats) -> Floats:
-        """Vagueness (N,) of captions (N, D)."""
-        return np.asarray((text @ self.weights - self.offsets).min(axis=1), np.float32)
+    def measure(self, text: Floats, words: Floats | None = None) -> Floats:
+        """Vagueness (N,) of captions (N, D) with these numbers of words, of which many cannot say nothing."""
+        vagueness = (text @ self.weights - self.offsets).min(axis=1)
+        if words is not None:
+            vagueness = vagueness * np.minimum(1, SHORT_CAPTION / np.maximum(words, 1))
+        return np.asarray(vagueness, np.float32)
 
 
 def fit_vague_captions(text: Floats, vague: Floats, others: Mapping[str, Floats]) -> VagueCaptions | None:

@@ -43,6 +43,14 @@ def test_a_corpus_full_of_vague_captions_is_no_yardstick() -> None:
     assert is_vague[100:].mean() > 0.98 and not is_vague[:100].any()
 
 
+def test_a_long_caption_is_less_vague_than_its_vector() -> None:
+    space = Space(4)
+    model, vague = fit_vague_captions(space.draw(4, 50), space.draw(0, 100), space.examples()), space.draw(0, 3)
+    assert model is not None
+    words = np.array([3, 8, 16], np.float32)
+    np.testing.assert_allclose(model.measure(vague, words), model.measure(vague) * [1, 1, 0.5], rtol=1e-5)
+
+
 def test_an_encoder_that_cannot_tell_the_examples_apart_gives_no_answer() -> None:
     space = Space(2)
     vague, others = space.draw(0, 100, strength=0), {kind: space.draw(0, 50, strength=0) for kind in space.examples()}
