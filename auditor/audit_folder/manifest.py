@@ -46,7 +46,7 @@ MANIFEST_SHAPE: dict[str, Any] = {
     "settings": {
         "score": {
             **dict.fromkeys(("reference", "fit_pairs", "prototypes", "topics", "seed"), int),
-            **dict.fromkeys(("near_duplicate", "ambiguous_top"), (*NUMBER, type(None))),
+            **dict.fromkeys(("near_duplicate", "copy_agreement", "ambiguous_top"), (*NUMBER, type(None))),
             **dict.fromkeys(("target", "keep_duplicate"), str),
         }
     },

@@ -54,7 +54,7 @@ def score_corpus(
     manifest.model["head"] = "given" if head else "fitted"
     manifest.model["head_fingerprint"] = context.head.fingerprint
     manifest.model["head_settings"] = asdict(context.head.config)
-    manifest.settings["words"] = context.words
+    manifest.settings |= {"words": context.words, "duplicates": context.duplicates}
     score_shards(context, shards, engine, manifest, quiet)
     manifest.shard_priors = find_priors(folder, {shard: samples_file(shard) for shard in shards}, engine)
     if manifest.shard_priors:

@@ -126,6 +126,7 @@ class ScoreContext:
     map: CorpusMap
     captions: CaptionCounts
     thresholds: dict[str, Any]
+    duplicates: dict[str, Any] = field(default_factory=dict)  # how many media repeat another, and the rule
     priors: Priors = field(default_factory=dict)  # of shards with an unusually high share of mismatches
 
     @cached_property
@@ -185,9 +186,9 @@ def prepare_context(
     if keep:
         _write_reference(folder, by_kind)
         _write_typical_captions(folder, list(by_kind.values()), topics)
-        search_duplicates(folder, counts, config, engine=engine)
+    duplicates = search_duplicates(folder, counts, config, engine=engine) if keep else {}
     words = len(vocabulary.names) if vocabulary else None if frequencies.counts else 0
-    return ScoreContext(head, kinds, frequencies, words, topics, corpus_map, caption_counts, thresholds)
+    return ScoreContext(head, kinds, frequencies, words, topics, corpus_map, caption_counts, thresholds, duplicates)
 
 
 def _fit_kind(

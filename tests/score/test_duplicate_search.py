@@ -82,7 +82,7 @@ def test_the_search_on_disk_equals_that_in_memory(tmp_path: Path, monkeypatch: p
     folder = Folder(tmp_path)
     visual, digests = media()
     counts = write_shards(folder, visual, digests)
-    count = search_duplicates(folder, counts, ScoreConfig(), engine=ReversedEngine())
+    count = search_duplicates(folder, counts, ScoreConfig(), engine=ReversedEngine())["repeats"]
     first = group_duplicates(visual, number_digests(digests))
     names = uids(folder)
     assert read_all_duplicates(folder) == {names[i]: names[j] for i, j in enumerate(first.tolist()) if i != j}
@@ -125,8 +125,8 @@ def test_a_shard_without_duplicates_has_no_file_and_old_files_are_removed(tmp_pa
     folder = Folder(tmp_path)
     visual, digests = media()
     counts = write_shards(folder, visual, digests)
-    assert search_duplicates(folder, counts, ScoreConfig()) > 0
+    assert search_duplicates(folder, counts, ScoreConfig())["repeats"] > 0
     assert folder.exists(duplicates_file("5"))
     write_shards(folder, np.eye(SHARDS * MEDIA, dtype=np.float32), [f"{n:032x}"[::-1] for n in range(SHARDS * MEDIA)])
-    assert search_duplicates(folder, counts, ScoreConfig(near_duplicate=0.9)) == 0
+    assert search_duplicates(folder, counts, ScoreConfig(near_duplicate=0.9))["repeats"] == 0
     assert not folder.exists(duplicates_file("5")) and read_duplicates(folder, "5") == {}

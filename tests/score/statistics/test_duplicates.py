@@ -3,14 +3,15 @@
 import numpy as np
 
 from auditor.score.statistics.duplicates import (
+    CopyRule,
     assign_cells,
     choose_cell_count,
     estimate_copy_threshold,
+    find_copies,
     fit_cells,
-    group_cell,
 )
 from auditor.vectors import Floats, Ints
-from tests.support.duplicates import group_duplicates
+from tests.support.duplicates import group_duplicates, list_cell
 from tests.support.pairs import normalize_rows
 
 
@@ -84,8 +85,9 @@ def test_guests_meet_residents_but_not_each_other() -> None:
     vectors = np.repeat(normalize_rows(np.ones((1, 8))), 4, axis=0) + np.eye(4, 8, dtype=np.float32) * 0.01
     vectors = normalize_rows(vectors)
     home = np.array([True, False, False, False])
-    assert group_cell(vectors, different(4), home, 0.99).tolist() == [0, 0, 0, 0]
-    assert group_cell(vectors, different(4), np.zeros(4, bool), 0.99).tolist() == [0, 1, 2, 3]
+    rule = CopyRule(0.99, 0.99, None)
+    assert find_copies(list_cell(vectors, different(4), home), rule).tolist() == [[0, 1], [0, 2], [0, 3]]
+    assert not len(find_copies(list_cell(vectors, different(4), np.zeros(4, bool)), rule))
 
 
 def test_few_media_are_one_cell_and_many_are_many() -> None:
